@@ -19,18 +19,18 @@ pub struct ApplicationMessage<'m> {
     pub header_type: u32,
     /// Its XID. An answer has the same one ([`Context::send_message`](crate::Context::send_message)).
     pub xid: u32,
-    /// Its sender says that it answers a message of ours (F_RESPONSE, -00 section 6.3.2.1). Whether one with this XID
-    /// was sent, the application knows.
+    /// Its sender marked it as the answer to a message of ours (F_RESPONSE, -00 section 6.3.2.1). The application has
+    /// to check that it sent a message with this XID: the core does not remember them.
     pub is_answer: bool,
     /// What follows the prefix of 20 octets. It is in the Receive, which is posted again when the application has
     /// returned.
     pub body: &'m [u8],
 }
 
-/// What an application says of a message of one of its header types.
+/// How an application dealt with a message of one of its header types.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MessageOutcome {
-    /// It was taken. Nothing answers it, but what the application sends.
+    /// It was taken. The core sends no answer; the application may.
     Taken,
     /// The header type is not known: RDMA2_ERR_INVAL_HTYPE (-00 section 6.4.3), as for a type that is not registered.
     #[default]
@@ -66,7 +66,7 @@ pub struct PeerProperties {
 }
 
 impl PeerProperties {
-    /// Those of a set.
+    /// The unknown properties of `set`, as far as the limits above allow.
     #[must_use]
     pub fn of(set: &PropertySet<'_>) -> Self {
         let mut properties = Self::default();
@@ -80,6 +80,8 @@ impl PeerProperties {
                     room_bytes = rest;
                     properties.entries.push((id, data.into()));
                 }
+                // The peer chooses how many it sends: what is kept of them has to be bounded. A later,
+                // shorter property may still fit.
                 _ => properties.left_out += 1,
             }
         }
@@ -104,7 +106,7 @@ impl PeerProperties {
         self.left_out
     }
 
-    /// Whether the peer has told of none.
+    /// Whether the peer announced none.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.entries.is_empty() && self.left_out == 0

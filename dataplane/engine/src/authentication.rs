@@ -1,11 +1,11 @@
-//! Host authentication (-00 sections 5.2.6 and 10.4), as far as a core knows of it: whose connection it is, what is to
-//! be sent, and why it failed. The exchange itself is the control plane's.
+//! The part of host authentication (-00 sections 5.2.6 and 10.4) that a core handles: the identity of the peer, the
+//! messages to send, and the reason of a failure. The control plane runs the exchange.
 
 use std::fmt;
 
 const IDENTITY_BYTES_MAX: usize = 255;
 
-/// What a host calls itself in host authentication: 1 to 255 printable characters of ASCII, without spaces.
+/// The name of a host in host authentication: 1 to 255 printable ASCII characters, without spaces.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HostIdentity(Box<str>);
 
@@ -55,7 +55,7 @@ pub struct AuthenticationMessage {
     /// The message: at most [`rpcrdma_protocol::constants::HOST_AUTHENTICATION_BYTES_MAX`] octets. An empty one refuses
     /// the peer.
     pub bytes: Box<[u8]>,
-    /// Whether our properties go with it, which they do in the first property set that this end sends.
+    /// Whether our properties are sent in the same set. They are in the first property set that this end sends.
     pub with_properties: bool,
 }
 

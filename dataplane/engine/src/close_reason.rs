@@ -15,7 +15,7 @@ pub enum CloseReason {
     /// The core stopped.
     #[error("the core stopped")]
     Stopped,
-    /// The peer closed the connection, or is gone.
+    /// The peer closed the connection, or died.
     #[error("the peer closed the connection or is gone")]
     Peer,
     /// Nothing came from the peer, not even a keep-alive: it is stopped, or the way to it is cut.
@@ -24,12 +24,12 @@ pub enum CloseReason {
         /// How long nothing came, in milliseconds.
         silent_ms: u32,
     },
-    /// The peer did not do what it is to do.
+    /// The peer did not do its part in time ([`CoreConfig::stall_timeout`](crate::CoreConfig::stall_timeout)).
     #[error("the peer owed {owed} for {stalled_ms} ms")]
     PeerStalled {
-        /// What that is.
+        /// What it did not do.
         owed: Owed,
-        /// How long it did not, in milliseconds.
+        /// How long, in milliseconds.
         stalled_ms: u32,
     },
     /// The peer supports only versions from `low` to `high`.
@@ -43,7 +43,7 @@ pub enum CloseReason {
     /// The peer broke the protocol.
     #[error("the peer broke the protocol: {0}")]
     Protocol(v2::connection::CloseReason),
-    /// The peer draws errors faster than it grants the credits to send them.
+    /// The peer causes errors faster than it grants the credits to send them.
     #[error("the peer draws errors faster than it lets them be sent")]
     ErrorsUnread,
     /// The peer refused our properties.
@@ -52,32 +52,32 @@ pub enum CloseReason {
     /// The peer sent properties again before the last ones were answered.
     #[error("the peer sent properties again before it had an answer")]
     PropertiesUnawaited,
-    /// The peer announced other properties than before, which stand for the life of a connection
+    /// The peer announced other properties than before. Properties are fixed for the life of a connection
     /// (-00 section 6.4.4).
     #[error("the peer changed its properties, which stand while a connection lasts")]
     PropertiesChanged,
     /// Host authentication failed.
     #[error("host authentication failed: {0}")]
     Unauthenticated(AuthenticationFailure),
-    /// A call whose memory the peer may still reach was not answered in twice its time; in version 1, which
-    /// knows no keep-alives, a call was not answered in its time.
+    /// A call whose memory the peer may still reach was not answered in twice its time limit; in version 1, which has
+    /// no keep-alives, a call was not answered in its time limit.
     #[error("a call was not answered, and nothing else takes back what it holds")]
     CallUnanswered,
 }
 
-/// What a peer is to do next. As long as it does not, it keeps something that others could use.
+/// What a peer has to do next. Until then it holds resources that others could use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owed {
-    /// To send a first message: it has connected and said nothing.
+    /// Send a first message: it connected and sent nothing.
     FirstMessage,
-    /// To go on with a message that it began.
+    /// Send the rest of a message that it began.
     RestOfMessage,
-    /// To grant credits for the replies to its calls.
+    /// Grant credits for the replies to its calls.
     Credits,
-    /// To take what is sent to it: it posts no Receives, or does not look at its ring.
+    /// Receive our Sends: it posts no Receives, or does not poll its ring.
     Receives,
-    /// To acknowledge the RDMA Write of no bytes that a silent peer of version 1 is sent: its device is not there, and
-    /// ours tries again without end.
+    /// Acknowledge the probe (an RDMA Write of no bytes) that this end sends to a silent peer of version 1. Its device
+    /// does not answer, and ours retries without end.
     Acknowledgement,
 }
 

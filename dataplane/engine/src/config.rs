@@ -1,4 +1,4 @@
-//! The sizes of a core, and the memory that they add up to.
+//! The sizes of a core, and the memory that they need.
 
 use std::time::Duration;
 
@@ -16,17 +16,17 @@ use crate::ledger;
 use crate::limits::{PAGE_BYTES, within};
 use crate::placement_segments::PlacementConfig;
 
-/// What a core does while there is nothing to do.
+/// What a core does while it has no work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IdlePolicy {
     /// Poll again at once: the lowest latency, and the default.
     #[default]
     Spin,
-    /// Tell the processor between polls that this is a spin loop, which leaves more of it to the
+    /// Execute the processor's spin-loop hint between polls, which leaves more of the processor to its
     /// other hardware thread.
     Pause,
-    /// Pause, and after so long without work sleep until the fabric or a command wakes the core, or its application has
-    /// something to do ([`Application::next_due`](crate::Application::next_due)).
+    /// Pause; after a time without work, sleep until the fabric or a command wakes the core, or its application has
+    /// work ([`Application::next_due`](crate::Application::next_due)).
     Park {
         /// How long the core stays awake without work.
         after: Duration,
@@ -52,77 +52,77 @@ pub struct CoreConfig {
     /// Connections that receive memory is reserved for; more cannot be adopted.
     pub connections_max: u32,
     /// The most credits that a peer ever holds on one connection, at least 1. Where both ends call
-    /// each other it is to be 3 or more at one of them: then the other keeps one for replies. With fewer at
-    /// both, all Receives of both ends can come to be held by calls whose replies wait for credits.
+    /// each other, one of them needs 3 or more: then the other keeps one credit for replies. With fewer at
+    /// both, calls whose replies wait for credits can come to hold all Receives of both ends.
     pub credits_per_connection: u16,
-    /// The credits that each peer can always have, at least 1 and no more than `credits_per_connection` in effect. What
-    /// is said there of calls in both directions holds for these credits if Receives are lent.
+    /// The credits that each peer can always have: at least 1; values above `credits_per_connection` act as that. If
+    /// Receives are lent, the rule above for calls in both directions applies to this number.
     pub credits_guaranteed: u16,
-    /// Receives that connections share, beside those of the guaranteed credits: busy peers are lent more credits from
-    /// them, up to `credits_per_connection` each. 0 for as many as give 64 connections their whole windows. Where there
+    /// Receives that connections share, in addition to those of the guaranteed credits. Busy peers are lent credits
+    /// from them, up to `credits_per_connection` each. 0 means enough for the whole windows of 64 connections. If there
     /// are enough for all connections, each has its whole window from the start. On a device without shared receive
-    /// queues each connection has an equal part of them, which never changes.
+    /// queues each connection has an equal, fixed part of them.
     pub receives_shared: u32,
     /// Bytes of a receive buffer of one segment, at least 4096 (-00 section 4.3.2). Not used with `placement`.
     pub receive_buffer_bytes: u32,
     /// Receive buffers of several segments, at least 4096 bytes together, so that peers can place bulk data in them;
     /// `None` for buffers of one segment.
     pub placement: Option<PlacementConfig>,
-    /// Where the lines are drawn between bulk data in the stream, placed by Sends, and moved by
+    /// The sizes that decide whether bulk data goes in the stream, is placed by Sends, or is moved by
     /// explicit RDMA.
     pub thresholds: Thresholds,
-    /// Registered Sends in flight that connections share. Each connection has two more.
+    /// Send buffers that connections share. Each connection has two more.
     pub send_buffers: u32,
     /// Bytes of a send buffer: the SBSIZ property (-00 section 5.2.1), at least 1024.
     pub send_buffer_bytes: u32,
-    /// The longest RPC message, header included, that is put together or sent in parts.
+    /// The longest RPC message, header included, that is assembled from parts or sent in parts.
     pub message_bytes_max: u32,
     /// Buffers of `message_bytes_max` that connections share, for messages that arrive or leave in parts and for
-    /// replies that wait for credits. Each connection has four more, one for each such use. Their
-    /// memory is not taken before it is needed. A message that finds none waits in its Receives.
+    /// replies that wait for credits. Each connection has four more, one for each such use. The system
+    /// provides their memory on first use. A message that finds no buffer waits in its Receives.
     pub message_buffers: u32,
-    /// Calls of ours that wait for their replies, which connections share; at most 65 536. Besides these, each
-    /// connection can always have one.
+    /// Calls of ours that may wait for their replies, over all connections; at most 65 536. One more is reserved for
+    /// each connection.
     pub calls_outstanding_max: u32,
-    /// Calls of peers whose replies are deferred, over all connections. Each connection has one more place.
+    /// Calls of peers whose replies may be deferred, over all connections. One more is reserved for each connection.
     pub deferred_max: u32,
-    /// Buffers for bulk data; 0 for a core that takes none. They hold the items that the
-    /// application fills, those of peers' calls and of replies, and what services keep of them.
+    /// Buffers for bulk data; 0 for a core without bulk data. They hold the items that the
+    /// application fills, those of peers' calls and of replies, and items that services keep.
     pub bulk_buffers: u32,
-    /// Bulk buffers beside those, for what the application keeps for long: a store whose files are made
-    /// of what its calls brought. As long as it holds no more, calls never wait for what it keeps.
+    /// Additional bulk buffers for data that the application keeps for long, such as a store whose files consist of the
+    /// buffers that its calls brought. As long as it holds no more than these, calls do not wait because of it.
     pub bulk_buffers_kept: u32,
     /// Bytes of a bulk buffer.
     pub bulk_buffer_bytes: u32,
-    /// Calls with bulk data under way at a time, ours and as many of peers; at most 65 535. One more
-    /// of each connection is taken, so that no peer is kept waiting by others alone.
+    /// Calls with bulk data under way at a time: so many of ours, and so many of peers; at most 65 535. Peers have one
+    /// more place for each connection, so that other peers alone cannot keep a peer waiting.
     pub bulk_calls: u32,
     /// RDMA Reads in flight on one connection; the device may allow fewer.
     pub read_depth_max: u32,
-    /// Completions that one poll takes, from 1 to [`REAP_MAX`].
+    /// The most completions that one poll takes, from 1 to [`REAP_MAX`].
     pub reap_batch: u32,
-    /// What the core does without work.
+    /// What the core does while it has no work.
     pub idle: IdlePolicy,
     /// How long a call waits for its reply.
     pub call_timeout: Duration,
-    /// How often every connection is ticked: an end that sent nothing for so long sends a
-    /// keep-alive. Zero is no keep-alive, and no silence ends a connection. Both ends should have
-    /// the same: an end with a longer interval is silent for longer.
+    /// The interval between ticks of a connection. An end that sent nothing for an interval sends a
+    /// keep-alive. Zero disables keep-alives, and silence closes no connection. Both ends should use
+    /// the same value: an end with a longer interval is silent for longer.
     pub keep_alive_interval: Duration,
-    /// A peer from which nothing came for so many intervals is taken for dead, and its connection
-    /// closed; at least 3, because an end speaks at every second tick.
+    /// A peer from which nothing came for so many intervals counts as dead, and its connection is
+    /// closed; at least 3, because an end sends something at every second tick.
     pub keep_alive_silent_ticks_max: u8,
-    /// How long a peer may leave something unfinished that keeps buffers of this core: a message in
+    /// How long a peer may leave something unfinished that holds buffers of this core: a message in
     /// several Sends, from its first to its last, or replies for which it grants no credit. Its
-    /// connection is closed then, at most a quarter later. Longer than peers wait for replies, so
-    /// that nobody loses a call by it. Zero is no limit.
+    /// connection is closed then, at most a quarter of this time later. It should be longer than peers
+    /// wait for replies, so that no call is lost by it. Zero means no limit.
     pub stall_timeout: Duration,
     /// Commands that the mailbox holds.
     pub mailbox_depth: u32,
-    /// Header types of the application's own (-00 appendix B.1): messages of them go to
+    /// Header types that the application defines (-00 appendix B.1): messages of them go to
     /// [`Application::message`](crate::Application::message) instead of being refused, and may be sent.
     pub header_types: ApplicationHeaderTypes,
-    /// Properties of the application's own (-00 appendix B.3), which are announced to every peer with the others.
+    /// Properties that the application defines (-00 appendix B.3), announced to every peer with the others.
     pub application_properties: ApplicationProperties,
 }
 
@@ -156,8 +156,8 @@ impl Default for CoreConfig {
             idle: IdlePolicy::Spin,
             call_timeout: Duration::from_secs(60),
             keep_alive_interval: Duration::from_secs(1),
-            // Longer than devices go on trying to send: a link that comes back in that time costs
-            // no connection.
+            // Longer than devices retry a Send: a link that comes back in that time costs no
+            // connection.
             keep_alive_silent_ticks_max: 10,
             stall_timeout: Duration::from_secs(60),
             mailbox_depth: 256,
@@ -167,8 +167,8 @@ impl Default for CoreConfig {
     }
 }
 
-/// Buffers start a cache line later than a power of two would put them, so that the first lines of
-/// many buffers do not meet in the same sets of the cache.
+/// One cache line between buffers. With a power of two as stride, the first lines of all buffers would fall
+/// into the same few sets of the cache.
 const STRIDE_EXTRA_BYTES: u32 = 64;
 
 /// Bytes of a padding buffer. A longer padding takes several.
@@ -177,23 +177,23 @@ pub(crate) const PADDING_BYTES: u32 = 4096;
 /// Entries of one gather list at most.
 const PADDING_ENTRIES_MAX: u32 = 32;
 
-/// Two ends that both live hear each other at every second tick at least.
+/// A live end sends something at every second tick at least, so two silent ticks mean nothing.
 const KEEP_ALIVE_SILENT_TICKS_LEAST: u8 = 3;
 
 /// The most calls outstanding of one core.
 const CALLS_OUTSTANDING_LIMIT: u32 = 1 << 16;
 
-/// Tokens for shared bytes that a call of a peer has by itself: a reply of 1 MiB in pieces of 64 KiB.
+/// Views for each call of a peer: enough for a reply of 1 MiB in pieces of 64 KiB.
 const VIEWS_PER_CALL: u32 = 16;
 
-/// Connections that can have their whole windows at a time where nothing else is said.
+/// Connections that can have their whole windows at a time by default.
 const WHOLE_WINDOWS: u32 = 64;
 
 /// Adopted, Properties (one is open at a time), Ready, VersionMismatch and Closed.
 pub(crate) const NOTIFICATIONS_PER_CONNECTION: u32 = 5;
 
 impl CoreConfig {
-    /// Receives that the core makes, all of which are posted whenever no message is in hand.
+    /// Receives that the core makes. While no message is being handled, all of them are posted.
     #[must_use]
     pub fn receives(&self) -> u32 {
         // Each connection's own ...
@@ -208,11 +208,11 @@ impl CoreConfig {
     #[must_use]
     pub fn receives_guaranteed(&self) -> u32 {
         let granted = self.credits_guaranteed.min(self.credits_per_connection);
-        // The spare one, as below.
+        // The spare one, as in `receives_per_connection`.
         u32::from(granted.max(1)) + 1
     }
 
-    /// Receives that connections are lent: what they share, or as many as all windows take.
+    /// Receives that connections are lent: those that they share, but no more than their windows can use.
     #[must_use]
     pub fn receives_lendable(&self) -> u32 {
         let of_window = self.receives_beyond_guaranteed();
@@ -225,12 +225,12 @@ impl CoreConfig {
 
     /// Receives of a connection with its whole window, beyond those that it can always have.
     fn receives_beyond_guaranteed(&self) -> u32 {
-        // No credits at all are refused later, when a core is made.
+        // Saturating, since zero credits are refused only later, by `validate`.
         let of_window = self.receives_per_connection();
         of_window.saturating_sub(self.receives_guaranteed())
     }
 
-    /// Whether not all connections can have their whole windows at a time.
+    /// Whether there are fewer Receives than the whole windows of all connections need.
     #[must_use]
     pub fn lends_receives(&self) -> bool {
         let of_window = self.receives_beyond_guaranteed();
@@ -281,7 +281,7 @@ impl CoreConfig {
     /// Segments of a receive buffer.
     #[must_use]
     pub fn receive_segments(&self) -> u32 {
-        // What every message begins in, and what bulk data is placed in.
+        // The inline segment, and those for placement.
         1_u32.saturating_add(self.placement.map_or(0, |it| it.segments))
     }
 
@@ -291,9 +291,9 @@ impl CoreConfig {
         self.placement.is_some() && self.bulk_buffers != 0
     }
 
-    /// Bytes of the longest Send: the SBSIZ property (-00 section 5.2.1). One that places bulk data
-    /// is gathered from several buffers: it is as long as any that we take, and has room for an item
-    /// of the longest that is placed by choice, however short our own placement segments are.
+    /// Bytes of the longest Send: the SBSIZ property (-00 section 5.2.1). A Send that places bulk data
+    /// is gathered from several buffers: it may be as long as our longest Receive, and has room for the longest item
+    /// that `thresholds` places by Send, even when our own placement segments are shorter.
     #[must_use]
     pub fn send_bytes_max(&self) -> u32 {
         if self.places_by_send() {
@@ -305,8 +305,8 @@ impl CoreConfig {
         }
     }
 
-    /// What peers are told of this core, on top of `properties` (-00 section 5.2, RTR section 8).
-    /// The extension is announced where [`CoreConfig::places_by_send`].
+    /// The properties that this core announces to peers, based on `properties` (-00 section 5.2, RTR section 8).
+    /// It announces the extension if [`CoreConfig::places_by_send`].
     #[must_use]
     pub fn announced(&self, properties: Properties) -> Properties {
         let structure = self.placement.map(|placement| placement.structure());
@@ -327,9 +327,9 @@ impl CoreConfig {
         }
     }
 
-    /// The most transmissions of a call that are received: its items are handed out only when there
-    /// is a spare for each segment that they lie in, and its sender never waits for a grant that
-    /// half of the credits does not bring which it can have at any time.
+    /// The most transmissions of a call that this core receives. The spares bound it, because items are handed out only
+    /// when there is a spare for each of their segments. Half of the guaranteed credits bounds it, because a peer
+    /// that has used half of its window is sent a new grant, and so never waits for one.
     fn request_transmissions_max(&self) -> u32 {
         let most = u32::try_from(RTR_TRANSMISSIONS_MAX).unwrap_or(1);
         let by_spares = self.messages_leased_at_once();
@@ -348,7 +348,7 @@ impl CoreConfig {
     pub fn message_buffers_total(&self) -> u32 {
         // Each connection's own ...
         let guaranteed = self.connections_max.saturating_mul(ledger::MESSAGE_BUFFERS);
-        // ... and those that any of them may have besides.
+        // ... and those that any of them may use in addition.
         guaranteed.saturating_add(self.message_buffers)
     }
 
@@ -357,9 +357,9 @@ impl CoreConfig {
     pub fn send_buffers_total(&self) -> u32 {
         // Registered Sends in flight, and messages that wait for a place in a send queue: each connection's own ...
         let guaranteed = self.send_buffers_guaranteed();
-        // ... and those that any of them may have besides ...
+        // ... and those that any of them may use in addition ...
         let shared = self.send_buffers;
-        // ... and the one that messages are written into before it is known how they are sent.
+        // ... and one into which messages are written before the core knows how to send them.
         let scratch = 1;
         guaranteed.saturating_add(shared).saturating_add(scratch)
     }
@@ -381,23 +381,23 @@ impl CoreConfig {
         pool(receives, self.inline_segment_bytes())
     }
 
-    /// The Receives whose memory is there from the beginning: those that are lent, and those of as many connections as can have
-    /// their whole windows. With more connections the others take memory when that many messages are in hand at a time:
-    /// a port takes the Receive that was posted last.
+    /// The Receives whose memory is touched at start-up: those that are lent, and those of as many connections as can
+    /// have their whole windows. The memory of the others is touched only when that many messages are handled at a
+    /// time, because a port takes the Receive that was posted last.
     fn receives_touched(&self) -> u32 {
         let connections = self.connections_max.min(WHOLE_WINDOWS);
         let own = connections.saturating_mul(self.receives_guaranteed());
         own.saturating_add(self.receives_lendable())
     }
 
-    /// The pool of receive buffers that may be untouched, where the port has memory of that kind.
+    /// The pool of receive buffers whose memory is not touched at start-up, if the port supports that.
     pub(crate) fn receive_pool_untouched(&self) -> PoolShape {
         let untouched = self.receives() - self.receives_touched();
         self.receive_pool_of(untouched)
     }
 
-    /// Bytes of [`CoreConfig::arena_bytes`] that need no memory before they are written, where the port has memory of that
-    /// kind.
+    /// Bytes of [`CoreConfig::arena_bytes`] that take no physical memory before they are written, if the port supports
+    /// that.
     #[must_use]
     pub fn untouched_bytes(&self) -> u64 {
         let shape = self.receive_pool_untouched();
@@ -416,7 +416,7 @@ impl CoreConfig {
         let placement = self.placement?;
         // Those of all Receives ...
         let in_receives = receives.saturating_mul(placement.segments);
-        // ... and what takes their places while applications keep them.
+        // ... and those that replace segments which applications keep.
         let spares = placement.spares;
         let segments = in_receives.saturating_add(spares);
         Some(page_pool(segments, placement.segment_bytes))
@@ -429,9 +429,9 @@ impl CoreConfig {
     /// The pool of zeroed buffers that padding is sent from; they are never written.
     pub(crate) fn padding_pool(&self) -> PoolShape {
         let buffers = if self.places_by_send() {
-            // One for each registered Send in flight, which bulk data of one item takes ...
+            // One for each Send in flight: bulk data of one item needs one ...
             let in_flight = self.send_buffers;
-            // ... and as many as one Send can have, so that any one can go on.
+            // ... and as many as one Send can need, so that some Send can always be posted.
             let longest = PADDING_ENTRIES_MAX;
             in_flight.saturating_add(longest)
         } else {
@@ -440,15 +440,14 @@ impl CoreConfig {
         page_pool(buffers, PADDING_BYTES)
     }
 
-    /// The pool of bulk buffers. They start on pages, so that what lies in them can be handed to
-    /// others without a copy.
+    /// The pool of bulk buffers. They start on page boundaries, so that storage can take their bytes without a copy.
     pub(crate) fn bulk_pool(&self) -> PoolShape {
         let buffers = self.bulk_buffers.saturating_add(self.bulk_buffers_kept);
         page_pool(buffers, self.bulk_buffer_bytes)
     }
 
-    /// Tokens by which bytes are sent that the application shares: some for each call of a peer, and as
-    /// many for replies that are kept. Without what is kept for long nothing is shared for long.
+    /// Views for shared bytes that are sent: some for each call of a peer, and as many for replies that are kept for a
+    /// resend.
     pub(crate) fn views(&self) -> u32 {
         let calls = self.bulk_serves().saturating_add(self.bulk_calls_in_use());
         calls.saturating_mul(VIEWS_PER_CALL)
@@ -511,14 +510,14 @@ impl CoreConfig {
         let all_connections = self
             .connections_max
             .saturating_mul(NOTIFICATIONS_PER_CONNECTION);
-        // What the connections that there are may still tell ...
+        // Those that open connections may still send ...
         let to_come = all_connections;
-        // ... what they, and those whose places they took, told and nobody has taken yet: a place
-        // is free for its next connection when the last notice of the one before was taken ...
+        // ... those of them and of their predecessors that were not read yet: a place takes its next
+        // connection only when the last notification of the one before was read ...
         let untaken = all_connections;
-        // ... answers to commands to adopt a connection that found no place ...
+        // ... refusals of commands to adopt a connection that found no place ...
         let refusals = self.mailbox_depth;
-        // ... and the last words of a drain.
+        // ... and the one that reports the end of a drain.
         let drained = 1;
         to_come
             .saturating_add(untaken)

@@ -1,4 +1,4 @@
-//! What a core counts: one page, written by the core alone, read by anybody.
+//! The counters of a core: written by the core alone, read by any thread.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,22 +30,22 @@ impl Counter {
 
 macro_rules! counters {
     ($($(#[$meta:meta])* $name:ident,)*) => {
-        /// The counters of a core. They fill pages of their own, so that whoever reads them takes
-        /// no cache line from the core but these.
+        /// The counters of a core. They fill their own pages: a reader takes no other
+        /// cache line from the core.
         #[derive(Debug, Default)]
         #[repr(align(4096))]
         pub struct Counters {
             $($(#[$meta])* pub $name: Counter,)*
         }
 
-        /// The counters of a core as they stood when they were read.
+        /// The values of the counters of a core when they were read.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct CounterSnapshot {
             $($(#[$meta])* pub $name: u64,)*
         }
 
         impl Counters {
-            /// Reads all counters. Each is exact; they are not of one moment.
+            /// Reads all counters. Each value is exact, but they are not read at one moment.
             #[must_use]
             pub fn snapshot(&self) -> CounterSnapshot {
                 CounterSnapshot { $($name: self.$name.get(),)* }
@@ -82,7 +82,7 @@ counters! {
     parks,
     /// Completions reaped.
     completions,
-    /// Completions of queue pairs that were gone already.
+    /// Completions of queue pairs that were destroyed already.
     completions_late,
     /// Receives posted, those at start-up included.
     receives_posted,
@@ -116,7 +116,7 @@ counters! {
     message_bytes_received_version_1,
     /// Bytes of messages sent on connections of version 1.
     message_bytes_sent_version_1,
-    /// Bytes of messages received on connections of version 2, and on those that have not told theirs.
+    /// Bytes of messages received on connections of version 2, and on those whose version is not known yet.
     message_bytes_received_version_2,
     /// Bytes of messages sent on connections of version 2, in the same way.
     message_bytes_sent_version_2,
@@ -128,7 +128,7 @@ counters! {
     messages_received_version_2,
     /// Messages sent on connections of version 2, in the same way.
     messages_sent_version_2,
-    /// Times that a message found no Receive, as far as the device tells; counted now and then.
+    /// Times that a message found no Receive, as far as the device reports that; counted now and then.
     receiver_not_ready,
     /// Calls of peers that were handed to the application.
     calls_received,
@@ -139,13 +139,13 @@ counters! {
     /// Calls that peers of version 1 sent beyond what they were granted, and that were taken; counted
     /// now and then. A Linux client does so when tasks of it are killed.
     calls_beyond_grant,
-    /// RPC messages refused because their peer was still to authenticate itself; each ends its connection.
+    /// RPC messages refused because their peer had not authenticated itself; each ends its connection.
     messages_unauthenticated,
     /// Replies sent to peers, RPC errors included.
     replies_sent,
     /// Calls of peers that the application deferred.
     deferred,
-    /// Deferred replies whose connection was gone.
+    /// Deferred replies whose connection had ended.
     deferred_dropped,
     /// Calls of peers answered with an RPC error by the engine or the application.
     rpc_errors_sent,
@@ -177,7 +177,7 @@ counters! {
     fragments_received,
     /// Bytes of messages that were copied because they left or came in parts, each way once.
     fragment_bytes_copied,
-    /// Transmissions of transmission groups sent: Sends that bring bulk data to where it is to be.
+    /// Transmissions of transmission groups sent: Sends that place bulk data.
     transmissions_sent,
     /// Transmissions of transmission groups received.
     transmissions_received,
@@ -237,13 +237,13 @@ counters! {
     awaiting_send_slot,
     /// Times that a message had to wait for a send buffer.
     awaiting_send_buffer,
-    /// Times that a call of a peer had to wait, in its Receive, until its reply could be kept, or a
-    /// part of a message until there was a buffer to put it together in.
+    /// Times that a call of a peer had to wait, in its Receive, until its reply could be queued, or a
+    /// part of a message until there was a buffer to assemble the message in.
     awaiting_message_buffer,
     /// Times that a call of a peer with bulk data had to wait, in its Receive, for a slot.
     awaiting_call_slot,
-    /// Times that a message had to wait, in its Receive, until a placement segment was free to take
-    /// the place of one that an application is to keep.
+    /// Times that a message had to wait, in its Receive, for a free placement segment to replace
+    /// one that is leased to the application.
     awaiting_placement_segment,
     /// Times that a call had to wait for bulk buffers.
     awaiting_bulk_buffer,
@@ -253,7 +253,7 @@ counters! {
     awaiting_window,
     /// RDMA Reads posted.
     rdma_reads,
-    /// Times that a call began to wait for RDMA Reads of its own: each is a round trip, however
+    /// Times that a call began to wait for its RDMA Reads: each is one round trip, however
     /// many of them are in flight together.
     rdma_read_rounds,
     /// RDMA Writes posted.
@@ -272,16 +272,16 @@ counters! {
     bulk_bytes_received,
     /// Bytes of bulk data that were copied from one buffer to another.
     bulk_bytes_copied,
-    /// Calls with bulk data that were made again with other means.
+    /// Calls with bulk data that were made again in another form.
     bulk_calls_retried,
-    /// Replies with bulk data that their requester found wrong, and that were sent again as plain
+    /// Replies with bulk data in which their requester reported an error, and that were sent again as plain
     /// version 2.
     bulk_replies_resent,
     /// Times that properties had to wait for the control plane.
     awaiting_control,
     /// Commands taken from the mailbox.
     commands,
-    /// Commands for connections that were gone already.
+    /// Commands for connections that had ended already.
     commands_late,
 }
 

@@ -33,7 +33,7 @@ pub(crate) struct Deferrals {
 }
 
 impl Deferrals {
-    /// Places for `deferred_max` calls that `connections` share, besides those that each of them can always have.
+    /// Places for `deferred_max` calls that `connections` share, and one reserved for each connection.
     pub(crate) fn new(connections: u32, deferred_max: u32) -> Self {
         let guaranteed = connections.saturating_mul(DEFERRED_CALLS);
         let places = guaranteed.saturating_add(deferred_max);
@@ -60,7 +60,7 @@ impl Deferrals {
         (&self.share, &self.held, self.free.len())
     }
 
-    /// The slot that the next call gets which the connection at `place` has deferred.
+    /// The slot that the next deferred call of the connection at `place` gets.
     #[inline]
     pub(crate) fn next(&self, place: u32) -> Option<DeferId> {
         let held = *self.held.get(place as usize)?;
@@ -72,7 +72,7 @@ impl Deferrals {
         Some(DeferId { slot, generation })
     }
 
-    /// Puts a call into the slot that [`Deferrals::next`] told.
+    /// Puts a call into the slot that [`Deferrals::next`] returned.
     pub(crate) fn take(&mut self, call: Deferred) {
         let Some(index) = self.free.pop() else {
             debug_assert!(false, "a slot was free a moment ago");
@@ -91,7 +91,7 @@ impl Deferrals {
         slot.filter(|slot| slot.generation == id.generation)
     }
 
-    /// The call at `id` came with chunks, and is in this slot of those.
+    /// Notes that the call at `id` came with chunks and has slot `serve` among those.
     pub(crate) fn set_serve(&mut self, id: DeferId, serve: u32) {
         if let Some(call) = self.slot_mut(id).and_then(|slot| slot.call.as_mut()) {
             call.serve = Some(serve);
@@ -106,7 +106,7 @@ impl Deferrals {
             .ok_or(ReplyRefused::UnknownToken)
     }
 
-    /// The call of `token` is answered.
+    /// Frees the slot of `token`, whose call was answered.
     pub(crate) fn free(&mut self, token: &DeferToken) {
         let Some(slot) = self.slot_mut(token.0) else {
             return;

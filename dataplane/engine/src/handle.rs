@@ -1,4 +1,4 @@
-//! How the control plane reaches a core: commands in, notifications out.
+//! The interface of the control plane to a core: commands in, notifications out.
 
 use std::fmt;
 use std::os::fd::OwnedFd;
@@ -19,11 +19,11 @@ use crate::levels::{LevelSnapshot, Levels, PollTimeSnapshot, PollTimes};
 use crate::padded::CachePadded;
 use crate::rpc::ConnectionKey;
 
-/// Asks something of a core.
+/// A command for a core.
 pub enum Command<P: Port> {
     /// Adopt a queue pair; answered with [`CoreEvent::Adopted`].
     Adopt {
-        /// The sender's own name for it; comes back in the answer.
+        /// Chosen by the sender; comes back in the answer.
         token: u64,
         /// The queue pair, as the connection manager prepared it.
         prepared: P::PreparedQueuePair,
@@ -33,21 +33,19 @@ pub enum Command<P: Port> {
         peer: PeerIdentity,
         /// Our properties: a receive buffer size of at most the core's, and a send size likewise.
         properties: Properties,
-        /// The versions that may be spoken, and what both ends said when the connection was made. A
-        /// guarded connection speaks version 2, whatever stands here: version 1 has no host
-        /// authentication.
+        /// The versions that may be used, and what both ends exchanged when the connection was made. A
+        /// guarded connection always uses version 2: version 1 has no host authentication.
         terms: Terms,
-        /// The most credits that the peer is granted: no more than the core has Receives for, whatever
-        /// stands here, and no fewer than one.
+        /// The most credits that the peer is granted. The core raises 0 to 1, and lowers what it has no
+        /// Receives for.
         credits_max: u16,
         /// Refuse RPC messages of the peer, and close the connection if one comes, until
-        /// [`Command::Authenticate`] tells whose it is.
+        /// [`Command::Authenticate`] gives the identity of the peer.
         guarded: bool,
     },
-    /// What the connection manager has to tell the port.
+    /// An event of the connection manager for the port.
     PortEvent(P::PortEvent),
-    /// The peer's properties were looked at: take them over. The connection is ready then, unless
-    /// it is guarded.
+    /// Accept the peer's properties. The connection is ready then, unless it is guarded.
     AnswerProperties {
         /// The connection.
         connection: ConnectionKey,
@@ -60,11 +58,11 @@ pub enum Command<P: Port> {
     Authenticate {
         /// The connection.
         connection: ConnectionKey,
-        /// The peer's properties, to be taken over: with its first set.
+        /// The peer's properties to accept; sent with its first set.
         peer: Option<Properties>,
         /// What to send.
         send: Option<Box<AuthenticationMessage>>,
-        /// Who the peer is, when it has proved that: the connection is ready.
+        /// The identity of the peer, once it has proved it: the connection is ready then.
         identity: Option<HostIdentity>,
     },
     /// Send our properties (a client's first message). On a connection of version 1, which has none,
@@ -77,10 +75,10 @@ pub enum Command<P: Port> {
     Close {
         /// The connection.
         connection: ConnectionKey,
-        /// What to tell the application.
+        /// The reason to report to the application.
         reason: CloseReason,
     },
-    /// Take no new calls from the application, finish what is outstanding, then tell
+    /// Accept no new calls from the application or from peers, finish those that are outstanding, then report
     /// [`CoreEvent::Drained`].
     Drain,
     /// Close all connections and leave the loop.
@@ -105,7 +103,7 @@ impl<P: Port> fmt::Debug for Command<P> {
 /// The longest property set that a core hands to the control plane, in bytes.
 pub const PROPERTY_BYTES_MAX: usize = 4096;
 
-/// What passed over a connection.
+/// The number of messages on a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionCounters {
     /// Messages received, credit grants apart; modulo 2^32.
@@ -114,12 +112,12 @@ pub struct ConnectionCounters {
     pub messages_sent: u32,
 }
 
-/// A core tells the control plane something.
+/// An event of a core for the control plane.
 #[derive(Debug)]
 pub enum CoreEvent {
     /// The answer to [`Command::Adopt`].
     Adopted {
-        /// The sender's name for it.
+        /// The token of the command.
         token: u64,
         /// The connection, or why there is none.
         result: Result<ConnectionKey, SetupError>,
@@ -129,8 +127,8 @@ pub enum CoreEvent {
     Properties {
         /// The connection.
         connection: ConnectionKey,
-        /// The property set as it came over the wire: the body of a CONNPROP (-00 section 6.4.4), whole
-        /// and well formed, of [`PROPERTY_BYTES_MAX`] bytes at most.
+        /// The encoded property set: the body of a CONNPROP (-00 section 6.4.4), complete
+        /// and well formed, at most [`PROPERTY_BYTES_MAX`] bytes.
         bytes: Box<[u8]>,
     },
     /// Both ends may call.
@@ -140,7 +138,7 @@ pub enum CoreEvent {
         /// Whether it speaks version 1.
         version_1: bool,
     },
-    /// The server refused the version, and there is no other to be tried. The connection closes.
+    /// The server refused the version, and there is no other to try. The connection closes.
     VersionMismatch {
         /// The connection.
         connection: ConnectionKey,
@@ -155,14 +153,14 @@ pub enum CoreEvent {
         connection: ConnectionKey,
         /// Why.
         reason: CloseReason,
-        /// What passed over it.
+        /// Its messages.
         counters: ConnectionCounters,
     },
     /// Nothing is outstanding any more.
     Drained,
 }
 
-/// The mailbox was full; the command comes back.
+/// The mailbox was full. Contains the command.
 #[derive(thiserror::Error)]
 #[error("the core's mailbox is full: {0:?} was not taken")]
 pub struct Full<P: Port>(pub Command<P>);
@@ -176,7 +174,7 @@ impl<P: Port> fmt::Debug for Full<P> {
 /// What a core and its handles share.
 pub(crate) struct Shared<P: Port> {
     commands: ArrayQueue<Command<P>>,
-    /// Commands ever sent: the one word that the core looks at in every iteration.
+    /// Commands ever sent: the only word that the core reads in every iteration.
     commands_sent: CachePadded<AtomicU64>,
     pub(crate) notifications: ArrayQueue<CoreEvent>,
     pub(crate) counters: Counters,
@@ -215,7 +213,7 @@ impl<P: Port> Shared<P> {
     /// Commands ever sent, as a hint to look into the mailbox.
     #[inline]
     pub(crate) fn commands_sent(&self) -> u64 {
-        // A hint alone: popping synchronises with the push by itself.
+        // Only a hint: the queue's own pop synchronises with the push.
         self.commands_sent.load(Ordering::Relaxed)
     }
 
@@ -223,7 +221,7 @@ impl<P: Port> Shared<P> {
         self.commands.pop()
     }
 
-    /// Tells the control plane. The ring has room by its size and by the check at adopting.
+    /// Notifies the control plane. The ring always has room, by its size and by the check in `adopt_queue_pair`.
     pub(crate) fn notify(&self, notification: CoreEvent) {
         let pushed = self.notifications.push(notification);
         debug_assert!(
@@ -235,7 +233,7 @@ impl<P: Port> Shared<P> {
         }
     }
 
-    /// Says that the core is about to sleep. False when there are commands.
+    /// Announces that the core is about to sleep. False when there are commands.
     pub(crate) fn announce_park(&self, commands_taken: u64) -> bool {
         self.parked.store(true, Ordering::Relaxed);
         // SYNC POINT core-park: pairs with the fence in `Shared::wake_if_parked`. Either the sender sees
@@ -253,16 +251,16 @@ impl<P: Port> Shared<P> {
         // SYNC POINT core-park: pairs with the fence in `Shared::announce_park`.
         fence(Ordering::SeqCst);
         if self.parked.load(Ordering::Relaxed) {
-            // A counter that is full already wakes the core as well.
+            // The write fails only if the counter is full, and then the core wakes up as well.
             let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
         }
     }
 
-    /// Says that the core is awake, and forgets being woken.
+    /// Announces that the core is awake, and clears the wake-up.
     pub(crate) fn end_park(&self) {
         self.parked.store(false, Ordering::Relaxed);
         let mut count = [0; 8];
-        // Nothing to read means that nobody woke it.
+        // With nothing to read, nobody woke it.
         let _ = rustix::io::read(&self.wake, &mut count);
     }
 }
@@ -290,7 +288,7 @@ impl<P: Port> CoreHandle<P> {
     /// Sends a command.
     ///
     /// # Errors
-    /// [`Full`] gives the command back: try again when the core has taken some.
+    /// [`Full`] with the command: try again when the core has taken some.
     #[expect(
         clippy::result_large_err,
         reason = "a command that was not taken comes back as it is, and this is no path of a call"
@@ -313,20 +311,20 @@ impl<P: Port> CoreHandle<P> {
         self.shared.notifications.pop()
     }
 
-    /// Sets what the core calls after every notification, on its own thread. It counts once; it
-    /// should do no more than write to an event descriptor.
+    /// Sets the function that the core calls after every notification, on its own thread. Only the first call of this
+    /// has an effect. The function should do no more than write to an event descriptor.
     pub fn set_waker(&self, waker: Arc<dyn Fn() + Send + Sync>) {
-        // A second waker is refused by the lock, as the documentation says.
+        // The lock ignores a second waker, as documented.
         let _ = self.shared.waker.set(waker);
     }
 
-    /// The core's counters as they stand.
+    /// The present values of the core's counters.
     #[must_use]
     pub fn counters(&self) -> CounterSnapshot {
         self.shared.counters.snapshot()
     }
 
-    /// The core's levels as it published them last.
+    /// The levels that the core published last.
     #[must_use]
     pub fn levels(&self) -> LevelSnapshot {
         self.shared.levels.snapshot()

@@ -1,4 +1,4 @@
-//! What a core does while there is nothing to do.
+//! The idle policy: spin, pause, or sleep.
 
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -29,7 +29,7 @@ impl Idle {
         }
     }
 
-    /// After an iteration at `now`: rests as the policy says. True when it is time to park.
+    /// Rests after an iteration at `now`, according to the policy. True when it is time to park.
     #[inline]
     pub(crate) fn rest(&mut self, activity: Activity, now: Ticks) -> bool {
         if self.policy == IdlePolicy::Spin {
@@ -45,7 +45,8 @@ impl Idle {
     }
 }
 
-/// Sleeps until one of the descriptors is readable, or for `time_max`, which is less than a second. Whether one is.
+/// Sleeps until one of the descriptors is readable, for `time_max` at most, which is less than a second. Returns
+/// whether one is.
 pub(crate) fn sleep(fabric: &impl AsFd, wake: &impl AsFd, time_max: Duration) -> bool {
     let time_max = Timespec {
         tv_sec: 0,
@@ -55,7 +56,7 @@ pub(crate) fn sleep(fabric: &impl AsFd, wake: &impl AsFd, time_max: Duration) ->
         PollFd::new(fabric, PollFlags::IN),
         PollFd::new(wake, PollFlags::IN),
     ];
-    // An interrupted sleep is a short one, and another failure leads to another iteration.
+    // An interruption or any other failure only shortens the sleep: the core does another iteration.
     rustix::event::poll(&mut events, Some(&time_max)).is_ok_and(|readable| readable != 0)
 }
 

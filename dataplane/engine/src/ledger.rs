@@ -1,5 +1,5 @@
-//! What the connections of a core share, and what each of them can always have of it, whatever the others take. The
-//! numbers are those that the pools are made with, and `docs/security.md` has the table.
+//! The resources that the connections of a core share, and how many of each a connection can always have, whatever the
+//! others take. The pools are made with these numbers, and `docs/security.md` has the table.
 
 /// Credits: one is used while the next is granted. A core whose connections call both ways keeps one more.
 pub(crate) const CREDITS: u16 = 2;
@@ -7,7 +7,7 @@ pub(crate) const CREDITS: u16 = 2;
 /// Receives: those of the credits, and a spare one.
 pub(crate) const RECEIVES: u32 = CREDITS as u32 + 1;
 
-/// Send buffers: one for a message, and one for a grant or an error, which lets its peer go on.
+/// Send buffers: one for a message, and one for a grant or an error, without which the peer could not continue.
 pub(crate) const SEND_BUFFERS: u32 = 2;
 
 /// Message buffers for each use.
@@ -25,29 +25,29 @@ pub(crate) const OUTSTANDING_CALLS: u32 = 1;
 /// Slots for its peer's calls with bulk data.
 pub(crate) const INCOMING_SLOTS: u32 = 1;
 
-/// Connections that can have the send buffers that they are guaranteed at a time. More would take 8 KiB each.
+/// How many connections can have their guaranteed send buffers at a time. Each further one would cost 8 KiB.
 pub(crate) const SENDERS_AT_A_TIME: u32 = 1024;
 
-/// Connections that can have the slots for calls with bulk data that they are guaranteed at a time. More would take some
-/// 48 KiB each.
+/// How many connections can have their guaranteed slots for calls with bulk data at a time. Each further one would cost
+/// about 48 KiB.
 pub(crate) const SERVED_AT_A_TIME: u32 = 256;
 
-/// One thing that the connections of a core share.
+/// A resource that the connections of a core share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LedgerEntry {
     /// What it is.
     pub resource: &'static str,
-    /// How many of it each connection can always have; `None` where none are kept for it.
+    /// How many each connection can always have; `None` if none are reserved.
     pub guaranteed: Option<u32>,
-    /// What the guaranteed ones are for, or what holds instead of a guarantee.
+    /// The purpose of the guaranteed ones, or the rule that replaces a guarantee.
     pub note: &'static str,
-    /// The knob of the profile that sets how many all connections may borrow besides.
+    /// The knob of the profile that sets how many connections may borrow in addition.
     pub borrowed: &'static str,
-    /// The counter of those that waited for it, or were refused for the lack of it.
+    /// The counter of messages or calls that waited for it, or were refused because it was lacking.
     pub counter: &'static str,
 }
 
-/// All that the connections of a core share.
+/// All resources that the connections of a core share.
 pub const LEDGER: &[LedgerEntry] = &[
     LedgerEntry {
         resource: "Receives, and with them credits",

@@ -1,5 +1,5 @@
-//! How full a core is, and how long its polls take: what it publishes beside its counters, for
-//! whoever watches it. Written by the core alone, read by anybody.
+//! Levels (how full a core is) and poll times, which a core publishes for monitoring in addition to its
+//! counters. Written by the core alone, read by any thread.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,14 +10,14 @@ use crate::counters::Counter;
 
 macro_rules! levels {
     ($($(#[$meta:meta])* $name:ident,)*) => {
-        /// The levels of a core, in cache lines of their own.
+        /// The levels of a core, in separate cache lines.
         #[derive(Debug, Default)]
         #[repr(align(128))]
         pub(crate) struct Levels {
             $($name: AtomicU64,)*
         }
 
-        /// The levels of a core as it published them last, some tenths of a second ago at most.
+        /// The levels that a core published last, a few tenths of a second ago at most.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct LevelSnapshot {
             $($(#[$meta])* pub $name: u64,)*
@@ -28,7 +28,7 @@ macro_rules! levels {
                 $(self.$name.store(levels.$name, Ordering::Relaxed);)*
             }
 
-            /// The levels as they were published last.
+            /// The levels that were published last.
             pub(crate) fn snapshot(&self) -> LevelSnapshot {
                 LevelSnapshot { $($name: self.$name.load(Ordering::Relaxed),)* }
             }
@@ -39,13 +39,13 @@ macro_rules! levels {
 levels! {
     /// Connections of version 1.
     connections_version_1,
-    /// Connections of version 2, those that have not told their version yet included.
+    /// Connections of version 2, and those whose version is not known yet.
     connections_version_2,
     /// Connections with messages that wait for a credit of the peer.
     connections_without_credit,
     /// Credits that peers of version 1 have for calls, used or not: what every reply grants.
     credits_granted_version_1,
-    /// Credits that peers of version 2 have, and have not used in messages that were handled.
+    /// Credits that peers of version 2 hold: granted, and not used by messages that were handled.
     credits_granted_version_2,
     /// Credits that peers have granted and this end has not used.
     credits_available,
@@ -65,7 +65,7 @@ levels! {
     message_buffers_free,
     /// Message buffers.
     message_buffers_total,
-    /// Bulk buffers that are free, and those that would be given up for others.
+    /// Bulk buffers that are free, or kept for a resend and given up on demand.
     bulk_buffers_free,
     /// Bulk buffers.
     bulk_buffers_total,
@@ -97,14 +97,14 @@ const BOUNDS_NS: [u64; 16] = [
     1_000_000_000,
 ];
 
-/// Replies by how long their calls were on the core.
+/// A histogram of replies, by the time that their calls spent on the core.
 #[derive(Debug)]
 pub(crate) struct PollTimes {
     clock: Clock,
     bounds: [Ticks; BOUNDS_NS.len()],
-    /// The last one is for what is beyond all bounds.
+    /// The last bucket is for times beyond all bounds.
     replies: [Counter; BOUNDS_NS.len() + 1],
-    /// These times, in sum.
+    /// The sum of these times.
     reply_ticks: Counter,
     /// The time of all polls that did something.
     busy_ticks: Counter,
@@ -121,14 +121,14 @@ impl PollTimes {
         }
     }
 
-    /// A poll took so long that did something, and sent so many replies to calls that it found.
+    /// Records a poll that did something: it took `ticks`, and sent `replies` replies to calls that it found.
     #[inline]
     pub(crate) fn record(&self, ticks: Ticks, replies: u64) {
         self.busy_ticks.add(ticks);
         self.record_replies(ticks, replies);
     }
 
-    /// So many replies were sent to calls that were found so long ago.
+    /// Records `replies` replies to calls that were found `ticks` ago.
     #[inline]
     pub(crate) fn record_replies(&self, ticks: Ticks, replies: u64) {
         if replies != 0 {
@@ -153,16 +153,16 @@ impl PollTimes {
     }
 }
 
-/// How long the polls of a core took, as of a moment not long ago.
+/// How long the polls of a core took, up to a recent moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PollTimeSnapshot {
-    /// Replies by how long their calls were on the core: those within the bound and beyond the one
-    /// before; the last one has no bound. For a call that is answered in the poll that finds it that is
-    /// the time of the poll, and for one that is deferred, or waits for bulk data, buffers or credits, the time
-    /// from that poll to the one that sends its reply. What a call waits for in its Receive comes before
-    /// ([`LevelSnapshot::calls_held`]).
+    /// Replies by the time that their calls spent on the core. Each entry counts those up to its bound and beyond the
+    /// previous one; the last has no bound. The time of a call that is answered in the poll that finds it is that of
+    /// the poll. The time of a call that is deferred, or waits for bulk data, buffers or credits, ends with the poll
+    /// that sends its reply. Time that a call waits in its Receive ([`LevelSnapshot::calls_held`]) comes before, and
+    /// does not count.
     pub replies: Vec<(Option<Duration>, u64)>,
-    /// These times, in sum.
+    /// The sum of these times.
     pub reply_time: Duration,
     /// The time of all polls that did something. Idle polls between two readings of the clock
     /// ([`Application::CLOCK_INTERVAL_POLLS`](crate::Application::CLOCK_INTERVAL_POLLS)) are counted

@@ -2,28 +2,27 @@
 //!
 //! A [`Core`] is one thread that owns a port of the fabric, its receive buffers, its connections,
 //! timers and counters, and the [`Application`] that answers calls and makes them. Nothing that a
-//! core owns is locked. Other threads reach it by ring alone: the control plane by [`CoreHandle`],
-//! application threads by [`ring_client`].
+//! core owns is locked. Other threads reach it only through rings: the control plane with [`CoreHandle`],
+//! application threads with [`ring_client`].
 //!
 //! # The way of a call
 //!
-//! A Send lands in a Receive of the core's shared receive queue, or of the connection's own where
-//! the device has no shared ones. The poll iteration
-//! ([`Core::iterate`]) reaps its completion, has `rpcrdma_protocol` decode the transport header in
-//! place, and hands the call to [`Application::call`], which runs to completion and writes its
-//! results into the very buffer that the reply is sent from. The Receive is posted again, the reply
-//! grants it anew, and both leave with one flush each: receives first.
+//! A Send arrives in a Receive of the core's shared receive queue, or of the connection's own queue if
+//! the device has no shared ones. The poll iteration ([`Core::iterate`]) reaps its completion, lets
+//! `rpcrdma_protocol` decode the transport header in place, and hands the call to [`Application::call`],
+//! which runs to completion and writes its results directly into the buffer from which the reply is sent.
+//! The Receive is posted again, the reply grants its credit again, and both are flushed once: receives first.
 //!
 //! # Who owns what
 //!
 //! | bytes | owner |
 //! |---|---|
-//! | a call, while the application looks at it | its Receive; of a continued one, a message buffer |
-//! | a reply of one message | the scratch send buffer; a longer one leaves with the buffer |
-//! | a message that comes or goes in parts | a message buffer, in ordinary memory |
-//! | a call that waits until its reply can be kept | its Receive, which is not posted again before |
+//! | a call, while the application reads it | its Receive; of a continued one, a message buffer |
+//! | a reply of one message | the scratch send buffer; a longer one takes that buffer along |
+//! | a message that arrives or is sent in parts | a message buffer, in ordinary memory |
+//! | a call that waits until its reply can be queued | its Receive, which is posted again only after that |
 //!
-//! After start-up nothing is allocated, but when a connection is adopted and for its properties.
+//! After start-up a core allocates only when a connection is adopted, and for its properties.
 #![forbid(unsafe_code)]
 
 // Unit tests drive whole cores as the integration tests do.

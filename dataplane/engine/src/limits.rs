@@ -1,4 +1,4 @@
-//! Checks of sizes.
+//! Limits of the engine, and the check of sizes against bounds.
 
 use std::ops::{Bound, RangeBounds};
 
@@ -27,14 +27,14 @@ pub(crate) fn within<T: Copy + PartialOrd + Into<u64>>(
     }
 }
 
-/// The longest transport header of a call with chunks, bytes. With lists of a hundred segments it is shorter.
+/// The longest transport header of a call with chunks, in bytes. A header with a hundred segments is shorter.
 pub(crate) const HEADER_BYTES_MAX: usize = 4096;
 
-/// Pieces that all items of one transmission group lie in at most.
+/// The most pieces of all items of one transmission group.
 pub(crate) const LANDINGS_MAX: usize = 256;
 
-/// Directions of a call that are looked at.
+/// The most directions of a call that are used.
 pub(crate) const DIRECTIONS_MAX: usize = 256;
 
-/// What pools start at a multiple of, bytes.
+/// The alignment of pools, in bytes.
 pub(crate) const PAGE_BYTES: u32 = 4096;

@@ -1,4 +1,4 @@
-//! The memory that connections are guaranteed, held against what there is.
+//! Checks the memory that connections are guaranteed against the memory that this process can have.
 
 use rpcrdma_fabric::interface::SetupError;
 use rpcrdma_fabric::memory::MemoryLimit;
@@ -9,21 +9,21 @@ use crate::ledger::MESSAGE_BUFFERS;
 const MIB: u64 = 1 << 20;
 
 impl CoreConfig {
-    /// Bytes of the message buffers that connections are guaranteed. They take no memory before a peer makes them be
-    /// used, and all peers together may do that.
+    /// Bytes of the message buffers that connections are guaranteed. They take physical memory only when a peer's
+    /// messages use them; but all peers together may do that.
     fn message_bytes_guaranteed(&self) -> u64 {
         let buffers = u64::from(self.connections_max) * u64::from(MESSAGE_BUFFERS);
         buffers.saturating_mul(self.message_bytes_max.into())
     }
 
-    /// Checks that this process can have all memory that `cores` cores of this configuration use at most: that of the
-    /// machine, or less in a control group. What is guaranteed must be there when it is asked for, or peers could have
-    /// the system end the process.
+    /// Checks that this process can have the most memory that `cores` cores of this configuration may use: that of the
+    /// machine, or less in a control group. Without this check peers could use so much guaranteed memory that the
+    /// system kills the process.
     ///
     /// # Errors
-    /// [`SetupError::Guarantees`], with the sum and what lowers it.
+    /// [`SetupError::Guarantees`], with the sum and how to lower it.
     pub fn check_memory(&self, cores: usize) -> Result<(), SetupError> {
-        // Where the system does not tell how much there is, nobody knows better.
+        // If the system does not report a limit, there is nothing to check against.
         MemoryLimit::find().map_or(Ok(()), |limit| self.fits(cores, &limit))
     }
 
@@ -56,7 +56,7 @@ impl CoreConfig {
     }
 }
 
-/// MiB, no fewer than it takes.
+/// Bytes in MiB, rounded up.
 fn mib(bytes: u64) -> u64 {
     bytes.div_ceil(MIB)
 }

@@ -1,4 +1,4 @@
-//! Where messages wait: in their Receives, or whole, in buffers of ordinary memory.
+//! Message buffers: ordinary memory for messages that arrive or are sent in parts, and for replies that wait.
 
 use rpcrdma_fabric::interface::{Receive, SetupError};
 use rpcrdma_fabric::memory::{Arena, Buffer, Memory, PoolShape};
@@ -6,7 +6,7 @@ use rpcrdma_fabric::share::Share;
 
 use crate::ledger::{MESSAGE_BUFFERS, MESSAGE_BUFFERS_OF_A_USE};
 
-/// A message that stays in its Receive, and the range of that which counts.
+/// A message that stays in its Receive, and the range of its payload.
 #[derive(Debug)]
 pub(crate) struct Received {
     pub(crate) receive: Receive,
@@ -20,15 +20,15 @@ pub(crate) struct MessageBuffer {
     memory: Memory,
     buffer: Buffer,
     len: usize,
-    /// Something found no room.
+    /// Something that was appended did not fit.
     is_short: bool,
     purpose: Use,
-    /// The place of the connection that it is taken for.
+    /// The place of the connection that took it.
     place: u32,
 }
 
 impl MessageBuffer {
-    /// What was put in.
+    /// The bytes that were put in.
     #[inline]
     pub(crate) fn filled(&self) -> &[u8] {
         let bytes = self.memory.bytes(&self.buffer);
@@ -45,12 +45,12 @@ impl MessageBuffer {
         usize::try_from(self.buffer.capacity()).unwrap_or(usize::MAX)
     }
 
-    /// Says how much of [`MessageBuffer::space`] is filled; at most all of it.
+    /// Sets how much of [`MessageBuffer::space`] is filled.
     pub(crate) fn set_len(&mut self, len: usize) {
         self.len = len.min(self.capacity());
     }
 
-    /// Appends a part. One that finds no room is left out, and the message is not whole.
+    /// Appends a part. A part that does not fit is left out, and the message is not whole.
     pub(crate) fn append(&mut self, part: &[u8]) {
         let end = self.len.saturating_add(part.len());
         let begin = self.len;
@@ -63,13 +63,13 @@ impl MessageBuffer {
         }
     }
 
-    /// Whether all that was appended found room.
+    /// Whether everything that was appended fitted.
     pub(crate) fn is_whole(&self) -> bool {
         !self.is_short
     }
 
-    /// Appends an XDR stream with items in their places: each comes behind so many bytes of the stream, in its pieces,
-    /// and is padded to whole words. Returns the bytes of the items.
+    /// Appends an XDR stream with items in their places. Each item is the number of stream bytes before it, and its
+    /// pieces; it is padded to whole words. Returns the bytes of the items.
     pub(crate) fn weave<'a, I>(
         &mut self,
         stream: &[u8],
@@ -96,15 +96,15 @@ impl MessageBuffer {
     }
 }
 
-/// What a message buffer is taken for. Each connection always has its turn with each use: two cores that are short of
-/// buffers therefore do not wait for each other for ever, and no peer keeps another waiting.
+/// The use of a message buffer. Each connection always has one buffer for each use: so two cores that are short of
+/// buffers do not wait for each other for ever, and no peer can keep another one waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
-    /// To put a reply together.
+    /// To assemble a reply.
     ReplyIn,
     /// To answer a call.
     Answer,
-    /// To put a call, or properties, together.
+    /// To assemble a call or properties.
     CallIn,
     /// To send a call in parts.
     CallOut,
@@ -118,17 +118,17 @@ const STRIDE_BYTES: u32 = 64;
 /// The message buffers of a core, all made at start-up.
 #[derive(Debug)]
 pub(crate) struct MessagePool {
-    /// Those whose pages are there come last, and are taken first.
+    /// Buffers whose pages are allocated come last, and are taken first.
     free: Vec<MessageBuffer>,
     share: Share,
-    /// What each connection has, by its place and the use.
+    /// How many each connection has, by its place and the use.
     held: Box<[[u32; USES]]>,
     /// Buffers that came back, modulo 2^64.
     given: u64,
 }
 
 impl MessagePool {
-    /// As many buffers as `connections` are guaranteed, and `shared` that any of them may have besides.
+    /// As many buffers as `connections` are guaranteed, and `shared` that any of them may have in addition.
     ///
     /// # Errors
     /// When the kernel does not map memory for all of them.
@@ -146,8 +146,8 @@ impl MessagePool {
             stride_bytes: stride_bytes.unwrap_or(u32::MAX),
             align_bytes: STRIDE_BYTES,
         };
-        // Untouched, it takes no memory. Most of what is guaranteed is never used, and what is shared is to be there
-        // before the first message is.
+        // Most guaranteed buffers are never used, and take no physical memory until then. The shared ones are
+        // touched below, so that the first messages cause no page faults.
         let bytes = u64::from(buffers) * u64::from(shape.stride_bytes);
         let mut arena = Arena::untouched(bytes)?;
         let mut pool = arena.pool(shape)?;
@@ -173,7 +173,7 @@ impl MessagePool {
         })
     }
 
-    /// The pool as the connection at `place` sees it.
+    /// The pool for the connection at `place`.
     #[inline]
     pub(crate) fn of(&mut self, place: u32) -> MessagesOf<'_> {
         MessagesOf { pool: self, place }

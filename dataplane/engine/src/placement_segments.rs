@@ -1,10 +1,10 @@
 //! Receive buffers of several segments, and the leases on what a Send placed in them.
 //!
 //! A Send fills the segments of its Receive one after the other: a small *inline segment*, then
-//! page-aligned *placement segments*. What the peer laid out to land in a placement segment
+//! page-aligned *placement segments*. An item that the peer placed in a placement segment
 //! (RTR section 7.2) can be handed to the application as a [`Lease`]: the segment leaves the Receive,
-//! a spare takes its place, and the Receive is posted again at once. When no spare is left, the
-//! message waits in its Receive, which is not posted and so not granted before a lease comes back.
+//! a spare takes its place, and the Receive is posted again. When no spare is left, the
+//! message waits in its Receive, which is not posted, and so not granted, until a lease comes back.
 
 use rpcrdma_fabric::interface::{Port, Receive, SetupError};
 use rpcrdma_fabric::memory::{Buffer, Lease, Pool};
@@ -24,9 +24,9 @@ pub struct PlacementConfig {
     pub segments: u32,
     /// Bytes of each of them, at least 1.
     pub segment_bytes: u32,
-    /// Placement segments beyond those of the Receives, over all connections: as many can be in the
-    /// hands of applications before messages wait. At least `segments`, so that any one message
-    /// can go on when all leases are back.
+    /// Placement segments in addition to those of the Receives, over all connections: applications can
+    /// hold as many before messages wait. At least `segments`, so that any message
+    /// can continue once all leases are back.
     pub spares: u32,
 }
 
@@ -79,10 +79,10 @@ impl PlacementConfig {
     }
 }
 
-/// Why a piece of a Receive was not leased. The Receive is as it was.
+/// Why a piece of a Receive was not leased. The Receive is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotLeased {
-    /// All spares are in the hands of applications.
+    /// Applications hold all spares.
     #[error("applications hold all spare placement segments")]
     NoSpare,
     /// The Receive has no such placement segment, or the range does not lie within it.
@@ -90,11 +90,10 @@ pub enum NotLeased {
     NoSuchRange,
 }
 
-/// The placement segments of a core that are in no Receive: spares, and those that were leased. There are none by
-/// default.
+/// The placement segments of a core that are in no Receive: spares, and leased ones. There are none by default.
 #[derive(Debug, Default)]
 pub struct PlacementSegments {
-    /// The spares; nothing where receive buffers have one segment.
+    /// The spares; `None` if receive buffers have one segment.
     pool: Option<Pool>,
     /// Segments that were leased and have not come back.
     leased: usize,
@@ -132,14 +131,14 @@ impl PlacementSegments {
         self.leased
     }
 
-    /// Takes `bytes` bytes from `offset` of placement segment `segment` (counted from 0, the inline
-    /// segment not counted) out of a Receive that completed, to be kept by whoever gets them. A
-    /// spare takes the segment's place, so that the Receive can be posted again.
+    /// Leases `bytes` bytes from `offset` of placement segment `segment` (counted from 0, without the inline
+    /// segment) of a Receive that completed. A spare takes the segment's place, so that the Receive can be
+    /// posted again.
     ///
-    /// One segment can be leased once for each message; several items in it share that lease.
+    /// A segment can be leased once for each message; several items in it share that lease.
     ///
     /// # Errors
-    /// [`NotLeased`]; the Receive and its bytes are as they were.
+    /// [`NotLeased`]; the Receive and its bytes are unchanged.
     pub fn lease<P: Port>(
         &mut self,
         port: &mut P,
@@ -169,8 +168,8 @@ impl PlacementSegments {
         }
     }
 
-    /// Takes back a segment whose lease was turned into its buffer again, to be sent from or
-    /// exposed, and which the port has done with.
+    /// Takes back a segment whose lease was turned into a buffer, to send from it or to expose it,
+    /// after the port has finished with it.
     pub(crate) fn give(&mut self, buffer: Buffer) {
         if let Some(pool) = &mut self.pool {
             pool.give(buffer);
@@ -178,7 +177,7 @@ impl PlacementSegments {
         }
     }
 
-    /// Ends a lease on one of these segments at once; gives back any other.
+    /// Ends a lease on one of these segments; returns any other lease.
     pub(crate) fn end_lease(&mut self, lease: Lease) -> Option<Lease> {
         let is_ours = self.pool.as_ref().is_some_and(|it| it.owns_lease(&lease));
         if !is_ours {
@@ -190,7 +189,7 @@ impl PlacementSegments {
         None
     }
 
-    /// Takes back some segments of leases that were dropped. Returns how many came.
+    /// Takes back some segments of dropped leases. Returns how many.
     #[inline]
     pub fn reclaim(&mut self) -> usize {
         if self.leased == 0 {

@@ -10,19 +10,19 @@ use crate::ledger::OUTSTANDING_CALLS;
 use crate::rpc::{CallError, CallTag, ConnectionKey, Reply};
 use crate::xids::Xids;
 
-/// What a slot of the table is doing.
+/// The state of a slot of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Nothing.
+    /// Unused.
     Free,
-    /// It waits for a reply.
+    /// Its call waits for a reply.
     Waiting,
-    /// Its call timed out, and the slot is freed at once by [`Requester::end`]. No other call has the
-    /// XID for long ([`Xids`]), so that a late reply is never taken for another.
+    /// Its call timed out; [`Requester::end`] frees the slot immediately. No other call gets the
+    /// XID for a long time ([`Xids`]), so a late reply is never taken for that of another call.
     TimedOut,
-    /// It waits, and its call has bulk data: that is in this slot of the core's bulk data.
+    /// Its call waits for a reply, and has bulk data in this slot for such calls.
     Bulk(u16),
-    /// As `Bulk`, and its call timed out: it may time out once more.
+    /// As `Bulk`, but its call timed out. It may time out once more.
     BulkTimedOut(u16),
 }
 
@@ -42,87 +42,87 @@ struct Slot {
     state: State,
     connection: ConnectionKey,
     tag: CallTag,
-    /// When its time is up, or [`NEVER`].
+    /// When its call times out, or [`NEVER`].
     deadline: Ticks,
 }
 
-/// A deadline that does not come.
+/// No deadline.
 const NEVER: Ticks = Ticks::MAX;
 
 /// Our calls on one connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CallsOf {
-    /// Those that have a slot.
+    /// How many have a slot.
     outstanding: u32,
-    /// Those that timed out and were not answered since.
+    /// How many timed out and were not answered since.
     unanswered: u32,
 }
 
 impl CallsOf {
-    /// Those that have a slot, which `Requester` knows by their XIDs.
+    /// How many have a slot.
     pub(crate) fn outstanding(&self) -> u32 {
         self.outstanding
     }
 
-    /// Those whose replies may come, late ones too.
+    /// How many replies may still come, including late ones.
     pub(crate) fn replies_due(&self) -> u32 {
         self.outstanding.saturating_add(self.unanswered)
     }
 }
 
-/// The calls of a core that wait for replies. Each connection can always have one; a server that does not answer keeps
-/// no more than the others leave.
+/// The calls of a core that wait for replies. Each connection can always have one; a server that does not answer can
+/// only use up the slots that others leave.
 ///
-/// All calls have the same time, so that a sweep over the slots knows when the next one is due: when the time of a call
-/// that it saw is up, and not before the time of one that began after it. Most calls are answered long before that, and
-/// cost the sweeps nothing.
+/// All calls have the same time limit. So a sweep over the slots knows when the next one is due: at the earliest
+/// deadline that it saw; calls that begin later have later deadlines. Most calls are answered long before, and cost no
+/// sweep.
 #[derive(Debug)]
 pub(crate) struct Requester {
     slots: Box<[Slot]>,
     share: Share,
-    /// The last one to become free is used first: it is still in the cache.
+    /// The slot that became free last is used first: it is still in the cache.
     free: Vec<u32>,
     xids: Xids,
     timeout: Ticks,
     waiting: u32,
     /// When the next sweep begins, or since when one is under way.
     sweep_due: Ticks,
-    /// The slot that the sweep goes on with.
+    /// The slot at which the sweep continues.
     sweep_next: usize,
-    /// The earliest deadline that is to come, as far as the sweep knows.
+    /// The earliest future deadline that the sweep has seen.
     deadline_next: Ticks,
 }
 
-/// What a reply, or an error, is the end of.
+/// What a reply or an error ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
     /// A call that waits for it.
     Call(CallTag),
     /// A call that timed out.
     TimedOut,
-    /// A call with bulk data, in this slot of that, whether it timed out or not. Its own slot is
-    /// freed by [`Requester::end_bulk`].
+    /// A call with bulk data, in this slot for such calls, whether it timed out or not.
+    /// [`Requester::end_bulk`] frees its slot here.
     Bulk(u32),
     /// No call of that connection.
     Unknown,
 }
 
-/// A call whose time is up.
+/// A call that timed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TimedOut {
     pub(crate) tag: CallTag,
     pub(crate) connection: ConnectionKey,
     pub(crate) xid: u32,
-    /// The slot of its bulk data, which may be another call's if its connection ends. A call without is ended with
-    /// [`Requester::end`].
+    /// The slot of its bulk data, which another call may have if its connection has ended. A call without bulk data is
+    /// ended with [`Requester::end`].
     pub(crate) bulk: Option<u32>,
-    /// It is so for the second time, as only a call with bulk data may.
+    /// It timed out for the second time, as only a call with bulk data can.
     pub(crate) is_second: bool,
 }
 
-/// An XID for a core to begin with, from the system's randomness. Cores of one host then count in
-/// different parts of the 2^32, and so does a core that was started again: a server that remembers
-/// calls by address and XID does not take a call of one for a call of another.
+/// The first XID of a core, from the system's randomness. So cores of one host, and a core that was restarted, count in
+/// different parts of the 2^32: a server that remembers calls by address and XID does not take a call of one for a call
+/// of another.
 pub(crate) fn first_xid() -> u32 {
     // The keys of each `RandomState` differ, and those of a thread's first one are random.
     let [a, b, c, d, ..] = RandomState::new().hash_one(0).to_be_bytes();
@@ -130,7 +130,7 @@ pub(crate) fn first_xid() -> u32 {
 }
 
 impl Requester {
-    /// A table of slots: `shared` that any connection may have, and those that each of `connections` can always have.
+    /// A table of slots: `shared` for any connection, and those reserved for each of `connections`.
     /// The first call has the XID `first_xid`.
     pub(crate) fn new(
         shared: u32,
@@ -169,12 +169,12 @@ impl Requester {
         has_slot.then_some(self.xids.next())
     }
 
-    /// The XID of a message that is no call, if it is sent; then [`Requester::pass_xid`] is called.
+    /// The XID for a message that is no call. Call [`Requester::pass_xid`] if it is sent.
     pub(crate) fn unused_xid(&self) -> u32 {
         self.xids.next()
     }
 
-    /// The XID of [`Requester::unused_xid`] was used, and no call of ours has it for long.
+    /// Notes that the XID of [`Requester::unused_xid`] was used: no call gets it for a long time.
     pub(crate) fn pass_xid(&mut self) {
         self.xids.advance();
     }
@@ -200,7 +200,7 @@ impl Requester {
         self.waiting
     }
 
-    /// Takes a slot for the call that has the XID of [`Requester::next_xid`]. If it has bulk data, that is in slot `bulk`.
+    /// Takes a slot for the call with the XID of [`Requester::next_xid`]. `bulk` is the slot of its bulk data, if any.
     #[inline]
     pub(crate) fn begin(
         &mut self,
@@ -249,7 +249,7 @@ impl Requester {
         }
     }
 
-    /// A reply came, or an error took its place, or a call timed out. Frees the slot. `calls` are those of the
+    /// Ends a call because of its reply, an error or its time limit, and frees its slot. `calls` are those of the
     /// connection.
     #[inline]
     pub(crate) fn end(
@@ -284,7 +284,7 @@ impl Requester {
         slot.state.bulk()
     }
 
-    /// Nothing of a call with bulk data is exposed any more: frees its slot.
+    /// Frees the slot of a call with bulk data, once nothing of the call is exposed.
     pub(crate) fn end_bulk(&mut self, xid: u32, connection: ConnectionKey, calls: &mut CallsOf) {
         let Some((index, slot)) = self.slot_of(xid, connection) else {
             return;
@@ -303,7 +303,7 @@ impl Requester {
         now >= self.sweep_due
     }
 
-    /// The next call whose time is up. Looks at `slots_max` slots at most, which it counts down.
+    /// The next call that timed out. Checks at most `slots_max` slots, and counts it down.
     pub(crate) fn next_timed_out(&mut self, now: Ticks, slots_max: &mut usize) -> Option<TimedOut> {
         while *slots_max != 0 {
             *slots_max -= 1;
@@ -313,7 +313,8 @@ impl Requester {
             }
             let Some(slot) = self.slots.get_mut(self.sweep_next) else {
                 self.sweep_next = 0;
-                // A call that times out does so at most a hundredth late.
+                // Sweeps are at least 1/128 of the time limit apart: a call times out less than a hundredth
+                // too late, and many calls cause no more sweeps than one.
                 let soonest = self.sweep_due.saturating_add(self.timeout / 128);
                 self.sweep_due = self.deadline_next.max(soonest);
                 break;
@@ -341,8 +342,8 @@ impl Requester {
         None
     }
 
-    /// Looks at `count` slots from `from` on, and ends the calls of `connection` among them:
-    /// `ended` gets the tag of each that still waited, and whether it has bulk data. Returns where to go on.
+    /// Ends the calls of `connection` in `count` slots from `from`: `ended` gets the tag of each that still waited, and
+    /// whether it has bulk data. Returns the slot at which to continue.
     pub(crate) fn end_all_of(
         &mut self,
         connection: ConnectionKey,
@@ -370,7 +371,7 @@ impl Requester {
     }
 }
 
-/// What a reply with an unknown XID is the end of.
+/// What a reply with an unknown XID ends: a call that timed out, if one was not answered yet.
 #[cold]
 fn end_unknown(calls: &mut CallsOf) -> Ended {
     match calls.unanswered.checked_sub(1) {
@@ -382,10 +383,11 @@ fn end_unknown(calls: &mut CallsOf) -> Ended {
     }
 }
 
-/// What an RPC reply says (RFC 5531 section 9).
+/// Decodes an RPC reply (RFC 5531 section 9).
 #[inline]
 pub(crate) fn read_reply(message: &[u8]) -> Result<Reply<'_>, CallError> {
-    // A header would be put together in memory and read back in larger pieces, which waits for the stores.
+    // Without a `ReplyHeader`: that would be written to memory and read back in larger pieces, which has to wait for
+    // the stores.
     match ReplyHeader::success_in(message) {
         Some((_, verifier, results)) => Ok(Reply { results, verifier }),
         None => read_any_reply(message),
@@ -411,7 +413,7 @@ fn read_any_reply(message: &[u8]) -> Result<Reply<'_>, CallError> {
 #[cold]
 fn refused(status: AcceptStatus) -> CallError {
     match status {
-        // Handled by the caller: a success is no error.
+        // Never here: the caller has handled a success.
         AcceptStatus::Success => CallError::BadReply,
         AcceptStatus::ProgUnavail => CallError::ProgramUnavailable,
         AcceptStatus::ProgMismatch { low, high } => CallError::ProgramMismatch { low, high },

@@ -1,4 +1,4 @@
-//! Calls of peers: from the RPC header to the reply.
+//! Serves calls of peers: decodes the RPC header, lets the application answer, and encodes the RPC reply.
 
 use rpcrdma_fabric::clock::Ticks;
 use rpcrdma_fabric::memory::{Lease, SharedLease};
@@ -21,7 +21,7 @@ pub(crate) const RPC_OFFSET: usize = V2_HEADER_BYTES_WITHOUT_CHUNKS;
 /// Where results begin in an RPC reply: behind the header of a successful one.
 pub(crate) const RESULTS_OFFSET: usize = REPLY_HEADER_BYTES_WITHOUT_AUTH;
 
-/// Takes the results of a call. They go straight into the message that carries them: short ones
+/// Takes the results of a call. They are written directly into the message that carries them: short ones
 /// into the send buffer, long ones into a message buffer that is sent in parts.
 ///
 /// # Example
@@ -41,13 +41,13 @@ pub(crate) const RESULTS_OFFSET: usize = REPLY_HEADER_BYTES_WITHOUT_AUTH;
 /// ```
 #[derive(Debug)]
 pub struct ReplyWriter<'a> {
-    /// The send buffer, from the results on, as far as one message goes.
+    /// The send buffer from the start of the results to the end of one message.
     space: &'a mut [u8],
     written: usize,
     messages: MessagesOf<'a>,
     spilled: Option<MessageBuffer>,
     too_long: bool,
-    /// Bytes of the reply with an item that found no room.
+    /// Bytes of the reply with an item that did not fit.
     length_needed_bytes: Option<u32>,
     items: &'a mut ReplyItems,
     counters: &'a Counters,
@@ -86,8 +86,8 @@ impl ReplyWriter<'_> {
         self.write(&word.to_be_bytes())
     }
 
-    /// Appends `count` bytes for the caller to write. They hold remains of earlier messages until
-    /// then, so every one of them is to be written.
+    /// Appends `count` bytes for the caller to write. They are not cleared: the caller has to write
+    /// every one of them, or bytes of earlier messages would be sent.
     ///
     /// # Errors
     /// As [`ReplyWriter::write`].
@@ -114,21 +114,21 @@ impl ReplyWriter<'_> {
         }
     }
 
-    /// Takes a bulk buffer to fill, all of its length. `None` while the core has none to spare.
+    /// Takes a whole bulk buffer to fill. `None` while the core has none to spare.
     pub fn take_bulk(&mut self) -> Option<Lease> {
         self.items.pool.take_lease()
     }
 
-    /// Appends the bytes of an XDR item whose length, if it has one in the stream, was written
-    /// before; the item is empty then. They go beside the stream where the caller asked for that, in the order of its
-    /// results, without being copied; else they are copied into the stream, with their padding. An
-    /// empty item leaves the caller's place for it unused.
+    /// Appends the bytes of an XDR item, and empties `item`. Its length, if it has one in the stream, must have been
+    /// written before. If the caller asked for that, the bytes leave the stream without a copy, in the order of its
+    /// results; otherwise they are copied into the stream, with their padding. An empty item leaves the caller's place
+    /// for it unused.
     ///
-    /// `request_position` is where in the argument stream, with all items, the operation begins
-    /// that this is a result of.
+    /// `request_position` is the position in the argument stream, with all items, at which the operation of this
+    /// result begins.
     ///
     /// # Errors
-    /// As [`ReplyWriter::write`]; the item is as it was.
+    /// As [`ReplyWriter::write`]; the item is unchanged.
     pub fn attach(
         &mut self,
         request_position: u32,
@@ -137,11 +137,11 @@ impl ReplyWriter<'_> {
         self.attach_any(request_position, item)
     }
 
-    /// As [`ReplyWriter::attach`], of bytes that others share: they never change while they are sent,
-    /// and the caller can go on to share them, with other replies too.
+    /// As [`ReplyWriter::attach`], for shared bytes: they cannot change while they are sent,
+    /// and the caller can share them with other replies as well.
     ///
     /// # Errors
-    /// As there.
+    /// As [`ReplyWriter::attach`].
     pub fn attach_shared(
         &mut self,
         request_position: u32,
@@ -155,8 +155,8 @@ impl ReplyWriter<'_> {
         request_position: u32,
         item: &mut BulkItem<T>,
     ) -> Result<(), ReplyTooLong> {
-        // Version 2 by itself has no way to tell which operation a Write chunk is for: they are
-        // used in order (-00 section 4.4.6). The extension goes by the position.
+        // Version 2 alone cannot express to which operation a Write chunk belongs: chunks are
+        // used in order (-00 section 4.4.6). The extension uses the position.
         let stream_offset = RESULTS_OFFSET + self.written;
         if self.items.place(request_position, stream_offset, item) {
             return Ok(());
@@ -178,22 +178,21 @@ impl ReplyWriter<'_> {
         Ok(())
     }
 
-    /// Whether an item whose pieces are shared can go beside the stream as it is. Else it is better
-    /// copied into a bulk buffer ([`ReplyWriter::take_bulk`]) than, by [`ReplyWriter::attach_shared`],
-    /// into the stream: it is not of this core's memory, or in too many pieces, or there are no tokens left
-    /// for them.
+    /// Whether an item of shared pieces can leave the stream as it is. If not, it is not in this core's memory, has too
+    /// many pieces, or no views are left for them. Then copy it into a bulk buffer ([`ReplyWriter::take_bulk`]):
+    /// [`ReplyWriter::attach_shared`] would copy it into the stream.
     #[must_use]
     pub fn takes_shared(&self, item: &BulkItem<SharedLease>) -> bool {
         self.items.may_share(item)
     }
 
-    /// Gives up what is shared with replies that were sent and are kept in case that their requester
-    /// finds them wrong: for who has to write these bytes, or lacks memory.
+    /// Gives up the bytes shared with replies that were sent and are kept for a resend. Call this if these bytes have
+    /// to be written, or memory is lacking.
     pub fn give_up_shared(&mut self) {
         self.items.pool.give_up_views();
     }
 
-    /// Moves what was written into a message buffer.
+    /// Moves the results written so far into a message buffer.
     #[cold]
     fn spill(&mut self) -> Result<(), ReplyTooLong> {
         let Some(mut buffer) = self.messages.take(Use::Answer) else {
@@ -212,24 +211,24 @@ impl ReplyWriter<'_> {
     }
 }
 
-/// What the service made of a call.
+/// The outcome of serving a call.
 #[derive(Debug)]
 pub(crate) enum Served {
-    /// The RPC reply stands in the send buffer, so many bytes from [`RPC_OFFSET`] on.
+    /// The RPC reply is in the send buffer: so many bytes from [`RPC_OFFSET`].
     Short(usize),
     /// It is in a message buffer.
     Long(MessageBuffer),
-    /// An item of the results found no room in the stream, and the call offered no chunks. What the reply would take,
-    /// and an RPC reply, SYSTEM_ERR, as if it were [`Served::Short`].
+    /// An item of the results did not fit into the stream, and the call offered no chunks. Has the bytes that the reply
+    /// would need, and those of an RPC reply with SYSTEM_ERR, which is where that of [`Served::Short`] would be.
     TooLong {
         length_needed_bytes: u32,
         rpc_bytes: usize,
     },
-    /// It comes later.
+    /// The service will answer later.
     Deferred,
 }
 
-/// What a service needs of its core.
+/// The parts of a core that are needed to serve a call.
 pub(crate) struct ServeContext<'a> {
     pub(crate) key: ConnectionKey,
     pub(crate) connection: &'a Connection,
@@ -240,13 +239,13 @@ pub(crate) struct ServeContext<'a> {
     pub(crate) lists_bytes: usize,
     pub(crate) messages: MessagesOf<'a>,
     pub(crate) deferrals: &'a mut Deferrals,
-    /// The items of the reply; what is left there when it fails is the caller's to clear.
+    /// The items of the reply. The caller clears what is left there.
     pub(crate) items: &'a mut ReplyItems,
     pub(crate) counters: &'a Counters,
 }
 
 impl ServeContext<'_> {
-    /// Has `answer` answer the RPC call in `message`.
+    /// Serves the RPC call in `message` with `answer`.
     #[inline]
     pub(crate) fn serve(
         self,
@@ -324,7 +323,7 @@ impl ServeContext<'_> {
         if let Some(buffer) = spilled {
             messages.pool.give(buffer);
         }
-        // A service may well call it a system error itself.
+        // A service may report an item that did not fit as a system error itself.
         let is_only_too_long = matches!(outcome, Outcome::Success | Outcome::SystemError);
         if outcome == Outcome::Success {
             self.counters.replies_too_long.increment();
@@ -342,7 +341,7 @@ impl ServeContext<'_> {
             self.counters.deferred.increment();
             return Served::Deferred;
         }
-        // One that could not be deferred, for want of a token, is a system error.
+        // A call that could not be deferred, because no token was free, is answered with SYSTEM_ERR.
         let rpc_bytes = encode(rpc, &outcome.reply_header(xid));
         match length_needed_bytes.filter(|_| has_way_out) {
             Some(length_needed_bytes) => Served::TooLong {
@@ -357,7 +356,7 @@ impl ServeContext<'_> {
     }
 }
 
-/// Writes a reply header. Buffers hold at least 1024 bytes, so that it fits; the bytes written.
+/// Writes a reply header. It fits, since buffers have at least 1024 bytes. Returns the bytes written.
 #[inline]
 fn encode(space: &mut [u8], header: &ReplyHeader<'_>) -> usize {
     let written = header.encode(space);
@@ -365,9 +364,9 @@ fn encode(space: &mut [u8], header: &ReplyHeader<'_>) -> usize {
     written.unwrap_or(0)
 }
 
-/// Writes an RPC reply into a message buffer, with `results` and the items that belong at offsets
-/// of them: those that may leave the stream are attached, the others copied into their
-/// places. The bytes that were copied so; `None`, and the items are as they were, when it does not fit.
+/// Writes an RPC reply into a message buffer, with `results` and items at offsets in them: those that may leave the
+/// stream are attached, the others copied into their places. Returns the bytes of the copied items; `None`, with the
+/// items unchanged, when the reply does not fit.
 pub(crate) fn write_reply_with_items(
     buffer: &mut MessageBuffer,
     xid: u32,
@@ -385,7 +384,7 @@ pub(crate) fn write_reply_with_items(
     if header_bytes + results.len() + items_bytes > buffer.space().len() {
         return None;
     }
-    // One that is attached is empty then.
+    // `place` empties an item that it attaches; only the others count.
     let mut before = header_bytes;
     for (offset, item) in items.iter_mut() {
         let stream_offset = before + (*offset).min(results.len());

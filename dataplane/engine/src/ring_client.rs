@@ -1,9 +1,8 @@
-//! How application threads use a core: calls by one pair of rings per thread, deferred replies by
-//! a ring that any thread may push to.
+//! Rings with which application threads use a core: a pair of rings per thread for calls, and a ring for deferred
+//! replies that any thread may push to.
 //!
-//! Messages are boxes that travel to the core and come back, so that the core neither allocates
-//! nor frees. What a thread submits at most is what the way back holds: a completion always finds
-//! room.
+//! Messages are boxes that travel to the core and come back, so that the core neither allocates nor frees. A thread
+//! cannot have more calls outstanding than the ring back to it holds: a completion always finds room.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -54,12 +53,12 @@ pub struct CallMessage {
     /// Who calls: the flavor and the body of the credential (RFC 5531 section 8.2), of at most 400 octets. AUTH_NONE by
     /// default.
     pub credential: (u32, Vec<u8>),
-    /// The thread's own name for the call; the core does not look at it.
+    /// Chosen by the thread; the core does not use it.
     pub tag: u64,
     /// The arguments: an XDR stream.
     pub args: Vec<u8>,
-    /// The results, when the call ended with success. They are put into the capacity that this
-    /// has, which the core never raises.
+    /// The results, when the call succeeded. They are written into the existing capacity, which the core never
+    /// increases.
     pub results: Vec<u8>,
     /// How it ended.
     pub status: CallStatus,
@@ -100,7 +99,7 @@ impl RingClient {
     /// Hands a call to the core. It comes back by [`RingClient::complete`].
     ///
     /// # Errors
-    /// Gives the call back when as many are outstanding as the rings hold.
+    /// The call, when as many are outstanding as the rings hold.
     pub fn submit(&mut self, message: Box<CallMessage>) -> Result<(), Box<CallMessage>> {
         if self.outstanding as usize == self.completions.buffer().capacity() {
             return Err(message);
@@ -112,7 +111,7 @@ impl RingClient {
         Ok(())
     }
 
-    /// Takes a call back that has ended.
+    /// Takes back a call that has ended.
     pub fn complete(&mut self) -> Option<Box<CallMessage>> {
         let message = self.completions.pop().ok()?;
         self.outstanding = self.outstanding.saturating_sub(1);
@@ -125,7 +124,7 @@ impl RingClient {
         self.outstanding
     }
 
-    /// Whether the core's end is gone: what is outstanding and not in the ring never comes back.
+    /// Whether the core's end was dropped: outstanding calls that are not in the ring never come back.
     #[must_use]
     pub fn is_abandoned(&self) -> bool {
         self.completions.is_abandoned()
@@ -140,7 +139,7 @@ pub struct RingService {
     /// Calls that wait for their replies; the index is in their tag.
     in_flight: Box<[Option<Box<CallMessage>>]>,
     free: Vec<u32>,
-    /// Calls that the core refused for the time being.
+    /// Calls that the core could not accept yet.
     waiting: VecDeque<Box<CallMessage>>,
     tag_space: u32,
 }
@@ -170,7 +169,7 @@ pub fn client_pair(capacity: u32, tag_space: u32) -> (RingClient, RingService) {
 }
 
 impl RingService {
-    /// Sends what was submitted. Bounded; for [`Application::poll`].
+    /// Makes the submitted calls. Bounded; to be called in [`Application::poll`].
     #[inline]
     pub fn poll<P: Port>(&mut self, core: &mut Context<'_, P>) -> Activity {
         let mut busy = false;
@@ -199,7 +198,8 @@ impl RingService {
         tag >> 32 == u64::from(self.tag_space)
     }
 
-    /// A call ended; for [`Application::completed`]. False when it did not come by these rings.
+    /// Returns a call that ended to its thread; to be called in [`Application::completed`]. False when it did not come
+    /// by these rings.
     pub fn completed(&mut self, tag: CallTag, result: Result<Reply<'_>, CallError>) -> bool {
         if !self.owns(tag) {
             return false;
@@ -336,7 +336,7 @@ pub struct ReplySender {
 }
 
 impl ReplySender {
-    /// A message that the core is done with, to be filled anew.
+    /// A message that the core has finished with, to be reused.
     #[must_use]
     pub fn recycled(&self) -> Option<Box<ReplyMessage>> {
         self.recycled.pop()
@@ -345,7 +345,7 @@ impl ReplySender {
     /// Hands an answer to the core.
     ///
     /// # Errors
-    /// Gives it back while the ring is full.
+    /// The message, while the ring is full.
     pub fn send(&self, message: Box<ReplyMessage>) -> Result<(), Box<ReplyMessage>> {
         self.replies.push(message)
     }
@@ -355,8 +355,8 @@ impl ReplySender {
 pub struct ReplyService {
     replies: Arc<ArrayQueue<Box<ReplyMessage>>>,
     recycled: Arc<ArrayQueue<Box<ReplyMessage>>>,
-    /// Answers that the core had no room for yet: a connection whose peer takes no replies keeps its own waiting, and
-    /// nobody else's. There is room for as many as the ring has: where more calls may be deferred, one peer can fill it.
+    /// Answers that the core had no room for yet. A peer that receives no replies delays only its own. There is room
+    /// for as many as in the ring: if more calls may be deferred, one peer can fill it.
     waiting: VecDeque<Box<ReplyMessage>>,
 }
 
@@ -387,10 +387,10 @@ pub fn reply_ring(capacity: u32) -> (ReplySender, ReplyService) {
 }
 
 impl ReplyService {
-    /// Sends the answers that came. Bounded; for [`Application::poll`].
+    /// Sends the answers that came. Bounded; to be called in [`Application::poll`].
     #[inline]
     pub fn poll<P: Port>(&mut self, core: &mut Context<'_, P>) -> Activity {
-        // Behind those that are tried now, one may wait that could go: the core does not sleep.
+        // An answer that is not tried now might be accepted: the core must not sleep.
         let mut busy = self.waiting.len() > MOVED_MAX;
         for _ in 0..MOVED_MAX.min(self.waiting.len()) {
             if let Some(message) = self.waiting.pop_front() {
@@ -409,7 +409,7 @@ impl ReplyService {
         Activity::from_busy(busy)
     }
 
-    /// Whether the message is done with; else it waits.
+    /// Answers a deferred call. False when the message has to wait.
     fn answer<P: Port>(
         &mut self,
         core: &mut Context<'_, P>,
@@ -425,7 +425,7 @@ impl ReplyService {
                     return false;
                 }
                 Err((ReplyRefused::TooLong | ReplyRefused::NoAnswer, token)) => {
-                    // The caller is told that it failed; there is nothing better to tell.
+                    // The caller has to get an answer, and no better one is possible.
                     message.outcome = Outcome::SystemError;
                     message.token = Some(token);
                     self.waiting.push_back(message);
@@ -433,7 +433,7 @@ impl ReplyService {
                 }
             }
         }
-        // A ring that is full has enough to fill anew.
+        // If this ring is full, the box is dropped: there are enough to reuse.
         let _ = self.recycled.push(message);
         true
     }

@@ -1,4 +1,4 @@
-//! Calls and replies as applications see them, and what they are named by.
+//! Calls and replies in the form in which applications use them, and their keys.
 
 use rpcrdma_protocol::rpc::{
     AcceptStatus, AuthStatus, OpaqueAuth, RejectStatus, ReplyBody, ReplyHeader,
@@ -7,7 +7,7 @@ use rpcrdma_protocol::v2;
 
 use crate::deferrals::Deferrals;
 
-/// Names a connection of a core: an index, and a generation that tells its users apart.
+/// Identifies a connection of a core: an index, and a generation that tells successive users of the index apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ConnectionKey {
     /// Index into the core's table.
@@ -16,16 +16,16 @@ pub struct ConnectionKey {
     pub generation: u32,
 }
 
-/// The requester's own name for a call; comes back with its reply.
+/// Chosen by the requester for a call; comes back with its reply.
 pub type CallTag = u64;
 
 /// Whether something was done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Activity {
-    /// Nothing was there to be done.
+    /// There was nothing to do.
     Idle,
-    /// Something was done, and more may be there.
+    /// Something was done, and there may be more to do.
     Busy,
 }
 
@@ -53,16 +53,16 @@ impl Activity {
 /// A call of a peer.
 #[derive(Debug)]
 pub struct Request<'a> {
-    /// The connection that it came by.
+    /// Its connection.
     pub connection: ConnectionKey,
     /// Whether it came in the reverse direction: from the server of the connection to its client
-    /// (RFC 8167 section 2). Such calls are of a callback program, say, which a client offers to its
-    /// server alone.
+    /// (RFC 8167 section 2). An example is a call of a callback program, which a client offers only to its
+    /// server.
     pub is_reverse: bool,
-    /// It came by version 1 of RPC-over-RDMA (RFC 8166). There a requester may send the round-up of an
+    /// Whether it came by version 1 of RPC-over-RDMA (RFC 8166). There a requester may send the round-up of an
     /// item with it ([`BulkArguments::is_of`](crate::BulkArguments::is_of)).
     pub is_version_1: bool,
-    /// Its XID, which means something on this connection alone.
+    /// Its XID, which is meaningful only on this connection.
     pub xid: u32,
     /// RPC program (RFC 5531 section 9).
     pub program: u32,
@@ -70,20 +70,20 @@ pub struct Request<'a> {
     pub version: u32,
     /// Procedure of the program.
     pub procedure: u32,
-    /// The caller's credential. Where it says that RPCSEC_GSS protects arguments and results
-    /// ([`OpaqueAuth::permits_reduction`]), all items of the reply go in its stream.
+    /// The caller's credential. If RPCSEC_GSS protects arguments and results
+    /// ([`OpaqueAuth::permits_reduction`]), all items of the reply stay in its stream.
     pub credential: OpaqueAuth<'a>,
-    /// The caller's verifier, not looked into.
+    /// The caller's verifier, which the engine does not check.
     pub verifier: OpaqueAuth<'a>,
     /// The arguments: an XDR stream.
     pub args: &'a [u8],
-    /// Makes the token for [`Request::defer`], on demand because few calls are deferred.
+    /// Makes the token for [`Request::defer`]; on demand, because few calls are deferred.
     pub(crate) deferrals: &'a Deferrals,
 }
 
 impl Request<'_> {
-    /// The token by which this call is answered later, if [`Outcome::Deferred`] is returned now.
-    /// `None` when as many calls as the core has room for are deferred already.
+    /// The token with which this call is answered later, if [`Outcome::Deferred`] is returned now.
+    /// `None` when the core has no room for another deferred call.
     #[must_use]
     pub fn defer(&self) -> Option<DeferToken> {
         self.deferrals.next(self.connection.index).map(DeferToken)
@@ -97,9 +97,9 @@ pub(crate) struct DeferId {
     pub(crate) generation: u32,
 }
 
-/// The right to answer a deferred call, once. It may go to any thread, but only the core that it
-/// comes from can answer with it ([`Context::reply`](crate::Context::reply)). Dropping it without an answer keeps
-/// its slot until the core ends.
+/// The right to answer a deferred call, once. It may be sent to any thread, but only its core can answer with it
+/// ([`Context::reply`](crate::Context::reply)). If it is dropped without an answer, its slot stays in use until the
+/// core ends.
 #[derive(Debug, PartialEq, Eq, Hash)]
 #[must_use = "a deferred call is answered with its token, or never"]
 pub struct DeferToken(pub(crate) DeferId);
@@ -107,11 +107,11 @@ pub struct DeferToken(pub(crate) DeferId);
 /// How a call of a peer ended (RFC 5531 section 9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Done; the results that were written count.
+    /// Done; the written results are sent.
     Success,
-    /// The program is not there: PROG_UNAVAIL.
+    /// The program does not exist here: PROG_UNAVAIL.
     ProgramUnavailable,
-    /// The program is there in other versions: PROG_MISMATCH.
+    /// The program exists here in other versions: PROG_MISMATCH.
     ProgramMismatch {
         /// The lowest version there is.
         low: u32,
@@ -131,8 +131,8 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// The reply header that tells it to the caller (RFC 5531 section 9). A deferred call has no reply
-    /// yet: one that is asked for all the same says that the system failed.
+    /// The reply header for this outcome (RFC 5531 section 9). A deferred call has no reply yet: its header is
+    /// SYSTEM_ERR.
     #[must_use]
     pub fn reply_header(self, xid: u32) -> ReplyHeader<'static> {
         let status = match self {
@@ -153,7 +153,7 @@ impl Outcome {
     }
 }
 
-/// What a call asks for.
+/// The procedure that a call asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Call {
     /// RPC program.
@@ -169,7 +169,7 @@ pub struct Call {
 pub struct Reply<'a> {
     /// The results: an XDR stream.
     pub results: &'a [u8],
-    /// The responder's verifier, not looked into.
+    /// The responder's verifier, which the engine does not check.
     pub verifier: OpaqueAuth<'a>,
 }
 
@@ -188,7 +188,7 @@ pub enum CallError {
     /// The reply is no RPC reply.
     #[error("the reply cannot be decoded")]
     BadReply,
-    /// The reply is longer than a message may be, or no buffer was free to put it together.
+    /// The reply is longer than a message may be, or no buffer was free to assemble it.
     #[error("the reply is longer than a message may be here")]
     ReplyTooLong,
     /// PROG_UNAVAIL: the responder does not have the program.
@@ -232,29 +232,29 @@ pub enum CallRefused {
     /// The core is draining.
     #[error("the core is draining")]
     Draining,
-    /// The peer has no Receive posted for it; one is when a reply, or a grant, has come. Also
-    /// while a longer message is on its way.
+    /// The peer has granted no credit for it; a reply or a grant will bring one. Also
+    /// while a message in parts is being sent.
     #[error("the peer has granted no credit")]
     NoCredit,
-    /// As many calls are outstanding as may be, or no buffer is free.
+    /// Too many calls are outstanding, or no buffer is free.
     #[error("too many calls are outstanding")]
     NoSlot,
-    /// The message would be longer than a message may be, or its memory is in more pieces than
-    /// can be told to the peer.
+    /// The message would be longer than a message may be, or its memory has more pieces than
+    /// the chunk lists can describe.
     #[error("the call is longer than a message may be")]
     TooLong,
     /// The core has no bulk buffers.
     #[error("the core has no bulk buffers")]
     NoBulk,
-    /// The items cannot travel as they were to: the device has no memory windows, the peer takes no
-    /// chunks in this direction, or one of the ends does not place data by Sends.
+    /// The requested [`Placement`](crate::Placement) is impossible: the device has no memory windows, the peer accepts
+    /// no chunks in this direction, or one of the ends does not place data by Sends.
     #[error("the items cannot travel in the way that was asked for")]
     NoPlacement,
-    /// An item lies in the memory of another core, or not at the start of its buffer.
+    /// An item is in the memory of another core, or does not start at the start of its buffer.
     #[error("an item lies in memory that cannot be exposed from here")]
     ForeignMemory,
-    /// A message of a header type that is not among [`CoreConfig::header_types`](crate::CoreConfig::header_types), or on
-    /// a connection of version 1, which has none.
+    /// A message of a header type that is not among [`CoreConfig::header_types`](crate::CoreConfig::header_types), or
+    /// on a connection of version 1, which has none.
     #[error("the core's header types do not have this one, or the connection is of version 1")]
     NotRegistered,
 }
@@ -267,10 +267,10 @@ impl CallRefused {
     }
 }
 
-/// Why a deferred reply was not taken. The token comes back with it.
+/// Why a deferred reply was not accepted. The token comes back with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReplyRefused {
-    /// Nothing can be sent or kept now: try again in a later poll.
+    /// Nothing can be sent or queued now: try again in a later poll.
     #[error("nothing can be sent or kept now")]
     Busy,
     /// The reply would be longer than a message may be: answer something else.

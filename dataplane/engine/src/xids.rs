@@ -1,22 +1,21 @@
-//! XIDs of calls of ours, and the slots of the calls that they name.
+//! XIDs of calls of ours, and the slots of their calls.
 //!
-//! XIDs count up by one, so that one comes again as late as 32 bits permit: a server may keep a reply
-//! for minutes, and answer a call that seems to be the old one with it. The slot of a call does not
-//! follow from its XID, and can be used again while it is in the cache.
+//! XIDs count up by one, so that each is reused as late as 32 bits permit: a server may keep a reply for minutes, and
+//! use it to answer a call that has the XID of the old one. The slot of a call does not depend on its XID, so the slot
+//! that is still in the cache can be used next.
 
 const NONE: u32 = u32::MAX;
 
-/// Gives out XIDs, and finds the slots of those in use. All its memory is there from the start.
+/// Gives out XIDs, and finds the slots of those in use. All its memory is allocated at start-up.
 ///
-/// The slot of an XID is written in the place that the XID's low bits name. An XID whose place is
-/// taken by another is left out.
+/// A table has the slot of each XID at the place given by the XID's low bits. An XID whose place is in use by
+/// another is skipped.
 ///
-/// **Period**: an XID comes again only after the count has gone once through all 2^32. There are at
-/// least twice as many places as slots. In one turn through the places the count leaves out only
-/// places of calls that were outstanding when the turn began, so at most half of them: between two
-/// calls of one XID there are at least 2^31 others, and where calls end before their place comes
-/// again, as serial ones do, 2^32. For the same reason a call costs one place that is left out at
-/// most, on average.
+/// **Period**: an XID is reused only after the count has gone once through all 2^32. There are at least twice as many
+/// places as slots. In one turn through the places the count skips only places of calls that were outstanding when the
+/// turn began, so at most half of them: between two calls with one XID there are at least 2^31 others; if calls end
+/// before their place comes again, as serial ones do, 2^32. For the same reason a call skips at most one place on
+/// average.
 #[derive(Debug)]
 pub(crate) struct Xids {
     /// Their number is a power of two.
@@ -41,7 +40,7 @@ impl Xids {
         self.next
     }
 
-    /// Gives the call in `slot`, which has no XID, the next one.
+    /// Gives the call in `slot` the next XID.
     #[inline]
     pub(crate) fn take(&mut self, slot: u32) -> u32 {
         let xid = self.next;
@@ -52,10 +51,10 @@ impl Xids {
         xid
     }
 
-    /// Goes on to the next XID: no other call gets the one that [`Xids::next`] told.
+    /// Moves on to the next XID: no other call gets the one that [`Xids::next`] returned.
     #[inline]
     pub(crate) fn advance(&mut self) {
-        // Ends, because at most half of the places are taken.
+        // Terminates, because at most half of the places are in use.
         loop {
             self.next = self.next.wrapping_add(1);
             if self.slot_of(self.next).is_none() {
@@ -71,7 +70,7 @@ impl Xids {
         slot.filter(|&slot| slot != NONE)
     }
 
-    /// The XID, which was in use, is so no more.
+    /// Frees the place of an XID that was in use.
     #[inline]
     pub(crate) fn free(&mut self, xid: u32) {
         if let Some(place) = self.place(xid) {

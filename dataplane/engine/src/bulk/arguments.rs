@@ -1,4 +1,4 @@
-//! The items of a peer's call, as its service sees them.
+//! The bulk items of a peer's call, in the form in which its service gets them.
 
 use rpcrdma_fabric::memory::Lease;
 
@@ -25,7 +25,7 @@ pub struct BulkArguments<'a> {
     pub(crate) is_version_1: bool,
 }
 
-/// A piece of the argument stream as the caller meant it.
+/// A piece of the whole argument stream: bytes of the stream as it was sent, or of an item at its place in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamPiece<'a> {
     /// Bytes of the stream.
@@ -46,13 +46,13 @@ impl BulkArguments<'_> {
         self.items.len()
     }
 
-    /// Whether the call has no item beside its stream.
+    /// Whether all arguments are in the stream.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
 
-    /// How many bytes of the argument stream stand before item `index`, other items not counted.
+    /// How many bytes of the argument stream come before item `index`, other items not counted.
     #[must_use]
     pub fn args_offset(&self, index: usize) -> Option<usize> {
         self.items.get(index).map(|item| item.args_offset)
@@ -66,7 +66,7 @@ impl BulkArguments<'_> {
 
     /// Whether item `index` is an opaque of `bytes` bytes, as the stream before it counts them. In
     /// version 1 a requester may send its round-up with it (RFC 8166 section 3.4.5.2): then the
-    /// item's pieces have up to three bytes more, which mean nothing.
+    /// item's pieces have up to three more bytes, to be ignored.
     #[must_use]
     pub fn is_of(&self, index: usize, bytes: usize) -> bool {
         self.bytes(index).is_some_and(|there| {
@@ -79,19 +79,20 @@ impl BulkArguments<'_> {
         self.leases_of(index).iter().flatten().map(|part| &**part)
     }
 
-    /// Takes item `index`, to be kept. `None` when it was taken already, or has more than
+    /// Takes item `index` out of the call, to keep it. `None` when it was taken already, or has more than
     /// [`super::ITEM_PARTS_MAX`] pieces.
     pub fn take(&mut self, index: usize) -> Option<BulkItem> {
         let item = self.items.get(index)?;
         let range = item.first_part..item.first_part + item.parts;
         let leases = self.leases.get_mut(range)?;
         let is_there = leases.iter().all(Option::is_some) && leases.len() <= super::ITEM_PARTS_MAX;
+        // All pieces or none: half of an item in the hands of the service would be of no use.
         if !is_there || leases.is_empty() {
             return None;
         }
         let mut taken = BulkItem::new();
         for part in leases.iter_mut().filter_map(Option::take) {
-            // Counted above.
+            // It fits: there are at most ITEM_PARTS_MAX leases.
             let _ = taken.push(part);
         }
         Some(taken)

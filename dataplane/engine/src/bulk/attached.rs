@@ -1,15 +1,15 @@
-//! The items that go beside the stream of a reply.
+//! The items of a reply that are sent outside its stream.
 
 use rpcrdma_fabric::memory::{Lease, SharedLease};
 
 use super::{BulkItem, BulkPart, BulkPool};
 
-/// An item that goes beside the stream of a reply.
+/// An item of a reply that is sent outside the stream.
 #[derive(Debug)]
 pub(crate) enum Attached {
-    /// Its pieces were the application's alone, and are the core's.
+    /// The application owned its pieces alone, and handed them to the core.
     Own(BulkItem),
-    /// Others read them as well, and the core for as long as it takes.
+    /// The application shares its pieces: the core only reads them, and drops its share when they were sent.
     Shared(BulkItem<SharedLease>),
 }
 
@@ -34,6 +34,7 @@ impl Attached {
         match self {
             Self::Own(item) => {
                 for (buffer, offset, bytes) in item.drain().filter_map(Lease::into_buffer) {
+                    // A gather list has no empty entries.
                     if bytes == 0 {
                         pool.give(buffer);
                     } else {

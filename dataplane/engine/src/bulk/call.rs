@@ -1,4 +1,4 @@
-//! What a caller says of a call with bulk data, and what it gets back.
+//! A call with bulk data as its caller describes it, and the reply that the caller gets.
 
 use std::fmt;
 use std::ops::Range;
@@ -13,7 +13,7 @@ use crate::rpc::{Call, Reply};
 /// How the items of a call and of its reply are to travel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Placement {
-    /// As the sizes and the means of both ends suggest.
+    /// Chosen for each item by its size and by what both ends support.
     #[default]
     Auto,
     /// In the streams of their messages, copied.
@@ -24,20 +24,20 @@ pub enum Placement {
     Rdma,
 }
 
-/// A result that may come beside the stream of the reply.
+/// A result that may arrive outside the stream of the reply.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExpectedResult {
     /// The part of the argument stream that asks for the result, in bytes of the stream with all
     /// items: with the round-trip-reduction extension a responder chooses by it among several. An
-    /// empty range stands for the whole call.
+    /// empty range means the whole call.
     pub request_range: Range<u32>,
-    /// A result shorter than this is better left in the stream.
+    /// The responder should leave a shorter result in the stream.
     pub bytes_min: u32,
     /// The most bytes that it can have.
     pub bytes_max: u32,
 }
 
-/// A call holds no more items, results or pieces, or not at that place.
+/// The call has no room for another item, result or piece, or not at that place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the call holds no such item")]
 pub struct NoRoom;
@@ -48,7 +48,7 @@ pub(crate) struct CallItem {
     /// Bytes of the argument stream before it, other items not counted.
     pub(crate) args_offset: usize,
     pub(crate) bytes: u32,
-    /// How many of the pieces are its own.
+    /// How many of the call's pieces belong to it.
     pub(crate) parts: usize,
 }
 
@@ -86,7 +86,7 @@ pub struct BulkCall<'a> {
     pub credential: OpaqueAuth<'a>,
     /// The argument stream without the items and without their padding.
     pub args: &'a [u8],
-    /// Bytes that the result stream has at most, without what may come beside it.
+    /// The most bytes of the result stream, without results that may arrive outside it.
     pub results_bytes_max: usize,
     /// How the items are to travel.
     pub placement: Placement,
@@ -112,12 +112,11 @@ impl<'a> BulkCall<'a> {
         }
     }
 
-    /// Adds the pieces of `item`, which is empty then. It belongs behind the first `args_offset`
-    /// bytes of the argument stream (without items): a multiple of four, and not before those added
-    /// earlier.
+    /// Adds an item and takes its pieces out of `item`. Its place is behind the first `args_offset` bytes of the
+    /// argument stream (without items): a multiple of four, and not before the items added earlier.
     ///
     /// # Errors
-    /// [`NoRoom`], when its place is wrong or there is no room for it; the item is as it was.
+    /// [`NoRoom`] when its place is wrong or there is no room for it; `item` is unchanged then.
     pub fn add(&mut self, args_offset: usize, item: &mut BulkItem) -> Result<(), NoRoom> {
         let last = self.items.last().map_or(0, |item| item.args_offset);
         let fits = args_offset.is_multiple_of(4)
@@ -138,10 +137,10 @@ impl<'a> BulkCall<'a> {
         Ok(())
     }
 
-    /// Adds a result that may come beside the stream; results come in the order of these.
+    /// Adds a result that may arrive outside the stream. The reply lists results in the order in which they were added.
     ///
     /// # Errors
-    /// [`NoRoom`], also when it can have no bytes.
+    /// [`NoRoom`]; also when `bytes_max` is 0.
     pub fn expect(&mut self, result: ExpectedResult) -> Result<(), NoRoom> {
         if result.bytes_max == 0 {
             return Err(NoRoom);
@@ -149,13 +148,13 @@ impl<'a> BulkCall<'a> {
         self.expected.try_push(result).map_err(|_| NoRoom)
     }
 
-    /// Takes the item added last out again.
+    /// Takes out the item that was added last.
     pub fn pop(&mut self) -> Option<BulkItem> {
         let last = self.items.pop()?;
         let first = self.parts.len().checked_sub(last.parts)?;
         let mut item = BulkItem::new();
         for part in self.parts.drain(first..) {
-            // As many as came out of one item.
+            // It fits: these pieces were moved out of one item.
             let _ = item.push(part);
         }
         Some(item)
@@ -207,23 +206,23 @@ impl fmt::Debug for BulkCall<'_> {
     }
 }
 
-/// A result that came beside the stream. Its item is empty when the responder left the result in
+/// A result that arrived outside the stream. Its item is empty when the responder left the result in
 /// the stream, or had none.
 #[derive(Debug, Default)]
 pub struct BulkResult {
-    /// Its bytes. Taking it keeps it.
+    /// Its bytes. They are freed with the reply unless the application takes the item.
     pub item: BulkItem,
-    /// Where it belongs in the result stream with all items, in bytes, if the message told; else
-    /// the binding knows.
+    /// Its place in the result stream with all items, in bytes. `None` when the message does not say; the binding has
+    /// to know it then.
     pub displacement: Option<u32>,
 }
 
 /// The reply to a call with bulk data.
 #[derive(Debug)]
 pub struct BulkReply<'a> {
-    /// The result stream, without what came beside it, and the verifier.
+    /// The result stream, without the results that arrived outside it, and the verifier.
     pub reply: Reply<'a>,
-    /// What came beside it: one for each result that was expected, or none at all when the call
-    /// went without.
+    /// The results that arrived outside the stream: an entry for each result that was expected, or none at all when
+    /// the call offered no way for them.
     pub items: &'a mut [BulkResult],
 }

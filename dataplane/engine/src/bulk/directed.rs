@@ -15,12 +15,12 @@ pub(crate) struct OpenDirection {
 /// A result that a service gave, attached or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReplyResult {
-    /// Where in the call that is which asked for it.
+    /// Where the part of the call is that asks for it.
     pub(crate) request_position: u32,
     /// Bytes of the stream of the reply before it.
     pub(crate) stream_offset: u32,
     pub(crate) bytes: u32,
-    /// It goes beside the stream.
+    /// It is sent outside the stream.
     pub(crate) is_attached: bool,
 }
 
@@ -35,20 +35,21 @@ pub(crate) fn open_directions(sets: ResponseSets<'_>) -> impl Iterator<Item = Op
     })
 }
 
-/// Uses up the next direction for what stands at this position of the call. Whether a result of so
-/// many bytes leaves the stream: the same rule as that of the plan of the reply.
+/// Uses up the next direction whose range has this position of the call. Returns whether a result of `bytes` bytes
+/// leaves the stream, by the rule that the plan of the reply follows: the two must not disagree.
 pub(crate) fn use_direction(directions: &mut [OpenDirection], position: u32, bytes: u32) -> bool {
     let next = directions.iter_mut().find(|direction| {
         let range = direction.range.begin..direction.range.end;
         !direction.is_used && range.contains(&position)
     });
     next.is_some_and(|direction| {
+        // Used up also when the result is too short for it: directions and results match in order.
         direction.is_used = true;
         bytes >= direction.minimum_bytes.max(1)
     })
 }
 
-/// The results as the reply is planned with them: what stays in the stream has no bytes of its own.
+/// The results in the form in which a reply is planned: one that stays in the stream counts as no bytes.
 pub(crate) struct Results<'a>(pub(crate) &'a [ReplyResult]);
 
 impl BulkItems for Results<'_> {

@@ -6,20 +6,20 @@ use std::ops::Deref;
 use arrayvec::ArrayVec;
 use rpcrdma_fabric::memory::Lease;
 
-/// Pieces that one item is made of at most.
+/// The most pieces of one item.
 pub const ITEM_PARTS_MAX: usize = 32;
 
 /// The bytes of one XDR item, without length and padding, in one or several pieces of registered
-/// memory. It may go to any thread, and be kept as long as one likes; dropping it gives the memory
+/// memory. It may be sent to any thread and kept for any time; dropping it gives the memory
 /// back to its core.
 ///
-/// Its pieces are the holder's alone, or, as a `BulkItem<SharedLease>`, read by others as well.
+/// The holder owns its pieces alone; those of a `BulkItem<SharedLease>` are read by others as well.
 pub struct BulkItem<T = Lease> {
-    // An array of options would cost a look at each of them, whenever an item is made or dropped.
+    // Not an array of options: making or dropping an item would have to visit each of them.
     parts: ArrayVec<T, ITEM_PARTS_MAX>,
 }
 
-// Applications move items about: that is to cost less than a copy of their bytes would.
+// Applications move items by value: a move has to cost less than a copy of the bytes would.
 const _: () = assert!(size_of::<BulkItem>() < 1024);
 
 impl<T> Default for BulkItem<T> {
@@ -76,7 +76,7 @@ impl<T> BulkItem<T> {
         self.parts.drain(..)
     }
 
-    /// Takes all pieces of `other`, behind its own. There is room for them when it has none.
+    /// Appends all pieces of `other`. An item without pieces has room for any other's.
     pub(crate) fn take_from(&mut self, other: &mut Self) {
         let fits = other.move_to(&mut self.parts);
         debug_assert!(fits, "it was empty");
@@ -105,7 +105,7 @@ impl<T: Deref<Target = [u8]>> BulkItem<T> {
         self.len() == 0
     }
 
-    /// Copies its bytes to the start of `out`, as far as that reaches; how many were copied.
+    /// Copies its bytes to the start of `out`, as many as fit. Returns how many were copied.
     pub fn copy_to(&self, out: &mut [u8]) -> usize {
         let mut copied = 0;
         for part in self.parts() {

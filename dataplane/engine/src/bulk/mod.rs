@@ -1,23 +1,22 @@
-//! Bulk data: XDR items that travel beside the stream of their message, in registered memory.
+//! Bulk data: XDR items in registered memory that may travel outside the stream of their message.
 //!
-//! An application fills [`BulkItem`]s, or takes them from the calls and replies that it gets, and
-//! never sees how they travel: inside the stream, by RDMA Read and Write through memory windows
-//! that are bound for the one call, or, where both ends can, placed by the Send itself
-//! ([`Placement`]). Which items may be taken out of the stream (DDP-eligibility, -00 appendix A)
-//! is the binding's to say, that is the caller's and the service's.
+//! An application fills [`BulkItem`]s, or takes them from the calls and replies that it gets. The core chooses how they
+//! travel ([`Placement`]): inside the stream, by RDMA Read and Write through memory windows that are bound for one
+//! call, or, where both ends support it, placed by the Send itself. The binding (caller and service) decides which
+//! items may leave the stream (DDP-eligibility, -00 appendix A).
 //!
 //! | bytes | owner |
 //! |---|---|
 //! | an item that the application fills or keeps | its [`BulkItem`], which may go to any thread |
-//! | an item of a call of ours | the memory window that exposes it, until that is gone |
+//! | an item of a call of ours | the memory window that exposes it, until that is invalidated |
 //! | a Write or Reply chunk | its window; then the [`BulkResult`] |
-//! | an item of a peer's call | the RDMA Read; then [`BulkArguments`]; then whoever takes it |
+//! | an item of a peer's call | the RDMA Read; then [`BulkArguments`]; then the service that takes it |
 //! | an item of a reply | the RDMA Write, then the core's pool |
 //! | an item of a reply whose pieces are shared | all who share it; the Send or RDMA Write has a view |
 //!
-//! A window is bound for one call, and gone before the application gets to know how that ended.
-//! Whatever a peer does, each buffer comes home once: with its window, its work request, or the
-//! queue pair.
+//! A window is bound for one call, and invalidated before the application learns how that call ended: from then on the
+//! peer cannot reach the memory. Whatever a peer does, each buffer comes back exactly once: with its window, its work
+//! request, or the queue pair.
 
 mod arguments;
 mod attached;

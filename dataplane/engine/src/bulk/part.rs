@@ -1,4 +1,4 @@
-//! A piece of bulk data, while the core works with it.
+//! A piece of bulk data in the hands of the core.
 
 use rpcrdma_fabric::memory::{Buffer, Lease, Memory};
 
@@ -7,9 +7,9 @@ use super::{BulkPool, NO_INDEX, give_lease};
 /// A piece of an item, or of a chunk.
 #[derive(Debug)]
 pub(crate) struct BulkPart {
-    /// Away while a work request has it.
+    /// `None` while a work request has it.
     pub(crate) buffer: Option<Buffer>,
-    /// The index of its buffer in the bulk pool; [`NO_INDEX`] when it is another pool's.
+    /// The index of its buffer in the bulk pool; [`NO_INDEX`] for a buffer of another pool.
     pub(crate) index: u32,
     pub(crate) offset: u32,
     pub(crate) bytes: u32,
@@ -26,7 +26,7 @@ impl BulkPart {
         }
     }
 
-    /// What a lease of this core is on; `None`, and the lease is given back, when it is empty.
+    /// The memory of a lease of this core. `None` for an empty lease, which is given back.
     pub(crate) fn of_lease(pool: &mut BulkPool, lease: Lease) -> Option<Self> {
         if lease.is_empty() {
             give_lease(pool, lease);
@@ -41,7 +41,7 @@ impl BulkPart {
         Some(part)
     }
 
-    /// The piece with its buffer, which is away then.
+    /// Moves the piece out with its buffer; `self` keeps its place and counts as away.
     pub(crate) fn take(&mut self) -> Self {
         Self {
             buffer: self.buffer.take(),
@@ -49,7 +49,7 @@ impl BulkPart {
         }
     }
 
-    /// Whether it is on its way home.
+    /// Whether a work request has its buffer. Buffers of other pools do not count: nobody waits for them here.
     pub(crate) fn is_away(&self) -> bool {
         self.buffer.is_none() && self.index != NO_INDEX
     }

@@ -1,4 +1,4 @@
-//! The bulk buffers of a core, and where each of them comes home to.
+//! The bulk buffers of a core, and where each of them belongs when the port gives it back.
 
 use std::collections::VecDeque;
 
@@ -18,41 +18,41 @@ pub(crate) enum Home {
     CallGroup { slot: u32, part: u16 },
     /// To a piece of an item in the transmission group of a reply.
     ReplyGroup { slot: u32, part: u16 },
-    /// To the pool, which keeps it for the reply of this number as long as nobody needs it.
+    /// To the pool, which keeps it for a resend of the reply of this number until the buffer is needed elsewhere.
     Kept { reply: u32 },
 }
 
-/// The index of a buffer that is not of the bulk pool.
+/// Stands for the index of a buffer of another pool.
 pub(crate) const NO_INDEX: u32 = u32::MAX;
 
-/// The buffer is not kept any more.
+/// The buffer was given up for other work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GivenUp;
 
 /// Dropped leases taken back before a buffer is taken.
 const RECLAIMED_MAX: usize = 16;
 
-/// Registered, page-aligned buffers of one size, and the tokens by which bytes are sent that the
-/// application shares with others. Their indexes follow those of the buffers.
+/// Registered, page-aligned buffers of one size, and views: tokens with which the core sends bytes that the application
+/// shares. Indexes of views follow those of the buffers.
 #[derive(Debug)]
 pub(crate) struct BulkPool {
     pool: Pool,
     views: Views,
     homes: Box<[Home]>,
-    /// Buffers that calls of ours and the application leave to the calls of peers: else two cores
-    /// that call each other with all they have wait for each other until their calls time out.
+    /// Buffers that only calls of peers may take. Without them two cores that call each other, each with all of its
+    /// buffers, would wait for each other until their calls time out.
     kept_back: usize,
-    /// Buffers kept for replies that were sent, by their index, and these in the order in which they
-    /// are given up.
+    /// Buffers kept to send a reply again, by index.
     kept: Box<[Option<Buffer>]>,
+    /// The indexes of kept buffers, in the order in which they are given up: oldest first.
     kept_order: VecDeque<u32>,
-    /// How many of these are views.
+    /// How many of the kept buffers are views.
     kept_views: usize,
 }
 
 impl BulkPool {
-    /// Buffers of `pool`, of which `for_calls` are not for what the application keeps for long, and
-    /// `views` tokens for what is shared.
+    /// Buffers of `pool`, and `views` tokens for shared bytes. `for_calls` of the buffers serve calls; the application
+    /// may keep the others for long.
     pub(crate) fn new(pool: Pool, for_calls: u32, views: u32) -> Self {
         let buffers = pool.shape().buffers as usize;
         let views = Views::new(views, pool.shape().buffers);
@@ -60,6 +60,8 @@ impl BulkPool {
         Self {
             pool,
             homes: vec![Home::Pool; tokens].into_boxed_slice(),
+            // As many as the longest item of a peer's call has; a quarter of a small pool, so that
+            // calls of ours can still be made.
             kept_back: (for_calls as usize / 4).min(super::ITEM_PARTS_MAX),
             kept: (0..tokens).map(|_| None).collect(),
             kept_order: VecDeque::with_capacity(tokens),
@@ -83,25 +85,26 @@ impl BulkPool {
         self.pool.shape().buffers as usize
     }
 
-    /// Buffers that are free, with those of leases that were dropped, and those that are given up
-    /// for others.
+    /// Buffers that can be taken: free ones, those of dropped leases, and kept ones that are given up on demand.
     pub(crate) fn available(&mut self) -> usize {
         self.pool.reclaim(self.total());
         self.level()
     }
 
-    /// As [`BulkPool::available`], but for leases that were dropped and not looked for since.
+    /// As [`BulkPool::available`], without leases that were dropped since the last reclaim.
     pub(crate) fn level(&self) -> usize {
         self.pool.available() + self.kept_order.len() - self.kept_views
     }
 
     /// Whether a call of a peer can have `count` buffers.
     pub(crate) fn has(&mut self, count: usize) -> bool {
+        // Cheap steps first: a bounded reclaim, then a full one, then the views of kept replies, which
+        // cannot be sent again after that.
         self.pool.reclaim(RECLAIMED_MAX);
         self.level() >= count || self.available() >= count || self.gains_by_views(count)
     }
 
-    /// Whether there are `count` buffers once the views that are kept are given up.
+    /// Gives up the kept views, which may hold the last share of a buffer. Whether there are `count` buffers then.
     #[cold]
     fn gains_by_views(&mut self, count: usize) -> bool {
         if self.kept_views == 0 {
@@ -124,7 +127,7 @@ impl BulkPool {
         buffer.or_else(|| self.give_up_kept())
     }
 
-    /// Keeps a buffer for a reply, whose number its home says.
+    /// Keeps a buffer for the reply that its [`Home::Kept`] names.
     pub(crate) fn keep(&mut self, buffer: Buffer) {
         let index = buffer.index();
         if let Some(place) = self.kept.get_mut(index as usize) {
@@ -135,8 +138,8 @@ impl BulkPool {
         }
     }
 
-    /// Whether the buffer `index` is kept for this reply: its bytes, or `None` while it is on its way
-    /// home. An error when it was given up.
+    /// The buffer `index` that is kept for this reply; `None` while a work request still has it. An error when it was
+    /// given up.
     pub(crate) fn kept_for(&self, index: u32, reply: u32) -> Result<Option<&Buffer>, GivenUp> {
         let is_kept = self.homes.get(index as usize) == Some(&Home::Kept { reply });
         let buffer = self.kept.get(index as usize);
@@ -146,13 +149,14 @@ impl BulkPool {
         }
     }
 
-    /// Has the buffer `index` kept no longer for this reply.
+    /// Stops keeping the buffer `index` for this reply.
     pub(crate) fn release(&mut self, index: u32, reply: u32) {
         if self.homes.get(index as usize) != Some(&Home::Kept { reply }) {
             return;
         }
         self.set_home(index, Home::Pool);
         let buffer = self.kept.get_mut(index as usize).and_then(Option::take);
+        // A work request still has it: the port brings it to the pool.
         let Some(buffer) = buffer else {
             return;
         };
@@ -174,13 +178,13 @@ impl BulkPool {
             if !buffer.is_view() {
                 return Some(buffer);
             }
+            // A view has no memory of its own to offer.
             self.kept_views -= 1;
             self.give(buffer);
         }
     }
 
-    /// Gives up all views that are kept: what they show can be written, or is free, if nobody else
-    /// shares it.
+    /// Gives up all kept views. Memory that nobody else shares is free then, or can be written again.
     #[cold]
     pub(crate) fn give_up_views(&mut self) {
         for _ in 0..self.kept_order.len() {
@@ -198,7 +202,7 @@ impl BulkPool {
         }
     }
 
-    /// How many more views there may be.
+    /// How many views can still be made.
     pub(crate) fn views_available(&self) -> usize {
         self.views.available()
     }
@@ -208,12 +212,12 @@ impl BulkPool {
         self.pool.shares_arena(lease)
     }
 
-    /// A token to send what is shared, and its bytes. `None` when there are none left.
+    /// A view of a shared lease, to send its bytes. `None` when no token is left.
     pub(crate) fn show(&mut self, lease: SharedLease) -> Option<Buffer> {
         self.views.show(lease)
     }
 
-    /// Takes a buffer for the application, as long as it is.
+    /// Leases a whole buffer to the application.
     pub(crate) fn take_lease(&mut self) -> Option<Lease> {
         if !self.may_give(1) {
             return None;
@@ -248,15 +252,15 @@ impl BulkPool {
         }
     }
 
-    /// Where the port is to bring the buffer `index`.
+    /// Sets where the buffer `index` belongs when the port gives it back.
     pub(crate) fn set_home(&mut self, index: u32, home: Home) {
         if let Some(place) = self.homes.get_mut(index as usize) {
             *place = home;
         }
     }
 
-    /// Gives a buffer back that is here, and has the port bring the buffer `index` that is not, if
-    /// it is still to come to `home`: it may have come, and be at work for another by now.
+    /// Gives `buffer` back. If a work request has it (`None`), the buffer `index` goes to the pool when it comes back,
+    /// provided that it still belongs to `home`: it may have come back already and work for another call.
     pub(crate) fn take_home(&mut self, buffer: Option<Buffer>, index: u32, home: Home) {
         if let Some(buffer) = buffer {
             self.give(buffer);
@@ -274,7 +278,7 @@ impl BulkPool {
     }
 }
 
-/// Gives the buffer of a lease back at once, where it is of this pool.
+/// Ends a lease and gives its buffer back if it is of this pool; otherwise the drop of the lease does so.
 pub(crate) fn give_lease(pool: &mut BulkPool, lease: Lease) {
     if !pool.owns_lease(&lease) {
         return;

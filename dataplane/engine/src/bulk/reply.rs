@@ -16,7 +16,7 @@ use crate::limits::DIRECTIONS_MAX;
 /// item.
 const ENTRIES_BESIDE_PARTS: usize = 4;
 
-/// What the call that is being served offers to its reply.
+/// The means that the call offers for results outside the stream of its reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Offered {
     /// It came without chunks: all results are copied into the stream.
@@ -35,12 +35,12 @@ pub(crate) struct ReplyItems {
     offered: Offered,
     /// The results that were not copied into the stream, in order.
     pub(crate) attached: Vec<Attached>,
-    /// Pieces of them that are shared: each takes a view.
+    /// How many of their pieces are shared: each takes a view.
     shared_parts: usize,
-    /// Shared pieces that a result is of which Sends place, at most.
+    /// The most shared pieces of a result that a Send places.
     placed_parts_max: usize,
     directions: Vec<OpenDirection>,
-    /// What became of the results of a call with lists or directions, in order.
+    /// The results of a call with lists or directions, in order, attached or copied.
     pub(crate) results: Vec<ReplyResult>,
     /// Bytes of the call before its arguments.
     pub(crate) arguments_at: u32,
@@ -56,7 +56,7 @@ impl ReplyItems {
             offered: Offered::Nothing,
             attached: Vec::with_capacity(BULK_ITEMS_MAX),
             shared_parts: 0,
-            // One piece goes wherever one that is not shared does.
+            // A single piece always has an entry, as an item that is not shared has.
             placed_parts_max: segments_max.saturating_sub(ENTRIES_BESIDE_PARTS).max(1),
             directions: Vec::with_capacity(DIRECTIONS_MAX),
             results: Vec::with_capacity(PLAN_ITEMS_MAX),
@@ -65,10 +65,10 @@ impl ReplyItems {
         }
     }
 
-    /// Takes an item that may go beside the stream, of which `stream_offset` bytes stand before it.
-    /// `request_position` is where in the arguments that is which asks for it. False, and the item
-    /// is as it was, when it is to be copied into the stream: the call came without chunks, or no direction asks for
-    /// it, or it is not of this core's bulk buffers.
+    /// Takes an item that may leave the stream. `stream_offset` bytes of the stream come before it;
+    /// `request_position` is the place in the arguments that asks for it. False, with the item unchanged, when the
+    /// caller has to copy it into the stream: the call came without chunks, no direction asks for it, or it is not in
+    /// bulk buffers of this core.
     pub(crate) fn place<T: ItemPart>(
         &mut self,
         request_position: u32,
@@ -87,6 +87,7 @@ impl ReplyItems {
             _ => true,
         };
         let is_attached = leaves && self.may_attach(item);
+        // Also a copied result is noted: chunks and directions match results by their order.
         self.results.push(ReplyResult {
             request_position: position,
             stream_offset: u32::try_from(stream_offset).unwrap_or(u32::MAX),
@@ -104,8 +105,8 @@ impl ReplyItems {
         self.attached.len() < BULK_ITEMS_MAX && T::may_be_attached(self, item)
     }
 
-    /// The bytes that items take in the stream, with padding, before the reply is planned: none for those that can be
-    /// attached, if the call has lists, and there are places for so many.
+    /// The bytes, with padding, that `items` will take in the stream: none for an item that can be attached, if the
+    /// call has chunk lists and there is a place left.
     pub(crate) fn copied_bytes<'a>(&self, items: impl Iterator<Item = &'a BulkItem>) -> usize {
         let mut places = BULK_ITEMS_MAX.saturating_sub(self.attached.len());
         let mut results = PLAN_ITEMS_MAX.saturating_sub(self.results.len());
@@ -122,7 +123,7 @@ impl ReplyItems {
         copied.sum()
     }
 
-    /// Whether the call came without chunks: one with a Reply chunk would have room for longer results.
+    /// Whether the call came without chunks. With a Reply chunk it would have room for longer results.
     pub(crate) fn came_without_chunks(&self) -> bool {
         self.offered == Offered::Nothing
     }
@@ -131,7 +132,7 @@ impl ReplyItems {
         if T::IS_SHARED {
             self.shared_parts += item.part_count();
         }
-        // It is made in its place: an item that is moved is moved with all of its room.
+        // Made in its place: moving an item copies its whole fixed-size array.
         let count = self.attached.len() + 1;
         self.attached
             .resize_with(count, || T::attached(BulkItem::new()));
@@ -140,8 +141,8 @@ impl ReplyItems {
         }
     }
 
-    /// Whether pieces that are shared can go beside the stream: there are tokens for them, and few
-    /// enough pieces for any way that the caller may have asked for.
+    /// Whether an item of shared pieces can leave the stream: there are views for them, and not more pieces than the
+    /// way that the caller asked for can carry.
     pub(crate) fn may_share(&self, item: &BulkItem<SharedLease>) -> bool {
         let parts = item.part_count();
         let parts_max = match self.offered {
@@ -153,8 +154,8 @@ impl ReplyItems {
             && item.parts().all(|part| self.pool.may_show(part))
     }
 
-    /// Takes note of the directions of a call, or that it has chunk lists. Its arguments begin at `arguments_at`. Both that and `may_reduce` are right
-    /// for a deferred call. A call that is served now sets them when its header is decoded.
+    /// Notes the directions of a call, or that it has chunk lists. `arguments_at` (where its arguments begin) and
+    /// `may_reduce` are known for a deferred call; a call that is served now sets them when its header is decoded.
     pub(crate) fn ask_for(
         &mut self,
         directions: Option<&[OpenDirection]>,
@@ -170,7 +171,7 @@ impl ReplyItems {
         }
     }
 
-    /// Forgets the items, and what was offered.
+    /// Gives back the items, and forgets what the call offered.
     pub(crate) fn clear(&mut self) {
         self.offered = Offered::Nothing;
         self.directions.clear();
@@ -196,13 +197,13 @@ pub(crate) trait ItemPart: Deref<Target = [u8]> + Sized {
     /// Whether others may read it as well.
     const IS_SHARED: bool;
 
-    /// The item, as one that does.
+    /// Wraps the item as an attached one.
     fn attached(item: BulkItem<Self>) -> Attached;
 
-    /// The item that is attached, if its pieces are of this kind.
+    /// The attached item, if its pieces are of this kind.
     fn item_of(attached: &mut Attached) -> Option<&mut BulkItem<Self>>;
 
-    /// Is done with a piece.
+    /// Ends the use of a piece.
     fn give(self, pool: &mut BulkPool);
 }
 

@@ -1,10 +1,10 @@
-//! Messages that could not be sent at once: too long for one Send, or without a credit.
+//! Messages that could not be sent immediately: too long for one Send, or without a credit.
 
 use rpcrdma_protocol::v2::connection::Direction;
 
 use crate::message::MessageBuffer;
 
-/// No entry of [`Backlog`].
+/// Marks the end of a list.
 const NONE: u32 = u32::MAX;
 
 /// The messages that wait on one connection, first in, first out, linked through [`Backlog`].
@@ -13,7 +13,7 @@ pub(crate) struct Outbound {
     head: u32,
     tail: u32,
     len: u32,
-    /// Those that are replies.
+    /// How many of them are replies.
     replies: u32,
 }
 
@@ -66,8 +66,8 @@ struct Entry {
     next: u32,
 }
 
-/// The messages that wait on all connections of a core. There is an entry for each message buffer,
-/// so that whoever has a buffer has an entry.
+/// The messages that wait on all connections of a core. There is an entry for each message buffer, and every message
+/// holds one, so that entries never run out.
 #[derive(Debug)]
 pub(crate) struct Backlog {
     entries: Box<[Entry]>,
@@ -128,9 +128,10 @@ impl Backlog {
         self.entries.get_mut(list.head as usize)?.message.as_mut()
     }
 
-    /// Puts a call that has not begun behind the replies that wait: what ends a call comes before
-    /// what begins one.
+    /// Moves a call of which nothing was sent from the front to the end of the list: replies, which end calls and free
+    /// their resources, are sent before new calls.
     pub(crate) fn prefer_replies(&mut self, list: &mut Outbound) {
+        // The parts of a message must not be separated: one that has begun stays first.
         let may_wait = |message: &mut OutgoingMessage| {
             message.direction == Direction::Call && message.sent_bytes == 0
         };

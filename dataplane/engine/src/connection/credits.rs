@@ -5,7 +5,7 @@ use rpcrdma_protocol::v2::ReverseRequestSupport;
 use super::Connection;
 
 impl Connection {
-    /// Whether something waits to be sent before a new message may be, grants apart.
+    /// Whether something other than a grant has to be sent before a new message.
     #[inline]
     pub(crate) fn has_backlog(&self) -> bool {
         self.properties_due
@@ -14,8 +14,8 @@ impl Connection {
             || !self.outbound.is_empty()
     }
 
-    /// Whether something waits to be sent before a new reply may be. Calls that have not begun do not count: they may
-    /// wait for the credits that are kept for just this reply.
+    /// Whether something has to be sent before a new reply. Calls of which nothing was sent do not count: they may
+    /// wait for the credits that are reserved for this very reply.
     #[inline]
     pub(crate) fn has_backlog_of_replies(&self) -> bool {
         self.properties_due
@@ -25,48 +25,46 @@ impl Connection {
             || self.protocol.sequence_open()
     }
 
-    /// Whether the reply to one more call may be kept. A peer that does not take its replies holds
-    /// up its own calls, and takes no more buffers from others: one reply is on its way, one is
-    /// next. Calls of ours that wait do not count: they may wait for the credits that come with the
-    /// reply to just that call.
+    /// Whether the reply to one more call may be queued. The limit is two: one reply is being sent, one is next. A peer
+    /// that does not receive its replies delays its own calls then, and cannot use up the buffers of others. Waiting
+    /// calls of ours do not count: they may wait for the credits that come with the reply to that call.
     #[inline]
     pub(crate) fn may_queue(&self) -> bool {
         const REPLIES_MAX: u32 = 2;
         self.outbound.replies() < REPLIES_MAX
     }
 
-    /// Whether a reply of one message could be encoded now, as far as the connection goes.
+    /// Whether the state of the connection allows to encode a reply of one message now.
     #[inline]
     pub(crate) fn can_reply(&self) -> bool {
         !self.has_backlog_of_replies() && self.protocol.credits_for_replies() != 0
     }
 
-    /// Credits that calls may use. An end that answers calls keeps the last credit for replies:
-    /// else two ends that call each other with all their credits, and have no room to keep replies,
-    /// wait for each other until their calls time out. A window of two is too small for that: with
-    /// one of them kept, the peer never sees its latest asynchronous grant used, and may not send
-    /// another. What calls of the peer have reserved for their replies is kept as well. In version 1
-    /// replies need no credit.
+    /// Credits that calls may use. An end that answers calls reserves the last credit for replies. Without that, two
+    /// ends that call each other with all their credits, and have no room to queue replies, would wait for each other
+    /// until their calls time out. A window of two is too small for this: with one credit reserved, the peer never sees
+    /// its latest asynchronous grant used, and may not send another. Credits that group calls of the peer reserved for
+    /// their replies are left out as well. In version 1 replies need no credit.
     #[inline]
     pub(crate) fn credits_for_calls(&self) -> u32 {
         let kept = u32::from(self.serves && self.peer_window > 2).max(self.replies_reserved);
         self.protocol.credits_available().saturating_sub(kept)
     }
 
-    /// Whether a call of one message could be encoded now, as far as the connection goes.
+    /// Whether the state of the connection allows to encode a call of one message now.
     #[inline]
     pub(crate) fn can_call(&self) -> bool {
         !self.has_backlog() && self.credits_for_calls() != 0 && self.group_first.is_none()
     }
 
-    /// Transmissions of one group at most: an end whose window is half used is granted more, even
-    /// if nothing else is to be sent.
+    /// The most transmissions of one group: half of the window, because the peer of an end that has used half of its
+    /// window sends it a grant even if nothing else is to be sent. A longer group could wait for ever.
     pub(crate) fn group_transmissions_max(&self) -> u32 {
         u32::from(self.peer_window / 2).max(1)
     }
 
-    /// Credits granted to the peer that no call of ours counts on for its reply. Where the peer calls
-    /// as well, one is left for that: it may have to, before it can answer.
+    /// Credits granted to the peer that are not needed for the replies to calls of ours. If the peer calls as well, one
+    /// is left for its calls: it may have to call before it can answer.
     pub(crate) fn reply_credits(&self) -> u32 {
         let window = self.protocol.credits().limit;
         let takes_calls = self.protocol.peer_calls() != ReverseRequestSupport::None;
@@ -75,7 +73,7 @@ impl Connection {
             .replies_due()
             .saturating_add(self.reply_transmissions_extra)
             .saturating_add(u32::from(takes_calls && window > 2));
-        // As above.
+        // Half of the window, as in `group_transmissions_max`.
         (window / 2).max(1).min(window.saturating_sub(reserved))
     }
 }

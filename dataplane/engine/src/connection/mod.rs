@@ -25,7 +25,7 @@ use crate::close_reason::CloseReason;
 use crate::requester::CallsOf;
 use crate::rpc::ConnectionKey;
 
-/// Messages of a connection that its version's counters have.
+/// How many messages of a connection the counters of its version contain already.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct MessagesCounted {
     pub(crate) received: u32,
@@ -33,22 +33,22 @@ pub(crate) struct MessagesCounted {
     pub(crate) calls_beyond_grant: u32,
 }
 
-/// How far a connection has come.
+/// The stage in the life of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
     /// The slot is free.
     Free,
-    /// Adopted, and the peer is to authenticate itself: its calls are refused, and so are ours.
+    /// Adopted, and the peer has to authenticate itself first: its calls and ours are refused.
     Guarded,
     /// Adopted. Calls of the peer are served; ours are refused until properties were exchanged.
     Open,
     /// Properties were exchanged: both ends may call.
     Ready,
-    /// To be closed: nothing is received or sent any more, and its calls end.
+    /// Closing: nothing is received or sent any more, and its calls end.
     Closing,
 }
 
-/// What a peer is told about a message of its that was wrong.
+/// An error message about a wrong message of the peer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Complaint {
     /// A transport error.
@@ -60,7 +60,7 @@ pub(crate) enum Complaint {
 /// An encoded message that found the send queue full, if there is one.
 #[derive(Debug, Default)]
 pub(crate) struct UnpostedSend {
-    /// What it is sent from; empty when there is none.
+    /// The gather list to send; empty when there is no such message.
     pub(crate) list: Gather,
     pub(crate) options: SendOptions,
 }
@@ -81,25 +81,25 @@ pub(crate) struct Connection {
     pub(crate) stage: Stage,
     /// On the core's list of connections that have something to send.
     pub(crate) pending: bool,
-    /// Our properties, or what `authentication_out` says, are to be sent.
+    /// Our properties, or the message in `authentication_out`, are to be sent.
     pub(crate) properties_due: bool,
     /// A keep-alive is to be sent.
     pub(crate) keep_alive_due: bool,
     /// The queue pair is flushed and can be destroyed.
     pub(crate) flushed: bool,
-    /// The application knows of the connection.
+    /// The application was notified of the connection.
     pub(crate) connected_notified: bool,
     /// Calls in slots, or held messages, wait until something happens on the connection.
     pub(crate) is_awaited: bool,
-    /// What the connection waits for, to be counted once per wait.
+    /// What the connection waits for. Kept so that each wait is counted once.
     pub(crate) waiting: Option<Waiting>,
-    /// It answers calls of the peer, so that a credit is kept for replies.
+    /// This end answers calls of the peer, so a credit is reserved for replies.
     pub(crate) serves: bool,
-    /// The most credits that the peer will ever have granted, as it announced; 0 before it did.
+    /// The most credits that the peer will ever grant, as it announced; 0 before it did.
     pub(crate) peer_window: u16,
-    /// What the peer said of itself.
+    /// The properties that the peer announced, as far as later refusals leave them.
     pub(crate) peer: Properties,
-    /// The peer has refused chunks as such, those of a long call too: calls to it go without.
+    /// The peer refused even the chunk of a long call: calls to it go without chunks.
     pub(crate) refuses_chunks: bool,
     pub(crate) reads_in_flight: u32,
     /// In version 1, how long the peer has been silent.
@@ -109,34 +109,35 @@ pub(crate) struct Connection {
     /// Messages that wait for credits or a place in the send queue.
     pub(crate) outbound: Outbound,
     pub(crate) unposted: UnpostedSend,
-    /// A call of ours that waits for the credits of its group: no other begins before it.
+    /// The slot of a call of ours that waits for the credits of its whole group. No other call begins before it: each
+    /// would take credits from it.
     pub(crate) group_first: Option<u32>,
     /// Transmissions that replies to calls of ours may take, beyond one for each call.
     pub(crate) reply_transmissions_extra: u32,
-    /// Transmissions that the replies to the peer's calls may take which came as groups.
+    /// Transmissions that replies to the peer's group calls may take.
     pub(crate) replies_reserved: u32,
-    /// What comes of calls, and of properties.
+    /// Incoming calls and property sets.
     pub(crate) calls_in: Lane,
-    /// What comes of replies.
+    /// Incoming replies.
     pub(crate) replies_in: Lane,
-    /// The lane of the message or transmission group of which more is to come. The peer may send one at a time.
+    /// The lane of the message or transmission group that is incomplete. The peer may send one at a time.
     pub(crate) open_in: Option<v2::Direction>,
     pub(crate) debts: Debts,
-    /// Receives that it is lent.
+    /// Receives that are lent to it.
     pub(crate) lent: u16,
-    /// Messages that had come when it was last decided how many that are.
+    /// How many messages had arrived when `lent` was last decided.
     pub(crate) received_before: u32,
-    /// Messages that passed over it and were counted.
+    /// Messages of it that were added to the counters.
     pub(crate) messages_counted: MessagesCounted,
     pub(crate) close_reason: CloseReason,
-    /// The control plane has properties of the peer, and has not answered yet.
+    /// The control plane has a property set of the peer and has not answered yet.
     pub(crate) awaits_control: bool,
-    /// The unknown properties of the peer's first set. They are empty when the application has seen them.
+    /// The unknown properties of the peer's first set; empty once the application has seen them.
     pub(crate) peer_properties: Option<PeerProperties>,
     /// A message of host authentication that is to be sent.
     pub(crate) authentication_out: Option<Box<AuthenticationMessage>>,
-    /// Complaints that wait for a credit to be sent with: there is room for one about each message that its peer may
-    /// send at once ([`Connection::push_refusal`]).
+    /// Error messages that wait for a credit. There is room for one about each message that the peer can have in flight
+    /// ([`Connection::push_refusal`]).
     pub(crate) refusals: VecDeque<Complaint>,
 }
 
@@ -195,20 +196,21 @@ impl Connection {
         }
     }
 
-    /// Whether calls of ours may have chunks: in the reverse direction only as far as both ends said (-00 section 5.2.5),
-    /// and not to a peer that refuses all of them.
+    /// Whether calls of ours may have chunks: in the reverse direction only if both ends announced support for that
+    /// (-00 section 5.2.5), and never to a peer that refuses all chunks.
     pub(crate) fn calls_may_have_chunks(&self) -> bool {
         self.protocol.own_calls() == ReverseRequestSupport::General && !self.refuses_chunks
     }
 
-    /// Remembers what a refusal says of every call, not only of the one that drew it (-00 section 6.4.3): the segments
-    /// that the peer serves, and that it reads no chunks where not even a long call's is read.
+    /// Remembers what a refusal says about all calls, not only about the refused one (-00 section 6.4.3): how many
+    /// segments the peer serves, and whether it reads no chunks at all.
     #[cold]
     pub(crate) fn remember_refusal(&mut self, error: TransportError, of_long_call: bool) {
         match error {
             TransportError::Segments { max_segments } => {
                 self.peer.segment_count_max = self.peer.segment_count_max.min(max_segments);
             }
+            // For another call it may mean only that the peer takes no items outside the stream.
             TransportError::ReadChunks { max_chunks: 0 } if of_long_call => {
                 self.refuses_chunks = true;
             }
@@ -222,14 +224,14 @@ impl Connection {
         matches!(self.stage, Stage::Guarded | Stage::Open | Stage::Ready)
     }
 
-    /// Whether RPC messages of the peer are taken: as [`Connection::is_live`], but not from a peer that is still to
-    /// authenticate itself.
+    /// Whether RPC messages of the peer are accepted: if [`Connection::is_live`], and the peer does not have to
+    /// authenticate itself first.
     #[inline]
     pub(crate) fn takes_calls(&self) -> bool {
         matches!(self.stage, Stage::Open | Stage::Ready)
     }
 
-    /// What comes in one direction.
+    /// The incoming lane of a direction.
     #[inline]
     pub(crate) fn lane_mut(&mut self, direction: v2::Direction) -> &mut Lane {
         match direction {
@@ -238,7 +240,7 @@ impl Connection {
         }
     }
 
-    /// As [`Connection::lane_mut`], to look at it.
+    /// As [`Connection::lane_mut`], by shared reference.
     #[inline]
     pub(crate) fn lane(&self, direction: v2::Direction) -> &Lane {
         match direction {
@@ -247,39 +249,40 @@ impl Connection {
         }
     }
 
-    /// Whether parts or transmissions wait in their Receives, in the lane of which more is to come.
+    /// Whether parts or transmissions wait in their Receives in the lane of the incomplete message.
     pub(crate) fn open_lane_waits(&self) -> bool {
         self.open_in.is_some_and(|lane| self.lane(lane).parts.any())
     }
 
-    /// Whether there is something to send that can, or may soon, be sent.
+    /// Whether there is something to send, now or when the peer grants credits.
     #[inline]
     pub(crate) fn wants_to_send(&self) -> bool {
         self.has_backlog() || self.protocol.grant_due() || self.keep_alive_due
     }
 
-    /// Whether a message that has come may let something go on: what waits in slots or is held, or what is to be sent.
+    /// Whether the arrival of a message may let waiting work continue: in slots, in held messages, or to be sent.
     #[inline]
     pub(crate) fn has_news(&self) -> bool {
         self.is_awaited || (!self.pending && self.wants_to_send())
     }
 
-    /// Whether the calls that it serves come in the reverse direction (RFC 8167 section 2).
+    /// Whether this end serves calls in the reverse direction (RFC 8167 section 2), as a client does.
     #[inline]
     pub(crate) fn serves_reverse(&self) -> bool {
         self.protocol.role() == v2::Role::Client
     }
 
-    /// Whether both ends speak the extension.
+    /// Whether both ends support the round-trip-reduction extension.
     #[inline]
     pub(crate) fn places_by_send(&self) -> bool {
         let own = self.protocol.properties().rtr_support;
         own.has_request() && self.peer.rtr_support.has_request()
     }
 
-    /// Keeps a complaint until it can be sent. False when too many wait.
+    /// Keeps an error message until it can be sent. False when too many wait.
     #[must_use]
     pub(crate) fn push_refusal(&mut self, refusal: Complaint) -> bool {
+        // The peer decides how many errors it causes: the queue must not grow with them.
         let has_room = self.refusals.len() < self.refusals.capacity();
         if has_room {
             self.refusals.push_back(refusal);

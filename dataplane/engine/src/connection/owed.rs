@@ -4,38 +4,39 @@ use rpcrdma_protocol::v2::connection::Unfinished;
 
 use crate::close_reason::Owed;
 
-/// Visits in the time limit: how late its end is noticed at most, as a part of it.
+/// Visits within the time limit. A debt is noticed at most `1 / VISITS` of the limit too late.
 pub(crate) const VISITS: u8 = 4;
 
 /// What the peer of one connection owes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Debts {
-    /// What it owed when it was last looked at.
+    /// What it owed at the last visit.
     before: Owing,
-    /// How often in a row each was owed, and the peer had come no further.
+    /// For each kind: at how many visits in a row it was owed without progress.
     visits: [u8; 5],
-    /// A reply with chunks, or of a transmission group, was waiting when its slot was last looked at.
+    /// A reply with chunks, or of a transmission group, was waiting for the connection when its slot was last visited.
     pub(crate) is_answering: bool,
 }
 
-/// What a peer owes at one moment, and how far it has come; what it does not owe is `None`.
+/// What a peer owes at one moment, and its progress; `None` (or false) is not owed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Owing {
     pub(crate) first_message: bool,
     pub(crate) rest_of_message: Option<Unfinished>,
-    /// Progress is a message sent.
+    /// The value changes when a message is sent.
     pub(crate) credits: Option<u32>,
-    /// Progress is a send buffer that came back.
+    /// The value changes when a send buffer comes back.
     pub(crate) receives: Option<u32>,
     pub(crate) acknowledgement: bool,
 }
 
 impl Debts {
-    /// Takes note of what is owed now, and tells what has been owed for the whole time limit.
+    /// Notes what is owed now. Returns a debt that has been owed for the whole time limit.
     pub(crate) fn visit(&mut self, now: Owing) -> Option<Owed> {
         let before = std::mem::replace(&mut self.before, now);
         let both = |before: Option<u32>, now| before.is_some() && before == now;
-        // However much of a message came meanwhile: slow is not finished.
+        // Further parts of a message are no progress: otherwise a peer could hold its buffer for ever
+        // with one octet at a time.
         let rest = before.rest_of_message.zip(now.rest_of_message);
         let stand = [
             (

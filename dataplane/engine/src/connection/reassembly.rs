@@ -1,10 +1,10 @@
-//! Messages of a peer that come in parts, and transmission groups: what of them has come, and waits.
+//! Messages of a peer that arrive in parts, and transmission groups: what has arrived so far.
 
 use rpcrdma_protocol::v2::connection::Direction;
 
 use crate::message::{MessageBuffer, MessagePool, MessagesOf, Use};
 
-/// What is put together.
+/// What is assembled from parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Assembled {
     /// An RPC message.
@@ -13,20 +13,20 @@ pub(crate) enum Assembled {
     Properties,
 }
 
-/// What comes in one direction. Calls and replies each have one: what waits of one direction never keeps back what
-/// came in the other, or two ends that call each other could wait for each other.
+/// What arrives in one direction. Calls and replies have separate lanes: if waiting calls could hold back replies, two
+/// ends that call each other could wait for each other.
 #[derive(Debug, Default)]
 pub(crate) struct Lane {
     pub(crate) reassembly: Reassembly,
     pub(crate) parts: PartCounts,
-    /// The transmission group that is being taken.
+    /// The transmission group that is being received.
     pub(crate) group: Option<GroupIn>,
-    /// The number of the transmission group that came last.
+    /// The number of the latest transmission group.
     pub(crate) groups_come: u32,
 }
 
 impl Lane {
-    /// A transmission of a group has come; the number of the group.
+    /// The number of the group of a transmission that arrived.
     pub(crate) fn number_group(&mut self, is_first: bool) -> u32 {
         if is_first {
             self.groups_come = self.groups_come.wrapping_add(1);
@@ -34,36 +34,36 @@ impl Lane {
         self.groups_come
     }
 
-    /// The slot of the group of this number, if it is the one that is being taken.
+    /// The slot of the group of this number, if it is the one that is being received.
     pub(crate) fn slot_of_group(&self, number: u32) -> Option<u32> {
         let group = self.group.filter(|it| it.number == number);
         group.map(|it| it.slot)
     }
 
-    /// Takes no more transmissions for the call in a slot: it gives back its Receives.
+    /// Stops receiving transmissions for the call in a slot, which is giving back its Receives.
     #[inline]
     pub(crate) fn leave_group(&mut self, slot: u32) {
         self.group.take_if(|it| it.slot == slot);
     }
 
-    /// Gives up what was put together, at the end of the connection.
+    /// Gives up incomplete messages, at the end of the connection.
     pub(crate) fn close(&mut self, pool: &mut MessagePool) {
         self.reassembly.reset(pool);
         self.group = None;
     }
 }
 
-/// A transmission group that is being taken.
+/// A transmission group that is being received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GroupIn {
-    /// Of a call that comes, its slot; of a reply, that of the call that it answers.
+    /// The slot of the incoming call, or of the call that the incoming reply answers.
     pub(crate) slot: u32,
     /// Its number among the groups of its lane.
     pub(crate) number: u32,
 }
 
-/// The message of a lane that is being put together. The protocol allows one at a time, but what waits of calls is put
-/// together later than it came.
+/// The message of a lane that is being assembled. The protocol allows one at a time; parts of calls that wait are
+/// assembled later than they arrived.
 #[derive(Debug, Default)]
 pub(crate) enum Reassembly {
     /// None.
@@ -75,21 +75,20 @@ pub(crate) enum Reassembly {
         xid: u32,
         buffer: MessageBuffer,
     },
-    /// No buffer was free when it began: its other parts are passed over.
+    /// No buffer was free when it began: its other parts are ignored.
     GivenUp,
 }
 
-/// Numbers the parts of a lane that wait, so that they are taken in the order in which they
-/// came.
+/// Numbers the waiting parts of a lane, so that they are taken in the order of their arrival.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PartCounts {
-    /// The number of the next part that comes to wait.
+    /// The number that the next waiting part gets.
     pub(crate) next: u32,
     /// The number of the part that has waited longest.
     pub(crate) first: u32,
-    /// The message that the parts that come now belong to.
+    /// The number of the message of the parts that arrive now.
     pub(crate) message: u32,
-    /// The message that is being put together, or was last.
+    /// The number of the message that is being assembled, or was last.
     pub(crate) assembling: u32,
 }
 
@@ -102,19 +101,19 @@ impl PartCounts {
         self.message
     }
 
-    /// Gives the next part that has to wait its number.
+    /// The number of a part that has to wait.
     pub(crate) fn number(&mut self) -> u32 {
         let number = self.next;
         self.next = number.wrapping_add(1);
         number
     }
 
-    /// The part that has waited longest is taken.
+    /// Notes that the part that has waited longest was taken.
     pub(crate) fn take_first(&mut self) {
         self.first = self.first.wrapping_add(1);
     }
 
-    /// The part that came last waits no more: it is given up.
+    /// Notes that the latest waiting part was given up.
     pub(crate) fn forget_last(&mut self) {
         self.next = self.next.wrapping_sub(1);
     }
@@ -126,10 +125,10 @@ impl PartCounts {
     }
 }
 
-/// What became of a part.
+/// The result of taking a part.
 #[derive(Debug)]
 pub(crate) enum Taken {
-    /// More parts are to come, or this one was passed over.
+    /// More parts are to come, or this one was ignored.
     Incomplete,
     /// The message is complete.
     Complete(MessageBuffer),
@@ -138,7 +137,7 @@ pub(crate) enum Taken {
 }
 
 impl Assembled {
-    /// The lane that its parts are in: property sets are in that of calls.
+    /// The lane of its parts: property sets use that of calls.
     #[inline]
     pub(crate) fn lane(self) -> Direction {
         match self {
@@ -147,7 +146,7 @@ impl Assembled {
         }
     }
 
-    /// What a buffer for it is taken for.
+    /// The use for which it takes a message buffer.
     #[inline]
     pub(crate) fn purpose(self) -> Use {
         match self {
@@ -168,6 +167,7 @@ impl Reassembly {
         part: &[u8],
         last: bool,
     ) -> Taken {
+        // Also gives back the buffer of a message that never ended.
         if offset == 0 {
             self.reset(messages.pool);
             *self = match messages.take(what.purpose()) {
@@ -179,6 +179,7 @@ impl Reassembly {
             }
         }
         let Self::Open { buffer, .. } = self else {
+            // The rest of a message that was given up.
             *self = Self::given_up(last);
             return Taken::Incomplete;
         };
@@ -203,7 +204,7 @@ impl Reassembly {
         if last { Self::Idle } else { Self::GivenUp }
     }
 
-    /// Gives up what was put together, and tells what it was.
+    /// Gives up an incomplete message, and returns its kind and XID.
     pub(crate) fn reset(&mut self, pool: &mut MessagePool) -> Option<(Assembled, u32)> {
         match std::mem::take(self) {
             Self::Open { what, xid, buffer } => {

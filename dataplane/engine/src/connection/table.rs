@@ -10,7 +10,7 @@ use rpcrdma_protocol::v2::connection as v2;
 use super::{Connection, Stage};
 use crate::rpc::ConnectionKey;
 
-/// Marks a queue pair that no connection has.
+/// Marks a queue pair without a connection.
 const NONE: u32 = u32::MAX;
 
 /// All connections of a core; every slot is made at start-up.
@@ -22,7 +22,7 @@ pub(crate) struct ConnectionTable {
 }
 
 impl ConnectionTable {
-    /// Places for `connections_max` connections, with room for so many complaints each.
+    /// Slots for `connections_max` connections, each with room for `complaints` error messages.
     pub(crate) fn new(connections_max: u32, queue_pairs_max: u32, complaints: u16) -> Self {
         let config = v2::Config {
             role: v2::Role::Server,
@@ -42,7 +42,7 @@ impl ConnectionTable {
         }
     }
 
-    /// The connection at `index`, whoever has it.
+    /// The slot at `index`, whichever connection uses it now.
     #[inline]
     pub(crate) fn at(&mut self, index: u32) -> Option<&mut Connection> {
         self.slots.get_mut(index as usize)
@@ -70,7 +70,7 @@ impl ConnectionTable {
         self.get(key).is_some_and(Connection::is_live)
     }
 
-    /// The connection of a queue pair, unless it is gone.
+    /// The connection of a queue pair, unless it was removed.
     #[inline]
     pub(crate) fn of_queue_pair(
         &mut self,
@@ -83,7 +83,7 @@ impl ConnectionTable {
             .map(|slot| (index, slot))
     }
 
-    /// The place that the next connection gets.
+    /// The slot that the next connection gets.
     pub(crate) fn next_place(&self) -> Option<u32> {
         self.free.last().copied()
     }
@@ -92,7 +92,7 @@ impl ConnectionTable {
         self.slots.len() - self.free.len()
     }
 
-    /// Takes a free slot for a queue pair, at the stage that it begins in.
+    /// Takes a free slot for a queue pair; `stage` is its first stage.
     pub(crate) fn insert(
         &mut self,
         queue_pair: QueuePairId,
@@ -104,7 +104,7 @@ impl ConnectionTable {
         let index = self.free.pop()?;
         let slot = self.slots.get_mut(index as usize)?;
         *entry = index;
-        // It was cleared when the last one was closed, and keeps its room.
+        // Its memory is reused, so that no connection allocates. It was cleared at the last close.
         let refusals = std::mem::take(&mut slot.refusals);
         *slot = Connection {
             queue_pair,
@@ -115,7 +115,8 @@ impl ConnectionTable {
         Some(slot.key(index))
     }
 
-    /// Frees a slot and raises its generation. What the connection held must have been taken out.
+    /// Frees a slot and raises its generation, so that old keys name nothing. What the connection held must have been
+    /// taken out.
     pub(crate) fn remove(&mut self, index: u32) {
         let Some(slot) = self.slots.get_mut(index as usize) else {
             return;

@@ -1,4 +1,4 @@
-//! What applications do: the trait that a core calls.
+//! The trait of applications, which a core calls.
 
 use rpcrdma_fabric::clock::Ticks;
 use rpcrdma_fabric::interface::{PeerIdentity, Port};
@@ -16,9 +16,9 @@ use crate::rpc::{Activity, CallError, CallTag, ConnectionKey, Outcome, Reply, Re
 /// The code that runs on a core: it answers the calls of peers, makes calls, or both.
 ///
 /// Its methods run on the core's thread and to completion: while one runs, the core does nothing
-/// else. What takes longer is deferred and answered later, from [`Application::poll`]: a core that
-/// is busy for [`CoreConfig::keep_alive_interval`] sends no keep-alives, and is left by its peers in
-/// the end.
+/// else. Defer a call that takes longer, and answer it later from [`Application::poll`]: a core that
+/// is busy for longer than [`CoreConfig::keep_alive_interval`] sends no keep-alives, and peers
+/// disconnect from it in the end.
 ///
 /// [`CoreConfig::keep_alive_interval`]: crate::CoreConfig::keep_alive_interval
 ///
@@ -44,21 +44,21 @@ use crate::rpc::{Activity, CallError, CallTag, ConnectionKey, Outcome, Reply, Re
 /// ```
 pub trait Application: Send + 'static {
     /// Iterations between two readings of the clock: the readings that [`Application::poll`] gets are
-    /// at most so many idle iterations old. A reading takes as long as the rest of an idle iteration,
-    /// so that an application whose calls do not start at set times wants a larger number. The clock
-    /// is also read in each iteration that received something while calls of ours wait for their
-    /// replies, and in the one after each that did something.
+    /// at most so many idle iterations old. A reading takes as long as the rest of an idle iteration:
+    /// an application whose calls do not start at set times should use a larger number. The core also
+    /// reads the clock in an iteration that received something while calls of ours wait for their
+    /// replies, and after an iteration that did something.
     const CLOCK_INTERVAL_POLLS: u32 = 1;
 
-    /// A peer calls. Results are written to `reply`, and count with [`Outcome::Success`] alone.
+    /// A peer calls. Write the results to `reply`; they are sent only with [`Outcome::Success`].
     fn call(&mut self, request: &Request<'_>, reply: &mut ReplyWriter<'_>) -> Outcome {
         let _ = (request, reply);
         Outcome::ProgramUnavailable
     }
 
-    /// A peer calls, with items beside its stream, or with room for results beside that of the
-    /// reply. An application that does not know of bulk data serves the latter as any other call,
-    /// and cannot decode the former.
+    /// A peer calls, with items outside the argument stream, or with room for results outside the stream
+    /// of the reply. An application without bulk data serves a call of the second kind as any other,
+    /// and cannot decode one of the first kind.
     fn call_bulk(
         &mut self,
         request: &Request<'_>,
@@ -84,8 +84,8 @@ pub trait Application: Send + 'static {
         let _ = (tag, connection, result, now);
     }
 
-    /// A call of ours ended that was made with [`Context::call_bulk`]. Nothing that it exposed can
-    /// be reached by the peer any more, unless it timed out.
+    /// A call of ours made with [`Context::call_bulk`] ended. The peer cannot reach the memory that it
+    /// exposed any more, unless the call timed out.
     fn completed_bulk(
         &mut self,
         tag: CallTag,
@@ -97,8 +97,8 @@ pub trait Application: Send + 'static {
     }
 
     /// A peer sends a message of a header type that is among [`CoreConfig::header_types`]. It may come before
-    /// [`Application::connected`], as a call may. Nothing but credits bounds how many a peer sends: what the application
-    /// keeps of them, it bounds itself.
+    /// [`Application::connected`], as a call may. Only credits limit how many a peer sends: an application that keeps
+    /// them has to set its own limit.
     ///
     /// [`CoreConfig::header_types`]: crate::CoreConfig::header_types
     fn message(&mut self, message: &ApplicationMessage<'_>) -> MessageOutcome {
@@ -106,49 +106,48 @@ pub trait Application: Send + 'static {
         MessageOutcome::Unsupported
     }
 
-    /// A peer answers with a transport error a message that was sent with [`Context::send_message`], and has this XID; it
-    /// may also be an XID of no message at all. With [`TransportError::InvalHtype`] the peer does not know the header
-    /// type.
+    /// A peer answered a message with a transport error. `xid` is that of a message sent with
+    /// [`Context::send_message`], or, from a faulty peer, of none at all. [`TransportError::InvalHtype`] means that the
+    /// peer does not know the header type.
     fn message_refused(&mut self, connection: ConnectionKey, xid: u32, error: TransportError) {
         let _ = (connection, xid, error);
     }
 
-    /// Once per poll iteration: make calls, answer deferred ones. `now` is the iteration's reading
-    /// of the clock. After a poll that returns [`Activity::Idle`] the core may start what it was asked for only at the
-    /// next reading of the clock ([`Application::CLOCK_INTERVAL_POLLS`]).
+    /// Called once per poll iteration: make calls, answer deferred ones. `now` is the iteration's reading
+    /// of the clock. After [`Activity::Idle`] the core may delay what this poll asked for until the next reading of the
+    /// clock ([`Application::CLOCK_INTERVAL_POLLS`]).
     fn poll<P: Port>(&mut self, core: &mut Context<'_, P>, now: Ticks) -> Activity {
         let _ = (core, now);
         Activity::Idle
     }
 
-    /// When [`Application::poll`] must be called again at the latest, if the application has a time to keep. It is
-    /// asked before the core parks ([`IdlePolicy::Park`](crate::IdlePolicy::Park)), and the core wakes up by then. With
-    /// `None` the core may sleep for 100 ms.
+    /// The latest time of the next [`Application::poll`], if the application needs one. The core asks before it parks
+    /// ([`IdlePolicy::Park`](crate::IdlePolicy::Park)), and wakes up by then. With `None` it may sleep for 100 ms.
     fn next_due(&self) -> Option<Ticks> {
         None
     }
 
     /// A connection begins: before any call of its peer, and before [`Application::connected`], which may never
-    /// come. `peer` is who the fabric says that it is; nothing of that is proved.
+    /// come. `peer` is what the fabric reports about the peer; none of that is proved.
     fn opened(&mut self, connection: ConnectionKey, peer: &PeerIdentity) {
         let _ = (connection, peer);
     }
 
-    /// The peer has announced properties that neither -00 nor the extension defines: told just before
-    /// [`Application::connected`], unless there are none. They stand for the life of the connection (-00 section 6.4.4):
-    /// what a later set of the peer says is left out.
+    /// The peer announced properties that neither -00 nor the extension defines. Called just before
+    /// [`Application::connected`], unless there are none. Properties are fixed for the life of the connection (-00
+    /// section 6.4.4): later sets of the peer are not reported.
     fn peer_properties(&mut self, connection: ConnectionKey, properties: &PeerProperties) {
         let _ = (connection, properties);
     }
 
     /// The connection is ready: properties were exchanged, and calls may be made on it. `peer` is the identity that
-    /// the peer proved, if host authentication took place (-00 section 5.2.6). A peer that need not prove any may call
-    /// before this.
+    /// the peer proved, if host authentication took place (-00 section 5.2.6). A peer that does not have to prove an
+    /// identity may call before this.
     fn connected(&mut self, connection: ConnectionKey, peer: Option<&HostIdentity>) {
         let _ = (connection, peer);
     }
 
-    /// A connection has ended, of which [`Application::connected`] told. Its calls have ended before, with
+    /// A connection that was reported by [`Application::connected`] ended. Its calls ended before, with
     /// [`CallError::Disconnected`].
     fn disconnected(&mut self, connection: ConnectionKey, reason: CloseReason) {
         let _ = (connection, reason);

@@ -1,4 +1,4 @@
-//! Messages of header types of the application: received, and sent.
+//! Receives and sends messages of header types that the application defines.
 
 use rpcrdma_fabric::interface::Port;
 use rpcrdma_protocol::constants::V2_PREFIX_BYTES;
@@ -15,7 +15,8 @@ use crate::message::Received;
 use crate::rpc::{CallRefused, ConnectionKey};
 
 impl<P: Port> Resources<P> {
-    /// Hands a message of a peer to the application, posts its Receive again, and answers what is wrong.
+    /// Hands a message of a peer to the application, posts its Receive again, and answers with an error if the
+    /// application returned one.
     pub(super) fn receive_application_message<A: Application>(
         &mut self,
         application: &mut A,
@@ -50,7 +51,7 @@ impl<P: Port> Resources<P> {
 }
 
 impl Outgoing {
-    /// Sends a message of a header type of the application.
+    /// Sends a message of a header type that the application defines.
     pub(super) fn send_message<P: Port>(
         &mut self,
         core: &mut Resources<P>,
@@ -65,7 +66,7 @@ impl Outgoing {
         let Some(connection) = core.connections.get_mut(key) else {
             return Err(CallRefused::UnknownConnection);
         };
-        // What came before the properties of the peer may be answered, as calls are.
+        // A message that came before the properties of the peer may be answered, as calls are.
         let is_open = match answers {
             Some(_) => connection.takes_calls(),
             None => connection.stage == Stage::Ready,
@@ -76,7 +77,7 @@ impl Outgoing {
         if connection.protocol.is_version_1() || !core.config.header_types.has(header_type) {
             return Err(CallRefused::NotRegistered);
         }
-        // An answer may use the credit that is kept for replies.
+        // An answer may use the credit that is reserved for replies.
         let may_send = match answers {
             Some(_) => connection.can_reply(),
             None => connection.can_call(),
@@ -110,6 +111,7 @@ impl Outgoing {
         if let Some(space) = scratch.get_mut(prefix_bytes..bytes) {
             space.copy_from_slice(body);
         }
+        // Only now, so that a refused message uses up no XID.
         if answers.is_none() {
             self.requester.pass_xid();
         }

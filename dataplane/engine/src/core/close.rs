@@ -43,7 +43,8 @@ impl<P: Port> Resources<P> {
             },
         };
         let pending = std::mem::take(&mut connection.pending);
-        // All of them are posted: the queue pair is flushed, and what was held in Receives was given back.
+        // All Receives that it was lent are posted again by now: the queue pair is flushed, and messages
+        // that were held in Receives were given up.
         self.lending.end(connection);
         self.connections.remove(index);
         if pending {
@@ -56,8 +57,8 @@ impl<P: Port> Resources<P> {
 }
 
 impl<P: Port> State<P> {
-    /// Goes on with closing connections: takes back what they held, ends their calls, notifies the application, and when
-    /// the queue pair is flushed destroys it and notifies the control plane.
+    /// Continues to close connections: takes back what they held, ends their calls, notifies the application; once the
+    /// queue pair is flushed, destroys it and notifies the control plane.
     #[inline]
     pub(super) fn finish_closing<A: Application>(&mut self, application: &mut A) -> bool {
         !self.resources.closing.is_empty() && self.finish_some(application)
@@ -80,6 +81,8 @@ impl<P: Port> State<P> {
                 busy = true;
                 self.end_calls(application, key, &mut closing);
             }
+            // In this order: the application must hear of the end before the slot can have a new
+            // connection.
             if !closing.is_notified || !self.resources.destroy_if_flushed(closing.index) {
                 self.resources.closing.push_back(closing);
             } else {
@@ -89,7 +92,7 @@ impl<P: Port> State<P> {
         busy
     }
 
-    /// Takes back what a closing connection holds, before anybody else gets its place.
+    /// Takes back what a closing connection holds, before another connection gets its slot.
     fn clear_connection(&mut self, key: ConnectionKey) {
         let core = &mut self.resources;
         self.waiting_receives.drop_held(core, key);
@@ -101,7 +104,7 @@ impl<P: Port> State<P> {
         }
     }
 
-    /// Ends some calls of a closing connection, and notifies the application when that were all.
+    /// Ends some calls of a closing connection, and notifies the application once all have ended.
     fn end_calls<A: Application>(
         &mut self,
         application: &mut A,
@@ -126,6 +129,7 @@ impl<P: Port> State<P> {
                     application.completed(tag, key, Err(error), core.now);
                 }
             };
+            // In portions: a large table must not hold up the calls of other connections.
             closing.scan = requester.end_all_of(key, calls, from, SCAN_MAX, ended);
             return;
         }

@@ -1,4 +1,4 @@
-//! What an application may do with its core.
+//! The operations of a core that an application may use.
 
 use rpcrdma_fabric::clock::Ticks;
 use rpcrdma_fabric::interface::Port;
@@ -12,7 +12,7 @@ use crate::connection::{Connection, Stage};
 use crate::counters::Counters;
 use crate::rpc::{Call, CallRefused, CallTag, ConnectionKey, DeferToken, Outcome, ReplyRefused};
 
-/// The core, as its application sees it in [`crate::Application::poll`].
+/// Access of an application to its core, in [`crate::Application::poll`].
 ///
 /// # Example
 /// ```
@@ -66,12 +66,12 @@ impl<P: Port> Context<'_, P> {
         })
     }
 
-    /// As [`Context::call`], but `write` puts the arguments where they are sent from: it gets
+    /// As [`Context::call`], but `write` puts the arguments directly into the send buffer: it gets
     /// `args_bytes_max` bytes and returns how many of them, from the start, are the arguments. The
-    /// space holds remains of earlier messages.
+    /// space is not cleared: it contains bytes of earlier messages.
     ///
     /// # Errors
-    /// As [`Context::call`]; `write` was not called then, or what it wrote is not used.
+    /// As [`Context::call`]; `write` was not called then, or its output is not used.
     #[inline]
     pub fn call_in_place(
         &mut self,
@@ -112,11 +112,11 @@ impl<P: Port> Context<'_, P> {
         outgoing.start_call(core, connection, header, args_bytes_max, tag, write)
     }
 
-    /// Answers a deferred call. Its results count with [`Outcome::Success`] alone. When the
-    /// connection is gone the answer is dropped, and that is a success.
+    /// Answers a deferred call. `results` are sent only with [`Outcome::Success`]. If the
+    /// connection has ended, the answer is dropped; that is not an error.
     ///
     /// # Errors
-    /// [`ReplyRefused`], and the token for another try.
+    /// [`ReplyRefused`], and the token to try again.
     pub fn reply(
         &mut self,
         token: DeferToken,
@@ -126,13 +126,14 @@ impl<P: Port> Context<'_, P> {
         self.reply_bulk(token, outcome, results, &mut [])
     }
 
-    /// Sends a message of a header type of the application to a peer that knows it, as a property of the peer may have
-    /// told ([`crate::Application::peer_properties`]): `body` behind the prefix of 20 octets, in one Send. It uses a
-    /// credit of the peer as a call does, and with `answers`, the XID of a message of the peer, as a reply does. Returns
-    /// the XID, which no call of this core has.
+    /// Sends a message of a header type that the application defines: `body` behind the prefix of 20 octets, in one
+    /// Send. The peer has to know the type; a property of the peer may say so
+    /// ([`crate::Application::peer_properties`]). `answers` is the XID of a message of the peer, if this one answers
+    /// it. An answer uses a credit as a reply does, any other message as a call does. Returns the XID, which differs
+    /// from those of all calls of this core.
     ///
-    /// A peer that does not know the type answers with an error ([`crate::Application::message_refused`]); where it
-    /// `answers`, it closes the connection.
+    /// A peer that does not know the type answers with an error ([`crate::Application::message_refused`]); if the
+    /// message is an answer, it closes the connection.
     ///
     /// # Errors
     /// [`CallRefused`]; nothing was sent then.
@@ -147,7 +148,7 @@ impl<P: Port> Context<'_, P> {
         outgoing.send_message(core, connection, header_type, answers, body)
     }
 
-    /// Takes a bulk buffer to fill, all of its length. `None` while the core has none to spare.
+    /// Takes a whole bulk buffer to fill. `None` while the core has none to spare.
     pub fn take_bulk(&mut self) -> Option<Lease> {
         self.state.resources.reply.pool.take_lease()
     }
@@ -158,11 +159,11 @@ impl<P: Port> Context<'_, P> {
     }
 
     /// Calls with bulk data. It ends with [`crate::Application::completed_bulk`] and `tag`. The
-    /// items are taken out of `call`; while the call lasts the peer may reach them, and then they
+    /// items are taken out of `call`; the peer may reach them during the call, and then they
     /// go back to the core.
     ///
     /// # Errors
-    /// [`CallRefused`]; nothing was sent then, and the items are in `call` still.
+    /// [`CallRefused`]; nothing was sent then, and the items are still in `call`.
     pub fn call_bulk(
         &mut self,
         connection: ConnectionKey,
@@ -173,11 +174,11 @@ impl<P: Port> Context<'_, P> {
         outgoing.start_bulk_call(core, connection, call, tag)
     }
 
-    /// As [`Context::reply`], with items that belong behind so many bytes of `results` each, in
-    /// order. They go beside the results as far as the caller asked for that, else into them.
+    /// As [`Context::reply`], with items, each with the number of bytes of `results` that come before it; in order.
+    /// An item leaves the stream if the caller asked for that; otherwise it is copied into the stream.
     ///
     /// # Errors
-    /// [`ReplyRefused`], and the token for another try; the items are as they were.
+    /// [`ReplyRefused`], and the token to try again; the items are unchanged.
     pub fn reply_bulk(
         &mut self,
         token: DeferToken,
@@ -211,11 +212,12 @@ impl<P: Port> Context<'_, P> {
         connection.is_some_and(|it| it.stage == Stage::Ready)
     }
 
-    /// Calls of one message that the peer's credits allow at this moment.
+    /// How many calls of one message the peer's credits allow now.
     #[inline]
     #[must_use]
     pub fn credits(&self, connection: ConnectionKey) -> u32 {
         let connection = self.state.resources.connections.get(connection);
+        // What waits to be sent takes the credits first.
         let connection = connection.filter(|it| !it.has_backlog());
         connection.map_or(0, Connection::credits_for_calls)
     }

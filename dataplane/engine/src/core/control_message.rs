@@ -1,5 +1,5 @@
-//! Messages that are not whole RPC messages without chunks: parts, properties, grants, errors, and
-//! all that is wrong.
+//! Decides what to do about messages other than whole RPC messages without chunks: parts, properties, grants, errors,
+//! and wrong messages.
 
 use rpcrdma_protocol::constants::V2_PREFIX_BYTES;
 use rpcrdma_protocol::v2::connection::{Direction, DiscardReason, Event, Refusal};
@@ -14,13 +14,13 @@ use crate::handle::PROPERTY_BYTES_MAX;
 use crate::message::{MessageBuffer, MessagesOf};
 use crate::rpc::CallError;
 
-/// What remains to be done about a message once its Receive is posted again.
+/// What remains to be done about a message. Most of it is done after its Receive is posted again.
 pub(super) enum Action {
     /// Nothing.
     Done,
     /// A part of a message has to wait, in its Receive, for a message buffer or a slot.
     HoldPart(Part),
-    /// An RPC message was put together.
+    /// The last part of an RPC message arrived.
     Assembled {
         direction: Direction,
         xid: u32,
@@ -38,29 +38,29 @@ pub(super) enum Action {
     Report(ReportError),
     /// The peer reported an error about a transmission of ours.
     PeerReport(ReportError),
-    /// The message whose parts come now is given up; then the other upshot.
+    /// The message whose parts arrive now is given up, for this reason.
     GiveUp(GivenUp),
     /// A message for the application, in its Receive.
     Application(Heading),
-    /// The connection is one of version 1 from now on.
+    /// The connection uses version 1 from now on.
     FellBack,
     /// The server does not speak our version.
     VersionMismatch { low: u32, high: u32 },
-    /// The connection cannot go on.
+    /// The connection has to be closed.
     Close(CloseReason),
 }
 
-/// Why a message that comes in parts is given up.
+/// Why a message that arrives in parts is given up.
 pub(super) enum GivenUp {
-    /// A part is missing. If it was a reply, its call ends.
+    /// A part is missing. If the message is a reply, its call ends.
     Broken,
-    /// It is answered with a transport error.
+    /// The message is refused with a transport error.
     Refused(Refusal),
-    /// It was a reply, and its call ends.
+    /// The message is a reply, and its call ends with this error.
     Reply { xid: u32, error: CallError },
 }
 
-/// A message of a header type of the application, apart from its bytes.
+/// The header of a message of an application's header type.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Heading {
     pub(super) header_type: u32,
@@ -68,7 +68,7 @@ pub(super) struct Heading {
     pub(super) is_answer: bool,
 }
 
-/// A part of a message, apart from its bytes.
+/// A part of a message, without its bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Part {
     pub(super) what: Assembled,
@@ -84,15 +84,15 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// Whether a call is complete with it that takes a slot among those with chunks.
+    /// Whether it completes a call with chunks, which takes a slot.
     pub(super) fn takes_slot(&self) -> bool {
         self.has_chunks && self.what == Assembled::Message(Direction::Call)
     }
 }
 
-/// What any message means but a whole RPC message. `kept_header` keeps the header of the last part
-/// of a message, if that has chunk lists, while the message is acted upon; the last part of a call
-/// with such lists waits unless `has_slot`.
+/// The action for any message other than a whole RPC message. `kept_header` gets the header of the last part of a
+/// message that has chunk lists, for use while the message is handled. The last part of a call with such lists waits
+/// unless `has_slot`.
 #[cold]
 #[inline(never)]
 pub(super) fn classify_control(
@@ -105,7 +105,7 @@ pub(super) fn classify_control(
     message: &[u8],
 ) -> Action {
     match event {
-        // Handled before.
+        // The caller has handled these.
         Event::Call { .. } | Event::Reply { .. } | Event::Transmission(_) => Action::Done,
         Event::Fragment {
             direction,
@@ -194,12 +194,12 @@ pub(super) fn keep_header(kept: &mut Vec<u8>, part: Part, message: &[u8], payloa
     if part.has_chunks {
         let header_bytes = message.len().saturating_sub(payload_bytes);
         let bytes = message.get(..header_bytes + 4).unwrap_or(message);
-        // One that is longer than any that is taken cannot be decoded then, and is refused so.
+        // A header longer than any that we accept is cut off, cannot be decoded, and so is refused.
         kept.extend(bytes.iter().take(kept.capacity()));
     }
 }
 
-/// Numbers the message of a part that has come, and notes whether more of it is to come.
+/// Numbers the message of a part that arrived, and notes whether more of it is to come.
 fn note_part(connection: &mut Connection, part: Part) -> Part {
     let lane = part.what.lane();
     connection.open_in = (!part.last).then_some(lane);
@@ -208,7 +208,7 @@ fn note_part(connection: &mut Connection, part: Part) -> Part {
     Part { message, ..part }
 }
 
-/// A part has come: it is taken at once, unless others wait or there is no buffer.
+/// Takes a part that arrived, unless earlier parts wait or there is no buffer.
 fn handle_part(
     connection: &mut Connection,
     messages: &mut MessagesOf<'_>,
@@ -223,7 +223,7 @@ fn handle_part(
     take_part(connection, messages, counters, part, bytes)
 }
 
-/// Puts a part to what came before it.
+/// Appends a part to the earlier ones of its message.
 pub(super) fn take_part(
     connection: &mut Connection,
     messages: &mut MessagesOf<'_>,
@@ -274,8 +274,8 @@ pub(super) fn take_part(
     }
 }
 
-/// Notes the most credits that the peer will ever have granted: the high half of the credit word
-/// (-00 section 4.3.1.1) of a message that is right.
+/// Notes the most credits that the peer will ever grant: the high half of the credit word
+/// (-00 section 4.3.1.1) of a valid message.
 fn note_window(connection: &mut Connection, message: &[u8]) {
     const CREDIT_WORD_OFFSET: usize = 8;
     let word = message.get(CREDIT_WORD_OFFSET..).unwrap_or(&[]);
@@ -284,10 +284,11 @@ fn note_window(connection: &mut Connection, message: &[u8]) {
     }
 }
 
-/// Hands a property set to the control plane: one at a time.
+/// Hands a property set to the control plane, one at a time.
 fn take_properties(connection: &mut Connection, xid: u32, set: &[u8]) -> Action {
     if connection.awaits_control {
-        // The peer did not wait for an answer to its last one.
+        // The peer did not wait for the answer to its last set. One set at a time also bounds what
+        // the control plane has to keep.
         return Action::Close(CloseReason::PropertiesUnawaited);
     }
     if set.len() > PROPERTY_BYTES_MAX {
@@ -298,8 +299,7 @@ fn take_properties(connection: &mut Connection, xid: u32, set: &[u8]) -> Action 
     Action::Properties(set.into())
 }
 
-/// Keeps the properties of a peer's first set that nobody but the application may know. They are told when the connection
-/// is ready.
+/// Keeps the unknown properties of a peer's first set for the application. It gets them when the connection is ready.
 fn note_unknown(connection: &mut Connection, set: &[u8]) {
     if connection.peer_properties.is_none()
         && let Ok(set) = PropertySet::decode(set)

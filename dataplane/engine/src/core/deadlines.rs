@@ -1,6 +1,6 @@
-//! What peers owe, and for how long. A peer keeps buffers and slots of a core as long as it does not go on, and
-//! keep-alives do not tell that from patience. So nothing is owed for longer than
-//! [`stall_timeout`](crate::CoreConfig::stall_timeout): then it costs that peer its connection.
+//! Closes connections of peers that stall. A peer that stops in the middle of something holds buffers and slots of a
+//! core, and keep-alives do not show that. So a peer that owes something for longer than
+//! [`stall_timeout`](crate::CoreConfig::stall_timeout) loses its connection.
 
 use rpcrdma_fabric::interface::Port;
 use rpcrdma_protocol::v2::connection::{Role, Unfinished};
@@ -13,7 +13,7 @@ use crate::close_reason::CloseReason;
 use crate::connection::{Connection, Owing};
 
 impl<P: Port> Resources<P> {
-    /// Looks at what some connections owe if it is time. Returns whether more are to follow at once.
+    /// Checks some connections if it is time. Returns whether more are due immediately.
     #[inline]
     pub(super) fn watch_debts(&mut self, sweep: &mut Sweep, incoming: &Incoming) -> bool {
         sweep.is_due(self.now) && self.visit_some(sweep, incoming)
@@ -21,7 +21,7 @@ impl<P: Port> Resources<P> {
 
     #[cold]
     fn visit_some(&mut self, sweep: &mut Sweep, incoming: &Incoming) -> bool {
-        // First the slots, which say what connections wait for.
+        // The slots first: they say which connections have a reply that waits.
         let slots = incoming.calls.len();
         let places = slots.saturating_add(self.config.connections_max);
         let (visits, more) = sweep.advance(self.now, places);
@@ -34,8 +34,8 @@ impl<P: Port> Resources<P> {
         more
     }
 
-    /// Notes a reply that waits in a slot for its connection, which is looked at later in this sweep. While it waits for
-    /// buffers of ours, its peer owes nothing.
+    /// Notes a reply that waits in a slot for its connection, which is checked later in this sweep. A reply that waits
+    /// for buffers of ours is no debt of the peer.
     fn note_answering(&mut self, incoming: &Incoming, slot: u32) {
         let slot = incoming.calls.get(slot);
         let answering =
@@ -58,8 +58,8 @@ impl<P: Port> Resources<P> {
         let owing = Owing {
             first_message: is_silent,
             rest_of_message: unfinished_message(connection),
-            // A reply that waits with no send buffer in flight, and could have one, lacks credits. On a core with more
-            // connections than buffers are kept for, others may have them all.
+            // With no Send in flight, and a send buffer to be had, a waiting reply can only lack credits. Without
+            // the last condition a peer would be blamed when other connections have all send buffers.
             credits: (reply_waits && sends.held == 0 && self.transmit.has_room(connection))
                 .then_some(sent),
             receives: (sends.held != 0).then_some(sends.returned),
@@ -74,8 +74,8 @@ impl<P: Port> Resources<P> {
     }
 }
 
-/// The message that a peer has begun, if it is the peer's turn to go on with it: it has credits, and nothing of its lane
-/// waits here.
+/// The message that a peer has begun, if it is the peer's turn to continue it: the peer has credits, and no part of the
+/// message waits at this end.
 fn unfinished_message(connection: &Connection) -> Option<Unfinished> {
     let is_its_turn =
         connection.protocol.credits().unconsumed() != 0 && !connection.open_lane_waits();

@@ -1,4 +1,4 @@
-//! Completions: what each of them means for its connection.
+//! Routes completions, and messages that arrived, to the part of the core that handles them.
 
 use rpcrdma_fabric::interface::{Arrival, Completion, CompletionKind, Port, QueuePairId, Receive};
 use rpcrdma_protocol::connection::Received as Sorted;
@@ -23,13 +23,13 @@ use crate::requester::{Ended, read_reply};
 use crate::responder::{ServeContext, Served};
 use crate::rpc::{CallError, ConnectionKey};
 
-/// A message that arrived: in its Receive, or where the port has it.
+/// A message that arrived: in its Receive, or still in the memory of the port.
 pub(super) trait Message<P: Port> {
-    /// Its bytes, as far as they are in one piece.
+    /// Its first bytes: those that are contiguous.
     fn bytes<'a>(&self, port: &'a P) -> &'a [u8];
-    /// Its Receive. `None` where the port has it no longer, which cannot be before the next message is taken.
+    /// Its Receive. `None` if the port has dropped it, which happens only after the next message was taken.
     fn into_receive(self, port: &mut P) -> Option<Receive>;
-    /// It was handled: its Receive is posted.
+    /// Ends its handling: its Receive is posted.
     fn put_back(self, port: &mut P, counters: &Counters);
 }
 
@@ -64,14 +64,14 @@ impl<P: Port> Message<P> for Arrival {
         kept
     }
 
-    /// Its Receive was posted all the time.
+    /// Only counts: its Receive was never taken off the queue.
     #[inline]
     fn put_back(self, _: &mut P, counters: &Counters) {
         counters.receives_posted.increment();
     }
 }
 
-/// A whole RPC message, and where it lies in the message that carries it.
+/// A whole RPC message, and its place in the transport message.
 #[derive(Clone, Copy)]
 struct WholeAt {
     direction: Direction,
@@ -101,7 +101,7 @@ impl WholeAt {
 }
 
 impl<P: Port> State<P> {
-    /// Any completion but that of a message which arrived.
+    /// Handles any completion other than an arrived message.
     pub(super) fn handle_completion<A: Application>(
         &mut self,
         application: &mut A,
@@ -112,7 +112,7 @@ impl<P: Port> State<P> {
         } = completion;
         let core = &mut self.resources;
         match completion.kind {
-            // It failed; its Disconnected follows.
+            // It failed or was flushed; the Disconnected of its queue pair follows.
             CompletionKind::Receive { receive, .. } => core.post_receive(receive),
             CompletionKind::Disconnected => core.handle_disconnected(queue_pair),
             CompletionKind::Read(work, gather) => {
@@ -125,12 +125,12 @@ impl<P: Port> State<P> {
             }
             // Probes are the only RDMA Writes that are signalled.
             CompletionKind::Write(_) => core.probe_ended(queue_pair),
-            // Sends are unsignalled.
+            // Sends are unsignalled, so this one failed.
             CompletionKind::Send(_) => core.shared.counters.completions_late.increment(),
         }
     }
 
-    /// A message that arrived.
+    /// Handles a message that arrived.
     #[inline]
     pub(super) fn handle_message<A: Application>(
         &mut self,
@@ -141,7 +141,7 @@ impl<P: Port> State<P> {
     ) {
         let core = &mut self.resources;
         let end = bytes as usize;
-        // Nearly all messages have this form. To ask for it first costs less than to sort them.
+        // Nearly all messages have this form. Testing for it first costs less than sorting them.
         if let Some((index, connection)) = core.connections.of_queue_pair(queue_pair)
             && connection.takes_calls()
             && let Some(first) = message.bytes(&core.port).get(..end)
@@ -159,7 +159,7 @@ impl<P: Port> State<P> {
         }
     }
 
-    /// A message of any form.
+    /// Handles a message of any form.
     #[inline(never)]
     fn handle_any_message<A: Application>(
         &mut self,
@@ -262,7 +262,7 @@ impl<P: Port> State<P> {
         }
     }
 
-    /// A whole RPC message without chunks.
+    /// Handles a whole RPC message without chunks.
     #[inline]
     fn handle_whole<A: Application>(
         &mut self,
@@ -284,7 +284,7 @@ impl<P: Port> State<P> {
         };
         let (key, xid) = (connection.key(index), whole.xid);
         let bytes = message.bytes(&core.port);
-        // What the first segment does not hold was put together to be sorted.
+        // A message of several segments was copied together when it was sorted.
         let bytes = match bytes.get(whole.start..whole.end) {
             Some(payload) => payload,
             None => core.gathered.range(whole.start..whole.end),
@@ -338,7 +338,8 @@ impl<P: Port> State<P> {
                 let served = serving.serve(xid, bytes, |request, reply| {
                     application.call(request, reply)
                 });
-                // It is posted below, which is before the reply's credit can be used.
+                // Counted before the reply is encoded, so that the reply grants it. The Receive itself is
+                // posted below, before the reply leaves.
                 connection.protocol.handle_receives_posted(1);
                 let (transmit, port) = (&mut core.transmit, &mut core.port);
                 let is_sent = matches!(served, Served::Short(rpc_bytes)
@@ -356,7 +357,7 @@ impl<P: Port> State<P> {
         }
     }
 
-    /// A client speaks version 1: nothing is to be exchanged before calls.
+    /// The first message of a client is one of version 1, which exchanges no properties: the connection is ready.
     #[cold]
     fn receive_first_of_version_1<A: Application>(
         &mut self,
@@ -375,8 +376,8 @@ impl<P: Port> State<P> {
         self.handle_any_message(application, queue_pair, bytes, receive);
     }
 
-    /// A message of a connection that takes no calls: one that is over, or whose peer is still to authenticate
-    /// itself. No RPC message of such a peer gets anywhere, part or whole.
+    /// Handles a message of a connection that accepts no calls: one that is closing, or whose peer has to authenticate
+    /// itself first. No RPC message of such a peer reaches the application, neither in parts nor whole.
     #[cold]
     fn receive_guarded<A: Application>(
         &mut self,
@@ -395,7 +396,7 @@ impl<P: Port> State<P> {
         let event = connection.protocol.handle_message(message);
         let start = bytes - payload_bytes(&event);
         let action = match event {
-            // What is named here may pass; whatever else there is, or comes to be, is of RPC.
+            // A list of what may pass. Everything else belongs to RPC, also what is added later.
             Event::Properties { .. }
             | Event::PropertiesFragment { .. }
             | Event::Credits
@@ -426,7 +427,7 @@ impl<P: Port> State<P> {
         self.receive_control(application, key, action, received);
     }
 
-    /// Acts on a message that is not a whole RPC message.
+    /// Handles a message that is not a whole RPC message.
     #[cold]
     fn receive_control<A: Application>(
         &mut self,
@@ -464,7 +465,7 @@ impl<P: Port> State<P> {
         } = self;
         let header = &waiting_receives.assembled_header;
         match action {
-            // These need their Receives, which this is too late for.
+            // These need their Receive, which is posted again by now: the caller has handled them.
             Action::Done | Action::HoldPart(_) | Action::Application(_) => {}
             Action::Assembled {
                 direction: Direction::Call,
@@ -557,11 +558,11 @@ impl<P: Port> State<P> {
         outgoing.end_call_as(core, application, key, ended, error);
     }
 
-    /// A peer has found something wrong with a transmission of ours.
+    /// The peer reported an error in a transmission of ours.
     #[cold]
     fn handle_peer_report(&mut self, key: ConnectionKey, report: &ReportError) {
         let bad = report.bad;
-        // Most often another transmission of the same group.
+        // Usually `lead` is another transmission of the same group, which is handled once.
         let other = |lead: &TransmissionId| (lead.xid, lead.direction) != (bad.xid, bad.direction);
         let lead = report.lead.filter(other);
         for TransmissionId { xid, direction, .. } in lead.into_iter().chain([bad]) {
@@ -571,14 +572,14 @@ impl<P: Port> State<P> {
                     self.outgoing.make_call_plain(key, xid, error);
                 }
                 Direction::Reply if self.incoming.kept.ask_for(key, xid) => {}
-                // It is not kept any more: its call ends.
+                // The reply is not kept any more and cannot be sent again: the error ends its call.
                 Direction::Reply => self.resources.refuse(key, xid, TransportError::System),
             }
         }
     }
 }
 
-/// Whether a call that was refused so may be made in another form (-00 section 6.4.3): with more
+/// Whether a call that was refused with this error may be made again in another form (-00 section 6.4.3): with more
 /// memory, or with fewer chunks and segments.
 fn is_mended_by_another_form(error: TransportError) -> bool {
     matches!(
@@ -591,7 +592,7 @@ fn is_mended_by_another_form(error: TransportError) -> bool {
     )
 }
 
-/// The bytes at the end of a message that are a part of a continued one, or for the application.
+/// The number of bytes at the end of a message that are a part of a continued message, or for the application.
 fn payload_bytes(event: &Event<'_>) -> usize {
     match event {
         Event::Fragment { payload, .. } => payload.len(),

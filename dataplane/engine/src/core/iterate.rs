@@ -16,24 +16,23 @@ use crate::core::application::Application;
 use crate::handle::CoreEvent;
 use crate::rpc::Activity;
 
-/// Buffers of finished Sends and RDMA Writes taken back in one iteration: those of eight replies in the
-/// most pieces, as many as come and are answered in one.
+/// Buffers of finished Sends and RDMA Writes taken back in one iteration: those of eight replies with the most pieces.
+/// An iteration handles eight messages by default, so returned buffers do not pile up.
 const RETURNED_MAX: usize = 8 * SEGMENTS_MAX;
-/// How long the last goodbye to peers may take.
+/// How long a stopping core waits for its connections to close.
 const STOP_TIME_MAX: Duration = Duration::from_millis(50);
-/// The longest sleep: timers are served so often, and a wake that crosses the announcement of the
-/// sleep is at most so late.
+/// The longest sleep: the longest delay of a timer, and of a wake-up that crosses the announcement of the sleep.
 const PARK_TIME_MAX: Duration = Duration::from_millis(100);
-/// The longest sleep while something waits of whose end nobody notifies the core.
+/// The longest sleep while the core waits for something that no event reports.
 const NAP_TIME_MAX: Duration = Duration::from_millis(1);
 
 impl<P: Port, A: Application> Core<P, A> {
-    /// One poll iteration, with a reading of the clock. Bounded in all it does.
+    /// One poll iteration, with a reading of the clock. Its work is bounded.
     #[inline]
     pub fn iterate(&mut self) -> Activity {
         let core = &mut self.state.resources;
         let moved = core.port.begin_poll(core.now, &mut self.batch);
-        // Read when what came has been found: no reply is timed as of before it was there.
+        // Read after the poll: otherwise the measured time of a reply could end before its arrival.
         let now = if self.state.is_clock_due(moved, A::CLOCK_INTERVAL_POLLS) {
             self.clock.now()
         } else {
@@ -49,7 +48,7 @@ impl<P: Port, A: Application> Core<P, A> {
         self.go_on(moved, now)
     }
 
-    /// The iteration behind the poll of the port, which `moved` something or did not.
+    /// The rest of the iteration after the poll of the port; `moved` says whether that found anything.
     #[inline]
     fn go_on(&mut self, moved: bool, now: Ticks) -> Activity {
         let Self {
@@ -62,14 +61,15 @@ impl<P: Port, A: Application> Core<P, A> {
         let is_later = now != state.resources.now;
         state.resources.now = now;
         let mut busy = moved | state.reap(application, batch);
-        // Next to what came, so that nothing stands between a reply and the call that follows it.
+        // Directly after the arrivals, so that nothing delays the call that follows a reply.
         let context = &mut Context { state: &mut *state };
         busy |= application.poll(context, now).is_busy();
-        // All other work begins with something that was done, a command, or time. So an iteration in which
-        // nothing came and the clock was not read again need not look for it.
+        // All other work is caused by something that was done, by a command, or by time. An iteration in
+        // which nothing came and the clock was not read again need not look for it.
         if busy | is_later | std::mem::take(&mut state.looks_around) | state.has_commands() {
             busy |= state.look_around(application);
         }
+        // In this order: a credit must not be granted before its Receive is posted.
         state.resources.port.flush_receives();
         state.resources.port.flush_sends();
         state.looks_around = busy;
@@ -77,7 +77,7 @@ impl<P: Port, A: Application> Core<P, A> {
         let counters = &state.resources.shared.counters;
         counters.polls.increment();
         if busy {
-            // Whatever was done may have taken long.
+            // The work may have taken long: the next iteration reads the clock.
             state.clock_age_polls = u32::MAX;
         } else {
             counters.empty_polls.increment();
@@ -100,7 +100,7 @@ impl<P: Port, A: Application> Core<P, A> {
                 continue;
             }
             if self.state.prepare_to_park() {
-                // What came just before the announcement is found by this iteration.
+                // Finds what came just before the announcement, and would not wake the core.
                 if self.iterate() == Activity::Idle {
                     self.park();
                 }
@@ -111,7 +111,7 @@ impl<P: Port, A: Application> Core<P, A> {
         Ok(self.application)
     }
 
-    /// Sleeps until something comes, or the application has something to do.
+    /// Sleeps until something arrives, or the application has work.
     fn park(&mut self) {
         let now = self.clock.now();
         let until = self.sleeps_until(now);
@@ -119,7 +119,7 @@ impl<P: Port, A: Application> Core<P, A> {
         self.state.park(time.min(PARK_TIME_MAX));
     }
 
-    /// When a core that falls asleep at `now` looks again, if nothing wakes it before.
+    /// When a core that falls asleep at `now` wakes up by itself.
     pub(super) fn sleeps_until(&self, now: Ticks) -> Ticks {
         let time_max = match self.state.waits_unnotified() {
             true => NAP_TIME_MAX,
@@ -136,7 +136,7 @@ impl<P: Port, A: Application> Core<P, A> {
         self.state.stop
     }
 
-    /// Closes all connections, so that peers learn of it and every call of ours ends.
+    /// Closes all connections, so that peers notice it and every call of ours ends.
     fn close_all(&mut self) {
         let keys: Vec<_> = self.state.resources.connections.keys().collect();
         for key in keys {
@@ -151,9 +151,8 @@ impl<P: Port, A: Application> Core<P, A> {
     }
 }
 
-/// Pins the calling thread to a processor. [`Core::run`] does so by itself; whoever makes the port
-/// and the core on the thread that will run them pins it first, so that memory is first touched
-/// there.
+/// Pins the calling thread to a processor. [`Core::run`] does so itself. Call this first on a thread that makes the
+/// port and the core and then runs them, so that their memory is first touched there.
 ///
 /// # Errors
 /// [`RunError::Pin`] names the processors that there are.
@@ -161,8 +160,8 @@ pub fn pin_current_thread(cpu: usize) -> Result<(), RunError> {
     /// The size of the kernel's set of processors, beyond which core_affinity panics.
     const PROCESSORS_MAX: usize = 1024;
     let allowed = processors();
-    // The thread may have inherited a narrower set than its process has, so that set proves
-    // nothing; what was set is read back.
+    // The thread may have inherited fewer processors than its process may use, so `allowed` does not
+    // decide; the result is read back instead.
     let pinned = cpu < PROCESSORS_MAX
         && core_affinity::set_for_current(core_affinity::CoreId { id: cpu })
         && processors() == [cpu];
@@ -173,8 +172,8 @@ pub fn pin_current_thread(cpu: usize) -> Result<(), RunError> {
     }
 }
 
-/// How long a core sleeps at most. Its ticks are late by no more than a quarter of the interval:
-/// a peer hears from it at every second one at least, which is then before the third of its own.
+/// The longest sleep of a core. Its ticks are late by no more than a quarter of the interval. Since it sends
+/// something at every second tick at least, its peer hears from it before three of its own ticks have passed.
 fn park_time_max(keep_alive_interval: Duration) -> Duration {
     match keep_alive_interval {
         Duration::ZERO => PARK_TIME_MAX,
@@ -245,7 +244,7 @@ impl<P: Port> State<P> {
         count
     }
 
-    /// Goes on with everything but what has just come, where there is something to go on with.
+    /// Does all work other than what arrived in this iteration: timers, waiting work, commands.
     #[inline]
     fn look_around<A: Application>(&mut self, application: &mut A) -> bool {
         let core = &mut self.resources;
@@ -264,7 +263,7 @@ impl<P: Port> State<P> {
         busy
     }
 
-    /// The port gave back a buffer that is none for Sends.
+    /// Handles a returned buffer that is not a send buffer.
     #[inline(never)]
     fn bulk_returned<A: Application>(&mut self, application: &mut A, buffer: Buffer) {
         let core = &mut self.resources;
@@ -277,6 +276,7 @@ impl<P: Port> State<P> {
             Home::Pool => Err(buffer),
             Home::Kept { .. } => return pool.keep(buffer),
             Home::Call { slot, part } => {
+                // The call may have ended meanwhile; then its buffer goes to the pool.
                 let brought = outgoing.bring_home(slot, buffer, |call| {
                     let part = call.parts.get_mut(usize::from(part))?;
                     Some((&mut part.buffer, part.index))
@@ -302,8 +302,8 @@ impl<P: Port> State<P> {
         }
     }
 
-    /// Whether the clock is to be read in this iteration: when something came while calls of ours
-    /// wait, it may be their replies.
+    /// Whether this iteration reads the clock: regularly, and when something came while calls of ours
+    /// wait, because it may be their replies.
     #[inline]
     fn is_clock_due(&mut self, moved: bool, interval_polls: u32) -> bool {
         self.clock_age_polls = self.clock_age_polls.saturating_add(1);
@@ -315,7 +315,7 @@ impl<P: Port> State<P> {
         due
     }
 
-    /// Keep-alives, deadlines and levels, for some connections each, where it is time.
+    /// Sends keep-alives, checks deadlines and publishes levels, for some connections each, when it is time.
     #[inline]
     fn visit_connections(&mut self) -> bool {
         let (core, incoming, outgoing) = (&mut self.resources, &self.incoming, &self.outgoing);
@@ -343,7 +343,7 @@ impl<P: Port> State<P> {
         }
     }
 
-    /// Queues the calls that waited for their connections, if something has happened on one of these.
+    /// Queues the calls that waited for their connections, if something happened on any of them.
     #[inline]
     fn wake_calls(&mut self) {
         if std::mem::take(&mut self.resources.is_woken) {
@@ -352,7 +352,7 @@ impl<P: Port> State<P> {
         }
     }
 
-    /// Whether the next poll has nothing to go on with that this one had not.
+    /// Whether no work has become possible since this poll looked for it.
     fn is_idle(&self) -> bool {
         self.resources.closing.is_empty()
             && !self.resources.is_woken
@@ -362,8 +362,8 @@ impl<P: Port> State<P> {
             && !self.incoming.kept.any_asked_for()
     }
 
-    /// Whether something waits of which no event of the port tells: a place in a send queue, or a buffer that an
-    /// application has.
+    /// Whether something waits for what no event of the port reports: a place in a send queue, or a buffer that an
+    /// application holds.
     pub(super) fn waits_unnotified(&self) -> bool {
         self.resources.port.waits_unnotified()
             || !self.resources.pending.is_empty()
@@ -383,6 +383,7 @@ impl<P: Port> State<P> {
             core.shared.end_park();
             return false;
         }
+        // What came before the announcement causes no event any more: the last iteration looks for it.
         self.looks_around = true;
         true
     }
@@ -401,7 +402,7 @@ impl<P: Port> State<P> {
 }
 
 impl<P: Port> Resources<P> {
-    /// Takes back placement segments that applications let go of.
+    /// Takes back placement segments whose leases applications dropped.
     #[inline]
     fn reclaim_segments(&mut self) -> bool {
         let came = self.placement.reclaim();

@@ -1,7 +1,7 @@
-//! Keep-alive: every connection is ticked once in an interval. An end that sent nothing for an
-//! interval sends a grant of nothing (-00 section 4.3.1.2), and a peer that was silent for the set
-//! number of ticks is taken for dead. What a tick means is in [`rpcrdma_protocol`]. Version 1 has no such message:
-//! there a peer that was silent as long is sent a probe, so that a connection whose peer is dead ends.
+//! Keep-alives: every connection is ticked once in an interval. An end that sent nothing for an interval sends an empty
+//! grant (-00 section 4.3.1.2), and a peer that was silent for the configured number of ticks counts as dead. The state
+//! of ticks is in [`rpcrdma_protocol`]. Version 1 has no such message: a peer that was silent as long is sent a probe,
+//! an RDMA Write of no bytes, whose failure ends the connection.
 
 use rpcrdma_fabric::interface::{Port, QueuePairId, WorkId};
 use rpcrdma_protocol::v2::connection::Tick;
@@ -11,7 +11,7 @@ use super::sweep::Sweep;
 use crate::close_reason::CloseReason;
 
 impl<P: Port> Resources<P> {
-    /// Ticks some connections if it is time. Returns whether more are to follow at once.
+    /// Ticks some connections if it is time. Returns whether more are due immediately.
     #[inline]
     pub(super) fn tick_connections(&mut self, sweep: &mut Sweep) -> bool {
         sweep.is_due(self.now) && self.tick_some(sweep)
@@ -58,14 +58,15 @@ impl<P: Port> Resources<P> {
             return;
         }
         connection.silence.ticks = 0;
-        // A full send queue is no loss: what waits in it is acknowledged or ends the connection, too.
+        // With a full send queue no probe is needed: what is in the queue is acknowledged, or ends the
+        // connection.
         if self.port.probe(connection.queue_pair, WorkId(0)).is_ok() {
             connection.silence.is_probed = true;
             self.shared.counters.probes_sent.increment();
         }
     }
 
-    /// A probe was acknowledged, or flushed at the end of its connection.
+    /// Handles the end of a probe: it was acknowledged, or flushed at the end of its connection.
     #[cold]
     pub(super) fn probe_ended(&mut self, queue_pair: QueuePairId) {
         match self.connections.of_queue_pair(queue_pair) {

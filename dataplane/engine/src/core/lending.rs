@@ -70,12 +70,12 @@ impl Lending {
     /// A connection begins with its guaranteed credits.
     pub(super) fn begin(&self, connection: &mut Connection) {
         if self.is_needed {
-            // Nothing was lent to it: these are Receives of others.
+            // The Receives that this frees were never lent to it, so they are not counted as free.
             let _ = connection.protocol.lower_credit_limit(self.guaranteed);
         }
     }
 
-    /// A connection has ended, and all its Receives are posted.
+    /// Takes back what was lent to a connection that has ended, when all its Receives are posted.
     pub(super) fn end(&mut self, connection: &mut Connection) {
         self.free += u32::from(std::mem::take(&mut connection.lent));
     }
@@ -86,7 +86,7 @@ impl Lending {
         self.free
     }
 
-    /// Looks at a connection. Whether it was lent some, so that its peer may be granted more.
+    /// Adjusts the credit limit of a connection. Returns whether it was raised, so that a grant may be due.
     fn visit(&mut self, connection: &mut Connection, counters: &Counters) -> bool {
         let (received, _) = connection.protocol.messages_passed();
         let before = std::mem::replace(&mut connection.received_before, received);
@@ -109,6 +109,7 @@ impl Lending {
             .awaiting_receives
             .add(u64::from(wanted > limit && window > limit));
         let reserve = credits.receives_reserved;
+        // Even with an unchanged limit: Receives of an earlier, higher one come back as they are used.
         if connection.reply_transmissions_extra == 0 && reserve > u32::from(limit_next) + 1 {
             let taken = connection.protocol.lower_credit_limit(limit_next);
             let taken = taken.min(connection.lent);
@@ -134,7 +135,7 @@ impl Lending {
         u32::from(limit) > credits.limit
     }
 
-    /// All connections were visited.
+    /// Ends a sweep over all connections, and sets the part for the next one.
     pub(super) fn end_sweep(&mut self) {
         let busy = std::mem::take(&mut self.busy);
         let lent = std::mem::take(&mut self.lent_to_busy);

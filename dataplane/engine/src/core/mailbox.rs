@@ -1,4 +1,4 @@
-//! Commands of the control plane.
+//! Takes the commands of the control plane.
 
 use rpcrdma_fabric::interface::{Port, SetupError};
 use rpcrdma_protocol::connection::{Terms, Versions};
@@ -23,7 +23,7 @@ impl<P: Port> State<P> {
         self.has_commands() && self.obey_some(application)
     }
 
-    /// Whether there are commands that were not taken yet.
+    /// Whether commands wait in the mailbox.
     #[inline]
     pub(super) fn has_commands(&self) -> bool {
         self.resources.shared.commands_sent() != self.commands_taken
@@ -165,7 +165,8 @@ impl<P: Port> Resources<P> {
             terms.versions = Versions::Two;
         }
         let queue_pair = self.port.adopt_queue_pair(prepared, queue)?;
-        // What earlier connections at this place took must be back.
+        // On a device without shared receive queues, earlier connections at this place must have given
+        // back their Receives: a grant needs a posted Receive.
         let posted = self.queues.posted(&self.port, place, reserve.into());
         if posted < reserve.into() {
             self.port.destroy_queue_pair(queue_pair);
@@ -192,9 +193,9 @@ impl<P: Port> Resources<P> {
         Ok(key)
     }
 
-    /// Events are never lost: a connection is adopted only while the ring has room for all events that it and the others can
-    /// still cause. The ring has that room by its size ([`CoreConfig::notifications`]), unless the control thread adopts
-    /// connections and does not take the events of earlier ones.
+    /// Checks that the ring has room for all events that this connection and the open ones can still cause, so that no
+    /// event is ever lost. The ring is large enough ([`CoreConfig::notifications`]) unless the control thread adopts
+    /// connections without reading the events of earlier ones.
     ///
     /// [`CoreConfig::notifications`]: crate::CoreConfig::notifications
     fn check_notifications(&self) -> Result<(), SetupError> {
@@ -212,7 +213,7 @@ impl<P: Port> Resources<P> {
         })
     }
 
-    /// A client's connection is there: it sends its properties, which version 1 has not.
+    /// Sends the properties of a client whose connection is established. Version 1 has none: it is ready.
     fn send_properties<A: Application>(&mut self, application: &mut A, key: ConnectionKey) {
         let live = self.connections.get_mut(key).filter(|it| it.is_live());
         let Some(connection) = live else {
@@ -244,6 +245,7 @@ impl<P: Port> Resources<P> {
         if answer {
             self.note_pending(key.index);
         }
+        // Plans depend on the properties of peers.
         self.forget_plans();
         if first {
             self.make_ready(application, key, None);
@@ -282,7 +284,7 @@ impl<P: Port> Resources<P> {
         }
     }
 
-    /// Both ends may call from now on.
+    /// Makes a connection ready: both ends may call from now on.
     pub(super) fn make_ready<A: Application>(
         &mut self,
         application: &mut A,

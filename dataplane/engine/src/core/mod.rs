@@ -73,7 +73,7 @@ use crate::rpc::ConnectionKey;
 pub struct Core<P: Port, A: Application> {
     state: State<P>,
     application: A,
-    /// Empty between iterations; it stands here so that it need not be made for each.
+    /// Empty between iterations. A field, so that it is not created in each.
     batch: CompletionBatch,
     clock: Clock,
     idle: Idle,
@@ -134,7 +134,7 @@ impl<P: Port, A: Application> Core<P, A> {
         Some(connection.protocol.credits())
     }
 
-    /// Message buffers that are in use: none of them, while nothing arrives or leaves in parts.
+    /// Message buffers that are in use. They serve messages in parts and queued replies.
     pub fn message_buffers_in_use(&self) -> usize {
         let all = usize::try_from(self.state.resources.config.message_buffers_total())
             .unwrap_or(usize::MAX);

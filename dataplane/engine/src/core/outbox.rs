@@ -1,4 +1,4 @@
-//! What waits to be sent: replies and long calls, errors, properties and grants.
+//! Sends what waits on connections: replies and long calls, errors, properties and grants.
 
 use rpcrdma_fabric::interface::Port;
 use rpcrdma_protocol::v2::TransportError;
@@ -14,19 +14,19 @@ use crate::rpc::ConnectionKey;
 
 /// Connections served in one iteration.
 const CONNECTIONS_MAX: usize = 8;
-/// Messages sent for one of them; with buffers of 8 KiB at most 64 KiB are copied.
+/// Messages sent for one connection in one iteration. With buffers of 8 KiB at most 64 KiB are copied.
 const MESSAGES_MAX: usize = 8;
 
 /// The XID of our properties. The number is free to choose (-00 section 6.4.4).
 const PROPERTIES_XID: u32 = 0;
 
-/// How far the backlog of a connection was worked off.
+/// The result of an attempt to send the next message of a connection.
 enum Progress {
     /// One message was sent.
     Sent,
-    /// Nothing is left.
+    /// Nothing is left to send.
     Empty,
-    /// The rest waits.
+    /// The next message has to wait.
     Blocked(Waiting),
 }
 
@@ -41,8 +41,8 @@ impl<P: Port> Resources<P> {
         }
     }
 
-    /// Something has happened on a connection: wakes what waits for that, and does as [`Resources::note_pending`] if there
-    /// is something to send.
+    /// Notes that something happened on a connection: wakes what waits for that, and does as [`Resources::note_pending`]
+    /// if there is something to send.
     #[inline]
     pub(super) fn note_if_pending(&mut self, index: u32) {
         self.wake(index);
@@ -54,7 +54,7 @@ impl<P: Port> Resources<P> {
         }
     }
 
-    /// Sends the reply that stands in the scratch buffer behind the place of its transport header.
+    /// Sends the reply in the scratch buffer, which is behind the place of its transport header.
     #[inline]
     pub(super) fn send_scratch_reply(&mut self, index: u32, xid: u32, rpc_bytes: usize) {
         let Some(connection) = self.connections.at(index) else {
@@ -84,7 +84,7 @@ impl<P: Port> Resources<P> {
         self.queue_reply(index, xid, buffer);
     }
 
-    /// Queues a whole reply behind what its connection has to send already.
+    /// Queues a whole reply behind the messages that its connection has to send already.
     #[cold]
     pub(super) fn queue_reply(&mut self, index: u32, xid: u32, buffer: MessageBuffer) {
         let Some(connection) = self.connections.at(index) else {
@@ -104,8 +104,8 @@ impl<P: Port> Resources<P> {
         }
     }
 
-    /// Queues a message behind what its connection has to send already: there is an entry for each message buffer. False,
-    /// and its buffer is given back, when the connection is closing.
+    /// Queues a message behind those that its connection has to send already: there is an entry for each message buffer.
+    /// False, and its buffer is given back, when the connection is closing.
     pub(super) fn queue_message(&mut self, key: ConnectionKey, message: OutgoingMessage) -> bool {
         let live = self.connections.get_mut(key).filter(|it| it.is_live());
         let queued = match live {
@@ -120,7 +120,7 @@ impl<P: Port> Resources<P> {
         true
     }
 
-    /// Works off what waits, as far as credits and send slots go.
+    /// Sends waiting messages, as far as credits and send queues allow.
     #[inline]
     pub(super) fn send_pending(&mut self, incoming: &mut Incoming) -> bool {
         if self.pending.is_empty() {
@@ -150,7 +150,7 @@ impl<P: Port> Resources<P> {
         busy
     }
 
-    /// Sends for one connection. Returns whether anything was sent, and whether to come back
+    /// Sends for one connection. Returns whether anything was sent, and whether to try again
     /// without waiting for a message of the peer.
     fn serve_backlog(&mut self, incoming: &mut Incoming, index: u32) -> (bool, bool) {
         for count in 0..MESSAGES_MAX {
@@ -173,7 +173,7 @@ impl<P: Port> Resources<P> {
         {
             match waiting {
                 Waiting::Credit => counters.awaiting_credit.increment(),
-                // Counted where it found the queue full.
+                // Counted where the port reported the full queue.
                 Waiting::SendSlot => {}
                 Waiting::SendBuffer => counters.awaiting_send_buffer.increment(),
             }
@@ -186,6 +186,7 @@ impl<P: Port> Resources<P> {
         let Some(connection) = self.connections.at(index).filter(|it| it.is_live()) else {
             return Progress::Empty;
         };
+        // It is encoded with a sequence of credits already: nothing may overtake it.
         if connection.unposted.is_some() {
             let sent = self
                 .transmit
@@ -217,9 +218,9 @@ impl<P: Port> Resources<P> {
         }
     }
 
-    /// Encodes the next message of a connection into the scratch buffer. Properties come first,
-    /// because they are a client's first message, and errors before payload; a grant, or a
-    /// keep-alive, is sent when nothing else can be.
+    /// Encodes the next message of a connection into the scratch buffer. Properties come first, because they are a
+    /// client's first message; errors come before payload. A grant or keep-alive is sent only if nothing else can be,
+    /// because every message grants credits.
     fn encode_next(&mut self, incoming: &mut Incoming, index: u32) -> Result<usize, Waiting> {
         let counters = &self.shared.counters;
         let connection = self.connections.at(index).ok_or(Waiting::Credit)?;
@@ -247,7 +248,7 @@ impl<P: Port> Resources<P> {
                     connection.authentication_out = None;
                     return Ok(bytes);
                 }
-                // A continued message is finished first.
+                // A continued message has to be completed first.
                 Err(SendRefused::SequenceOpen) => {}
                 Err(_) => return Err(Waiting::Credit),
             }
@@ -269,10 +270,10 @@ impl<P: Port> Resources<P> {
                     return Ok(bytes);
                 }
                 Err(SendRefused::NoCredit) => break,
-                // A continued message is finished first.
+                // A continued message has to be completed first.
                 Err(SendRefused::SequenceOpen) if matches!(refusal, Complaint::Report(_)) => break,
-                // A version error that a version 2 message overtook, or an error before there is
-                // a version: nothing is to be said any more. Replies may have waited behind it.
+                // A version error that a version 2 message overtook, or an error before the version is
+                // known: it is obsolete. Wakes replies that may have waited behind it.
                 Err(_) => {
                     connection.refusals.pop_front();
                     self.is_woken = true;
@@ -311,7 +312,8 @@ impl<P: Port> Resources<P> {
         let connection = self.connections.at(index)?;
         self.backlog.prefer_replies(&mut connection.outbound);
         let message = self.backlog.first_mut(&connection.outbound)?;
-        // A call that has begun is finished: while it is under way no reply can be sent either.
+        // Only a call that has not begun may be held back: one that has begun blocks replies until it is
+        // complete.
         let begins_call = message.direction == Direction::Call && message.sent_bytes == 0;
         if begins_call && connection.credits_for_calls() == 0 {
             return None;
@@ -324,7 +326,8 @@ impl<P: Port> Resources<P> {
             && part_bytes == rest.len()
             && !protocol.is_version_1()
         {
-            // The last part shares its message with the lists.
+            // The message of the last part also has the lists. If both do not fit, this part becomes
+            // shorter, and another one follows.
             let list_bytes = incoming.returned_list_bytes(chunks);
             let threshold = connection.protocol.send_threshold_bytes() as usize;
             let room = threshold.min(space).saturating_sub(RPC_OFFSET + list_bytes);

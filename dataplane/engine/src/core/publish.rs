@@ -1,4 +1,4 @@
-//! What a core publishes for monitoring: levels about ten times a second, messages by version, poll times.
+//! Publishes what monitoring reads: levels about ten times a second, messages by version, poll times.
 //!
 //! The sweep over the connections that collects the levels also lends Receives and takes them back
 //! ([`lending`](super::lending)), because it is the sweep that visits each connection most often.
@@ -17,20 +17,20 @@ use crate::connection::MessagesCounted;
 use crate::counters::Counters;
 use crate::levels::LevelSnapshot;
 
-/// Between two publications; a sweep over many connections adds to it.
+/// The time between two publications; a sweep over many connections takes additional time.
 const INTERVAL: Duration = Duration::from_millis(100);
 
 /// What is published next.
 #[derive(Debug)]
 pub(super) struct Publisher {
     sweep: Sweep,
-    /// What the connections visited so far come to.
+    /// The sums over the connections visited so far.
     next: LevelSnapshot,
     /// The last poll did something.
     was_busy: bool,
-    /// Replies sent when that was looked at last.
+    /// The counter of sent replies when it was last read.
     replies_sent: u64,
-    /// Of the port, when it was looked at last.
+    /// The counter of the port when it was last read.
     receiver_not_ready: u64,
 }
 
@@ -45,7 +45,7 @@ impl Publisher {
         }
     }
 
-    /// Takes note, at the time `now`, of how long the last poll took, when it did something.
+    /// Records how long the last poll took, up to `now`, if it did something.
     #[inline]
     pub(super) fn note_poll_time<P: Port>(&mut self, core: &mut Resources<P>, now: Ticks) {
         if self.was_busy {
@@ -65,8 +65,8 @@ impl Publisher {
         self.was_busy = busy;
     }
 
-    /// Publishes levels if it is time; `held` messages wait in their Receives. Returns whether there is more to look at
-    /// first.
+    /// Publishes levels if it is time; `held` messages wait in their Receives. Returns whether the sweep continues
+    /// immediately.
     #[inline]
     pub(super) fn publish<P: Port>(
         &mut self,
@@ -126,8 +126,8 @@ impl Publisher {
     }
 }
 
-/// Adds what passed over a connection since the last time to the counters of its version. The
-/// connection's own count is modulo 2^32, which no interval between two visits uses up.
+/// Adds the messages of a connection since the last time to the counters of its version. The connection counts modulo
+/// 2^32, and fewer messages pass between two visits.
 pub(super) fn count_messages(connection: &mut Connection, counters: &Counters) {
     let (received, sent) = connection.protocol.messages_passed();
     let calls_beyond_grant = connection.protocol.calls_beyond_grant_total();

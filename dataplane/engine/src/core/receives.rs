@@ -1,4 +1,4 @@
-//! The Receives of a core: the queues that they are posted on, and messages that lie in several of
+//! The Receives of a core: the queues on which they are posted, and messages that fill several of
 //! their segments.
 
 use std::ops::Range;
@@ -13,13 +13,13 @@ use crate::config::CoreConfig;
 use crate::counters::Counters;
 use crate::placement_segments::PlacementSegments;
 
-/// What the first segments of Receives are made of.
+/// The buffers for the first segments of Receives.
 struct ReceiveBuffers {
     pool: Pool,
-    /// Memory that is allocated when it is first written.
+    /// Buffers whose memory is allocated when it is first written.
     untouched: Option<Pool>,
-    /// Which of them go first. A shared queue hands out what was posted last: what is untouched is posted first, and used
-    /// only when all else is in hand.
+    /// Whether these are posted first. A shared queue hands out the Receive that was posted last, so untouched memory
+    /// is used only when all other Receives are in use.
     untouched_first: bool,
 }
 
@@ -59,14 +59,14 @@ impl ReceiveBuffers {
 pub(super) enum ReceiveQueues {
     /// One shared by all connections.
     Shared(ReceiveQueueId),
-    /// One for each place of the table of connections, where the device has no shared ones. A
-    /// later connection at that place has the same queue.
+    /// One for each place of the table of connections, on a device without shared queues. A
+    /// later connection at a place uses the same queue.
     OfPlaces(Box<[ReceiveQueueId]>),
 }
 
 impl ReceiveQueues {
-    /// Makes the queues and their Receives, and posts them all. The Receives of a place count as
-    /// soon as a queue pair is adopted there.
+    /// Makes the queues and their Receives, and posts all of them. On a queue of a place they take effect when a queue
+    /// pair is adopted there.
     pub(super) fn new<P: Port>(
         port: &mut P,
         config: &CoreConfig,
@@ -123,8 +123,7 @@ impl ReceiveQueues {
         }
     }
 
-    /// Receives of a connection with its whole window, which is to be `reserve`: no more than its own queue has, where it
-    /// has one.
+    /// Receives of a connection with its whole window: `reserve`, but not more than its queue has if it has its own.
     pub(super) fn window_reserve(&self, reserve: u16, config: &CoreConfig) -> u16 {
         match self {
             Self::Shared(_) => reserve,
@@ -143,9 +142,8 @@ impl ReceiveQueues {
         }
     }
 
-    /// Receives that are posted for a connection which is adopted at `place`: all `reserve` of
-    /// them, or what earlier connections there took was not given back. A shared queue reserves
-    /// them for all places at once.
+    /// How many Receives are posted for a connection to be adopted at `place`. Fewer than `reserve` means that messages
+    /// of earlier connections there still hold some. A shared queue always has those of all places.
     pub(super) fn posted<P: Port>(&self, port: &P, place: u32, reserve: u32) -> u32 {
         match self {
             Self::Shared(_) => reserve,
@@ -156,7 +154,7 @@ impl ReceiveQueues {
     }
 }
 
-/// Space for a message that lies in several segments of its Receive, to be read in one piece.
+/// Space to copy a message together that fills several segments of its Receive.
 #[derive(Debug)]
 pub(super) struct Gathered {
     bytes: Box<[u8]>,
@@ -169,14 +167,14 @@ impl Gathered {
         } else {
             0
         };
-        // Not zeroes: the pages are to be there before the first message is.
+        // Not zeroes, which would leave the pages unallocated: the first message must not cause page faults.
         Self {
             bytes: vec![0xa5; needed].into_boxed_slice(),
         }
     }
 
-    /// The first `bytes` bytes of a Receive in one piece: where they are, if its first segment holds
-    /// them, and else as a copy.
+    /// The first `bytes` bytes of a Receive in one piece: in place if its first segment holds
+    /// them, otherwise as a copy.
     #[inline]
     pub(super) fn message<'a, P: Port>(
         &'a mut self,
@@ -191,14 +189,14 @@ impl Gathered {
         }
     }
 
-    /// A part of the message that was put together last.
+    /// A part of the message that was copied together last.
     #[cold]
     pub(super) fn range(&self, range: Range<usize>) -> &[u8] {
         self.bytes.get(range).unwrap_or(&[])
     }
 
-    /// As [`Gathered::message`], of a message as a connection is to see it: of a transmission whose
-    /// header and payload stream lie in the first segment, that segment alone.
+    /// As [`Gathered::message`], but only as much as the protocol has to see: for a transmission whose
+    /// header and payload stream are in the first segment, that segment without a copy.
     #[inline]
     pub(super) fn head<'a, P: Port>(
         &'a mut self,

@@ -1,4 +1,4 @@
-//! What all parts of a core work with: the port, the connections, the buffers that they share, and the counters.
+//! The resources that all parts of a core use: the port, the connections, the shared buffers, and the counters.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,14 +21,14 @@ use crate::message::{MessagePool, Received};
 use crate::placement_segments::PlacementSegments;
 use crate::rpc::ConnectionKey;
 
-/// How far a drain has come.
+/// The state of a drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Drain {
     /// None was asked for.
     No,
-    /// No new calls; some are outstanding.
+    /// No new calls are accepted; some are outstanding.
     Underway,
-    /// The end of it was notified.
+    /// It has ended, and the control plane was notified.
     Done,
 }
 
@@ -36,19 +36,19 @@ pub(super) enum Drain {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Closing {
     pub(super) index: u32,
-    /// What it held of the core was given back.
+    /// The resources that it held were given back.
     pub(super) is_cleared: bool,
-    /// The slot of the table of calls from which on its calls are looked for.
+    /// The slot of the table of calls from which the search for its calls continues.
     pub(super) scan: u32,
-    /// Its calls have ended and the application knows.
+    /// Its calls have ended, and the application was notified.
     pub(super) is_notified: bool,
 }
 
-/// What the calls of either direction, the waiting Receives and the sweeps share.
+/// The resources that calls of both directions, waiting Receives and sweeps share.
 pub(crate) struct Resources<P: Port> {
     pub(super) port: P,
     pub(super) queues: ReceiveQueues,
-    /// Receives that connections are lent.
+    /// The Receives that are lent to connections.
     pub(super) lending: Lending,
     pub(super) gathered: Gathered,
     pub(super) placement: PlacementSegments,
@@ -64,15 +64,15 @@ pub(crate) struct Resources<P: Port> {
     pub(super) closing: VecDeque<Closing>,
     /// Counts changes of the properties of any peer: a plan made before the last one is not used again.
     pub(super) properties_epoch: u64,
-    /// Whether calls with bulk data are made and taken at all.
+    /// Whether this core makes and accepts calls with bulk data at all.
     pub(super) has_bulk: bool,
     /// Whether windows are invalidated by Sends, both ways.
     pub(super) sends_with_invalidate: bool,
-    /// Replies, since the poll time was noted last, to calls that were found in a poll before.
+    /// Replies since the last record of a poll time that answer calls from earlier polls.
     pub(super) late_replies: u64,
-    /// Calls in slots that waited for their connections may be able to go on.
+    /// Calls in slots that waited for their connections may be able to continue.
     pub(super) is_woken: bool,
-    /// How often that was so, modulo 2^64.
+    /// How often connections were woken, modulo 2^64.
     pub(super) wakes: u64,
     pub(super) drain: Drain,
     pub(super) now: Ticks,
@@ -81,17 +81,17 @@ pub(crate) struct Resources<P: Port> {
 }
 
 impl<P: Port> Resources<P> {
-    /// Whether no calls are made any more, and none are taken.
+    /// Whether new calls are refused, in both directions.
     pub(super) fn is_draining(&self) -> bool {
         self.drain != Drain::No
     }
 
-    /// The properties of a peer have changed: no plan made before is used again.
+    /// Invalidates all kept plans, because the properties of a peer have changed.
     pub(super) fn forget_plans(&mut self) {
         self.properties_epoch += 1;
     }
 
-    /// Something waits until a message has come or left on a connection.
+    /// Notes that something waits until a message arrives or leaves on a connection.
     #[cold]
     pub(super) fn wait_for(&mut self, key: ConnectionKey) {
         if let Some(connection) = self.connections.get_mut(key) {
@@ -99,7 +99,7 @@ impl<P: Port> Resources<P> {
         }
     }
 
-    /// A message has come or left on the connection at `index`, or what was kept on it is given up.
+    /// Wakes what waits for the connection at `index`: a message arrived or left, or reserved credits became free.
     #[inline]
     pub(super) fn wake(&mut self, index: u32) {
         if let Some(connection) = self.connections.at(index)
@@ -111,15 +111,15 @@ impl<P: Port> Resources<P> {
         }
     }
 
-    /// Posts a Receive that belongs to no connection any more.
+    /// Posts a Receive that no connection counts any more.
     #[cold]
     pub(super) fn post_receive(&mut self, receive: Receive) {
         self.shared.counters.receives_posted.increment();
         self.port.post_receive(receive);
     }
 
-    /// Posts a Receive again that a message of the connection at `index` took. A grant may be due
-    /// then, and, where it was the spare Receive, what waits may be sent.
+    /// Posts a Receive again that a message of the connection at `index` used. A grant may be due
+    /// then; with the spare Receive back, a grant may be sent again at all.
     #[inline]
     pub(super) fn repost(&mut self, index: u32, receive: Receive) {
         self.shared.counters.receives_posted.increment();
@@ -130,7 +130,7 @@ impl<P: Port> Resources<P> {
         self.note_if_pending(index);
     }
 
-    /// Posts a Receive again that belonged to a connection which may be gone.
+    /// Posts a Receive again whose connection may have ended.
     pub(super) fn repost_of(&mut self, key: ConnectionKey, receive: Receive) {
         if self.connections.get(key).is_some() {
             self.repost(key.index, receive);
@@ -139,14 +139,14 @@ impl<P: Port> Resources<P> {
         }
     }
 
-    /// The bytes of a message in its Receive, up to the end of it.
+    /// The bytes of a message in its Receive, from the start of its header.
     pub(super) fn received_bytes(&mut self, received: &Received) -> &[u8] {
         let counters = &self.shared.counters;
         self.gathered
             .message(&self.port, &received.receive, received.end, counters)
     }
 
-    /// Gives back what a lease is on at once, where it is of this core; else it goes by the ring of its pool.
+    /// Ends a lease. Memory of this core is free immediately; other memory returns by the ring of its pool.
     pub(super) fn end_lease(&mut self, lease: Lease) {
         match self.placement.end_lease(lease) {
             Some(lease) => give_lease(&mut self.reply.pool, lease),
@@ -159,12 +159,13 @@ impl<P: Port> Resources<P> {
         self.complain(key, Complaint::Error(Refusal::new(xid, error)));
     }
 
-    /// Tells a peer what was wrong, once there is a credit for it.
+    /// Sends an error message to a peer, once there is a credit for it.
     pub(super) fn complain(&mut self, key: ConnectionKey, complaint: Complaint) {
         let live = self.connections.get_mut(key).filter(|it| it.is_live());
         let Some(connection) = live else {
             return;
         };
+        // More errors than messages that the peer can have in flight: it does not take any.
         if !connection.push_refusal(complaint) {
             self.shared.counters.protocol_violations.increment();
             return self.begin_close(key.index, CloseReason::ErrorsUnread);
@@ -172,8 +173,8 @@ impl<P: Port> Resources<P> {
         self.note_pending(key.index);
     }
 
-    /// Stops a connection: nothing is received or sent any more, and what waits to be sent is dropped. The rest is done
-    /// by [`State::finish_closing`](super::state::State::finish_closing), later in this poll or in one of the next.
+    /// Stops a connection: nothing is received or sent any more, and waiting messages are dropped.
+    /// [`State::finish_closing`](super::state::State::finish_closing) does the rest, in this poll or a later one.
     #[cold]
     pub(super) fn begin_close(&mut self, index: u32, reason: CloseReason) {
         let Some(connection) = self.connections.at(index).filter(|it| it.is_live()) else {
@@ -188,7 +189,7 @@ impl<P: Port> Resources<P> {
         while let Some((buffer, _, _)) = connection.unposted.list.pop() {
             match self.transmit.take_back(buffer) {
                 Some(buffer) if self.reply.pool.owns(&buffer) => self.reply.pool.give(buffer),
-                // A Send of the peer had placed it, and this end was sending it on.
+                // A placement segment: a Send of a peer placed the item, and this end was sending it on.
                 Some(buffer) => self.placement.give(buffer),
                 None => {}
             }
@@ -205,7 +206,7 @@ impl<P: Port> Resources<P> {
         });
     }
 
-    /// Takes note of the reply to a call that was found at `found_at`, if that was in a poll before.
+    /// Records the time of the reply to a call that the core found at `found_at`, if that was in an earlier poll.
     #[inline]
     pub(super) fn note_late_reply(&mut self, found_at: Ticks) {
         if found_at != self.now {
@@ -215,7 +216,7 @@ impl<P: Port> Resources<P> {
         }
     }
 
-    /// Counts the reply to a call that was found at `found_at`.
+    /// Counts the reply to a call that the core found at `found_at`.
     pub(super) fn count_served_reply(&mut self, found_at: Ticks) {
         self.shared.counters.replies_sent.increment();
         self.note_late_reply(found_at);

@@ -1,4 +1,4 @@
-//! Messages that go to more than one part of a core: held ones that can go on, calls with chunks, transmission groups.
+//! Handles messages that concern several parts of a core: held ones, calls with chunks, transmission groups.
 
 use rpcrdma_fabric::interface::{Port, Receive};
 use rpcrdma_protocol::v2::connection::Direction;
@@ -12,11 +12,11 @@ use super::waiting_receives::{Chunked, WaitingReceive, WaitingWork, freed};
 use crate::message::Received;
 use crate::rpc::ConnectionKey;
 
-/// Waiting messages looked at in one iteration.
+/// Held messages tried in one iteration.
 const TRIED_MAX: usize = 16;
 
 impl<P: Port> State<P> {
-    /// Goes on with what was held and need not wait any more.
+    /// Tries held messages again.
     #[inline]
     pub(super) fn retry_held<A: Application>(&mut self, application: &mut A) -> bool {
         !self.waiting_receives.held.is_empty() && self.try_held(application)
@@ -24,6 +24,7 @@ impl<P: Port> State<P> {
 
     #[cold]
     fn try_held<A: Application>(&mut self, application: &mut A) -> bool {
+        // Nothing that a held message can wait for has changed since all were tried: skip them.
         let freed = freed(&self.resources, &self.incoming);
         if self.waiting_receives.freed != freed {
             self.waiting_receives.freed = freed;
@@ -39,7 +40,7 @@ impl<P: Port> State<P> {
                 Some(held) => self.waiting_receives.held.push_back(held),
                 None => {
                     busy = true;
-                    // Those behind it in its lane come next.
+                    // Later parts of its lane may continue now: try all again.
                     self.waiting_receives.to_try = self.waiting_receives.held();
                 }
             }
@@ -47,7 +48,7 @@ impl<P: Port> State<P> {
         busy || self.waiting_receives.to_try != 0
     }
 
-    /// Goes on with one; gives it back when it has to wait.
+    /// Handles a held message; returns it if it has to wait longer.
     fn serve_held<A: Application>(
         &mut self,
         application: &mut A,
@@ -117,7 +118,7 @@ impl<P: Port> State<P> {
         self.apply(application, key, action);
     }
 
-    /// Has the application answer a call without chunks, or holds it.
+    /// Lets the application answer a call without chunks, or holds it.
     pub(super) fn serve_or_hold<A: Application>(
         &mut self,
         application: &mut A,
@@ -135,7 +136,7 @@ impl<P: Port> State<P> {
         }
     }
 
-    /// A call with chunks has come in one message.
+    /// Takes a call with chunks that came in one message.
     #[inline(never)]
     pub(super) fn receive_chunked<A: Application>(
         &mut self,
@@ -148,7 +149,7 @@ impl<P: Port> State<P> {
         if let Some(connection) = core.connections.get_mut(key) {
             connection.serves = true;
         }
-        // It may have brought the credits that others wait for.
+        // The message may have brought credits that other messages wait for.
         core.note_if_pending(key.index);
         if !core.takes_chunks(key) {
             let received = chunked.received;
@@ -167,7 +168,7 @@ impl<P: Port> State<P> {
         incoming.begin_chunked(core, key, xid, chunked);
     }
 
-    /// A transmission has come.
+    /// Takes a transmission of either direction.
     pub(super) fn receive_transmission<A: Application>(
         &mut self,
         application: &mut A,
@@ -192,7 +193,7 @@ impl<P: Port> State<P> {
         self.resources.note_if_pending(key.index);
     }
 
-    /// The group that a peer was sending is given up: it broke off, or was wrong.
+    /// Gives up the group that a peer was sending, because it broke off or was wrong.
     #[cold]
     pub(super) fn drop_group_in(&mut self, key: ConnectionKey) {
         let core = &mut self.resources;
@@ -215,7 +216,7 @@ impl<P: Port> State<P> {
         }
     }
 
-    /// A transmission of a peer's call has come: it is taken, or held behind those before it.
+    /// Takes a transmission of a peer's call, or holds it behind earlier ones.
     fn receive_request(&mut self, key: ConnectionKey, note: TransmissionNote, received: Received) {
         let core = &mut self.resources;
         let may_begin = self.incoming.may_begin_incoming(core, key);

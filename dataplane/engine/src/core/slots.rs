@@ -1,18 +1,18 @@
-//! Slots for calls with bulk data, and the queue of those that can perhaps go on. All of them are made at start-up.
+//! Slots for calls with bulk data, and the queue of calls to retry. All slots are made at start-up.
 
 use std::collections::VecDeque;
 
 use rpcrdma_fabric::memory::Buffer;
 
-/// The slots for calls of one kind. A call is taken out of its slot while the core works on it, so that the call and
-/// the rest of the core are borrowed apart.
+/// The slots for calls of one direction. A call is taken out of its slot while the core works on it, so that the call
+/// and the rest of the core can be borrowed separately.
 #[derive(Debug)]
 pub(crate) struct Slots<T> {
     slots: Box<[Slot<T>]>,
     free: Vec<u32>,
-    /// Slots whose calls can perhaps go on; each at most once.
+    /// Slots of calls to retry; no duplicates.
     queue: VecDeque<u32>,
-    /// Slots whose calls can go on when their connections can; each at most once.
+    /// Slots of calls to retry when something happens on their connections; no duplicates.
     waiting: Vec<u32>,
 }
 
@@ -26,7 +26,7 @@ struct Slot<T> {
 }
 
 impl<T> Slots<T> {
-    /// `count` slots with what `make` gives for their indexes.
+    /// `count` slots; `make` makes the call for an index.
     pub(crate) fn new(count: u32, make: impl Fn(u32) -> T) -> Self {
         let slot = |index| Slot {
             call: Some(Box::new(make(index))),
@@ -57,8 +57,7 @@ impl<T> Slots<T> {
         self.free.len() == self.slots.len()
     }
 
-    /// Takes the call of a free slot. It goes into the slot with [`Slots::put`], or the slot is free again with
-    /// [`Slots::give`].
+    /// Takes the call of a free slot. [`Slots::put`] puts it into the slot; [`Slots::give`] frees the slot again.
     pub(crate) fn begin(&mut self) -> Option<Box<T>> {
         let index = self.free.pop()?;
         self.take(index)
@@ -70,7 +69,7 @@ impl<T> Slots<T> {
         self.slots.get(index as usize)?.call.as_deref()
     }
 
-    /// As [`Slots::get`], to be changed.
+    /// As [`Slots::get`], by mutable reference.
     #[inline]
     pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut T> {
         self.slots.get_mut(index as usize)?.call.as_deref_mut()
@@ -97,8 +96,9 @@ impl<T> Slots<T> {
         self.free.push(index);
     }
 
-    /// Puts a buffer that the port has done with to the `place` for it, and its index, of the call at `index`, which goes on
-    /// then. Gives it back when the call is another one by now.
+    /// Returns a buffer from the port to its call at `index`, and queues the call. `place` finds the place for the
+    /// buffer and the index of the buffer that belongs there. An error with the buffer if the slot has another call by
+    /// now.
     pub(crate) fn bring_home(
         &mut self,
         index: u32,
@@ -115,7 +115,7 @@ impl<T> Slots<T> {
         }
     }
 
-    /// Has the call at `index` looked at in this poll or the next.
+    /// Queues the call at `index` for this poll or the next.
     #[inline]
     pub(crate) fn queue(&mut self, index: u32) {
         if let Some(slot) = self.slots.get_mut(index as usize)
@@ -125,7 +125,7 @@ impl<T> Slots<T> {
         }
     }
 
-    /// Has the call at `index` looked at after [`Slots::wake`].
+    /// Queues the call at `index` at the next [`Slots::wake`].
     pub(crate) fn wait(&mut self, index: u32) {
         if let Some(slot) = self.slots.get_mut(index as usize)
             && !std::mem::replace(&mut slot.is_waiting, true)
@@ -134,7 +134,8 @@ impl<T> Slots<T> {
         }
     }
 
-    /// Queues all that wait: which of their connections can go on is found out by looking.
+    /// Queues all waiting calls. Each then checks whether its own connection can continue: a list of waiting calls for
+    /// each connection would cost more.
     #[cold]
     pub(crate) fn wake(&mut self) {
         while let Some(index) = self.waiting.pop() {
@@ -151,7 +152,7 @@ impl<T> Slots<T> {
         self.queue.len()
     }
 
-    /// Takes the call that was queued first out of its slot, unless it is free or taken out.
+    /// Takes the call that was queued first out of its slot; `None` if it is taken out already.
     pub(crate) fn next_queued(&mut self) -> Option<Box<T>> {
         let index = self.queue.pop_front()?;
         let slot = self.slots.get_mut(index as usize)?;

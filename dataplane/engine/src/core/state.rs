@@ -1,4 +1,4 @@
-//! The parts of a core, apart from its application.
+//! The parts of a core, without its application.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,25 +21,24 @@ use crate::connection::{Backlog, ConnectionTable, VISITS};
 use crate::handle::{CoreHandle, Shared};
 use crate::message::MessagePool;
 
-/// A core apart from its application. Each part is borrowed alone: what one of them changes no other can see change, but
-/// for the resources.
+/// A core without its application. Each part is borrowed alone, and changes only itself and the resources.
 pub(crate) struct State<P: Port> {
     pub(super) resources: Resources<P>,
-    /// What has come and waits.
+    /// Messages that wait in their Receives.
     pub(super) waiting_receives: WaitingReceives,
     /// Calls of peers.
     pub(super) incoming: Incoming,
     /// Calls of ours.
     pub(super) outgoing: Outgoing,
-    /// When the connections are ticked.
+    /// When connections are ticked.
     pub(super) keep_alive: Sweep,
-    /// When it is looked at what their peers owe.
+    /// When the debts of their peers are checked.
     pub(super) deadlines: Sweep,
     pub(super) publisher: Publisher,
     pub(super) commands_taken: u64,
     /// Polls since the clock was read.
     pub(super) clock_age_polls: u32,
-    /// The next iteration looks for all kinds of work, whatever comes.
+    /// The next iteration looks for all kinds of work, even if nothing arrives.
     pub(super) looks_around: bool,
     pub(super) stop: bool,
 }

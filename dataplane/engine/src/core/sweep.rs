@@ -1,4 +1,4 @@
-//! Visiting every connection once in an interval.
+//! Visits every connection once in an interval.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -8,16 +8,15 @@ use rpcrdma_fabric::clock::{Clock, Ticks};
 /// Places of the table of connections visited in one iteration.
 const VISITS_MAX: u32 = 16;
 
-/// When the connections are visited next. One sweep over the table visits them all; the next one
-/// begins an interval after its end. So two visits of a connection are never closer to each other
-/// than the interval, and those that a core missed because it did not run are not made up for: a
-/// core that was stopped itself hears what came in the meantime before it judges its peers.
+/// Schedules sweeps over the table of connections. A sweep visits all of them; the next one begins an interval after
+/// its end. So two visits of a connection are at least an interval apart, and visits that a core missed because it did
+/// not run are not repeated: a core that was stopped handles what arrived meanwhile before it judges its peers.
 #[derive(Debug)]
 pub(super) struct Sweep {
     interval: Ticks,
     /// When the next sweep begins, or since when one is due; never with an interval of zero.
     due: Ticks,
-    /// The place that the sweep goes on with.
+    /// The place at which the sweep continues.
     next: u32,
 }
 
@@ -40,7 +39,7 @@ impl Sweep {
         now >= self.due
     }
 
-    /// The places to visit in this iteration, of so many, and whether more are to follow at once.
+    /// The places to visit in this iteration, out of `places`, and whether the sweep continues in the next.
     pub(super) fn advance(&mut self, now: Ticks, places: u32) -> (Range<u32>, bool) {
         let begin = self.next;
         let end = begin.saturating_add(VISITS_MAX).min(places);

@@ -1,4 +1,4 @@
-//! Putting encoded messages on the wire.
+//! Posts encoded messages to the port.
 
 use rpcrdma_fabric::interface::{Gather, Port, PostError, SendOptions};
 use rpcrdma_fabric::memory::{Buffer, Memory, Pool};
@@ -14,18 +14,18 @@ use crate::ledger::SEND_BUFFERS;
 use crate::responder::RPC_OFFSET;
 
 /// The send buffers of a core. Every message is written into the *scratch* buffer first; a short
-/// one is copied out of it when it is posted, a long one leaves with it.
+/// one is copied out of it when it is posted; a long one is sent from it, and another buffer takes its place.
 #[derive(Debug)]
 pub(crate) struct Transmit {
     memory: Memory,
     scratch: Buffer,
     pool: Pool,
     share: Share,
-    /// By queue pair.
+    /// The send buffers of each queue pair, by its index.
     sends: Box<[Sends]>,
     /// The queue pair that has each buffer.
     holders: Box<[u32]>,
-    /// Zeroes to be sent between what is placed; nobody writes them.
+    /// Zeroes that are sent between placed items; they are never written.
     padding: Pool,
     gather: Gather,
     inline_bytes_max: u32,
@@ -34,17 +34,18 @@ pub(crate) struct Transmit {
 /// The send buffers of one connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sends {
-    /// Those that it has in flight, or waiting for a place in its send queue.
+    /// How many it has in flight, or waiting for a place in its send queue.
     pub(crate) held: u32,
     /// How many have come back, modulo 2^32.
     pub(crate) returned: u32,
 }
 
-/// Of what a connection may take, what no message with payload does.
+/// Send buffers of a connection that messages with payload leave: errors and grants can always be sent.
 const KEPT_BACK: u32 = 1;
 
 impl Transmit {
-    /// `None` when the pool is empty. Of its buffers, `guaranteed` are what all connections can always have together.
+    /// `None` when the pool is empty. `guaranteed` of its buffers are reserved: those that all connections together can
+    /// always have.
     pub(crate) fn new(
         memory: Memory,
         mut pool: Pool,
@@ -72,15 +73,15 @@ impl Transmit {
         })
     }
 
-    /// Whether `connection` may take so many more send buffers.
+    /// Whether `connection` may take `count` more send buffers.
     #[inline]
     fn may_take(&self, connection: &Connection, count: u32) -> bool {
         let sends = self.sends_of(connection);
         self.share.may_take(sends.held, SEND_BUFFERS, count)
     }
 
-    /// Whether a payload message may be encoded: should the send queue be full, a buffer must be
-    /// left to take the place of the one that keeps it.
+    /// Whether a payload message may be encoded. If the send queue is full, its buffer keeps it, and another one has to
+    /// become the scratch buffer.
     #[inline]
     pub(crate) fn has_room(&self, connection: &Connection) -> bool {
         self.may_take(connection, 1 + KEPT_BACK)
@@ -99,12 +100,12 @@ impl Transmit {
         sends.copied().unwrap_or_default()
     }
 
-    /// Whether all send buffers are here.
+    /// Whether no send buffer is in use.
     pub(crate) fn is_idle(&self) -> bool {
         self.share.free() + 1 == self.pool.shape().buffers
     }
 
-    /// Send buffers that are free, and all of them but the scratch buffer.
+    /// How many send buffers are free, and how many there are, without the scratch buffer.
     pub(crate) fn level(&self) -> (u64, u64) {
         let total = u64::from(self.pool.shape().buffers).saturating_sub(1);
         (self.share.free().into(), total)
@@ -116,7 +117,7 @@ impl Transmit {
         self.memory.bytes_mut(&mut self.scratch)
     }
 
-    /// Takes back a buffer whose Send is done, unless it is of another pool.
+    /// Takes back a buffer whose Send is done. Returns a buffer of another pool.
     #[inline]
     pub(crate) fn take_back(&mut self, buffer: Buffer) -> Option<Buffer> {
         if self.pool.owns(&buffer) {
@@ -134,8 +135,8 @@ impl Transmit {
         None
     }
 
-    /// Sends the RPC reply of `rpc_bytes` bytes that stands in the scratch buffer behind the place
-    /// of its transport header. False, and nothing is done, when it has to wait.
+    /// Sends the RPC reply of `rpc_bytes` bytes in the scratch buffer, which is behind the place
+    /// of its transport header. False, without any effect, when it has to wait.
     #[inline]
     pub(crate) fn send_reply<P: Port>(
         &mut self,
@@ -162,8 +163,8 @@ impl Transmit {
         true
     }
 
-    /// Encodes a message with chunk lists into the scratch buffer: `stream` behind its header, or, where that is empty,
-    /// in a chunk. The bytes of the message.
+    /// Encodes a message with chunk lists into the scratch buffer: with `stream` behind its header; an empty one is in a
+    /// chunk. Returns the bytes of the message.
     pub(crate) fn encode_with_chunks(
         &mut self,
         connection: &mut Connection,
@@ -185,8 +186,8 @@ impl Transmit {
         Ok(end)
     }
 
-    /// Moves an RPC message of `rpc_bytes` bytes, which stands behind the place of a version 2 header, to its header
-    /// of `transport_bytes` bytes: that of version 1 is shorter.
+    /// Moves an RPC message of `rpc_bytes` bytes, which is behind the place of a version 2 header, directly behind its
+    /// header of `transport_bytes` bytes: that of version 1 is shorter.
     #[inline]
     pub(crate) fn close_gap(&mut self, transport_bytes: usize, rpc_bytes: usize) {
         if transport_bytes != RPC_OFFSET {
@@ -203,8 +204,8 @@ impl Transmit {
         }
     }
 
-    /// Posts the first `bytes` bytes of the scratch buffer, which were encoded for `connection`
-    /// and must therefore go out: when the send queue is full, the connection keeps them.
+    /// Posts the first `bytes` bytes of the scratch buffer. They were encoded for `connection`, which has used up a
+    /// credit, and so must be sent: if the send queue is full, the connection keeps them.
     #[inline]
     pub(crate) fn post_scratch<P: Port>(
         &mut self,
@@ -217,7 +218,7 @@ impl Transmit {
         self.post_scratch_with(port, connection, bytes, options, counters);
     }
 
-    /// As [`Transmit::post_scratch`], as `options` say.
+    /// As [`Transmit::post_scratch`], with options.
     #[inline]
     pub(crate) fn post_scratch_with<P: Port>(
         &mut self,
@@ -244,8 +245,8 @@ impl Transmit {
         }
     }
 
-    /// Whether there are buffers for a transmission with so many bytes of header and stream, and so
-    /// many pieces of padding.
+    /// Whether there are buffers for a transmission with `head_bytes` bytes of header and stream, and
+    /// `paddings` pieces of padding.
     pub(crate) fn has_buffers(
         &self,
         connection: &Connection,
@@ -256,8 +257,8 @@ impl Transmit {
         self.may_take(connection, heads.max(1) + KEPT_BACK) && self.padding.available() >= paddings
     }
 
-    /// Posts the transmission of these pieces, part of which is of `stream`. Its header stands in
-    /// the scratch buffer and was encoded for `connection`, so it must go out: when the send queue
+    /// Posts the transmission of these pieces, some of which are of `stream`. Its header is in
+    /// the scratch buffer and was encoded for `connection`, so it must be sent: if the send queue
     /// is full, the connection keeps it.
     pub(crate) fn post_transmission<P: Port>(
         &mut self,
@@ -330,8 +331,8 @@ impl Transmit {
         self.post_gather(port, connection, (SendOptions::default(), false), counters);
     }
 
-    /// Puts the stream behind the header in the scratch buffer, where a transmission has nothing
-    /// else, and both find room there: it is sent as any other message then. Their bytes.
+    /// Copies the stream behind the header in the scratch buffer, if a transmission has nothing
+    /// else and both fit: it is sent as any other message then. Returns their bytes.
     fn put_together(&mut self, pieces: &[Piece], stream: &[u8]) -> Option<usize> {
         let &[
             Piece::Header { length_bytes },
@@ -351,7 +352,7 @@ impl Transmit {
         Some(end)
     }
 
-    /// Puts the first `bytes` bytes of the scratch buffer into the list, and another in its place.
+    /// Puts the first `bytes` bytes of the scratch buffer into the gather list, and replaces the scratch buffer.
     fn push_scratch(&mut self, connection: &Connection, bytes: u32) -> bool {
         let Some(buffer) = self.replace_scratch(connection) else {
             return false;
@@ -365,7 +366,7 @@ impl Transmit {
         }
     }
 
-    /// The scratch buffer, which `connection` has from now on; another takes its place.
+    /// Takes the scratch buffer, which counts for `connection` from now on; another takes its place.
     fn replace_scratch(&mut self, connection: &Connection) -> Option<Buffer> {
         let Some(fresh) = self.pool.take() else {
             debug_assert!(false, "encoded without a buffer to spare");
@@ -382,7 +383,7 @@ impl Transmit {
         Some(buffer)
     }
 
-    /// Posts a message that found the send queue full, once more. Returns whether it is gone.
+    /// Tries again to post a message that found the send queue full. Returns whether it was posted.
     pub(crate) fn post_unposted<P: Port>(
         &mut self,
         port: &mut P,
@@ -395,7 +396,7 @@ impl Transmit {
         !connection.unposted.is_some()
     }
 
-    /// Posts what is in the list, which may have been tried before.
+    /// Posts the gather list. `is_again` says whether that was tried before.
     fn post_gather<P: Port>(
         &mut self,
         port: &mut P,
@@ -412,7 +413,7 @@ impl Transmit {
                 counters.sends_registered.increment();
                 count_bytes(connection, bytes, counters);
             }
-            // It is kept. When the queue pair is in error, until its Disconnected, which is on its way.
+            // The connection keeps it. If the queue pair is in the error state, its Disconnected follows and drops it.
             Err(error) => {
                 if error == PostError::QueueFull && !is_again {
                     counters.awaiting_send_slot.increment();
@@ -432,7 +433,7 @@ impl Transmit {
         counters: &Counters,
     ) {
         if error != PostError::QueueFull {
-            // The queue pair is in error: its Disconnected is on its way.
+            // The queue pair is in the error state; its Disconnected follows.
             return;
         }
         let Some(buffer) = self.replace_scratch(connection) else {

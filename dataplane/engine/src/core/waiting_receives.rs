@@ -1,6 +1,6 @@
-//! What has come and waits in its Receive, or with the buffer that it was put together in: calls whose replies could not
-//! be kept, parts of continued messages that lack a message buffer, and calls that lack a slot. The Receives are not
-//! posted, and so not granted, before: a peer that sends faster than it is served is held up by its own credits.
+//! Messages that wait in their Receives, or in the buffer in which they were assembled: calls whose replies could not
+//! be queued, parts of continued messages without a message buffer, and calls without a slot. Their Receives are not
+//! posted, and so not granted, until they are handled: a peer that sends faster than it is served runs out of credits.
 
 use std::collections::VecDeque;
 
@@ -18,7 +18,7 @@ use crate::limits::HEADER_BYTES_MAX;
 use crate::message::Received;
 use crate::rpc::ConnectionKey;
 
-/// Something that waits.
+/// A message that waits.
 #[derive(Debug)]
 pub(super) struct WaitingReceive {
     pub(super) connection: ConnectionKey,
@@ -26,7 +26,7 @@ pub(super) struct WaitingReceive {
     pub(super) work: WaitingWork,
 }
 
-/// What it is.
+/// What has to be done with it.
 #[derive(Debug)]
 pub(super) enum WaitingWork {
     /// A call without chunks.
@@ -53,19 +53,19 @@ pub(super) enum WaitingWork {
 #[derive(Debug)]
 pub(super) struct Chunked {
     pub(super) received: Received,
-    /// Where its chunks stand, which were decoded when it came.
+    /// Where its chunks are in the header, which was decoded on arrival.
     pub(super) chunks_at: ChunksAt,
 }
 
-/// What has come and waits.
+/// The messages that wait.
 #[derive(Debug)]
 pub(super) struct WaitingReceives {
     pub(super) held: VecDeque<WaitingReceive>,
-    /// How many of them are to be looked at still, from the first on.
+    /// How many of them still have to be tried, from the first.
     pub(super) to_try: usize,
-    /// What [`freed`] was when that was set last.
+    /// The value of [`freed`] when `to_try` was last set to all.
     pub(super) freed: u64,
-    /// The header of the last part of a message that was put together, when it has chunks.
+    /// The header of the last part of a message that was assembled, if it has chunks.
     pub(super) assembled_header: Vec<u8>,
 }
 
@@ -83,7 +83,7 @@ impl WaitingReceives {
         }
     }
 
-    /// Messages that wait.
+    /// How many messages wait.
     #[inline]
     pub(super) fn held(&self) -> usize {
         self.held.len()
@@ -117,12 +117,12 @@ impl WaitingReceives {
             xid,
             work,
         });
-        // The message may have brought the credits that others wait for.
+        // The message may have brought credits that other messages wait for.
         core.note_if_pending(connection.index);
         core.wait_for(connection);
     }
 
-    /// Whether no message can go on that waits: nothing that one can wait for has come free since all were looked at.
+    /// Whether no held message can continue: nothing that one can wait for became free since all were tried.
     pub(super) fn is_idle<P: Port>(&self, core: &Resources<P>, incoming: &Incoming) -> bool {
         self.held.is_empty() || (self.to_try == 0 && self.freed == freed(core, incoming))
     }
@@ -148,8 +148,7 @@ impl WaitingReceives {
         self.hold(core, key, part.xid, work);
     }
 
-    /// Gives up the message whose parts come now: what was put together, and what waits. Tells
-    /// what it was.
+    /// Gives up the message whose parts arrive now: both its assembled and its waiting parts. Returns its kind and XID.
     #[cold]
     pub(super) fn give_up_message<P: Port>(
         &mut self,
@@ -182,7 +181,7 @@ impl WaitingReceives {
         given_up
     }
 
-    /// Gives up the transmissions that wait of the call group that came last, which has this number.
+    /// Gives up the waiting transmissions of the latest call group, which has this number.
     pub(super) fn drop_held_group<P: Port>(
         &mut self,
         core: &mut Resources<P>,
@@ -200,8 +199,8 @@ impl WaitingReceives {
         });
     }
 
-    /// Lets go of all that a closing connection holds: its Receives were reserved for it, and are
-    /// posted again before another connection can have its place.
+    /// Gives up all messages of a closing connection: their Receives were reserved for it, and have to be
+    /// posted again before another connection gets its place.
     pub(super) fn drop_held<P: Port>(&mut self, core: &mut Resources<P>, key: ConnectionKey) {
         self.sift(|held| {
             if held.connection != key {
@@ -212,7 +211,7 @@ impl WaitingReceives {
         });
     }
 
-    /// Looks at all messages that wait. Those that `look` gives back go on waiting.
+    /// Passes all held messages to `look`, in order; those that it returns continue to wait.
     fn sift(&mut self, mut look: impl FnMut(WaitingReceive) -> Option<WaitingReceive>) {
         for _ in 0..self.held.len() {
             let held = self.held.pop_front().and_then(&mut look);
@@ -222,7 +221,7 @@ impl WaitingReceives {
 }
 
 impl<P: Port> Resources<P> {
-    /// Gives up one of the messages of a lane that came last and wait.
+    /// Gives up one of the latest waiting messages of a lane.
     fn give_up_last(&mut self, key: ConnectionKey, lane: Direction, received: Received) {
         self.repost(key.index, received.receive);
         if let Some(connection) = self.connections.get_mut(key) {
@@ -231,8 +230,8 @@ impl<P: Port> Resources<P> {
     }
 }
 
-/// Changes whenever something comes free that a held message can wait for: a message buffer, a slot, a place among the
-/// replies of its connection, or credits.
+/// A number that changes whenever something becomes free that a held message can wait for: a message buffer, a slot, a
+/// place among the replies of its connection, or credits.
 pub(super) fn freed<P: Port>(core: &Resources<P>, incoming: &Incoming) -> u64 {
     let buffers = core.messages.given().wrapping_add(core.backlog.popped());
     let slots = incoming.shares.given();
@@ -253,8 +252,8 @@ impl WaitingReceive {
 }
 
 impl Incoming {
-    /// Whether a part is the next of its lane, and has a buffer to go to; the last of a call
-    /// with chunks a slot as well.
+    /// Whether a part is the next of its lane, and has a buffer to go to; the last part of a call
+    /// with chunks needs a slot as well.
     pub(super) fn may_take_part<P: Port>(
         &self,
         core: &Resources<P>,

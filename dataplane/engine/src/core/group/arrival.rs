@@ -1,8 +1,8 @@
-//! A transmission group as it comes in: its Receives, until all of them are there, and where its
-//! items lie in them.
+//! An incoming transmission group: its Receives, which are collected until all have arrived, and the places of its
+//! items in them.
 //!
-//! What a header says is found out once, and kept with its slot: the next group there has the same
-//! header more often than not, but for its XID and its credits.
+//! The decoded header is kept with its slot: the next group in the slot usually has the same header, except for its XID
+//! and credits, and is not decoded again.
 
 use rpcrdma_protocol::constants::{RTR_TRANSMISSIONS_MAX, SEGMENT_BYTES};
 use rpcrdma_protocol::v2::rtr::{
@@ -33,7 +33,7 @@ pub(crate) struct Landing {
     pub(crate) is_shared: bool,
 }
 
-/// What the first header of a group says, beside what stands in its lists.
+/// The fields of the first header of a group, and where its lists are.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FirstHeader {
     /// `None` of a later transmission.
@@ -41,7 +41,7 @@ pub(crate) struct FirstHeader {
     pub(crate) response_transmissions_max: u32,
 }
 
-/// What the header of a call says that came as a group.
+/// The contents of the header of a call that came as a group.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GroupRequest<'a> {
     pub(crate) items: MessageItems<'a>,
@@ -49,7 +49,7 @@ pub(crate) struct GroupRequest<'a> {
     pub(crate) response_transmissions_max: u32,
 }
 
-/// An item as a header names it.
+/// An item as a header describes it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ArrivedItem {
     pub(crate) displacement: u32,
@@ -57,10 +57,10 @@ pub(crate) struct ArrivedItem {
     pub(crate) way: Way,
 }
 
-/// A group that is being received, or was and is not served yet.
+/// A group that is being received, or was received and is not served yet.
 #[derive(Debug, Default)]
 pub(crate) struct GroupArrival {
-    /// Whether there is one; if not, what follows is of the one before.
+    /// Whether there is one. If not, the other fields describe the previous one.
     is_some: bool,
     connection: ConnectionKey,
     /// The header of its first transmission.
@@ -68,7 +68,7 @@ pub(crate) struct GroupArrival {
     /// Where its lists are, and how many transmissions the reply to it may take.
     lists: Option<TransmitLists>,
     response_transmissions_max: u32,
-    /// All that follows was found out of this header, which is right.
+    /// The header is valid, and the fields below were derived from it.
     is_checked: bool,
     pub(crate) landed: Vec<ArrivedItem>,
     landings: Vec<Landing>,
@@ -81,7 +81,7 @@ pub(crate) struct GroupArrival {
 }
 
 impl GroupArrival {
-    /// A place for calls of peers, or for replies, which have no directions.
+    /// A place for a call of a peer, or for a reply, which has no directions.
     pub(crate) fn new(of_calls: bool) -> Self {
         Self {
             header: Vec::with_capacity(HEADER_BYTES_MAX),
@@ -98,8 +98,8 @@ impl GroupArrival {
         self.is_some
     }
 
-    /// Takes the first header of a group, which was decoded. False, and there is no group, when it
-    /// is longer than any that is kept.
+    /// Takes the decoded first header of a group. False, and no group begins, when the header is longer than
+    /// [`HEADER_BYTES_MAX`].
     pub(crate) fn begin(
         &mut self,
         connection: ConnectionKey,
@@ -107,6 +107,7 @@ impl GroupArrival {
         header: &[u8],
     ) -> bool {
         self.is_some = header.len() <= HEADER_BYTES_MAX;
+        // Of the same connection, since the limits of a header depend on its properties.
         let is_alike = self.is_checked
             && self.connection == connection
             && what_counts(&self.header) == what_counts(header);
@@ -122,22 +123,22 @@ impl GroupArrival {
         true
     }
 
-    /// Forgets the group, but not what was found out. The Receives are taken out by others.
+    /// Ends the group. What was derived from its header is kept for the next one; the caller takes out the Receives.
     pub(crate) fn end(&mut self) {
         self.is_some = false;
     }
 
-    /// Whether its header was found right: it, or one before that is the same.
+    /// Whether its header was found valid, now or as the header of an earlier group.
     pub(crate) fn is_checked(&self) -> bool {
         self.is_some && self.is_checked
     }
 
-    /// Its header is right.
+    /// Notes that its header is valid.
     pub(crate) fn set_checked(&mut self) {
         self.is_checked = true;
     }
 
-    /// What its header says, if it is a call.
+    /// The contents of its header, if it is a call.
     pub(crate) fn request(&self) -> Option<GroupRequest<'_>> {
         Some(GroupRequest {
             items: self.items(),
@@ -149,20 +150,20 @@ impl GroupArrival {
         })
     }
 
-    /// What was taken out of its stream.
+    /// The items that were taken out of its stream.
     pub(crate) fn items(&self) -> MessageItems<'_> {
         let lists = self.lists.filter(|_| self.is_some);
         let items = lists.map(|lists| lists.items(&self.header));
         items.unwrap_or_default()
     }
 
-    /// The items of a group that landed, where the pieces of them lie, and its Receives.
+    /// The items of the group, the places of their pieces, and its Receives.
     pub(crate) fn pieces(&mut self) -> (&[ArrivedItem], &[Landing], &mut [Received]) {
         (&self.landed, &self.landings, &mut self.receives)
     }
 
-    /// What it takes to have all of it out of its Receives: those that have some of its payload stream, placement segments
-    /// that are leased, and bulk buffers for what is copied.
+    /// What is needed to take the whole group out of its Receives: how many Receives have a part of its payload stream,
+    /// how many placement segments are leased, and how many bulk buffers copies take.
     pub(crate) fn needs(&self, pool: &BulkPool) -> (usize, usize, usize) {
         let has_stream = |received: &&Received| received.end > received.start;
         let (mut leases, mut copies) = (0, 0);
@@ -176,8 +177,8 @@ impl GroupArrival {
         (carriers, leases, copies)
     }
 
-    /// Finds out what its header says, and where its items lie; false when there are more items or
-    /// pieces than are kept, or no header.
+    /// Derives the items, their places and the directions from its header. False when there are more items or
+    /// pieces than this end handles, or no header.
     pub(crate) fn land(
         &mut self,
         structure: &ReceiveBufferStructure,
@@ -190,7 +191,7 @@ impl GroupArrival {
             return false;
         };
         if let Some(sets) = lists.directions(&self.header) {
-            // Further ones cannot be used: there are no more results.
+            // Further ones cannot be used: a reply has no more results.
             let room = self.directions.capacity();
             self.directions.extend(open_directions(sets).take(room));
             self.response_header_bytes = response_header_bytes(sets);
@@ -218,6 +219,7 @@ impl GroupArrival {
                 continue;
             };
             for piece in placed_pieces(structure, offset_bytes, numbers, item.length_bytes) {
+                // The inline segment comes first, and nothing is placed in it.
                 let behind = piece.offset_bytes.checked_sub(config.inline_segment_bytes);
                 let (Some(behind), true) = (behind, self.landings.len() < LANDINGS_MAX) else {
                     return false;
@@ -231,6 +233,8 @@ impl GroupArrival {
                     bytes: piece.length_bytes,
                     is_shared: false,
                 };
+                // Items are in increasing order, so pieces in one segment follow each other. Only the
+                // last of them can lease it.
                 if let Some(last) = self.landings.last_mut() {
                     let place = (landing.transmission, landing.segment);
                     last.is_shared = (last.transmission, last.segment) == place;
@@ -242,7 +246,7 @@ impl GroupArrival {
     }
 }
 
-/// A header without its XID, version and credits: what a group is known by.
+/// A header without its XID, version and credits: groups of one shape differ only in those.
 fn what_counts(header: &[u8]) -> &[u8] {
     header.get(12..).unwrap_or(&[])
 }

@@ -1,5 +1,5 @@
-//! The transmission that is about to be sent, as it was laid out: once for its header and its
-//! gather list, and once for all groups of one shape that follow one another, as most do.
+//! The layout of the transmission that is about to be sent. It is computed once for the header and the gather list, and
+//! used again for following groups of the same shape, which is the common case.
 
 use rpcrdma_fabric::interface::SEGMENTS_MAX;
 use rpcrdma_protocol::constants::V2_PREFIX_BYTES;
@@ -11,35 +11,36 @@ use crate::bulk::BULK_ITEMS_MAX;
 use crate::core::outgoing::CallDirection;
 use crate::rpc::ConnectionKey;
 
-/// Pieces that are kept: a transmission that can be sent has fewer.
+/// The most pieces that are kept: a transmission that can be sent has fewer.
 const PIECES_MAX: usize = 2 * SEGMENTS_MAX;
-/// Segments that the items of one group lie in at most.
+/// The most segments that the items of one group may be in.
 const NUMBERS_MAX: usize = 1024;
 
-/// A transmission, laid out. Its space is used again and again.
+/// The layout of a transmission. Its memory is reused, so that sending does not allocate.
 #[derive(Debug, Default)]
 pub(in crate::core) struct LaidOut {
-    /// What it is gathered from, and how much of it stands in Send buffers and how often in padding.
+    /// What it is gathered from.
     pieces: Vec<Piece>,
+    /// How many of its bytes are in send buffers: header and stream. And how many paddings it has.
     pub(in crate::core) head_bytes: u32,
     pub(in crate::core) paddings: usize,
-    /// Of the first transmission of a group, the numbers of the segments that each item is in, one
-    /// item after the other, and where those of each end.
+    /// For the first transmission of a group: the numbers of the segments of all items, one
+    /// item after the other; `ends` has the end of each item's numbers.
     numbers: Vec<u32>,
     ends: Vec<usize>,
     /// Bytes of its header, of its part of the stream, and of all that is behind the header.
     pub(in crate::core) header_bytes: u32,
     pub(in crate::core) stream_bytes: u32,
     pub(in crate::core) behind_bytes: usize,
-    /// The group that it is all of, when the next one may be alike.
+    /// The shape of its group, if that is a single transmission and the next group may have the same layout.
     pub(in crate::core) shape: Option<Shape>,
     /// The header of the last such group without its prefix, and the fields that it encodes.
     body: Vec<u8>,
     body_of: Option<Body>,
 }
 
-/// All inputs of the header of a group behind its prefix, for a reply, or a call with at most one direction and no memory
-/// handle. Equal inputs give equal octets.
+/// All inputs of the header of a group behind its prefix, for a reply, or a call with at most one direction and no
+/// memory handle. Equal inputs give equal octets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::core) struct Body {
     pub(in crate::core) shape: Shape,
@@ -53,12 +54,12 @@ pub(in crate::core) struct Body {
 /// The longest header, without its prefix, that is kept, in octets. Headers of groups with a shape are shorter.
 const BODY_BYTES_MAX: usize = 160;
 
-/// All that the layout of a group depends on which has at most one item, in one piece: beside the
-/// properties of this end.
+/// All inputs of the layout of a group with at most one item, in one piece, except the properties of this end, which do
+/// not change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::core) struct Shape {
     connection: ConnectionKey,
-    /// Of the properties of peers.
+    /// The properties epoch: it changes with the properties of any peer.
     epoch: u64,
     header_bytes: u32,
     stream_bytes: u32,
@@ -137,8 +138,8 @@ impl LaidOut {
         }
     }
 
-    /// Takes the numbers of all placements of a group, which come in the order of its items. False
-    /// when they are too many.
+    /// Takes the segment numbers of all placements of a group, in the order of its items. False
+    /// when there are too many.
     pub(in crate::core) fn set_numbers(
         &mut self,
         placements: impl Iterator<Item = Placement>,
@@ -149,6 +150,7 @@ impl LaidOut {
             if self.numbers.len() == NUMBERS_MAX || item >= 2 * BULK_ITEMS_MAX {
                 return false;
             }
+            // Items without placements in between have no numbers.
             while self.ends.len() <= item {
                 self.ends.push(self.numbers.len());
             }

@@ -1,6 +1,6 @@
-//! Transmission groups: what calls and replies have in common whose bulk data is placed by the Sends that carry them
-//! (RTR). [`arrival`] and [`receive`] are for groups that come in; [`pieces`], [`laid_out`], [`encode`] and [`send`] for
-//! those that go out.
+//! Transmission groups (RTR): the common part of calls and replies whose bulk data is placed by the Sends that carry
+//! them. [`arrival`], [`note`] and [`receive`] are for incoming groups; [`pieces`], [`laid_out`], [`encode`] and
+//! [`send`] for outgoing ones.
 
 mod arrival;
 mod encode;

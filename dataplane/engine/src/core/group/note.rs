@@ -1,4 +1,4 @@
-//! What is noted of a transmission that has come.
+//! What the core keeps of the header of a transmission that arrived.
 
 use rpcrdma_fabric::interface::Receive;
 use rpcrdma_protocol::constants::RTR_TRANSMISSIONS_MAX;
@@ -8,7 +8,7 @@ use rpcrdma_protocol::v2::rtr::{Arrival, TransmissionId};
 use super::arrival::FirstHeader;
 use crate::message::Received;
 
-/// A transmission, apart from its bytes.
+/// A transmission that arrived, without its bytes.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::core) struct TransmissionNote {
     pub(in crate::core) id: TransmissionId,
@@ -21,7 +21,7 @@ pub(in crate::core) struct TransmissionNote {
 
 impl TransmissionNote {
     pub(in crate::core) fn new(transmission: &Transmission<'_>) -> Self {
-        // More than that no reply takes.
+        // No reply of this end has more transmissions, so a larger offer reserves nothing.
         let most = u32::try_from(RTR_TRANSMISSIONS_MAX).unwrap_or(u32::MAX);
         let reply_transmissions_max = match transmission.part {
             TransmissionPart::Request {

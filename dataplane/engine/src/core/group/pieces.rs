@@ -1,4 +1,4 @@
-//! What a transmission group is sent from (RTR sections 6.2 and 9).
+//! The items and buffers of an outgoing transmission group (RTR sections 6.2 and 9).
 
 use rpcrdma_fabric::interface::{Gather, SEGMENTS_MAX};
 use rpcrdma_fabric::memory::Buffer;
@@ -14,19 +14,19 @@ pub(crate) enum Way {
     Placed,
     /// By explicit RDMA.
     Explicit,
-    /// In the stream, being shorter than its direction asks for.
+    /// In the stream: it is shorter than the minimum of its direction.
     TooShort,
-    /// There is none that its direction could be for.
+    /// There is no item for the direction.
     NoItem,
 }
 
-/// An item that was taken out of the stream, or what became of a direction.
+/// An item that was taken out of the stream, or the outcome of a direction.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GroupItem {
     pub(crate) displacement: u32,
     pub(crate) bytes: u32,
     pub(crate) way: Way,
-    /// Its pieces, when it is placed: the first, and how many.
+    /// Its pieces, if it is placed: the number of the first, and how many.
     pub(crate) first_part: usize,
     pub(crate) parts: usize,
 }
@@ -70,8 +70,8 @@ impl Group {
         Some((&mut part.buffer, part.index))
     }
 
-    /// Whether these pieces can be one Send: the list is long enough, with header and stream
-    /// gathered from buffers of `buffer_bytes`, and no buffer is in it twice.
+    /// Whether these pieces can be one Send: header and stream, gathered from buffers of `buffer_bytes`, and the items
+    /// fit into `entries_max` entries, and no buffer is needed twice.
     pub(crate) fn is_sendable(
         &self,
         pieces: impl Iterator<Item = Piece>,
@@ -92,6 +92,7 @@ impl Group {
                     length_bytes,
                 } => {
                     for (part, ..) in self.parts_of(item, from_bytes, length_bytes) {
+                        // A buffer moves into the gather list, so it can be there only once.
                         if part < next_part {
                             return false;
                         }
@@ -105,7 +106,7 @@ impl Group {
         entries + heads <= entries_max.min(SEGMENTS_MAX)
     }
 
-    /// Whether all bytes that these pieces take are here, and not in an earlier Send.
+    /// Whether all buffers of these pieces are here, and none is still in an earlier Send.
     pub(crate) fn is_here(&self, pieces: &[Piece]) -> bool {
         pieces.iter().all(|piece| match *piece {
             Piece::Item {
@@ -119,7 +120,7 @@ impl Group {
         })
     }
 
-    /// Puts bytes of an item into a gather list. Whether all of them were here and found room.
+    /// Puts bytes of an item into a gather list. False when a buffer is away, or the list is full.
     pub(crate) fn gather(
         &mut self,
         list: &mut Gather,
@@ -153,7 +154,7 @@ impl Group {
         true
     }
 
-    /// The pieces that bytes of an item are in: number, offset in the piece, bytes.
+    /// The pieces with these bytes of an item: number, offset in the piece, bytes.
     fn parts_of(
         &self,
         item: usize,
@@ -176,7 +177,7 @@ impl Group {
     }
 }
 
-/// Items that are not placed have no bytes here, as the layout wants it.
+/// Items that are not placed count as no bytes: the layout has no room for them.
 impl BulkItems for Group {
     fn count(&self) -> usize {
         self.items.len()

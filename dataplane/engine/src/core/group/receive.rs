@@ -1,4 +1,4 @@
-//! What calls and replies have in common that come as transmission groups.
+//! Takes incoming transmission groups, of calls and of replies, out of their Receives.
 
 use rpcrdma_fabric::interface::Port;
 use rpcrdma_fabric::memory::Lease;
@@ -16,7 +16,7 @@ use crate::placement_segments::PlacementSegments;
 use crate::rpc::ConnectionKey;
 
 impl<P: Port> Resources<P> {
-    /// Passes over a group that nobody waits for, of which this is the first transmission. More of it may have come.
+    /// Ignores a group that cannot be used; this is its first transmission. More of it may have arrived already.
     pub(in crate::core) fn pass_group(
         &mut self,
         key: ConnectionKey,
@@ -26,7 +26,8 @@ impl<P: Port> Resources<P> {
         if let Some(connection) = self.connections.get_mut(key) {
             let direction = note.id.direction;
             let is_latest = connection.lane(direction).groups_come == note.group;
-            // What is open may be a continued message that came later.
+            // Only if this group is still open: it may be complete, and what is open now a later group or
+            // continued message.
             let is_open = connection.protocol.is_group_open();
             if is_open && is_latest && connection.open_in == Some(direction) {
                 connection.open_in = None;
@@ -38,7 +39,7 @@ impl<P: Port> Resources<P> {
         self.repost(key.index, received.receive);
     }
 
-    /// Takes note of a transmission that has come for the call in a slot.
+    /// Notes that a transmission was taken for the call in a slot.
     pub(in crate::core) fn note_taken(
         &mut self,
         key: ConnectionKey,
@@ -75,7 +76,7 @@ impl<P: Port> Resources<P> {
         }
     }
 
-    /// The payload stream of a group, all of which is there: where it is, if one Receive has all of it, and else put
+    /// The payload stream of a complete group: left in its Receive if one Receive has all of it, otherwise copied
     /// together. The other Receives are posted again.
     pub(in crate::core) fn join(
         &mut self,
@@ -101,7 +102,7 @@ impl<P: Port> Resources<P> {
             let (gathered, counters) = (&mut self.gathered, &self.shared.counters);
             let bytes = gathered.message(&self.port, &received.receive, received.end, counters);
             if let (Some(message), Some(bytes)) = (&mut message, bytes.get(received.start..)) {
-                // The protocol has held it to what a message buffer has.
+                // It fits: the protocol limits the stream of a group to the size of a message buffer.
                 message.append(bytes);
                 let bytes = u64::try_from(bytes.len()).unwrap_or(0);
                 counters.fragment_bytes_copied.add(bytes);
@@ -111,7 +112,7 @@ impl<P: Port> Resources<P> {
         message.map_or(Stream::Chunk, Stream::Message)
     }
 
-    /// What pieces are taken out of Receives with.
+    /// Borrows what is needed to take pieces out of Receives.
     pub(in crate::core) fn taker(&mut self) -> Taker<'_, P> {
         Taker {
             placement: &mut self.placement,
@@ -122,7 +123,7 @@ impl<P: Port> Resources<P> {
     }
 }
 
-/// What pieces are taken out of Receives with.
+/// Takes pieces of items out of Receives.
 pub(in crate::core) struct Taker<'a, P> {
     placement: &'a mut PlacementSegments,
     port: &'a mut P,
@@ -131,7 +132,7 @@ pub(in crate::core) struct Taker<'a, P> {
 }
 
 impl<P: Port> Taker<'_, P> {
-    /// Leases what lies there, or copies it where another item is leased with the segment.
+    /// Leases the segment of a piece, or copies the piece if a later one in the same segment leases it.
     pub(in crate::core) fn take(
         &mut self,
         landing: &Landing,
@@ -148,6 +149,7 @@ impl<P: Port> Taker<'_, P> {
             let lease = self
                 .placement
                 .lease(self.port, receive, segment, offset, bytes);
+            // `missing_for` found enough spares.
             debug_assert!(lease.is_ok(), "looked at before: {lease:?}");
             if let Ok(lease) = lease {
                 self.counters.segments_leased.increment();
@@ -161,6 +163,7 @@ impl<P: Port> Taker<'_, P> {
             && let Some(mut buffer) = self.pool.take()
         {
             let count = (end - at).min(buffer.capacity());
+            // The inline segment is number 0.
             let from = self.port.received_segment(&received.receive, segment + 1);
             let from = from.and_then(|it| it.get(at as usize..(at + count) as usize));
             let to = self.port.memory().bytes_mut(&mut buffer);

@@ -1,4 +1,5 @@
-//! Sending a transmission group: all of its credits first, then one transmission after the other.
+//! Sends a transmission group. It begins only with credits for all of its transmissions, and then sends one after the
+//! other: nothing else may be sent in between, so a group that ran out of credits would block its connection.
 
 use rpcrdma_fabric::interface::{Port, SEGMENTS_MAX};
 use rpcrdma_protocol::connection::Connection as Protocol;
@@ -24,25 +25,25 @@ pub(in crate::core) trait GroupSender {
     /// The group, and the payload stream that goes with it.
     fn group(&mut self) -> (&mut Group, &[u8]);
 
-    /// Whether others are to be sent on its connection before it begins.
+    /// Whether other messages of its connection have to be sent before it begins.
     fn is_behind_others(&self, connection: &Connection) -> bool;
 
-    /// Credits that it can begin with; none while others are before it.
+    /// The credits with which it can begin; 0 while others are before it.
     fn credits(&self, connection: &mut Connection) -> u32;
 
-    /// It has begun.
+    /// Called when its first transmission is sent.
     fn begun(&mut self, connection: &mut Connection);
 
-    /// Where piece `part` of the group comes home to.
+    /// Where piece `part` of the group belongs when the port gives it back.
     fn home(&self, part: u16) -> Home;
 
-    /// Whether it waits.
+    /// Its record of what it waits for.
     fn wait(&mut self) -> &mut Wait;
 
-    /// Whose it is.
+    /// Its XID and direction.
     fn heading(&self) -> (u32, Direction);
 
-    /// What its header says, if it is of this shape and says nothing else.
+    /// The fields of its header, if they are all that the header depends on.
     fn body(&self, shape: Shape) -> Option<Body>;
 
     /// Encodes the header of its first transmission, with `behind_bytes` bytes behind it.
@@ -54,36 +55,36 @@ pub(in crate::core) trait GroupSender {
     ) -> Result<usize, SendRefused>;
 }
 
-/// How far a group came.
+/// The progress of a group that is being sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::core) enum Sending {
     /// All of it was sent.
     Done,
-    /// The rest waits.
+    /// The rest has to wait.
     Waits(Step),
-    /// It cannot be sent, and none of it was.
+    /// It cannot be sent in this form, and nothing of it was sent.
     Impossible,
 }
 
 /// What a transmission waits for.
 enum Blocked {
-    /// What this counter counts.
+    /// The resource of this counter.
     For(fn(&Counters) -> &Counter),
-    /// Credits, or others to be sent on its connection.
+    /// Credits, or the sending of other messages of its connection.
     Credit,
-    /// Bytes that an earlier Send still takes, whose return goes on with it; or the connection is over.
+    /// Bytes that an earlier Send still has; their return continues the group. Or the connection has ended.
     Returning,
     Impossible,
 }
 
 impl<P: Port> Resources<P> {
-    /// Entries of a gather list.
+    /// The most entries of a gather list.
     pub(in crate::core) fn gather_entries_max(&self) -> u32 {
         let most = u32::try_from(SEGMENTS_MAX).unwrap_or(u32::MAX);
         self.port.attributes().send_segments_max.min(most)
     }
 
-    /// Sends what is left of a group, as far as that goes. `laid_out` is for groups of its kind.
+    /// Sends as much of the rest of a group as possible. `laid_out` keeps the layout for groups of its kind.
     pub(in crate::core) fn send_group<C: GroupSender>(
         &mut self,
         call: &mut C,
@@ -119,6 +120,7 @@ impl<P: Port> Resources<P> {
         if connection.unposted.is_some() {
             return Err(Blocked::For(|counters| &counters.awaiting_send_slot));
         }
+        // Credits are asked for once: none is used by others until the group has ended.
         if sent == 0 {
             let credits = call.credits(connection);
             let is_open = connection.protocol.sequence_open();
@@ -172,6 +174,7 @@ impl<P: Port> Resources<P> {
             "as it was laid out"
         );
         call.begun(connection);
+        // Before the Send is posted, since its buffers come back by these homes.
         for part in 0..call.group().0.parts.len() {
             let home = call.home(u16::try_from(part).unwrap_or(u16::MAX));
             if let Some(index) = call.group().0.parts.get(part).map(|it| it.index) {
@@ -191,14 +194,14 @@ impl<P: Port> Resources<P> {
         group.sent += 1;
         let is_last = group.sent == group.transmissions;
         if is_last || connection.unposted.is_some() {
-            // What else the connection has to send has waited for the end of the group.
+            // Other messages of the connection have waited for the end of the group.
             self.note_if_pending(key.index);
         }
         Ok(is_last)
     }
 
-    /// Lays out the next transmission of a group. False when it cannot be sent, or, of the first,
-    /// when one of the others cannot.
+    /// Lays out the next transmission of a group. False when it cannot be sent; for the first transmission also
+    /// when a later one cannot, because a group that has begun must be completed.
     pub(in crate::core) fn is_group_sendable<C: GroupSender>(
         &mut self,
         call: &mut C,
@@ -234,7 +237,7 @@ impl<P: Port> Resources<P> {
     }
 }
 
-/// As [`Resources::is_group_sendable`], of a group of no known shape. `None` is false as well.
+/// Does the work of [`Resources::is_group_sendable`] when there is no stored layout. `None` means false.
 fn lay_out(
     laid_out: &mut LaidOut,
     group: &Group,

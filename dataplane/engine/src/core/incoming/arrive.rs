@@ -1,5 +1,5 @@
-//! Transmission groups of peers' calls. The Receives of a group are kept until all of it is there: they were all granted
-//! before, so that keeping them holds up nothing that the group needs.
+//! Collects the transmission groups of peers' calls. The Receives of a group are kept until the group is complete. This
+//! cannot block the group: the peer had credits for all of its transmissions before it began.
 
 use rpcrdma_fabric::interface::Port;
 use rpcrdma_protocol::v2::TransportError;
@@ -13,8 +13,7 @@ use crate::message::Received;
 use crate::rpc::ConnectionKey;
 
 impl Incoming {
-    /// Whether a transmission that was held may be taken: it is the next of its lane, and
-    /// its call has a slot.
+    /// Whether a held transmission may be taken: it is the next of its lane, and its call has, or can get, a slot.
     pub(in crate::core) fn may_take_request<P: Port>(
         &self,
         core: &Resources<P>,
@@ -63,8 +62,8 @@ impl Incoming {
         }
     }
 
-    /// Takes a slot for the call that the first transmission of a group begins, and keeps credits for a reply of as many
-    /// transmissions as it may have: its caller counts on them, and calls of ours use what is left beside them (RTR
+    /// Takes a slot for the call that the first transmission of a group begins, and reserves credits for all
+    /// transmissions that its reply may have: the caller relies on them, and calls of ours use only what is left (RTR
     /// section 4.3).
     fn begin_request<P: Port>(
         &mut self,
@@ -89,6 +88,7 @@ impl Incoming {
             self.end_incoming(core, call);
             return begun;
         }
+        // A plan for the reply is valid only with the header that it was made for.
         if !call.arrival.is_checked() {
             call.planned = None;
         }
@@ -102,8 +102,8 @@ impl Incoming {
     }
 }
 
-/// The error for a call that names memory of its caller on a connection whose calls have no chunks (-00 section 5.2.5).
-/// It is the error for a call with chunks. `None` when the call names no memory.
+/// The error for a group call that names memory of its caller, on a connection whose calls may not have chunks (-00
+/// section 5.2.5): the same error as for a call with chunks. `None` when the call names no memory.
 #[cold]
 fn refusal_of_memory(first: FirstHeader, header: &[u8]) -> Option<TransportError> {
     let lists = first.lists?;

@@ -1,4 +1,4 @@
-//! The intake of calls with chunks: each takes a slot, and all of it is checked before anything is posted for it.
+//! Takes calls with chunks: each takes a slot, and is checked completely before any work request is posted for it.
 
 use rpcrdma_fabric::clock::Ticks;
 use rpcrdma_fabric::interface::Port;
@@ -18,15 +18,15 @@ use crate::message::{MessageBuffer, Received};
 use crate::responder::RPC_OFFSET;
 use crate::rpc::ConnectionKey;
 
-/// Segments of a version 1 call, over all its lists. Linux offers up to 17 in one list, and with the
-/// Reply chunk of a long call as many again.
+/// The most segments of a version 1 call, over all its lists. Linux offers up to 17 in one list, and as many again
+/// in the Reply chunk of a long call.
 const VERSION_1_SEGMENTS_MAX: u32 = 64;
 
-/// Room for an RPC error beside the lists that come back with it.
+/// Bytes kept for an RPC error in a reply that also returns the chunk lists.
 const RPC_ERROR_ROOM: usize = 64;
 
 impl Incoming {
-    /// Whether one more call of a connection may be begun: there is a slot that it may take.
+    /// Whether a connection may have a slot for one more call.
     pub(in crate::core) fn may_begin_incoming<P: Port>(
         &self,
         core: &Resources<P>,
@@ -37,7 +37,7 @@ impl Incoming {
             && connection.is_none_or(|connection| self.may_begin(connection, key.index))
     }
 
-    /// Takes a slot for a call that is found now. SYSTEM is the error when none is free.
+    /// Takes a slot for a call that the core found now. The error is SYSTEM when none is free.
     pub(super) fn begin_incoming(
         &mut self,
         now: Ticks,
@@ -50,8 +50,9 @@ impl Incoming {
         Ok(call)
     }
 
-    /// As [`Incoming::begin_incoming`], of a call with this transport header, which is kept in the slot with the word behind
-    /// it, and where its chunks stand; `None` if it does not decode. SEGMENTS is the error when it is longer than any whose segments are taken.
+    /// As [`Incoming::begin_incoming`], for a call with a transport header, which is kept in the slot with the word
+    /// behind it. `chunks_at` is where its chunks are; `None` if the header does not decode. The error is SEGMENTS when
+    /// the header has more segments than this end accepts.
     fn begin_with_header(
         &mut self,
         now: Ticks,
@@ -71,7 +72,7 @@ impl Incoming {
         Ok(call)
     }
 
-    /// Puts a call that has come in one message into a slot.
+    /// Puts a call that came in one message into a slot.
     pub(in crate::core) fn begin_chunked<P: Port>(
         &mut self,
         core: &mut Resources<P>,
@@ -94,6 +95,7 @@ impl Incoming {
                 return core.refuse(key, xid, error);
             }
         };
+        // Nothing is behind the header: the whole call is in a Position-Zero Read chunk.
         if start == end {
             core.repost(key.index, received.receive);
             return self.check_chunks(core, call, Stream::Chunk, PayloadPlace::PositionZero);
@@ -103,7 +105,7 @@ impl Incoming {
         self.check_chunks(core, call, Stream::Received(received), place);
     }
 
-    /// As [`Incoming::begin_chunked`], for a call that was put together from parts; its chunk lists came
+    /// As [`Incoming::begin_chunked`], for a call that was assembled from parts; its chunk lists came
     /// with the last of them.
     #[cold]
     pub(in crate::core) fn begin_assembled<P: Port>(
@@ -131,7 +133,7 @@ impl Incoming {
         }
     }
 
-    /// Checks all of a call before anything is posted for it.
+    /// Checks the chunks of a call, and refuses it or queues it for reading.
     fn check_chunks<P: Port>(
         &mut self,
         core: &mut Resources<P>,
@@ -162,7 +164,7 @@ impl Incoming {
         let connection = core.connections.get(call.connection);
         let connection = connection.ok_or(TransportError::System)?;
         let limits = chunk_limits(connection, core.config.message_bytes_max);
-        // The lists come back with the reply, which needs room for an RPC error beside them.
+        // The reply returns the lists, and needs room for at least an RPC error besides.
         let threshold = connection.protocol.send_threshold_bytes() as usize;
         let room = threshold.min(call.reply_space.len());
         let fits = RPC_OFFSET + call.returned_bytes() + RPC_ERROR_ROOM <= room;
@@ -188,14 +190,15 @@ impl Incoming {
 }
 
 impl<P: Port> Resources<P> {
-    /// Whether calls of this peer may have chunks: not without bulk buffers, and in the reverse
-    /// direction only as far as we said (-00 section 5.2.5).
+    /// Whether calls of this peer may have chunks: only with bulk buffers, and in the reverse
+    /// direction only if this end announced it (-00 section 5.2.5).
     pub(in crate::core) fn takes_chunks(&self, key: ConnectionKey) -> bool {
         let connection = self.connections.get(key).filter(|_| self.has_bulk);
         connection.is_some_and(|it| it.protocol.peer_calls() == ReverseRequestSupport::General)
     }
 
-    /// The error for a call with chunks that an end which takes none is told. `None` where only a Reply chunk is offered.
+    /// The error for a call with chunks from an end that accepts none. `None` if the call offers only a Reply chunk,
+    /// which may be left unused.
     pub(in crate::core) fn refusal_of_chunks(
         &mut self,
         received: &Received,
@@ -206,11 +209,11 @@ impl<P: Port> Resources<P> {
     }
 }
 
-/// What is served in one call of a peer.
+/// The limits for the chunks of one call of a peer.
 pub(super) fn chunk_limits(connection: &Connection, call_bytes_max: u32) -> ChunkLimits {
     let properties = connection.protocol.properties();
     let items_max = u32::try_from(BULK_ITEMS_MAX).unwrap_or(u32::MAX);
-    // Version 1 has announced no limits: what others offer is taken as far as it is bounded.
+    // Version 1 announces no limits; these only bound the work.
     let (segments_max, segment_bytes_max) = if connection.protocol.is_version_1() {
         (VERSION_1_SEGMENTS_MAX, u32::MAX)
     } else {
@@ -233,8 +236,8 @@ fn lists_of(message: &[u8]) -> ChunkLists<'_> {
         .unwrap_or_default()
 }
 
-/// What a call with chunks is told by an end that takes none (-00 section 6.4.3). Where no Write
-/// chunk is supported at all, REPLY_RESOURCE says so: WRITE_CHUNKS cannot.
+/// The error of an end that accepts no chunks (-00 section 6.4.3). That no Write chunk is supported at all is said by
+/// REPLY_RESOURCE: WRITE_CHUNKS cannot express it.
 fn refusal_of(lists: &ChunkLists<'_>) -> TransportError {
     if lists.reads.is_empty() {
         TransportError::ReplyResource {

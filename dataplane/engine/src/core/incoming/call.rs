@@ -1,4 +1,4 @@
-//! A call of a peer with chunks, or in a transmission group, and the states that it goes through.
+//! The slot of a peer's call with chunks or in a transmission group, and its states.
 
 use rpcrdma_fabric::clock::Ticks;
 use rpcrdma_fabric::interface::Port;
@@ -20,33 +20,33 @@ use crate::message::MessageBuffer;
 use crate::message::Received;
 use crate::rpc::{ConnectionKey, DeferId};
 
-/// Pieces of a reply that are written, at most: those of its items, and between them those of its stream.
+/// The most pieces of a reply that are written: those of its items, and those of its stream between them.
 pub(crate) const WRITE_PARTS_MAX: usize = 2 * BULK_PARTS_MAX + 2 * BULK_ITEMS_MAX;
 
-/// Pieces of the items that a service is lent for one call: those that Sends have placed, and those that were read.
+/// The most pieces of items that a service gets with one call: those placed by Sends, and those read by RDMA.
 pub(super) const LENT_PARTS_MAX: usize = LANDINGS_MAX + BULK_PARTS_MAX;
 
-/// How far a call has come.
+/// The state of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum IncomingState {
     /// Nobody uses the slot.
     #[default]
     Free,
-    /// The rest of its transmission group has not come.
+    /// Its transmission group is incomplete.
     Arriving,
-    /// Its items were placed by Sends, and wait for spare placement segments to take their places.
+    /// Its items were placed by Sends, and wait for spare placement segments that replace theirs in the Receives.
     Placing,
-    /// Its chunks wait for buffers to be read into.
+    /// Its chunks wait for buffers to read them into.
     AwaitingBuffers,
-    /// Its chunks are read.
+    /// Its chunks are being read.
     Reading,
     /// It waits to be served.
     Ready,
     /// Its service will answer later.
     Deferred,
-    /// Its results are written, and its reply is sent.
+    /// Its results are being written, or its reply sent.
     Answering,
-    /// Its reply leaves in parts.
+    /// Its reply is being sent in parts.
     InParts,
 }
 
@@ -63,7 +63,7 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
-    /// Its bytes, where they are known to be.
+    /// Its bytes; none of a stream in a chunk, which the call has in its read buffers.
     pub(in crate::core) fn bytes<'a, P: Port>(
         &'a self,
         gathered: &'a mut Gathered,
@@ -85,7 +85,7 @@ impl Stream {
     }
 }
 
-/// A chunk that is read: where it belongs, and how long it is.
+/// A chunk that is read: its position in the message, and its length.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Chunk {
     pub(crate) position: u32,
@@ -100,23 +100,23 @@ pub(crate) struct ReadCursor {
     pub(crate) segment_done: u32,
     pub(crate) part: usize,
     pub(crate) part_done: u32,
-    /// Those posted that have not succeeded: one that fails stays among them.
+    /// Posted Reads that have not succeeded. A failed one stays counted, so that its call is never served.
     pub(crate) in_flight: u32,
 }
 
-/// Where a piece of a reply is written to.
+/// The memory of the caller that a piece of a reply is written to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
-    /// To this Write chunk, or what this direction of a Transmit Request offers.
+    /// This Write chunk, or the memory of this direction of a Transmit Request.
     Chunk(usize),
-    /// To the Reply chunk.
+    /// The Reply chunk.
     Reply,
 }
 
 /// A piece of a reply that is to be written.
 #[derive(Debug)]
 pub(crate) struct WritePart {
-    /// Away while an RDMA Write takes a part of it.
+    /// `None` while an RDMA Write has it.
     pub(crate) buffer: Option<Buffer>,
     pub(crate) index: u32,
     pub(crate) offset: u32,
@@ -146,17 +146,17 @@ pub(crate) struct WriteCursor {
     pub(crate) segment_done: u32,
 }
 
-/// The RPC reply to a call, without what its Write chunks take.
+/// The RPC reply to a call, without the results in its Write chunks.
 #[derive(Debug, Default)]
 pub(crate) enum RpcReply {
-    /// There is none so far.
+    /// There is none yet.
     #[default]
     None,
-    /// It stands in the slot, so many bytes.
+    /// It is in the slot: so many bytes.
     Short(usize),
     /// It is too long for one message, or was when its service wrote it.
     Long(MessageBuffer),
-    /// It is written to the Reply chunk, so many bytes.
+    /// It is written to the Reply chunk: so many bytes.
     InChunk(u32),
 }
 
@@ -171,11 +171,11 @@ impl RpcReply {
     }
 }
 
-/// A reply of at most one result, which went as one transmission and was not written: all that its
-/// plan depends on beside the header of its call, and what it came to.
+/// The plan of a reply with at most one result that was sent as one transmission without RDMA Writes: its inputs,
+/// except the header of its call, and its result.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlannedReply {
-    /// What the ends had told of themselves.
+    /// The properties epoch: it changes with the properties of any peer.
     pub(crate) properties_epoch: u64,
     pub(crate) rpc_bytes: usize,
     pub(crate) result: Option<ReplyResult>,
@@ -185,7 +185,8 @@ pub(crate) struct PlannedReply {
     pub(crate) stream_bytes: u32,
 }
 
-/// The inputs of the plan for a one-message reply to a call with chunk lists. A reply with equal inputs reuses the plan.
+/// The inputs of the plan for a one-message reply to a call with chunk lists. A reply with equal inputs reuses the
+/// plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ListedTerms {
     /// The properties epoch: it changes with the properties of any peer.
@@ -201,53 +202,54 @@ pub(crate) struct ListedTerms {
 /// A call of a peer.
 #[derive(Debug, Default)]
 pub(crate) struct IncomingCall {
-    /// Of its slot.
+    /// The index of its slot.
     pub(crate) index: u32,
     /// How often the slot was used before.
     pub(crate) generation: u32,
     pub(crate) state: IncomingState,
     pub(crate) connection: ConnectionKey,
     pub(crate) xid: u32,
-    /// When it was found.
+    /// When the core found it.
     pub(crate) found_at: Ticks,
     /// The transport header, and the first word behind it.
     pub(crate) header: Vec<u8>,
-    /// Where its chunks stand in it.
+    /// Where its chunks are in the header.
     pub(crate) chunks_at: ChunksAt,
     pub(crate) stream: Stream,
-    /// The chunks to be read, or the items of a transmission group that are, by position.
+    /// The chunks, or the items of a transmission group, that have to be read, by position.
     pub(crate) chunks: Vec<Chunk>,
     pub(crate) read_parts: Vec<BulkPart>,
     pub(crate) reads: ReadCursor,
     pub(crate) deferral: Option<DeferId>,
     /// Bytes of the call before its arguments, once it was served.
     pub(crate) arguments_at: u32,
-    /// Whether items of its reply may leave the stream, likewise.
+    /// Whether items of its reply may leave the stream; known once it was served.
     pub(crate) may_reduce: bool,
     pub(crate) write_parts: Vec<WritePart>,
     pub(crate) writes: WriteCursor,
     /// Bytes of the result in each Write chunk.
     pub(crate) written: Vec<u32>,
     pub(crate) reply: RpcReply,
-    /// Bytes of the reply that is to go to the Reply chunk, with the items that stay in its stream, until it is there.
+    /// Bytes of a reply that has to be moved to the Reply chunk, with the items that stay in its stream; `None` once it
+    /// is there.
     pub(crate) for_reply_chunk: Option<u32>,
     pub(crate) reply_space: Box<[u8]>,
-    /// Transmissions that its reply may take, when it came as a transmission group.
+    /// Transmissions that its reply may take, if it came as a transmission group.
     pub(crate) reply_reserved: u32,
-    /// The call, when it came as a transmission group.
+    /// The call, if it came as a transmission group.
     pub(crate) arrival: GroupArrival,
-    /// Its items, and the pieces of those that Sends have placed.
+    /// Its items, and the pieces that Sends placed.
     pub(crate) items: Vec<ArgumentItem>,
     pub(crate) leases: Vec<Option<Lease>>,
-    /// What the service made of each direction.
+    /// The result of the service for each direction.
     pub(crate) results: Vec<ReplyResult>,
-    /// How the reply to the call before went, when that came with the same header.
+    /// The plan of the previous reply, if that call had the same header.
     pub(crate) planned: Option<PlannedReply>,
     /// The terms of the previous reply to a call with chunk lists.
     pub(crate) planned_listed: Option<ListedTerms>,
     /// The reply, when it is sent as a transmission group.
     pub(crate) group: Group,
-    /// It may have bulk buffers: it is read, was served, or is answered.
+    /// It may take bulk buffers: for its chunks, or for its results.
     pub(in crate::core) has_buffers: bool,
     pub(in crate::core) wait: Wait,
 }
@@ -276,6 +278,7 @@ impl IncomingCall {
     pub(crate) fn reset(&mut self) {
         debug_assert!(self.read_parts.iter().all(|part| part.buffer.is_none()));
         debug_assert!(self.write_parts.iter().all(|part| part.buffer.is_none()));
+        // Late completions and answers of deferred calls name the old generation.
         self.generation = self.generation.wrapping_add(1);
         self.state = IncomingState::Free;
         self.header.clear();
@@ -300,7 +303,7 @@ impl IncomingCall {
         self.wait.ends();
     }
 
-    /// The stream of the RPC reply, as far as it stands in the slot or in a message buffer.
+    /// The stream of the RPC reply, if it is in the slot or in a message buffer.
     pub(crate) fn rpc_reply(&self) -> &[u8] {
         self.reply.stream(&self.reply_space)
     }
@@ -325,7 +328,7 @@ impl IncomingCall {
         self.header_chunks().lists
     }
 
-    /// The segment that is to be read next, from where the cursor stands.
+    /// The segment to be read next. Moves the cursor to it.
     pub(crate) fn next_read(&mut self) -> Option<Segment> {
         loop {
             let chunk = *self.chunks.get(self.reads.chunk)?;
@@ -354,12 +357,12 @@ impl IncomingCall {
         let Location::Explicit(segments) = self.arrival.items().find(is_it)?.location else {
             return None;
         };
-        // The memory may be longer than the item in it.
+        // The caller's memory may be longer than its item: only the part with the item is read.
         let filled = Fill::new(segments, chunk.bytes).nth(number);
         filled.map(|filled| filled.target)
     }
 
-    /// The memory that this part of the reply is written to.
+    /// The memory of the caller that `target` means.
     pub(crate) fn written_segments(&self, target: Target) -> Option<Segments<'_>> {
         match (target, self.arrival.request()) {
             (Target::Reply, _) => self.lists().reply,
@@ -371,7 +374,7 @@ impl IncomingCall {
         }
     }
 
-    /// The lists as the reply returns them, with so many bytes of it in the Reply chunk.
+    /// The lists as the reply returns them, with `reply_bytes` bytes in the Reply chunk.
     pub(crate) fn returned(&self, reply_bytes: u32) -> ReturnedLists<'_> {
         let lists = self.lists();
         ReturnedLists {
@@ -382,7 +385,7 @@ impl IncomingCall {
         }
     }
 
-    /// The bytes that these lists take in the header beside the marks of empty ones.
+    /// The bytes that these lists add to a header with empty lists.
     pub(crate) fn returned_bytes(&self) -> usize {
         if self.is_group() {
             return self.arrival.response_header_bytes;
@@ -390,14 +393,14 @@ impl IncomingCall {
         self.returned(0).encoded_bytes() - EMPTY_LISTS_BYTES
     }
 
-    /// Whether the reply brings anything by chunks, or the call did.
+    /// Whether the call or its reply moves anything by chunks.
     pub(crate) fn uses_chunks(&self) -> bool {
         let is_long = matches!(self.reply, RpcReply::InChunk(_));
         is_long || !self.lists().reads.is_empty() || self.written.iter().any(|&bytes| bytes != 0)
     }
 
-    /// The key that the requester asks to be invalidated with the reply, if it is one of those of
-    /// its call (-00 section 6.3.3.2); in version 1 the only key of the call (RFC 8797).
+    /// The key that the requester wants to be invalidated with the reply, if its call has that key
+    /// (-00 section 6.3.3.2); in version 1 the only key of the call (RFC 8797).
     pub(crate) fn invalidate_key(&self) -> Option<u32> {
         let chunks = self.header_chunks();
         let key = chunks.inv_handle;

@@ -1,17 +1,16 @@
-//! Replies that were sent as transmission groups, kept in case their requester finds one of them wrong
-//! and says so (RTR section 5.4): then it is sent once more, as plain version 2.
+//! Replies that were sent as transmission groups. They are kept in case the requester reports an error in one (RTR
+//! section 5.4): then the reply is sent once more, as plain version 2.
 //!
-//! Nothing acknowledges a reply. It is kept until its requester has granted as many credits again as
-//! were used up to it, or a later one takes its place; its buffers stay in the pool and are given up
-//! when others are short of them. So keeping costs no memory, and a report that comes late finds
-//! nothing.
+//! Nothing acknowledges a reply. It is kept until the requester has granted credits for all messages up to it again, or
+//! until a later reply takes its place. Its buffers stay in the pool and are given up when other work needs them. So
+//! keeping replies costs no memory; for a late report the reply may be gone.
 
 use crate::bulk::directed::ReplyResult;
 use crate::bulk::{BULK_PARTS_MAX, BulkPool};
 use crate::rpc::ConnectionKey;
 use rpcrdma_protocol::constants::PLAN_ITEMS_MAX;
 
-/// Replies looked at when a call comes.
+/// Kept replies that are checked when a call arrives.
 const LOOKED_AT_MAX: usize = 4;
 
 /// A piece of a result.
@@ -26,30 +25,30 @@ pub(crate) struct KeptPart {
 /// A reply that was sent.
 #[derive(Debug, Default)]
 pub(crate) struct KeptReply {
-    /// Which of all replies that were kept it is: buffers are kept under this number.
+    /// Its number among all replies that were ever kept: its buffers are kept under this number.
     pub(crate) number: u32,
     pub(crate) connection: ConnectionKey,
     pub(crate) xid: u32,
-    /// Messages sent on its connection, up to and with it.
+    /// Messages sent on its connection, including it.
     pub(crate) sent_total: u32,
-    /// The RPC reply without what went beside it.
+    /// The RPC reply without the results outside the stream.
     pub(crate) stream: Box<[u8]>,
     pub(crate) stream_bytes: usize,
     pub(crate) results: Vec<ReplyResult>,
-    /// The pieces of the results beside the stream, in order.
+    /// The pieces of the results outside the stream, in order.
     pub(crate) parts: Vec<KeptPart>,
     is_kept: bool,
     /// It is to be sent again.
     pub(crate) is_asked_for: bool,
 }
 
-/// The replies of a core that are kept: a ring.
+/// The ring of kept replies of a core.
 #[derive(Debug)]
 pub(crate) struct KeptReplies {
     ring: Box<[KeptReply]>,
     /// The number of the next one.
     next: u32,
-    /// The number of the one that was kept longest, or of the next.
+    /// The number of the oldest one that is kept; that of the next when none is.
     oldest: u32,
     /// How many are to be sent again.
     asked_for: usize,
@@ -75,13 +74,14 @@ impl KeptReplies {
         number as usize % self.ring.len().max(1)
     }
 
-    /// A place for one more reply, with its number; the oldest goes that is not to be sent again. `None` when all are.
+    /// A place for one more reply, with its number. It replaces the oldest that is not to be sent again. `None` when
+    /// all are to be sent again.
     pub(crate) fn begin(&mut self, pool: &mut BulkPool) -> Option<&mut KeptReply> {
         if self.asked_for >= self.ring.len() {
             return None;
         }
         let mut number = self.next;
-        // One that is asked for stays in its place, which the ring passes over.
+        // A reply that is to be sent again keeps its place: the ring skips it.
         while self.ring.get(self.place_of(number))?.is_asked_for {
             number = number.wrapping_add(1);
         }
@@ -97,7 +97,7 @@ impl KeptReplies {
         Some(reply)
     }
 
-    /// Forgets replies, of the oldest, that their requesters have taken.
+    /// Checks some of the oldest replies, and forgets those that their requesters have received.
     pub(crate) fn forget_taken(
         &mut self,
         pool: &mut BulkPool,
@@ -134,7 +134,7 @@ impl KeptReplies {
         self.asked_for != 0
     }
 
-    /// Has the reply to a call sent again. False when it is not kept.
+    /// Marks the reply to a call to be sent again. False when it is not kept.
     pub(crate) fn ask_for(&mut self, connection: ConnectionKey, xid: u32) -> bool {
         let mut kept = self.ring.iter_mut();
         let reply = kept.find(|it| it.is_kept && (it.connection, it.xid) == (connection, xid));
@@ -153,7 +153,7 @@ impl KeptReplies {
         replies.find(|(_, reply)| reply.is_asked_for)
     }
 
-    /// Is done with a reply that was to be sent again.
+    /// Forgets the reply at a place, which may be one to be sent again.
     pub(crate) fn done(&mut self, place: usize, pool: &mut BulkPool) {
         if let Some(reply) = self.ring.get_mut(place) {
             if std::mem::take(&mut reply.is_asked_for) {

@@ -1,15 +1,15 @@
-//! Calls of peers with chunks or in transmission groups, from their intake to their replies.
+//! Calls of peers, from their arrival to their replies.
 //!
 //! | file | what it does |
 //! |---|---|
-//! | [`call`], [`table`] | what is kept of a call, and its states; what calls share |
+//! | [`call`], [`table`], [`shares`] | the slot of a call, and its states; all slots; how connections share them |
 //! | [`plain`] | serves and answers calls without chunks |
 //! | [`begin`] | takes a slot for a call, and checks its chunks |
-//! | [`arrive`], [`place`] | collects a transmission group, and leases the items that its Sends have placed |
+//! | [`arrive`], [`place`] | collect a transmission group, and lease the items that its Sends placed |
 //! | [`read`] | gets the items of chunks by RDMA Read |
-//! | [`serve`] | has the application answer |
-//! | [`plan`], [`write`](mod@write), [`send`], [`group`] | choose how the reply goes, write its results by RDMA Write, and send it |
-//! | [`kept`], [`resend`] | keep the replies that a peer may find wrong, and send them again |
+//! | [`serve`] | lets the application answer |
+//! | [`plan`], [`staying`], [`write`](mod@write), [`send`], [`group`] | choose the form of the reply, write its results by RDMA Write, and send it |
+//! | [`kept`], [`resend`] | keep replies in which a peer may report an error, and send them again |
 
 mod arrive;
 mod begin;
@@ -42,7 +42,7 @@ use crate::rpc::ConnectionKey;
 use call::RpcReply;
 
 impl Incoming {
-    /// Goes on with calls that may be able to.
+    /// Continues calls that may be able to make progress.
     #[inline]
     pub(super) fn go_on<P: Port, A: Application>(
         &mut self,
@@ -60,7 +60,7 @@ impl Incoming {
         application: &mut A,
     ) -> bool {
         let mut busy = self.kept.any_asked_for() && self.send_kept_replies(core);
-        // Some are not looked at in this poll.
+        // More than this poll handles: the core must not park.
         busy |= self.calls.queued() > CALLS_MAX;
         for _ in 0..CALLS_MAX.min(self.calls.queued()) {
             if let Some(call) = self.calls.next_queued() {
@@ -78,6 +78,7 @@ impl Incoming {
     ) -> bool {
         let index = call.index;
         let mut busy = false;
+        // Bounded, so that one call cannot hold up the poll.
         for number in 0..STEPS_MAX {
             let step = match core.connections.is_live(call.connection) {
                 true => self.step_incoming(core, application, &mut call),
@@ -113,7 +114,7 @@ impl Incoming {
     /// The next step of a call.
     ///
     /// # Errors
-    /// What the call is refused with.
+    /// The error with which the call is refused.
     pub(super) fn step_incoming<P: Port, A: Application>(
         &mut self,
         core: &mut Resources<P>,
@@ -133,7 +134,7 @@ impl Incoming {
         }
     }
 
-    /// Whether a call may have bulk buffers from now on: those that its chunks are read into, and those of its results.
+    /// Whether a call may take bulk buffers from now on: those for its chunks, and those for its results.
     pub(super) fn may_have_buffers<P: Port>(
         &mut self,
         core: &mut Resources<P>,
@@ -143,6 +144,7 @@ impl Incoming {
             let connection = core.connections.get(call.connection);
             let answerable = connection.map_or(0, |it| it.protocol.credits_for_replies());
             let pool = &core.reply.pool;
+            // The limits of a connection apply only when buffers get scarce.
             let is_plenty = pool.level() > pool.total() / 2;
             let shares = &mut self.shares;
             call.has_buffers = shares.begin_buffers(call.connection.index, answerable, is_plenty);
@@ -173,7 +175,7 @@ impl Incoming {
             connection.replies_reserved -= call.reply_reserved;
             connection.calls_in.leave_group(slot);
             if call.reply_reserved != 0 {
-                // Calls of ours may use these credits now.
+                // Calls of ours may wait for the credits that it had reserved.
                 core.note_if_pending(key.index);
             }
         }
@@ -214,7 +216,7 @@ impl Incoming {
         }
     }
 
-    /// Lets go of all calls of a closing connection.
+    /// Ends all calls of a closing connection.
     pub(super) fn close_incoming<P: Port>(&mut self, core: &mut Resources<P>, key: ConnectionKey) {
         self.kept.forget_connection(key, &mut core.reply.pool);
         for index in 0..self.calls.len() {

@@ -1,4 +1,4 @@
-//! Calls in transmission groups, all of which are there: their items are leased from the Receives.
+//! Leases the items of complete transmission groups of calls from their Receives.
 
 use rpcrdma_fabric::interface::Port;
 use rpcrdma_protocol::chunks::ChunkFault;
@@ -15,7 +15,8 @@ use crate::core::step::Step;
 use crate::message::Use;
 
 impl Incoming {
-    /// Takes the items of a call out of its Receives, all or none of them.
+    /// Takes the items of a call out of its Receives: all or none, so that two calls with half of their
+    /// buffers cannot wait for each other.
     pub(super) fn place_items<P: Port>(
         &mut self,
         core: &mut Resources<P>,
@@ -37,7 +38,7 @@ impl Incoming {
         Ok(Step::GoesOn)
     }
 
-    /// Finds out what the header of a call says, and whether it may, unless that is known.
+    /// Derives the items of a call from its header and checks them, unless an equal header was checked before.
     fn check_request<P: Port>(
         &mut self,
         core: &mut Resources<P>,
@@ -53,7 +54,7 @@ impl Incoming {
         let structure = connection.protocol.receive_structure();
         let fits = call.arrival.land(&structure, config);
         let request = call.arrival.request().ok_or(TransportError::System)?;
-        // What it names for explicit RDMA is checked before anything is posted for it.
+        // Memory for explicit RDMA is checked before any work request is posted for it.
         let limits = chunk_limits(connection, core.config.message_bytes_max);
         check_explicit_memory(request.items, request.directions, &limits)
             .map_err(ChunkFault::transport_error)?;
@@ -62,6 +63,7 @@ impl Incoming {
             Location::Explicit(_) => pool.buffers_for(item.length_bytes),
             _ => 0,
         });
+        // A call that needs more buffers than there are would wait for ever.
         if !fits || buffers.sum::<usize>() > pool.total().min(BULK_PARTS_MAX) {
             return Err(TransportError::System);
         }

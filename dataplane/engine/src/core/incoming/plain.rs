@@ -1,4 +1,4 @@
-//! Calls without chunks: served from their Receive or message buffer, and answered in messages, at once or later.
+//! Calls without chunks: served from their Receive or message buffer, and answered in messages, immediately or later.
 
 use rpcrdma_fabric::interface::Port;
 use rpcrdma_protocol::v2::TransportError;
@@ -14,7 +14,7 @@ use crate::responder::{
 use crate::rpc::{ConnectionKey, DeferToken, Outcome, ReplyRefused};
 
 impl Incoming {
-    /// Whether one more call of a connection is served: its reply can be kept, should it not go out.
+    /// Whether one more call of a connection may be served: only if its reply can be queued should it not be sent.
     pub(in crate::core) fn may_serve<P: Port>(
         &self,
         core: &Resources<P>,
@@ -59,7 +59,7 @@ impl Incoming {
         self.answer(core, key.index, xid, served);
     }
 
-    /// Sends the reply to a call, or keeps it until that is possible.
+    /// Sends the reply to a call, or queues it.
     #[inline]
     pub(in crate::core) fn answer<P: Port>(
         &mut self,
@@ -79,8 +79,8 @@ impl Incoming {
         }
     }
 
-    /// Has the requester make a call again with a Reply chunk, or, where such calls are not taken, sends the RPC error
-    /// that stands in the scratch buffer.
+    /// Asks the requester to repeat a call with a Reply chunk. If such calls are not accepted, sends the RPC error in
+    /// the scratch buffer.
     #[cold]
     fn refuse_too_long<P: Port>(
         &mut self,
@@ -120,10 +120,12 @@ impl Incoming {
         }
         let live = core.connections.get_mut(key).filter(|it| it.is_live());
         let Some(connection) = live else {
+            // No error: the service cannot do anything about it, and its token is used up.
             core.shared.counters.deferred_dropped.increment();
             return Ok(());
         };
         let failed = u64::from(outcome != Outcome::Success);
+        // The usual case needs no message buffer.
         if items.is_empty() && connection.can_reply() {
             let threshold = connection.protocol.send_threshold_bytes() as usize;
             let scratch = core.transmit.scratch();
@@ -155,7 +157,7 @@ impl Incoming {
 }
 
 impl<P: Port> Resources<P> {
-    /// Writes the reply to a deferred call. Items go beside it where the call came with chunks, and is `chunked`.
+    /// Writes the reply to a deferred call. Items may leave the stream if the call came with chunks (`chunked`).
     pub(super) fn write_deferred(
         &mut self,
         (key, xid): (ConnectionKey, u32),

@@ -1,5 +1,5 @@
-//! How a reply goes, and each of its results: `plan_reply` of the protocol decides, for calls with chunk lists of either
-//! version and for transmission groups.
+//! Chooses the form of a reply and the way of each of its results. `plan_reply` of the protocol decides, for calls with
+//! chunk lists of either version and for transmission groups.
 
 use rpcrdma_fabric::interface::Port;
 use rpcrdma_protocol::v2::TransportError;
@@ -22,7 +22,7 @@ use crate::message::{MessagePool, Use};
 use crate::responder::RPC_OFFSET;
 
 impl Incoming {
-    /// Takes over the RPC reply to a call, and what the service attached to it.
+    /// Takes the RPC reply to a call, and the results that the service attached to it.
     pub(super) fn take_reply<P: Port>(
         &mut self,
         core: &mut Resources<P>,
@@ -43,7 +43,8 @@ impl Incoming {
         Ok(())
     }
 
-    /// Moves the stream of a group's reply to where one of one Send is kept, if it is as short.
+    /// Moves the stream of a group's reply into the slot if it fits into one Send: only replies in slots can be kept for
+    /// a resend, and the message buffer is free then.
     fn shorten_group_reply<P: Port>(&mut self, core: &mut Resources<P>, call: &mut IncomingCall) {
         let connection = core.connections.get(call.connection);
         let threshold = connection.map_or(0, |it| it.protocol.send_threshold_bytes() as usize);
@@ -54,8 +55,8 @@ impl Incoming {
         }
     }
 
-    /// Chooses how the reply to a call goes that has this offer. `send_bytes_max` is what one Send holds, `credits` how
-    /// many Sends there can be.
+    /// Chooses the form of the reply to a call with this offer. `send_bytes_max` is the longest Send, `credits` the
+    /// number of Sends that are possible.
     fn plan_reply<P: Port>(
         &self,
         core: &Resources<P>,
@@ -70,12 +71,13 @@ impl Incoming {
         let protocol = &connection.protocol;
         let mut thresholds = core.config.thresholds;
         if credits == u32::MAX {
-            // There are not enough buffers for the Reply chunk: the reply goes in parts, if at all.
+            // There are not enough buffers for the Reply chunk: the reply is sent in parts, if at all.
             thresholds.continued_bytes_max = u32::MAX;
         }
         let mut peer = connection.peer;
         if !call.is_group() {
-            // In version 1 the peer has told none, or the connection manager told another.
+            // In version 1 there is no such property: the size is a default, or comes from the
+            // connection manager's private data.
             peer.receive_buffer_bytes = send_bytes_max;
         }
         plan_reply(&ReplyFacts {
@@ -97,7 +99,7 @@ impl Incoming {
         })
     }
 
-    /// Chooses how the reply to a call with chunk lists goes, and puts what stays in its stream there.
+    /// Chooses the form of the reply to a call with chunk lists, and copies the items that stay in its stream.
     fn plan_listed_reply<P: Port>(
         &mut self,
         core: &mut Resources<P>,
@@ -112,7 +114,7 @@ impl Incoming {
         let stream_bytes = u32::try_from(call.rpc_reply().len()).unwrap_or(u32::MAX);
         let space_bytes = u32::try_from(call.reply_space.len()).unwrap_or(u32::MAX);
         let send_bytes_max = protocol.send_threshold_bytes().min(space_bytes);
-        // No buffer holds pieces of the stream from both sides of an item.
+        // An upper bound: each item splits the stream, and no buffer has bytes from both sides of an item.
         let buffers = core.reply.pool.buffers_for(stream_bytes) + core.reply.attached.len();
         let credits = if buffers > core.reply.pool.total() {
             u32::MAX
@@ -150,7 +152,7 @@ impl Incoming {
                     call.results.push(*result);
                     Target::Reply
                 }
-                // It was copied.
+                // It stays in the stream, and was copied by `keep_in_stream`.
                 _ => continue,
             };
             item.drain_into(&mut core.reply.pool, |part| {
@@ -160,7 +162,7 @@ impl Incoming {
         Ok(())
     }
 
-    /// Copies the items of a reply that stay in its stream into that, where the reply goes in messages. Their bytes.
+    /// Copies the items of a reply that stay in its stream, if the reply is sent in messages. Returns how many bytes.
     fn keep_in_stream<P: Port>(
         &mut self,
         core: &mut Resources<P>,
@@ -204,7 +206,7 @@ impl Incoming {
         }
     }
 
-    /// Chooses how the reply to a call in a transmission group, and each of its results, goes.
+    /// Chooses the form of the reply to a call in a transmission group, and the way of each result.
     pub(super) fn plan_group_reply<P: Port>(
         &mut self,
         core: &mut Resources<P>,
@@ -243,7 +245,7 @@ impl Incoming {
                 None => (usize::MAX, Way::NoItem),
             };
             let given = results.get(result);
-            // Items that left the stream before it: their bytes count.
+            // A displacement counts in the whole stream: also the items before it that left the stream.
             let before = results.iter().take(result).filter(|it| it.is_attached);
             let beside: u64 = before.clone().map(|it| rounded_up(it.bytes)).sum();
             let beside = u32::try_from(beside).unwrap_or(u32::MAX);
@@ -273,7 +275,7 @@ impl Incoming {
 }
 
 impl IncomingCall {
-    /// Moves an RPC reply that is in a message buffer, and as short as one message, to the place for it in the slot.
+    /// Moves an RPC reply from its message buffer, which is given back, into the slot. The reply has to fit there.
     fn move_into_slot(&mut self, messages: &mut MessagePool) {
         match std::mem::take(&mut self.reply) {
             RpcReply::Long(message) => {
@@ -288,7 +290,7 @@ impl IncomingCall {
         }
     }
 
-    /// Takes the plan of the reply before, if this one is alike.
+    /// Reuses the plan of the previous reply, if its inputs are equal.
     fn plan_as_before(&mut self, rpc_bytes: usize, properties_epoch: u64) -> bool {
         let Some(plan) = self.planned.as_ref().filter(|it| {
             (it.properties_epoch, it.rpc_bytes, it.parts)
@@ -303,8 +305,8 @@ impl IncomingCall {
         true
     }
 
-    /// The terms of the reply, if its plan may be reused: one message, no Reply chunk, at most one Write chunk, and at most
-    /// one result, which is attached and fits the chunk.
+    /// The terms of the reply, if its plan may be reused: one message, no Reply chunk, at most one Write chunk, and at
+    /// most one result, which is attached and fits the chunk.
     fn listed_terms<P: Port>(&self, core: &Resources<P>) -> Option<ListedTerms> {
         let lists = self.lists();
         let RpcReply::Short(rpc_bytes) = self.reply else {
@@ -332,7 +334,7 @@ impl IncomingCall {
         })
     }
 
-    /// Reuses the previous plan if the terms are equal: the stream goes in the message, and the result to the Write chunk.
+    /// Reuses the previous plan if the terms are equal: the stream goes in the message, the result to the Write chunk.
     fn plan_listed_as_before<P: Port>(&mut self, core: &mut Resources<P>) -> bool {
         let before = self.planned_listed;
         if before.is_none() || self.listed_terms(core) != before {
@@ -352,7 +354,7 @@ impl IncomingCall {
     fn remember_listed_plan<P: Port>(&mut self, core: &Resources<P>, plan: &ReplyPlan) {
         let terms = self.listed_terms(core).filter(|terms| {
             let is_written = matches!(plan.results.first(), Some(ResultWay::Written { chunk: 0 }));
-            // A chunk that takes nothing is returned as well.
+            // An unused chunk is returned with 0 bytes, which `plan_listed_as_before` would not note.
             let has_all = terms.result.is_some() == terms.segments.is_some();
             plan.form == ReplyForm::Message { messages: 1 }
                 && has_all
@@ -361,7 +363,7 @@ impl IncomingCall {
         self.planned_listed = terms;
     }
 
-    /// Keeps the plan of a reply for the next one, where it depends on nothing else.
+    /// Keeps the plan of a reply for the next one, if it depends on nothing but what is compared.
     fn remember_plan(&mut self, rpc_bytes: usize, properties_epoch: u64) {
         let group = &self.group;
         let is_simple = group.transmissions == 1
@@ -384,11 +386,12 @@ impl IncomingCall {
 /// Takes a piece of a result out of the group, to be written.
 fn to_be_written(part: &mut BulkPart, target: Target) -> WritePart {
     let taken = part.take();
+    // The part stays as a mark of its place, but is not waited for.
     part.index = NO_INDEX;
     WritePart::new(taken, target)
 }
 
-/// The pieces of the attached result `number`: the first, and how many.
+/// The pieces of attached result `number`: the number of the first, and how many.
 fn part_range(
     results: &[ReplyResult],
     parts: &[BulkPart],

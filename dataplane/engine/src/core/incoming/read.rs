@@ -13,13 +13,14 @@ use crate::core::resources::Resources;
 use crate::core::step::{Step, slot_of, work_id};
 
 impl Incoming {
-    /// Takes the buffers that the chunks of a call are read into, all or none of them.
+    /// Takes the buffers that the chunks of a call are read into: all or none, so that two calls with half of their
+    /// buffers cannot wait for each other.
     pub(super) fn take_read_buffers<P: Port>(
         &mut self,
         core: &mut Resources<P>,
         call: &mut IncomingCall,
     ) -> Step {
-        // Before it may hold up others.
+        // First of all: a call that may not have buffers must not become the one that others wait for.
         if !self.may_have_buffers(core, call) {
             return call.wait.on(&core.shared.counters.awaiting_bulk_buffer);
         }
@@ -66,7 +67,7 @@ impl Incoming {
             let before = call.reads;
             let bytes = fill(call, &mut gather, &segment, incoming.segments_max);
             if bytes == 0 {
-                // The next buffer is being filled still: its end goes on with this.
+                // An earlier Read is still filling the next buffer; its completion continues here.
                 incoming.gathers.push(gather);
                 return Ok(Step::Waits);
             }
@@ -99,7 +100,7 @@ impl Incoming {
         Ok(Step::GoesOn)
     }
 
-    /// An RDMA Read has ended.
+    /// Handles the completion of an RDMA Read.
     #[cold]
     pub(in crate::core) fn read_ended<P: Port>(
         &mut self,
@@ -116,7 +117,7 @@ impl Incoming {
         let (index, generation) = slot_of(work);
         let call = self.calls.get_mut(index);
         let Some(call) = call.filter(|call| call.generation == generation) else {
-            // Its connection is closing, and the call is gone.
+            // The call was ended with its connection: its buffers go to the pool.
             while let Some((buffer, _, _)) = gather.pop() {
                 core.reply.pool.give(buffer);
             }
@@ -124,8 +125,8 @@ impl Incoming {
         };
         let bytes = gather.bytes();
         take_back(call, &mut self.gathers, gather);
-        // One that failed stays in flight as far as its call goes, so that the call is never served: its buffers hold
-        // what others left there. Its queue pair is in error, and the end of the connection ends the call.
+        // A failed Read stays counted, so that the call is never served: its buffers contain old bytes, perhaps of
+        // another peer. The queue pair is in the error state, and the end of the connection ends the call.
         if status == Status::Success {
             core.shared.counters.bulk_bytes_in.add(bytes);
             call.reads.in_flight = call.reads.in_flight.saturating_sub(1);
@@ -134,7 +135,7 @@ impl Incoming {
     }
 }
 
-/// Fills a scatter list for what is left of a segment, as far as buffers are there. The bytes.
+/// Fills a scatter list for the rest of a segment, as far as buffers are here. Returns its bytes.
 fn fill(
     call: &mut IncomingCall,
     gather: &mut Gather,
@@ -167,7 +168,7 @@ fn fill(
     filled
 }
 
-/// Puts the buffers of a list back to their parts.
+/// Returns the buffers of a list to their parts.
 fn take_back(call: &mut IncomingCall, gathers: &mut Vec<Gather>, mut gather: Gather) {
     while let Some((buffer, _, _)) = gather.pop() {
         let index = buffer.index();

@@ -1,4 +1,4 @@
-//! Replies that their requester has found wrong: they are sent once more, as plain version 2, with
+//! Sends a reply again in which its requester reported an error: once, as plain version 2, with
 //! all results in the stream (RTR section 5.4).
 
 use rpcrdma_fabric::interface::Port;
@@ -14,16 +14,16 @@ use crate::connection::OutgoingMessage;
 use crate::core::resources::Resources;
 use crate::message::{MessageBuffer, Use};
 
-/// How far a reply came that is sent again.
+/// The outcome of an attempt to send a reply again.
 enum Resending {
     Done,
     Waits,
-    /// A buffer of it was given up, or all of it is too long for one stream.
+    /// Impossible: a buffer of it was given up, or it is too long for one stream.
     Gone,
 }
 
 impl Incoming {
-    /// Keeps the reply to a call, all of which was sent, until its requester has surely taken it. One
+    /// Keeps the reply to a call, after all of it was sent, until its requester has certainly received it. A reply
     /// whose stream alone is longer than a message is not kept.
     pub(super) fn keep_reply<P: Port>(&mut self, core: &mut Resources<P>, call: &mut IncomingCall) {
         let (RpcReply::Short(stream_bytes), Some(connection)) =
@@ -44,7 +44,7 @@ impl Incoming {
         let mut written = call.write_parts.iter_mut();
         for part in &mut call.group.parts {
             let (offset, bytes) = (part.offset, part.bytes);
-            // Those that were written stand among the others' places.
+            // Pieces that were written were moved to `write_parts`, and left their places marked.
             let is_written = part.index == NO_INDEX;
             let (index, buffer) = match is_written.then(|| written.next()).flatten() {
                 Some(part) => (part.index, part.buffer.take()),
@@ -62,8 +62,8 @@ impl Incoming {
         }
     }
 
-    /// Forgets replies that their requesters have taken: as many Receives as were used up to them
-    /// were granted again.
+    /// Forgets replies that their requesters have received: they have granted as many Receives again as were
+    /// used up to the reply.
     pub(super) fn forget_taken_replies<P: Port>(&mut self, core: &mut Resources<P>) {
         if self.kept.is_empty() {
             return;
@@ -75,12 +75,12 @@ impl Incoming {
                 return true;
             };
             let handled = connection.protocol.credits().peer_handled_least;
-            // Counts modulo 2^32, whose difference is small.
+            // Both count modulo 2^32, and are less than 2^31 apart.
             handled.wrapping_sub(reply.sent_total) < 1 << 31
         });
     }
 
-    /// Sends the replies that were asked for, as far as that goes.
+    /// Sends the replies that are to be sent again, as many as possible.
     pub(in crate::core) fn send_kept_replies<P: Port>(&mut self, core: &mut Resources<P>) -> bool {
         let (mut from, mut busy) = (0, false);
         while let Some((place, reply)) = self.kept.first_asked_for(from) {
@@ -105,7 +105,7 @@ impl Incoming {
         for part in &reply.parts {
             match pool.kept_for(part.index, reply.number) {
                 Ok(Some(_)) => {}
-                // Its Send is under way still, as far as we know.
+                // The Send or Write that has it has not completed.
                 Ok(None) => return Resending::Waits,
                 Err(_) => return Resending::Gone,
             }

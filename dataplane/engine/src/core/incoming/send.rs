@@ -1,4 +1,4 @@
-//! Replies leave: in one message, in the Reply chunk, in parts, or as a transmission group.
+//! Sends replies: in one message, in the Reply chunk, in parts, or as a transmission group.
 
 use rpcrdma_fabric::interface::{Port, RemoteKey, SendOptions};
 use rpcrdma_protocol::v2::TransportError;
@@ -24,6 +24,7 @@ impl Incoming {
         if !self.fill_reply_chunk(core, call) {
             return Ok(call.wait.on(&core.shared.counters.awaiting_bulk_buffer));
         }
+        // The Writes come first: a queue pair executes in order, so the results are there when the reply is.
         match self.post_writes(core, call)? {
             Step::GoesOn => {}
             other => return Ok(other),
@@ -61,14 +62,15 @@ impl Incoming {
         let encoded = transmit.encode_with_chunks(connection, heading, &lists, stream);
         let bytes = match encoded {
             Ok(bytes) => bytes,
-            // It can never be.
+            // Waiting does not help.
             Err(SendRefused::TooLong | SendRefused::NoSpace | SendRefused::TooShort) => {
                 return Err(TransportError::System);
             }
             Err(_) => return Ok(Step::AwaitsConnection),
         };
         let protocol = &connection.protocol;
-        // In version 1 the key of memory that was not used may be one that others share.
+        // In version 1 the only key of a call may belong to memory that this call did not use, and that other
+        // calls share.
         let may_invalidate = core.sends_with_invalidate
             && protocol.may_invalidate()
             && (!protocol.is_version_1() || call.uses_chunks());
@@ -115,6 +117,7 @@ impl Incoming {
         call: &mut IncomingCall,
     ) -> Result<Step, TransportError> {
         if call.group.transmissions == 0 {
+            // Once: after a Write was posted the plan can no longer change.
             self.plan_group_reply(core, call)?;
             if !core.is_group_sendable(call, &mut self.laid_out) {
                 return Err(TransportError::System);
@@ -137,7 +140,7 @@ impl Incoming {
 }
 
 impl Incoming {
-    /// The bytes that the lists of a reply take in the last of its messages.
+    /// The bytes that the lists of a reply take in its last message.
     pub(in crate::core) fn returned_list_bytes(&self, index: u32) -> usize {
         let call = self.calls.get(index);
         call.map_or(0, IncomingCall::returned_bytes)

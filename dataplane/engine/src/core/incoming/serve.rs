@@ -1,4 +1,4 @@
-//! The application answers a call whose stream and items are there.
+//! Lets the application answer a call whose stream and items have arrived.
 
 use rpcrdma_fabric::interface::Port;
 use rpcrdma_protocol::v2::TransportError;
@@ -16,13 +16,14 @@ use crate::responder::{RPC_OFFSET, ServeContext, Served};
 use crate::rpc::{DeferToken, Outcome, ReplyRefused};
 
 impl Incoming {
-    /// Has the application answer a call.
+    /// Lets the application answer a call.
     pub(super) fn serve_incoming<P: Port, A: Application>(
         &mut self,
         core: &mut Resources<P>,
         application: &mut A,
         call: &mut IncomingCall,
     ) -> Result<Step, TransportError> {
+        // All resources for the reply are checked before the service runs: its answer must not be lost.
         if !self.may_have_buffers(core, call) {
             return Ok(call.wait.on(&core.shared.counters.awaiting_bulk_buffer));
         }
@@ -51,13 +52,13 @@ impl Incoming {
         let (gathered, counters) = (&mut core.gathered, &core.shared.counters);
         let message = call.stream.bytes(gathered, &core.port, counters);
         if !rpc_start_matches(xid, Direction::Call, 0, message) {
-            // A long call, whose start nobody has looked at so far.
+            // Of a long call, whose start came by RDMA Read and was not checked before.
             self.clear_items(core);
             return Err(TransportError::BadXdr);
         }
         core.reply
             .ask_for(call.directions(), call.arguments_at, call.may_reduce);
-        // The lists that the reply returns stand before it.
+        // The lists that the reply returns come before it.
         let lists_bytes = call.returned_bytes();
         call.deferral = self.deferrals.next(key.index);
         let serving = ServeContext {
@@ -94,7 +95,7 @@ impl Incoming {
         taken
     }
 
-    /// Puts a long call into one piece.
+    /// Copies a long call from its read buffers into a message buffer.
     fn gather_stream<P: Port>(
         &mut self,
         core: &mut Resources<P>,
@@ -105,7 +106,7 @@ impl Incoming {
         let count = core.reply.pool.buffers_for(first.bytes);
         for part in call.read_parts.iter_mut().take(count) {
             let bytes = start_of(core.port.memory(), part.buffer.as_ref(), part.bytes);
-            // What does not fit is too long to be decoded, and answered so.
+            // If it does not fit, the message is not whole: it fails to decode, and is answered so.
             message.append(bytes);
             let counters = &core.shared.counters;
             counters.bulk_bytes_copied.add(part.bytes.into());
@@ -115,18 +116,18 @@ impl Incoming {
         message
     }
 
-    /// Makes leases of the items that were read, for the service to take, beside those that Sends have placed.
+    /// Makes leases of the items that were read, for the service to take, in addition to those that Sends placed.
     fn lend_items(&mut self, call: &mut IncomingCall, pool: &mut BulkPool) {
         let (items, leases) = (&mut self.items, &mut self.leases);
         debug_assert!(items.is_empty() && leases.is_empty(), "one call at a time");
-        // All of these lists have room for as many.
+        // Swapped, not copied: all of these lists have the same capacity.
         std::mem::swap(items, &mut call.items);
         std::mem::swap(leases, &mut call.leases);
         let mut parts = call.read_parts.iter_mut();
         for chunk in &call.chunks {
             let count = pool.buffers_for(chunk.bytes);
             if chunk.position == 0 {
-                // Taken already.
+                // The Position-Zero chunk, which `gather_stream` has used up.
                 parts.by_ref().take(count).for_each(drop);
                 continue;
             }
@@ -146,7 +147,7 @@ impl Incoming {
         items.sort_unstable_by_key(|item| item.position);
     }
 
-    /// Takes back what a service left of the items of a call, and of its reply.
+    /// Takes back the items of a call, and of its reply, that the service left.
     fn clear_items<P: Port>(&mut self, core: &mut Resources<P>) {
         self.items.clear();
         for lease in self.leases.drain(..).flatten() {
@@ -155,8 +156,8 @@ impl Incoming {
         core.reply.clear();
     }
 
-    /// Takes over what the service wrote: the RPC reply, which stands in the scratch buffer behind
-    /// the place of its header, or is long, and its items.
+    /// Takes what the service wrote: the RPC reply, which is in the scratch buffer behind the place of its header or in
+    /// a message buffer, and its items.
     fn take_served<P: Port>(
         &mut self,
         core: &mut Resources<P>,
@@ -174,6 +175,7 @@ impl Incoming {
                 return Ok(Step::Waits);
             }
             Served::Short(rpc_bytes) | Served::TooLong { rpc_bytes, .. } => {
+                // The scratch buffer is needed for other messages before this reply can be sent.
                 let start = lists_bytes + RPC_OFFSET;
                 let reply = core.transmit.scratch().get(start..start + rpc_bytes);
                 let space = call.reply_space.get_mut(..rpc_bytes);
@@ -188,7 +190,7 @@ impl Incoming {
         Ok(Step::GoesOn)
     }
 
-    /// Answers a deferred call that came with chunks. `None` when there is none.
+    /// Answers a deferred call that came with chunks. `None` for any other call.
     pub(in crate::core) fn answer_deferred_chunked<P: Port>(
         &mut self,
         core: &mut Resources<P>,
@@ -198,7 +200,7 @@ impl Incoming {
         items: &mut [(usize, BulkItem)],
     ) -> Option<Result<(), ReplyRefused>> {
         let index = self.deferrals.find(token).ok()?.serve?;
-        // The slot is another call's where the connection of this one is gone.
+        // If the connection of this call has ended, the slot may have another call.
         let is_of = |call: &&IncomingCall| {
             call.state == IncomingState::Deferred && call.deferral == Some(token.0)
         };
@@ -226,7 +228,7 @@ impl Incoming {
     }
 }
 
-/// Tells where the items belong in the argument stream without them. False when one of them is not
+/// Sets the places of the items in the argument stream without items. False when one of them is not
 /// in the arguments.
 fn rebase(items: &mut [ArgumentItem], header_bytes: usize, args_bytes: usize) -> bool {
     let mut before = header_bytes;

@@ -1,28 +1,28 @@
-//! How the slots for calls of peers, and the bulk buffers for these calls, are divided among connections.
+//! How connections share the slots for calls of peers, and the bulk buffers for these calls.
 //!
-//! Each connection has a slot of its own: whatever others do with theirs, one call of its is served
-//! at a time. A core with more connections than it keeps own slots for gives them out first come, first served; a later
-//! connection takes a shared slot, or waits. The other slots are shared. Anyone takes them while more than half are free;
-//! then a connection takes only as many as it could be answered for, and no more than its share, which is
-//! all of them divided by the connections that have calls in slots.
+//! One slot is reserved for each connection: whatever others do, one of its calls can be served at a time. A core with
+//! more connections than reserved slots gives them out first come, first served; a later connection takes a shared
+//! slot, or waits. The other slots are shared. Any connection may take them while more than half of them are free.
+//! After that, a connection may take only as many as its credits allow replies for, and no more than its share: all
+//! shared slots divided by the number of connections that have calls in slots.
 //!
-//! A call in a slot has bulk buffers from when its chunks are read, or it is served, to its end. While no more than half
-//! of them are free, a connection has them for only as many calls as it could be answered for: a peer that takes no
-//! replies keeps no more than two of them in buffers.
+//! A call in a slot holds bulk buffers from the reading of its chunks, or from its service, to its end. While no more
+//! than half of the buffers are free, a connection has buffers for only as many calls as its credits allow replies for,
+//! and two more: so a peer that receives no replies holds the buffers of two calls at most.
 
 use crate::ledger::INCOMING_SLOTS;
 
-/// Calls of a connection that are begun whether or not it grants credits to be answered with: one
-/// is on its way, one is next.
+/// Calls of a connection that are begun even if it grants no credits for their replies: one
+/// is being answered, one is next.
 const UNANSWERABLE_MAX: u32 = 2;
 
-/// The calls in slots that one connection has.
+/// The calls of one connection that are in slots.
 #[derive(Clone, Copy, Debug, Default)]
 struct Calls {
     all: u32,
-    /// Those that have bulk buffers, or may take them.
+    /// How many have bulk buffers, or may take them.
     with_buffers: u32,
-    /// All of them are shared ones: none was left of those that are kept for connections without any.
+    /// All of its slots are shared ones: no reserved one was left for its first call.
     has_no_own: bool,
 }
 
@@ -30,12 +30,12 @@ struct Calls {
 #[derive(Debug)]
 pub(crate) struct Shares {
     in_use: Box<[Calls]>,
-    /// Connections that have any.
+    /// Connections with calls in slots.
     connections: u32,
-    /// Slots that are kept for connections without any, and those of them that are free.
+    /// Slots that are reserved for the first call of a connection, and how many of them are free.
     own: u32,
     own_free: u32,
-    /// Slots that belong to nobody.
+    /// Slots that any call may have, and how many of them are free.
     shared: u32,
     shared_free: u32,
     /// Slots that were given back, modulo 2^64.
@@ -43,7 +43,7 @@ pub(crate) struct Shares {
 }
 
 impl Shares {
-    /// `own` slots are kept for connections that have none, and `shared` ones are for anybody.
+    /// `own` slots are reserved for first calls of connections; any call may have the `shared` ones.
     pub(crate) fn new(connections_max: u32, own: u32, shared: u32) -> Self {
         Self {
             own,
@@ -56,8 +56,8 @@ impl Shares {
         }
     }
 
-    /// Whether the connection at `place`, to which `answerable` replies could be sent, may take one
-    /// more slot. There is one then.
+    /// Whether the connection at `place`, to which `answerable` replies could be sent now, may take one
+    /// more slot; there is a free one if so.
     #[inline]
     pub(crate) fn may_take(&self, place: u32, answerable: u32) -> bool {
         let in_use = self.in_use_at(place);
@@ -67,14 +67,14 @@ impl Shares {
         if self.shared_free == 0 {
             return false;
         }
-        // Its own is not one of these.
+        // The reserved one does not count.
         let of_shared = in_use - INCOMING_SLOTS;
         self.shared_free > self.shared / 2
             || (in_use < UNANSWERABLE_MAX.saturating_add(answerable)
                 && of_shared < (self.shared / self.connections.max(1)).max(1))
     }
 
-    /// The connection at `place` took a slot, which it may.
+    /// Notes that the connection at `place` took a slot, as [`Shares::may_take`] allowed.
     pub(crate) fn take(&mut self, place: u32) {
         let Some(calls) = self.in_use.get_mut(place as usize) else {
             return;
@@ -91,8 +91,8 @@ impl Shares {
         calls.all += 1;
     }
 
-    /// Whether a call of the connection at `place`, to which `answerable` replies could be sent, may have bulk buffers;
-    /// it has then. `is_plenty` says that more than half of them are free.
+    /// Whether a call of the connection at `place`, to which `answerable` replies could be sent now, may have bulk
+    /// buffers; if so, it is counted. `is_plenty` says that more than half of the buffers are free.
     pub(crate) fn begin_buffers(&mut self, place: u32, answerable: u32, is_plenty: bool) -> bool {
         let Some(calls) = self.in_use.get_mut(place as usize) else {
             return false;
@@ -103,7 +103,7 @@ impl Shares {
         may_have
     }
 
-    /// A call of the connection at `place` has no buffers any more.
+    /// Notes that a call of the connection at `place` gave back its buffers.
     pub(crate) fn end_buffers(&mut self, place: u32) {
         if let Some(calls) = self.in_use.get_mut(place as usize) {
             debug_assert_ne!(calls.with_buffers, 0, "it had some");
@@ -116,7 +116,7 @@ impl Shares {
         self.given
     }
 
-    /// The connection at `place` gave a slot back.
+    /// Notes that the connection at `place` gave a slot back.
     pub(crate) fn give(&mut self, place: u32) {
         self.given = self.given.wrapping_add(1);
         let Some(calls) = self.in_use.get_mut(place as usize) else {

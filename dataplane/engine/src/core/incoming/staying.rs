@@ -3,9 +3,9 @@
 use crate::bulk::ReplyItems;
 use crate::bulk::directed::ReplyResult;
 
-/// Puts the attached results of a reply that stay in its stream there, each with its padding; `stays` says whether that of
-/// a number does. The stream has `stream_bytes` bytes at the start of `space`, which is as long as it is then. Returns
-/// the bytes of the items.
+/// Inserts attached results of a reply into its stream, each with its padding; `stays` says for a result number whether
+/// it stays in the stream. Before, the stream has `stream_bytes` bytes at the start of `space`; afterwards it fills
+/// `space`. Returns the bytes of the items.
 pub(super) fn insert_items(
     space: &mut [u8],
     stream_bytes: usize,
@@ -13,7 +13,7 @@ pub(super) fn insert_items(
     stays: impl Fn(usize) -> bool,
 ) -> u64 {
     let mut copied_bytes = 0;
-    // From the end on, so that what is moved does not lie upon what is still to be moved.
+    // Backwards, so that a move does not overwrite bytes that still have to be moved.
     let (mut from, mut end) = (stream_bytes, space.len());
     let mut attached = reply.attached.iter().rev();
     let results = reply.results.iter().enumerate().rev();
@@ -44,7 +44,7 @@ pub(super) fn insert_items(
     copied_bytes
 }
 
-/// What stands before, between and behind such items, in order: one piece more than there are items.
+/// The pieces of the stream before, between and behind such items, in order: one more than there are items.
 #[derive(Clone)]
 pub(crate) struct Pieces<'a> {
     stream: &'a [u8],
@@ -86,7 +86,7 @@ impl<'a> Iterator for Pieces<'a> {
     }
 }
 
-/// One of them: the padding of the item before it, and bytes of the stream.
+/// A piece of the stream, with the padding of the item before it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Piece<'a> {
     padding_bytes: usize,
@@ -98,7 +98,7 @@ impl Piece<'_> {
         u32::try_from(self.padding_bytes + self.bytes.len()).unwrap_or(u32::MAX)
     }
 
-    /// Moves as much of it as `space` holds to there; how many bytes.
+    /// Moves as much of it to `space` as fits. Returns how many bytes.
     pub(crate) fn copy_to(&mut self, space: &mut [u8]) -> u32 {
         let (padding, rest) = space.split_at_mut(self.padding_bytes.min(space.len()));
         padding.fill(0);

@@ -1,4 +1,4 @@
-//! The calls of peers that a core has, and what it shares out among them.
+//! The calls of peers that a core handles, and the resources that they share.
 
 use rpcrdma_fabric::interface::{Attributes, Gather, SEGMENTS_MAX};
 use rpcrdma_fabric::memory::Lease;
@@ -13,7 +13,7 @@ use crate::core::group::LaidOut;
 use crate::core::slots::Slots;
 use crate::deferrals::Deferrals;
 
-/// The calls of peers, and what they are worked on with.
+/// The calls of peers, and the means to handle them.
 #[derive(Debug)]
 pub(crate) struct Incoming {
     pub(in crate::core) calls: Slots<IncomingCall>,
@@ -22,15 +22,15 @@ pub(crate) struct Incoming {
     pub(in crate::core) deferrals: Deferrals,
     /// The reply that is sent as a transmission group, laid out.
     pub(super) laid_out: LaidOut,
-    /// Replies that were sent, and may be asked for once more.
+    /// Replies that were sent and may have to be sent again.
     pub(in crate::core) kept: KeptReplies,
-    /// The call that has waited longest for buffers: others take none before it, so that many small ones do not hold
-    /// up a large one for ever.
+    /// The call that has waited longest for buffers. No other call takes any before it: otherwise many small calls
+    /// could hold up a large one for ever.
     pub(in crate::core) starving: Option<u32>,
     /// The arguments of the call that is being served.
     pub(super) items: Vec<ArgumentItem>,
     pub(super) leases: Vec<Option<Lease>>,
-    /// One for each RDMA Read that can be in flight: each has a buffer at least.
+    /// Unused scatter lists: one for each RDMA Read that can be in flight. Each Read has at least one buffer.
     pub(in crate::core) gathers: Vec<Gather>,
     /// The list of the RDMA Write that is being posted.
     pub(super) writing: Gather,

@@ -1,4 +1,4 @@
-//! RDMA Writes of replies: results to Write chunks, or to the memory that directions offer, and long replies to the
+//! RDMA Writes of replies: results to Write chunks or to the memory that directions offer, and long replies to the
 //! Reply chunk (-00 section 6.5).
 
 use rpcrdma_fabric::interface::{Gather, Port, RemoteAddress, RemoteKey};
@@ -30,7 +30,7 @@ impl Incoming {
                 if call.writes.part >= call.write_parts.len() {
                     break;
                 }
-                // The buffer is on its way to the segment before: it comes back.
+                // An earlier Write still has the buffer, for the previous segment; its return continues here.
                 return Ok(Step::Waits);
             };
             let bytes = writing.bytes();
@@ -49,8 +49,8 @@ impl Incoming {
         Ok(Step::GoesOn)
     }
 
-    /// Makes the stream of a reply ready to be written to the Reply chunk: its own bytes are copied, and its items go
-    /// as they are. False while there are no buffers for it.
+    /// Prepares the stream of a reply to be written to the Reply chunk: its own bytes are copied to bulk buffers, its
+    /// items stay where they are. False while there are no buffers for it.
     pub(super) fn fill_reply_chunk<P: Port>(
         &mut self,
         core: &mut Resources<P>,
@@ -107,8 +107,8 @@ impl Incoming {
     }
 }
 
-/// Fills a gather list for the next RDMA Write of a reply; where it goes. `None` when nothing is to
-/// be written, or the next buffer is under way.
+/// Fills a gather list for the next RDMA Write of a reply, and returns its target. `None` when nothing is left to
+/// write, or an earlier Write still has the next buffer.
 fn fill(
     call: &mut IncomingCall,
     pool: &mut BulkPool,
@@ -137,7 +137,7 @@ fn fill(
     }
 }
 
-/// Fills the list with parts of `target`, up to `room` bytes. Whether there were any.
+/// Fills the list with parts of `target`, up to `room` bytes. Returns whether there were any.
 fn fill_segment(
     call: &mut IncomingCall,
     pool: &mut BulkPool,
@@ -146,7 +146,7 @@ fn fill_segment(
     segments_max: usize,
 ) -> bool {
     let mut room = room;
-    // A reply that may be sent again has what was written come back.
+    // Written buffers of a group reply come back to the call, which keeps them for a resend.
     let is_group = call.is_group();
     while room != 0 && gather.len() < segments_max {
         let number = call.writes.part;
@@ -180,7 +180,7 @@ fn fill_segment(
     !gather.is_empty()
 }
 
-/// Goes on to the next part, which may be of another chunk.
+/// Moves the cursor to the next part, which may be of another chunk.
 fn advance_part(call: &mut IncomingCall) {
     let before = call.write_parts.get(call.writes.part).map(|it| it.target);
     call.writes.part += 1;
@@ -193,11 +193,11 @@ fn advance_part(call: &mut IncomingCall) {
     }
 }
 
-/// Puts the buffers of a list that was not posted back to their parts.
+/// Returns the buffers of a list that was not posted to their parts.
 fn take_back(call: &mut IncomingCall, pool: &mut BulkPool, gather: &mut Gather) {
     while let Some((buffer, _, bytes)) = gather.pop() {
         let index = buffer.index();
-        // The same number may stand in another pool: the part whose buffer is away is meant.
+        // Buffers of different pools may have the same index: only a part without a buffer can be meant.
         let mut parts = call.write_parts.iter_mut().rev();
         let is_it = |part: &&mut WritePart| {
             part.index == index && part.buffer.is_none() && part.done >= bytes

@@ -1,8 +1,8 @@
-//! A call of ours that a transport error refused is made once more, with the same XID and with what
-//! the error asks for (-00 section 6.4.3): its windows are gone by then, and new ones are bound.
+//! Makes a call of ours once more that the peer refused with a transport error: with the same XID, and with the changes
+//! that the error asks for (-00 section 6.4.3). Its windows are invalidated by then, and new ones are bound.
 //!
-//! What is tried, and in which order, stands in `offer_again`. `plan_call` of the protocol is for calls that have not begun: it
-//! may put any item anywhere, while here the items are where the call took them, and only what holds them can change.
+//! `offer_again` has the forms that are tried, in order. `plan_call` of the protocol cannot be used: it plans new calls
+//! and may place each item freely, while here the items are in the memory that the first attempt used.
 
 use rpcrdma_fabric::interface::Port;
 use rpcrdma_protocol::constants::V2_HEADER_BYTES_WITHOUT_CHUNKS;
@@ -17,7 +17,7 @@ use crate::bulk::{BULK_ITEMS_MAX, NO_INDEX};
 use crate::connection::Connection;
 use crate::core::resources::Resources;
 
-/// What a call is to offer when it is made again.
+/// The chunks that a call offers when it is made again.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Offer {
     /// Bytes of each result, of which the first `chunks` have Write chunks.
@@ -25,25 +25,25 @@ pub(super) struct Offer {
     pub(super) chunks: u8,
     /// Bytes of the Reply chunk; 0 for none.
     pub(super) reply_bytes: u32,
-    /// How the items go.
+    /// How the items are sent.
     pub(super) items: OfferedItems,
-    /// Segments that the peer serves in one call.
+    /// The most segments that the peer serves in one call.
     pub(super) segments_max: u32,
 }
 
-/// How the items of a call go that is made again.
+/// How the items are sent when a call is made again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OfferedItems {
     /// In Read chunks.
     Chunks,
-    /// To a Position-Zero Read chunk, with the rest of the call.
+    /// In a Position-Zero Read chunk, with the rest of the call.
     LongCall,
-    /// In the stream, which is continued.
+    /// In the stream, which may take several messages.
     Inline,
 }
 
 impl Outgoing {
-    /// Makes a call again that `error` refused. False when that would change nothing, or there is
+    /// Makes a call again that was refused with `error`. False when nothing would be different, or there is
     /// no memory for it; the call ends with the error then.
     pub(super) fn make_again<P: Port>(
         &mut self,
@@ -70,9 +70,9 @@ impl Outgoing {
             && self.offer_again(core, call, &offer)
     }
 
-    /// Makes a call again with this offer, or, where that has too many segments or is too long for a
-    /// message, with less of it: without memory for the reply, which is continued then, and at last
-    /// in the stream, or as a long call. False when nothing of that can be.
+    /// Makes a call again with this offer. If that has too many segments, or a header too long for a message, it tries
+    /// with less: without memory for the reply, which comes in parts then; with the items in the stream; as a long call.
+    /// False when none of these is possible.
     pub(super) fn offer_again<P: Port>(
         &mut self,
         core: &mut Resources<P>,
@@ -101,6 +101,7 @@ impl Outgoing {
         ];
         for (number, (offer, items)) in candidates.into_iter().enumerate() {
             let is_bare = offer.chunks == 0 && offer.reply_bytes == 0;
+            // A long call has its items in its stream already.
             let is_done_so = is_long && items != OfferedItems::Chunks;
             if (is_bare && number != 0 && !may_be_continued) || is_done_so {
                 continue;
@@ -129,7 +130,7 @@ impl Outgoing {
         false
     }
 
-    /// Gives a call the memory that `offer` says. The bytes of its transport header, and its
+    /// Gives a call the memory for `offer`. Returns the bytes of its transport header and the number of its
     /// segments; `None` when there are not enough buffers.
     fn rebuild<P: Port>(
         &mut self,
@@ -179,12 +180,12 @@ impl Outgoing {
         Some((header_bytes, reads + writes + reply))
     }
 
-    /// Puts the items of a call back into its stream, and the stream into fresh buffers. There are
-    /// enough of them.
+    /// Copies the stream of a call, with its items in their places, into new buffers for a Position-Zero Read chunk. The
+    /// caller has checked that there are enough.
     fn put_into_stream<P: Port>(&mut self, core: &mut Resources<P>, call: &mut OutgoingCall) {
         let (pool, memory) = (&mut core.reply.pool, core.port.memory());
         let (mut taken, mut place, mut position_before) = (0, 0, None);
-        // Parts of the stream come behind those of the items.
+        // The new parts of the stream are appended behind those of the items.
         for number in 0..call.parts.len() {
             let part = call.parts.get_mut(number);
             let Some(part) = part.filter(|it| matches!(it.role, Role::Argument { .. })) else {
@@ -218,7 +219,7 @@ impl Outgoing {
 }
 
 impl Offer {
-    /// What a call offered the first time.
+    /// The offer of the first attempt.
     pub(super) fn before(call: &OutgoingCall, connection: &Connection) -> Self {
         Self {
             chunk_bytes: call.chunk_bytes,
@@ -229,8 +230,8 @@ impl Offer {
         }
     }
 
-    /// Changes what `error` names. False when it leaves nothing to be tried. `receive_bytes` is the
-    /// longest message that we receive.
+    /// Changes the offer as `error` asks. False when the error leaves nothing to try. `receive_bytes` is the
+    /// longest message that this end receives.
     pub(super) fn mend(
         &mut self,
         call: &OutgoingCall,
@@ -244,12 +245,12 @@ impl Offer {
         let is_long = call.is_long();
         let count = |count: u32| u8::try_from(count).unwrap_or(u8::MAX);
         match error {
-            // A call that is in a Position-Zero Read chunk already ends.
+            // A call that is a Position-Zero Read chunk already cannot do with fewer.
             TransportError::ReadChunks { .. } if has_items && !is_long => {
                 self.items = OfferedItems::LongCall;
                 true
             }
-            // Further results come with the rest of the reply.
+            // The other results come with the rest of the reply.
             TransportError::WriteChunks { max_chunks } if count(max_chunks) < self.chunks => {
                 self.chunks = count(max_chunks);
                 self.reply_bytes = self.reply_chunk_bytes(call, receive_bytes);
@@ -276,7 +277,7 @@ impl Offer {
                     _ => false,
                 }
             }
-            // No Write chunk is taken at all: the results come with the rest of the reply.
+            // The peer uses no Write chunks at all: the results come with the rest of the reply.
             TransportError::ReplyResource {
                 length_needed_bytes: 0,
             } if self.chunks != 0 => {
@@ -294,7 +295,7 @@ impl Offer {
         }
     }
 
-    /// Bytes of the RPC reply at most, with the results from number `first` on.
+    /// The most bytes of the RPC reply, with the results from number `first` on.
     fn reply_with_results(&self, call: &OutgoingCall, first: u8) -> u32 {
         let results = self.chunk_bytes.iter().take(usize::from(call.results));
         let results = results.skip(usize::from(first));
@@ -303,10 +304,10 @@ impl Offer {
         })
     }
 
-    /// Bytes of the Reply chunk for all that has no Write chunk; 0 where a message holds it.
+    /// Bytes of a Reply chunk for everything without a Write chunk; 0 if one message holds it.
     pub(super) fn reply_chunk_bytes(&self, call: &OutgoingCall, receive_bytes: u32) -> u32 {
         let rpc_bytes = self.reply_with_results(call, self.chunks);
-        // The lists come back with one segment or more for each chunk.
+        // The reply returns the lists, with at least one segment for each chunk.
         let lists = list_bytes(0, usize::from(self.chunks), call.parts.len(), 0);
         let header_bytes = V2_HEADER_BYTES_WITHOUT_CHUNKS + lists;
         let header_bytes = u32::try_from(header_bytes).unwrap_or(u32::MAX);

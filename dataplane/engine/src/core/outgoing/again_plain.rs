@@ -1,5 +1,5 @@
-//! Calls of ours that a peer takes no transmission group for: they are made again, once, as plain
-//! version 2, with the same XID, when all memory that they exposed is home.
+//! Makes a call of ours again as plain version 2 if the peer does not accept it as a transmission group: once, with the
+//! same XID, when all memory that the call exposed is back.
 
 use rpcrdma_fabric::interface::Port;
 use rpcrdma_protocol::v2::TransportError;
@@ -17,8 +17,8 @@ use crate::message::{MessageBuffer, Use};
 use crate::rpc::ConnectionKey;
 
 impl Outgoing {
-    /// Has a call made again as plain version 2, if it is a transmission group that waits for its
-    /// reply. Whether it is.
+    /// Starts to make a call again as plain version 2, if it is a transmission group that waits for its
+    /// reply. Returns whether it is.
     pub(in crate::core) fn make_call_plain(
         &mut self,
         key: ConnectionKey,
@@ -37,7 +37,8 @@ impl Outgoing {
                 self.end_bulk_call(index, Answer::Refused(error));
                 true
             }
-            // What has begun is sent to its end: the peer passes over it.
+            // A group that has begun is sent to its end, and the peer ignores the rest: nothing else may be
+            // sent in the middle of a group.
             OutgoingState::Sending if call.group.sent > 0 => {
                 call.answer = Answer::Refused(error);
                 true
@@ -46,9 +47,8 @@ impl Outgoing {
         }
     }
 
-    /// Gives a call that was a transmission group the form of plain version 2. False when there is
-    /// none for it; nothing of it is exposed any more, and all of its items are here. `error` is what
-    /// the peer said.
+    /// Gives a call that was a transmission group the form of plain version 2. Nothing of it may be exposed any more,
+    /// and all of its items must be here. `error` is the answer of the peer. False when no plain form is possible.
     pub(super) fn make_plain<P: Port>(
         &mut self,
         core: &mut Resources<P>,
@@ -67,7 +67,7 @@ impl Outgoing {
         let receive_bytes = connection.protocol.properties().receive_buffer_bytes;
         let mut offer = Offer::before(call, connection);
         offer.reply_bytes = offer.reply_chunk_bytes(call, receive_bytes);
-        // Plain version 2 may be all that it takes.
+        // Its result does not matter: the plain form is a change already.
         offer.mend(call, error, receive_bytes);
         self.offer_again(core, call, &offer)
     }
@@ -130,7 +130,7 @@ impl Outgoing {
 }
 
 impl OutgoingCall {
-    /// Makes items of a plain call of those of a group: their pieces, in order.
+    /// Turns the placed items of a group into items of a plain call, their pieces in order.
     fn take_group_apart(&mut self) {
         for number in 0..self.group.items.len() {
             let item = self.group.items.get(number).copied();
@@ -154,7 +154,8 @@ impl OutgoingCall {
             Role::Result { .. } => u64::MAX - 1,
             Role::Reply => u64::MAX,
         };
-        // Stable, and in place: there are few.
+        // An insertion sort: stable, which keeps the pieces of an item in order, without allocation, and there are
+        // few parts.
         let parts = &mut self.parts;
         for at in 1..parts.len() {
             let mut place = at;

@@ -1,4 +1,4 @@
-//! A call of ours with bulk data, and the states that it goes through.
+//! The slot of a call of ours with bulk data, and its states.
 
 use rpcrdma_fabric::interface::Window;
 use rpcrdma_fabric::memory::{Buffer, Lease};
@@ -14,7 +14,7 @@ use crate::core::step::{Step, Wait};
 use crate::limits::LANDINGS_MAX;
 use crate::rpc::{CallError, CallTag, ConnectionKey};
 
-/// How far a call has come.
+/// The state of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum OutgoingState {
     /// Nobody uses the slot.
@@ -26,10 +26,9 @@ pub(crate) enum OutgoingState {
     Sending,
     /// It waits for its reply.
     Waiting,
-    /// Its reply is there, and waits for spare placement segments to take the places of those that
-    /// its results lie in.
+    /// Its reply has arrived, and waits for spare placement segments that replace those with its results.
     Placing,
-    /// Its reply is there; its windows have to go before anybody looks at what they exposed.
+    /// Its reply has arrived. Its windows have to be invalidated before the exposed memory may be read.
     AwaitingInvalidation,
 }
 
@@ -37,39 +36,39 @@ pub(crate) enum OutgoingState {
 #[derive(Debug)]
 pub(crate) struct CallPart {
     pub(crate) role: Role,
-    /// The bytes of it that are exposed.
+    /// How many of its bytes are exposed.
     pub(crate) bytes: u32,
-    /// The bytes of it that were written, from its start.
+    /// How many bytes the peer wrote, from its start.
     pub(crate) written_bytes: u32,
     pub(crate) buffer: Option<Buffer>,
     pub(crate) window: Option<Window>,
-    /// The index of its buffer in the bulk pool; that of no buffer when it is another pool's.
+    /// The index of its buffer in the bulk pool; [`NO_INDEX`] for a buffer of another pool.
     pub(crate) index: u32,
     /// A local invalidation of its window is under way.
     pub(crate) invalidating: bool,
 }
 
-/// What a call ends with.
+/// The outcome of a call.
 #[derive(Debug, Default)]
 pub(crate) enum Answer {
-    /// It has not come.
+    /// None yet.
     #[default]
     None,
-    /// A reply in its Receive, or put together from parts.
+    /// A reply in its Receive, or assembled from parts.
     Stream(Stream),
     /// A reply in the Reply chunk.
     Long,
     /// No reply.
     Error(CallError),
-    /// The peer takes no transmission group for it: it is made again as plain version 2, or ends
-    /// with this.
+    /// The peer does not accept it as a transmission group: it is made again as plain version 2, or ends
+    /// with this error.
     Refused(TransportError),
 }
 
 /// A call of ours.
 #[derive(Debug, Default)]
 pub(crate) struct OutgoingCall {
-    /// Of its slot.
+    /// The index of its slot.
     pub(crate) index: u32,
     /// How often the slot was used before.
     pub(crate) generation: u32,
@@ -77,7 +76,7 @@ pub(crate) struct OutgoingCall {
     pub(crate) connection: ConnectionKey,
     pub(crate) tag: CallTag,
     pub(crate) xid: u32,
-    /// The application was told of its end: it timed out.
+    /// It timed out, and the application was notified.
     pub(crate) notified: bool,
     /// Whether it is the second attempt.
     pub(crate) again: bool,
@@ -86,36 +85,36 @@ pub(crate) struct OutgoingCall {
     pub(crate) stream_bytes: usize,
     pub(crate) parts: Vec<CallPart>,
     pub(crate) segments: Vec<OfferedSegment>,
-    /// Results that were expected.
+    /// How many results are expected.
     pub(crate) results: u8,
-    /// Write chunks for the first of them, and the bytes of each result.
+    /// How many of the first results have Write chunks, and the most bytes of each result.
     pub(crate) chunks: u8,
     pub(crate) chunk_bytes: [u32; BULK_ITEMS_MAX],
     /// Bytes of the Reply chunk; 0 for none.
     pub(crate) reply_bytes: u32,
-    /// Bytes of the RPC reply at most, without its results.
+    /// The most bytes of the RPC reply, without its results.
     pub(crate) rpc_reply_bytes_max: u32,
-    /// Windows that are open.
+    /// How many windows are open.
     pub(crate) windows: u32,
-    /// Bulk buffers that it has, for its results and for itself, until it ends.
+    /// How many bulk buffers it holds, for its results and for itself, until it ends.
     pub(in crate::core) buffers: u32,
     pub(crate) answer: Answer,
-    /// What is sent as a transmission group; nothing in a call of plain version 2.
+    /// The call as a transmission group; empty in a call of plain version 2.
     pub(crate) group: Group,
-    /// What the group asks of the results.
+    /// The directions of the group for its results.
     pub(crate) directions: Vec<CallDirection>,
-    /// A shorter result stays in the stream of the reply.
+    /// A result with fewer bytes stays in the stream of the reply.
     pub(crate) minimum_bytes: u32,
-    /// Transmissions that the reply may take.
+    /// The most transmissions of the reply.
     pub(crate) reply_transmissions_max: u32,
-    /// The reply, when it comes as a transmission group.
+    /// The reply, if it comes as a transmission group.
     pub(crate) arrival: GroupArrival,
-    /// What the Sends of the reply have placed: each for its result.
+    /// The pieces that Sends of the reply placed, each with the number of its result.
     pub(crate) placed: Vec<(usize, Lease)>,
     pub(in crate::core) wait: Wait,
 }
 
-/// What a call asks of a result.
+/// The direction of a call for a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CallDirection {
     pub(crate) range: StreamRange,
@@ -140,19 +139,19 @@ impl OutgoingCall {
         }
     }
 
-    /// It has its answer, or never will: now its windows go.
+    /// Ends the wait for its reply, with this answer: its windows are invalidated next.
     pub(crate) fn answered(&mut self, answer: Answer) -> Step {
         self.answer = answer;
         self.state = OutgoingState::AwaitingInvalidation;
         Step::GoesOn
     }
 
-    /// It can not be sent as it was planned, since the peer's sizes have changed, or the device does not do it.
+    /// Ends it because it cannot be sent as planned: the peer's sizes have changed, or the device does not support it.
     pub(crate) fn fails(&mut self) -> Step {
         self.answered(Answer::Error(CallError::Transport(TransportError::System)))
     }
 
-    /// Adds a piece of memory that it exposes, which starts with its buffer.
+    /// Adds a piece of memory to expose. The piece has to start at the start of its buffer.
     pub(crate) fn push_part(&mut self, role: Role, part: BulkPart) {
         self.parts.push(CallPart {
             role,
@@ -165,7 +164,7 @@ impl OutgoingCall {
         });
     }
 
-    /// Adds fresh memory for `bytes` bytes, of which there is enough.
+    /// Adds new memory for `bytes` bytes. The caller has checked that there is enough.
     pub(crate) fn push_fresh(&mut self, pool: &mut BulkPool, role: Role, bytes: u32) {
         let mut rest = bytes;
         while rest != 0
@@ -177,7 +176,7 @@ impl OutgoingCall {
         }
     }
 
-    /// Has the memory that it exposes brought back to it.
+    /// Makes the port bring its memory back to this call.
     pub(crate) fn set_homes(&self, pool: &mut BulkPool) {
         for (piece, part) in self.parts.iter().zip(0..) {
             let slot = self.index;
@@ -185,7 +184,7 @@ impl OutgoingCall {
         }
     }
 
-    /// Gives back what it has for its results.
+    /// Gives back the memory for its results.
     pub(crate) fn give_results_back(&mut self, pool: &mut BulkPool) {
         self.parts.retain_mut(|part| {
             let is_result = part.role.is_written();
@@ -220,20 +219,20 @@ impl OutgoingCall {
         (self.results, self.chunks, self.windows, self.stream_bytes) = (0, 0, 0, 0);
     }
 
-    /// Whether everything that the call exposed is here again: its windows are gone, and with
-    /// them came the buffers that hold results.
+    /// Whether the peer can reach nothing of the call any more: its windows are invalidated, and the buffers of its
+    /// results have come back with them.
     pub(crate) fn is_home(&self) -> bool {
         let mut results = self.parts.iter().filter(|it| it.role.is_written());
         self.windows == 0 && results.all(|part| part.buffer.is_some())
     }
 
-    /// Whether an item is still on its way home.
+    /// Whether a buffer of an item has not come back yet.
     pub(crate) fn awaits_items(&self) -> bool {
         let is_away = |part: &CallPart| part.buffer.is_none() && part.index != NO_INDEX;
         self.parts.iter().any(is_away)
     }
 
-    /// Whether its stream is here, to be sent once more: a call that went inline has given it away.
+    /// Whether its stream is still here, to be sent again: a call that was sent inline has given it away.
     pub(crate) fn keeps_stream(&self) -> bool {
         self.stream_bytes != 0 || self.is_long()
     }
@@ -249,8 +248,8 @@ impl OutgoingCall {
     }
 }
 
-/// Parts of a call: its items, its results, itself, and its reply.
+/// The most parts of a call: those of its items, its results, itself, and its reply.
 pub(crate) const CALL_PARTS_MAX: usize = 2 * BULK_PARTS_MAX + 2 * BULK_ITEMS_MAX;
 
-/// Segments of a call.
+/// The most segments of a call.
 pub(crate) const CALL_SEGMENTS_MAX: usize = 2 * CALL_PARTS_MAX;

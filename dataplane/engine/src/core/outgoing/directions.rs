@@ -1,4 +1,4 @@
-//! What a call of ours asks of the results, when it goes as a transmission group (RTR section 7.4).
+//! Encodes the directions for results in a call of ours that is a transmission group (RTR section 7.4).
 
 use rpcrdma_protocol::EncodeError;
 use rpcrdma_protocol::chunks::Segment;
@@ -22,7 +22,7 @@ impl OutgoingCall {
         };
         let targets = || targets_of(&self.segments, role);
         let (minimum_bytes, location) = match direction.way {
-            // Of a length that no result has.
+            // No result reaches this minimum, so it stays in the stream.
             Direction::Inline => (u32::MAX, ResponseLocation::Placed),
             Direction::Placed => (self.minimum_bytes, ResponseLocation::Placed),
             Direction::Explicit => (self.minimum_bytes, ResponseLocation::Explicit(targets())),
@@ -47,7 +47,7 @@ impl OutgoingCall {
 impl EncodeResponseSets for &OutgoingCall {
     fn encode(&self, writer: &mut Writer<'_>) -> Result<(), EncodeError> {
         let (call, all) = (*self, self.directions.as_slice());
-        // Neighbours of one range are one set.
+        // Consecutive directions of one range are one set.
         let sets = all.chunk_by(|one, next| one.range == next.range);
         let mut first = 0;
         let sets = sets.map(|set| {
@@ -72,7 +72,7 @@ impl EncodeResponseSets for &OutgoingCall {
     }
 }
 
-/// Things of which it is known how many there are.
+/// An iterator whose length is known: `chunk_by` does not know it.
 struct Counted<I> {
     items: I,
     left: usize,

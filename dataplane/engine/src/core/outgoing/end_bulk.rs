@@ -1,5 +1,5 @@
-//! The end of calls of ours with bulk data: when the reply is there every window goes before anybody
-//! looks at what it exposed.
+//! Ends calls of ours with bulk data. After the reply has arrived, every window is invalidated before the memory that
+//! it exposed is read: until then the peer could change the bytes.
 
 use rpcrdma_fabric::clock::Ticks;
 use rpcrdma_fabric::interface::Port;
@@ -19,8 +19,8 @@ use crate::requester::read_reply;
 use crate::rpc::{CallError, ConnectionKey};
 
 impl Outgoing {
-    /// Ends the call in a slot if it has its answer, and nothing of it is exposed any more: at once, for in the same
-    /// poll its time may be up, or its connection over.
+    /// Ends the call in a slot if it has its answer and nothing of it is exposed any more. This does not wait for the
+    /// next step of the call: later in the same poll its time limit may pass, or its connection end.
     pub(in crate::core) fn finish_if_home<P: Port, A: Application>(
         &mut self,
         core: &mut Resources<P>,
@@ -42,7 +42,7 @@ impl Outgoing {
         }
     }
 
-    /// Nothing of a call is exposed any more: it is made again, or its end is told.
+    /// Makes a call again, or reports its end to the application. Nothing of the call may be exposed any more.
     pub(super) fn finish_outgoing<P: Port, A: Application>(
         &mut self,
         core: &mut Resources<P>,
@@ -56,6 +56,7 @@ impl Outgoing {
                 core.forget_plans();
             }
             if !call.notified && !call.again || matches!(call.answer, Answer::Refused(_)) {
+                // A second attempt sends the same items: their buffers must be back.
                 if call.awaits_items() || call.group.parts.iter().any(BulkPart::is_away) {
                     return Step::Waits;
                 }
@@ -77,7 +78,7 @@ impl Outgoing {
         match std::mem::take(&mut call.answer) {
             Answer::Stream(stream) => {
                 self.take_results(core, call);
-                self.tell_reply(core, application, call, stream);
+                self.deliver_reply(core, application, call, stream);
             }
             Answer::Long => self.finish_long(core, application, call),
             Answer::Error(error) if !call.notified => {
@@ -89,7 +90,7 @@ impl Outgoing {
         Step::Ends
     }
 
-    fn tell_reply<P: Port, A: Application>(
+    fn deliver_reply<P: Port, A: Application>(
         &mut self,
         core: &mut Resources<P>,
         application: &mut A,
@@ -99,11 +100,11 @@ impl Outgoing {
         let counters = &core.shared.counters;
         let message = stream.bytes(&mut core.gathered, &core.port, counters);
         let results = &mut self.results;
-        tell_message(application, call, message, results, counters, core.now);
+        deliver_message(application, call, message, results, counters, core.now);
         core.give_stream(call.connection, stream);
     }
 
-    /// The end of a call whose reply is in its Reply chunk.
+    /// Ends a call whose reply is in its Reply chunk.
     fn finish_long<P: Port, A: Application>(
         &mut self,
         core: &mut Resources<P>,
@@ -118,10 +119,11 @@ impl Outgoing {
         let parts = call.parts.iter().filter(|part| part.role == Role::Reply);
         let mut written_parts = parts.filter(|part| part.written_bytes != 0).peekable();
         let first = written_parts.next();
+        // In one part it is read where it is; otherwise it is copied together.
         if written_parts.peek().is_none() {
             let message = first.map_or(&[][..], |part| written(memory, part));
             let results = &mut self.results;
-            return tell_message(application, call, message, results, counters, core.now);
+            return deliver_message(application, call, message, results, counters, core.now);
         }
         let message = core.messages.take(call.connection.index, Use::ReplyIn);
         if let Some(mut message) = message {
@@ -131,7 +133,7 @@ impl Outgoing {
                 message.append(bytes);
             }
             if message.is_whole() {
-                return self.tell_reply(core, application, call, Stream::Message(message));
+                return self.deliver_reply(core, application, call, Stream::Message(message));
             }
             core.messages.give(message);
         }
@@ -139,7 +141,7 @@ impl Outgoing {
         application.completed_bulk(call.tag, call.connection, error, core.now);
     }
 
-    /// Makes leases of what the peer wrote to the Write chunks of a call.
+    /// Makes leases of the bytes that the peer wrote to the Write chunks of a call.
     fn take_results<P: Port>(&mut self, core: &mut Resources<P>, call: &mut OutgoingCall) {
         let (pool, all) = (&mut core.reply.pool, &mut self.results);
         all.clear();
@@ -168,7 +170,7 @@ impl Outgoing {
         }
         for (direction, lease) in call.placed.drain(..) {
             if let Some(result) = all.get_mut(direction) {
-                // It was asked for with no more than fit.
+                // It fits: the call asked for results of no more pieces.
                 let _ = result.item.push(lease);
             }
         }
@@ -213,8 +215,8 @@ impl Outgoing {
         self.calls.give(slot, call);
     }
 
-    /// Lets go of all calls of a closing connection: their windows end with its queue pair, and
-    /// their buffers come home then. The requester tells the application.
+    /// Frees the slots of all calls of a closing connection. Their windows end with its queue pair, which then returns
+    /// their buffers to the pool. The requester notifies the application.
     pub(in crate::core) fn close_outgoing<P: Port>(
         &mut self,
         core: &mut Resources<P>,
@@ -233,7 +235,7 @@ impl Outgoing {
 }
 
 impl OutgoingCall {
-    /// What the peer has refused it with.
+    /// The error with which the peer refused it.
     fn refusal(&self) -> Option<rpcrdma_protocol::v2::TransportError> {
         match self.answer {
             Answer::Refused(error) | Answer::Error(CallError::Transport(error)) => Some(error),
@@ -242,8 +244,8 @@ impl OutgoingCall {
     }
 }
 
-/// Tells the application of a reply, unless it knows that the call has timed out.
-fn tell_message<A: Application>(
+/// Hands a reply to the application, unless the call has timed out and the application knows that.
+fn deliver_message<A: Application>(
     application: &mut A,
     call: &OutgoingCall,
     message: &[u8],

@@ -1,4 +1,4 @@
-//! The ends of calls of ours, of whatever kind, other than by a reply of one message.
+//! Ends calls of ours of any kind: with an error, or with a reply that was assembled from parts.
 
 use rpcrdma_fabric::interface::Port;
 
@@ -10,7 +10,7 @@ use crate::requester::{Ended, read_reply};
 use crate::rpc::{CallError, ConnectionKey, Reply};
 
 impl Outgoing {
-    /// A reply was put together from parts.
+    /// Ends a call with a reply that was assembled from parts; `header` is empty if it has no chunks.
     pub(in crate::core) fn end_assembled<P: Port, A: Application>(
         &mut self,
         core: &mut Resources<P>,
@@ -30,11 +30,11 @@ impl Outgoing {
             // The call offered no chunks, so none can come back.
             Err(CallError::BadReply)
         };
-        self.tell_end(core, application, key, ended, result);
+        self.report_end(core, application, key, ended, result);
         core.messages.give(message);
     }
 
-    /// The end of a call of ours other than by a reply of one message.
+    /// Ends the call with this XID.
     pub(in crate::core) fn end_call<P: Port, A: Application>(
         &mut self,
         core: &mut Resources<P>,
@@ -59,10 +59,11 @@ impl Outgoing {
             let error = result.err().unwrap_or(CallError::BadReply);
             return self.end_bulk_with_error(core, index, error);
         }
-        self.tell_end(core, application, key, ended, result);
+        self.report_end(core, application, key, ended, result);
     }
 
-    /// What a reply with this XID is the end of. The slot of a call without bulk data is free then.
+    /// Ends the call with this XID in the table of the requester, and returns what ended. The slot of a call without
+    /// bulk data is free then.
     pub(in crate::core) fn take_end<P: Port>(
         &mut self,
         core: &mut Resources<P>,
@@ -75,8 +76,8 @@ impl Outgoing {
         }
     }
 
-    /// What the requester says has ended is told, unless it has bulk data.
-    pub(in crate::core) fn tell_end<P: Port, A: Application>(
+    /// Reports the end of a call without bulk data to the application, or counts a reply without a call.
+    pub(in crate::core) fn report_end<P: Port, A: Application>(
         &mut self,
         core: &mut Resources<P>,
         application: &mut A,

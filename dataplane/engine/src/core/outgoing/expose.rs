@@ -1,4 +1,4 @@
-//! The memory of a call is exposed by windows, and taken away again.
+//! Exposes the memory of a call with windows, and invalidates them again.
 
 use rpcrdma_fabric::interface::{Access, Port, PostError, Status, Window, WorkId};
 use rpcrdma_protocol::chunks::Segment;
@@ -59,7 +59,7 @@ impl Outgoing {
         Step::GoesOn
     }
 
-    /// Takes what a call exposed away from the peer: once for each window, unless the peer did.
+    /// Invalidates the windows of a call, except those that the peer has invalidated with its reply.
     pub(super) fn take_windows_away<P: Port, A: Application>(
         &mut self,
         core: &mut Resources<P>,
@@ -90,7 +90,7 @@ impl Outgoing {
                     is_full = true;
                     break;
                 }
-                // The queue pair is in error, and its end is the window's.
+                // The queue pair is in the error state; the window ends with it.
                 Err((_, window)) => part.window = Some(window),
             }
         }
@@ -103,7 +103,7 @@ impl Outgoing {
         }
     }
 
-    /// A window was invalidated here.
+    /// Handles the completion of a local invalidation. The buffer of the window comes back apart.
     #[cold]
     pub(in crate::core) fn window_ended<P: Port, A: Application>(
         &mut self,
@@ -116,7 +116,7 @@ impl Outgoing {
         let (index, generation) = slot_of(work);
         let call = self.calls.get_mut(index);
         let Some(call) = call.filter(|call| call.generation == generation) else {
-            // Its connection is closing, and the call is gone.
+            // The call was ended with its connection.
             return;
         };
         drop(window);
@@ -131,9 +131,8 @@ impl Outgoing {
 }
 
 impl OutgoingCall {
-    /// Names the windows of a call by segments, none of which is longer than the peer takes and than a
-    /// bulk buffer, as the plan has it. False, and no segments, where they would be more than a call can
-    /// have.
+    /// Describes the windows of a call by segments of at most `segment_bytes_max` bytes. False, and no segments, if
+    /// there would be more than a call can have.
     fn offer_segments(&mut self, segment_bytes_max: u32) -> bool {
         let segments = |part: &CallPart| part.bytes.div_ceil(segment_bytes_max) as usize;
         if self.parts.iter().map(segments).sum::<usize>() > CALL_SEGMENTS_MAX {

@@ -39,7 +39,7 @@ impl Outgoing {
                 call.state = OutgoingState::Waiting;
                 Step::Waits
             }
-            // A list of pieces that is too long, say: plain version 2 has other means.
+            // For example, its gather list is too long. Plain version 2 may be able to send it.
             Sending::Impossible => {
                 self.forget_group_turn(core, call);
                 call.answered(Answer::Refused(TransportError::System))
@@ -47,7 +47,7 @@ impl Outgoing {
         }
     }
 
-    /// A call that waited for the credits of its group does not any more.
+    /// Gives up the turn of a call that waited for the credits of its group, and wakes the calls behind it.
     pub(super) fn forget_group_turn<P: Port>(
         &mut self,
         core: &mut Resources<P>,
@@ -62,7 +62,7 @@ impl Outgoing {
 }
 
 impl OutgoingCall {
-    /// Puts a call into the slot: what stays in the stream is copied there, what is placed keeps its
+    /// Puts a call into the slot: items that stay in the stream are copied there, the others keep their
     /// buffers.
     pub(super) fn fill_group<P: Port>(
         &mut self,
@@ -160,7 +160,7 @@ impl GroupSender for OutgoingCall {
         connection.has_backlog()
     }
 
-    /// First come, first served.
+    /// Only the first waiting group gets credits: otherwise short calls could keep a long group waiting for ever.
     fn credits(&self, connection: &mut Connection) -> u32 {
         let first = *connection.group_first.get_or_insert(self.index);
         match first == self.index {

@@ -3,7 +3,7 @@
 use rpcrdma_protocol::chunks::Segment;
 use rpcrdma_protocol::constants::{READ_ENTRY_BYTES, SEGMENT_BYTES};
 
-/// What a segment of a call of ours is for.
+/// The purpose of a segment of a call of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     /// It holds the call itself: the Position-Zero Read chunk.
@@ -23,16 +23,16 @@ impl Role {
     }
 }
 
-/// A segment that a call offers. They stand in the order of [`Role`].
+/// A segment that a call offers. A call keeps them in the order of [`Role`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OfferedSegment {
     pub(crate) role: Role,
     pub(crate) target: Segment,
-    /// The part of the call that it lies in.
+    /// The part of the call that has its memory.
     pub(crate) part: u16,
 }
 
-/// The segments of a chunk, which stand together.
+/// The segments of a chunk, which are consecutive.
 pub(crate) fn segments_of(segments: &[OfferedSegment], role: Role) -> &[OfferedSegment] {
     let is_of = |segment: &OfferedSegment| segment.role == role;
     let Some(first) = segments.iter().position(is_of) else {
@@ -52,7 +52,7 @@ pub(crate) fn targets_of(
     segments.map(|segment| segment.target)
 }
 
-/// Octets that chunk lists take beside the marks of empty ones.
+/// Octets that chunk lists add to a header with empty lists.
 pub(crate) fn list_bytes(reads: usize, chunks: usize, writes: usize, reply: usize) -> usize {
     let reply_count = if reply == 0 { 0 } else { 4 };
     reads * READ_ENTRY_BYTES + chunks * 8 + (writes + reply) * SEGMENT_BYTES + reply_count

@@ -1,5 +1,5 @@
-//! The plans of the last call as a transmission group, and of the last one with chunks, for the calls after them that
-//! are alike.
+//! Keeps the plans of the last call that was a transmission group and of the last one with chunks, for following calls
+//! with the same inputs.
 
 use rpcrdma_protocol::v2::plan::{CallPlan, Demand};
 
@@ -14,7 +14,7 @@ pub(in crate::core) struct PlanMemo {
     pub(super) plan: CallPlan,
 }
 
-/// What a call with chunks exposes, and what that depends on.
+/// The memory that a call with chunks exposes, and the inputs of that plan.
 #[derive(Debug)]
 pub(in crate::core) struct ChunksMemo {
     pub(super) shape: PlanShape,
@@ -22,7 +22,7 @@ pub(in crate::core) struct ChunksMemo {
     pub(super) exposed: Exposed,
 }
 
-/// What the plan of a call with chunks depends on beside its shape.
+/// The inputs of the plan of a call with chunks, in addition to its shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ChunkTerms {
     pub(super) demand: Demand,
@@ -30,18 +30,18 @@ pub(super) struct ChunkTerms {
     pub(super) is_version_1: bool,
 }
 
-/// All that a plan depends on of a call with at most one item, in one piece, and one result; beside
-/// the properties of both ends and the credits.
+/// All inputs of a plan for a call with at most one item, in one piece, and one result; except the properties of this
+/// end and the credits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PlanShape {
-    /// Of the properties of peers.
+    /// The properties epoch: it changes with the properties of any peer.
     epoch: u64,
     connection: ConnectionKey,
     placement: Placement,
     stream_bytes: usize,
     results_bytes_max: usize,
     item_bytes: Option<u32>,
-    /// Where the call asks for it: first position, and first behind; and its bytes.
+    /// The range of the call that asks for it (first position, first behind it), and its most bytes.
     result: Option<(u32, u32, u32)>,
 }
 

@@ -1,9 +1,9 @@
-//! Calls of ours with bulk data, from their plans to their ends.
+//! Calls of ours, from their plans to their ends.
 //!
 //! | file | what it does |
 //! |---|---|
-//! | [`call`], [`table`], [`shares`] | what is kept of a call, and its states; what calls share |
-//! | [`plan`], [`memo`] | choose how a call goes, and remember it for the calls that are alike |
+//! | [`call`], [`table`], [`shares`] | the slot of a call, and its states; all slots; how connections share them |
+//! | [`plan`], [`memo`] | choose the form of a call, and remember the plan for following calls with the same inputs |
 //! | [`start_plain`] | starts calls without bulk data |
 //! | [`start_bulk`], [`stream`], [`group`] | put a call into its slot: with chunks, in its stream, in a transmission group |
 //! | [`expose`], [`lists`] | bind windows for its memory, and name it by segments |
@@ -51,7 +51,7 @@ use super::resources::Resources;
 use super::step::{CALLS_MAX, STEPS_MAX, Step};
 
 impl Outgoing {
-    /// Goes on with calls that may be able to.
+    /// Continues calls that may be able to make progress.
     #[inline]
     pub(super) fn go_on<P: Port, A: Application>(
         &mut self,
@@ -67,7 +67,7 @@ impl Outgoing {
         core: &mut Resources<P>,
         application: &mut A,
     ) -> bool {
-        // Some are not looked at in this poll.
+        // More than this poll handles: the core must not park.
         let mut busy = self.calls.queued() > CALLS_MAX;
         for _ in 0..CALLS_MAX.min(self.calls.queued()) {
             if let Some(call) = self.calls.next_queued() {
@@ -85,6 +85,7 @@ impl Outgoing {
     ) -> bool {
         let index = call.index;
         let mut busy = false;
+        // Bounded, so that one call cannot hold up the poll.
         for number in 0..STEPS_MAX {
             let step = match core.connections.is_live(call.connection) {
                 true => self.step_outgoing(core, application, &mut call),

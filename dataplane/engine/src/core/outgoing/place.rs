@@ -1,4 +1,4 @@
-//! Replies to calls of ours that come as transmission groups.
+//! Takes replies to calls of ours that arrive as transmission groups.
 
 use rpcrdma_fabric::interface::Port;
 use rpcrdma_protocol::v2::plan::Direction;
@@ -35,16 +35,22 @@ impl Outgoing {
                     return core.pass_group(key, &note, received);
                 }
                 ended => {
-                    // The call was not a transmission group, so that its reply is none.
+                    // The call has no bulk data: a transmission group is no valid reply to it.
                     core.pass_group(key, &note, received);
-                    return self.tell_end(core, application, key, ended, Err(CallError::BadReply));
+                    return self.report_end(
+                        core,
+                        application,
+                        key,
+                        ended,
+                        Err(CallError::BadReply),
+                    );
                 }
             }
         } else {
             let connection = core.connections.get(key);
             match connection.and_then(|it| it.replies_in.slot_of_group(note.group)) {
                 Some(index) => index,
-                // Nobody waits for it.
+                // The rest of a group that was ignored.
                 None => return core.repost(key.index, received.receive),
             }
         };
@@ -56,7 +62,7 @@ impl Outgoing {
             let (receive, end) = (&received.receive, received.start);
             let counters = &core.shared.counters;
             let header = core.gathered.message(&core.port, receive, end, counters);
-            // Without a header the reply is wrong.
+            // If the header is too long, `land` fails and the call ends with an error.
             let _ = call.arrival.begin(key, note.first, header);
         }
         call.arrival.receives.push(received);
@@ -66,7 +72,7 @@ impl Outgoing {
         }
     }
 
-    /// Whether a call waits for a reply of so many transmissions.
+    /// Whether a call waits for a reply and allows it this many transmissions.
     fn awaits_group(&self, index: u32, transmissions: u32) -> bool {
         self.calls.get(index).is_some_and(|call| {
             call.state == OutgoingState::Waiting
@@ -76,7 +82,7 @@ impl Outgoing {
         })
     }
 
-    /// Gives up what has come of the reply to the call in a slot.
+    /// Gives up the part of a reply that has arrived for the call in a slot.
     pub(in crate::core) fn drop_response<P: Port>(&mut self, core: &mut Resources<P>, index: u32) {
         if let Some(mut call) = self.calls.take(index) {
             self.forget_response(core, &mut call);
@@ -84,7 +90,7 @@ impl Outgoing {
         }
     }
 
-    /// Gives back the Receives of a reply to a call of ours. What else comes of its group is passed over.
+    /// Gives back the Receives of a reply to a call of ours. The rest of its group will be ignored.
     pub(super) fn forget_response<P: Port>(
         &mut self,
         core: &mut Resources<P>,
@@ -99,7 +105,7 @@ impl Outgoing {
         call.arrival.end();
     }
 
-    /// Takes the results of a call out of the Receives of its reply, all or none of them.
+    /// Takes the results of a call out of the Receives of its reply: all, or none while spares are lacking.
     pub(super) fn place_results<P: Port>(
         &mut self,
         core: &mut Resources<P>,
@@ -143,10 +149,10 @@ impl Outgoing {
 }
 
 impl OutgoingCall {
-    /// Whether a reply that landed did with each result what its direction allows (RTR section 7.4,
-    /// tables 1 and 2); takes note of where they belong, and of what was written to the call's memory.
+    /// Whether a reply did with each result what its direction allows (RTR section 7.4, tables 1 and 2). Notes the
+    /// places of the results, and what was written to the call's memory.
     fn follows_directions(&mut self) -> bool {
-        // The reply may have been looked at before, and waited.
+        // This reply may have been checked before, and then waited for spares.
         for part in &mut self.parts {
             part.written_bytes = 0;
         }
@@ -182,7 +188,7 @@ impl OutgoingCall {
         true
     }
 
-    /// Whether the reply says that result `number`, of `bytes` bytes, was written to the memory for it.
+    /// Whether the reply reports result `number`, of `bytes` bytes, as written to the memory for it.
     fn is_written(&mut self, number: usize, bytes: u32) -> bool {
         let location = self.arrival.items().nth(number).map(|it| it.location);
         let Some(Location::Explicit(returned)) = location else {

@@ -1,4 +1,4 @@
-//! How a call of ours with bulk data is to travel.
+//! Chooses the form of a call of ours with bulk data.
 
 use rpcrdma_fabric::interface::Port;
 use rpcrdma_protocol::constants::REPLY_HEADER_BYTES_WITHOUT_AUTH;
@@ -20,35 +20,35 @@ use crate::connection::{Connection, Stage};
 use crate::core::resources::Resources;
 use crate::rpc::{CallRefused, ConnectionKey};
 
-/// How a call is to travel.
+/// The form of a call.
 pub(super) enum Plan {
-    /// In messages, with its items in the stream; so do its results.
+    /// In messages, with its items in the stream; likewise its results.
     Inline,
-    /// Its items and results go to chunks.
+    /// Its items and results are in chunks.
     Chunks(Exposed),
-    /// Its items stay in the stream, and its results in that of the reply; what no message holds goes to a chunk whole.
+    /// Its items stay in the stream, its results in that of the reply. A stream that fits no message is in a chunk.
     Stream(Exposed),
-    /// As a transmission group, by the plan that is kept for calls like it.
+    /// A transmission group, by the plan in `plan_memo`.
     GroupAsBefore,
-    /// As a transmission group, by the plan that was made last.
+    /// A transmission group, by the plan in `last_plan`.
     Group,
 }
 
 /// The memory that a call exposes.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::core) struct Exposed {
-    /// The call itself goes to a Position-Zero Read chunk.
+    /// The call itself is in a Position-Zero Read chunk.
     pub(super) long_call: bool,
     /// Bytes of the Reply chunk; 0 for none.
     pub(super) reply_bytes: u32,
-    /// Bulk buffers that it takes.
+    /// How many bulk buffers it takes.
     buffers: usize,
-    /// Windows that it takes.
+    /// How many windows it takes.
     windows: usize,
 }
 
 impl Plan {
-    /// The bulk buffers and the windows that a call so planned takes; `group` is its plan if it is a transmission group.
+    /// How many bulk buffers and windows the call takes; `group` is its plan if it is a transmission group.
     pub(super) fn needs(
         &self,
         call: &BulkCall<'_>,
@@ -71,7 +71,7 @@ impl Plan {
 }
 
 impl Outgoing {
-    /// Chooses how a call travels.
+    /// Chooses the form of a call.
     pub(super) fn plan_outgoing<P: Port>(
         &mut self,
         core: &mut Resources<P>,
@@ -98,6 +98,7 @@ impl Outgoing {
             return Err(CallRefused::ForeignMemory);
         }
         let may_expose = self.may_expose(connection);
+        // Six words come before the credential (RFC 5531 section 9).
         let rpc_bytes = 24 + call.credential.encoded_bytes() + OpaqueAuth::NONE.encoded_bytes();
         let may_reduce = call.credential.permits_reduction();
         let is_placed = matches!(call.placement, Placement::Auto | Placement::Send);
@@ -140,7 +141,7 @@ impl Outgoing {
         Ok(plan)
     }
 
-    /// Chooses how a call travels that is no transmission group.
+    /// Chooses the form of a call that is no transmission group.
     fn plan_plain<P: Port>(
         &self,
         core: &Resources<P>,
@@ -151,7 +152,7 @@ impl Outgoing {
     ) -> Result<Plan, CallRefused> {
         let plan = |demand, way| self.plan_call(core, connection, call, rpc_bytes, demand, way);
         let chunked = plan(demand, Way::Chunks);
-        // Version 1 has no messages in parts.
+        // Version 1 has no messages in parts: a stream that is too long has to be in a chunk.
         let in_stream =
             chunked.is_none() && connection.protocol.is_version_1() && self.may_expose(connection);
         let plan = match in_stream {
@@ -192,8 +193,7 @@ impl Outgoing {
         })
     }
 
-    /// Whether the plan of the last call is that of this one too, which is alike, and the credits that it needs are
-    /// there.
+    /// Whether the kept plan has the same inputs as this call, and the credits that it needs are available.
     pub(super) fn has_plan_for<P: Port>(
         &self,
         core: &Resources<P>,
@@ -212,14 +212,14 @@ impl Outgoing {
         let group_max = connection.group_transmissions_max();
         let credits = match call.placement {
             Placement::Send => group_max,
-            // One credit is waited for in any case, as in `plan_call`.
+            // At least one: any call may wait for one credit, as in `plan_call`.
             _ => connection.credits_for_calls().min(group_max).max(1),
         };
         let reply_credits = connection.reply_credits();
         plan.credits_needed <= credits && plan.reply.transmissions_max <= reply_credits
     }
 
-    /// Keeps the plan of a call. One that exposes memory depends on more than its shape.
+    /// Keeps the plan of a call, unless it exposes memory: such a plan depends on more than its shape.
     pub(super) fn remember_plan<P: Port>(
         &mut self,
         core: &Resources<P>,
@@ -254,7 +254,7 @@ impl Outgoing {
         self.windows_max != 0 && connection.calls_may_have_chunks()
     }
 
-    /// Plans a call as a transmission group; `None` where it goes by other means.
+    /// Plans a call as a transmission group; `None` if it takes another form.
     fn plan_group<P: Port>(
         &self,
         core: &Resources<P>,
@@ -269,7 +269,7 @@ impl Outgoing {
         let (Some(config), true) = (&core.config.placement, connection.places_by_send()) else {
             return otherwise;
         };
-        // A result is handed over in no more pieces.
+        // The application gets a result in at most so many pieces.
         let pieces_max = u32::try_from(ITEM_PARTS_MAX).unwrap_or(u32::MAX);
         let group = Group {
             placed_bytes_max: config.segment_bytes.saturating_mul(pieces_max),
@@ -281,26 +281,26 @@ impl Outgoing {
         let way = Way::Group(&group);
         let plan = self.plan_call(core, connection, call, rpc_bytes, demand, way);
         let Some(plan) = plan else {
-            // The credits that a reply can have when no other call waits for one.
+            // The credits for a reply when no other call waits for one.
             let half = (connection.protocol.credits().limit / 2).max(1);
             if demand == Demand::Send && group.reply_credits < half {
-                // When replies have come, there are more.
+                // There will be more when other replies have come: the caller should try again.
                 return Err(CallRefused::NoCredit);
             }
             return otherwise;
         };
         if !matches!(plan.form, CallForm::Group { .. }) {
-            // Nothing to be placed, or not to advantage.
+            // Nothing to place, or placing has no advantage.
             return Ok(None);
         }
-        // A slot keeps a stream of so many bytes.
+        // The slot has room for a stream of so many bytes.
         if plan.stream_bytes > core.config.send_buffer_bytes {
             return otherwise;
         }
         Ok(Some(plan))
     }
 
-    /// Has the protocol plan a call, as a transmission group or as plain version 2 or 1. `None` when it cannot go so.
+    /// Lets the protocol plan a call, as a transmission group or as plain version 2 or 1. `None` when that is impossible.
     fn plan_call<P: Port>(
         &self,
         core: &Resources<P>,
@@ -335,7 +335,7 @@ impl Outgoing {
             windows = windows.saturating_sub(self.windows_open);
             credits = credits.min(group.transmissions_max);
         } else {
-            // A call that has chunks has all its items in them, or none.
+            // A call with chunks has all its items in them, or none.
             thresholds.inline_item_bytes_max = match way {
                 Way::Stream => u32::MAX,
                 _ => 0,
@@ -343,11 +343,11 @@ impl Outgoing {
             plain_send_bytes_max = core.config.send_buffer_bytes;
             own.rtr_support = RtrSupport::NONE;
             own.receive_buffer_bytes = protocol.receive_threshold_bytes();
-            // What limits a message either way is told by the thresholds.
+            // The sizes of plain messages are limited by the thresholds of the protocol alone.
             peer.send_bytes_max = u32::MAX;
             peer.receive_buffer_bytes = protocol.send_threshold_bytes();
         }
-        // Version 1 has one message for a call, and one for a reply.
+        // In version 1 a call is one message, and a reply is one message.
         let message_bytes_max = match protocol.is_version_1() {
             true => 0,
             false => core.config.message_bytes_max,
@@ -386,20 +386,20 @@ impl Outgoing {
     }
 }
 
-/// How a call is to go.
+/// The form that a call is planned in.
 #[derive(Clone, Copy)]
 enum Way<'a> {
     /// Its items and results in chunks, or all in the streams.
     Chunks,
-    /// All in the streams. A stream that no message holds is in a chunk whole.
+    /// All in the streams. A stream that fits no message is in a chunk.
     Stream,
     /// As a transmission group.
     Group(&'a Group),
 }
 
-/// What limits a call that goes as a transmission group, beside what limits any.
+/// Limits of a call as a transmission group, in addition to those of any call.
 struct Group {
-    /// Of one item that Sends place.
+    /// The most bytes of one item that Sends place.
     placed_bytes_max: u32,
     transmissions_max: u32,
     /// Credits that the reply can have.
@@ -438,7 +438,7 @@ impl BulkItems for Items<'_, '_> {
     }
 }
 
-/// Where in the call that stands which asks for a result; an empty range is the whole call.
+/// The range of the call that asks for a result; an empty request range means the whole call.
 pub(super) fn range_of(expected: &ExpectedResult, rpc_header_bytes: usize) -> StreamRange {
     let asked = &expected.request_range;
     if asked.is_empty() {
@@ -454,7 +454,7 @@ pub(super) fn range_of(expected: &ExpectedResult, rpc_header_bytes: usize) -> St
     }
 }
 
-/// Whether the call offers memory for a result that goes so.
+/// Whether a call offers memory for a result with this direction.
 pub(super) fn has_memory(way: Direction) -> bool {
     matches!(
         way,

@@ -1,4 +1,4 @@
-//! The reply to a call comes in one message, in the Reply chunk, or put together from parts.
+//! Takes the reply to a call with bulk data: in one message, in the Reply chunk, or assembled from parts.
 
 use rpcrdma_fabric::interface::Port;
 use rpcrdma_protocol::chunks::{ChunkLists, Fill, Segments, check_returned};
@@ -16,7 +16,7 @@ use crate::requester::Ended;
 use crate::rpc::{CallError, ConnectionKey};
 
 impl Outgoing {
-    /// The reply to a call with bulk data is there, in its Receive. `None` of a reply without chunks.
+    /// Takes the reply to a call with bulk data, in its Receive. `chunks_at` is `None` for a reply without chunks.
     #[inline(never)]
     pub(in crate::core) fn receive_bulk_reply<P: Port>(
         &mut self,
@@ -26,7 +26,7 @@ impl Outgoing {
         received: Received,
         chunks_at: Option<ChunksAt>,
     ) {
-        // It may have brought the credits that others wait for.
+        // The message may have brought credits that other calls wait for.
         core.note_if_pending(key.index);
         let lists = chunks_at.map_or(ChunkLists::default(), |at| {
             let (gathered, counters) = (&mut core.gathered, &core.shared.counters);
@@ -48,7 +48,7 @@ impl Outgoing {
         core.repost(key.index, received.receive);
     }
 
-    /// A reply with chunks is there, in its Receive.
+    /// Takes a reply with chunks, in its Receive.
     #[cold]
     #[inline(never)]
     pub(in crate::core) fn receive_chunked_reply<P: Port, A: Application>(
@@ -69,12 +69,12 @@ impl Outgoing {
         }
         core.repost(key.index, received.receive);
         // The call offered no chunks, so none can come back.
-        self.tell_end(core, application, key, ended, Err(CallError::BadReply));
+        self.report_end(core, application, key, ended, Err(CallError::BadReply));
         core.note_if_pending(key.index);
     }
 
-    /// The reply to a call with bulk data was put together from parts; chunk lists came with the
-    /// last of them, if at all.
+    /// Takes the reply to a call with bulk data that was assembled from parts. Chunk lists, if any, came with the
+    /// last part.
     pub(in crate::core) fn end_bulk_assembled<P: Port>(
         &mut self,
         core: &mut Resources<P>,
@@ -98,7 +98,7 @@ impl Outgoing {
         }
     }
 
-    /// A call with bulk data ends without a reply.
+    /// Ends a call with bulk data without a reply.
     #[cold]
     pub(in crate::core) fn end_bulk_with_error<P: Port>(
         &mut self,
@@ -114,7 +114,7 @@ impl Outgoing {
         }
     }
 
-    /// The call has its answer: now its windows go.
+    /// Notes the answer of a call, whose windows are invalidated next.
     pub(in crate::core) fn end_bulk_call(&mut self, index: u32, answer: Answer) {
         if let Some(call) = self.calls.get_mut(index) {
             let _ = call.answered(answer);
@@ -124,8 +124,8 @@ impl Outgoing {
 }
 
 impl OutgoingCall {
-    /// Notes what the lists of a reply say was written to the chunks of its call; there are none if they do not decode.
-    /// `None` when the call does not wait for one; false when the reply is wrong.
+    /// Notes what was written to the chunks of the call according to the lists of its reply (`None` if they do not
+    /// decode). `None` when the call does not wait for a reply; false when the reply is wrong.
     fn note_returned(&mut self, lists: Option<ChunkLists<'_>>, is_long: bool) -> Option<bool> {
         if self.state != OutgoingState::Waiting {
             return None;
@@ -144,13 +144,13 @@ impl OutgoingCall {
         if let Some(returned) = lists.reply {
             right = right && note(Role::Reply, returned);
         }
-        // The reply is in one place (RFC 8166 section 4.3.2).
+        // A reply is either in the message or in the Reply chunk (RFC 8166 section 4.3.2).
         Some(right && (reply_bytes != 0) == is_long)
     }
 }
 
-/// Notes what was written to the memory for `role`, by the segments that come back; how many bytes. `None` when these
-/// are not those that were offered.
+/// Notes how much was written to the memory for `role`, according to the returned segments. Returns the bytes; `None`
+/// when the segments are not those that were offered.
 pub(super) fn note_written(
     segments: &[OfferedSegment],
     parts: &mut [CallPart],

@@ -1,4 +1,4 @@
-//! A call whose memory is exposed is sent, with its chunk lists.
+//! Sends a call whose memory is exposed, with its chunk lists.
 
 use rpcrdma_fabric::interface::Port;
 use rpcrdma_protocol::EncodeError;
@@ -33,8 +33,8 @@ impl Outgoing {
             return call.wait.on(&counters.awaiting_send_buffer);
         }
         let invalidate = match call.segments.as_slice() {
-            // With one window alone nothing is left to be invalidated here. Where memory is
-            // registered for the call instead, the peer cannot invalidate its key.
+            // With a single window, the peer's invalidation leaves nothing to invalidate here. If memory is
+            // registered for the call instead of a window, the peer cannot invalidate its key.
             [first, rest @ ..]
                 if core.sends_with_invalidate && rest.iter().all(|it| it.part == first.part) =>
             {
@@ -67,7 +67,7 @@ impl Outgoing {
 
 impl EncodeChunkLists for OutgoingCall {
     fn encode(&self, writer: &mut Writer<'_>) -> Result<(), EncodeError> {
-        // They stand in the order of the lists.
+        // The segments are in the order of the lists.
         let is_read = |segment: &&OfferedSegment| !segment.role.is_written();
         let reads = self.segments.iter().take_while(is_read);
         let mut rest = self.segments.get(reads.clone().count()..).unwrap_or(&[]);

@@ -1,15 +1,16 @@
-//! How the slots and bulk buffers for calls of ours with bulk data are divided among connections, so that a server
-//! that answers nothing does not end the calls to all others.
+//! How connections share the slots and bulk buffers for calls of ours with bulk data: a server that does not answer
+//! must not block calls to all others.
 
-/// Something that the calls of all connections have in common. Anybody takes of it while more than half is free; then a
-/// connection that has some takes no more than its part of all, and leaves as much to one that has nothing yet.
+/// A resource that the calls of all connections share. Any connection may take some while more than half is free. After
+/// that, a connection that has some may take no more than its part of the total, and has to leave a part for a
+/// connection that has none yet.
 #[derive(Debug)]
 pub(crate) struct CallShare {
     total: u32,
     free: u32,
-    /// What each connection has, by its place.
+    /// How much each connection holds, by its place.
     held: Box<[u32]>,
-    /// Connections that have any.
+    /// How many connections hold any.
     holders: u32,
 }
 
@@ -32,14 +33,14 @@ impl CallShare {
         if held == 0 || self.free - count >= self.total / 2 {
             return true;
         }
-        // Those that have some, and one that may want some.
+        // The holders, and one connection that may want some.
         let parts = self.holders.saturating_add(1).min(open).max(1);
         let part = self.total / parts;
         let left = if parts > self.holders { part } else { 0 };
         held.saturating_add(count) <= part && self.free - count >= left
     }
 
-    /// The connection at `place` took `count`, which it may.
+    /// Notes that the connection at `place` took `count`, as [`CallShare::may_take`] allowed.
     pub(crate) fn take(&mut self, place: u32, count: u32) {
         if let Some(held) = self.held.get_mut(place as usize) {
             self.holders += u32::from(*held == 0 && count != 0);
@@ -48,7 +49,7 @@ impl CallShare {
         }
     }
 
-    /// The connection at `place` gave `count` back.
+    /// Notes that the connection at `place` gave `count` back.
     pub(crate) fn give(&mut self, place: u32, count: u32) {
         if let Some(held) = self.held.get_mut(place as usize) {
             debug_assert!(*held >= count, "what is given was taken");
@@ -65,7 +66,7 @@ impl CallShare {
     }
 }
 
-/// What all calls of ours share.
+/// The resources that all calls of ours share.
 #[derive(Debug)]
 pub(crate) struct Shares {
     pub(in crate::core) slots: CallShare,
@@ -86,13 +87,13 @@ impl Shares {
         self.slots.may_take(place, 1, open) && self.buffers.may_take(place, buffers, open)
     }
 
-    /// A call of the connection at `place` begins.
+    /// Notes that a call of the connection at `place` begins.
     pub(super) fn take(&mut self, place: u32, buffers: u32) {
         self.slots.take(place, 1);
         self.buffers.take(place, buffers);
     }
 
-    /// A call of the connection at `place` has ended.
+    /// Notes that a call of the connection at `place` has ended.
     pub(super) fn give(&mut self, place: u32, buffers: u32) {
         self.slots.give(place, 1);
         self.buffers.give(place, buffers);

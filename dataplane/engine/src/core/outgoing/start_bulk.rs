@@ -1,4 +1,4 @@
-//! The start of a call: it is accepted and put into its slot, or left as it is.
+//! Starts a call with bulk data: accepts it and puts it into a slot, or leaves it unchanged.
 
 use rpcrdma_fabric::interface::Port;
 use rpcrdma_protocol::constants::REPLY_HEADER_BYTES_WITHOUT_AUTH;
@@ -16,7 +16,7 @@ use crate::message::{MessageBuffer, Use};
 use crate::rpc::{CallRefused, CallTag, ConnectionKey};
 
 impl Outgoing {
-    /// Accepts a call with bulk data, or leaves it as it is.
+    /// Accepts a call with bulk data, or leaves it unchanged and returns an error.
     pub(in crate::core) fn start_bulk_call<P: Port>(
         &mut self,
         core: &mut Resources<P>,
@@ -35,6 +35,7 @@ impl Outgoing {
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let open = count(core.connections.in_use());
         let taken = count(buffers);
+        // Everything is checked before anything is taken out of `call`.
         let has_room = self.has_room(count(windows))
             && self.shares.may_take(key.index, taken, open)
             && core.reply.pool.may_give(buffers);
@@ -103,7 +104,7 @@ impl Outgoing {
             }
             (Plan::Inline | Plan::Stream(_), None) => {}
         }
-        // What was copied is not needed any more.
+        // Items that are still in the call were copied.
         for part in call.drain() {
             give_lease(&mut core.reply.pool, part);
         }
@@ -122,7 +123,7 @@ impl Outgoing {
         Ok(())
     }
 
-    /// Whether a call of `rpc_bytes` bytes can be queued to be sent, in parts if need be.
+    /// Checks that a call of `rpc_bytes` bytes can be queued, to be sent in one message or in parts.
     fn check_inline<P: Port>(
         &self,
         core: &Resources<P>,
@@ -141,7 +142,7 @@ impl Outgoing {
         Ok(())
     }
 
-    /// Writes a whole call, its items in their places. The caller knows that it fits.
+    /// Writes a whole call, with its items in their places. The caller has checked that it fits.
     fn write_whole<P: Port>(
         &self,
         core: &Resources<P>,
@@ -160,7 +161,7 @@ impl Outgoing {
         core.shared.counters.bulk_bytes_copied.add(copied_bytes);
     }
 
-    /// Puts a call, and the memory that it is to expose, into its slot.
+    /// Puts a call, and the memory that it exposes, into its slot.
     fn fill_chunks<P: Port>(
         &mut self,
         core: &mut Resources<P>,
@@ -178,7 +179,7 @@ impl Outgoing {
             let position = u32::try_from(before + item.args_offset).unwrap_or(u32::MAX);
             let leases = leases.by_ref().take(item.parts);
             for part in leases.filter_map(|lease| BulkPart::of_lease(pool, lease)) {
-                // Checked before: it starts with its buffer.
+                // `plan_outgoing` has checked that it starts at the start of its buffer.
                 slot.push_part(Role::Argument { position }, part);
             }
             before += (item.bytes as usize).next_multiple_of(4);
@@ -194,7 +195,7 @@ impl Outgoing {
 }
 
 impl OutgoingCall {
-    /// Takes memory for a reply of so many bytes.
+    /// Takes memory for a reply of `bytes` bytes.
     fn push_reply_chunk(&mut self, bytes: u32, pool: &mut BulkPool) {
         self.push_fresh(pool, Role::Reply, bytes);
         self.reply_bytes = bytes;

@@ -1,4 +1,4 @@
-//! Calls without bulk data: they leave in one message, or in several as credits come.
+//! Starts calls without bulk data: sent in one message, or in several as credits arrive.
 
 use rpcrdma_fabric::interface::Port;
 use rpcrdma_protocol::rpc::CallHeader;
@@ -49,6 +49,8 @@ impl Outgoing {
             return Err(CallRefused::NoSlot);
         };
         header.xid = xid;
+        // The RPC call is written behind the place of a version 2 header. That of version 1 is shorter:
+        // `close_gap` joins the two.
         let threshold = connection.protocol.send_threshold_bytes() as usize;
         let scratch = core.transmit.scratch();
         let one_message = scratch.len().min(threshold);
@@ -80,7 +82,7 @@ impl Outgoing {
         Ok(())
     }
 
-    /// A call that takes several messages: they leave one by one, as credits come.
+    /// Queues a call that takes several messages, which are sent one by one as credits arrive.
     #[cold]
     fn start_long_call<P: Port>(
         &mut self,

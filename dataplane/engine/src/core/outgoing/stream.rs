@@ -1,5 +1,5 @@
-//! Calls whose items may not, or need not, go beside their streams, and that no message holds: version 1 has
-//! whole streams in the Position-Zero Read chunk and in the Reply chunk (RFC 8166 section 3.5.3).
+//! Builds the stream of a call, in the slot or in a Position-Zero Read chunk (RFC 8166 section 3.5.3). The latter is
+//! for calls too long for one message whose items may not, or need not, leave the stream.
 
 use std::ops::Range;
 
@@ -14,8 +14,8 @@ use crate::bulk::{BulkPart, BulkPool};
 use crate::core::resources::Resources;
 
 impl Outgoing {
-    /// Puts the stream of a call behind the first `header_bytes` bytes of it, which stand in the slot: there, or all of it
-    /// to the Position-Zero Read chunk.
+    /// Adds `stream` to the first `header_bytes` bytes of a call, which are in the slot: there, or, of a long call,
+    /// with them in the Position-Zero Read chunk.
     pub(super) fn fill_stream<P: Port>(
         &mut self,
         core: &mut Resources<P>,
@@ -38,7 +38,7 @@ impl Outgoing {
 }
 
 impl OutgoingCall {
-    /// Appends a range of the stream that stands in the slot to the Position-Zero Read chunk.
+    /// Appends a range of the stream in the slot to the Position-Zero Read chunk.
     pub(super) fn append_from_stream(
         &mut self,
         pool: &mut BulkPool,
@@ -50,14 +50,14 @@ impl OutgoingCall {
         self.stream = stream;
     }
 
-    /// Pads the Position-Zero Read chunk, of which there are `bytes` bytes.
+    /// Pads the Position-Zero Read chunk, which has `bytes` bytes, to a multiple of four.
     pub(super) fn pad(&mut self, pool: &mut BulkPool, memory: &Memory, bytes: &mut usize) {
         let padding = bytes.next_multiple_of(4) - *bytes;
         self.append(pool, memory, [0; 3].get(..padding).unwrap_or(&[]));
         *bytes += padding;
     }
 
-    /// Appends bytes to the Position-Zero Read chunk: to the part that was begun last, and to fresh ones.
+    /// Appends bytes to the Position-Zero Read chunk: to its last part, and to new ones.
     pub(super) fn append(&mut self, pool: &mut BulkPool, memory: &Memory, bytes: &[u8]) {
         let mut rest = bytes;
         while !rest.is_empty() {

@@ -1,4 +1,4 @@
-//! The calls of ours with bulk data that a core has, and what they share.
+//! The calls of ours, and the resources that those with bulk data share.
 
 use rpcrdma_fabric::clock::Clock;
 use rpcrdma_fabric::interface::Attributes;
@@ -13,22 +13,23 @@ use crate::core::group::LaidOut;
 use crate::core::slots::Slots;
 use crate::requester::{Requester, first_xid};
 
-/// The calls of ours with bulk data, and what they are worked on with.
+/// The calls of ours, and the means to handle them.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
+    /// Calls with bulk data.
     pub(in crate::core) calls: Slots<OutgoingCall>,
-    /// All calls of ours, those without bulk data too.
+    /// All calls, also those without bulk data.
     pub(in crate::core) requester: Requester,
     pub(in crate::core) shares: Shares,
-    /// The plan of a call that was a transmission group, for those that are alike.
+    /// The plan of a call that was a transmission group, for calls with the same inputs.
     pub(super) plan_memo: Option<PlanMemo>,
-    /// The plan of the last call that was not planned by it.
+    /// The plan of the last call that did not use `plan_memo`.
     pub(super) last_plan: Option<CallPlan>,
-    /// What the last call with chunks exposed.
+    /// The memory that the last call with chunks exposed.
     pub(super) chunks_memo: Option<ChunksMemo>,
     /// The call that is sent as a transmission group, laid out.
     pub(super) laid_out: LaidOut,
-    /// The results of the call that ends.
+    /// The results of the call that is ending.
     pub(super) results: Vec<BulkResult>,
     /// Windows that are bound, or whose invalidation is under way.
     pub(in crate::core) windows_open: u32,
@@ -64,7 +65,7 @@ impl Outgoing {
         }
     }
 
-    /// Whether there is a slot, and so many windows, for one more call.
+    /// Whether there is a slot, and `windows` windows, for one more call.
     pub(super) fn has_room(&self, windows: u32) -> bool {
         let windows_open = self.windows_open.saturating_add(windows);
         self.calls.free_count() != 0 && windows_open <= self.windows_max
