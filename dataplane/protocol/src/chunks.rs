@@ -1,11 +1,11 @@
 //! Chunk lists: what versions 1 and 2 share (RFC 8166 sections 3.4 and 4.3, -00 section 6.3.3).
 //!
 //! Decoding walks the lists once, checks every mark and count, and keeps byte ranges of the message. The iterators
-//! then read segments from those ranges when they are asked for, so that nothing is allocated and an item that
-//! nobody looks at costs nothing. Empty lists, the common case, cost three word compares.
+//! then read segments from those ranges on demand: nothing is allocated, and an item that is not used costs nothing.
+//! Empty lists, the common case, cost three word compares.
 //!
-//! [`check_call`] is what a responder does before it moves anything: it gives the [`CallStream`]. [`Fill`] and
-//! [`ReturnedLists`] are its way with results, [`check_returned`] the requester's with what comes back.
+//! A responder calls [`check_call`] before it moves anything, and gets a [`CallStream`]. It uses [`Fill`] and
+//! [`ReturnedLists`] for results. The requester checks returned chunks with [`check_returned`].
 
 mod call;
 mod result;
@@ -28,9 +28,9 @@ pub use result::{Fill, FilledSegment, ReturnedFault, ReturnedLists, check_return
 pub struct Segment {
     /// The rkey or steering tag.
     pub handle: u32,
-    /// Octets. Zero is legal, and means that nothing is to be moved.
+    /// Octets. Zero is legal: nothing is moved.
     pub length_bytes: u32,
-    /// The address, or an offset that the peer chose: only the peer knows what it means.
+    /// The address, or an offset that the peer chose: its meaning is up to the peer.
     pub offset: u64,
 }
 
@@ -118,7 +118,7 @@ impl Iterator for Segments<'_> {
 impl ExactSizeIterator for Segments<'_> {}
 impl core::iter::FusedIterator for Segments<'_> {}
 
-/// The Read list, segment by segment, in the order in which it stands in the header.
+/// The Read list, segment by segment, in the order of the header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReadList<'a> {
     /// A multiple of `READ_ENTRY_BYTES`, without the final mark.
@@ -133,7 +133,7 @@ impl ReadList<'_> {
         self.bytes.is_empty()
     }
 
-    /// Whether a Position-Zero Read chunk is in the list: the call itself, or a part of it, is to be read.
+    /// Whether a Position-Zero Read chunk is in the list: the call itself, or a part of it, has to be read.
     #[must_use]
     pub fn has_position_zero(&self) -> bool {
         self.into_iter().any(|segment| segment.position == 0)
@@ -183,7 +183,7 @@ impl core::iter::FusedIterator for ReadList<'_> {}
 /// The Write list, chunk by chunk. A chunk may be empty: it has no segments (RFC 8166 section 4.3.2.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriteList<'a> {
-    /// Entries as they stand in the header, without the final mark.
+    /// Entries as in the header, without the final mark.
     bytes: &'a [u8],
     chunk_count: usize,
 }
@@ -223,9 +223,9 @@ impl core::iter::FusedIterator for WriteList<'_> {}
 /// The three chunk lists of a header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChunkLists<'a> {
-    /// What the responder is to read.
+    /// The memory that the responder has to read.
     pub reads: ReadList<'a>,
-    /// Where the responder is to write results.
+    /// The memory to which the responder writes results.
     pub writes: WriteList<'a>,
     /// Where the responder may write the reply itself.
     pub reply: Option<Segments<'a>>,
@@ -259,8 +259,8 @@ impl<'a> ChunkLists<'a> {
     }
 }
 
-/// Where the chunk lists stand in a message that was decoded: with it they are had from a copy of that message, and not
-/// decoded once more.
+/// The places of the chunk lists in a decoded message. With them, the lists of a copy of the message can be read
+/// without decoding it again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ListSpans {
     reads: Span,
@@ -289,16 +289,16 @@ impl ListSpans {
     /// As [`ChunkLists::decode`], from a reader of the whole message.
     ///
     /// # Errors
-    /// As there.
+    /// As [`ChunkLists::decode`].
     pub fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let reads_at = reader.position();
         Ok(Self::of(&ChunkLists::decode(reader)?, reads_at))
     }
 
-    /// Where `lists` stand, which were decoded from a message whose Read list begins at octet `reads_at`.
+    /// The places of `lists`, which were decoded from a message whose Read list begins at octet `reads_at`.
     #[must_use]
     pub(crate) fn of(lists: &ChunkLists<'_>, reads_at: usize) -> Self {
-        /// What tells whether more of a list follows, and how many segments a chunk has.
+        /// Octets of a mark that says whether a list continues, and of a count of segments.
         const WORD: usize = 4;
         let reads = Span {
             from: reads_at,
@@ -320,7 +320,7 @@ impl ListSpans {
         }
     }
 
-    /// The lists in `message`, which is the one that was decoded, or a copy of it that has at least the lists.
+    /// The lists in `message`, which is the decoded message, or a copy of it that includes the lists.
     #[inline]
     #[must_use]
     pub fn lists<'m>(&self, message: &'m [u8]) -> ChunkLists<'m> {
@@ -348,7 +348,7 @@ pub trait EncodeChunkLists {
     fn encode(&self, writer: &mut Writer<'_>) -> Result<(), EncodeError>;
 }
 
-/// Received lists are written as they came.
+/// Received lists are written unchanged.
 impl EncodeChunkLists for ChunkLists<'_> {
     fn encode(&self, writer: &mut Writer<'_>) -> Result<(), EncodeError> {
         write_read_list(writer, self.reads)?;
@@ -359,8 +359,8 @@ impl EncodeChunkLists for ChunkLists<'_> {
 
 /// Chunk lists to be encoded, from slices of the caller.
 ///
-/// Lists that come from elsewhere, such as the returned Write list with its new lengths, implement
-/// [`EncodeChunkLists`] with [`write_read_list`], [`write_write_list`] and [`write_reply_chunk`], from any iterators.
+/// Other lists, such as the returned Write list with its new lengths, implement [`EncodeChunkLists`] with
+/// [`write_read_list`], [`write_write_list`] and [`write_reply_chunk`], from any iterators.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChunkListsRepr<'a> {
     /// The Read list.

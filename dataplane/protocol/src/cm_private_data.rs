@@ -1,4 +1,4 @@
-//! The private data that RPC-over-RDMA puts into the messages which set up a connection (RFC 8797).
+//! The private data of RPC-over-RDMA in the messages that set up a connection (RFC 8797).
 
 use crate::constants::{
     PRIVATE_DATA_BYTES, PRIVATE_DATA_FLAG_REMOTE_INVALIDATION, PRIVATE_DATA_IDENTIFIER,
@@ -6,7 +6,7 @@ use crate::constants::{
 };
 use crate::error::EncodeError;
 
-/// What one end says of itself. The default is what holds for a peer that says nothing (RFC 8797 section 5.1).
+/// What one end announces. The default is the rule for a peer that announces nothing (RFC 8797 section 5.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PrivateData {
     /// The R flag: the end supports remote invalidation as a version 1 requester or responder.
@@ -50,8 +50,8 @@ impl PrivateData {
 
     /// The octets to send.
     ///
-    /// Sizes are told in steps of 1024 octets and rounded down, so that a peer never overruns us; what is below 1024
-    /// is told as 1024, the least that version 1 allows, and what is above 262144 as 262144.
+    /// Sizes are encoded in units of 1024 octets and rounded down, so that a peer never sends too much. Sizes below
+    /// 1024 are encoded as 1024, the least that version 1 allows; sizes above 262144 as 262144.
     #[must_use]
     pub fn to_bytes(self) -> [u8; PRIVATE_DATA_BYTES] {
         let [i0, i1, i2, i3] = PRIVATE_DATA_IDENTIFIER.to_be_bytes();

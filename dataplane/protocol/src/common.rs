@@ -16,7 +16,7 @@ pub struct CommonPrefix {
 }
 
 impl CommonPrefix {
-    /// Reads the prefix; `None` when the message is shorter, and is to be discarded.
+    /// Reads the prefix. `None` for a shorter message, which has to be discarded.
     #[inline]
     #[must_use]
     pub fn peek(message: &[u8]) -> Option<Self> {

@@ -1,4 +1,4 @@
-//! Every number of the wire, and every limit of ours, in one place.
+//! All numbers of the wire formats, and all limits of this crate.
 //!
 //! "-00" is draft-ietf-nfsv4-rpcrdma-version-two-00, "RTR" is draft-dnoveck-nfsv4-rpcrdma-rtrext-03.
 
@@ -130,28 +130,29 @@ pub const RDMA2_RVREQSUP_GENL: u32 = 2;
 /// Most octets of a property set, over all the messages of a continued CONNPROP. Ours: -00 sets no limit.
 pub const CONNPROP_BYTES_MAX: usize = 64 * 1024;
 
-/// Most octets of one message of host authentication. Ours: so it fits the first message of a connection beside all
-/// properties, and a mechanism that has more to say takes more messages.
+/// Most octets of one message of host authentication. Ours: so it fits into the first message of a connection together
+/// with all properties; a mechanism that needs more octets uses several messages.
 pub const HOST_AUTHENTICATION_BYTES_MAX: usize = 512;
 
 // ---- Numbers of applications ----
 //
-// -00 appendix B.3 speaks of a range of property numbers for experiments, and the section that it names for it is
-// absent. The range is that of draft-cel-nfsv4-rpcrdma-version-two-05 section 6.4.2, the revision before -00. Header types
-// have no such range in any revision: theirs is the same, far from the small numbers of documents and from the block
-// of RTR below.
+// -00 appendix B.3 mentions a range of property numbers for experiments, but the section that it refers to is missing.
+// This is the range of draft-cel-nfsv4-rpcrdma-version-two-05 section 6.4.2, the revision before -00. No revision has
+// such a range of header types: we use the same one, far from the small numbers of documents and from the block of RTR
+// below.
 
 /// The lowest header type, and the lowest property number, that an application may give a meaning.
 pub const APPLICATION_NUMBER_FIRST: u32 = 0xffff_ff00;
 /// The highest one.
 pub const APPLICATION_NUMBER_LAST: u32 = 0xffff_ffff;
-/// Most octets that the properties of an application take in a message, their numbers, lengths and padding included.
-/// Ours: so they fit the first message of a connection beside all properties and a message of host authentication.
+/// Most octets that the properties of an application take in a message, including their numbers, lengths and padding.
+/// Ours: so they fit into the first message of a connection together with all properties and a message of host
+/// authentication.
 pub const APPLICATION_PROPERTIES_BYTES_MAX: usize = 192;
 
 // ---- Round-trip reduction (RTR): numbers of ours ----
 //
-// RTR builds on an earlier revision of version 2, and its own numbers stand for other things in -00. These are a
+// RTR builds on an earlier revision of version 2, and its numbers mean other things in -00. These are a
 // private block: "RTR" in ASCII and the draft's number.
 
 /// RTR header type: Transmit Request (RTR section 9.2).
@@ -186,7 +187,7 @@ pub const RTR_TYPE_EXPLICIT: u32 = 1;
 pub const RTR_TYPE_PLACED: u32 = 2;
 /// RTR placement type: as the responder chooses (XMPTYPE_CHOICE; the enumeration of the draft has CHOOSE).
 pub const RTR_TYPE_CHOICE: u32 = 3;
-/// RTR placement type: as the length of the item says (XMPTYPE_BYSIZE).
+/// RTR placement type: depends on the length of the item (XMPTYPE_BYSIZE).
 pub const RTR_TYPE_BY_SIZE: u32 = 4;
 /// RTR placement type: not placed, too short (XMPTYPE_TOOSHORT).
 pub const RTR_TYPE_TOO_SHORT: u32 = 5;
@@ -232,7 +233,7 @@ pub const RTR_RESPONSE_ITEMS_MAX: usize = 256;
 
 /// RTR flag of a receive buffer segment: bulk data may be put there (XMRSFLAG_PLT, RTR section 7.2).
 pub const RTR_SEGMENT_FLAG_TARGETABLE: u32 = 0x01;
-/// Most groups of segments in a receive buffer structure. Ours; a peer's that has more counts as one segment.
+/// Most groups of segments in a receive buffer structure. Ours; a peer's structure with more counts as one segment.
 pub const RECEIVE_BUFFER_GROUPS_MAX: usize = 8;
 /// Most segments in a receive buffer structure. Ours, as above: devices take 32 scatter entries at the most.
 pub const RECEIVE_BUFFER_SEGMENTS_MAX: u32 = 64;
@@ -262,7 +263,7 @@ pub const PRIVATE_DATA_VERSION: u8 = 1;
 pub const PRIVATE_DATA_BYTES: usize = 8;
 /// The flag that says that the sender supports remote invalidation: the least significant bit of octet 5.
 pub const PRIVATE_DATA_FLAG_REMOTE_INVALIDATION: u8 = 0x01;
-/// The unit in which sizes are told, octets.
+/// The unit of the encoded sizes, octets.
 pub const PRIVATE_DATA_SIZE_UNIT_BYTES: u32 = 1024;
 /// Inline threshold of both directions without private data, octets (RFC 8166 section 3.3.3).
 pub const V1_INLINE_THRESHOLD_DEFAULT_BYTES: u32 = 1024;
@@ -281,9 +282,9 @@ pub const MSG_ACCEPTED: u32 = 0;
 pub const MSG_DENIED: u32 = 1;
 /// Accept status: executed.
 pub const SUCCESS: u32 = 0;
-/// Accept status: the program is not here.
+/// Accept status: the program does not exist here.
 pub const PROG_UNAVAIL: u32 = 1;
-/// Accept status: the program is not here in this version.
+/// Accept status: the program does not exist here in this version.
 pub const PROG_MISMATCH: u32 = 2;
 /// Accept status: the program has no such procedure.
 pub const PROC_UNAVAIL: u32 = 3;
@@ -303,16 +304,16 @@ pub const AUTH_NONE: u32 = 0;
 pub const AUTH_SYS: u32 = 1;
 /// Flavor RPCSEC_GSS (RFC 5531 section 8.2; its credentials are in RFC 2203 section 5.2.2).
 pub const RPCSEC_GSS: u32 = 6;
-/// The procedure of an RPCSEC_GSS credential with which calls are made, once there is a context (RFC 2203 section 5).
+/// The procedure of an RPCSEC_GSS credential for calls in an established context (RFC 2203 section 5).
 pub const RPCSEC_GSS_DATA: u32 = 0;
-/// The service of an RPCSEC_GSS credential that protects the header alone (RFC 2203 section 5.2.2).
+/// The service of an RPCSEC_GSS credential that protects only the header (RFC 2203 section 5.2.2).
 pub const RPCSEC_GSS_SERVICE_NONE: u32 = 1;
 /// Octets of a call header whose credential and verifier are empty.
 pub const CALL_HEADER_BYTES_WITHOUT_AUTH: usize = 40;
 /// Octets of the header of a successful reply whose verifier is empty.
 pub const REPLY_HEADER_BYTES_WITHOUT_AUTH: usize = 24;
 
-// The relations that the formats rest on.
+// Relations on which the formats depend.
 const _: () = {
     assert!(V2_PREFIX_BYTES == COMMON_PREFIX_BYTES + 4);
     assert!(V1_HEADER_BYTES_WITHOUT_CHUNKS == COMMON_PREFIX_BYTES + 3 * 4);

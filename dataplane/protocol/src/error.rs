@@ -1,11 +1,11 @@
-//! The errors of every format of this crate: where, and why.
+//! The decoding and encoding errors of all formats of this crate.
 
 use core::fmt;
 
-/// Why some bytes are not what they should be, and where.
+/// Why bytes could not be decoded, and where.
 ///
-/// It is `Copy` and small, so that the data path can hand it on and count it. [`Display`](fmt::Display)
-/// gives a line for people.
+/// It is `Copy` and small, so that the data path can pass it on and count it. [`Display`](fmt::Display)
+/// formats it for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DecodeError {
     /// Byte offset, from the start of what was decoded, of the first field that is wrong. For bytes that are
@@ -23,7 +23,8 @@ impl DecodeError {
         Self { at, reason }
     }
 
-    /// The same error, told from the start of an enclosing message in which the decoded part begins at `base_bytes`.
+    /// The same error with its offset counted from the start of an enclosing message, in which the decoded part begins
+    /// at `base_bytes`.
     #[inline]
     #[must_use]
     pub const fn within(self, base_bytes: usize) -> Self {
@@ -74,21 +75,21 @@ pub enum Reason {
     TooManyItems,
     /// An item names more segments than [`crate::constants::RTR_ITEM_SEGMENT_NUMBERS_MAX`].
     TooManySegmentNumbers,
-    /// A placement type is unknown, or may not stand where it does (RTR section 6.2, Table 1).
+    /// A placement type is unknown, or not allowed in this place (RTR section 6.2, Table 1).
     InvalidPlacementType,
-    /// A transmission group is said to have no transmission.
+    /// The header says that the transmission group has no transmission.
     NoTransmission,
     /// The code of a Report Error is not one of RTR section 9.5.
     InvalidReportedError,
     /// The value of a property that we understand does not conform to its XDR type (-00 section 5.1).
     InvalidPropertyValue,
-    /// A property that we understand stands twice in one set.
+    /// A set has a property that we understand twice.
     DuplicateProperty,
     /// The RPC message type is neither CALL nor REPLY.
     InvalidMessageType,
-    /// An RPC reply stands where a call was to be decoded.
+    /// The message is a reply, not a call.
     NotACall,
-    /// An RPC call stands where a reply was to be decoded.
+    /// The message is a call, not a reply.
     NotAReply,
     /// The RPC version is not 2: the responder answers RPC_MISMATCH (RFC 5531 section 9).
     UnsupportedRpcVersion,
@@ -132,7 +133,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// Why something could not be encoded. Nothing of what was written counts then.
+/// Why something could not be encoded. Discard what was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EncodeError {
     /// The space that was given ends before the encoding does.

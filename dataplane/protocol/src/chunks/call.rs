@@ -1,16 +1,16 @@
-//! What a responder checks of a call's chunk lists before it moves anything, and how the parts of the call make one
-//! XDR stream.
+//! A responder's checks of the chunk lists of a call, before it moves anything; and the order in which stream and
+//! chunks form the XDR stream of the call.
 //!
-//! Both versions use it. Version 2 forbids round-up octets in a Read chunk and version 1 permits them, and that makes
-//! no difference here: a chunk with its round-up takes the same room in the stream as one without. Whether its length
-//! is that of the item, only the upper-layer binding can say.
+//! Both versions use this. Version 2 forbids round-up octets in a Read chunk, and version 1 permits them. That makes no
+//! difference here: a chunk takes the same room in the stream with or without them. Only the upper-layer binding knows
+//! whether the length is that of the item.
 
 use core::fmt;
 
 use super::{ChunkLists, ReadList, Segment};
 use crate::v2::error::TransportError;
 
-/// What a responder serves in one call.
+/// The limits of a responder for one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkLimits {
     /// Read chunks; the Position-Zero Read chunk is not counted.
@@ -19,10 +19,10 @@ pub struct ChunkLimits {
     pub reads_position_zero: bool,
     /// Write chunks; the Reply chunk is not counted.
     pub write_chunks_max: u32,
-    /// Segments over all lists, as the property Maximum RDMA Segment Count tells it (-00 section 5.2.4). The work of
-    /// a check grows with its square.
+    /// Segments over all lists, as announced by the property Maximum RDMA Segment Count (-00 section 5.2.4). The work
+    /// of a check grows with its square.
     pub segments_max: u32,
-    /// Octets of one segment, as the property Maximum RDMA Segment Size tells it (-00 section 5.2.3).
+    /// Octets of one segment, as announced by the property Maximum RDMA Segment Size (-00 section 5.2.3).
     pub segment_bytes_max: u32,
     /// Octets of the whole call: its payload stream, and its chunks with their round-up.
     pub call_bytes_max: u32,
@@ -40,7 +40,7 @@ pub enum PayloadPlace {
     PositionZero,
 }
 
-/// Why chunk lists are not served. Nothing of the call was moved then.
+/// Why chunk lists are refused. Nothing of the call was moved then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ChunkFault {
     /// More Read chunks than are served.
@@ -52,7 +52,7 @@ pub enum ChunkFault {
     PositionZeroRefused,
     /// More Write chunks than are served.
     TooManyWriteChunks {
-        /// The most that are. Where it is 0, the answer asks for a Reply chunk instead (-00 section 6.4.3).
+        /// The most that are. If it is 0, the answer asks for a Reply chunk instead (-00 section 6.4.3).
         chunks_max: u32,
     },
     /// More segments than are served, over all lists.
@@ -66,11 +66,11 @@ pub enum ChunkFault {
     CallTooLong,
     /// A segment reaches beyond the last address.
     SegmentWraps,
-    /// Two segments to be read, or two to be written, share memory: what is there afterwards would depend on order.
+    /// Two segments to be read, or two to be written, share memory: the result would depend on the order.
     SegmentsOverlap,
-    /// The payload stream is in the Send, and a Position-Zero Read chunk says that it is elsewhere.
+    /// The payload stream is in the Send, but there is a Position-Zero Read chunk as well.
     TwoPayloads,
-    /// The payload stream is to be read, and there is no Position-Zero Read chunk, or an empty one.
+    /// The payload stream has to be read, but there is no Position-Zero Read chunk, or an empty one.
     NoPayload,
     /// A position is no multiple of four (RFC 8166 section 3.4.5).
     PositionUnaligned,
@@ -129,7 +129,7 @@ impl fmt::Display for ChunkFault {
 
 impl core::error::Error for ChunkFault {}
 
-/// A call whose chunk lists were checked: a payload stream, and Read chunks to be put into it.
+/// A call whose chunk lists were checked: a payload stream, and the Read chunks to insert into it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallStream<'a> {
     reads: ReadList<'a>,
@@ -140,8 +140,8 @@ pub struct CallStream<'a> {
 
 /// Checks the chunk lists of a call.
 ///
-/// Read chunks may stand in any order, and the segments of one need not be neighbours: position says where each
-/// belongs (RFC 8166 section 3.4.5). Segments of no octets are legal wherever they stand.
+/// Read chunks may be in any order, and the segments of one need not be consecutive: the position of each says where it
+/// belongs (RFC 8166 section 3.4.5). Segments of no octets are legal everywhere.
 ///
 /// # Errors
 /// The first [`ChunkFault`] found.
@@ -176,7 +176,7 @@ fn check_counts(lists: &ChunkLists<'_>, limits: &ChunkLimits) -> Result<(), Chun
             chunks_max: limits.write_chunks_max,
         });
     }
-    // Each pass finds one more chunk, so that the limit bounds them.
+    // Each step of `ReadChunks` is a pass over the list: the limit bounds the number of passes.
     let most = usize::try_from(limits.read_chunks_max).unwrap_or(usize::MAX);
     if ReadChunks::beyond_zero(lists.reads).nth(most).is_some() {
         return Err(ChunkFault::TooManyReadChunks {
@@ -186,7 +186,7 @@ fn check_counts(lists: &ChunkLists<'_>, limits: &ChunkLimits) -> Result<(), Chun
     Ok(())
 }
 
-/// What holds of every segment, and of every two.
+/// Checks every segment, and every pair of segments.
 fn check_segments(lists: &ChunkLists<'_>, limits: &ChunkLimits) -> Result<(), ChunkFault> {
     check_memory(lists.reads.map(|read| read.target), limits)?;
     let reply = lists.reply.into_iter().flatten();
@@ -225,7 +225,7 @@ fn shares_memory(a: Segment, b: Segment) -> bool {
     a.handle == b.handle && a.offset <= b_last && b.offset <= a_last
 }
 
-/// Whether the payload is in one place, and how long it is.
+/// Checks that the payload is in one place, and returns its octets.
 fn check_payload(
     reads: ReadList<'_>,
     place: PayloadPlace,
@@ -245,7 +245,7 @@ fn check_payload(
     within(stream_bytes, limits)
 }
 
-/// Whether each chunk begins where the stream can be cut, between other chunks; the octets of the whole.
+/// Checks that each chunk begins within the stream and not inside another chunk. Returns the octets of the whole call.
 fn check_positions(
     reads: ReadList<'_>,
     stream_bytes: u32,
@@ -298,7 +298,7 @@ impl<'a> CallStream<'a> {
         self.total_bytes
     }
 
-    /// The chunk that the payload stream is to be read from; `None` where it came inline.
+    /// The chunk with the payload stream; `None` if that came inline.
     #[must_use]
     pub fn position_zero(&self) -> Option<ReadChunk<'a>> {
         match self.place {
@@ -341,7 +341,7 @@ impl<'a> ReadChunk<'a> {
     fn of(reads: ReadList<'a>, position: u32) -> Self {
         Self {
             position,
-            // Of a call that was checked no chunk is longer.
+            // A checked call has no longer chunk.
             length_bytes: u32::try_from(chunk_bytes(reads, position)).unwrap_or(u32::MAX),
             reads,
         }
@@ -394,7 +394,7 @@ impl<'a> Iterator for ReadChunks<'a> {
 
 impl core::iter::FusedIterator for ReadChunks<'_> {}
 
-/// A piece of a call's XDR stream. No piece is empty but a chunk of no octets.
+/// A piece of a call's XDR stream. Only a chunk may be empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamPiece {
     /// Octets of the payload stream.

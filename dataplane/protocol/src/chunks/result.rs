@@ -1,8 +1,8 @@
-//! Results in the memory that the requester gave: what is written where, the lists that come back, and the
+//! Results in the memory of the requester: what is written to which segment, the lists that the reply returns, and the
 //! requester's check of them (RFC 8166 sections 3.4.6 and 4.3).
 //!
-//! Both versions use it: neither writes round-up octets into a Write chunk, and what a Reply chunk holds is a payload
-//! stream, whose length has them already.
+//! Both versions use this: neither writes round-up octets into a Write chunk, and a Reply chunk holds a payload stream,
+//! whose length includes them.
 
 use core::fmt;
 
@@ -14,20 +14,20 @@ use crate::constants::SEGMENT_BYTES;
 use crate::error::EncodeError;
 use crate::xdr::Writer;
 
-/// A segment of a Write or Reply chunk, and what of the data goes there.
+/// A segment of a Write or Reply chunk, and the part of the data that goes there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FilledSegment {
-    /// The segment as it comes back: its length is what is written to it.
+    /// The segment as the reply returns it: its length is the number of octets written to it.
     pub target: Segment,
     /// The octets of the data before it.
     pub from_bytes: u32,
 }
 
-/// Fills segments with data of a length, in order, as a responder writes a result.
+/// Distributes data of a length over segments, in order, as a responder writes a result.
 ///
-/// Every segment is yielded, in order, so that the same walk gives the RDMA Writes (those whose length is not zero)
-/// and the chunk that is returned. Data beyond the segments is [`left_bytes`](Fill::left_bytes); whether a chunk is
-/// large enough is to be known before.
+/// It yields every segment, in order: so the same walk gives the RDMA Writes (those whose length is not zero)
+/// and the returned chunk. Data beyond the segments is [`left_bytes`](Fill::left_bytes); check before whether a chunk
+/// is large enough.
 #[derive(Clone, Debug)]
 pub struct Fill<I> {
     segments: I,
@@ -121,7 +121,7 @@ impl EncodeChunkLists for ReturnedLists<'_> {
     }
 }
 
-/// Why a returned chunk cannot be what the responder made of the one it was given.
+/// Why a returned chunk does not match the one that the requester offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReturnedFault {
     /// It has more or fewer segments.

@@ -1,16 +1,16 @@
-//! The state of a connection of either version, and how the version is found out (RFC 8166 section 7; -00 section 4.3.3).
+//! The state of a connection of either version, and the choice of the version (RFC 8166 section 7; -00 section 4.3.3).
 //!
-//! [`Connection`] has the state of version 2 and, once that is what the connection speaks, the state of version 1. It
-//! tells the events of [`v2::connection`](crate::v2::connection), and is called in the same order.
+//! [`Connection`] has the state of version 2 and, once the connection uses version 1, the state of that. It returns the
+//! events of [`v2::connection`](crate::v2::connection), and is called in the same order.
 //!
-//! | told | client | server |
+//! | configured | client | server |
 //! |---|---|---|
-//! | [`Versions::One`] | begins with version 1 | speaks version 1 alone: ERR_VERS for others |
-//! | [`Versions::Two`] | begins with version 2 | speaks version 2 alone: ERR_VERS for others |
-//! | [`Versions::Both`] | begins with version 2; goes on with version 1, on the same connection, when the server says that it has it ([`Event::FellBack`]) | speaks the version of the first message that is one of the two |
+//! | [`Versions::One`] | begins with version 1 | accepts only version 1: ERR_VERS for others |
+//! | [`Versions::Two`] | begins with version 2 | accepts only version 2: ERR_VERS for others |
+//! | [`Versions::Both`] | begins with version 2; changes to version 1, on the same connection, if the server answers that it has it ([`Event::FellBack`]) | uses the version of the first message that is one of the two |
 //!
-//! What version 2 does for every message is done first, and costs what it costs without version 1: where that state has
-//! nothing to say because the connection is not one of version 2, the other is asked.
+//! Each message is first offered to version 2, so that version 2 costs the same as without version 1. Only if the
+//! connection is not one of version 2, version 1 is asked.
 
 mod chunks_at;
 mod version_2;
@@ -34,44 +34,43 @@ use crate::v2::{ErrVers, Properties, ReverseRequestSupport, TransportError};
 /// Where the chunk lists of version 2 begin: behind the prefix and the handle that the reply may invalidate.
 const V2_LISTS_AT: usize = V2_PREFIX_BYTES + 4;
 
-/// A received Send, by what is to be done with it ([`Connection::receive`]).
+/// A received Send, sorted by how it has to be handled ([`Connection::receive`]).
 #[derive(Debug)]
 pub enum Received<'m> {
     /// An RPC message without chunks.
     Whole(WholeMessage<'m>),
-    /// A call with chunks, all but what these hold.
+    /// A call with chunks; their contents are still to be read.
     ChunkedCall {
         /// Its XID.
         xid: u32,
-        /// The end of the message: the payload stream, which is empty where a Position-Zero Read chunk has it.
+        /// The end of the message: the payload stream; empty if a Position-Zero Read chunk has it.
         payload: &'m [u8],
-        /// Where its chunks stand.
+        /// Where its chunks are.
         chunks_at: ChunksAt,
     },
-    /// A reply with chunks, likewise.
+    /// A reply with chunks.
     ChunkedReply {
         /// Its XID.
         xid: u32,
-        /// The payload stream, which is empty where it was written to the Reply chunk.
+        /// The payload stream; empty if it was written to the Reply chunk.
         payload: &'m [u8],
-        /// Where its chunks stand.
+        /// Where its chunks are.
         chunks_at: ChunksAt,
     },
     /// A transmission of the extension RTR.
     Transmission(Transmission<'m>),
-    /// What does not come with every call: parts of messages, properties, grants, errors, and all that is wrong. Not
-    /// one of the events above.
+    /// Anything else: parts of messages, properties, grants, errors, and wrong messages. Never one of the events above.
     Other {
-        /// What it is.
+        /// The event.
         event: Event<'m>,
         /// The message.
         message: &'m [u8],
-        /// The transmission group that was open is over, unfinished.
+        /// Whether it ended a transmission group that was open, unfinished.
         gives_group_up: bool,
     },
 }
 
-/// The versions that an end may speak on a connection.
+/// The versions that an end may use on a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Versions {
     /// Version 1 alone.
@@ -83,14 +82,14 @@ pub enum Versions {
     Both,
 }
 
-/// What the two ends said when the connection was made, and what follows for version 1.
+/// What the two ends exchanged when the connection was made; version 1 takes its limits from it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Terms {
-    /// The versions that may be spoken.
+    /// The versions that may be used.
     pub versions: Versions,
-    /// What we said of ourselves.
+    /// The private data of this end.
     pub own: PrivateData,
-    /// What the peer said of itself; the default where it said nothing.
+    /// The private data of the peer; the default if it sent none.
     pub peer: PrivateData,
 }
 
@@ -104,7 +103,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// The connection as it begins: `config.receive_reserve` Receives are posted, no message has passed.
+    /// A new connection: `config.receive_reserve` Receives are posted, no message was sent or received.
     ///
     /// # Panics
     /// As [`v2::Connection::new`].
@@ -123,8 +122,8 @@ impl Connection {
 
     // ---- Versions ----
 
-    /// The version that the connection speaks: `None` until it is agreed, except that an end which speaks version 1
-    /// alone says so from the start.
+    /// The version of the connection: `None` until it is agreed. An end that supports only version 1 returns that from
+    /// the start.
     #[must_use]
     pub const fn version(&self) -> Option<u32> {
         match (self.v2.phase(), &self.v1) {
@@ -134,14 +133,14 @@ impl Connection {
         }
     }
 
-    /// Whether it speaks version 1.
+    /// Whether it uses version 1.
     #[inline]
     #[must_use]
     pub const fn is_version_1(&self) -> bool {
         matches!(self.v2.phase(), Phase::Mismatched) && self.v1.is_some()
     }
 
-    /// Whether `message`, which is the first of this version, makes or finds it a connection of version 1.
+    /// Whether `message` is of version 1 and the connection is, or becomes with it, one of version 1.
     #[must_use]
     pub fn begins_version_1(&self, message: &[u8]) -> bool {
         let version = CommonPrefix::peek(message).map(|prefix| prefix.version);
@@ -151,7 +150,7 @@ impl Connection {
     }
 
     /// Makes it a connection of version 1, unless it is one of version 2 already: nothing of version 2 is sent or
-    /// received from now on. [`handle_message`](Self::handle_message) does so by itself.
+    /// received from now on. [`handle_message`](Self::handle_message) does so itself.
     pub fn begin_version_1(&mut self) {
         if self.v1.is_some() {
             return;
@@ -162,7 +161,7 @@ impl Connection {
         self.v1 = Some(self.version_1());
     }
 
-    /// The state of version 1 as it begins, with the Receives that the connection has.
+    /// A new state of version 1, with the Receives that the connection has.
     fn version_1(&self) -> v1::connection::Connection {
         let credits = self.v2.credits();
         let narrow = |count| u16::try_from(count).unwrap_or(u16::MAX);
@@ -179,13 +178,13 @@ impl Connection {
 
     // ---- What happened ----
 
-    /// One received Send, whole and in order, sorted by what is to be done with it.
+    /// Sorts one received Send by how it has to be handled. Sends have to be passed in order.
     ///
-    /// It has `message_bytes` octets, of which `first` are in one piece. `head` is asked for when these are not enough,
-    /// and brings more of them: all, or of a transmission of the extension RTR at least header and payload stream
+    /// It has `message_bytes` octets; `first` are those in one piece. `head` is called if these are not enough, and
+    /// returns more in one piece: all, or, of a transmission of the extension RTR, at least header and payload stream
     /// ([`transmission_head_bytes`](crate::v2::rtr::transmission_head_bytes)).
     ///
-    /// Where time counts, [`receive_whole`](Self::receive_whole) first.
+    /// On a hot path, call [`receive_whole`](Self::receive_whole) first.
     #[inline]
     pub fn receive<'m>(
         &mut self,
@@ -195,7 +194,7 @@ impl Connection {
     ) -> Received<'m> {
         let mut message = first;
         if message_bytes > first.len() {
-            // One like the one before is known by its header, and its items need not be looked at.
+            // A transmission with the header of the previous one needs no further check of its items.
             if let Some(transmission) = self.v2.handle_like_last(first, message_bytes) {
                 return Received::Transmission(transmission);
             }
@@ -207,8 +206,8 @@ impl Connection {
         }
     }
 
-    /// What [`receive`](Self::receive) looks for first in a message in one piece: an RPC message of version 2 without
-    /// chunks, right in every respect. `None`, and nothing changed, for all else, which is to be given to that function.
+    /// The fast path of [`receive`](Self::receive) for a message in one piece: a valid RPC message of version 2 without
+    /// chunks. `None`, without any change, for all other messages, which then go to that function.
     #[inline]
     pub fn receive_whole<'m>(&mut self, message: &'m [u8]) -> Option<WholeMessage<'m>> {
         self.v2.handle_whole_message(message)
@@ -217,7 +216,7 @@ impl Connection {
     #[inline(never)]
     fn receive_any<'m>(&mut self, message: &'m [u8], message_bytes: usize) -> Received<'m> {
         let was_group_open = self.is_group_open();
-        // Nearly all that comes here and is in one piece has chunks.
+        // Nearly all messages in one piece that come here have chunks: try that first.
         let chunked = match message_bytes == message.len() {
             true => self.v2.handle_chunked_message(message),
             false => None,
@@ -248,7 +247,7 @@ impl Connection {
         }
     }
 
-    /// A whole RPC message, with the decoded places of its chunks, so that they are decoded only once.
+    /// Sorts a whole RPC message, and keeps the places of its chunks, so that they are decoded only once.
     #[inline]
     fn sorted<'m>(
         &self,
@@ -343,8 +342,8 @@ impl Connection {
         }
     }
 
-    /// As [`v2::Connection::raise_credit_limit`]. In version 1 a server grants as many calls more, and a client asks for as
-    /// many more.
+    /// As [`v2::Connection::raise_credit_limit`]. In version 1 a server grants as many more calls, and a client asks
+    /// for as many more.
     pub fn raise_credit_limit(&mut self, limit: u16) -> u16 {
         let added = self.v2.raise_credit_limit(limit);
         if let Some(v1) = &mut self.v1 {
@@ -353,8 +352,8 @@ impl Connection {
         added
     }
 
-    /// As [`v2::Connection::lower_credit_limit`]. In version 1 the limit is never lowered after the first message, and this
-    /// returns 0 then.
+    /// As [`v2::Connection::lower_credit_limit`]. In version 1 the limit is never lowered after the first message, and
+    /// this returns 0 then.
     pub fn lower_credit_limit(&mut self, limit: u16) -> u16 {
         if let Some(v1) = &self.v1
             && (v1.received_total(), v1.sent_total(), self.messages_passed()) != (0, 0, (0, 0))
@@ -420,7 +419,7 @@ impl Connection {
     #[inline]
     #[must_use]
     pub const fn send_threshold_bytes(&self) -> u32 {
-        // In this order: the state of version 1 is not looked at where it is not asked.
+        // In this order, so that a connection of version 2 does not read the state of version 1.
         if self.is_version_1()
             && let Some(v1) = &self.v1
         {
@@ -438,9 +437,9 @@ impl Connection {
         }
     }
 
-    /// Octets of payload of the next message when `remaining` octets of an RPC message are left, and messages are put
-    /// together in `space_bytes` octets ([`v2::Connection::fragment_bytes_within`]). Version 1 continues no message: all
-    /// of them; whether they fit is for [`fits_in_one_message`](Self::fits_in_one_message).
+    /// Octets of payload of the next message when `remaining` octets of an RPC message are left, and messages are
+    /// encoded in `space_bytes` octets ([`v2::Connection::fragment_bytes_within`]). Version 1 has no continued
+    /// messages: all of them; check with [`fits_in_one_message`](Self::fits_in_one_message) whether they fit.
     #[must_use]
     pub fn fragment_bytes_within(&self, remaining: usize, space_bytes: usize) -> usize {
         if self.is_version_1() {
@@ -449,15 +448,15 @@ impl Connection {
         self.v2.fragment_bytes_within(remaining, space_bytes)
     }
 
-    /// Whether an RPC message of so many octets can be sent without chunks at all: in version 2 any can, in as many
-    /// messages as it takes.
+    /// Whether an RPC message of `rpc_bytes` octets can be sent without chunks. In version 2 any can, in as many
+    /// messages as necessary.
     #[must_use]
     pub fn can_send_without_chunks(&self, rpc_bytes: usize) -> bool {
         self.fits_in_one_message(rpc_bytes, 0) || !self.is_version_1()
     }
 
-    /// Whether an RPC message of so many octets fits one message, with chunk lists of `list_bytes` octets beside the
-    /// marks of empty ones.
+    /// Whether an RPC message of `rpc_bytes` octets fits into one message, with chunk lists that take `list_bytes` more
+    /// octets than empty ones.
     #[must_use]
     pub fn fits_in_one_message(&self, rpc_bytes: usize, list_bytes: usize) -> bool {
         let header_bytes = if self.is_version_1() {
@@ -470,7 +469,7 @@ impl Connection {
         u32::try_from(message_bytes).is_ok_and(|bytes| bytes <= self.send_threshold_bytes())
     }
 
-    /// As [`v2::Connection::grant_due`]; in version 1 replies alone grant.
+    /// As [`v2::Connection::grant_due`]; in version 1 only replies grant.
     #[inline]
     #[must_use]
     pub fn grant_due(&self) -> bool {
@@ -513,8 +512,8 @@ impl Connection {
         }
     }
 
-    /// As [`v2::Connection::encode_message_with_chunks`]. Version 1 has no place for `invalidate_handle`: its responder
-    /// finds out by itself ([`v1::connection::only_handle`]).
+    /// As [`v2::Connection::encode_message_with_chunks`]. Version 1 has no field for `invalidate_handle`: its responder
+    /// derives the handle from the chunks ([`v1::connection::only_handle`]).
     ///
     /// # Errors
     /// As there.
@@ -603,7 +602,7 @@ impl Connection {
         self.v2.own_calls()
     }
 
-    /// Which calls of the peer we take.
+    /// Which calls of the peer this end accepts.
     #[must_use]
     pub const fn peer_calls(&self) -> ReverseRequestSupport {
         match &self.v1 {
@@ -612,7 +611,7 @@ impl Connection {
         }
     }
 
-    /// Whether a reply may invalidate what [`chunks_of`] tells of its call.
+    /// Whether a reply may invalidate the handle that [`chunks_of`] returns for its call.
     #[must_use]
     pub const fn may_invalidate(&self) -> bool {
         match &self.v1 {
@@ -651,8 +650,8 @@ impl Connection {
         )
     }
 
-    /// As [`v1::connection::Connection::calls_beyond_grant_total`]; in version 2 a message beyond what was granted closes
-    /// the connection.
+    /// As [`v1::connection::Connection::calls_beyond_grant_total`]; in version 2 a message beyond what was granted
+    /// closes the connection.
     #[must_use]
     pub fn calls_beyond_grant_total(&self) -> u32 {
         let v1 = self.v1.as_ref();

@@ -1,5 +1,5 @@
-//! What version 1 has not: properties, grants, continued messages, and the extension RTR. On a connection of version 1
-//! nothing of it is under way, and writing it is refused with [`SendRefused::Over`].
+//! The parts of version 2 that version 1 lacks: properties, grants, continued messages, and the extension RTR. On a
+//! connection of version 1 none of them is active, and encoding them is refused with [`SendRefused::Over`].
 
 use super::Connection;
 use crate::v2::application::{ApplicationHeaderTypes, ApplicationProperties};
@@ -75,13 +75,13 @@ impl Connection {
         self.v2.encode_grant(out)
     }
 
-    /// Whether a continued message of ours is under way.
+    /// Whether a continued message or a transmission group of ours is incomplete.
     #[must_use]
     pub const fn sequence_open(&self) -> bool {
         self.v2.sequence_open()
     }
 
-    /// What the peer has begun and not ended.
+    /// The message or transmission group that the peer has begun and not completed.
     #[must_use]
     pub const fn unfinished(&self) -> Option<Unfinished> {
         self.v2.unfinished()

@@ -1,4 +1,4 @@
-//! Credentials and verifiers, carried opaque (RFC 5531 section 8.2).
+//! Credentials and verifiers, which are passed on unchanged (RFC 5531 section 8.2).
 
 use crate::constants::{
     AUTH_BODY_BYTES_MAX, AUTH_NONE, RPCSEC_GSS, RPCSEC_GSS_DATA, RPCSEC_GSS_SERVICE_NONE,
@@ -9,7 +9,7 @@ use crate::xdr::{Reader, Writer, padding_bytes, word};
 /// A credential or verifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OpaqueAuth<'a> {
-    /// The flavor: any number is carried.
+    /// The flavor: any number.
     pub flavor: u32,
     /// The body, at most 400 octets.
     pub body: &'a [u8],
@@ -29,9 +29,9 @@ impl<'a> OpaqueAuth<'a> {
         8 + self.body.len() + padding_bytes(self.body.len())
     }
 
-    /// The service that RPCSEC_GSS gives this call (RFC 2203 section 5.3.1): 1 for none, where the header alone is
-    /// protected (krb5), 2 for integrity (krb5i), 3 for privacy (krb5p). `None` for other flavors, for calls that set up
-    /// or end a context, and for a credential that is cut.
+    /// The RPCSEC_GSS service of this call (RFC 2203 section 5.3.1): 1 for none, with only the header
+    /// protected (krb5), 2 for integrity (krb5i), 3 for privacy (krb5p). `None` for other flavors, for calls that set
+    /// up or end a context, and for a truncated credential.
     #[must_use]
     pub fn gss_service(&self) -> Option<u32> {
         // Version, procedure, sequence number, service.
@@ -40,9 +40,9 @@ impl<'a> OpaqueAuth<'a> {
         is_data.then(|| word(words, 3))
     }
 
-    /// Whether items of a call with this credential may be taken out of its stream, and results out of that of the
-    /// reply. Not where RPCSEC_GSS protects arguments and results, or sets up a context: what is protected is one whole
-    /// (RFC 8166 section 8.2.2).
+    /// Whether items of a call with this credential may leave its stream, and results that of the
+    /// reply. They may not if RPCSEC_GSS protects arguments and results, or sets up a context: protected data must stay
+    /// in one piece (RFC 8166 section 8.2.2).
     #[must_use]
     pub fn permits_reduction(&self) -> bool {
         self.flavor != RPCSEC_GSS || self.gss_service() == Some(RPCSEC_GSS_SERVICE_NONE)
@@ -70,7 +70,7 @@ impl Default for OpaqueAuth<'_> {
     }
 }
 
-/// Why a caller was not authenticated (RFC 5531 section 9). Numbers beyond those named here are carried too.
+/// Why a caller was not authenticated (RFC 5531 section 9). Other numbers than these are passed on as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AuthStatus(pub u32);
 

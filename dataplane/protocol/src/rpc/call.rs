@@ -16,9 +16,9 @@ pub struct CallHeader<'a> {
     pub version: u32,
     /// The procedure of the program.
     pub procedure: u32,
-    /// Who calls.
+    /// The identity of the caller.
     pub credential: OpaqueAuth<'a>,
-    /// What proves it.
+    /// Its proof.
     pub verifier: OpaqueAuth<'a>,
 }
 
@@ -27,8 +27,8 @@ impl<'a> CallHeader<'a> {
     /// begin there.
     ///
     /// # Errors
-    /// `UnsupportedRpcVersion` is to be answered with RPC_MISMATCH, for the XID in the first word. On `Truncated`,
-    /// `NotACall`, `InvalidMessageType` and `OpaqueTooLong` there is nothing to answer.
+    /// Answer `UnsupportedRpcVersion` with RPC_MISMATCH, for the XID in the first word. RFC 5531 has no answer to
+    /// `Truncated`, `NotACall`, `InvalidMessageType` and `OpaqueTooLong`.
     #[inline]
     pub fn decode(message: &'a [u8]) -> Result<(Self, usize), DecodeError> {
         match Self::decode_with_empty_bodies(message) {
@@ -37,7 +37,7 @@ impl<'a> CallHeader<'a> {
         }
     }
 
-    /// The hot path: credential and verifier have empty bodies. `None` for all else, right or wrong.
+    /// The hot path: credential and verifier have empty bodies. `None` for any other message, valid or not.
     #[inline]
     fn decode_with_empty_bodies(message: &'a [u8]) -> Option<Self> {
         let words = message.first_chunk::<CALL_HEADER_BYTES_WITHOUT_AUTH>()?;

@@ -13,16 +13,16 @@ use crate::xdr::{Reader, Writer, put_word, word};
 pub struct ReplyHeader<'a> {
     /// The XID of the call.
     pub xid: u32,
-    /// What became of it.
+    /// Its outcome.
     pub body: ReplyBody<'a>,
 }
 
-/// What became of a call.
+/// The outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReplyBody<'a> {
     /// MSG_ACCEPTED: the call was well-formed and its caller authenticated.
     Accepted {
-        /// What proves who replies.
+        /// The proof of the responder's identity.
         verifier: OpaqueAuth<'a>,
         /// Whether the procedure was executed.
         status: AcceptStatus,
@@ -36,13 +36,13 @@ pub enum ReplyBody<'a> {
 pub enum AcceptStatus {
     /// The procedure was executed; its results follow the header.
     Success,
-    /// The program is not here.
+    /// The program does not exist at the responder.
     ProgUnavail,
-    /// The program is not here in this version.
+    /// The program does not exist there in this version.
     ProgMismatch {
-        /// The lowest version that is here.
+        /// The lowest version that exists.
         low: u32,
-        /// The highest version that is here.
+        /// The highest version that exists.
         high: u32,
     },
     /// The program has no such procedure.
@@ -106,8 +106,8 @@ impl<'a> ReplyHeader<'a> {
         }
     }
 
-    /// XID, verifier and results of nearly every reply: a success whose verifier has an empty body. `None` for all else,
-    /// right or wrong, which [`ReplyHeader::decode`] tells apart.
+    /// The hot path: XID, verifier and results of a success whose verifier has an empty body, as nearly every reply is.
+    /// `None` for any other message, valid or not; use [`ReplyHeader::decode`] then.
     #[inline]
     #[must_use]
     pub fn success_in(message: &'a [u8]) -> Option<(u32, OpaqueAuth<'a>, &'a [u8])> {

@@ -1,6 +1,6 @@
 //! The version 1 transport header: encoding.
 //!
-//! RDMA_MSGP and RDMA_DONE are not here: no sender may use them.
+//! RDMA_MSGP and RDMA_DONE are missing: no sender may use them.
 
 use super::TransportError;
 use crate::chunks::EncodeChunkLists;
@@ -43,7 +43,7 @@ pub fn encode_msg_header(
     encode_with_lists(space, xid, credit, RDMA_MSG, lists)
 }
 
-/// Writes an RDMA_NOMSG message, whose RPC message is in the chunks: at least one of the lists is there.
+/// Writes an RDMA_NOMSG message, whose RPC message is in the chunks: at least one of the lists must not be empty.
 ///
 /// # Errors
 /// `NoSpace`, `TooLong`.

@@ -18,7 +18,7 @@ pub enum Body<'a> {
     /// RDMA_NOMSG: the RPC message is in the chunks.
     Nomsg(ChunkLists<'a>),
     /// RDMA_MSGP, which nobody may send: a responder answers ERR_CHUNK, a requester discards it (RFC 8166
-    /// section 4.6.1). What follows the common words is not looked at.
+    /// section 4.6.1). Only the common words are decoded.
     Msgp,
     /// RDMA_DONE, which nobody may send: discarded in silence (RFC 8166 section 4.6.2).
     Done,
@@ -38,7 +38,7 @@ pub enum TransportError {
     },
     /// ERR_CHUNK: the header could not be decoded, or the reply not be delivered.
     Chunk,
-    /// A code that RFC 8166 does not define, so that the message cannot be decoded to its end, and is discarded
+    /// A code that RFC 8166 does not define: the message cannot be decoded completely, and is discarded
     /// (RFC 8166 section 4.5).
     Unknown {
         /// The code.
@@ -71,7 +71,7 @@ impl<'a> Header<'a> {
         }
     }
 
-    /// The header type as it stands on the wire.
+    /// The header type on the wire.
     #[inline]
     #[must_use]
     pub const fn header_type(&self) -> u32 {
@@ -97,7 +97,7 @@ pub enum Refusal {
     Chunk,
 }
 
-/// What [`decode`] found wrong, as RFC 8166 section 4.5 answers it.
+/// How RFC 8166 section 4.5 answers an error of [`decode`].
 #[must_use]
 pub const fn refusal(error: DecodeError) -> Refusal {
     match error.reason {
@@ -110,7 +110,7 @@ pub const fn refusal(error: DecodeError) -> Refusal {
 /// Decodes the version 1 header at the start of `message`, a whole received Send.
 ///
 /// # Errors
-/// [`refusal`] says of each error how a responder answers it.
+/// [`refusal`] returns how a responder answers an error.
 #[inline]
 pub fn decode(message: &[u8]) -> Result<Header<'_>, DecodeError> {
     match decode_msg_without_chunks(message) {
@@ -119,7 +119,7 @@ pub fn decode(message: &[u8]) -> Result<Header<'_>, DecodeError> {
     }
 }
 
-/// The hot path: an RDMA_MSG with empty lists. `None` for all else, right or wrong.
+/// The hot path: an RDMA_MSG with empty lists. `None` for any other message, valid or not.
 #[inline]
 fn decode_msg_without_chunks(message: &[u8]) -> Option<Header<'_>> {
     let words = message.first_chunk::<V1_HEADER_BYTES_WITHOUT_CHUNKS>()?;
@@ -162,7 +162,7 @@ fn decode_any(message: &[u8]) -> Result<Header<'_>, DecodeError> {
         RDMA_NOMSG => Body::Nomsg(decode_nomsg(&mut reader)?),
         RDMA_MSGP => Body::Msgp,
         RDMA_DONE => Body::Done,
-        // No error answers an error: one that breaks off is too short for what it is.
+        // An error must not be answered with an error: a truncated one counts as too short, and is discarded.
         RDMA_ERROR => Body::Error(decode_error(&mut reader).map_err(|_| too_short)?),
         _ => return Err(DecodeError::new(12, Reason::UnknownHeaderType)),
     };

@@ -1,8 +1,8 @@
-//! What applications add to version 2: header types and properties of their own (-00 appendix B).
+//! Header types and properties that applications add to version 2 (-00 appendix B).
 //!
-//! -00 appendix B.3 excludes a range of property numbers for experiments from what documents may define, and names a
-//! section for it that it does not have. The section is 6.4.2 of draft-cel-nfsv4-rpcrdma-version-two-05, from which -00
-//! was made: 4 294 967 040 to 4 294 967 295. No document defines such a range of header types; here it is the same.
+//! -00 appendix B.3 reserves a range of property numbers for experiments, but refers to a section that it lacks. That
+//! is section 6.4.2 of draft-cel-nfsv4-rpcrdma-version-two-05, on which -00 is based: 4 294 967 040 to 4 294 967 295.
+//! No document defines such a range of header types; we use the same one.
 
 use core::fmt;
 
@@ -13,7 +13,7 @@ use crate::constants::{
 use crate::error::EncodeError;
 use crate::xdr::{Reader, Writer};
 
-/// Words of 64 bits with a bit for each number of applications.
+/// How many words of 64 bits have a bit for each number of applications.
 const SET_WORDS: usize = 4;
 const _: () = assert!(APPLICATION_NUMBER_LAST - APPLICATION_NUMBER_FIRST < 256);
 
@@ -97,10 +97,10 @@ impl ApplicationHeaderTypes {
     }
 }
 
-/// Properties that an application announces, as they are in a message.
+/// Properties that an application announces, in encoded form.
 ///
-/// They take [`APPLICATION_PROPERTIES_BYTES_MAX`] octets at most, headings included, so that they fit the first message
-/// of a connection (-00 section 4.3.3) beside all others.
+/// They take at most [`APPLICATION_PROPERTIES_BYTES_MAX`] octets, including numbers and lengths, so that they fit into
+/// the first message of a connection (-00 section 4.3.3) together with all others.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct ApplicationProperties {
     bytes: [u8; APPLICATION_PROPERTIES_BYTES_MAX],
@@ -151,7 +151,7 @@ impl ApplicationProperties {
     /// The properties, in the order in which they were added.
     pub fn iter(&self) -> impl Iterator<Item = Property<'_>> {
         let mut reader = Reader::new(self.bytes.get(..self.length).unwrap_or_default());
-        // What was encoded decodes.
+        // Never fails: these octets were encoded here.
         (0..self.count).map_while(move |_| Property::decode(&mut reader).ok())
     }
 

@@ -1,7 +1,7 @@
 //! The version 2 transport header: encoding (-00 sections 6.3 and 6.4).
 //!
-//! Every function writes at the start of the space given and returns the octets written. Header and RPC message are
-//! then one buffer: the RPC message begins where the header ends.
+//! Every function writes at the start of `space` and returns the octets written. The RPC message then follows
+//! directly behind the header, in the same buffer.
 
 use super::application::ApplicationProperties;
 use super::error::{ErrVers, TransportError};
@@ -125,8 +125,8 @@ pub fn encode_error(
 
 /// Writes an RDMA2_CONNPROP message that ends its sequence.
 ///
-/// A set that does not fit one message is encoded by [`write_property_set`](super::write_property_set) into space of its own, cut at will, and
-/// each part sent behind an [`encode_prefix`].
+/// A set that does not fit into one message is encoded by [`write_property_set`](super::write_property_set) into a
+/// separate buffer and split into parts of any size, each sent behind an [`encode_prefix`].
 ///
 /// # Errors
 /// `NoSpace`, `TooLong`.
@@ -195,11 +195,10 @@ pub fn encode_transmit_continue(
     })
 }
 
-/// Writes a Report Error of the extension RTR. `credit` is what the message brings: unlike in an RDMA2_ERROR it
-/// counts.
+/// Writes a Report Error of the extension RTR. `credit` is its grant: unlike that of an RDMA2_ERROR it counts.
 ///
-/// The XID is that of the bad transmission, and F_RESPONSE is set where the receiver of this message chose it: where
-/// the bad transmission is of a call.
+/// The XID is that of the bad transmission. F_RESPONSE is set if the receiver of this message chose it: if the bad
+/// transmission is of a call.
 ///
 /// # Errors
 /// `NoSpace`.

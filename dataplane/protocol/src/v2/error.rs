@@ -1,4 +1,4 @@
-//! Transport errors of version 2 (-00 section 6.4.3), and which of them a header that cannot be decoded asks for.
+//! Transport errors of version 2 (-00 section 6.4.3), and the one that answers a header that cannot be decoded.
 
 use core::fmt;
 
@@ -11,7 +11,7 @@ use crate::constants::{
 use crate::error::{DecodeError, EncodeError, Reason};
 use crate::xdr::{Reader, Writer};
 
-/// The range of versions that a responder supports, as ERR_VERS tells it.
+/// The range of versions that a responder supports, as in ERR_VERS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ErrVers {
     /// The lowest version supported.
@@ -30,7 +30,7 @@ pub enum TransportError {
     BadXdr,
     /// RDMA2_ERR_INVAL_HTYPE: the header type is not known or not supported.
     InvalHtype,
-    /// RDMA2_ERR_INVAL_FLAG: the flags make no sense, or a continued sequence was broken.
+    /// RDMA2_ERR_INVAL_FLAG: the flags are invalid, or a continued sequence was broken.
     InvalFlag,
     /// RDMA2_ERR_READ_CHUNKS: more Read chunks than the responder serves.
     ReadChunks {
@@ -61,7 +61,7 @@ pub enum TransportError {
     },
     /// RDMA2_ERR_SYSTEM: any other problem. Permanent for this RPC.
     System,
-    /// A code that -00 does not define. Whatever follows it is not looked at.
+    /// A code that -00 does not define. What follows it is ignored.
     Unknown {
         /// The code.
         code: u32,
@@ -110,7 +110,7 @@ impl fmt::Display for TransportError {
     }
 }
 
-/// The octets that it takes, where they are known.
+/// Appends the needed octets, if they are known.
 fn needed(f: &mut fmt::Formatter<'_>, length_bytes: u32) -> fmt::Result {
     match length_bytes {
         0 => Ok(()),
@@ -121,7 +121,7 @@ fn needed(f: &mut fmt::Formatter<'_>, length_bytes: u32) -> fmt::Result {
 impl core::error::Error for TransportError {}
 
 impl TransportError {
-    /// The error code as it stands on the wire.
+    /// The error code on the wire.
     #[inline]
     #[must_use]
     pub const fn code(&self) -> u32 {
@@ -222,10 +222,10 @@ pub enum Refusal {
     Segments,
 }
 
-/// What [`decode`](super::header::decode) and
-/// [`PropertySet::decode`](super::properties::PropertySet::decode) found wrong, as -00 section 6.4.3 answers it.
+/// How -00 section 6.4.3 answers an error of [`decode`](super::header::decode) or
+/// [`PropertySet::decode`](super::properties::PropertySet::decode).
 ///
-/// Nothing answers an RDMA2_ERROR, nor an error of another version: the caller looks at the header type first.
+/// An RDMA2_ERROR, or an error of another version, is never answered: the caller checks the header type first.
 #[must_use]
 pub const fn refusal(error: DecodeError) -> Refusal {
     match error.reason {
@@ -239,13 +239,13 @@ pub const fn refusal(error: DecodeError) -> Refusal {
     }
 }
 
-/// Recognises ERR_VERS in the version 1 layout, which is how every responder tells a peer of another version which
-/// versions it supports (RFC 8166 section 7).
+/// Recognises ERR_VERS in the version 1 layout, with which every responder announces its versions to a peer of another
+/// version (RFC 8166 section 7).
 ///
 /// With version 2 in its version word (a version 1 server copies that word from our message) the 28 octets could
-/// also be a version 2 error, whose flags word is then 1. Version 2 layout is meant when a valid version 2 message
-/// came before, or when the fifth word is the code of a version 2 error of that very length: READ_CHUNKS,
-/// WRITE_CHUNKS, SEGMENTS or REPLY_RESOURCE.
+/// also be a version 2 error with a flags word of 1. It is one if a valid version 2 message came before, or if the word
+/// behind is the code of a version 2 error of exactly that length: READ_CHUNKS, WRITE_CHUNKS, SEGMENTS or
+/// REPLY_RESOURCE.
 #[must_use]
 pub fn err_vers_in_version_1_layout(
     message: &[u8],

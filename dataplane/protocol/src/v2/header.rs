@@ -23,12 +23,12 @@ use crate::xdr::{Reader, word};
 pub struct CreditWord {
     /// Receives that the sender posted for this peer since its last message: the low half. An increment.
     pub granted: u16,
-    /// The most credits that the sender will ever have granted and not seen used: the high half.
+    /// The most unused credits that the sender will ever have granted at one time: the high half.
     pub maximum: u16,
 }
 
 impl CreditWord {
-    /// From the word as it stands in the header.
+    /// From the word in the header.
     #[inline]
     #[must_use]
     pub const fn from_word(word: u32) -> Self {
@@ -39,7 +39,7 @@ impl CreditWord {
         }
     }
 
-    /// The word as it stands in the header.
+    /// The word in the header.
     #[inline]
     #[must_use]
     pub const fn to_word(self) -> u32 {
@@ -60,7 +60,7 @@ impl Flags {
     /// The payload continues in the next message (-00 section 6.3.2.2).
     pub const MORE: Self = Self(RDMA2_F_MORE);
 
-    /// From the word as it stands in the header; `None` when a reserved bit is set.
+    /// From the word in the header; `None` when a reserved bit is set.
     #[inline]
     #[must_use]
     pub const fn from_word(word: u32) -> Option<Self> {
@@ -71,7 +71,7 @@ impl Flags {
         }
     }
 
-    /// The word as it stands in the header.
+    /// The word in the header.
     #[inline]
     #[must_use]
     pub const fn to_word(self) -> u32 {
@@ -111,7 +111,7 @@ impl fmt::Debug for Flags {
     }
 }
 
-/// The kind of an RPC message, as F_RESPONSE and the RPC message type tell it (-00 section 6.3.2.1).
+/// The kind of an RPC message, which F_RESPONSE and the RPC message type give (-00 section 6.3.2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// A call: its receiver is the responder.
@@ -146,7 +146,7 @@ impl Direction {
     }
 }
 
-/// What the sender of any version 2 message chooses before its body.
+/// The fields before the body of any version 2 message that its sender chooses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Prefix {
     /// The XID of the RPC message; 0 in a credit grant.
@@ -211,8 +211,8 @@ impl<'a> Header<'a> {
         }
     }
 
-    /// Whether the message has no chunks at all: the lists of an RDMA2_MSG or RDMA2_NOMSG are empty, or it is of
-    /// another type. A message with F_MORE must be so (-00 section 6.3.2.2).
+    /// Whether the message has no chunks: the lists of an RDMA2_MSG or RDMA2_NOMSG are empty, or it is of another
+    /// type. A message with F_MORE must have none (-00 section 6.3.2.2).
     #[inline]
     #[must_use]
     pub const fn lists_are_empty(&self) -> bool {
@@ -230,7 +230,7 @@ impl<'a> Header<'a> {
         matches!(self.body, Body::Nomsg(_)) && self.lists_are_empty()
     }
 
-    /// The header type as it stands on the wire.
+    /// The number of the header type on the wire.
     #[inline]
     #[must_use]
     pub const fn header_type(&self) -> u32 {
@@ -247,16 +247,16 @@ impl<'a> Header<'a> {
     }
 }
 
-/// Decodes the version 2 header at the start of `message`, a whole received Send. Header types of extensions are
-/// unknown to it: that is how an endpoint reads which has announced none.
+/// Decodes the version 2 header at the start of `message`, a whole received Send. It does not know the header types of
+/// extensions: an endpoint that has announced none uses this function.
 ///
-/// Everything that the header alone can show is checked: sizes, header type, reserved flags, marks and counts of the
-/// lists. What depends on the connection is the caller's: F_MORE on the wrong type, lists in a message with F_MORE,
+/// It checks everything that the header alone can show: sizes, header type, reserved flags, marks and counts of the
+/// lists. The caller checks what depends on the connection: F_MORE on the wrong type, lists in a message with F_MORE,
 /// F_RESPONSE against the RPC message type, credits, and ERR_VERS in the version 1 layout
-/// ([`err_vers_in_version_1_layout`](super::error::err_vers_in_version_1_layout)), which it looks for first.
+/// ([`err_vers_in_version_1_layout`](super::error::err_vers_in_version_1_layout)), for which it looks first.
 ///
 /// # Errors
-/// [`refusal`](super::error::refusal) says of each error how the receiver answers it.
+/// [`refusal`](super::error::refusal) says how the receiver answers each error.
 #[inline]
 pub fn decode(message: &[u8]) -> Result<Header<'_>, DecodeError> {
     if let Some(header) = decode_msg_without_chunks(message) {
@@ -268,7 +268,7 @@ pub fn decode(message: &[u8]) -> Result<Header<'_>, DecodeError> {
 /// As [`decode`], for an endpoint that has announced this support of the extension RTR: the header types that belong
 /// to it are known.
 ///
-/// Whether a payload stream lies within its message, and items where they may, is the caller's to check.
+/// The caller checks whether the payload stream lies within its message, and items where they may.
 ///
 /// # Errors
 /// As [`decode`].
@@ -280,8 +280,8 @@ pub fn decode_with_rtr(message: &[u8], announced: RtrSupport) -> Result<Header<'
     decode_any(message, announced)
 }
 
-/// The hot path: an RDMA2_MSG of version 2 whose flags are defined, whose lists are empty, and which has a payload.
-/// `None` for all else, right or wrong.
+/// The hot path: an RDMA2_MSG of version 2 with defined flags, empty lists and a payload. `None` for every other
+/// message, valid or not.
 #[inline]
 fn decode_msg_without_chunks(message: &[u8]) -> Option<Header<'_>> {
     let words = message.first_chunk::<V2_MSG_BYTES_LEAST>()?;
@@ -314,6 +314,7 @@ fn decode_any(message: &[u8], announced: RtrSupport) -> Result<Header<'_>, Decod
     let xid = reader.read_u32()?;
     let version_field = reader;
     if reader.read_u32()? != RPCRDMA_VERSION_2 {
+        // ERR_VERS answers only a message of another version whose XID can be trusted.
         let is_whole = message.len() >= OTHER_VERSION_BYTES_LEAST;
         let unsupported = version_field.error(Reason::UnsupportedVersion);
         return if is_whole {
@@ -335,6 +336,7 @@ fn decode_any(message: &[u8], announced: RtrSupport) -> Result<Header<'_>, Decod
     } else {
         V2_PREFIX_BYTES
     };
+    // Sizes come first: an error of a field is answered, but a message that is too short is not.
     if message.len() < least_bytes {
         return too_short;
     }
@@ -372,6 +374,7 @@ fn decode_body<'a>(reader: &mut Reader<'a>, header_type: u32) -> Result<Body<'a>
     match header_type {
         RDMA2_MSG => {
             let chunks = decode_chunks(reader)?;
+            // The least size of the type counts empty lists. Behind longer ones there must be a word of payload too.
             let mut payload = *reader;
             payload.read_u32()?;
             Ok(Body::Msg(chunks))

@@ -2,7 +2,8 @@
 //!
 //! [`decode`] reads any version 2 transport header; the `encode_…` functions of [`encode`] write each
 //! kind. [`properties`] has the transport properties that CONNPROP messages carry, [`error`] the transport errors.
-//! [`rtr`] is the round-trip-reduction extension. [`application`] is what applications may add. [`plan`] lays messages with bulk data out.
+//! [`rtr`] is the round-trip-reduction extension. [`application`] has what applications may add. [`plan`] lays out
+//! messages with bulk data.
 //! [`connection`] is the state of one connection, which decides what may be sent and what received messages mean.
 
 pub mod application;

@@ -74,7 +74,7 @@ pub enum Property<'a> {
     /// Response Transmission Send Limit of the extension RTR: its sender sends replies of at most so many
     /// transmissions.
     ResponseSendLimit(Option<u32>),
-    /// A property that we do not know, and skip.
+    /// A property that we do not know and therefore skip.
     Unknown {
         /// Its number.
         id: u32,
@@ -102,7 +102,7 @@ impl<'a> Property<'a> {
         }
     }
 
-    /// A bit of its own for each property that we understand; 0 for others.
+    /// A distinct bit for each property that we understand; 0 for others.
     const fn bit(&self) -> u32 {
         match self {
             Self::SendSizeMax(_) => 1,
@@ -119,7 +119,7 @@ impl<'a> Property<'a> {
         }
     }
 
-    /// The octets of a receive buffer, if that is what the property says.
+    /// The octets of a receive buffer, if the property gives them.
     fn receive_buffer_bytes(&self) -> Option<u32> {
         match self {
             Self::ReceiveBufferSize(value) => Some(value.unwrap_or(RBSIZ_DEFAULT_BYTES)),
@@ -130,7 +130,7 @@ impl<'a> Property<'a> {
         }
     }
 
-    /// Reads one property; an error tells where its data begins, or where its framing breaks off.
+    /// Reads one property; an error has the position where its data begins, or where its framing is cut off.
     pub(super) fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
         let id = reader.read_u32()?;
         let field = *reader;
@@ -218,7 +218,7 @@ fn decode_structure(data: &[u8]) -> Result<Option<ReceiveBufferStructure>, Decod
 
 /// The property set of a CONNPROP message: framing and every value that we understand were checked.
 ///
-/// It iterates over its properties in the order in which they stand.
+/// It iterates over its properties in their order on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PropertySet<'a> {
     /// The entries, without the count.
@@ -229,9 +229,9 @@ pub struct PropertySet<'a> {
 impl<'a> PropertySet<'a> {
     /// Decodes a property set: the body of a CONNPROP message, or the concatenated bodies of a continued one.
     ///
-    /// Positions in errors count from the start of `body`. A property that we understand may stand only once: two
-    /// values would leave open which holds, since the set has no order. Properties that we do not know are skipped,
-    /// however often they stand. A Receive Buffer Size and a Receive Buffer Structure agree (RTR section 8.3).
+    /// Positions in errors count from the start of `body`. A property that we understand may be in the set only once:
+    /// the set has no order, so it would be open which of two values holds. Properties that we do not know are
+    /// skipped, even repeated ones. A Receive Buffer Size and a Receive Buffer Structure must agree (RTR section 8.3).
     ///
     /// # Errors
     /// `Truncated`, `TrailingBytes`, `InvalidPropertyValue`, `DuplicateProperty`: all are answered with
@@ -286,17 +286,17 @@ impl<'a> PropertySet<'a> {
         })
     }
 
-    /// Whether a host authentication message is all that the set holds. Only such a set may follow the first one of an
-    /// end: the values of properties stand for the life of the connection (-00 section 6.4.4), while an exchange of
-    /// host authentication may take several messages (section 5.2.6).
+    /// Whether the set holds only a host authentication message. Only such a set may follow the first one of an end:
+    /// the values of properties do not change while the connection lasts (-00 section 6.4.4), but an exchange of host
+    /// authentication may take several messages (section 5.2.6).
     #[must_use]
     pub fn is_host_authentication_alone(&self) -> bool {
         self.count == 1 && self.host_authentication().is_some()
     }
 
-    /// Writes the set without its host authentication message: what an authentication binds of the rest. Padding is
-    /// zero, whatever it was on the wire; all else stands as it came. An end that encoded its properties with
-    /// [`write_property_set`] has the same octets.
+    /// Writes the set without its host authentication message: the octets that an authentication binds. Padding is
+    /// zero, whatever it was on the wire; the rest is as received. So an end that encoded its properties with
+    /// [`write_property_set`] gets the same octets.
     ///
     /// # Errors
     /// `NoSpace`.
@@ -317,7 +317,7 @@ impl<'a> Iterator for PropertySet<'a> {
     type Item = Property<'a>;
 
     fn next(&mut self) -> Option<Property<'a>> {
-        // Decoding was tried once already, and cannot fail now.
+        // `decode` has decoded every property once, so this cannot fail.
         self.count = self.count.checked_sub(1)?;
         let mut reader = Reader::new(self.bytes);
         let property = Property::decode(&mut reader).ok()?;
@@ -333,7 +333,7 @@ impl<'a> Iterator for PropertySet<'a> {
 impl ExactSizeIterator for PropertySet<'_> {}
 impl core::iter::FusedIterator for PropertySet<'_> {}
 
-/// What one endpoint says of itself, host authentication apart (-00 section 5.2).
+/// The properties of one endpoint, without host authentication (-00 section 5.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Properties {
     /// SBSIZ, octets: the endpoint sends no longer messages.
@@ -382,7 +382,7 @@ impl Properties {
             .unwrap_or_else(|| ReceiveBufferStructure::single(self.receive_buffer_bytes))
     }
 
-    /// As properties to encode, in the order of their numbers. Those of the extension RTR are in the list when they
+    /// As properties to encode, in the order of their numbers. Those of the extension RTR are in the list only if they
     /// are not at their defaults.
     #[must_use]
     pub fn to_properties(self) -> PropertyList<'static> {
@@ -413,7 +413,8 @@ impl Properties {
         list
     }
 
-    /// Takes over one property; data of length zero restores the default, other properties change nothing.
+    /// Applies one property. Data of length zero restores the default; host authentication and unknown properties
+    /// change nothing.
     pub fn apply(&mut self, property: Property<'_>) {
         let default = Self::default();
         match property {
@@ -442,7 +443,7 @@ impl Properties {
                     self.receive_buffer_bytes = structure.length_bytes();
                 }
             }
-            // No message has less than one transmission.
+            // Every message has at least one transmission.
             Property::RequestReceiveLimit(value) => {
                 self.request_transmissions_max =
                     value.map_or(default.request_transmissions_max, |limit| limit.max(1));
@@ -504,7 +505,7 @@ pub fn write_property_set(
     write_property_set_with(writer, properties, &ApplicationProperties::NONE)
 }
 
-/// As [`write_property_set`], with the properties of an application behind the others.
+/// As [`write_property_set`], with the properties of an application after the others.
 ///
 /// # Errors
 /// As there.

@@ -1,6 +1,6 @@
-//! Words at fixed places of fixed-size arrays: what the hot paths are made of.
+//! Words at fixed places of fixed-size arrays, for the hot paths.
 //!
-//! The index is a constant at every call, so that the compiler checks the bounds and a word is one load or store.
+//! The index is a constant at every call. So the compiler checks the bounds, and a word is one load or store.
 
 /// Word number `index`.
 #[inline]

@@ -1,6 +1,6 @@
 //! XDR (RFC 4506), as far as RPC-over-RDMA needs it: a reader over received bytes and a writer into given space.
 //!
-//! Neither allocates, neither panics, and the reader never looks beyond its input.
+//! Neither of them allocates or panics, and the reader never reads beyond its input.
 
 mod fixed_words;
 mod reader;

@@ -5,8 +5,8 @@ use crate::error::{DecodeError, Reason};
 
 /// A cursor over received bytes.
 ///
-/// Each `read_…` consumes what it returns, or consumes nothing and returns an error that tells where the field
-/// begins. Copying a reader is cheap, and is the way to look ahead.
+/// Each `read_…` consumes what it returns, or consumes nothing and returns an error with the position where the field
+/// begins. To look ahead, copy the reader, which is cheap.
 #[derive(Clone, Copy, Debug)]
 pub struct Reader<'a> {
     rest: &'a [u8],
@@ -14,7 +14,7 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// A reader that stands at the start of `input`.
+    /// A reader at the start of `input`.
     #[inline]
     #[must_use]
     pub const fn new(input: &'a [u8]) -> Self {
@@ -87,7 +87,8 @@ impl<'a> Reader<'a> {
     /// `Truncated`, and `InvalidBoolean` for a word other than 0 and 1.
     #[inline]
     pub fn read_bool(&mut self) -> Result<bool, DecodeError> {
-        // The cursor moves once it is right: to set it back would copy it, and wait for the stores of its halves.
+        // The cursor moves only after the check: to reset it, one would have to copy it and wait for the stores of its
+        // halves.
         let Some((word, rest)) = self.rest.split_first_chunk() else {
             return Err(self.error(Reason::Truncated));
         };
@@ -117,10 +118,10 @@ impl<'a> Reader<'a> {
 
     /// Fixed-length opaque data with its padding (RFC 4506 section 4.9).
     ///
-    /// What the padding holds is not looked at: the data is the same whatever it is.
+    /// The content of the padding is not checked: it does not change the data.
     ///
     /// # Errors
-    /// `Truncated` when data or padding are not all there.
+    /// `Truncated` when data or padding are incomplete.
     #[inline]
     pub fn read_opaque_fixed(&mut self, len_bytes: usize) -> Result<&'a [u8], DecodeError> {
         let before = *self;
@@ -135,7 +136,7 @@ impl<'a> Reader<'a> {
     /// Variable-length opaque data of at most `bytes_max` octets, with its padding (RFC 4506 section 4.10).
     ///
     /// # Errors
-    /// `OpaqueTooLong` when the length exceeds `bytes_max`, `Truncated` when length, data or padding are not all there.
+    /// `OpaqueTooLong` when the length exceeds `bytes_max`, `Truncated` when length, data or padding are incomplete.
     #[inline]
     pub fn read_opaque(&mut self, bytes_max: usize) -> Result<&'a [u8], DecodeError> {
         let before = *self;

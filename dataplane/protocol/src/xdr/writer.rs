@@ -5,7 +5,7 @@ use crate::error::EncodeError;
 
 /// A cursor that writes into given space and never beyond it.
 ///
-/// A `write_…` that fails leaves the position where it was.
+/// A `write_…` that fails does not change the position.
 #[derive(Debug)]
 pub struct Writer<'a> {
     space: &'a mut [u8],
@@ -13,7 +13,7 @@ pub struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    /// A writer that stands at the start of `space`.
+    /// A writer at the start of `space`.
     #[inline]
     #[must_use]
     pub const fn new(space: &'a mut [u8]) -> Self {
@@ -34,7 +34,7 @@ impl<'a> Writer<'a> {
         self.space.len() - self.position
     }
 
-    /// Octets of a fixed number, with one look at the room for them.
+    /// An array of octets, with a single check of the space.
     #[inline]
     pub(crate) fn write_array<const N: usize>(
         &mut self,

@@ -1,36 +1,36 @@
 //! The credits of both directions of calling (RFC 8166 section 3.3.1, RFC 8167 section 4.1).
 //!
 //! A version 1 credit is the promise of a Receive for one *call*: the requester may have as many calls outstanding as
-//! the responder has granted, and has itself a Receive posted for each reply. So the Receives of a connection are
-//! shared out when it begins. More can be added to those of the client's calls; none is ever taken away, because nothing
-//! tells when the client has learnt of a lower grant:
+//! the responder has granted, and itself keeps a Receive posted for each reply. So the Receives of a connection are
+//! divided when it begins. More can be added to those for the client's calls; none is ever taken away, because no
+//! message shows when the client has received a lower grant:
 //!
 //! | share | Receives |
 //! |---|---|
-//! | calls of the peer | `granted`, which every reply of ours tells |
-//! | replies to calls of ours | `requested`, which every call of ours tells |
-//! | one spare | for a message that neither of them foresaw |
+//! | calls of the peer | `granted`, in every reply of ours |
+//! | replies to calls of ours | `requested`, in every call of ours |
+//! | one spare | for any other message |
 //!
-//! **Invariant**: `posted` is never below the calls that the peer may send, `granted` - `unanswered`, and the replies
-//! that may come, `outstanding`. A Receive that waits to be posted again takes the place of a call that is being
-//! answered, so that a reply may leave before its own Receive is back, and no earlier one may: hence
-//! [`Credits::may_reply`]. A peer that keeps to its credits never finds us without a Receive.
+//! **Invariant**: `posted` is at least the calls that the peer may send (`granted` - `unanswered`) plus the replies
+//! that may come (`outstanding`). A Receive that waits to be posted again counts for a call that is being answered. So
+//! a reply may be sent before its own Receive is back, but only one: hence [`Credits::may_reply`]. A peer that keeps to
+//! its credits always finds a Receive.
 //!
-//! **Calls beyond the grant**: the requester of Linux counts a call as ended when the task that made it is killed, while
-//! it is being answered here. So its calls may be more than were granted, by those that were killed. They are taken, and
-//! counted, while the Receives that are left are enough for the replies that may come. The invariant holds with them:
-//! the peer may send none more. Twice the grant is the most: all calls of a window killed, and a whole window made
-//! anew. A peer beyond that does not count at all, and would take what its neighbours share.
+//! **Calls beyond the grant**: the Linux requester counts a call as ended when the task that made it is killed, even if
+//! it is still being answered here. So it may have more calls than granted, by the number of killed ones. They are
+//! accepted and counted, as long as the remaining Receives suffice for the replies that may come. The invariant holds
+//! with them: the peer may send no more. The limit is twice the grant: all calls of a window killed, and a whole new
+//! window of calls. A peer beyond that does not keep credits at all, and would take resources of its neighbours.
 
 use crate::v2::connection::CloseReason;
 
-/// The calls that a peer may leave unanswered at most, as a multiple of its grant.
+/// The most calls of a peer that may be unanswered, as a multiple of its grant.
 const BEYOND_GRANT_FACTOR: u32 = 2;
 
 /// Credits and Receives of one connection. See the module for the rules.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Credits {
-    /// Receives posted that no handled message has taken.
+    /// Posted Receives that no handled message has used.
     posted: u32,
     /// Calls that the peer may have outstanding.
     granted: u32,
@@ -40,7 +40,7 @@ pub(super) struct Credits {
     beyond_grant_total: u32,
     /// Calls that we ask to have outstanding.
     requested: u32,
-    /// Calls that we may have outstanding; one, until a reply tells more.
+    /// Calls that we may have outstanding; one, until a reply grants more.
     peer_granted: u32,
     /// Calls of ours that were not answered yet.
     outstanding: u32,
@@ -50,7 +50,7 @@ pub(super) struct Credits {
 }
 
 impl Credits {
-    /// `posted` Receives are there; the peer gets `granted` credits, and we ask for `requested`.
+    /// `posted` Receives are posted; the peer gets `granted` credits, and we ask for `requested`.
     pub(super) const fn new(posted: u32, granted: u32, requested: u32) -> Self {
         Self {
             posted,
@@ -69,17 +69,17 @@ impl Credits {
         self.posted = self.posted.saturating_add(count as u32);
     }
 
-    /// The peer may have so many calls more outstanding. Their Receives are posted.
+    /// Lets the peer have `count` more calls outstanding. Their Receives are posted.
     pub(super) const fn grant_more(&mut self, count: u16) {
         self.granted = self.granted.saturating_add(count as u32);
     }
 
-    /// We ask for so many more calls. The Receives of their replies are posted.
+    /// Asks for `count` more calls. The Receives for their replies are posted.
     pub(super) const fn request_more(&mut self, count: u16) {
         self.requested = self.requested.saturating_add(count as u32);
     }
 
-    /// A message took one of our Receives.
+    /// Notes that a message used one of our Receives.
     pub(super) fn take_receive(&mut self) -> Result<(), CloseReason> {
         self.posted = self.posted.checked_sub(1).ok_or(CloseReason::OverSend)?;
         self.received_total = self.received_total.wrapping_add(1);
@@ -90,11 +90,11 @@ impl Credits {
 
     /// The credit word of a reply.
     pub(super) const fn granted(&self) -> u32 {
-        // Zero is never granted.
+        // A grant of zero would deadlock, so the specification forbids it.
         if self.granted == 0 { 1 } else { self.granted }
     }
 
-    /// A message came that is answered, by a reply or by an error. Its Receive was taken before.
+    /// Notes a message that will be answered, by a reply or by an error. Its Receive was counted before.
     pub(super) fn take_call(&mut self) -> Result<(), CloseReason> {
         let granted = self.granted();
         if self.unanswered >= granted {
@@ -113,13 +113,14 @@ impl Credits {
         self.beyond_grant_total
     }
 
-    /// Whether a reply may leave: with it the peer may send one call more, unless it is beyond its grant.
+    /// Whether a reply may be sent: with it the peer may send one more call, unless it is beyond its grant, and the
+    /// Receive for that call has to be posted.
     pub(super) const fn may_reply(&self) -> bool {
         let calls_to_come = (self.granted() + 1).saturating_sub(self.unanswered);
         self.unanswered != 0 && self.posted >= self.outstanding.saturating_add(calls_to_come)
     }
 
-    /// A reply was sent, or an error in its place.
+    /// Notes that a reply, or an error in its place, was sent.
     pub(super) const fn commit_reply(&mut self) {
         self.unanswered = self.unanswered.saturating_sub(1);
         self.sent_total = self.sent_total.wrapping_add(1);
@@ -140,18 +141,18 @@ impl Credits {
         allowed.min(receives).saturating_sub(self.outstanding)
     }
 
-    /// A call was sent.
+    /// Notes that a call was sent.
     pub(super) const fn commit_call(&mut self) {
         self.outstanding = self.outstanding.saturating_add(1);
         self.sent_total = self.sent_total.wrapping_add(1);
     }
 
-    /// A call of ours was answered, in whatever way.
+    /// Notes that a call of ours was answered, in any way.
     pub(super) const fn take_reply(&mut self) {
         self.outstanding = self.outstanding.saturating_sub(1);
     }
 
-    /// Takes over a grant: one of zero is one of one, and one beyond what we asked for is what we asked for.
+    /// Applies a grant of the peer; zero counts as one. `calls_available` limits it to what we asked for.
     pub(super) const fn apply(&mut self, granted: u32) {
         self.peer_granted = if granted == 0 { 1 } else { granted };
     }

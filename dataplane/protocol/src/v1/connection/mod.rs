@@ -1,22 +1,21 @@
-//! The state of one version 1 connection: credits, inline thresholds, and what messages mean, without any I/O.
+//! The state machine of one version 1 connection: credits, inline thresholds and received messages, without any I/O.
 //!
-//! [`Connection`] tells the same [events](crate::v2::connection::Event) as the state of version 2 does, so that who acts on them need not know
-//! the version. Of those it tells calls, replies, transport errors, discards, refusals, a version mismatch and the
-//! reasons to close. What version 1 has not never comes: no message continues, no properties are exchanged, nothing is
-//! granted but with a reply, and no message keeps a connection alive.
+//! [`Connection`] returns the same [events](crate::v2::connection::Event) as that of version 2, so that its user need
+//! not know the version: calls, replies, transport errors, discards, refusals, a version mismatch and reasons to close.
+//! Version 1 has no continued messages, no properties, no grants other than in replies, and no keep-alives.
 //!
 //! # The order of calls
 //!
-//! As of [`v2::connection`](crate::v2::connection): handle messages in the order in which they came, report Receives
-//! that are posted again, and write messages when [`calls_available`](Connection::calls_available) and
+//! As for [`v2::connection`](crate::v2::connection): handle messages in the order of their arrival, report Receives
+//! that are posted again, and encode messages when [`calls_available`](Connection::calls_available) and
 //! [`may_reply`](Connection::may_reply) allow it.
 //!
 //! # What a receiver does about wrong messages (RFC 8166 section 4.5)
 //!
-//! A responder answers them, a requester discards them, and both discard what is too short. Which of them an end is, for
-//! a message whose RPC direction cannot be read, follows from its role: a server takes it for a call, a client for a
-//! reply. A wrong message that a requester discards ends the call with its XID, if there is one: no better answer will
-//! come. ERR_CHUNK is told, and asked for, as any transport error but ERR_VERS; received, it is
+//! A responder answers them, a requester discards them, and both discard messages that are too short. If the RPC
+//! direction of a message cannot be read, the role decides: a server takes it for a call, a client for a reply. A wrong
+//! message that a requester discards ends the call with its XID, if there is one: no better answer will come. Every
+//! refusal other than ERR_VERS is sent as ERR_CHUNK; a received ERR_CHUNK is reported as
 //! [`BadXdr`](crate::v2::TransportError::BadXdr), which has its code.
 
 mod credits;
@@ -30,31 +29,31 @@ use crate::v2::connection::Role;
 use crate::v2::{ErrVers, ReverseRequestSupport};
 use credits::Credits;
 
-/// The versions that a server supports which speaks version 1 alone, as ERR_VERS tells them.
+/// The versions in the ERR_VERS of a server that supports only version 1.
 const VERSIONS_SUPPORTED: ErrVers = ErrVers {
     low: RPCRDMA_VERSION_1,
     high: RPCRDMA_VERSION_1,
 };
 
-/// The most calls in the reverse direction that a connection keeps Receives for, on either side: what Linux has.
+/// The most calls in the reverse direction for which a connection reserves Receives, on either side: as many as Linux.
 const REVERSE_CALLS_MAX: u32 = 16;
 
-/// What a version 1 connection is told when it begins.
+/// The configuration of a version 1 connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
     /// Which end this is.
     pub role: Role,
-    /// Receives posted for the connection, those that are just about to be posted again included: at least 2.
+    /// Receives posted for the connection, including those that are about to be posted again: at least 2.
     pub receive_reserve: u16,
-    /// Those of them that messages have taken already, in another version, and that will be reported as posted.
+    /// How many of them messages of another version have used already; they will be reported as posted.
     pub receives_taken: u16,
-    /// What we said of ourselves when the connection was made.
+    /// The private data of this end when the connection was made.
     pub own: PrivateData,
-    /// What the peer said of itself then; the default where it said nothing.
+    /// The private data of the peer; the default if it sent none.
     pub peer: PrivateData,
-    /// Calls in the reverse direction, from the server to the client: none, or inline ones, and none where fewer than
-    /// three Receives are posted. Version 1 has no way to
-    /// announce them: the upper layer has seen to it that both ends are ready (RFC 8167 section 6).
+    /// Calls in the reverse direction, from the server to the client: none, or inline ones; none if fewer than
+    /// three Receives are posted. Version 1 cannot announce them: the upper layer has to make sure that both ends are
+    /// ready (RFC 8167 section 6).
     pub reverse_requests: ReverseRequestSupport,
 }
 
@@ -65,7 +64,7 @@ pub struct Connection {
     role: Role,
     own_calls: ReverseRequestSupport,
     peer_calls: ReverseRequestSupport,
-    /// A right version 1 message came: the version is agreed.
+    /// A valid version 1 message came: the version is agreed.
     agreed: bool,
     over: bool,
     invalidates: bool,
@@ -74,7 +73,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// The connection as it begins: nothing of version 1 has passed.
+    /// A new connection: no message of version 1 was sent or received.
     ///
     /// # Panics
     /// When the reserve is below 2, or more Receives than it has were taken: the profile is wrong.
@@ -98,7 +97,7 @@ impl Connection {
             Role::Client => (forward, reverse_requests),
             Role::Server => (reverse_requests, forward),
         };
-        // A quarter is for the reverse direction, if there is one.
+        // A quarter is for the reverse direction, if that is enabled.
         let reverse_receives = match reverse_requests {
             ReverseRequestSupport::None => 0,
             _ => (reserve / 4).clamp(1, REVERSE_CALLS_MAX),
@@ -129,7 +128,7 @@ impl Connection {
         self.credits.receives_posted(count);
     }
 
-    /// The connection has so many Receives more, which are posted: they are for calls of the client, or for the replies to
+    /// Notes `count` more Receives, which are posted: they are for calls of the client, or for the replies to
     /// them. A server grants them with its next reply, a client asks for them with its next call.
     pub fn handle_receives_added(&mut self, count: u16) {
         self.credits.receives_posted(count);
@@ -159,7 +158,7 @@ impl Connection {
     }
 
     /// The longest message that may be sent, in octets, header included: the smaller of our send size and the peer's
-    /// receive size (RFC 8797 section 5.1); 1024 for a peer that told none.
+    /// receive size (RFC 8797 section 5.1); 1024 for a peer that announced none.
     #[must_use]
     pub const fn send_threshold_bytes(&self) -> u32 {
         self.send_threshold_bytes
@@ -185,20 +184,19 @@ impl Connection {
         self.own_calls
     }
 
-    /// Which calls of the peer we take.
+    /// Which calls of the peer this end accepts.
     #[must_use]
     pub const fn peer_calls(&self) -> ReverseRequestSupport {
         self.peer_calls
     }
 
-    /// Whether a reply of ours may invalidate a handle of its call: both ends said that they support it (RFC 8797
-    /// section 4.1).
+    /// Whether a reply of ours may invalidate a handle of its call: both ends announced support (RFC 8797 section 4.1).
     #[must_use]
     pub const fn may_invalidate(&self) -> bool {
         self.invalidates
     }
 
-    /// Calls that the peer may have outstanding, as every reply of ours tells.
+    /// Calls that the peer may have outstanding: the credit word of every reply.
     #[must_use]
     pub const fn granted(&self) -> u32 {
         self.credits.granted()
@@ -210,7 +208,7 @@ impl Connection {
         self.credits.posted()
     }
 
-    /// Calls of the peer that came beyond what was granted, and were taken, modulo 2^32: the requester of Linux does not
+    /// Calls of the peer that came beyond the grant and were accepted, modulo 2^32: the Linux requester does not
     /// count a call whose task was killed.
     #[must_use]
     pub const fn calls_beyond_grant_total(&self) -> u32 {
@@ -230,8 +228,8 @@ impl Connection {
     }
 }
 
-/// The handle that a reply may invalidate: the only one of its call, where there is one alone (RFC 8797 section 4.1;
-/// with several, nothing says which of them belongs to this call alone). 0 for none.
+/// The handle that a reply may invalidate: that of its call, if all segments of the call have the same one (RFC 8797
+/// section 4.1). With several handles nothing says which of them only this call uses. 0 for none.
 #[must_use]
 pub fn only_handle(lists: &ChunkLists<'_>) -> u32 {
     let mut handles = lists

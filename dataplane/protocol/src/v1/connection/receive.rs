@@ -1,4 +1,4 @@
-//! Received messages: what each of them means.
+//! Handles received messages.
 
 use super::{Connection, VERSIONS_SUPPORTED, only_handle};
 use crate::chunks::ChunkLists;
@@ -14,9 +14,9 @@ use crate::xdr::word;
 type Handled<'m> = Result<Event<'m>, CloseReason>;
 
 impl Connection {
-    /// One received Send, whole and in order.
+    /// Handles one received Send. Sends have to be passed complete and in order.
     ///
-    /// Every message takes a Receive, whatever it turns out to be; its credits are accounted here.
+    /// Every message uses a Receive, even a wrong one; credits are accounted here.
     pub fn handle_message<'m>(&mut self, message: &'m [u8]) -> Event<'m> {
         self.handle_checked(message).unwrap_or_else(|reason| {
             self.over = true;
@@ -46,7 +46,7 @@ impl Connection {
         }
     }
 
-    /// What a message is taken for whose direction cannot be read.
+    /// The assumed direction of a message whose direction cannot be read.
     const fn assumed(&self) -> Direction {
         match self.role {
             Role::Client => Direction::Reply,
@@ -70,7 +70,7 @@ impl Connection {
                     sequence_given_up: false,
                 }))
             }
-            // RFC 8166 section 4.5.1 has a responder alone answer it.
+            // Only a responder answers it (RFC 8166 section 4.5.1).
             (v1::Refusal::Vers, Direction::Reply) => {
                 Ok(Event::Discarded(DiscardReason::Unanswerable))
             }
@@ -78,7 +78,7 @@ impl Connection {
         }
     }
 
-    /// A wrong message: a responder answers it, a requester drops it.
+    /// Handles a wrong message: a responder answers it, a requester drops it.
     fn refuse_as<'m>(&mut self, direction: Direction, xid: u32) -> Handled<'m> {
         match direction {
             Direction::Call => {
@@ -96,7 +96,7 @@ impl Connection {
     }
 
     fn handle_error<'m>(&mut self, xid: u32, error: v1::TransportError) -> Handled<'m> {
-        // It completes a call (RFC 8166 section 4.5): where none waits, this is no requester.
+        // An error completes a call (RFC 8166 section 4.5). If none waits, it is not for this end.
         if !self.credits.awaits_reply() {
             return Ok(Event::Discarded(DiscardReason::UnexpectedError));
         }
@@ -108,7 +108,7 @@ impl Connection {
             }
             v1::TransportError::Vers { low, high } => TransportError::Vers(ErrVers { low, high }),
             v1::TransportError::Chunk => TransportError::BadXdr,
-            // It cannot be decoded to its end.
+            // The rest of its body is unknown: it cannot be decoded.
             v1::TransportError::Unknown { .. } => {
                 return Ok(Event::Discarded(DiscardReason::ReplyMismatch { xid }));
             }
@@ -134,7 +134,7 @@ impl Connection {
         let is_right = rpc_start_matches(xid, direction, 0, payload);
         match direction {
             Direction::Call => {
-                // The payload would be in two places.
+                // With a Position-Zero Read chunk the payload would be in two places.
                 let is_right = is_right && !lists.reads.has_position_zero();
                 self.take_call(xid, lists, payload, is_right)
             }
@@ -142,14 +142,13 @@ impl Connection {
         }
     }
 
-    /// RDMA_NOMSG: the RPC message is in the chunks, and which of them it is in tells the direction.
+    /// RDMA_NOMSG: the RPC message is in a chunk, whose kind gives the direction.
     fn handle_nomsg<'m>(&mut self, xid: u32, credit: u32, lists: ChunkLists<'m>) -> Handled<'m> {
         if lists.reads.has_position_zero() {
             return self.take_call(xid, lists, &[], true);
         }
         match self.assumed() {
-            // A long reply of the client to a call of ours in the reverse direction would be in a Reply chunk, and we
-            // offer none.
+            // A long reply of the client to a reverse call of ours would need a Reply chunk, and we offer none.
             Direction::Call => self.refuse_as(Direction::Call, xid),
             Direction::Reply => {
                 let is_right = lists.reply.is_some();
@@ -165,7 +164,7 @@ impl Connection {
         payload: &'m [u8],
         is_right: bool,
     ) -> Handled<'m> {
-        // A client that takes no calls says so, and goes on: RFC 8167 section 6 leaves that to it.
+        // A client that accepts no calls answers with an error and keeps the connection, as RFC 8167 section 6 permits.
         let is_taken = self.peer_calls != ReverseRequestSupport::None;
         if !is_right || !is_taken || !lists.reads.positions_are_aligned() {
             return self.refuse_as(Direction::Call, xid);

@@ -1,4 +1,4 @@
-//! Writing messages: what may be sent, with which credit word.
+//! Encodes messages, if they may be sent, with their credit word.
 
 use super::Connection;
 use crate::chunks::EncodeChunkLists;
@@ -95,7 +95,7 @@ impl Connection {
         Ok(message_bytes)
     }
 
-    /// Whether a message may be sent, and its credit word.
+    /// The credit word of a message, if it may be sent.
     fn admit(
         &self,
         direction: Direction,

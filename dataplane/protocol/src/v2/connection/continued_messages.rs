@@ -1,7 +1,7 @@
 //! Continued messages (-00 section 6.3.2.2): one sequence at a time each way.
 //!
 //! A sequence is a run of messages with F_MORE set, and the first one with it clear. All of them have one XID and one
-//! header type. Asynchronous grants and RDMA2_ERROR may stand between them and do not belong to it.
+//! header type. Asynchronous grants and RDMA2_ERROR may come between them and do not belong to the sequence.
 
 use super::event::SendRefused;
 use crate::v2::header::Direction;
@@ -22,15 +22,15 @@ pub(super) enum Kind {
 pub(super) enum State {
     /// No sequence is open.
     Idle,
-    /// An RPC message is being put together.
+    /// An RPC message is being assembled.
     Message,
-    /// A property set is being put together.
+    /// A property set is being assembled.
     Properties,
-    /// What was put together is given up; the rest is discarded, to its end.
+    /// The sequence was given up; its rest is discarded.
     Discarding,
 }
 
-/// What a message that belongs to a sequence, or breaks one, is to it.
+/// A message as an event for the incoming sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Part {
     /// An RDMA2_MSG that fits.
@@ -89,12 +89,12 @@ impl Inbound {
         matches!(self.state, State::Discarding)
     }
 
-    /// Octets that the open sequence has brought.
+    /// Octets that the open sequence has brought so far.
     pub(super) const fn received_bytes(&self) -> u32 {
         self.received_bytes
     }
 
-    /// XID and kind of the sequence that is being put together.
+    /// XID and kind of the sequence that is being assembled.
     pub(super) const fn in_progress(&self) -> Option<(u32, Kind)> {
         match self.state {
             State::Message | State::Properties => Some((self.xid, self.kind)),
@@ -114,15 +114,15 @@ impl Inbound {
             Kind::Properties => Part::Properties,
             Kind::Group(_) => Part::Broken,
         };
-        // What fits is legal; were it not, the sequence would be discarded.
+        // A message that fits is legal. Otherwise the sequence would be discarded, the safe choice.
         self.state = self.state.next(part, more).unwrap_or(State::Discarding);
         self.kind = kind;
         self.xid = xid;
         self.received_bytes = if more { received_bytes } else { 0 };
     }
 
-    /// Gives up the open sequence because of a message of this XID, and tells what was given up. With `continues`
-    /// (that message is of the given kind and has F_MORE) the rest is discarded to its end.
+    /// Gives up the open sequence because of a message with this XID, and returns what was given up. With `continues`
+    /// (that message is of this kind and has F_MORE) the rest of the sequence is discarded.
     pub(super) fn give_up(&mut self, xid: u32, continues: Option<Kind>) -> Option<(u32, Kind)> {
         let given_up = self.in_progress();
         self.state = self

@@ -2,64 +2,65 @@
 //!
 //! # Our Receives and the grants to the peer
 //!
-//! A credit is the promise of a posted Receive (-00 section 4.3.1.1). Every received message takes a Receive. Every
-//! message but an asynchronous grant (RDMA2_NOMSG without chunks) also uses a credit. So two counts say all:
+//! A credit is the promise of a posted Receive (-00 section 4.3.1.1). Every received message uses a Receive. Every
+//! message except an asynchronous grant (RDMA2_NOMSG without chunks) also uses a credit. So two counts are enough:
 //!
-//! * `posted`: Receives posted for this connection that no *handled* message has taken;
+//! * `posted`: Receives posted for this connection that no *handled* message has used;
 //! * `unconsumed` = `granted` - `consumed`: credits that the peer has, or has used in messages not yet handled.
 //!
-//! and what may be granted follows from them: `owed = posted - unconsumed - 1`, and no more than the limit below. The 1 is
-//! the spare Receive, for the one asynchronous grant that may come at any time. How the cases come out:
+//! What may be granted follows from them: `owed = posted - unconsumed - 1`, and no more than the limit below allows.
+//! The 1 is the spare Receive, for the one asynchronous grant that may come at any time. The cases are:
 //!
 //! | event | posted | unconsumed | owed |
 //! |---|---|---|---|
 //! | start, reserve R: the peer has one implicit credit | R | 1 | R - 2: the first grant |
-//! | a message that uses a credit, right or wrong, RDMA2_ERROR and short ones too | -1 | -1 | 0 |
+//! | a message that uses a credit, valid or not, including RDMA2_ERROR and short ones | -1 | -1 | 0 |
 //! | its Receive is posted again | +1 | 0 | +1 |
 //! | an asynchronous grant | -1 | 0 | 0, and the spare is in use |
 //! | its Receive is posted again | +1 | 0 | 0: it is never granted |
-//! | before the version is known, a message of an unsupported one | -1 | 0 | as above: the peer begins anew |
-//! | we grant n in any message but RDMA2_ERROR | 0 | +n | -n |
+//! | before the version is known, a message of an unsupported one | -1 | 0 | as above: the peer starts again |
+//! | we grant n in any message except RDMA2_ERROR | 0 | +n | -n |
 //!
 //! # The credit limit
 //!
-//! The window is the most credits that the peer will ever have. How many it may have *now* is the limit, which is at most
-//! that, and every message announces it. Receives beyond the limit and the spare need not be kept for this connection, so that
-//! connections can share them. The limit is raised and lowered at any time, and its owner adds and takes Receives:
+//! The window is the most credits that the peer will ever have. The limit, at most the window, is how many it may have
+//! *now*; every message announces it. Receives beyond the limit and the spare need not be reserved for this connection,
+//! so that connections can share them. The limit can be raised and lowered at any time; the caller adds and removes
+//! Receives accordingly:
 //!
 //! | event | posted | unconsumed | owed |
 //! |---|---|---|---|
 //! | the limit is raised by n | +n | 0 | +n |
 //! | the limit is lowered | - those that are not promised | 0 | 0 |
 //!
-//! A grant cannot be revoked. When the peer has more credits than the lowered limit, it keeps them, and their Receives
-//! stay; nothing is owed until it has used them, and what is announced is what it has. A Receive that comes back then is beyond the limit, and is
-//! taken when the limit is lowered again, to the same value too.
+//! A grant cannot be revoked. If the peer has more credits than the lowered limit, it keeps them, and their Receives
+//! stay reserved; nothing is owed until it has used them, and messages announce the number that it has. A Receive that
+//! comes back then is beyond the limit, and is removed when the limit is lowered again, even to the same value.
 //!
-//! `reserve` counts the Receives of the connection: those that are posted, and those that messages have taken and that
+//! `reserve` counts the Receives of the connection: those that are posted, and those that messages have used and that
 //! will be posted again. `reserve >= limit + 1` always.
 //!
-//! **Invariant**: `posted >= unconsumed + 1`, but for the moments between the handling of an asynchronous grant and
-//! the posting of its Receive, when it is `posted >= unconsumed`. In those moments we send nothing that uses a credit
-//! (`available` is 0), for the reason that follows.
+//! **Invariant**: `posted >= unconsumed + 1`, except between the handling of an asynchronous grant and the posting of
+//! its Receive, when `posted >= unconsumed`. In that time we send nothing that uses a credit (`available` is 0), for
+//! the following reason.
 //!
 //! # The peer's one spare Receive
 //!
-//! Nothing acknowledges an asynchronous grant, and a second one that overtakes the reposting of the spare would take
-//! a Receive that is promised to a payload: receiver not ready. So at most one of ours is in flight. It has arrived,
-//! and its Receive is posted again, when
+//! Nothing acknowledges an asynchronous grant. A second one that arrives before the spare is posted again would use a
+//! Receive that is promised to a payload (receiver not ready). So at most one of ours is in flight. It has arrived, and
+//! its Receive is posted again, when
 //!
-//! * the peer uses a credit that we granted with it or after it: such a message was sent after the grant was handled,
-//!   and with the spare in place; or
-//! * the peer grants more than it announces beyond what we had sent by then. It has handled a message that we sent after
-//!   the grant, and it does not grant before its spare is posted.
+//! * the peer uses a credit that we granted with it or after it: the peer sent that message after it had handled the
+//!   grant, with the spare posted; or
+//! * the peer has granted more than it announces beyond what we had sent by then: it has handled a message that we sent
+//!   after the grant, and it does not grant before its spare is posted.
 //!
-//! While one is in flight that granted something, the peer has credits. They may be fewer than it waits for, when the
-//! grant was sent before all its messages were handled; then the next message or grant of the peer lets another one go.
-//! The exception is a keep-alive, which grants nothing:
-//! behind it one more may follow when we hold a credit back for it, so that in all no more messages are in flight
-//! than the peer has Receives. Our last credit is held back only where the peer stands still in the midst of a continued
-//! message: it goes on at once, and gives the credit back with that. Keep-alives themselves are spaced by ticks, which last longer than any reposting.
+//! While an asynchronous grant of credits is in flight, the peer has credits. They may be fewer than it waits for, if
+//! the grant was sent before all its messages were handled; then its next message or grant allows another one. The
+//! exception is a keep-alive, which grants nothing: one grant may follow it if we hold back a credit for it, so that
+//! not more messages are in flight than the peer has Receives. Our last credit is held back only if the peer waits in
+//! the middle of a continued message: it continues immediately, and with that returns the credit. Keep-alives are
+//! spaced by ticks, which are longer than the posting of a Receive takes.
 //!
 //! # Counters
 //!
@@ -76,18 +77,18 @@ pub(super) struct Credits {
     consumed: u32,
     peer_granted: u32,
     sent: u32,
-    /// Of the messages that we sent, the peer has handled so many at least.
+    /// How many of the messages that we sent the peer has handled, at least.
     peer_handled: u32,
-    /// `granted` as it was before the latest asynchronous grant, and `sent` as it was then.
+    /// `granted` before the latest asynchronous grant, and `sent` at that time.
     async_mark: u32,
     async_sent: u32,
     /// The most credits that the peer will ever have.
     window: u16,
     /// The most credits that the peer may have now; at most the window.
     limit: u16,
-    /// When the peer has no more credits than that, it is granted more even if nothing else is to be sent.
+    /// If the peer has no more credits than this, it is granted more even if there is no other message to send.
     grant_at: u16,
-    /// Receives of this connection, posted or taken.
+    /// Receives of this connection, posted or in use.
     reserve: u16,
     /// Asynchronous grants that may not have arrived: 0, 1, or 2 with a credit held back.
     async_in_flight: u8,
@@ -112,7 +113,7 @@ impl Credits {
         }
     }
 
-    // ---- What the peer has of us ----
+    // ---- Credits that the peer has ----
 
     #[inline]
     pub(super) const fn unconsumed(&self) -> u32 {
@@ -127,7 +128,8 @@ impl Credits {
         u16::try_from(owed).unwrap_or(self.limit)
     }
 
-    /// The credit word of the next message: what it grants, and the most that the peer has then, or may have.
+    /// The credit word of the next message: its grant, and the limit, or the credits that the peer has if these are
+    /// more.
     #[inline]
     pub(super) fn word(&self) -> CreditWord {
         let unconsumed = u16::try_from(self.unconsumed()).unwrap_or(u16::MAX);
@@ -145,8 +147,8 @@ impl Credits {
 
     fn set_limit(&mut self, limit: u16) {
         self.limit = limit;
-        // One of two lent credits is enough for a caller of one call at a time. Each of its messages brings what the one
-        // before has used, and no grant passes between them.
+        // With two lent credits a caller of one call at a time needs no grants: each reply returns the credit of its
+        // call. Grants at half of the limit would only add messages.
         self.grant_at = if limit <= 2 && limit < self.window {
             0
         } else {
@@ -154,19 +156,18 @@ impl Credits {
         };
     }
 
-    /// Raises the limit, to the window at most. Returns the Receives that this connection has more from now on: they are
-    /// posted.
+    /// Raises the limit, to the window at most. Returns how many Receives this connection gains: they are posted.
     pub(super) fn raise_limit(&mut self, limit: u16) -> u16 {
         self.set_limit(limit.min(self.window).max(self.limit));
-        // Some may be left of a higher limit.
+        // Receives of an earlier, higher limit may be left.
         let added = (self.limit + 1).saturating_sub(self.reserve);
         self.reserve += added;
         self.receives_posted(added);
         added
     }
 
-    /// Lowers the limit, to 1 at least. Returns the Receives that this connection does not have any more: they are posted,
-    /// and neither promised to the peer nor within the limit.
+    /// Lowers the limit, to 1 at least. Returns how many Receives this connection loses: posted ones that are neither
+    /// promised to the peer nor within the limit.
     pub(super) fn lower_limit(&mut self, limit: u16) -> u16 {
         self.set_limit(limit.max(1).min(self.limit));
         let beyond = self.reserve - (self.limit + 1);
@@ -182,13 +183,13 @@ impl Credits {
         self.posted = self.posted.saturating_add(u32::from(count));
     }
 
-    /// A message took one of our Receives.
+    /// Notes that a message used one of our Receives.
     pub(super) fn take_receive(&mut self) -> Result<(), CloseReason> {
         self.posted = self.posted.checked_sub(1).ok_or(CloseReason::OverSend)?;
         Ok(())
     }
 
-    /// That message used one of our credits.
+    /// Notes that the message used one of our credits.
     pub(super) fn consume(&mut self) -> Result<(), CloseReason> {
         if self.unconsumed() == 0 {
             return Err(CloseReason::OverSend);
@@ -198,7 +199,7 @@ impl Credits {
         Ok(())
     }
 
-    /// Takes over the credit word of a version 2 message that is no error. An increment is never clamped.
+    /// Applies the credit word of a version 2 message that is no error. An increment is never clamped.
     pub(super) fn apply(&mut self, credit: CreditWord) -> Result<(), CloseReason> {
         let peer_granted = self.peer_granted.wrapping_add(u32::from(credit.granted));
         if peer_granted.wrapping_sub(self.sent) > u32::from(credit.maximum) {
@@ -210,7 +211,7 @@ impl Credits {
         Ok(())
     }
 
-    /// The three above at once for the hot path; `false`, and nothing changed, when one of them would fail.
+    /// The three steps above for the hot path. `false`, without any change, if one of them would fail.
     #[inline]
     pub(super) fn receive(&mut self, credit: CreditWord) -> bool {
         let peer_granted = self.peer_granted.wrapping_add(u32::from(credit.granted));
@@ -229,7 +230,8 @@ impl Credits {
         true
     }
 
-    /// Whether the peer just used a credit that it got with, or after, our latest asynchronous grant.
+    /// Checks whether the peer just used a credit that it got with, or after, our latest asynchronous grant: that has
+    /// arrived then.
     fn confirm_async_by_use(&mut self) {
         let granted_since = self.granted.wrapping_sub(self.async_mark);
         if self.unconsumed() < granted_since {
@@ -237,10 +239,10 @@ impl Credits {
         }
     }
 
-    /// Whether the peer has handled a message that we sent after our latest asynchronous grant: it grants no more than
-    /// it announces beyond what it has handled.
+    /// Checks whether the peer has handled a message that we sent after our latest asynchronous grant: it never grants
+    /// more than it announces beyond what it has handled.
     fn confirm_async_by_grant(&mut self) {
-        // Differences are small: one with the highest bit is below zero.
+        // Differences are less than 2^31: one with the highest bit set is negative.
         let since = self.peer_handled.wrapping_sub(self.async_sent);
         let since = since.cast_signed();
         if since > 0 {
@@ -248,7 +250,7 @@ impl Credits {
         }
     }
 
-    // ---- What we have of the peer ----
+    // ---- Credits that we have ----
 
     /// Messages that use a credit and may be sent now.
     #[inline]
@@ -262,28 +264,28 @@ impl Credits {
             .saturating_sub(held_back)
     }
 
-    /// A message with [`word`](Self::word) was sent; it used a credit.
+    /// Notes that a message with [`word`](Self::word) was sent; it used a credit.
     #[inline]
     pub(super) fn commit(&mut self, word: CreditWord) {
         self.granted = self.granted.wrapping_add(u32::from(word.granted));
         self.sent = self.sent.wrapping_add(1);
     }
 
-    /// RDMA2_ERROR was sent: it uses a credit and grants nothing.
+    /// Notes that RDMA2_ERROR was sent: it uses a credit and grants nothing.
     pub(super) fn commit_error(&mut self) {
         self.sent = self.sent.wrapping_add(1);
     }
 
-    /// Whether an asynchronous grant may be sent: the peer surely has a Receive for it. `reserved` credits are to be
-    /// left untouched. `peer_continues`: the peer is in the midst of a continued message, so that it uses what it is
-    /// granted at once.
+    /// Whether an asynchronous grant may be sent: the peer certainly has a Receive for it. `reserved` credits must not
+    /// be used. `peer_continues`: the peer is in the middle of a continued message, and uses what it is granted
+    /// immediately.
     #[inline]
     pub(super) fn async_may_be_sent(&self, reserved: u32, peer_continues: bool) -> bool {
         match self.async_in_flight {
             0 => true,
             // Only a keep-alive is in flight, and a credit can be held back.
             1 => {
-                // One is left to be used, unless the peer cannot go on before it is granted something.
+                // One credit is left for other messages, unless the peer cannot continue without a grant.
                 let left = u32::from(!peer_continues || self.unconsumed() != 0);
                 self.granted == self.async_mark
                     && self.owed() > 0
@@ -293,8 +295,8 @@ impl Credits {
         }
     }
 
-    /// An asynchronous grant with [`word`](Self::word) was sent. `spaced`: all earlier ones are older than a
-    /// keep-alive interval, so that their Receives have long been posted again.
+    /// Notes that an asynchronous grant with [`word`](Self::word) was sent. `spaced`: all earlier ones are older than a
+    /// keep-alive interval, so that their Receives have been posted again.
     pub(super) fn commit_async(&mut self, word: CreditWord, spaced: bool) {
         self.async_in_flight = if spaced { 1 } else { self.async_in_flight + 1 };
         self.async_mark = self.granted;
@@ -344,12 +346,13 @@ pub struct CreditView {
     pub peer_granted_total: u32,
     /// Messages sent that used one of them.
     pub sent_total: u32,
-    /// Of these the peer has handled so many at least, as its latest message shows: it grants no more than it announces
-    /// beyond what it has handled.
+    /// How many of these the peer has handled at least, according to its latest message: it never grants more than it
+    /// announces beyond what it has handled.
     pub peer_handled_least: u32,
     /// The most credits that the peer will ever have.
     pub window: u32,
-    /// The most credits that it may have now ([`Connection::raise_credit_limit`](super::Connection::raise_credit_limit)).
+    /// The most credits that it may have now
+    /// ([`Connection::raise_credit_limit`](super::Connection::raise_credit_limit)).
     pub limit: u32,
     /// Receives of this connection: posted, or to be posted again.
     pub receives_reserved: u32,

@@ -1,4 +1,4 @@
-//! What [`Connection`](super::Connection) tells its caller, and what it is told.
+//! The events, errors and configuration of [`Connection`](super::Connection).
 
 use core::fmt;
 
@@ -15,27 +15,27 @@ use crate::v2::rtr::{
 /// Which end of the connection this is. Either end may call the other (-00 section 3.1.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// It asked for the connection, and speaks first.
+    /// It asked for the connection, and sends the first message.
     Client,
     /// It accepted the connection.
     Server,
 }
 
-/// What a connection is told when it begins.
+/// The configuration of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
     /// Which end this is.
     pub role: Role,
-    /// Receives posted for the connection before it begins, the spare one included: at least 2. The connection
-    /// never has the peer believe in more.
+    /// Receives posted for the connection before it begins, including the spare one: at least 2. The connection
+    /// never grants more.
     pub receive_reserve: u16,
     /// Our own transport properties. The send size must be at least 1024 octets.
     pub properties: Properties,
-    /// The longest RPC message that is put together from a continued sequence, in octets.
+    /// The longest RPC message that is assembled from a continued sequence, in octets.
     pub message_bytes_max: u32,
 }
 
-/// A received message that is a whole RPC message without chunks: what most messages are.
+/// A received message that is a whole RPC message without chunks, the most frequent kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WholeMessage<'m> {
     /// Call or reply.
@@ -48,10 +48,9 @@ pub struct WholeMessage<'m> {
     pub invalidate_handle: u32,
 }
 
-/// What one received message means.
+/// The result of handling one received message.
 ///
-/// The bytes are those of the message: the caller is done with them, or has copied them, before it posts the Receive
-/// again.
+/// Its bytes are those of the message: use or copy them before the Receive is posted again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'m> {
     /// An RPC call. XID and message type at its start were checked against the header, unless it is a long call,
@@ -67,7 +66,7 @@ pub enum Event<'m> {
         /// The handle that the requester asks to be invalidated with the reply; 0 for none.
         invalidate_handle: u32,
     },
-    /// An RPC reply. Checked as a call is; whether a call of ours has that XID, the caller knows.
+    /// An RPC reply, checked as a call is. The caller has to check that a call of ours has that XID.
     Reply {
         /// The XID.
         xid: u32,
@@ -76,7 +75,7 @@ pub enum Event<'m> {
         payload: &'m [u8],
         /// The returned chunk lists. There is no Read list.
         chunks: ChunkLists<'m>,
-        /// Without meaning in a reply; the caller sees it for diagnosis.
+        /// Meaningless in a reply; for diagnosis.
         invalidate_handle: u32,
     },
     /// A part of an RPC message that comes in several. Copy the payload to `offset` of the reassembly buffer; with
@@ -92,9 +91,9 @@ pub enum Event<'m> {
         payload: &'m [u8],
         /// Whether the message ends with it.
         last: bool,
-        /// The chunk lists of the message; empty but in the last part.
+        /// The chunk lists of the message; empty except in the last part.
         chunks: ChunkLists<'m>,
-        /// As in a call; 0 but in the last part.
+        /// As in a call; 0 except in the last part.
         invalidate_handle: u32,
     },
     /// The peer's transport properties. The control plane decides and calls
@@ -102,7 +101,7 @@ pub enum Event<'m> {
     Properties {
         /// The XID with which an error is to be answered.
         xid: u32,
-        /// The properties: well formed, and each value that we know of its type.
+        /// The properties: well formed, and each known value conforms to its type.
         set: PropertySet<'m>,
     },
     /// A part of a property set that comes in several messages. When it is complete, `PropertySet::decode` the
@@ -126,10 +125,10 @@ pub enum Event<'m> {
         /// Why.
         error: TransportError,
     },
-    /// The server does not speak version 2, and the connection goes on with version 1, as a client was told to: what
-    /// was sent so far counts for nothing. Told by [`crate::connection`] alone.
+    /// The server does not support version 2, and the connection continues with version 1, as configured: messages sent
+    /// so far have no effect. Only [`crate::connection`] returns this.
     FellBack,
-    /// The server does not speak our version, but these versions. This connection state is of no more use.
+    /// The server does not support our version, but these versions. This connection state cannot be used any more.
     VersionMismatch {
         /// The lowest version that it supports.
         low: u32,
@@ -139,50 +138,51 @@ pub enum Event<'m> {
     /// A transmission of the extension RTR: an RPC message, or a part of one, whose items may be in the message too.
     Transmission(Transmission<'m>),
     /// A transmission group was wrong, or a message broke one: answer with
-    /// [`encode_report_error`](super::Connection::encode_report_error). The connection goes on.
+    /// [`encode_report_error`](super::Connection::encode_report_error). The connection stays usable.
     TransmissionRefused(TransmissionRefusal),
-    /// The peer found something wrong with a transmission of ours. A call, or a reply, that it names is sent again as
-    /// plain version 2.
+    /// The peer reported an error in a transmission of ours. Send the call or reply that it names again as plain
+    /// version 2.
     ErrorReported(ReportError),
     /// A message of a header type of the application
     /// ([`set_header_types`](super::Connection::set_header_types)).
     ApplicationMessage {
         /// The header type.
         header_type: u32,
-        /// The XID. With `is_response`, whether a message of ours has it, the caller knows.
+        /// The XID. With `is_response`, the caller has to check that a message of ours has it.
         xid: u32,
-        /// Its sender says that we chose the XID (F_RESPONSE, -00 section 6.3.2.1). An error cannot answer it.
+        /// F_RESPONSE is set: according to the sender, we chose the XID (-00 section 6.3.2.1). It cannot be answered
+        /// with an error.
         is_response: bool,
         /// What follows the prefix.
         body: &'m [u8],
     },
     /// The message was dropped in silence. Count it.
     Discarded(DiscardReason),
-    /// The message was refused: answer with [`encode_error`](super::Connection::encode_error). The connection goes
-    /// on.
+    /// The message was refused: answer with [`encode_error`](super::Connection::encode_error). The connection stays
+    /// usable.
     Refused(Refusal),
-    /// The peer broke the protocol beyond repair: close the connection.
+    /// The peer broke the protocol in a way that cannot be answered: close the connection.
     Close(CloseReason),
 }
 
 /// A received transmission of the extension RTR (RTR sections 9.2 to 9.4).
 ///
-/// The payload streams of a group, joined, and the items are the RPC message. All that the header says of itself was
-/// checked: order and number of the transmissions, XID and message type at the start of the payload stream, places
-/// and displacements of items ([`crate::v2::rtr::item_checks`]), ranges of directions. So with the last transmission
-/// every item that was placed is there, in octets that this group has brought. Not known here are what explicit RDMA
-/// will move, and what a call of ours has allowed its reply: see `transmissions`.
+/// The joined payload streams of a group and its items are the RPC message. Everything that can be checked from the
+/// headers was checked: order and number of the transmissions, XID and message type at the start of the payload stream,
+/// places and displacements of items ([`crate::v2::rtr::item_checks`]), ranges of directions. So after the last
+/// transmission every placed item is complete, in octets of this group. Not checked are data that explicit RDMA will
+/// move, and the transmissions that a call of ours allowed its reply: see `transmissions`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transmission<'m> {
     /// XID, direction, and place in the group. 0 begins a new group.
     pub id: TransmissionId,
-    /// How many transmissions the group has. Of a reply, the caller compares it with what it allowed
+    /// How many transmissions the group has. For a reply, the caller has to compare it with what it allowed
     /// (`response_transmissions_max` of its call), and gives up a longer group with
     /// [`handle_group_refused`](super::Connection::handle_group_refused).
     pub transmissions: u32,
-    /// What its header says beside that.
+    /// The rest of its header.
     pub part: TransmissionPart<'m>,
-    /// The sizes of header, payload stream and message: items lie behind them, in the buffer of the message.
+    /// The sizes of header, payload stream and message. Items follow the first two in the buffer of the message.
     pub arrival: Arrival,
     /// Where the payload belongs in the payload stream of the group, in octets.
     pub stream_offset: u32,
@@ -199,14 +199,14 @@ impl Transmission<'_> {
     }
 }
 
-/// What the header of a transmission says of the whole group.
+/// The part of the header of a transmission that concerns the whole group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransmissionPart<'m> {
     /// The first transmission of a call.
     Request {
-        /// What was taken out of the call.
+        /// The items that were taken out of the call.
         items: MessageItems<'m>,
-        /// What is asked of the reply's bulk data.
+        /// The directions for the reply's bulk data.
         directions: ResponseSets<'m>,
         /// How many transmissions the reply may take, at least 1.
         response_transmissions_max: u32,
@@ -239,11 +239,11 @@ impl TransmissionPart<'_> {
 pub struct TransmissionRefusal {
     /// The answer.
     pub report: ReportError,
-    /// It broke, or ended, the group that was being received: give up what was kept of it.
+    /// Whether it broke, or ended, the group that was being received: give up what was kept of that.
     pub group_given_up: bool,
 }
 
-/// Why a message was dropped in silence. Where an XID is told, the reply to that call will never be complete.
+/// Why a message was dropped in silence. If there is an XID, the reply to that call will never be complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DiscardReason {
     /// It is shorter than the least size of its version and type.
@@ -256,7 +256,7 @@ pub enum DiscardReason {
     },
     /// It belongs to a sequence, or a transmission group, that was given up before.
     SequenceRest,
-    /// It is a reply whose XID or message type is not that of its header (-00 leaves it open; ours is to drop it).
+    /// It is a reply whose XID or message type is not that of its header (-00 does not say what to do; we drop it).
     /// If it continued a sequence or a transmission group, give up the reassembly.
     ReplyMismatch {
         /// The XID of the header.
@@ -269,14 +269,14 @@ pub enum DiscardReason {
     },
     /// It is a transport error, and we have sent nothing that could be wrong.
     UnexpectedError,
-    /// Version 1: it is RDMA_DONE, or a requester got another version, and nobody answers that (RFC 8166 sections
+    /// Version 1: it is RDMA_DONE, or a requester received another version; neither is answered (RFC 8166 sections
     /// 4.5.1 and 4.6.2).
     Unanswerable,
-    /// The connection is over: it mismatched, or is to be closed.
+    /// The connection has ended: the versions did not match, or it has to be closed.
     Over,
 }
 
-/// Why the connection cannot go on.
+/// Why the connection has to be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CloseReason {
     /// The peer sent more messages than it had credits, or more asynchronous grants than there were Receives.
@@ -330,7 +330,7 @@ impl core::error::Error for CloseReason {}
 
 /// A message that is answered with a transport error.
 ///
-/// It is answered when a credit is there; a peer that sends wrong messages and grants nothing to answer them with may
+/// The answer needs a credit; a peer that sends wrong messages and grants no credits for the answers may
 /// be disconnected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
@@ -340,8 +340,7 @@ pub struct Refusal {
     pub version: u32,
     /// What was wrong.
     pub error: TransportError,
-    /// The message broke, or ended, a sequence or a transmission group that was being put together: give up the
-    /// reassembly.
+    /// Whether the message broke, or ended, a sequence or a transmission group that was being assembled: give up that.
     pub sequence_given_up: bool,
 }
 
@@ -358,28 +357,28 @@ impl Refusal {
     }
 }
 
-/// Why nothing was sent. The connection is as it was.
+/// Why nothing was encoded. The connection is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SendRefused {
-    /// No credit, or not one for each transmission of a group: wait for [`Event::Credits`], for any other message, or, when the spare Receive is in use, for the
-    /// Receive to be posted again.
+    /// No credit, or not one for each transmission of a group: wait for [`Event::Credits`], for any other message, or,
+    /// if the spare Receive is in use, until it is posted again.
     NoCredit,
-    /// The server may not speak before it knows the client's version.
+    /// The server may not send before it knows the client's version.
     VersionUnknown,
     /// The client's first message was not answered yet.
     AwaitingFirstAnswer,
     /// The version is agreed: it cannot be refused any more.
     VersionKnown,
-    /// A continued message, or a transmission group, is under way: finish it first.
+    /// A continued message, or a transmission group, is incomplete: complete it first.
     SequenceOpen,
-    /// No transmission group is under way that could be continued.
+    /// No transmission group is incomplete.
     NoGroup,
     /// One of the ends has not announced this message of the extension RTR, or the header type is not one of the
     /// application.
     NotAnnounced,
-    /// The group has more transmissions than its receiver takes, or than we said that we send; or none.
+    /// The group has more transmissions than its receiver accepts, or than we announced that we send; or none.
     TooManyTransmissions,
-    /// An asynchronous grant is on its way for which the peer may have used its only spare Receive.
+    /// An asynchronous grant may be in flight, for which the peer needs its only spare Receive.
     GrantInFlight,
     /// One of the ends is not ready for calls in the reverse direction, or not for chunks in them (-00 section 5.2.5).
     NotTaken,
@@ -419,18 +418,18 @@ impl fmt::Display for SendRefused {
 
 impl core::error::Error for SendRefused {}
 
-/// A message of the peer that has begun and not ended.
+/// An incomplete message of the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unfinished {
     /// Its XID.
     pub xid: u32,
-    /// How much of it has come: octets of a continued message, transmissions of a group.
+    /// How much of it has arrived: octets of a continued message, transmissions of a group.
     pub taken: u32,
 }
 
 impl Unfinished {
-    /// Whether it is the message that was found before, as far as can be told: an XID that is used again at once, for a
-    /// message that has come further, cannot be told from it.
+    /// Whether it seems to be the same message as `before`. A new message with the same XID, of which more has arrived,
+    /// cannot be distinguished.
     #[must_use]
     pub const fn continues(&self, before: Self) -> bool {
         self.xid == before.xid && self.taken >= before.taken
@@ -444,12 +443,12 @@ pub enum Tick {
     Quiet,
     /// Send an asynchronous grant: the connection was silent from our side.
     SendKeepAlive,
-    /// The peer was silent for the set number of ticks: take it for dead.
+    /// The peer was silent for the configured number of ticks: it counts as dead.
     PeerSilent,
 }
 
-/// Whether a payload that begins at octet `offset` of an RPC message has there the XID and the message type that its
-/// header told (RFC 8166 section 4.2.1, -00 section 6.3.2.1). A payload that ends before them matches as far as it goes.
+/// Whether a payload that begins at octet `offset` of an RPC message has the XID and the message type of its
+/// header there (RFC 8166 section 4.2.1, -00 section 6.3.2.1). Of a shorter payload only its octets are compared.
 #[must_use]
 pub fn rpc_start_matches(xid: u32, direction: Direction, offset: usize, payload: &[u8]) -> bool {
     let start = u64::from(xid) << 32 | u64::from(direction.message_type());

@@ -1,8 +1,8 @@
 //! Transmission groups of the extension RTR (RTR sections 4.2 and 9.2 to 9.4): one at a time each way.
 //!
 //! A group is a Transmit Request or Response and as many Transmit Continue as it announces, in order. Asynchronous
-//! grants, RDMA2_ERROR and Report Error may stand between them and do not belong to it; nothing else may. A group
-//! and a continued sequence (F_MORE) are never open together.
+//! grants, RDMA2_ERROR and Report Error may come between them and do not belong to it; nothing else may. A group
+//! and a continued sequence (F_MORE) are never open at the same time.
 
 use super::event::SendRefused;
 use crate::v2::header::Direction;
@@ -15,15 +15,15 @@ pub(super) enum State {
     Idle,
     /// A group is being received.
     Open,
-    /// A group is given up; what is left of it is discarded, to its end or to the next message that is no
+    /// A group was given up; its rest is discarded, to its end or to the next message that is no
     /// continuation.
     Discarding,
 }
 
-/// What a message is to the incoming group. Messages that stand apart are none of these.
+/// A message as an event for the incoming group. Messages that may come between transmissions are none of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Step {
-    /// A first transmission that is right.
+    /// A valid first transmission.
     First,
     /// A continuation that belongs to the group.
     Continue,
@@ -64,7 +64,7 @@ pub(super) struct Inbound {
     transmissions: u32,
     /// The sequence number of the next one.
     next: u32,
-    /// Octets of the payload streams that came.
+    /// Octets of the payload streams that have arrived.
     stream_bytes: u32,
 }
 
@@ -97,12 +97,12 @@ impl Inbound {
         self.stream_bytes
     }
 
-    /// The transmission that is to come next.
+    /// The transmission that has to come next.
     pub(super) const fn expected(&self) -> TransmissionId {
         self.id(self.next)
     }
 
-    /// The transmission that came last.
+    /// The latest transmission.
     pub(super) const fn latest(&self) -> TransmissionId {
         self.id(self.next.saturating_sub(1))
     }
@@ -152,13 +152,13 @@ impl Inbound {
         self.step(Step::Continue, self.next < self.transmissions);
     }
 
-    /// A message came that neither belongs to a group nor stands apart.
+    /// Notes a message that does not belong to a group, and may not come inside one.
     pub(super) fn pass_other(&mut self) {
         self.step(Step::Other, false);
     }
 
-    /// Gives up the open group, and tells whether one was open. What is left of it is discarded, from the
-    /// transmission behind `sequence` on.
+    /// Gives up the open group, and returns whether one was open. Its rest is discarded, from the
+    /// transmission behind `sequence`.
     pub(super) fn give_up(&mut self, sequence: u32) -> bool {
         if !self.is_open() {
             return false;
@@ -168,8 +168,7 @@ impl Inbound {
         true
     }
 
-    /// A group begins that is refused: what follows of its first transmission is discarded. A count of `None` is
-    /// not known.
+    /// Refuses a group that begins: what follows its first transmission is discarded. `None` is an unknown count.
     pub(super) fn refuse(&mut self, first: TransmissionId, transmissions: Option<u32>) {
         self.xid = first.xid;
         self.direction = first.direction;
@@ -179,7 +178,7 @@ impl Inbound {
     }
 
     fn step(&mut self, step: Step, more: bool) {
-        // Callers look at the state first; were a step illegal, the rest would be discarded.
+        // Callers check the state first. For an illegal step, discarding the rest is the safe choice.
         self.state = self.state.next(step, more).unwrap_or(State::Discarding);
     }
 }
@@ -193,7 +192,7 @@ pub(super) struct Outbound {
 }
 
 impl Outbound {
-    /// Transmissions that are still to be sent. Each has a credit that nothing else may use.
+    /// Transmissions that are still to be sent. A credit is reserved for each of them.
     #[inline]
     pub(super) const fn remaining(&self) -> u32 {
         self.transmissions - self.next
@@ -207,13 +206,13 @@ impl Outbound {
         Ok(self.next)
     }
 
-    /// The first of so many transmissions was sent.
+    /// Notes that the first of `transmissions` transmissions was sent.
     pub(super) fn begin(&mut self, transmissions: u32) {
         self.next = 1;
         self.transmissions = transmissions;
     }
 
-    /// One more was sent. Tells whether others are left.
+    /// Notes that one more was sent. Returns whether others are left.
     pub(super) fn proceed(&mut self) -> bool {
         self.next += 1;
         self.remaining() > 0

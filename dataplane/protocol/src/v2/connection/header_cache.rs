@@ -1,6 +1,7 @@
-//! First transmissions that are like the one before, but for XID and credits: calls of one kind follow one another, and
-//! so do their replies. What was found out of the one before holds for them, since it follows from the octets of the
-//! header, the length of the Send, and what this end announced; so they are compared instead of decoded.
+//! A cache of decoded headers, for first transmissions that differ from the previous one only in XID and credits: calls
+//! of one kind often follow each other, and so do their replies. The checks of the previous header hold for them as
+//! well, since they depend only on the octets of the header, the length of the Send and the properties of this end. So
+//! headers are compared instead of decoded.
 
 use super::Connection;
 use super::event::{Transmission, TransmissionPart, rpc_start_matches};
@@ -10,19 +11,19 @@ use crate::v2::header::{CreditWord, Direction};
 use crate::v2::rtr::{Arrival, TransmissionId, TransmitLists};
 use crate::xdr::word;
 
-/// Octets of a header that is remembered; longer ones are decoded each time.
+/// The longest header that is kept, in octets; longer ones are decoded each time.
 const HEADER_BYTES_MAX: usize = 160;
-/// Where the header type stands, and behind it flags and lists: before it, but for the version, is what may differ.
+/// The offset of the header type, which is followed by flags and lists. Of the words before it only the version counts.
 const TYPE_AT: usize = 12;
 
-/// The latest first transmission of one direction that was all of its group, and right in every respect.
+/// The latest valid first transmission of one direction that was the only one of its group.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HeaderCache {
     header: [u8; HEADER_BYTES_MAX],
-    /// Of no octets while there is none.
+    /// All zero while there is none.
     arrival: Arrival,
     lists: Option<TransmitLists>,
-    /// Of a call.
+    /// 0 for a reply.
     response_transmissions_max: u32,
 }
 
@@ -38,7 +39,7 @@ impl HeaderCache {
         response_transmissions_max: 0,
     };
 
-    /// Takes the place of the one before.
+    /// Replaces the kept header.
     pub(super) fn remember(
         &mut self,
         message: &[u8],
@@ -64,7 +65,7 @@ impl HeaderCache {
         };
     }
 
-    /// Where the lists are in a header that says the same.
+    /// Where the lists are, if this header equals the kept one.
     #[inline]
     fn lists_of(&self, message: &[u8]) -> Option<TransmitLists> {
         let lists = self.lists?;
@@ -81,8 +82,8 @@ fn parts_that_count(header: &[u8], header_bytes: usize) -> Option<(&[u8], &[u8])
 }
 
 impl Connection {
-    /// The short way of [`handle_transmission`](Self::handle_transmission): a first transmission like the one before
-    /// in its direction, which is all of its group. `None`, and nothing changed, for all else.
+    /// The fast path of [`handle_transmission`](Self::handle_transmission): a first transmission with the header of the
+    /// previous one in its direction, which is the only one of its group. `None`, without any change, for all others.
     #[must_use]
     pub fn handle_like_last<'m>(
         &mut self,

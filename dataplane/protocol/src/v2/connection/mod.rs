@@ -1,47 +1,46 @@
-//! The state of one version 2 connection: credits, version, thresholds and continued messages, without any I/O.
+//! The state machine of one version 2 connection: credits, version, thresholds and continued messages, without any I/O.
 //!
-//! [`Connection`] decides what may be sent and what received messages mean; bytes and events are its arguments. It
-//! allocates nothing, reads no clock, and holds no payload.
+//! [`Connection`] decides what may be sent and interprets received messages; bytes and events are its arguments. It
+//! allocates nothing, reads no clock, and keeps no payload.
 //!
 //! # The order of calls
 //!
 //! 1. Post `receive_reserve` Receives, then [`Connection::new`].
 //! 2. For each received Send, in order, [`handle_message`](Connection::handle_message) once; act on the
-//!    [`Event`]. Or, where time counts, [`handle_whole_message`](Connection::handle_whole_message) or
-//!    [`handle_like_last`](Connection::handle_like_last) first, and the other only when that made nothing of it.
-//! 3. For each Receive that is posted again in place of one that a message of this connection took,
-//!    [`handle_receives_posted`](Connection::handle_receives_posted). It does not matter what the message was: what
-//!    may be granted of it is known here. A Receive is posted *before* it is reported, and reported before the
-//!    message leaves that grants it.
-//! 4. Whenever 2 or 3 happened, look at [`credits_available`](Connection::credits_available) for what waits to be
-//!    sent, and write it with an `encode_…` function. On `Ok` the message *must* be sent, in the order in which the
-//!    messages were encoded; on `Err` nothing has changed.
+//!    [`Event`]. Or, on a hot path, first [`handle_whole_message`](Connection::handle_whole_message) or
+//!    [`handle_like_last`](Connection::handle_like_last), and the other only if that returned `None`.
+//! 3. For each Receive that is posted again in place of one that a message of this connection used,
+//!    [`handle_receives_posted`](Connection::handle_receives_posted), whatever the message was. A Receive is posted
+//!    *before* it is reported, and reported before the message is sent that grants it.
+//! 4. After 2 or 3, check [`credits_available`](Connection::credits_available) for waiting messages, and encode them
+//!    with an `encode_…` function. On `Ok` the message *must* be sent, in the order in which the messages were encoded;
+//!    on `Err` nothing has changed.
 //! 5. After that, if [`grant_due`](Connection::grant_due), send an
-//!    [`encode_grant`](Connection::encode_grant). Every other message but an error carries what is owed, so a grant
+//!    [`encode_grant`](Connection::encode_grant). Every other message, except an error, grants what is owed, so a grant
 //!    is due only when there is nothing else to send.
 //! 6. On each keep-alive tick, [`handle_tick`](Connection::handle_tick).
 //!
 //! The accounting of credits, with its invariant, is in the `credits` module next to this one; the tables of states
-//! and events are in `phase`, `sequence` and `group`; which calls the server may make is in `reverse`.
+//! and events are in `phase`, `continued_messages` and `group`; `reverse` decides which calls the server may make.
 //!
 //! # What a receiver does about wrong messages
 //!
-//! -00 section 6.4.3 has a responder answer with RDMA2_ERROR, and forbids that to a requester. So F_RESPONSE decides:
-//! a wrong message with it clear, and any wrong CONNPROP, is [`Event::Refused`]; with it set,
+//! -00 section 6.4.3 makes a responder answer with RDMA2_ERROR, and forbids that to a requester. So F_RESPONSE decides:
+//! a wrong message without it, and any wrong CONNPROP, is [`Event::Refused`]; one with it is
 //! [`Event::Close`], but a reply that only contradicts its header is dropped. An RDMA2_ERROR is never answered with
 //! another.
 //!
 //! # Header types of the application
 //!
-//! A type that [`Connection::set_header_types`] names comes as [`Event::ApplicationMessage`]. Its sender and its receiver
-//! agree on what is in it; credits, version and flags are as in any message. It is one Send: F_MORE is
-//! RDMA2_ERR_INVAL_FLAG, and it may not be in the midst of a continued message or of a transmission group.
+//! A message of a type in [`Connection::set_header_types`] is returned as [`Event::ApplicationMessage`]. Its sender and
+//! receiver agree on its contents; credits, version and flags are as in any message. It is one Send: F_MORE is
+//! RDMA2_ERR_INVAL_FLAG, and it may not come inside a continued message or a transmission group.
 //!
 //! # The extension RTR
 //!
-//! Its messages are known when our own properties announce them ([`Properties::rtr_support`]), and sent when the peer's
-//! do too. An RPC message is then a [`Transmission`], or several: see [`Event::Transmission`]. What is wrong with a
-//! group as such is answered by a Report Error, in either direction; what is wrong with a header, as above.
+//! Its messages are accepted if our properties announce them ([`Properties::rtr_support`]), and sent if the peer's
+//! do too. An RPC message is then one [`Transmission`] or several: see [`Event::Transmission`]. An error of a
+//! group as such is answered by a Report Error, in either direction; an error of a header as above.
 
 mod continued_messages;
 mod credits;
@@ -76,11 +75,11 @@ pub use event::{
 };
 pub use phase::{IllegalEvent, Phase, PhaseEvent};
 
-/// The least that a send size or a peer's receive buffer is taken for, in octets: no connection can begin with less
+/// The least send size and the least receive buffer size of a peer, in octets: no connection can begin with less
 /// (-00 section 4.3.3).
 const SEND_BYTES_LEAST: u32 = V1_INLINE_THRESHOLD_DEFAULT_BYTES;
 
-/// The versions that a server supports which speaks version 2 alone, as ERR_VERS tells them.
+/// The versions in the ERR_VERS of a server that supports only version 2.
 const VERSIONS_SUPPORTED: crate::v2::ErrVers = crate::v2::ErrVers {
     low: crate::constants::RPCRDMA_VERSION_2,
     high: crate::constants::RPCRDMA_VERSION_2,
@@ -88,7 +87,7 @@ const VERSIONS_SUPPORTED: crate::v2::ErrVers = crate::v2::ErrVers {
 
 /// One version 2 connection. See the module for the order of calls.
 ///
-/// What every message touches comes first, in as few cache lines as there can be: hence the order.
+/// The fields that every message touches come first, so that they are in as few cache lines as possible.
 ///
 /// # Example
 /// ```
@@ -139,16 +138,16 @@ pub struct Connection {
     /// The counters as they were at the last tick.
     ticked_consumed: u32,
     ticked_sent: u32,
-    /// What the items of the incoming group ask of its transmissions to come.
+    /// What the items of the incoming group require of its later transmissions.
     expectations: Expectations,
-    /// What came last as a group of one transmission: of calls, and of replies.
+    /// The latest groups of one transmission: of calls, and of replies.
     remembered: [HeaderCache; 2],
     /// Header types that are not refused as unknown.
     header_types: ApplicationHeaderTypes,
 }
 
 impl Connection {
-    /// The connection as it begins: `receive_reserve` Receives are posted, no message has passed.
+    /// A new connection: `receive_reserve` Receives are posted, no message was sent or received.
     ///
     /// # Panics
     /// When the reserve is below 2, the own send size below 1024 octets, the receive buffer structure not as long as
@@ -216,32 +215,32 @@ impl Connection {
 
     // ---- What happened ----
 
-    /// Receives were posted in place of ones that messages of this connection took: what is not needed for the spare
-    /// is granted with the next message.
+    /// Notes that Receives were posted in place of those that messages of this connection used: except for the spare,
+    /// they are granted with the next message.
     #[inline]
     pub fn handle_receives_posted(&mut self, count: u16) {
         self.credits.receives_posted(count);
     }
 
-    /// Raises the credit limit of the peer, to the window at most. Returns how many Receives the connection gains: the caller
-    /// has posted as many and assigned them to no connection. The next message grants them.
+    /// Raises the credit limit of the peer, to the window at most. Returns how many Receives the connection gains: the
+    /// caller has posted as many and assigned them to no connection. The next message grants them.
     pub fn raise_credit_limit(&mut self, limit: u16) -> u16 {
         self.credits.raise_limit(limit)
     }
 
-    /// Lowers the credit limit of the peer, to 1 at least. Returns how many posted Receives the connection loses. Granted
-    /// credits stay: the peer may have more than the limit until it has used them, and a later call with the same limit
-    /// returns their Receives.
+    /// Lowers the credit limit of the peer, to 1 at least. Returns how many posted Receives the connection loses.
+    /// Granted credits stay: the peer may have more than the limit until it has used them, and a later call with the
+    /// same limit returns their Receives.
     ///
     /// The limit of a new connection is its window. Lowered before the first message, it bounds the first grant, too.
     pub fn lower_credit_limit(&mut self, limit: u16) -> u16 {
         self.credits.lower_limit(limit)
     }
 
-    /// The control plane took over the peer's properties (-00 section 5.2). The send threshold follows: the smaller of
-    /// the peer's receive buffer size and our send size. A buffer size below 1024 octets, with which no connection
-    /// can begin, is taken for 1024. What may be sent of the extension RTR follows as well, and which calls a server may
-    /// make.
+    /// Applies the peer's properties, which the control plane accepted (-00 section 5.2). They set the send threshold:
+    /// the smaller of the peer's receive buffer size and our send size. A buffer size below 1024 octets, with which no
+    /// connection can begin, counts as 1024. They also decide what may be sent of the extension RTR, and which calls a
+    /// server may make.
     pub fn handle_peer_properties(&mut self, peer: &Properties) {
         self.peer_receive_bytes = peer.receive_buffer_bytes.max(SEND_BYTES_LEAST);
         self.settle_calls(peer.reverse_requests);
@@ -250,18 +249,18 @@ impl Connection {
         self.set_threshold();
     }
 
-    /// No new calls are sent from now on. Replies, parts of a call that has begun, and all that comes in go on.
+    /// Sends no new calls from now on. Replies, parts of a call that has begun, and received messages are not affected.
     pub fn handle_drain(&mut self) {
         self.draining = true;
     }
 
-    /// A keep-alive interval has passed. Intervals are much longer than a message and the posting of its Receive take;
-    /// `silent_ticks_max` of them in a row without any message mean that the peer is dead.
+    /// Handles the end of a keep-alive interval. Intervals are much longer than a message and the posting of its
+    /// Receive take; `silent_ticks_max` of them in a row without any message mean that the peer is dead.
     ///
-    /// An end that sent nothing for an interval sends an asynchronous grant, provided that it heard from the peer since
-    /// the last one it sent: whoever heard last speaks next, at its own tick and never at once. So a connection never
-    /// falls silent while both ends live, each hears the other at least at every second tick, and a peer that stands
-    /// still does not have its Receives taken by keep-alives. `silent_ticks_max` is therefore at least 3.
+    /// An end that sent nothing for an interval sends an asynchronous grant, provided that it received something since
+    /// its last one: so the two ends take turns, each at its own tick. A connection never falls silent while both ends
+    /// live, each end hears the other at least at every second tick, and keep-alives do not use up the Receives of a
+    /// peer that is stopped. `silent_ticks_max` has to be at least 3 for that.
     pub fn handle_tick(&mut self, silent_ticks_max: u8) -> Tick {
         let heard = self.heard_uncounted || self.credits.consumed_total() != self.ticked_consumed;
         let sent = self.sent_async || self.credits.sent_total() != self.ticked_sent;
@@ -282,7 +281,7 @@ impl Connection {
         }
         let heard_since_async = self.heard_uncounted_since_async
             || self.credits.consumed_total() != self.consumed_at_async;
-        // A grant that waits for an earlier one to arrive goes too: after an interval that one has.
+        // A grant that waits for the arrival of an earlier one is sent as well: after an interval that has arrived.
         self.keep_alive_due = self.phase == Phase::Established
             && !sent
             && (heard_since_async || self.credits.owed() > 0 || self.async_may_be_sent());
@@ -293,8 +292,8 @@ impl Connection {
         }
     }
 
-    /// The connection is one of another version, which was chosen before anything was sent or received here: from now on
-    /// nothing is. False, and nothing changed, when it is too late for that.
+    /// Ends this state because the connection uses another version, which has to be chosen before anything was sent or
+    /// received here. False, without any change, when it is too late for that.
     #[must_use]
     pub fn handle_other_version_chosen(&mut self) -> bool {
         self.advance(PhaseEvent::OtherVersionChosen).is_ok()
@@ -315,8 +314,8 @@ impl Connection {
     }
 
     /// The longest message that may be sent, in octets, header included: 1024 for a client until the server has
-    /// spoken version 2, then the smaller of the peer's receive buffer size (4096 until it tells another) and our
-    /// send size (-00 sections 4.3.2 and 4.3.3).
+    /// sent a version 2 message, then the smaller of the peer's receive buffer size (4096 until it announces another)
+    /// and our send size (-00 sections 4.3.2 and 4.3.3).
     #[inline]
     #[must_use]
     pub const fn send_threshold_bytes(&self) -> u32 {
@@ -324,13 +323,13 @@ impl Connection {
     }
 
     /// Octets of payload of the next message when `remaining` octets of an RPC message are left: all of them if they
-    /// fit, else what fills the message and leaves enough for another one.
+    /// fit, otherwise as many as fill the message and leave enough for another one.
     #[must_use]
     pub fn fragment_bytes(&self, remaining: usize) -> usize {
         self.fragment_bytes_within(remaining, usize::MAX)
     }
 
-    /// As [`fragment_bytes`](Self::fragment_bytes), where messages with payload are put together in `space_bytes`
+    /// As [`fragment_bytes`](Self::fragment_bytes), if messages with payload are encoded in `space_bytes`
     /// octets, at least 1024.
     #[must_use]
     pub fn fragment_bytes_within(&self, remaining: usize, space_bytes: usize) -> usize {
@@ -341,7 +340,7 @@ impl Connection {
             return remaining;
         }
         let whole_words = room & !3;
-        // The last part needs a word at least, or its receiver discards it as too short.
+        // The last part needs at least one word, or its receiver would discard it as too short.
         if remaining - whole_words < 4 {
             whole_words - 4
         } else {
@@ -349,8 +348,8 @@ impl Connection {
         }
     }
 
-    /// Whether an asynchronous grant is due: the peer has used half of the credits that it may have, or more, Receives are
-    /// posted that it does not know of, and one may be sent.
+    /// Whether an asynchronous grant is due: the peer has used at least half of the credits that it may have, there are
+    /// posted Receives to grant, and a grant may be sent.
     #[inline]
     #[must_use]
     pub fn grant_due(&self) -> bool {
@@ -371,19 +370,19 @@ impl Connection {
         &self.properties
     }
 
-    /// How far version negotiation has come.
+    /// The state of version negotiation.
     #[must_use]
     pub const fn phase(&self) -> Phase {
         self.phase
     }
 
-    /// Whether a continued message of ours is under way, which is to be finished before another payload is sent.
+    /// Whether a continued message of ours is incomplete: it has to be completed before another payload is sent.
     #[must_use]
     pub const fn sequence_open(&self) -> bool {
         self.outbound.is_open()
     }
 
-    /// What the peer has begun and not ended: a continued message, or a transmission group.
+    /// The continued message or transmission group that the peer has not completed.
     #[must_use]
     pub const fn unfinished(&self) -> Option<Unfinished> {
         if self.group.is_open() {
@@ -415,14 +414,14 @@ impl Connection {
         self.credits.async_may_be_sent(reserved, peer_continues)
     }
 
-    /// Takes an event to the table of phases.
+    /// Applies an event to the phase.
     fn advance(&mut self, event: PhaseEvent) -> Result<(), IllegalEvent> {
         self.phase = self.phase.next(event)?;
         self.set_threshold();
         Ok(())
     }
 
-    /// A message came that used no credit.
+    /// Notes a message that used no credit.
     fn hear_uncounted(&mut self) {
         self.heard_uncounted = true;
         self.heard_uncounted_since_async = true;
@@ -430,7 +429,7 @@ impl Connection {
 
     fn set_threshold(&mut self) {
         let peer_bytes = match self.phase {
-            // A version 1 server would have no more.
+            // The server may be one of version 1, whose Receives may be no longer.
             Phase::ClientStart | Phase::ClientWaiting => {
                 u32::try_from(V2_FIRST_MESSAGE_BYTES_MAX).unwrap_or(u32::MAX)
             }

@@ -1,22 +1,22 @@
-//! How far version negotiation has come: a table of states and events.
+//! The state of version negotiation: a table of states and events.
 
 use core::fmt;
 
-/// The state of a connection as to version negotiation (-00 section 4.3.3).
+/// The state of version negotiation (-00 section 4.3.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Phase {
-    /// A client that has sent nothing: its first message asks whether the server speaks version 2.
+    /// A client that has sent nothing: its first message shows whether the server supports version 2.
     ClientStart,
-    /// A client whose first message is on its way: it sends nothing more until the server has answered.
+    /// A client that has sent its first message: it sends nothing more until the server has answered.
     ClientWaiting,
-    /// A server that has received nothing of a version it supports: it may not speak, ERR_VERS apart.
+    /// A server that has received nothing of a version it supports: it may send nothing but ERR_VERS.
     ServerStart,
-    /// Both ends speak version 2, and will until the connection ends.
+    /// Both ends use version 2 until the connection ends.
     Established,
-    /// The connection is not one of version 2: the server refused that, or another was chosen, and may take over. This
-    /// state is of no more use.
+    /// The connection is not one of version 2: the server refused that, or another version was chosen. This
+    /// state cannot be used any more.
     Mismatched,
-    /// The connection is to be closed, or is.
+    /// The connection is closed or has to be closed.
     Closed,
 }
 
@@ -25,13 +25,13 @@ pub enum Phase {
 pub enum PhaseEvent {
     /// We send a version 2 message.
     Sent,
-    /// A version 2 message of full size came that is no error. It need not be right in every detail.
+    /// A version 2 message of full size came that is no error. Its contents need not be valid.
     PeerSpoke,
-    /// A version 2 transport error came, which proves no version.
+    /// A version 2 transport error came, which does not prove that the peer supports version 2.
     PeerError,
     /// ERR_VERS came.
     VersionRefused,
-    /// The connection is one of another version from its first message on.
+    /// The connection uses another version from its first message.
     OtherVersionChosen,
     /// A message of full size came, in a version that we do not support.
     OtherVersion,
@@ -87,7 +87,7 @@ impl Phase {
         matches!(self, Self::ClientStart | Self::ClientWaiting)
     }
 
-    /// Whether messages of this connection are still looked at.
+    /// Whether messages of this connection are ignored.
     pub(super) const fn is_over(self) -> bool {
         matches!(self, Self::Mismatched | Self::Closed)
     }

@@ -1,4 +1,4 @@
-//! Received messages: what each of them means.
+//! Handles received messages.
 
 use super::continued_messages::Kind;
 use super::event::{
@@ -24,7 +24,7 @@ use crate::xdr::{Reader, word};
 
 pub(super) type Handled<'m> = Result<Event<'m>, CloseReason>;
 
-/// The words of a version 2 message that can be read although it may be wrong.
+/// The words of a version 2 message that can be read even if the rest is wrong.
 #[derive(Clone, Copy)]
 pub(super) struct Raw {
     pub(super) xid: u32,
@@ -37,7 +37,8 @@ pub(super) struct Raw {
 
 impl Raw {
     fn new(prefix: CommonPrefix, message: &[u8]) -> Self {
-        // A message too short for its flags may have been anything: as part of a sequence, one that goes on.
+        // A message too short to have flags may have been anything. Assume that a sequence continues, so that
+        // its rest is discarded.
         let flags = message
             .first_chunk::<V2_PREFIX_BYTES>()
             .map_or(RDMA2_F_MORE, |words| word(words, 4));
@@ -60,12 +61,12 @@ impl Raw {
         )
     }
 
-    /// Whether it may stand in the midst of a transmission group.
+    /// Whether it may come inside a transmission group.
     fn stands_apart(self) -> bool {
         self.is_grant || matches!(self.header_type, RDMA2_ERROR | RTR_REPORT_ERROR)
     }
 
-    /// The kind of sequence that goes on after this message.
+    /// The kind of sequence that continues after this message.
     pub(super) fn continues(self) -> Option<Kind> {
         match self.header_type {
             RDMA2_MSG if self.is_more => Some(Kind::Message(Direction::of(self.is_response))),
@@ -89,10 +90,9 @@ const WHOLE_MESSAGE_BYTES_LEAST: usize = V2_HEADER_BYTES_WITHOUT_CHUNKS + RPC_ST
 const RPC_START_BYTES: usize = 8;
 
 impl Connection {
-    /// One received Send, whole and in order.
+    /// Handles one received Send. Sends have to be passed complete and in order.
     ///
-    /// Every message takes a Receive, whatever it turns out to be; the credits that it used, brought or gave back are
-    /// accounted here.
+    /// Every message uses a Receive, even a wrong one; the credits that it used or granted are accounted here.
     #[inline]
     pub fn handle_message<'m>(&mut self, message: &'m [u8]) -> Event<'m> {
         let Some(whole) = self.handle_whole_message(message) else {
@@ -105,9 +105,10 @@ impl Connection {
         whole_message(whole.direction, whole.xid, whole.payload, none)
     }
 
-    /// As [`handle_message`](Self::handle_message), for a transmission of the extension RTR of `message_bytes` octets of
-    /// which the first are in `head`: at least header and payload stream
-    /// ([`transmission_head_bytes`](crate::v2::rtr::transmission_head_bytes)). Items need not be in one piece with them.
+    /// As [`handle_message`](Self::handle_message), for a transmission of the extension RTR of `message_bytes` octets
+    /// of which the first are in `head`: at least header and payload stream
+    /// ([`transmission_head_bytes`](crate::v2::rtr::transmission_head_bytes)). Items need not be in one piece with
+    /// them.
     pub fn handle_transmission<'m>(&mut self, head: &'m [u8], message_bytes: usize) -> Event<'m> {
         match self.handle_like_last(head, message_bytes) {
             Some(transmission) => Event::Transmission(transmission),
@@ -115,12 +116,13 @@ impl Connection {
         }
     }
 
-    /// The hot path of [`handle_message`](Self::handle_message): a whole RPC message without chunks, right in every
-    /// respect. `None`, and nothing changed, for all else, which is to be given to that function.
+    /// The hot path of [`handle_message`](Self::handle_message): a valid whole RPC message without chunks. `None`,
+    /// without any change, for all other messages, which then go to that function.
     #[inline]
     pub fn handle_whole_message<'m>(&mut self, message: &'m [u8]) -> Option<WholeMessage<'m>> {
         let words = message.first_chunk::<WHOLE_MESSAGE_BYTES_LEAST>()?;
-        // In wire order, so that only what is used is converted.
+        // Compared in wire order, so that only words that are used are converted. One OR of all deviations
+        // costs one branch.
         let wire = |index| word(words, index).to_be();
         let flags = wire(4);
         let deviation = (wire(1) ^ RPCRDMA_VERSION_2.to_be())
@@ -154,8 +156,8 @@ impl Connection {
         is_between && self.takes(direction) && self.phase == Phase::Established
     }
 
-    /// The short way of [`handle_message`](Self::handle_message) for a whole RPC message with chunks, right in every
-    /// respect, whose payload stream is in it. `None`, and nothing changed, for all else, which is to be given to that
+    /// The fast path of [`handle_message`](Self::handle_message) for a valid whole RPC message with chunks whose
+    /// payload stream is in the message. `None`, without any change, for all other messages, which then go to that
     /// function.
     #[must_use]
     pub fn handle_chunked_message<'m>(&mut self, message: &'m [u8]) -> Option<Event<'m>> {
@@ -220,7 +222,7 @@ impl Connection {
         } else {
             self.credits.consume()?;
         }
-        // Before anything else is looked at: the peer has counted these credits as granted.
+        // Even if the message is wrong otherwise: the peer has counted these credits as granted.
         if raw.header_type != RDMA2_ERROR {
             self.credits.apply(CreditWord::from_word(prefix.credit))?;
         }
@@ -304,7 +306,7 @@ impl Connection {
         })
     }
 
-    /// A version that is not 2. A server that has agreed on none says which ones it supports.
+    /// Handles a version other than 2. A server without an agreed version answers which ones it supports.
     fn handle_other_version<'m>(&mut self, prefix: CommonPrefix, bytes: usize) -> Handled<'m> {
         let is_error = prefix.header_type == RDMA_ERROR;
         let least = match (prefix.version, is_error) {
@@ -409,7 +411,7 @@ impl Connection {
         })
     }
 
-    /// RDMA2_NOMSG with an RPC message. It cannot be continued, nor end a sequence.
+    /// Handles RDMA2_NOMSG with an RPC message, which can neither be continued nor end a sequence.
     fn handle_long_message<'m>(&mut self, raw: Raw, chunks: Chunks<'m>) -> Handled<'m> {
         let direction = Direction::of(raw.is_response);
         if raw.is_more || !self.inbound.is_idle() {
@@ -492,7 +494,7 @@ impl Connection {
 
     // ---- Messages that are not delivered ----
 
-    /// A message that is wrong: a responder, and any receiver of CONNPROP, answers it; a requester closes.
+    /// Handles a wrong message: a responder, and any receiver of CONNPROP, answers it; a requester closes.
     pub(super) fn refuse<'m>(&mut self, raw: Raw, error: TransportError) -> Handled<'m> {
         let given_up = if raw.is_grant {
             None
@@ -500,7 +502,7 @@ impl Connection {
             self.inbound.give_up(raw.xid, raw.continues())
         };
         let group_direction = self.group.expected().direction;
-        // How many transmissions follow of a group that begins with this message is not known.
+        // `None`: if a group begins with this message, the number of its transmissions is not known.
         let group_given_up = !raw.stands_apart() && self.give_up_group(raw, None);
         let is_reply = raw.is_response && raw.header_type != RDMA2_CONNPROP && !raw.is_grant;
         let ends_reply = matches!(given_up, Some((_, Kind::Message(Direction::Reply))))
@@ -516,7 +518,7 @@ impl Connection {
         }))
     }
 
-    /// A message whose header is right, and whose payload is not: a call is answered, a reply dropped.
+    /// Handles a message with a valid header and a wrong payload: a call is answered, a reply dropped.
     fn drop_payload<'m>(&mut self, raw: Raw, error: TransportError) -> Handled<'m> {
         if !raw.is_response {
             return self.refuse(raw, error);
@@ -529,7 +531,7 @@ impl Connection {
         }))
     }
 
-    /// A message below its least size. `raw` is absent when not even its type is known.
+    /// Handles a message below its least size. `raw` is `None` when not even its type is known.
     fn discard_short<'m>(&mut self, raw: Option<Raw>) -> Event<'m> {
         let apart = |raw: Raw| raw.stands_apart() || raw.header_type == RDMA2_NOMSG;
         if self.group.is_open() && !raw.is_some_and(apart) {
@@ -542,7 +544,7 @@ impl Connection {
         let Some((xid, kind)) = self.inbound.in_progress().filter(|_| !stands_apart) else {
             return Event::Discarded(DiscardReason::Short);
         };
-        // What it would have brought is missing now.
+        // Its payload is missing: the rest of the sequence cannot be used.
         let continues = match raw {
             Some(raw) if !raw.is_more => None,
             _ => Some(kind),
@@ -552,7 +554,7 @@ impl Connection {
     }
 }
 
-/// What holds for the lists of every call and reply (RFC 8166 sections 3.4.5 and 4.3): positions are those of XDR
+/// The rules for the lists of every call and reply (RFC 8166 sections 3.4.5 and 4.3): positions are those of XDR
 /// items, and a reply has no Read list.
 fn lists_are_legal(direction: Direction, lists: &ChunkLists<'_>) -> bool {
     match direction {
@@ -585,8 +587,7 @@ fn whole_message<'m>(
     }
 }
 
-/// The transport error for a header that does not decode. Short messages never come here, and versions were looked
-/// at before.
+/// The transport error for a header that does not decode. Short messages and other versions were handled before.
 fn answer(wrong: DecodeError) -> TransportError {
     let limit = |limit: usize| u32::try_from(limit).unwrap_or(u32::MAX);
     match error::refusal(wrong) {

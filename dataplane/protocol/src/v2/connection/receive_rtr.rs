@@ -1,4 +1,4 @@
-//! Received messages of the extension RTR: transmission groups, and what is wrong with them.
+//! Handles received messages of the extension RTR: transmission groups, and errors in them.
 
 use super::Connection;
 use super::event::{
@@ -14,7 +14,7 @@ use crate::v2::rtr::{
     TransmissionId, TransmitContinue, TransmitRequestView, TransmitResponseView,
 };
 
-/// Octets of a payload stream that its XID and its message type take.
+/// Octets of the XID and the message type at the start of a payload stream.
 const MESSAGE_START_BYTES: u32 = 8;
 
 /// The first transmission of a group, of either kind.
@@ -60,7 +60,7 @@ impl Connection {
             id: raw.transmission(0),
             part: TransmissionPart::Response { items: body.items },
             transmissions: body.transmissions,
-            // What the call allowed, the caller knows.
+            // The caller compares the number with what its call allowed.
             transmissions_max: self.transmissions_max(u32::MAX),
             arrival: arrival(sent, body.stream_bytes),
         };
@@ -125,7 +125,7 @@ impl Connection {
         }))
     }
 
-    /// What may be wrong with a first transmission alone.
+    /// Checks a first transmission on its own.
     fn check_first(&mut self, first: &First<'_>) -> Result<(), Problem> {
         if first.transmissions > first.transmissions_max {
             return Err(Problem::Continuation);
@@ -214,7 +214,7 @@ impl Connection {
         }))
     }
 
-    /// What may be wrong with a continuation that is expected, and the transmission that led to it.
+    /// Checks an expected continuation. An error has the problem, and the transmission whose header it contradicts.
     fn check_continuation(
         &self,
         id: TransmissionId,
@@ -239,8 +239,7 @@ impl Connection {
         Ok(())
     }
 
-    /// A message came in the midst of a group that neither belongs to it nor stands apart. It breaks the group, and
-    /// is lost itself.
+    /// Handles a message inside a group that may not come there. It breaks the group, and is lost itself.
     pub(super) fn break_group<'m>(&mut self, raw: Raw, rest: Option<u32>) -> Handled<'m> {
         let lead = Some(self.group.latest());
         let problem = Problem::HeaderType(Mismatch {
@@ -248,15 +247,15 @@ impl Connection {
             current: raw.header_type,
         });
         let given_up = self.give_up_group(raw, rest);
-        // What the intruder would have begun is discarded too.
+        // A sequence that this message would have begun is discarded as well.
         self.inbound.give_up(raw.xid, raw.continues());
         Ok(report(raw.transmission(0), lead, problem, given_up))
     }
 
-    /// Gives up the open group because of this message, and discards what is left of it, or of the group that the
+    /// Gives up the open group because of this message, and discards the rest of it, or of the group that the
     /// message begins.
     pub(super) fn give_up_group(&mut self, raw: Raw, rest: Option<u32>) -> bool {
-        // A continuation that is wrong in its header is taken for the one that was expected.
+        // A continuation with a wrong header counts as the expected one.
         let passed = if raw.header_type == RTR_TRANSMIT_CONTINUE {
             self.group.expected()
         } else {
@@ -304,11 +303,11 @@ impl Connection {
         }
     }
 
-    /// The caller gives up the incoming group, of which it was just told a transmission that is not the last: a reply
-    /// that takes more transmissions than its call allows ([`Problem::Continuation`]), or an item that it has found
-    /// wrong. What is left of the group is discarded.
+    /// Gives up the incoming group for the caller, after a transmission that is not the last: because a reply has more
+    /// transmissions than its call allows ([`Problem::Continuation`]), or an item is wrong. The rest of the group is
+    /// discarded.
     ///
-    /// Returns the report for [`encode_report_error`](Self::encode_report_error), which the caller may do without;
+    /// Returns the report for [`encode_report_error`](Self::encode_report_error), which need not be sent;
     /// `None` when no group is open.
     pub fn handle_group_refused(&mut self, problem: Problem) -> Option<ReportError> {
         let bad = self.group.latest();
@@ -320,7 +319,7 @@ impl Connection {
         })
     }
 
-    /// How our receive buffers are made: with it,
+    /// The structure of our receive buffers, with which
     /// [`placed_pieces`](crate::v2::rtr::placed_pieces) finds the items of a group.
     #[must_use]
     pub fn receive_structure(&self) -> ReceiveBufferStructure {

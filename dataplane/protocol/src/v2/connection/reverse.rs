@@ -1,41 +1,41 @@
-//! Calls in both directions (RFC 8167; -00 section 5.2.5): what either end takes of the other.
+//! Calls in both directions (RFC 8167; -00 section 5.2.5): which calls each end accepts.
 //!
-//! Calls of the client go in the forward direction, and anything is taken of them. Those of the server go in the
-//! reverse direction, and how far they are taken is announced:
+//! Calls of the client go in the forward direction, and are always accepted. Those of the server go in the reverse
+//! direction, and both ends announce how far they support them:
 //!
-//! * the client's Reverse Request Support says which calls it takes;
-//! * the server's says which replies it takes, and so which calls it can make;
-//! * of two levels the lower one counts, for the life of the connection. An end that announced none has the default,
+//! * the client's Reverse Request Support says which calls it accepts;
+//! * the server's says which replies it accepts, and so which calls it can make;
+//! * the lower of the two levels applies, for the life of the connection. An end that announced none has the default,
 //!   `Inline`.
 //!
-//! A client that takes no calls answers one with RDMA2_ERR_SYSTEM and goes on. RFC 8167 section 6 would let the
-//! connection be lost, which costs the client its own calls. Of the errors in -00 section 6.4.3 this is the one that no
-//! other says better and that is permanent: the requester ends the call. READ_CHUNKS and REPLY_RESOURCE, which answer
-//! chunks where the level is `Inline`, ask for the call in another form; here no form is taken. An RPC error would have
-//! us look into a call of which we said that we do not receive it.
+//! A client that accepts no calls answers one with RDMA2_ERR_SYSTEM and keeps the connection. RFC 8167 section 6 would
+//! permit to lose the connection, but that costs the client its own calls. Of the errors in -00 section 6.4.3 this one
+//! fits best: it is permanent, so the requester ends the call. READ_CHUNKS and REPLY_RESOURCE, which answer chunks at
+//! the level `Inline`, ask for the call in another form, but here no form is accepted. For an RPC error we would have
+//! to decode a call that we do not accept.
 //!
-//! Credits need no rule of their own: each end grants its peer Receives for all that this sends, calls and replies, and
-//! what one end has used up takes nothing from the other (-00 section 4.3.1). How many of its credits an end keeps for
-//! replies is its caller's decision.
+//! Credits need no special rule: each end grants its peer Receives for everything that the peer sends, calls and
+//! replies, and the use of credits by one end takes nothing from the other (-00 section 4.3.1). The caller decides how
+//! many credits it reserves for replies.
 
 use super::Connection;
 use super::event::{Role, SendRefused};
 use crate::v2::header::Direction;
 use crate::v2::properties::ReverseRequestSupport;
 
-/// What is taken of calls, by direction of calling.
+/// Which calls are accepted, by direction of calling.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Calls {
-    /// Of ours.
+    /// Calls of ours.
     pub(super) own: ReverseRequestSupport,
-    /// Of the peer's.
+    /// Calls of the peer.
     pub(super) peer: ReverseRequestSupport,
     /// The peer has announced its level.
     settled: bool,
 }
 
 impl Calls {
-    /// Before the peer has announced anything.
+    /// The levels before the peer has announced any.
     pub(super) fn new(role: Role, announced: ReverseRequestSupport) -> Self {
         let forward = ReverseRequestSupport::General;
         match role {
@@ -61,15 +61,15 @@ impl Connection {
         self.calls.own
     }
 
-    /// Which calls of the peer we take: as the server all, as the client those that our properties announce.
+    /// Which calls of the peer this end accepts: as the server all, as the client those that our properties announce.
     #[inline]
     #[must_use]
     pub const fn peer_calls(&self) -> ReverseRequestSupport {
         self.calls.peer
     }
 
-    /// The peer has announced its level. The first one stands (-00 section 6.4.4): no call that is under way comes to be
-    /// one that may not be sent.
+    /// Notes the level that the peer announced. Only the first one counts (-00 section 6.4.4): so no call that has
+    /// begun can become one that may not be sent.
     pub(super) fn settle_calls(&mut self, peer: ReverseRequestSupport) {
         let settled = core::mem::replace(&mut self.calls.settled, true);
         if self.role == Role::Server && !settled {

@@ -1,4 +1,4 @@
-//! Writing messages: what may be sent, with which credits.
+//! Encodes messages, if they may be sent, with their credits.
 
 use super::Connection;
 use super::continued_messages::Kind;
@@ -41,8 +41,8 @@ impl Connection {
     /// octets of the header, 36.
     ///
     /// # Errors
-    /// `NoCredit`, `VersionUnknown`, `SequenceOpen`, `NotTaken`, `Draining`, `TooLong` and `TooShort` (below 4 octets of
-    /// payload), `NoSpace`, `Over`.
+    /// `NoCredit`, `VersionUnknown`, `SequenceOpen`, `NotTaken`, `Draining`, `TooLong` and `TooShort` (below 4 octets
+    /// of payload), `NoSpace`, `Over`.
     #[inline]
     pub fn encode_message(
         &mut self,
@@ -72,7 +72,7 @@ impl Connection {
         self.encode_any_message(out, xid, direction, more, message_bytes)
     }
 
-    /// A message that is a part of a sequence, or the first of its connection, or that is to be refused.
+    /// Encodes a message that is a part of a sequence or the first of its connection, or refuses it.
     #[inline(never)]
     fn encode_any_message(
         &mut self,
@@ -88,8 +88,8 @@ impl Connection {
         Ok(header_bytes)
     }
 
-    /// As [`encode_message`](Self::encode_message), with chunks, and for the last message of a sequence or a whole
-    /// one: while a message continues it has no chunks (-00 section 6.3.2.2). `invalidate_handle` is 0, or in a call one
+    /// As [`encode_message`](Self::encode_message), with chunks, for a whole message or the last one of a sequence:
+    /// earlier ones have no chunks (-00 section 6.3.2.2). `invalidate_handle` is 0, or in a call one
     /// of its handles (-00 section 6.3.3.2). Returns the octets of the header.
     ///
     /// # Errors
@@ -142,7 +142,7 @@ impl Connection {
     }
 
     /// Writes an asynchronous grant: an RDMA2_NOMSG without chunks (-00 section 6.4.2), which uses no credit and may
-    /// stand inside a sequence. When nothing is owed it is a keep-alive. Returns its 36 octets.
+    /// be sent inside a sequence. If nothing is owed it is a keep-alive. Returns its 36 octets.
     ///
     /// # Errors
     /// `GrantInFlight`, unless [`handle_tick`](Self::handle_tick) asked for it; `VersionUnknown`,
@@ -255,8 +255,8 @@ impl Connection {
     ///
     /// # Errors
     /// As [`encode_message`](Self::encode_message); `NotAnnounced` for a type that is not
-    /// [set](Self::set_header_types), `SequenceOpen` inside any sequence or group; `TooShort` for the first message of a
-    /// client below 28 octets.
+    /// [set](Self::set_header_types), `SequenceOpen` inside any sequence or group; `TooShort` for the first message of
+    /// a client below 28 octets.
     pub fn encode_application_message(
         &mut self,
         out: &mut [u8],
@@ -279,7 +279,7 @@ impl Connection {
         if is_first && message_bytes < V2_FIRST_MESSAGE_BYTES_LEAST {
             return Err(SendRefused::TooShort);
         }
-        // What holds for properties holds for it: it is neither call nor reply, and this one is not continued.
+        // The rules are those for properties: it is neither a call nor a reply; and it is not continued.
         let kind = Kind::Properties;
         let mut prefix = self.admit(kind, xid, false, message_bytes)?;
         if is_response {
@@ -291,7 +291,7 @@ impl Connection {
     }
 
     /// Writes the answer to a message that was refused: RDMA2_ERROR (-00 section 6.4.3), or ERR_VERS in the version 1
-    /// layout, which every version can read (RFC 8166 section 7). It grants nothing and may stand inside a sequence.
+    /// layout, which every version can read (RFC 8166 section 7). It grants nothing and may be sent inside a sequence.
     /// Returns the octets of the message.
     ///
     /// # Errors
@@ -316,8 +316,8 @@ impl Connection {
         Ok(message_bytes)
     }
 
-    /// ERR_VERS and the message that it answers use no credits: the client begins anew, with its implicit credit and
-    /// ours.
+    /// Writes ERR_VERS. It and the message that it answers use no credits: the client starts again, with the implicit
+    /// credits of both ends.
     fn encode_version_error(
         &mut self,
         out: &mut [u8],
@@ -335,7 +335,7 @@ impl Connection {
         let space = out
             .get_mut(..V1_ERR_VERS_BYTES)
             .ok_or(SendRefused::NoSpace)?;
-        // A version 1 client reads a grant here, which may not be 0; the implicit one is what it has.
+        // A version 1 client reads a grant here, which may not be 0. It has the implicit one already.
         let grant = 1;
         let (xid, version) = (refusal.xid, refusal.version);
         Ok(encode::encode_err_vers_in_version_1_layout(
@@ -343,7 +343,7 @@ impl Connection {
         )?)
     }
 
-    /// Whether a message that uses a credit may be sent, and the prefix that it gets.
+    /// The prefix of a message that uses a credit, if it may be sent.
     #[inline]
     pub(super) fn admit(
         &self,
@@ -390,7 +390,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The message with this prefix was written.
+    /// Notes that the message with this prefix was written.
     #[inline]
     fn commit(&mut self, kind: Kind, prefix: Prefix) -> Result<(), SendRefused> {
         if self.phase != Phase::Established {
@@ -402,7 +402,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether the first message of a connection may be sent.
+    /// Checks that the first message of a connection may be sent.
     #[cold]
     fn check_first_message(&self) -> Result<(), SendRefused> {
         if self.phase == Phase::ClientStart {
@@ -411,7 +411,7 @@ impl Connection {
         Err(self.refused_by_phase())
     }
 
-    /// The first message of a connection was written.
+    /// Notes that the first message of a connection was written.
     #[cold]
     fn commit_first_message(&mut self) -> Result<(), SendRefused> {
         self.advance(PhaseEvent::Sent)

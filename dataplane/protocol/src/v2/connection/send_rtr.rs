@@ -1,4 +1,4 @@
-//! Writing messages of the extension RTR.
+//! Encodes messages of the extension RTR.
 
 use super::Connection;
 use super::continued_messages::Kind;
@@ -18,8 +18,8 @@ impl Connection {
     /// and items, `behind_bytes` octets in all, follow it in the same Send; the other transmissions are then sent with
     /// [`encode_transmit_continue`](Self::encode_transmit_continue). Returns the octets of the header.
     ///
-    /// A group begins only with a credit for each of its transmissions, and keeps them: once begun it never waits for
-    /// the peer.
+    /// A group begins only with a credit for each of its transmissions, which are reserved for it: after it has begun,
+    /// it never waits for the peer.
     ///
     /// # Errors
     /// `NotAnnounced`; `TooManyTransmissions` for what the peer receives; as
@@ -44,8 +44,8 @@ impl Connection {
     }
 
     /// Writes the header of a Transmit Response: the first of `response.transmissions` of a reply. As
-    /// [`encode_transmit_request`](Self::encode_transmit_request); how many transmissions the call allows is known to
-    /// the caller.
+    /// [`encode_transmit_request`](Self::encode_transmit_request); the caller has to know how many transmissions the
+    /// call allows.
     ///
     /// # Errors
     /// `NotAnnounced`; `TooManyTransmissions` for what we said that we send; as
@@ -71,8 +71,8 @@ impl Connection {
     }
 
     /// As [`encode_transmit_request`](Self::encode_transmit_request) for a call, and as
-    /// [`encode_transmit_response`](Self::encode_transmit_response) for a reply, that is one transmission: its header has
-    /// the octets of `body` behind the prefix, which one of these has written for another message of the same form.
+    /// [`encode_transmit_response`](Self::encode_transmit_response) for a reply, if it is one transmission. Its header
+    /// has the octets of `body` behind the prefix, which were written for an earlier message with the same fields.
     ///
     /// # Errors
     /// As there.

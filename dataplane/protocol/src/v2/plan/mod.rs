@@ -1,7 +1,7 @@
-//! Plans for messages with bulk data: pure functions of sizes, properties and limits, which move nothing.
+//! Plans for messages with bulk data: pure functions of sizes, properties and limits, which move no data.
 //!
-//! [`layout`] says where each octet of a message goes in the Sends of a transmission group, so that bulk items land
-//! in segments of the receiver that were made for them. [`policy`] chooses which way a message and its items go.
+//! [`layout`] says where each octet of a message goes in the Sends of a transmission group, so that bulk items arrive
+//! in segments of the receiver that were made for them. [`policy`] chooses how a message and its items are sent.
 
 pub mod layout;
 pub mod policy;

@@ -1,8 +1,8 @@
 //! How an endpoint's receive buffers are made: the Receive Buffer Structure property (RTR sections 7.2 and 8.3).
 //!
-//! A receive buffer is a row of segments, which a Send fills one after the other. Segments that are *targetable* are
-//! where bulk data may be put; they are numbered through all the transmissions of a group, each counted as if it
-//! filled its buffer, and only they are (RTR section 6.2; other segments have no number).
+//! A receive buffer is a row of segments, which a Send fills one after the other. Bulk data may be put only into
+//! *targetable* segments. Only these are numbered, through all the transmissions of a group, and each transmission
+//! counts as if it filled its buffer (RTR section 6.2).
 
 use core::fmt;
 
@@ -29,7 +29,7 @@ pub struct BufferSegment {
 pub struct SegmentGroup {
     /// How many segments, at least one.
     pub count: u32,
-    /// What each is like.
+    /// The length and properties of each.
     pub segment: BufferSegment,
 }
 
@@ -38,9 +38,9 @@ pub struct SegmentGroup {
 pub struct LocatedSegment {
     /// Octets of the buffer before the segment.
     pub offset_bytes: u32,
-    /// What it is like.
+    /// Its length and properties.
     pub segment: BufferSegment,
-    /// Of a targetable segment, how many targetable ones of the same buffer come before it.
+    /// If it is targetable, how many targetable segments of the same buffer come before it.
     pub target_index: Option<u32>,
 }
 
@@ -57,7 +57,7 @@ pub struct NumberedSegment {
 
 /// The structure of the receive buffers of one endpoint.
 ///
-/// A value of this type is always sound: at least one segment, none empty, alignments that are powers of two, and a
+/// A value of this type is always valid: at least one segment, none empty, alignments that are powers of two, and a
 /// total of at most `u32::MAX` octets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ReceiveBufferStructure {
@@ -79,7 +79,7 @@ impl ReceiveBufferStructure {
     /// A structure of these groups, in the order of the buffer.
     ///
     /// # Errors
-    /// Each rule that [`StructureError`] names.
+    /// [`StructureError`], for the rule that is broken.
     pub fn new(groups: &[SegmentGroup]) -> Result<Self, StructureError> {
         if groups.is_empty() {
             return Err(StructureError::NoSegment);
@@ -98,8 +98,8 @@ impl ReceiveBufferStructure {
         Ok(structure)
     }
 
-    /// A buffer of one segment that is not targetable: what an endpoint has that gives its Receive Buffer Size and
-    /// no structure (RTR section 8.3). A buffer has at least one octet, so that 0 counts as 1.
+    /// A buffer of one segment that is not targetable: the structure of an endpoint that announces its Receive Buffer
+    /// Size and no structure (RTR section 8.3). A buffer has at least one octet, so 0 counts as 1.
     #[must_use]
     pub fn single(length_bytes: u32) -> Self {
         let length_bytes = length_bytes.max(1);
@@ -129,7 +129,7 @@ impl ReceiveBufferStructure {
         target_count: 0,
     };
 
-    /// Takes a group in, where there is room; the tally knows when there was none.
+    /// Appends a group if there is room; otherwise [`Tally::is_within_bounds`] is false.
     fn push(&mut self, group: SegmentGroup) {
         if let Some(slot) = self.groups.get_mut(self.group_count) {
             *slot = group;
@@ -172,8 +172,8 @@ impl ReceiveBufferStructure {
         }
     }
 
-    /// The targetable segment `number` of a transmission group; `None` where no buffer has any. How many
-    /// transmissions the group has is the caller's to check.
+    /// The targetable segment `number` of a transmission group; `None` if buffers have none. The caller checks how many
+    /// transmissions the group has.
     #[must_use]
     pub fn numbered_segment(&self, number: u32) -> Option<NumberedSegment> {
         let transmission = number.checked_div(self.target_count)?;
@@ -197,8 +197,8 @@ impl ReceiveBufferStructure {
         None
     }
 
-    /// The number of the targetable segment `target_index` of transmission `transmission`; `None` where there is no
-    /// such segment, or no number for it.
+    /// The number of the targetable segment `target_index` of transmission `transmission`; `None` if there is no such
+    /// segment, or its number does not fit 32 bits.
     #[must_use]
     pub fn number(&self, transmission: u32, target_index: u32) -> Option<u32> {
         if target_index >= self.target_count {
@@ -211,9 +211,9 @@ impl ReceiveBufferStructure {
 
     /// Reads the data of the property.
     ///
-    /// A structure that is sound and has more groups or segments than we handle
-    /// ([`RECEIVE_BUFFER_GROUPS_MAX`], [`RECEIVE_BUFFER_SEGMENTS_MAX`]) is one that we cannot interpret: a single
-    /// segment of its length takes its place (RTR section 8.1). Reserved flag bits are ignored.
+    /// We cannot interpret a valid structure with more groups or segments than we handle
+    /// ([`RECEIVE_BUFFER_GROUPS_MAX`], [`RECEIVE_BUFFER_SEGMENTS_MAX`]): a single segment of its length replaces it
+    /// (RTR section 8.1). Reserved flag bits are ignored.
     ///
     /// # Errors
     /// `Truncated`, `TrailingBytes`; `InvalidPropertyValue` for a structure that breaks a rule of
@@ -321,7 +321,7 @@ fn decode_group(reader: &mut Reader<'_>) -> Result<SegmentGroup, DecodeError> {
     })
 }
 
-/// Sums over the groups seen, wide enough that no peer makes them wrap.
+/// Sums over the groups read so far, wide enough that no input of a peer makes them wrap.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     groups: usize,
@@ -359,14 +359,14 @@ impl Tally {
     }
 }
 
-/// Why groups make no receive buffer.
+/// Why groups are not a valid receive buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StructureError {
     /// There is no group, or one of no segment.
     NoSegment,
     /// A segment has no octets.
     EmptySegment,
-    /// An alignment is no power of two.
+    /// An alignment is not a power of two.
     AlignmentNotPowerOfTwo,
     /// More than [`RECEIVE_BUFFER_GROUPS_MAX`] groups or [`RECEIVE_BUFFER_SEGMENTS_MAX`] segments.
     TooManySegments,

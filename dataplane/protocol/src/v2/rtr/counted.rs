@@ -1,11 +1,11 @@
-//! Lists that a header carries as a count and so many entries, which are read as they are walked.
+//! Lists that a header carries as a count and so many entries, which are decoded while one iterates.
 
 use core::marker::PhantomData;
 
 use crate::error::{DecodeError, Reason};
 use crate::xdr::Reader;
 
-/// What such a list is made of.
+/// An entry of such a list.
 pub trait Entry<'a>: Sized {
     /// Entries of one list at most.
     const MOST: usize;
@@ -20,14 +20,14 @@ pub trait Entry<'a>: Sized {
 /// A list of a received message, in order: framing, bounds and types were checked.
 #[derive(Debug)]
 pub struct CountedList<'a, T> {
-    /// The entries as they stand in the header, without the count.
+    /// The octets of the entries in the header, without the count.
     bytes: &'a [u8],
     count: usize,
     entries: PhantomData<fn() -> T>,
 }
 
 impl<'a, T: Entry<'a>> CountedList<'a, T> {
-    /// Reads a list, and has each entry checked, which is told where it begins.
+    /// Reads a list, and calls `check` with the position and value of each entry.
     pub(super) fn decode_with(
         reader: &mut Reader<'a>,
         mut check: impl FnMut(usize, &T) -> Result<(), DecodeError>,
@@ -55,7 +55,7 @@ impl<'a, T: Entry<'a>> CountedList<'a, T> {
 }
 
 impl<'a, T> CountedList<'a, T> {
-    /// The list of a count and octets that were decoded: they are not looked at again.
+    /// The list of a count and octets that were decoded before: they are not checked again.
     #[inline]
     pub(super) const fn decoded(bytes: &'a [u8], count: usize) -> Self {
         Self {
@@ -84,7 +84,7 @@ impl<'a, T: Entry<'a>> Iterator for CountedList<'a, T> {
 
     #[inline]
     fn next(&mut self) -> Option<T> {
-        // Decoding was tried once already, and cannot fail now.
+        // Every entry was decoded once, so this cannot fail.
         self.count = self.count.checked_sub(1)?;
         let mut reader = Reader::new(self.bytes);
         let entry = T::read(&mut reader).ok()?;
@@ -101,7 +101,7 @@ impl<'a, T: Entry<'a>> Iterator for CountedList<'a, T> {
 impl<'a, T: Entry<'a>> ExactSizeIterator for CountedList<'a, T> {}
 impl<'a, T: Entry<'a>> core::iter::FusedIterator for CountedList<'a, T> {}
 
-// Whatever the entries are, these hold: a list is bytes and a count.
+// Not derived: a derive would demand the same traits of the entries, but a list is only bytes and a count.
 
 impl<T> Clone for CountedList<'_, T> {
     fn clone(&self) -> Self {

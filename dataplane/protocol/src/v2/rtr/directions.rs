@@ -1,4 +1,4 @@
-//! What a request asks of the bulk data of its response (RTR section 7.4).
+//! Directions: where a request wants the bulk data of its response (RTR section 7.4).
 
 use core::borrow::Borrow;
 
@@ -9,12 +9,12 @@ use crate::constants::{RTR_RESPONSE_ITEMS_MAX, RTR_RESPONSE_SETS_MAX};
 use crate::error::{DecodeError, EncodeError, Reason};
 use crate::xdr::{Reader, Writer};
 
-/// Positions in the XDR stream of a request, half-open. An empty range meets nothing.
+/// Positions in the XDR stream of a request, half-open. An empty range contains nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct StreamRange {
     /// The first octet of the range.
     pub begin: u32,
-    /// The first octet behind it.
+    /// The first octet after it.
     pub end: u32,
 }
 
@@ -32,9 +32,9 @@ pub struct ResponseSet<I> {
 /// The direction for one potential item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResponseItem<S> {
-    /// A shorter item stays in the payload stream, and uses up the direction all the same; octets.
+    /// A shorter item stays in the payload stream, but uses up the direction too; octets.
     pub minimum_bytes: u32,
-    /// Where a longer one goes.
+    /// Where an item of at least that length goes.
     pub location: ResponseLocation<S>,
 }
 
@@ -68,7 +68,7 @@ pub type ResponseItemRepr<'a> = ResponseItem<&'a [Segment]>;
 pub type ResponseSetRepr<'a> = ResponseSet<&'a [ResponseItemRepr<'a>]>;
 
 impl<S> ResponseLocation<S> {
-    /// The kind of direction, as the tables of the draft name it.
+    /// The kind of direction, by its name in the tables of the draft.
     #[must_use]
     pub const fn placement_type(&self) -> PlacementType {
         match self {
@@ -101,8 +101,8 @@ impl<'a> ResponseSets<'a> {
     /// Reads the directions of a request.
     ///
     /// # Errors
-    /// `Truncated`, `TooManyItems`, `TooManySegments`, `InvalidPlacementType`. Whether the ranges are disjoint and in
-    /// order is not looked at here.
+    /// `Truncated`, `TooManyItems`, `TooManySegments`, `InvalidPlacementType`. This does not check whether the ranges
+    /// are disjoint and in order.
     pub fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
         Self::decode_with(reader, |_, _| Ok(()))
     }
@@ -158,7 +158,7 @@ pub trait EncodeResponseSets {
     fn encode(&self, writer: &mut Writer<'_>) -> Result<(), EncodeError>;
 }
 
-/// Received directions are written as they came.
+/// Received directions are written unchanged.
 impl EncodeResponseSets for ResponseSets<'_> {
     fn encode(&self, writer: &mut Writer<'_>) -> Result<(), EncodeError> {
         write_response_sets(writer, *self)

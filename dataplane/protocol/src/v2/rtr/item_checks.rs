@@ -1,10 +1,10 @@
-//! What a receiver checks of items before anybody sees them: that they are where they are said to be.
+//! The checks of a receiver before it passes items on: that each item is where the header says.
 //!
-//! A receive buffer may still hold octets of another connection. So an item has to lie within what its transmissions
-//! really brought, apart from header, payload stream and every other item. Items, and the segments of each, are in
-//! increasing order (a rule of ours, which makes this check a single pass): then two of them cannot overlap, and for
-//! each transmission two numbers say all, where its items begin and where they end. What later transmissions must
-//! bring is remembered so, and checked when they come.
+//! A receive buffer may still hold octets of another connection. So an item has to lie within the octets that its
+//! transmissions really brought, and must not overlap header, payload stream or another item. Items, and the segments
+//! of each, are in increasing order (a rule of ours, which makes this check a single pass). So two of them cannot
+//! overlap, and two numbers suffice for each transmission: where its items begin and where they end. These numbers
+//! are kept for later transmissions, which are checked when they arrive.
 
 use super::buffer_structure::{NumberedSegment, ReceiveBufferStructure};
 use super::directions::ResponseSets;
@@ -19,19 +19,19 @@ use crate::constants::RTR_TRANSMISSIONS_MAX;
 pub struct Arrival {
     /// Octets of its header.
     pub header_bytes: u32,
-    /// Octets of the payload stream behind it.
+    /// Octets of the payload stream after it.
     pub stream_bytes: u32,
     /// Octets of the whole Send.
     pub message_bytes: u32,
 }
 
 impl Arrival {
-    /// The first octet behind the payload stream.
+    /// The first octet after the payload stream.
     const fn stream_end(self) -> u32 {
         self.header_bytes.saturating_add(self.stream_bytes)
     }
 
-    /// The payload stream lies within the message.
+    /// Checks that the payload stream lies within the message.
     pub(crate) fn check_stream(self) -> Result<(), Problem> {
         let max = self.message_bytes.saturating_sub(self.header_bytes);
         if self.stream_bytes <= max {
@@ -45,7 +45,7 @@ impl Arrival {
     }
 }
 
-/// What the items of a group ask of one of its transmissions. Both are 0 when no item is in it.
+/// The octets of one transmission of a group that hold items. Both are 0 when no item is in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Span {
     /// Where its first item begins, in octets of the Send.
@@ -54,12 +54,12 @@ struct Span {
     end: u32,
 }
 
-/// What the items of a group ask of its later transmissions.
+/// What the later transmissions of a group must bring for its items.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Expectations {
     /// By transmission; those of the group are in use.
     spans: [Span; RTR_TRANSMISSIONS_MAX],
-    /// Octets that the payload streams must have together, so that every displacement is within the message.
+    /// Octets that the payload streams must have together: then every displacement is within the message.
     pub(crate) stream_bytes_least: u32,
 }
 
@@ -69,8 +69,8 @@ impl Expectations {
         stream_bytes_least: 0,
     };
 
-    /// Checks the items of the first transmission of a group of `transmissions`, and takes note of what they ask of
-    /// the others.
+    /// Checks the items of the first transmission of a group of `transmissions`, and notes what the others must bring
+    /// for them.
     pub(crate) fn check_items(
         &mut self,
         items: MessageItems<'_>,
@@ -111,7 +111,7 @@ impl Expectations {
         Ok(())
     }
 
-    /// Checks a later transmission against what the items ask of it.
+    /// Checks that a later transmission brings what the items need.
     pub(crate) fn check_arrival(
         &self,
         transmission: u32,
@@ -141,10 +141,11 @@ impl Expectations {
         self.spans.get_mut(..count).unwrap_or_default()
     }
 
-    /// A piece of an item lies there.
+    /// Notes that a piece of an item lies there.
     fn note(&mut self, transmission: u32, piece: Span) {
         let index = usize::try_from(transmission).unwrap_or(usize::MAX);
         if let Some(span) = self.spans.get_mut(index) {
+            // Pieces come in increasing order: the first sets the begin, and each later one moves the end.
             if span.end == 0 {
                 span.begin = piece.begin;
             }
@@ -208,7 +209,7 @@ impl Layout<'_> {
         if remaining == 0 {
             return Ok(());
         }
-        // One more number was needed.
+        // The item has more octets than its segments: at least one more number was needed.
         Err(Problem::SegmentNumber(OutOfRange {
             value: last.unwrap_or(0),
             min: last.map_or(0, |number| number.saturating_add(1)),
@@ -228,8 +229,8 @@ impl Layout<'_> {
             }))
     }
 
-    /// The segment begins before what is free. A greater offset mends that where the item begins and the segment is
-    /// free at its end; else it takes another segment.
+    /// The error for a piece that begins before the first free octet. A greater offset would correct it if the item
+    /// begins in this segment and the end of the segment is free; otherwise the item needs another segment.
     #[cold]
     fn overlap(&self, number: u32, segment: NumberedSegment, offset: Option<u32>) -> Problem {
         let is_here = segment.transmission == self.transmission;
@@ -249,7 +250,7 @@ impl Layout<'_> {
     }
 }
 
-/// What was to be in this segment did not come.
+/// The error for a segment whose octets did not arrive.
 #[cold]
 fn not_arrived(number: u32) -> Problem {
     Problem::SegmentNumber(OutOfRange {
@@ -271,7 +272,7 @@ fn number_at(structure: &ReceiveBufferStructure, transmission: u32, octet: u32) 
     first.saturating_add(before.saturating_sub(1))
 }
 
-/// The number of the first targetable segment that begins at this octet of a transmission, or behind it.
+/// The number of the first targetable segment that begins at this octet of a transmission, or after it.
 #[cold]
 fn number_from(structure: &ReceiveBufferStructure, transmission: u32, octet: u32) -> u32 {
     let before = structure
@@ -283,18 +284,18 @@ fn number_from(structure: &ReceiveBufferStructure, transmission: u32, octet: u32
     first.saturating_add(before)
 }
 
-/// Octets at the start of a message that no item can be: the XID and the message type.
+/// Octets at the start of a message that no item can contain: the XID and the message type.
 const MESSAGE_START_BYTES: u64 = 8;
 
-/// The displacements of items: in order, disjoint, and within the message.
+/// Checks displacements of items: in order, disjoint, and within the message.
 struct DisplacementOrder {
-    /// The first octet behind the item before.
+    /// The first octet after the previous item.
     end: u64,
-    /// Octets of all items before, with round-up.
+    /// Octets of all previous items, with round-up.
     items_bytes: u64,
     /// Octets that the payload stream must have.
     stream_bytes_least: u32,
-    /// Octets that it has, when all of it has come.
+    /// Octets that it has, if all of it has arrived.
     stream_bytes: Option<u32>,
 }
 
@@ -320,7 +321,7 @@ impl DisplacementOrder {
                 max: u32::try_from(max).unwrap_or(u32::MAX),
             }));
         }
-        // At least as much as the item before asked for, since displacements grow.
+        // This never decreases: the displacement is at least the end of the previous item.
         self.stream_bytes_least = u32::try_from(at - self.items_bytes).unwrap_or(u32::MAX);
         self.items_bytes += rounded_up(length_bytes);
         self.end = at + rounded_up(length_bytes);
@@ -328,7 +329,7 @@ impl DisplacementOrder {
     }
 }
 
-/// The memory of an item that explicit RDMA moves holds all of it.
+/// Checks that the memory of an item that explicit RDMA moves holds all of it.
 fn check_memory(segments: Segments<'_>, length_bytes: u32) -> Result<(), Problem> {
     let memory_bytes = u32::try_from(segments.total_bytes()).unwrap_or(u32::MAX);
     if length_bytes <= memory_bytes {
@@ -341,7 +342,7 @@ fn check_memory(segments: Segments<'_>, length_bytes: u32) -> Result<(), Problem
     }))
 }
 
-/// The ranges of directions are disjoint and in order; an empty one may stand anywhere between them.
+/// Checks that the ranges of directions are disjoint and in order; empty ranges may be anywhere between them.
 pub(crate) fn check_ranges(sets: ResponseSets<'_>) -> Result<(), Problem> {
     let mut free_from = 0;
     for set in sets {
@@ -367,7 +368,7 @@ pub struct PlacedPiece {
     pub transmission: u32,
     /// Octets of that transmission before it.
     pub offset_bytes: u32,
-    /// Octets of it.
+    /// Octets of the piece.
     pub length_bytes: u32,
 }
 

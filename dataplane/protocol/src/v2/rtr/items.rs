@@ -11,26 +11,26 @@ use crate::xdr::{Reader, Writer};
 
 /// An item of bulk data that was, or in a reply could have been, taken out of the XDR stream of a message.
 ///
-/// `S` and `N` are what the location holds: views of a received message ([`MessageItemView`]), or what a sender has
-/// ([`MessageItemRepr`]).
+/// `S` and `N` are the types that the location holds: views of a received message ([`MessageItemView`]), or slices of
+/// a sender ([`MessageItemRepr`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessageItem<S, N> {
-    /// Where the item belongs: octets of the XDR stream before it, as if nothing had been taken out. Without meaning
-    /// where nothing was placed.
+    /// Where the item belongs: octets of the XDR stream before it, as if nothing had been taken out. Meaningless if
+    /// nothing was placed.
     pub displacement: u32,
-    /// Octets of the item, without XDR round-up. Without meaning where nothing was placed.
+    /// Octets of the item, without XDR round-up. Meaningless if nothing was placed.
     pub length_bytes: u32,
     /// Where it is.
     pub location: Location<S, N>,
 }
 
-/// Where an item is, or why it is nowhere.
+/// Where an item is, or why it was not moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Location<S, N> {
-    /// In memory that explicit RDMA reaches: of a request, to be read from there; of a response, it was written there.
+    /// In memory for explicit RDMA: an item of a request is to be read from there, one of a response was written there.
     Explicit(S),
-    /// In the transmissions themselves: it begins in the targetable segment that the first number names, and goes on
-    /// in those that the following ones name, until its length is exhausted.
+    /// In the transmissions themselves: it begins in the targetable segment of the first number, and continues in
+    /// those of the following numbers until its length is reached.
     Placed {
         /// Octets of the first segment before the item.
         offset_bytes: u32,
@@ -39,7 +39,7 @@ pub enum Location<S, N> {
     },
     /// The item was shorter than the least length of its direction, and stays in the payload stream. Responses only.
     TooShort,
-    /// The direction met no item. Responses only.
+    /// No item used the direction. Responses only.
     NoItem,
 }
 
@@ -60,7 +60,7 @@ impl<S, N> MessageItem<S, N> {
 }
 
 impl<S, N> Location<S, N> {
-    /// The kind of location, as the tables of the draft name it.
+    /// The kind of location, by its name in the tables of the draft.
     #[must_use]
     pub const fn placement_type(&self) -> PlacementType {
         match self {
@@ -72,7 +72,7 @@ impl<S, N> Location<S, N> {
     }
 }
 
-/// Numbers of targetable segments, in the order in which an item goes through them.
+/// Numbers of targetable segments, in the order in which an item fills them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SegmentNumbers<'a> {
     /// A multiple of four.
@@ -119,15 +119,15 @@ impl<'a> MessageItems<'a> {
     /// Reads the items of a request or a response.
     ///
     /// # Errors
-    /// `Truncated`, `TooManyItems`, `TooManySegments`, `TooManySegmentNumbers`, and `InvalidPlacementType` for what
-    /// Table 1 does not allow in this kind of message. What is wrong with values is not looked at here.
+    /// `Truncated`, `TooManyItems`, `TooManySegments`, `TooManySegmentNumbers`, and `InvalidPlacementType` for a type
+    /// that Table 1 does not allow in this kind of message. This does not check the values of items.
     pub fn decode(reader: &mut Reader<'a>, kind: MessageKind) -> Result<Self, DecodeError> {
         Self::decode_with(reader, |at, item| {
             let placement_type = item.location.placement_type();
             if placement_type.validity(kind.context()).is_valid() {
                 return Ok(());
             }
-            // Behind displacement and length.
+            // The position of the type, which is after displacement and length.
             Err(DecodeError::new(at + 8, Reason::InvalidPlacementType))
         })
     }
@@ -160,7 +160,7 @@ impl<'a> Entry<'a> for MessageItemView<'a> {
     }
 }
 
-/// The kind of message that items stand in: what Table 1 allows depends on it.
+/// The kind of message that items are in: Table 1 depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MessageKind {
     /// Transmit Request.
@@ -189,7 +189,7 @@ pub trait EncodeItems {
     fn encode(&self, writer: &mut Writer<'_>) -> Result<(), EncodeError>;
 }
 
-/// Received items are written as they came.
+/// Received items are written unchanged.
 impl EncodeItems for MessageItems<'_> {
     fn encode(&self, writer: &mut Writer<'_>) -> Result<(), EncodeError> {
         write_items(writer, *self)

@@ -1,5 +1,5 @@
-//! Where the lists of a first transmission are in its header (RTR sections 9.2 and 9.3), so that a header which is
-//! kept is decoded once.
+//! Where the lists of a first transmission are in its header (RTR sections 9.2 and 9.3). With these positions, a header
+//! that is kept is decoded only once.
 
 use super::directions::ResponseSets;
 use super::items::MessageItems;
@@ -8,16 +8,16 @@ use crate::constants::V2_PREFIX_BYTES;
 /// Octets of the count before a list.
 const COUNT_BYTES: usize = 4;
 
-/// The lists of a Transmit Request or Response that was decoded, apart from its header: with that header, or a copy
-/// of it, they are what they were. With other octets they are lists that mean nothing, and do no harm.
+/// The positions of the lists of a decoded Transmit Request or Response. With its header, or a copy of it, they give
+/// the decoded lists. With other octets they give meaningless lists, which do no harm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransmitLists {
     items: Extent,
-    /// Those of a request.
+    /// Only a request has directions.
     directions: Option<Extent>,
 }
 
-/// Octets of a list behind its count, and what it counts.
+/// The octets of a list after its count, and the count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Extent {
     bytes: usize,

@@ -1,5 +1,6 @@
-//! What a responder checks of the memory that a Transmit Request names for explicit RDMA (RTR sections 7.3 and 7.4),
-//! before it moves anything. That it holds the items, and that displacements are right, was checked when they came.
+//! The checks of a responder on the memory that a Transmit Request names for explicit RDMA (RTR sections 7.3 and 7.4),
+//! before it moves anything. [`item_checks`](super::item_checks) has already checked that the memory holds the items,
+//! and that displacements are right.
 
 use super::directions::ResponseSets;
 use super::items::{Location, MessageItems};
@@ -7,8 +8,8 @@ use super::stream::rounded_up;
 use crate::chunks::{ChunkFault, ChunkLimits, check_memory};
 
 /// Checks the memory of a Transmit Request: that of its items, which is read, and that of its directions, which is
-/// written. It is held to the same limits as chunk lists; a direction is no Write chunk, for most of them are offered
-/// and not met, and so there may be as many as there are segments.
+/// written. The limits are those of chunk lists, except that a direction does not count as a Write chunk: most
+/// directions are offered and not used, so their number is limited only by the number of segments.
 ///
 /// # Errors
 /// The first [`ChunkFault`] found.

@@ -10,29 +10,29 @@ use crate::xdr::{Reader, Writer};
 
 /// Transmit Request: the first, or only, transmission of an RPC call.
 ///
-/// `I` and `D` are views of a received message ([`TransmitRequestView`]), or whatever a sender encodes from.
+/// `I` and `D` are views of a received message ([`TransmitRequestView`]), or the types from which a sender encodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransmitRequest<I, D> {
     /// The bulk data that was taken out of the call.
     pub items: I,
-    /// What is asked of the bulk data of the reply; none gives no direction.
+    /// The directions for the bulk data of the reply; there may be none.
     pub directions: D,
     /// How many transmissions the call takes, this one included: at least 1.
     pub transmissions: u32,
     /// How many transmissions the reply may take. 1 asks for no continuation, and 0 counts as 1.
     pub response_transmissions_max: u32,
-    /// Octets of the payload stream in this transmission, right behind the header.
+    /// Octets of the payload stream in this transmission, directly after the header.
     pub stream_bytes: u32,
 }
 
 /// Transmit Response: the first, or only, transmission of an RPC reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransmitResponse<I> {
-    /// What became of each direction of the request, and with it the bulk data that was taken out of the reply.
+    /// The result of each direction of the request, with the bulk data that was taken out of the reply.
     pub items: I,
     /// How many transmissions the reply takes, this one included: at least 1.
     pub transmissions: u32,
-    /// Octets of the payload stream in this transmission, right behind the header.
+    /// Octets of the payload stream in this transmission, directly after the header.
     pub stream_bytes: u32,
 }
 
@@ -41,7 +41,7 @@ pub struct TransmitResponse<I> {
 pub struct TransmitContinue {
     /// Its place in the group. The Transmit Request or Response is 0.
     pub sequence: u32,
-    /// Octets of the payload stream in this transmission, right behind the header; may be 0.
+    /// Octets of the payload stream in this transmission, directly after the header; may be 0.
     pub stream_bytes: u32,
 }
 
@@ -120,9 +120,9 @@ impl TransmitContinue {
     }
 }
 
-/// Octets of header and payload stream of a transmission that begins with `head`: what has to be in one piece for
-/// [`Connection::handle_transmission`](crate::v2::connection::Connection::handle_transmission). `None` when `head` does
-/// not begin with the whole header of a transmission.
+/// Octets of header and payload stream of a transmission that begins with `head`. These octets have to be in one piece
+/// for [`Connection::handle_transmission`](crate::v2::connection::Connection::handle_transmission). `None` if `head`
+/// does not begin with the whole header of a transmission.
 #[must_use]
 pub fn transmission_head_bytes(head: &[u8]) -> Option<usize> {
     let header = decode_with_rtr(head, RtrSupport::ALL).ok()?;

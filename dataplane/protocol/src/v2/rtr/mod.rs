@@ -1,17 +1,17 @@
 //! The round-trip-reduction extension of version 2 (draft-dnoveck-nfsv4-rpcrdma-rtrext-03, "RTR").
 //!
-//! | module | what | RTR section |
+//! | module | content | RTR section |
 //! |---|---|---|
 //! | [`support`] | which messages of the extension an endpoint speaks | 8.2 |
-//! | [`buffer_structure`] | how an endpoint's receive buffers are made, so that its peer can lay bulk data out to land where it belongs | 7.2, 8.3 |
+//! | [`buffer_structure`] | the structure of an endpoint's receive buffers, by which its peer places bulk data | 7.2, 8.3 |
 //! | [`items`] | the bulk data that was taken out of a message, and where it is | 7.3 |
 //! | [`counted`] | lists of a count and entries: those of items, and of directions | 7.3, 7.4 |
-//! | [`placement`] | what a receiver checks of items, and where their pieces are | 6.2, 7.3 |
+//! | [`item_checks`] | a receiver's checks on items, and where their pieces are | 6.2, 7.3 |
 //! | [`stream`] | the message as it would be had nothing been taken out of it | 6.2 |
-//! | [`directions`] | what a request asks of the bulk data of its response | 7.4 |
-//! | [`tables`] | the placement types, and where each may stand | 6.2, 7.4 |
-//! | [`lists`] | where the lists of a header are that was decoded and kept | 9.2, 9.3 |
-//! | [`memory`] | what a responder checks of memory for explicit RDMA | 7.3, 7.4 |
+//! | [`directions`] | where a request wants the bulk data of its response | 7.4 |
+//! | [`tables`] | the placement types, and where each is allowed | 6.2, 7.4 |
+//! | [`lists`] | where the lists are in a header that was decoded and kept | 9.2, 9.3 |
+//! | [`memory`] | a responder's checks on memory for explicit RDMA | 7.3, 7.4 |
 //! | [`messages`] | Transmit Request, Transmit Response, Transmit Continue | 9.2 to 9.4 |
 //! | [`report`] | Report Error | 9.5 |
 //!

@@ -24,11 +24,11 @@ pub struct TransmissionId {
 
 /// The body of a Report Error.
 ///
-/// Unlike a transport error it may go either way: the receiver of a bad call tells the requester, the receiver of a
-/// bad reply the responder.
+/// Unlike a transport error, it is sent in both directions: by the receiver of a bad call to the requester, and by the
+/// receiver of a bad reply to the responder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ReportError {
-    /// The transmission on which the error was found.
+    /// The transmission in which the error was found.
     pub bad: TransmissionId,
     /// An earlier one that may have led to it.
     pub lead: Option<TransmissionId>,
@@ -41,18 +41,18 @@ pub struct ReportError {
 pub struct Mismatch {
     /// The value that was expected.
     pub expected: u32,
-    /// The value that came.
+    /// The value that was received.
     pub current: u32,
 }
 
-/// A field that is not within the range of what it may be. A value within the range is not properly aligned.
+/// A field that is not within its range, or that is within it but not aligned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OutOfRange {
-    /// The value that came.
+    /// The value that was received.
     pub value: u32,
-    /// The least that it may be.
+    /// The least value allowed.
     pub min: u32,
-    /// The most that it may be.
+    /// The greatest value allowed.
     pub max: u32,
 }
 
@@ -61,9 +61,9 @@ pub struct OutOfRange {
 pub enum Problem {
     /// OPTRERR_BADHMT: another header type was expected, because a group is not complete.
     HeaderType(Mismatch),
-    /// OPTRERR_BADOMT: another optional type was expected. Never sent, for there are no optional types in -00.
+    /// OPTRERR_BADOMT: another optional type was expected. Never sent, because -00 has no optional types.
     OptionalType(Mismatch),
-    /// OPTRERR_BADCONT: a continuation came, or was announced, that nothing made expect.
+    /// OPTRERR_BADCONT: an unexpected continuation was received or announced.
     Continuation,
     /// OPTRERR_BADSEQ: another sequence number was expected.
     Sequence(Mismatch),
@@ -78,7 +78,7 @@ pub enum Problem {
 }
 
 impl Problem {
-    /// The code as it stands on the wire.
+    /// The code on the wire.
     #[must_use]
     pub const fn code(&self) -> u32 {
         match self {

@@ -1,12 +1,12 @@
 //! The virtual XDR stream: the RPC message as it would be had nothing been taken out of it (RTR section 6.2).
 //!
 //! The payload streams of all transmissions of a group, joined, are the message without its items. A displacement
-//! counts everything before it: octets of the payload stream, items, and the octets of XDR round-up behind each item,
-//! which nothing carries.
+//! counts everything before it: octets of the payload stream, items, and the octets of XDR round-up after each item,
+//! which are not sent.
 
 use super::items::MessageItems;
 
-/// Where an item stands in the virtual stream, and how long it is.
+/// Where an item is in the virtual stream, and how long it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ItemExtent {
     /// Its place among the items of the message, counted from 0.
@@ -18,7 +18,7 @@ pub struct ItemExtent {
 }
 
 impl ItemExtent {
-    /// The first octet behind the item and its round-up.
+    /// The first octet after the item and its round-up.
     #[inline]
     #[must_use]
     pub const fn end(&self) -> u64 {
@@ -43,8 +43,8 @@ pub fn excised(items: MessageItems<'_>) -> impl Iterator<Item = ItemExtent> + Cl
     })
 }
 
-/// The extents of items that a sender takes out. `cuts` has for each item, in order, where it stood: octets of the
-/// payload stream, which has no items any more, before it; and its octets.
+/// The extents of items that a sender takes out. `cuts` has for each item, in order, the octets of the payload stream
+/// without items that come before it, and the octets of the item.
 pub fn displacements(
     cuts: impl IntoIterator<Item = (u32, u32)>,
 ) -> impl Iterator<Item = ItemExtent> {
@@ -54,7 +54,7 @@ pub fn displacements(
         |items_bytes, (index, (stream_offset, length_bytes))| {
             let displacement = u64::from(stream_offset) + *items_bytes;
             *items_bytes += rounded_up(length_bytes);
-            // What a displacement cannot say is no message: the receiver finds it out of order.
+            // No valid message has a displacement beyond 32 bits: the receiver finds it out of order.
             Some(ItemExtent {
                 index,
                 displacement: u32::try_from(displacement).unwrap_or(u32::MAX),
@@ -74,11 +74,11 @@ pub enum StreamPiece {
         /// How many.
         length_bytes: u32,
     },
-    /// An item; its round-up follows it, and is carried nowhere.
+    /// An item; its round-up follows it, but is not sent.
     Item(ItemExtent),
 }
 
-/// What stands at a position of the virtual stream.
+/// What is at a position of the virtual stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StreamPlace {
     /// This octet of the payload stream.
@@ -93,15 +93,15 @@ pub enum StreamPlace {
         /// Octets of the item before it.
         offset_bytes: u32,
     },
-    /// The round-up of an item: zero, and carried nowhere.
+    /// The round-up of an item: zero, and not sent.
     RoundUp {
         /// The item.
         index: usize,
     },
 }
 
-/// A payload stream and the items that were taken out of it: in order, disjoint, and within the stream, as
-/// [`Connection`](crate::v2::connection::Connection) has checked of a received message.
+/// A payload stream and the items that were taken out of it: in order, disjoint, and within the stream.
+/// [`Connection`](crate::v2::connection::Connection) checks this for a received message.
 #[derive(Clone, Copy, Debug)]
 pub struct VirtualStream<I> {
     stream_bytes: u32,
@@ -129,7 +129,7 @@ impl<I: Iterator<Item = ItemExtent> + Clone> VirtualStream<I> {
         u64::from(self.stream_bytes) + items
     }
 
-    /// The message from its start to its end, piece by piece. No piece is empty but an item may be.
+    /// The message from its start to its end, piece by piece. Only an item may be empty.
     #[must_use]
     pub fn pieces(&self) -> StreamPieces<I> {
         StreamPieces {
@@ -141,7 +141,7 @@ impl<I: Iterator<Item = ItemExtent> + Clone> VirtualStream<I> {
         }
     }
 
-    /// What stands at `position`; `None` behind the end.
+    /// What is at `position`; `None` after the end.
     #[must_use]
     pub fn locate(&self, position: u32) -> Option<StreamPlace> {
         let position = u64::from(position);
@@ -168,7 +168,7 @@ impl<I: Iterator<Item = ItemExtent> + Clone> VirtualStream<I> {
         (offset_bytes < self.stream_bytes).then_some(StreamPlace::Stream { offset_bytes })
     }
 
-    /// The position of an octet of the payload stream; `None` behind its end.
+    /// The position of an octet of the payload stream; `None` after its end.
     #[must_use]
     pub fn position_of(&self, stream_offset: u32) -> Option<u64> {
         if stream_offset >= self.stream_bytes {
@@ -189,12 +189,12 @@ impl<I: Iterator<Item = ItemExtent> + Clone> VirtualStream<I> {
 #[derive(Clone, Debug)]
 pub struct StreamPieces<I> {
     items: I,
-    /// The item that comes behind the piece of the payload stream that was given last.
+    /// The item that comes after the latest piece of the payload stream.
     next_item: Option<ItemExtent>,
     stream_bytes: u32,
-    /// Octets of the payload stream that were given.
+    /// Octets of the payload stream that were returned.
     from_bytes: u32,
-    /// Octets of the items that were passed, with round-up.
+    /// Octets of the items that were returned, with round-up.
     items_bytes: u64,
 }
 

@@ -1,4 +1,4 @@
-//! The placement types, and the two tables that say where each may stand (RTR sections 6.2 and 7.4).
+//! The placement types, and the two tables that say where each is allowed (RTR sections 6.2 and 7.4).
 
 use crate::constants::{
     RTR_TYPE_BY_SIZE, RTR_TYPE_CHOICE, RTR_TYPE_EXPLICIT, RTR_TYPE_NO_ITEM, RTR_TYPE_PLACED,
@@ -12,9 +12,9 @@ pub enum PlacementType {
     Explicit,
     /// XMPTYPE_TBSN: by Send, into targetable buffer segments.
     Placed,
-    /// XMPTYPE_CHOICE: either, as the responder chooses.
+    /// XMPTYPE_CHOICE: either; the responder chooses.
     Choice,
-    /// XMPTYPE_BYSIZE: either, as the length of the item says.
+    /// XMPTYPE_BYSIZE: either; the length of the item decides.
     BySize,
     /// XMPTYPE_TOOSHORT: not placed, because the item is short.
     TooShort,
@@ -22,7 +22,7 @@ pub enum PlacementType {
     NoItem,
 }
 
-/// Where a placement type stands: the columns of Table 1.
+/// Where a placement type is used: the columns of Table 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Context {
     /// In an item of a request.
@@ -36,11 +36,11 @@ pub enum Context {
 /// A cell of Table 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Validity {
-    /// It tells where the item is.
+    /// It says where the item is.
     Info,
     /// It directs the responder.
     Direction,
-    /// It tells how a direction was followed.
+    /// It says how a direction was followed.
     Result,
     /// The XDR type has no such arm. Answered with RDMA2_ERR_BAD_XDR.
     XdrInvalid,
@@ -49,7 +49,7 @@ pub enum Validity {
 }
 
 impl Validity {
-    /// Whether the type may stand there.
+    /// Whether the type is allowed there.
     #[must_use]
     pub const fn is_valid(self) -> bool {
         matches!(self, Self::Info | Self::Direction | Self::Result)
@@ -107,7 +107,7 @@ impl PlacementType {
         }
     }
 
-    /// Table 1: whether this type may stand there.
+    /// Table 1: whether this type is allowed there.
     #[inline]
     #[must_use]
     pub const fn validity(self, context: Context) -> Validity {
@@ -129,8 +129,8 @@ impl PlacementType {
 
     /// Table 2: what the requester does when the response answers this direction with `result`.
     ///
-    /// The draft has nothing to take back where a direction of Choice or BySize is answered by Send. The requester
-    /// has offered memory there too, and takes it back. What is no direction, or no result, is
+    /// By the draft there is nothing to take back if a direction of Choice or BySize is answered by Send. But the
+    /// requester has offered memory there too, and takes it back. A type that is not a direction, or not a result, is
     /// [`Answer::Invalid`].
     #[must_use]
     pub const fn answered_with(self, result: Self) -> Answer {

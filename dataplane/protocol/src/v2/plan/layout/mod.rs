@@ -2,12 +2,12 @@
 //! and 9).
 //!
 //! A transmission is a header, then a part of the payload stream, then items; padding brings each item to the start
-//! of a targetable segment of the receiver's buffer. An item goes on through the targetable segments that follow, in
-//! the same transmission and the next ones, and fills each but its last.
+//! of a targetable segment of the receiver's buffer. An item continues in the targetable segments that follow, in
+//! the same transmission and the next ones, and fills each except its last.
 //!
-//! Items keep their order, and take targetable segments as long as there are any in a transmission; the payload
-//! stream has what comes before them, and all of the transmissions that no item needs. Where the targetable segments
-//! of a buffer are alike and follow the others, no layout with items at segment starts has fewer transmissions.
+//! Items keep their order, and take targetable segments while a transmission has any. The payload stream takes the
+//! space before them, and all of the transmissions that no item needs. If the targetable segments of a buffer are
+//! alike and follow the others, no layout with items at segment starts has fewer transmissions.
 
 mod transmission;
 
@@ -30,7 +30,7 @@ pub trait BulkItems {
     fn length_bytes(&self, item: usize) -> u32;
 
     /// Entries of a gather list that `length_bytes` octets of the item take, from octet `from_bytes` on. One, unless
-    /// the item is in parts; then [`segments`](Self::segments) is another too.
+    /// the item is in parts; an implementation with parts also overrides [`segments`](Self::segments).
     fn gather_entries(&self, item: usize, from_bytes: u32, length_bytes: u32) -> u32 {
         let _ = (item, from_bytes, length_bytes);
         1
@@ -58,12 +58,12 @@ impl BulkItems for [u32] {
 pub struct SendLimits {
     /// Octets of one Send. The receiver's buffer limits it too.
     pub send_bytes_max: u32,
-    /// Entries of one Send's gather list. Header, stream and each padding take one at least. With fewer than four no
-    /// transmission has stream and item both; with fewer than three, none has an item.
+    /// Entries of one Send's gather list. Header, stream and each padding take at least one. With fewer than four no
+    /// transmission has both stream and item; with fewer than three, none has an item.
     pub gather_entries_max: u32,
     /// Octets of the zeroed memory that padding is sent from: a longer padding takes several entries.
     pub padding_region_bytes: u32,
-    /// Transmissions of the group: what the receiver takes, and what credits there are.
+    /// Transmissions of the group: the receiver's limit, and the credits that there are.
     pub transmissions_max: u32,
 }
 
@@ -95,7 +95,7 @@ impl<I: ?Sized> Copy for LayoutRequest<'_, I> {}
 pub enum LayoutError {
     /// The receiver has no segment that an item can be put into, or the gather list is too short for one.
     NotTargetable,
-    /// A header does not fit a Send, or a later transmission can bring nothing beside it.
+    /// A header does not fit a Send, or a later transmission has no room after it.
     NoRoom,
     /// The message takes more transmissions than there may be.
     TooManyTransmissions,
@@ -119,7 +119,7 @@ pub struct Layout<'a, I: ?Sized> {
     request: LayoutRequest<'a, I>,
     /// The fewest numbers that the items can take.
     numbers_least: u32,
-    /// Numbers for which the first header has room in the plan: at least those that there are.
+    /// Numbers for which the first header has room in the plan, at least `number_count`.
     numbers_reserved: u32,
     number_count: u32,
     transmission_count: u32,
@@ -136,14 +136,14 @@ impl<I: ?Sized> Copy for Layout<'_, I> {}
 impl<'a, I: BulkItems + ?Sized> Layout<'a, I> {
     /// Lays a message out.
     ///
-    /// The first header holds the number of every segment that an item is in, so that its length is known only when
-    /// the items are laid out, and where they are depends on its length. Room for too many numbers does no harm:
-    /// padding takes it. So the plan is made again with more room until the numbers fit it.
+    /// The first header holds the number of every segment that an item is in. So its length is known only when the
+    /// items are laid out, and their places depend on its length. Room for too many numbers does no harm: padding
+    /// takes it. So the plan is repeated with more room until the numbers fit.
     ///
     /// # Errors
     /// [`LayoutError`].
     pub fn new(request: LayoutRequest<'a, I>) -> Result<Self, LayoutError> {
-        /// Plans before room is kept for every number that there could be.
+        /// Plans before room is kept for every possible number.
         const TRIES: usize = 4;
         let numbers_least = least_numbers(&request)?;
         let mut layout = Self {
@@ -223,7 +223,7 @@ impl<'a, I: BulkItems + ?Sized> Layout<'a, I> {
         if has_all || (has_all_items && most.stream_bytes > 0) {
             return Ok(most);
         }
-        // Items first, while there are any; what is before them is the stream's.
+        // Items come first, while there are any; the stream takes the space before them.
         let offsets = self
             .request
             .structure
@@ -244,11 +244,12 @@ impl<'a, I: BulkItems + ?Sized> Layout<'a, I> {
                 chosen = chosen.or_else(|| candidate.has_placements().then_some(candidate));
                 break;
             }
-            // All that is left of the items fits: the stream takes as much as it leaves them.
+            // The rest of the items fits: the stream takes as much as it can leave them room.
             chosen = Some(candidate);
         }
         let transmission = chosen.unwrap_or(most);
-        // The first header alone may reach into the segment that the item was to have.
+        // A first transmission may be its header alone: a long one may reach into the only segment for the item,
+        // which then is in the next transmission. A later one without stream or items would make no progress.
         if index == 0 || transmission.stream_bytes > 0 || transmission.has_placements() {
             Ok(transmission)
         } else if stream_left_bytes == 0 && space_bytes > 0 {
@@ -289,15 +290,15 @@ impl<'a, I: BulkItems + ?Sized> Layout<'a, I> {
         let layout = *self;
         let mut state = State::default();
         (0..self.transmission_count).map_while(move |index| {
-            // It was planned once, and is planned alike again.
+            // The plan succeeded with the same values, so this succeeds too.
             let transmission = layout.transmission(index, state).ok()?;
             state = transmission.state_after();
             Some(transmission)
         })
     }
 
-    /// The segments that item `item` is in, in order: their numbers, as the first header has them. The item begins
-    /// at offset 0 of the first. An item of no octets is in none.
+    /// The numbers of the segments that item `item` is in, in order, for the first header. The item begins at offset 0
+    /// of the first. An empty item is in none.
     pub fn numbers(&self, item: usize) -> impl ExactSizeIterator<Item = u32> + use<'a, I> {
         let numbers = self
             .transmissions()
@@ -311,7 +312,7 @@ impl<'a, I: BulkItems + ?Sized> Layout<'a, I> {
     }
 }
 
-/// Numbers of which it is known how many there are.
+/// Numbers whose count is known.
 struct Counted<N> {
     numbers: N,
     left: usize,
@@ -332,7 +333,7 @@ impl<N: Iterator<Item = u32>> Iterator for Counted<N> {
 
 impl<N: Iterator<Item = u32>> ExactSizeIterator for Counted<N> {}
 
-/// The least count of numbers that the items can take; also whether they can be placed at all.
+/// The least count of numbers that the items can take. Fails if they cannot be placed.
 fn least_numbers<I: BulkItems + ?Sized>(
     request: &LayoutRequest<'_, I>,
 ) -> Result<u32, LayoutError> {
@@ -349,7 +350,7 @@ fn least_numbers<I: BulkItems + ?Sized>(
     Ok(numbers)
 }
 
-/// How far the transmissions before have come.
+/// How much of the message the earlier transmissions have.
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
     stream_bytes: u32,

@@ -1,4 +1,4 @@
-//! One Send of a group: what is placed where, and what it is gathered from.
+//! One Send of a group: what is placed where, and the pieces that it is gathered from.
 
 use core::iter::Peekable;
 
@@ -14,7 +14,7 @@ pub struct Transmission<'a, I: ?Sized> {
     pub(super) planned_end_bytes: u32,
     pub(super) state: State,
     pub(super) stream_bytes: u32,
-    /// What its placements come to: how far the items are then, how many they are, and where the last one ends.
+    /// After its placements: how much of the items is placed, how many placements there are, and where the last ends.
     after: State,
     pub(super) placement_count: u32,
     end_of_items_bytes: u32,
@@ -29,7 +29,7 @@ impl<I: ?Sized> Clone for Transmission<'_, I> {
 impl<I: ?Sized> Copy for Transmission<'_, I> {}
 
 impl<'a, I: BulkItems + ?Sized> Transmission<'a, I> {
-    /// One with so much of the stream, and the items that then find a place.
+    /// A transmission with so much of the stream, and the items that fit after it.
     pub(super) fn new(
         layout: &Layout<'a, I>,
         index: u32,
@@ -55,7 +55,7 @@ impl<'a, I: BulkItems + ?Sized> Transmission<'a, I> {
         transmission
     }
 
-    /// How far the message is behind it.
+    /// How much of the message it and the earlier ones have.
     pub(super) fn state_after(&self) -> State {
         State {
             stream_bytes: self.state.stream_bytes + self.stream_bytes,
@@ -78,7 +78,7 @@ impl<'a, I: BulkItems + ?Sized> Transmission<'a, I> {
         }
     }
 
-    /// Octets of the payload stream in it, as its header tells them.
+    /// Octets of the payload stream in it, which its header gives.
     #[must_use]
     pub const fn stream_bytes(&self) -> u32 {
         self.stream_bytes
@@ -93,7 +93,7 @@ impl<'a, I: BulkItems + ?Sized> Transmission<'a, I> {
         }
     }
 
-    /// What of the items is in it.
+    /// The parts of the items that are in it.
     #[must_use]
     pub fn placements(&self) -> Placements<'a, I> {
         let layout = self.layout;
@@ -113,8 +113,8 @@ impl<'a, I: BulkItems + ?Sized> Transmission<'a, I> {
         }
     }
 
-    /// What the Send is gathered from, in order. Each padding and each piece of an item that is in one part takes one
-    /// entry of the gather list.
+    /// The pieces that the Send is gathered from, in order. Each padding and each piece of an item that is in one part
+    /// takes one entry of the gather list.
     pub fn pieces(&self) -> impl Iterator<Item = Piece> + use<'a, I> {
         let padding_region_bytes = self.layout.request.limits.padding_region_bytes.max(1);
         let length_bytes = self.header_bytes();
@@ -156,7 +156,7 @@ pub struct Placement {
     pub offset_bytes: u32,
 }
 
-/// What a Send is gathered from. No piece is empty.
+/// A piece that a Send is gathered from. No piece is empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Piece {
     /// The transport header.
@@ -228,7 +228,7 @@ impl<I: BulkItems + ?Sized> Placements<'_, I> {
         let segment_bytes = located.segment.length_bytes;
         let left_bytes = self.layout.request.items.length_bytes(item) - from_bytes;
         let length_bytes = left_bytes.min(segment_bytes);
-        // An item fills each of its segments but the last: one that the Send cannot fill is of no use.
+        // An item fills each of its segments except the last. So a segment that the Send cannot fill cannot be used.
         let end_bytes = located.offset_bytes.checked_add(length_bytes)?;
         if end_bytes > self.layout.send_bytes_max() {
             return None;
@@ -251,7 +251,7 @@ impl<I: BulkItems + ?Sized> Placements<'_, I> {
         Some(placement)
     }
 
-    /// Counts the entries of the gather list with these octets; `None` when they are too many.
+    /// Counts the entries of the gather list with these octets; `None` if they are too many.
     fn gather(
         &mut self,
         offset_bytes: u32,
@@ -272,6 +272,7 @@ impl<I: BulkItems + ?Sized> Placements<'_, I> {
                 (run, self.entries_before_run)
             }
             before => {
+                // A header shorter than planned lengthens only the padding before the first item.
                 let padding_bytes = match before {
                     None => gap_bytes + self.slack_bytes,
                     Some(_) => gap_bytes,
@@ -315,7 +316,7 @@ impl<I: BulkItems + ?Sized> Iterator for Placements<'_, I> {
 
 impl<I: BulkItems + ?Sized> core::iter::FusedIterator for Placements<'_, I> {}
 
-/// Makes pieces of placements: padding before them, and one piece of those that follow one another.
+/// Makes pieces of placements: padding before them, and one piece of adjacent placements of one item.
 struct Gathering<'a, I: BulkItems + ?Sized> {
     placements: Peekable<Placements<'a, I>>,
     end_bytes: u32,

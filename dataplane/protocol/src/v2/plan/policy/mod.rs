@@ -1,8 +1,8 @@
-//! Which way a message goes: [`plan_call`] and [`plan_reply`], the only places that choose.
+//! How a message is sent: [`plan_call`] and [`plan_reply`], the only places that choose.
 //!
 //! Both take sizes, properties, credits, limits and the profile's thresholds, and give a plan: the form of the
-//! message, the way of each bulk item, and how many credits it takes to begin. Nothing is kept, so that the same
-//! facts give the same plan.
+//! message, how each bulk item is moved, and how many credits it takes to begin. They keep no state: the same facts
+//! give the same plan.
 
 mod call;
 mod reply;
@@ -21,7 +21,7 @@ use crate::constants::{
 };
 use crate::v2::rtr::ReceiveBufferStructure;
 
-/// How the caller wants bulk items to travel.
+/// How the caller wants bulk items to be moved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Demand {
     /// As sizes, thresholds and the means of both ends suggest.
@@ -29,25 +29,25 @@ pub enum Demand {
     Auto,
     /// In the payload streams of call and reply.
     Inline,
-    /// Placed by the Sends that carry the messages; refused where that cannot be.
+    /// Placed by the Sends that carry the messages; refused if that is not possible.
     Send,
-    /// By explicit RDMA; refused where that cannot be.
+    /// By explicit RDMA; refused if that is not possible.
     Rdma,
 }
 
-/// Where the profile draws its lines.
+/// The thresholds of the profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Thresholds {
     /// Octets up to which an item stays in the payload stream.
     pub inline_item_bytes_max: u32,
-    /// Octets up to which an item is placed by Sends; a longer one goes by explicit RDMA where that can be.
+    /// Octets up to which an item is placed by Sends; a longer one is moved by explicit RDMA if that is possible.
     pub send_placement_bytes_max: u32,
-    /// Octets up to which a payload stream is continued over several messages; a longer one goes into a Position-Zero
-    /// Read chunk or a Reply chunk where that can be.
+    /// Octets up to which a payload stream is continued over several messages; a longer one is in a Position-Zero Read
+    /// chunk or a Reply chunk if that is possible.
     pub continued_bytes_max: u32,
 }
 
-/// What the sender of a message has.
+/// The means and limits of the sender of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SenderMeans {
     /// Octets of one Send: the own Maximum Send Size, which the peer's receive buffer limits too.
@@ -73,8 +73,8 @@ impl SenderMeans {
     }
 }
 
-/// The items of a message of which only those that are placed have octets: what a group is laid out with. Their
-/// indices are those of all items.
+/// The items of a message, with length 0 for those that are not placed: the layout of a group uses this. The indices
+/// are those of all items.
 #[derive(Debug)]
 pub struct PlacedItems<'a, I: ?Sized> {
     items: &'a I,
@@ -101,7 +101,7 @@ impl<I: BulkItems + ?Sized> BulkItems for PlacedItems<'_, I> {
     }
 }
 
-/// A bit for each item that `is_placed` says so of.
+/// A bit for each item for which `is_placed` is true.
 fn placed_bits(count: usize, is_placed: impl Fn(usize) -> bool) -> u32 {
     (0..count.min(32))
         .filter(|item| is_placed(*item))
@@ -150,8 +150,8 @@ const V1_HEADER_BYTES: u32 = V1_HEADER_BYTES_WITHOUT_CHUNKS as u32;
 #[expect(clippy::cast_possible_truncation, reason = "small constants")]
 const MESSAGE_BYTES_LEAST: u32 = V2_MSG_BYTES_LEAST as u32;
 
-/// Messages that a payload stream takes, of which the last has a header of `header_bytes`, the others one without
-/// chunks (-00 section 6.3.2.2). `None` where the last header leaves no room for payload.
+/// Messages that a payload stream takes. The last has a header of `header_bytes`, the others one without chunks (-00
+/// section 6.3.2.2). `None` if the last header leaves no room for payload.
 fn messages(stream_bytes: u32, header_bytes: u32, send_bytes_max: u32) -> Option<u32> {
     let last_bytes = send_bytes_max.checked_sub(header_bytes)?;
     if stream_bytes <= last_bytes {

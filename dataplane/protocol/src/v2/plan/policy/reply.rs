@@ -1,4 +1,4 @@
-//! How a reply goes, by what the call offered.
+//! How a reply is sent, with the offer of its call.
 
 use super::{
     HEADER_BYTES, PlacedItems, SenderMeans, Thresholds, V1_HEADER_BYTES, group_transmissions,
@@ -15,8 +15,8 @@ use crate::v2::rtr::{ReceiveBufferStructure, ResponseItemView, ResponseLocation,
 
 /// The results of a call that may leave the stream of its reply, in the order of the stream.
 pub trait ReplyItems: BulkItems {
-    /// A position in the call by which the directions for the result are found: that of the operation, say, which
-    /// asked for it (RTR section 7.4). Plain version 2 has no use for it.
+    /// A position in the call by which the directions for the result are found, for example that of the operation
+    /// which asked for it (RTR section 7.4). Plain version 2 does not use it.
     fn request_position(&self, item: usize) -> u32 {
         let _ = item;
         0
@@ -26,7 +26,7 @@ pub trait ReplyItems: BulkItems {
 /// Results of these lengths, each in one part, of a call of one operation.
 impl ReplyItems for [u32] {}
 
-/// What the call offered.
+/// The offer of the call for its reply.
 #[derive(Clone, Copy, Debug)]
 pub enum RequesterOffer<'a> {
     /// The lists of an RDMA2_MSG or RDMA2_NOMSG.
@@ -45,22 +45,22 @@ pub enum RequesterOffer<'a> {
     },
 }
 
-/// What a reply is planned from.
+/// The facts that a reply is planned from.
 #[derive(Debug)]
 pub struct ReplyFacts<'a, I: ?Sized> {
-    /// The profile's.
+    /// The thresholds of the profile.
     pub thresholds: Thresholds,
     /// Octets of the RPC reply without the results below.
     pub stream_bytes: u32,
-    /// The results that may leave the stream. From number [`PLAN_ITEMS_MAX`] on they stay.
+    /// The results that may leave the stream. Those from number [`PLAN_ITEMS_MAX`] on stay in it.
     pub results: &'a I,
-    /// What the call offered.
+    /// The offer of the call.
     pub offer: RequesterOffer<'a>,
     /// The call came in version 1: its reply has one message.
     pub is_version_1: bool,
     /// Results may leave the stream: no security service protects it as one whole (RFC 8166 section 8.2.2).
     pub may_reduce: bool,
-    /// What we have to send with.
+    /// Our means to send.
     pub means: SenderMeans,
     /// Our own properties.
     pub own: &'a Properties,
@@ -68,13 +68,13 @@ pub struct ReplyFacts<'a, I: ?Sized> {
     pub peer: &'a Properties,
 }
 
-/// How a result goes.
+/// How a result is moved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ResultWay {
     /// In the payload stream.
     #[default]
     Inline,
-    /// In the payload stream, since it is shorter than direction `direction` asks for.
+    /// In the payload stream, because it is shorter than direction `direction` demands.
     TooShort {
         /// Which direction, counted through all sets.
         direction: usize,
@@ -119,7 +119,7 @@ pub enum ReplyForm {
 pub struct ReplyPlan {
     /// Its form.
     pub form: ReplyForm,
-    /// How each result goes.
+    /// How each result is moved.
     pub results: [ResultWay; PLAN_ITEMS_MAX],
     /// Octets of its payload stream, with the results that stay in it.
     pub stream_bytes: u32,
@@ -130,16 +130,16 @@ pub struct ReplyPlan {
 }
 
 impl ReplyPlan {
-    /// What was written to each Write chunk of a plain call, as [`ReturnedLists`] takes it.
+    /// The octets written to each Write chunk of a plain call, for [`ReturnedLists`].
     pub fn written_bytes<I: BulkItems + ?Sized>(&self, results: &I) -> [u32; PLAN_ITEMS_MAX] {
         core::array::from_fn(|chunk| match self.results.get(chunk) {
-            // Result and Write chunk have the same number.
+            // A result has the number of its Write chunk: `plan_plain` pairs them in order.
             Some(ResultWay::Written { .. }) => results.length_bytes(chunk),
             _ => 0,
         })
     }
 
-    /// The result that direction `direction` met, and how it goes; `None` where it met none.
+    /// The result that uses direction `direction`, and how it is moved; `None` if no result does.
     #[must_use]
     pub fn answer(&self, direction: usize) -> Option<(usize, ResultWay)> {
         let met = |way: &ResultWay| match *way {
@@ -152,12 +152,12 @@ impl ReplyPlan {
             .find(|(_, way)| met(way) == Some(direction))
     }
 
-    /// The results as a group is laid out with them.
+    /// The results for the layout of a group.
     pub fn placed_items<'a, I: BulkItems + ?Sized>(&self, results: &'a I) -> PlacedItems<'a, I> {
         placed_items(results, &self.results)
     }
 
-    /// What the group of this plan is laid out from. `structure` is the requester's.
+    /// The request for the layout of this plan's group. `structure` is the requester's.
     #[must_use]
     pub fn layout_request<'a, I: ?Sized>(
         &self,
@@ -175,19 +175,19 @@ impl ReplyPlan {
     }
 }
 
-/// Chooses how a reply goes.
+/// Chooses how a reply is sent.
 ///
-/// To a plain call (-00 section 6.5): each result goes into its Write chunk; what is left goes inline if it fits,
-/// continued if there are credits for all of it, into the Reply chunk, or else continued as credits come. Where a
-/// Write chunk is too small, its result and those after it stay in the stream. Version 1 has no continuation, and a
-/// Write chunk that is too small is an error there (RFC 8166 section 4.5.3).
+/// To a plain call (-00 section 6.5): each result is written into its Write chunk. The rest is inline if it fits,
+/// continued if there are credits for all of it, in the Reply chunk, or else continued as credits come. If a Write
+/// chunk is too small, its result and those after it stay in the stream. Version 1 has no continuation, and there a
+/// Write chunk that is too small is an error (RFC 8166 section 4.5.3).
 ///
-/// To a Transmit Request: each result goes as its direction says. Where the group would have more transmissions than
+/// To a Transmit Request: each result is moved as its direction says. If the group would have more transmissions than
 /// requester and responder agreed to, results whose direction offers memory are written there instead.
 ///
 /// # Errors
-/// The error that answers the call when nothing of that can be: WRITE_RESOURCE with the first chunk or direction that
-/// is too small, REPLY_RESOURCE with the length of the stream, SYSTEM when not even the lists fit a message.
+/// The error that answers the call if no form is possible: WRITE_RESOURCE with the first chunk or direction that is
+/// too small, REPLY_RESOURCE with the length of the stream, SYSTEM if not even the lists fit a message.
 pub fn plan_reply<I: ReplyItems + ?Sized>(
     facts: &ReplyFacts<'_, I>,
 ) -> Result<ReplyPlan, TransportError> {
@@ -223,7 +223,8 @@ fn plan_plain<I: ReplyItems + ?Sized>(
             if facts.is_version_1 {
                 return Err(write_resource(chunk, length_bytes));
             }
-            // Of the results after it nobody could tell which chunk they are in.
+            // A chunk that stays empty would shift the results after it: the requester could not tell in which chunk
+            // they are.
             too_small = Some((chunk, length_bytes));
             break;
         }
@@ -315,6 +316,7 @@ fn plan_group<I: ReplyItems + ?Sized>(
         true => (transmissions_max.max(1)).min(facts.own.response_transmissions_max),
         false => 1,
     };
+    // The second round writes to memory what the first one placed by Send, where the call offers memory for it.
     for prefers_send in [true, false] {
         let results = directed(facts, sets, prefers_send)?;
         let placed = placed_items(facts.results, &results);
@@ -348,7 +350,7 @@ fn plan_group<I: ReplyItems + ?Sized>(
     })
 }
 
-/// The way of each result by its direction. Results outside every range, and those for which their set has no
+/// How each result is moved, by its direction. Results outside every range, and those for which their set has no
 /// direction left, stay in the stream.
 fn directed<I: ReplyItems + ?Sized>(
     facts: &ReplyFacts<'_, I>,
@@ -382,7 +384,7 @@ fn directed<I: ReplyItems + ?Sized>(
     Ok(results)
 }
 
-/// What becomes of a result of this length under this direction (RTR sections 6.2 and 7.4, tables 1 and 2).
+/// How a result of this length is moved under this direction (RTR sections 6.2 and 7.4, tables 1 and 2).
 fn choose(
     item: &ResponseItemView<'_>,
     length_bytes: u32,
@@ -390,7 +392,7 @@ fn choose(
     prefers_send: bool,
     send_placement_bytes_max: u32,
 ) -> Result<ResultWay, TransportError> {
-    // Of nothing, nothing is placed.
+    // An empty result is never placed.
     if length_bytes < item.minimum_bytes.max(1) {
         return Ok(ResultWay::TooShort { direction });
     }
@@ -426,8 +428,8 @@ fn choose(
     })
 }
 
-/// A Transmit Response's header, with empty lists of segment numbers: an item for each direction. `None` where they
-/// are more items than a message may have.
+/// Octets of a Transmit Response's header, with empty lists of segment numbers: an item for each direction. `None` if
+/// there are more items than a message may have.
 fn group_header_bytes(
     sets: ResponseSets<'_>,
     results: &[ResultWay; PLAN_ITEMS_MAX],

@@ -12,8 +12,8 @@ use crate::v2::plan::layout::{BulkItems, SendLimits};
 use crate::v2::plan::policy::{Demand, PlacedItems, group_transmissions, placed_bits, stream_with};
 
 impl<I: BulkItems + ?Sized> Planner<'_, I> {
-    /// A transmission group of as many credits at most; `None` where nothing is to be placed, or it cannot be. With
-    /// [`Demand::Auto`] the thresholds say what is, and explicit RDMA has the longer items and results.
+    /// A transmission group of at most so many credits; `None` if nothing is to be placed, or it cannot be. With
+    /// [`Demand::Auto`] the thresholds say what is placed, and explicit RDMA moves the longer items and results.
     pub(super) fn group(&self, credits: u32) -> Option<CallPlan> {
         let facts = self.facts;
         if !(facts.peer.rtr_support.has_request() && facts.own.rtr_support.has_request()) {
@@ -45,8 +45,8 @@ impl<I: BulkItems + ?Sized> Planner<'_, I> {
                 },
             }
         });
-        // What the transmissions of the reply may not bring is offered memory too: of the results at their longest
-        // no more is known than that.
+        // If the longest results do not fit the transmissions that the reply may have, they are offered memory too:
+        // their true lengths are not known here, and the responder chooses.
         let choice = results.map(|way| match way {
             Direction::Placed | Direction::BySize { .. } => Direction::Choice,
             other => other,
@@ -102,15 +102,15 @@ impl<I: BulkItems + ?Sized> Planner<'_, I> {
         })
     }
 
-    /// A limit of transmissions: 1 where an end does not continue groups.
+    /// A limit of transmissions: 1 if an end does not continue groups.
     fn continued(&self, transmissions_max: u32) -> u32 {
         let [own, peer] =
             [self.facts.own, self.facts.peer].map(|end| end.rtr_support.has_continue());
         if own && peer { transmissions_max } else { 1 }
     }
 
-    /// The most transmissions that the reply can take: those of the longest reply that these directions permit. All
-    /// of its stream has to fit, for a Transmit Request has no Reply chunk.
+    /// The most transmissions that the reply can take: those of the longest reply that these directions permit. Its
+    /// whole stream has to fit, because a Transmit Request has no Reply chunk.
     fn response_transmissions(&self, results: &Directions, minimum_bytes: u32) -> Option<u32> {
         let facts = self.facts;
         let stays = |result| direction(results, result) == Direction::Inline;
@@ -142,7 +142,7 @@ impl<I: BulkItems + ?Sized> Planner<'_, I> {
             items: &longest,
             placed: u32::MAX,
         };
-        // The responder's gather list is not known. With a short one it sends more, or by other means.
+        // The responder's gather list is not known. With a short one it sends more transmissions, or by other means.
         let limits = SendLimits {
             send_bytes_max: facts.peer.send_bytes_max,
             gather_entries_max: u32::MAX,
@@ -189,7 +189,8 @@ fn request_header_bytes<I: BulkItems + ?Sized>(
         of_results += match direction(results, result) {
             Direction::Explicit | Direction::Choice => 12,
             Direction::BySize { .. } => 16,
-            // What is to stay in the stream is directed to be placed from a length on that it does not have.
+            // A result that is to stay in the stream has the direction to be placed, with a least length that it does
+            // not have.
             Direction::Placed | Direction::Inline => 8,
         };
         if range.replace(expected.range) != Some(expected.range) {
@@ -205,7 +206,7 @@ fn request_header_bytes<I: BulkItems + ?Sized>(
     u32::try_from(header_bytes).ok()
 }
 
-/// Of each result, the most octets that the Sends of the reply bring.
+/// The most octets of each result that the Sends of the reply bring.
 struct LongestResults<'a> {
     results: &'a [ExpectedResult],
     directions: &'a Directions,

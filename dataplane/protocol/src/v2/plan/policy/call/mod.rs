@@ -1,4 +1,4 @@
-//! How a call goes, and what it offers for its reply.
+//! How a call is sent, and what it offers for its reply.
 
 mod group;
 mod plain;
@@ -12,7 +12,7 @@ use crate::v2::plan::layout::{BulkItems, LayoutRequest};
 use crate::v2::properties::Properties;
 use crate::v2::rtr::{ReceiveBufferStructure, StreamRange};
 
-/// A result that the reply may bring beside its stream.
+/// A result that the reply may bring outside its stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExpectedResult {
     /// The part of the call that asks for it (RTR section 7.4). Neighbours of one range make one set of directions.
@@ -21,12 +21,12 @@ pub struct ExpectedResult {
     pub bytes_max: u32,
 }
 
-/// What a call is planned from.
+/// The facts that a call is planned from.
 #[derive(Debug)]
 pub struct CallFacts<'a, I: ?Sized> {
     /// The caller's wish.
     pub demand: Demand,
-    /// The profile's.
+    /// The thresholds of the profile.
     pub thresholds: Thresholds,
     /// Octets of the RPC call without its items.
     pub stream_bytes: u32,
@@ -36,49 +36,49 @@ pub struct CallFacts<'a, I: ?Sized> {
     pub reply_stream_bytes_max: u32,
     /// The results that may leave the stream of the reply, at most [`PLAN_ITEMS_MAX`].
     pub results: &'a [ExpectedResult],
-    /// What we have to send with.
+    /// Our means to send.
     pub means: SenderMeans,
-    /// Octets of one Send of plain version 2, which may be shorter than one that is gathered.
+    /// Octets of one Send of plain version 2, which may be shorter than a gathered one.
     pub plain_send_bytes_max: u32,
-    /// Whether a call that is continued over several messages can have chunks, which stand in the last of them.
+    /// Whether a call that is continued over several messages can have chunks, which are in the last message.
     pub continues_with_chunks: bool,
-    /// The most credits that the peer will ever have granted: the high half of its credit word.
+    /// The most unused credits that the peer will ever have granted at one time: the high half of its credit word.
     pub credits_max: u32,
     /// Our own properties: what the responder may do.
     pub own: &'a Properties,
     /// The peer's properties.
     pub peer: &'a Properties,
-    /// Read chunks that the peer serves, as far as it told.
+    /// Read chunks that the peer serves, as far as we know.
     pub peer_read_chunks_max: u32,
-    /// Write chunks that the peer serves, as far as it told.
+    /// Write chunks that the peer serves, as far as we know.
     pub peer_write_chunks_max: u32,
-    /// Memory windows that there are for this call. With none, nothing is exposed: so also for a reverse call to a
-    /// peer that takes inline messages alone (-00 section 5.2.5).
+    /// Memory windows for this call. With none, nothing is exposed; a reverse call to a peer that takes only inline
+    /// messages (-00 section 5.2.5) has none.
     pub windows: u32,
     /// Octets of our memory that one window exposes at most, and of one buffer for results.
     pub window_bytes_max: u32,
-    /// Octets of the longest reply that we put together from several messages.
+    /// Octets of the longest reply that we assemble from several messages.
     pub reply_bytes_max: u32,
-    /// Credits granted to the peer that no outstanding call counts on (the sum of their reserves stays below the
+    /// Credits granted to the peer that no outstanding call has reserved (the sum of the reserves stays below the
     /// grant).
     pub reply_credits: u32,
 }
 
-/// How an item, or a result that is expected, goes.
+/// How an item, or an expected result, is moved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Direction {
-    /// In the payload stream. Of an expected result: an empty Write chunk, where one that is not follows; a direction
-    /// with a least length of `u32::MAX`, whatever its type.
+    /// In the payload stream. An expected result then has an empty Write chunk, if one that is not empty follows; in a
+    /// Transmit Request, a direction of any type with a least length of `u32::MAX`.
     #[default]
     Inline,
     /// In targetable segments, by the Sends of the message.
     Placed,
     /// By explicit RDMA: a Read chunk of the call, a Write chunk for the reply.
     Explicit,
-    /// Of an expected result alone: by Send if the transmissions that the reply may take bring it, else by explicit
-    /// RDMA. The responder, which knows the length, chooses.
+    /// For expected results only: by Send if it fits the transmissions that the reply may take, else by explicit RDMA.
+    /// The responder, which knows the length, chooses.
     Choice,
-    /// Of an expected result alone: by Send below this length, by explicit RDMA from it on.
+    /// For expected results only: by Send below this length, by explicit RDMA from it on.
     BySize {
         /// Octets.
         explicit_from_bytes: u32,
@@ -112,11 +112,11 @@ pub enum CallForm {
 pub struct ReplyOffer {
     /// The direction of each result that is expected.
     pub directions: Directions,
-    /// A shorter result of a Transmit Request's directions stays in the stream, octets.
+    /// The least length of the directions of a Transmit Request, octets: a shorter result stays in the stream.
     pub minimum_bytes: u32,
     /// Octets of the Reply chunk; 0 is none.
     pub reply_chunk_bytes: u32,
-    /// Transmissions that the reply to a Transmit Request may take: so many credits are reserved until it is there.
+    /// Transmissions that the reply to a Transmit Request may take: so many credits are reserved until it has arrived.
     pub transmissions_max: u32,
 }
 
@@ -125,7 +125,7 @@ pub struct ReplyOffer {
 pub struct CallPlan {
     /// Its form.
     pub form: CallForm,
-    /// How each item goes: `Inline`, `Placed` or `Explicit`.
+    /// How each item is moved: `Inline`, `Placed` or `Explicit`.
     pub items: Directions,
     /// Octets of its payload stream, with the items that stay in it.
     pub stream_bytes: u32,
@@ -133,9 +133,9 @@ pub struct CallPlan {
     pub header_bytes: u32,
     /// Credits that are needed to begin. A group begins only with all of them.
     pub credits_needed: u32,
-    /// Memory windows that it takes.
+    /// Memory windows that the call takes.
     pub windows_needed: u32,
-    /// What it offers for the reply.
+    /// The offer for the reply.
     pub reply: ReplyOffer,
 }
 
@@ -145,7 +145,7 @@ impl CallPlan {
         self
     }
 
-    /// The items as a group is laid out with them.
+    /// The items for the layout of a group.
     pub fn placed_items<'a, I: BulkItems + ?Sized>(&self, items: &'a I) -> PlacedItems<'a, I> {
         let placed = placed_bits(items.count(), |item| {
             direction(&self.items, item) == Direction::Placed
@@ -153,7 +153,7 @@ impl CallPlan {
         PlacedItems { items, placed }
     }
 
-    /// What the group of this plan is laid out from. `structure` is the peer's.
+    /// The request for the layout of this plan's group. `structure` is the peer's.
     #[must_use]
     pub fn layout_request<'a, I: ?Sized>(
         &self,
@@ -171,14 +171,14 @@ impl CallPlan {
     }
 }
 
-/// Why a call is not made as it was demanded.
+/// Why a call is not made as the caller demanded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CallRefused {
     /// More than [`PLAN_ITEMS_MAX`] items or results.
     TooManyItems,
-    /// The call, or its reply, is longer than any means that there are can carry.
+    /// The call, or its reply, is longer than any available means can carry.
     TooLong,
-    /// Placement by Send was demanded, and an end does not have it, or not enough of it.
+    /// Placement by Send was demanded, and an end does not support it, or not enough of it.
     NoSendPlacement,
     /// Explicit RDMA was demanded, and there are not enough windows, or more segments than the peer takes.
     NoExplicitRdma,
@@ -197,15 +197,15 @@ impl fmt::Display for CallRefused {
 
 impl core::error::Error for CallRefused {}
 
-/// Chooses how a call goes and what it offers for its reply.
+/// Chooses how a call is sent and what it offers for its reply.
 ///
-/// With [`Demand::Auto`], the first of these that can be:
+/// With [`Demand::Auto`], the first of these that is possible:
 ///
 /// 1. without anything to be placed: one message, a continued one, or a long call, by the length of its stream;
-/// 2. a transmission group, when items or results are of a size to be placed by Send, and credits for all of it are
-///    there (RTR section 4.3: otherwise explicit RDMA);
-/// 3. everything in the stream, where that is one message, and so is the reply at its longest;
-/// 4. explicit RDMA for all items and results beyond the threshold of what stays in the stream;
+/// 2. a transmission group, if items or results have a size to be placed by Send, and there are credits for the whole
+///    group (RTR section 4.3: otherwise explicit RDMA);
+/// 3. everything in the stream, if that is one message, and the longest reply is one too;
+/// 4. explicit RDMA for all items and results longer than the threshold up to which they stay in the stream;
 /// 5. everything in the stream, continued.
 ///
 /// # Errors
@@ -232,7 +232,7 @@ pub fn plan_call<I: BulkItems + ?Sized>(facts: &CallFacts<'_, I>) -> Result<Call
             .ok_or(CallRefused::NoSendPlacement),
         Demand::Rdma => planner.explicit(1).ok_or(CallRefused::NoExplicitRdma),
         Demand::Auto => planner
-            // One credit is waited for in any case.
+            // A call without a credit waits for one anyway.
             .group(facts.means.credits.max(1))
             .or_else(|| planner.short())
             .or_else(|| planner.explicit(facts.thresholds.inline_item_bytes_max.saturating_add(1)))
@@ -240,7 +240,7 @@ pub fn plan_call<I: BulkItems + ?Sized>(facts: &CallFacts<'_, I>) -> Result<Call
     }
 }
 
-/// The facts of one call, and what follows from them at once.
+/// The facts of one call, with the buffer structures that follow from them.
 struct Planner<'a, I: ?Sized> {
     facts: &'a CallFacts<'a, I>,
     /// The peer's receive buffers, and our own.

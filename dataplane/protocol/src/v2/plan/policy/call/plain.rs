@@ -10,7 +10,7 @@ use crate::v2::plan::layout::BulkItems;
 use crate::v2::plan::policy::{Demand, HEADER_BYTES, messages, stream_with};
 
 impl<I: BulkItems + ?Sized> Planner<'_, I> {
-    /// Items and results of at least `least_bytes` in chunks; `None` where that cannot be.
+    /// Items and results of at least `least_bytes` in chunks; `None` if that is not possible.
     pub(super) fn explicit(&self, least_bytes: u32) -> Option<CallPlan> {
         let facts = self.facts;
         let by_length = |length_bytes: u32| {
@@ -26,7 +26,7 @@ impl<I: BulkItems + ?Sized> Planner<'_, I> {
         let results = directions(facts.results.len(), |result| {
             by_length(bytes_max(facts.results, result))
         });
-        // Where there are more chunks than the peer serves, it asks for the message as a whole.
+        // A peer asks for the whole message if there are more chunks than it serves. So then none is used.
         let served = |directions: Directions, most: u32| {
             let explicit = directions.iter().filter(|way| **way == Direction::Explicit);
             let is_served = u32::try_from(explicit.count()).is_ok_and(|count| count <= most);
@@ -42,7 +42,7 @@ impl<I: BulkItems + ?Sized> Planner<'_, I> {
             .ok_or(CallRefused::TooLong)
     }
 
-    /// One message without chunks, to which the reply is one too; `None` where that cannot be.
+    /// One message without chunks, whose reply is one too; `None` if that is not possible.
     pub(super) fn short(&self) -> Option<CallPlan> {
         let plan = self.plain(&ALL_INLINE, &ALL_INLINE, false)?;
         let is_one = plan.form == CallForm::Message { messages: 1 };
@@ -96,7 +96,7 @@ impl<I: BulkItems + ?Sized> Planner<'_, I> {
         self.long(plan, &cost).or(as_messages)
     }
 
-    /// The plan with its stream in a Position-Zero Read chunk, where there are windows and segments for it.
+    /// The plan with its stream in a Position-Zero Read chunk, if there are windows and segments for it.
     fn long(&self, mut plan: CallPlan, cost: &Cost) -> Option<CallPlan> {
         let pieces = self.segments(plan.stream_bytes);
         let segments = cost.segments.checked_add(u32::try_from(pieces).ok()?)?;
@@ -107,8 +107,8 @@ impl<I: BulkItems + ?Sized> Planner<'_, I> {
         fits.then_some(plan)
     }
 
-    /// Octets of the Reply chunk to offer, 0 for none, in the order of preference; `None` where the reply has no way
-    /// at all.
+    /// Octets of the Reply chunk to offer, 0 for none, in the order of preference; `None` if the reply cannot be sent
+    /// in any form.
     fn reply_chunks(
         &self,
         results: &Directions,
@@ -129,7 +129,7 @@ impl<I: BulkItems + ?Sized> Planner<'_, I> {
         })
     }
 
-    /// Whether the reply at its longest is one message; `None` where it has no way at all.
+    /// Whether the longest reply is one message; `None` if it cannot be sent in any form.
     fn is_short_reply(&self, results: &Directions) -> Option<bool> {
         let stays = |result| direction(results, result) == Direction::Inline;
         let lengths = AllResults(self.facts.results);
@@ -140,7 +140,7 @@ impl<I: BulkItems + ?Sized> Planner<'_, I> {
     }
 }
 
-/// Write chunks of a plain call: up to the last that is not empty.
+/// Write chunks of a plain call: up to the last one that is not empty. A result is found by the place of its chunk.
 fn write_chunks(results: &Directions) -> usize {
     let last = results.iter().rposition(|direction| has_memory(*direction));
     last.map_or(0, |last| last + 1)

@@ -1,4 +1,4 @@
-//! What the chunks of a call take: segments, windows, octets.
+//! What the chunks of a call need: segments, windows, octets.
 
 use super::{
     CallFacts, Direction, Directions, ExpectedResult, Planner, bytes_max, direction, has_memory,
@@ -24,7 +24,7 @@ impl<I: BulkItems + ?Sized> Planner<'_, I> {
         stream_with(self.facts.stream_bytes, self.facts.items, stays)
     }
 
-    /// Segments for memory of our own of so many octets: that of each window is cut to what the peer takes.
+    /// Segments for so many octets of our memory: each window is cut into segments that the peer accepts.
     pub(super) fn segments(&self, length_bytes: u32) -> usize {
         let window_bytes = self.facts.window_bytes_max.max(1);
         let segment_bytes = segment_bytes_max(self.facts);
@@ -39,7 +39,7 @@ impl<I: BulkItems + ?Sized> Planner<'_, I> {
         segments <= self.facts.peer.segment_count_max && segments <= self.facts.windows
     }
 
-    /// What the chunks take; `None` where that is more than there may be.
+    /// What the chunks need; `None` if that is more than permitted.
     pub(super) fn cost(
         &self,
         items: &Directions,
@@ -72,7 +72,7 @@ impl<I: BulkItems + ?Sized> Planner<'_, I> {
     }
 }
 
-/// What chunks take.
+/// What chunks need.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cost {
     pub(super) read_segments: usize,
@@ -88,7 +88,7 @@ fn segment_bytes_max<I: ?Sized>(facts: &CallFacts<'_, I>) -> u32 {
     most.max(1)
 }
 
-/// Results of their greatest lengths.
+/// The results with their greatest lengths.
 pub(super) struct AllResults<'a>(pub(super) &'a [ExpectedResult]);
 
 impl BulkItems for AllResults<'_> {
