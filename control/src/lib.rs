@@ -5,14 +5,14 @@
 //! connections to cores, keeps the limits, drains and closes. It talks to the cores by mailbox
 //! alone and sleeps until something happens.
 //!
-//! * [`node`] is what an application holds.
-//! * [`provider`] names what a fabric must bring along; [`ShmProvider`] is the embedded one, and
+//! * [`node`] is the handle of an application.
+//! * [`provider`] has the traits that a fabric implements; [`ShmProvider`] is the embedded one, and
 //!   `VerbsProvider` (features `verbs` and `verbs-dlopen`) is for RDMA devices.
-//! * [`authentication`] has peers prove what they are, where this end asks for it.
-//! * [`faults`] injects faults on purpose, to see how peers bear them.
-//! * [`placement`] chooses the core of a new connection, and counts peers against their limit.
+//! * [`authentication`] checks the identity of peers, if this end demands it.
+//! * [`faults`] injects faults on purpose, to test how peers handle them.
+//! * [`core_choice`] chooses the core of a new connection, and counts peers against their limit.
 //! * [`reconnect`] decides when a lost connection is made again.
-//! * [`properties`] decides what this end announces, and what it makes of the peer's.
+//! * [`properties`] decides which properties this end announces, and how it uses the peer's.
 
 #![forbid(unsafe_code)]
 

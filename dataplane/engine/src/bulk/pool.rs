@@ -22,7 +22,7 @@ pub(crate) enum Home {
     Kept { reply: u32 },
 }
 
-/// Stands for the index of a buffer of another pool.
+/// In place of an index: the buffer is of another pool.
 pub(crate) const NO_INDEX: u32 = u32::MAX;
 
 /// The buffer was given up for other work.

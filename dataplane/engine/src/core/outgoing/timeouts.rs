@@ -62,7 +62,8 @@ impl Outgoing {
             core.begin_close(key.index, CloseReason::CallUnanswered);
         }
     }
-    /// The time of a call of ours is up, which the application was told.
+
+    /// The time of a call of ours is over, and the application has been informed.
     #[cold]
     pub(super) fn bulk_timed_out<P: Port>(&mut self, core: &mut Resources<P>, late: &TimedOut) {
         let call = late.bulk.and_then(|it| self.calls.get_mut(it));
