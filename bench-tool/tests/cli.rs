@@ -1,10 +1,11 @@
 //! The binary as a user meets it: exit codes, what stands on which stream, and messages that say what to do.
 
-use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
+
+use rpcrdma_testkit::{Ended, Folder, Running, command};
+use rustix::process::Signal;
+use serde_json::Value;
 
 #[path = "cli/decode.rs"]
 mod decode;
@@ -15,127 +16,93 @@ mod usable;
 
 use self::usable::cores_usable;
 
-fn bench_tool(arguments: &[&str], input: &str) -> Output {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_bench-tool"))
-        .args(arguments)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    // A command that does not read its input may be gone already.
-    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
-    child.wait_with_output().unwrap()
-}
+const BENCH_TOOL: &str = env!("CARGO_BIN_EXE_bench-tool");
 
-fn stdout(output: &Output) -> &str {
-    std::str::from_utf8(&output.stdout).unwrap()
-}
-
-fn stderr(output: &Output) -> &str {
-    std::str::from_utf8(&output.stderr).unwrap()
-}
-
-fn code(output: &Output) -> i32 {
-    output.status.code().expect("ended by itself")
+fn bench_tool(line: &str) -> Ended {
+    Ended::of(&mut command(BENCH_TOOL, line))
 }
 
 #[test]
 fn help_teaches_and_is_no_error() {
-    for (arguments, words) in [
-        (&["--help"][..], "Exit status"),
-        (&["run", "--help"], "--idle-connections"),
-        (&["run", "--help"], "openssl"),
-        (&["serve", "--help"], "--psk-file keys --identity server"),
-        (&["run", "--help"], "bench-tool run --reverse --op echo"),
-        (&["serve", "--help"], "--reverse"),
-        (&["serve", "--help"], "listening on ADDR"),
-        (&["floor", "--help"], "--buffers"),
-        (&["decode", "--help"], "Examples"),
-        (&["sweep", "--help"], "--repeats <N>"),
-        (&["compare", "--help"], "beyond noise"),
-        (&["doctor", "--help"], "what to do"),
-        (&["profile", "--help"], "profile detect"),
-        (&["profile", "show", "--help"], "inferred"),
-        (&["profile", "check", "--help"], "[settings]"),
-        (&["completions", "--help"], "~/.zfunc/_bench-tool"),
-        (&["man", "--help"], "bench-tool-run.1"),
+    for (line, words) in [
+        ("--help", "Exit status"),
+        ("run --help", "--idle-connections"),
+        ("run --help", "openssl"),
+        ("serve --help", "--psk-file keys --identity server"),
+        ("run --help", "bench-tool run --reverse --op echo"),
+        ("serve --help", "--reverse"),
+        ("serve --help", "listening on ADDR"),
+        ("floor --help", "--buffers"),
+        ("decode --help", "Examples"),
+        ("sweep --help", "--repeats <N>"),
+        ("compare --help", "beyond noise"),
+        ("doctor --help", "what to do"),
+        ("profile --help", "profile detect"),
+        ("profile show --help", "inferred"),
+        ("profile check --help", "[settings]"),
+        ("completions --help", "~/.zfunc/_bench-tool"),
+        ("man --help", "bench-tool-run.1"),
     ] {
-        let output = bench_tool(arguments, "");
-        assert_eq!(code(&output), 0, "{arguments:?}");
-        assert!(stdout(&output).contains(words), "{arguments:?}");
-        assert!(output.stderr.is_empty());
+        let help = bench_tool(line).with_code(0);
+        help.check_out(&[words]);
+        assert!(help.errors.is_empty(), "{help}");
     }
-    assert!(!stdout(&bench_tool(&["serve", "--help"], "")).contains("exit-with-stdin"));
-    let version = bench_tool(&["--version"], "");
-    assert!(stdout(&version).starts_with("bench-tool 0.") && stdout(&version).contains("revision"));
+    for (line, hidden) in [
+        ("serve --help", "exit-with-stdin"),
+        ("doctor --help", "--root"),
+    ] {
+        assert!(!bench_tool(line).out.contains(hidden), "{line}");
+    }
+    let version = bench_tool("--version").out;
+    assert!(version.starts_with("bench-tool 0.") && version.contains("revision"));
 }
 
 #[test]
 fn a_wrong_command_line_ends_with_2_and_says_what_is_right() {
-    for (arguments, words) in [
-        (&[][..], "Usage"),
-        (&["run", "--sizes", "64"], "--size"),
-        (&["run", "--connect", "bench"], "shm:NAME"),
-        (&["run", "--duration", "10"], "10s"),
-        (&["run", "--size", "64"], "--op echo"),
-        (&["run", "--op", "write", "--placement", "wire"], "rdma"),
-        (&["run", "--placement", "rdma"], "--op read"),
-        (&["run", "--op", "read", "--seed", "3"], "--op mix"),
-        (&["run", "--op", "read", "--reverse"], "--op null or"),
-        (&["run", "--reverse", "--rate", "5"], "cannot be used with"),
-        (&["run", "--delay", "5"], "50us"),
-        (&["run", "--cores", "1023"], "numbers from"),
-        (
-            &["run", "--duration", "1s", "--count", "5"],
-            "cannot be used with",
-        ),
-        (&["serve"], "--listen"),
-        (&["floor", "--cores", "1022,1023"], "numbers from"),
-        (&["floor", "--size", "0"], "one byte"),
-        (&["doctor", "--profile", "nosuch"], "nosuch"),
-        (&["profile"], "show"),
-        (&["profile", "show", "mlx6"], "mlx5"),
-        (&["profile", "show", "efa"], "reliable connections"),
-        (&["profile", "show", "shm", "--set", "reap"], "NAME=VALUE"),
+    for (line, words) in [
+        ("", "Usage"),
+        ("run --sizes 64", "--size"),
+        ("run --connect bench", "shm:NAME"),
+        ("run --duration 10", "10s"),
+        ("run --size 64", "--op echo"),
+        ("run --op write --placement wire", "rdma"),
+        ("run --placement rdma", "--op read"),
+        ("run --op read --seed 3", "--op mix"),
+        ("run --op read --reverse", "--op null or"),
+        ("run --reverse --rate 5", "cannot be used with"),
+        ("run --delay 5", "50us"),
+        ("run --cores 1023", "numbers from"),
+        ("run --duration 1s --count 5", "cannot be used with"),
+        ("run --connect rdma:host:0", "port 0"),
+        ("run --connect shm:x --fabric rdma", "cannot be used with"),
+        ("run --connect shm:x --device mlx5_0", "no devices"),
+        ("serve", "--listen"),
+        ("floor --cores 1022,1023", "numbers from"),
+        ("floor --size 0", "one byte"),
+        ("doctor --profile nosuch", "nosuch"),
+        ("profile", "show"),
+        ("profile show mlx6", "mlx5"),
+        ("profile show efa", "reliable connections"),
+        ("profile show shm --set reap", "NAME=VALUE"),
     ] {
-        let output = bench_tool(arguments, "");
-        assert_eq!(code(&output), 2, "{arguments:?}: {}", stderr(&output));
-        assert!(
-            stderr(&output).contains(words),
-            "{arguments:?}: {}",
-            stderr(&output)
-        );
-        assert!(output.stdout.is_empty(), "{arguments:?}");
+        bench_tool(line).check_failed(2, &[words]);
     }
 }
 
 #[test]
 fn the_floor_is_a_table_or_json() {
     if cores_usable().len() < 2 {
-        let output = bench_tool(&["floor", "--quick"], "");
-        assert_eq!(code(&output), 1);
-        assert!(
-            stderr(&output).contains("only one core"),
-            "{}",
-            stderr(&output)
-        );
+        let output = bench_tool("floor --quick").with_code(1);
+        output.check_errors(&["only one core"]);
         return;
     }
-    let table = bench_tool(&["floor", "--quick", "--size", "4KiB", "--depth", "2"], "");
-    assert_eq!(code(&table), 0, "{}", stderr(&table));
-    for words in ["round trip", "hand-off copy", "4 KiB", "clock", "gaps"] {
-        assert!(stdout(&table).contains(words), "{words}");
-    }
-    let json = bench_tool(&["floor", "--quick", "--size", "4KiB", "--json", "-"], "");
-    assert_eq!(code(&json), 0, "{}", stderr(&json));
-    let value: serde_json::Value = serde_json::from_str(stdout(&json)).unwrap();
+    let table = bench_tool("floor --quick --size 4KiB --depth 2").with_code(0);
+    table.check_out(&["round trip", "hand-off copy", "4 KiB", "clock", "gaps"]);
+    let value = bench_tool("floor --quick --size 4KiB --json -").json();
     assert!(value["floor"]["round_trip_ns"].as_u64().unwrap() > 0);
     assert_eq!(value["copy"][0]["size_bytes"], 4096);
-    assert_eq!(
-        value["command"],
-        "bench-tool floor --quick --size 4KiB --json -"
-    );
+    let line = "bench-tool floor --quick --size 4KiB --json -";
+    assert_eq!(value["command"], line);
 }
 
 /// Wherever the report cannot go, the answer is status 1, the path, and advice; and no file is left.
@@ -144,88 +111,48 @@ fn a_report_that_cannot_be_written_is_status_1() {
     if cores_usable().len() < 2 {
         return;
     }
-    let directory = Temporary::new("report");
-    let missing = directory.0.join("missing/floor.json");
+    let folder = Folder::new("report");
     for (path, words) in [
-        (missing.as_path(), "create the directory"),
-        (directory.0.as_path(), "a file in that directory"),
-        (Path::new("/dev/full"), "free some space"),
+        (folder.path("missing/floor.json"), "create the directory"),
+        (folder.path(""), "a file in that directory"),
+        ("/dev/full".to_owned(), "free some space"),
     ] {
-        let path = path.to_str().unwrap();
-        let output = bench_tool(&["floor", "--quick", "--size", "4KiB", "--json", path], "");
-        assert_eq!(code(&output), 1, "{path}");
-        assert!(
-            stderr(&output).contains(words) && stderr(&output).contains(path),
-            "{}",
-            stderr(&output)
-        );
+        let output = bench_tool(&format!("floor --quick --size 4KiB --json {path}"));
+        output.check_code(1);
+        output.check_errors(&[words, &path]);
     }
-    assert_eq!(std::fs::read_dir(&directory.0).unwrap().count(), 0);
-}
-
-struct Temporary(PathBuf);
-
-impl Temporary {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("bench-tool-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-}
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
+    assert_eq!(std::fs::read_dir(&*folder).unwrap().count(), 0);
 }
 
 /// The whole path, as a newcomer tries it: two processes, a table, and no process left behind.
 #[test]
 fn a_run_with_a_server_of_its_own() {
-    let directory = Temporary::new("run");
-    let json = directory.0.join("run.json");
-    let arguments = [
-        "run",
-        "--count",
-        "2000",
-        "--warmup",
-        "10ms",
-        "--json",
-        json.to_str().unwrap(),
-    ];
-    let output = bench_tool(&arguments, "");
-    assert_eq!(code(&output), 0, "{}", stderr(&output));
-    assert!(stdout(&output).contains("p99.99"), "{}", stdout(&output));
-    assert!(
-        stdout(&output).lines().last().unwrap().starts_with("floor"),
-        "{}",
-        stdout(&output)
-    );
-    let value: serde_json::Value =
-        serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
-    assert_eq!(
-        (&value["calls"], &value["errors"]),
-        (&2000.into(), &0.into())
-    );
+    let folder = Folder::new("run");
+    let json = folder.path("run.json");
+    let output = bench_tool(&format!("run --count 2000 --warmup 10ms --json {json}")).with_code(0);
+    output.check_out(&["p99.99"]);
+    let last = output.out.lines().last().unwrap();
+    assert!(last.starts_with("floor"), "{output}");
+    let value: Value = serde_json::from_str(&folder.read("run.json")).unwrap();
+    for (key, expected) in [
+        ("calls", Value::from(2000)),
+        ("errors", 0.into()),
+        ("fabric", "shm".into()),
+        ("protocol", "v2".into()),
+    ] {
+        assert_eq!(value[key], expected, "{key}");
+    }
     assert_eq!(value["latency_ns"]["count"], 2000);
-    assert_eq!(
-        (&value["fabric"], &value["protocol"]),
-        (&"shm".into(), &"v2".into())
-    );
 }
 
 /// The report of a short run with a server of its own.
-fn run_of(words: &str) -> serde_json::Value {
+fn run_of(words: &str) -> Value {
     report_of(&format!("--count 300 --warmup 50ms {words}"))
 }
 
 /// The report of a run of these words that ends well.
-fn report_of(words: &str) -> serde_json::Value {
-    let line = format!("run --quiet --json - {words}");
-    let arguments: Vec<&str> = line.split_whitespace().collect();
-    let output = bench_tool(&arguments, "");
-    assert_eq!(code(&output), 0, "{words}: {}", stderr(&output));
-    serde_json::from_str(stdout(&output)).expect("a report")
+fn report_of(words: &str) -> Value {
+    bench_tool(&format!("run --quiet --json - {words}")).json()
 }
 
 #[test]
@@ -299,22 +226,19 @@ fn a_mix_does_both_and_every_payload_is_checked() {
 
 #[test]
 fn a_run_to_the_knee_has_a_closed_loop_and_every_rate() {
-    let arguments = "run --to-knee --depth 4 --duration 400ms --warmup 0 --set idle=park --json -";
-    let arguments: Vec<&str> = arguments.split(' ').collect();
+    let line = "run --to-knee --depth 4 --duration 400ms --warmup 0 --set idle=park --json -";
     // Where other work has the processors for 400 ms, no call completes, which the run says.
     let output = (0..4)
-        .map(|_| bench_tool(&arguments, ""))
-        .find(|output| !stderr(output).contains("no call completed"))
+        .map(|_| bench_tool(line))
+        .find(|output| !output.errors.contains("no call completed"))
         .expect("a run in which calls complete");
-    let text = stderr(&output);
-    assert_eq!(code(&output), 0, "{text}");
-    assert!(text.contains("\nknee "), "{text}");
-    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let report = output.json();
+    output.check_errors(&["\nknee "]);
     assert_eq!(report["schema"], "rpcrdma.bench-tool.knee/1");
     let steps = report["steps"].as_array().unwrap();
     assert_eq!(steps.len(), 12);
     let capacity = report["closed_loop"]["rate_per_s"].as_f64().unwrap();
-    let offered = |step: &serde_json::Value| step["offered_rate_per_s"].as_f64().unwrap();
+    let offered = |step: &Value| step["offered_rate_per_s"].as_f64().unwrap();
     assert!((offered(&steps[4]) - capacity / 2.0).abs() <= 0.5);
     assert!((offered(&steps[11]) - capacity).abs() <= 0.5);
     assert!(steps.iter().all(|it| it["errors"] == 0));
@@ -365,60 +289,44 @@ fn calls_at_a_rate_are_made_in_time_by_a_core_that_parks() {
     assert!(p50 < 30_000_000, "{p50} ns");
 }
 
-/// Starts a run without end, interrupts it after `life`, and returns what it said.
-fn interrupted_run(json: &Path, life: Duration) -> Output {
-    let child = Command::new(env!("CARGO_BIN_EXE_bench-tool"))
-        .args(["run", "--duration", "1h", "--warmup", "0", "--json"])
-        .arg(json)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let id = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
-    std::thread::sleep(life);
-    rustix::process::kill_process(id, rustix::process::Signal::INT).unwrap();
-    child.wait_with_output().unwrap()
-}
-
 #[test]
 fn a_signal_ends_a_run_with_the_report_of_what_was_measured() {
-    let directory = Temporary::new("signal");
-    let json = directory.0.join("run.json");
+    let folder = Folder::new("signal");
+    let json = folder.path("run.json");
+    let line = format!("run --duration 1h --warmup 0 --json {json}");
     // When calls are being measured depends on the machine, above all where client and server
     // share a core; how long the run is given until then is no part of what is tested.
-    let lives = [1, 4, 16, 64].map(Duration::from_secs);
-    let output = lives
-        .iter()
-        .map(|life| interrupted_run(&json, *life))
-        .find(|output| stdout(output).contains("stopped by a signal"))
-        .expect("a run measures something within a minute");
-    let value: serde_json::Value =
-        serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
-    assert_eq!(value["interrupted"], true, "{}", stderr(&output));
+    let interrupted = [1, 4, 16, 64].into_iter().map(|seconds| {
+        let run = Running::start(&mut command(BENCH_TOOL, &line));
+        std::thread::sleep(Duration::from_secs(seconds));
+        run.end_by(Signal::INT)
+    });
+    let mut measured = interrupted.filter(|output| output.out.contains("stopped by a signal"));
+    let output = measured
+        .next()
+        .expect("a run measures something in a minute");
+    let value: Value = serde_json::from_str(&folder.read("run.json")).unwrap();
+    assert_eq!(value["interrupted"], true, "{output}");
 }
 
 #[test]
 fn the_doctor_judges_this_machine_and_keeps_its_json_apart() {
-    let directory = Temporary::new("doctor");
-    let json = directory.0.join("doctor.json");
-    let table = bench_tool(&["doctor", "--json", json.to_str().unwrap()], "");
+    let folder = Folder::new("doctor");
+    let json = folder.path("doctor.json");
+    let table = bench_tool(&format!("doctor --json {json}"));
     // What is wrong with the machine of a test is its own affair, but it is no silent one.
     let costs = ["\n  problem ", "\n  warning "]
         .iter()
-        .any(|it| stdout(&table).contains(it));
-    assert_eq!(code(&table), i32::from(costs), "{}", stdout(&table));
-    for words in [
+        .any(|it| table.out.contains(it));
+    table.check_code(i32::from(costs));
+    table.check_out(&[
         "shm:NAME is carried by shm",
         "rdma:HOST:PORT",
         "clock source",
-    ] {
-        assert!(stdout(&table).contains(words), "{}", stdout(&table));
-    }
-    let from_file = std::fs::read_to_string(&json).unwrap();
-    let alone = bench_tool(&["doctor", "--json", "-"], "");
-    for text in [from_file.as_str(), stdout(&alone)] {
-        let value: serde_json::Value = serde_json::from_str(text).unwrap();
+    ]);
+    let alone = bench_tool("doctor --json -");
+    for text in [folder.read("doctor.json"), alone.out] {
+        let value: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(value["schema"], "rpcrdma.bench-tool.doctor/1");
         assert_eq!(value["findings"][0]["area"], "providers");
     }
@@ -426,90 +334,44 @@ fn the_doctor_judges_this_machine_and_keeps_its_json_apart() {
 
 #[test]
 fn the_doctor_fails_on_a_machine_on_which_something_cannot_work() {
-    let directory = Temporary::new("doctor-root");
-    let kernel = directory.0.join("proc/sys/kernel");
-    std::fs::create_dir_all(&kernel).unwrap();
-    std::fs::write(kernel.join("osrelease"), "4.19.0\n").unwrap();
-    let root = directory.0.to_str().unwrap();
-    let output = bench_tool(&["doctor", "--root", root], "");
-    assert_eq!(code(&output), 1);
-    assert!(
-        stdout(&output).contains("problem  shm:NAME cannot be used: kernel 4.19"),
-        "{}",
-        stdout(&output)
-    );
-    assert!(output.stderr.is_empty());
-    assert!(!stdout(&bench_tool(&["doctor", "--help"], "")).contains("--root"));
+    let root = Folder::new("doctor-root");
+    root.write("proc/sys/kernel/osrelease", "4.19.0\n");
+    let output = bench_tool(&format!("doctor --root {}", root.display())).with_code(1);
+    output.check_out(&["problem  shm:NAME cannot be used: kernel 4.19"]);
+    assert!(output.errors.is_empty(), "{output}");
 }
 
 #[test]
 fn a_server_that_is_not_there_is_status_1_with_its_address() {
-    let output = bench_tool(&["run", "--connect", "shm:nobody-listens-here"], "");
-    assert_eq!(code(&output), 1);
-    assert!(
-        stderr(&output).contains("shm:nobody-listens-here"),
-        "{}",
-        stderr(&output)
-    );
-    assert!(output.stdout.is_empty());
+    let address = "shm:nobody-listens-here";
+    bench_tool(&format!("run --connect {address}")).check_failed(1, &[address]);
 }
 
 #[cfg(not(any(feature = "verbs", feature = "verbs-dlopen")))]
 #[test]
 fn an_rdma_address_without_the_verbs_fabric_is_status_2_and_says_how_to_get_it() {
-    for arguments in [
-        &["run", "--connect", "rdma:192.0.2.1:20049"][..],
-        &["run", "--fabric", "rdma"],
-        &["serve", "--listen", "rdma:0.0.0.0:0"],
+    for line in [
+        "run --connect rdma:192.0.2.1:20049",
+        "run --fabric rdma",
+        "serve --listen rdma:0.0.0.0:0",
     ] {
-        let output = bench_tool(arguments, "");
-        let text = stderr(&output);
-        assert_eq!(code(&output), 2, "{arguments:?}: {text}");
-        for word in ["--features verbs", "verbs-dlopen", "libibverbs-dev"] {
-            assert!(text.contains(word), "{arguments:?}: {text}");
-        }
-        assert!(stdout(&output).is_empty(), "{arguments:?}");
-    }
-}
-
-#[test]
-fn addresses_that_nobody_can_be_called_at_are_status_2() {
-    #[rustfmt::skip]
-    let cases = [
-        (&["run", "--connect", "rdma:host:0"][..], "port 0"),
-        (&["run", "--connect", "shm:x", "--fabric", "rdma"], "cannot be used with"),
-        (&["run", "--connect", "shm:x", "--device", "mlx5_0"], "no devices"),
-    ];
-    for (arguments, words) in cases {
-        let output = bench_tool(arguments, "");
-        let text = stderr(&output);
-        assert_eq!(code(&output), 2, "{arguments:?}: {text}");
-        assert!(text.contains(words), "{arguments:?}: {text}");
+        let words = ["--features verbs", "verbs-dlopen", "libibverbs-dev"];
+        bench_tool(line).check_failed(2, &words);
     }
 }
 
 /// A file with one key, 32 times the octet `digits`.
-fn keys(directory: &Temporary, name: &str, digits: &str, mode: u32) -> String {
-    let path = directory.0.join(name);
-    std::fs::write(&path, format!("lab {}\n", digits.repeat(32))).unwrap();
+fn keys(folder: &Folder, name: &str, digits: &str, mode: u32) -> String {
+    let path = folder.write(name, format!("lab {}\n", digits.repeat(32)));
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
-    path.to_str().unwrap().to_owned()
+    path
 }
 
 #[test]
 fn silent_connections_speak_the_version_of_the_others() {
-    let directory = Temporary::new("idle-version");
-    let json = directory.0.join("run.json");
-    let run = |protocol: &str| -> serde_json::Value {
-        let arguments = "run --count 10 --warmup 0 --idle-connections 3 --protocol";
-        let arguments: Vec<&str> = arguments.split(' ').collect();
-        let json = ["--json", json.to_str().unwrap()];
-        let output = bench_tool(&[&arguments[..], &[protocol], &json].concat(), "");
-        assert_eq!(code(&output), 0, "{}", stderr(&output));
-        serde_json::from_str(&std::fs::read_to_string(json[1]).unwrap()).unwrap()
-    };
     for (protocol, of_version_1) in [("v1", 3), ("v2", 0)] {
-        let value = run(protocol);
+        let words = "--count 10 --warmup 0 --idle-connections 3";
+        let value = report_of(&format!("{words} --protocol {protocol}"));
         assert_eq!(value["protocol"], protocol);
         let counters = &value["counters"];
         assert_eq!(counters["idle_connections_answered"], 3);
@@ -519,236 +381,148 @@ fn silent_connections_speak_the_version_of_the_others() {
 
 #[test]
 fn a_run_and_its_own_server_prove_themselves() {
-    let directory = Temporary::new("psk");
-    let file = keys(&directory, "keys", "5a", 0o600);
-    let json = directory.0.join("run.json");
-    let arguments = [
-        "run",
-        "--count",
-        "100",
-        "--warmup",
-        "0",
-        "--idle-connections",
-        "2",
-        "--psk-file",
-        &file,
-        "--identity",
-        "client",
-        "--json",
-        json.to_str().unwrap(),
-    ];
-    let output = bench_tool(&arguments, "");
-    assert_eq!(code(&output), 0, "{}", stderr(&output));
-    let value: serde_json::Value =
-        serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
+    let folder = Folder::new("psk");
+    let file = keys(&folder, "keys", "5a", 0o600);
+    let value = report_of(&format!(
+        "--count 100 --warmup 0 --idle-connections 2 --psk-file {file} --identity client"
+    ));
     assert_eq!(value["server_identity"], "client.server");
     assert_eq!(value["counters"]["idle_connections_answered"], 2);
 }
 
-/// A server that requires keys, until its input closes.
-fn server(address: &str, file: &str) -> Child {
-    let mut server = Command::new(env!("CARGO_BIN_EXE_bench-tool"))
-        .args(["serve", "--listen", address, "--exit-with-stdin"])
-        .args(["--psk-file", file, "--identity", "server"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut line = String::new();
-    let mut stdout = BufReader::new(server.stdout.as_mut().unwrap());
-    stdout.read_line(&mut line).unwrap();
-    assert!(
-        line.starts_with(&format!("listening on {address} ")),
-        "{line}"
-    );
-    assert!(line.contains("--psk-file"), "{line}");
-    server
+/// A server with these arguments too, until its input closes; and what it said when it listened.
+fn server(address: &str, arguments: &str) -> (Running, String) {
+    let line = format!("serve --listen {address} --exit-with-stdin {arguments}");
+    let mut command = command(BENCH_TOOL, &line);
+    let (server, line) = Running::listening(command.stdin(std::process::Stdio::piped()));
+    let listening = format!("listening on {address}");
+    assert!(line.starts_with(&listening), "{line}");
+    (server, line)
 }
 
 #[test]
 fn a_server_with_keys_takes_nobody_without_them_and_says_why() {
-    let directory = Temporary::new("psk-wrong");
-    let [right, wrong] = [("right", "5a"), ("wrong", "5b")]
-        .map(|(name, digits)| keys(&directory, name, digits, 0o600));
+    let folder = Folder::new("psk-wrong");
+    let [right, wrong] =
+        [("right", "5a"), ("wrong", "5b")].map(|(name, digits)| keys(&folder, name, digits, 0o600));
     let address = format!("shm:psk-test-{}", std::process::id());
-    let mut server = server(&address, &right);
-    let run = |more: &[&str]| {
-        let mut arguments = vec![
-            "run",
-            "--connect",
-            &address,
-            "--count",
-            "10",
-            "--warmup",
-            "0",
-        ];
-        arguments.extend(more);
-        bench_tool(&arguments, "")
+    let (server, line) = server(&address, &format!("--psk-file {right} --identity server"));
+    assert!(line.contains("--psk-file"), "{line}");
+    let run = |more: &str| {
+        bench_tool(&format!(
+            "run --connect {address} --count 10 --warmup 0 {more}"
+        ))
     };
-    #[rustfmt::skip]
-    let cases = [
-        (&[][..], "requires authentication"),
-        (&["--psk-file", &wrong, "--identity", "client"], "does not verify"),
-        (&["--psk-file", &right, "--identity", "server"], "refused this end"),
-    ];
-    for (more, words) in cases {
-        let output = run(more);
-        let text = stderr(&output);
-        assert_eq!(code(&output), 1, "{more:?}: {text}");
-        assert!(
-            text.contains(words) && text.contains(&address),
-            "{more:?}: {text}"
-        );
+    for (more, words) in [
+        (String::new(), "requires authentication"),
+        (
+            format!("--psk-file {wrong} --identity client"),
+            "does not verify",
+        ),
+        (
+            format!("--psk-file {right} --identity server"),
+            "refused this end",
+        ),
+    ] {
+        let output = run(&more).with_code(1);
+        output.check_errors(&[words, &address]);
     }
-    let output = run(&["--psk-file", &right, "--identity", "client"]);
-    assert_eq!(code(&output), 0, "{}", stderr(&output));
-    drop(server.stdin.take());
-    assert!(server.wait().unwrap().success());
+    run(&format!("--psk-file {right} --identity client")).check_code(0);
+    server.end().check_code(0);
 }
 
 #[test]
 fn keys_that_cannot_be_used_are_status_2_and_say_what_to_do() {
-    let directory = Temporary::new("psk-bad");
-    let open = keys(&directory, "open", "5a", 0o644);
-    let short = keys(&directory, "short", "5", 0o600);
-    #[rustfmt::skip]
-    let cases = [
-        (&["run", "--psk-file", &open][..], "--identity"),
-        (&["run", "--identity", "a"], "--psk-file"),
-        (&["run", "--psk-file", &open, "--identity", "a b"], "no spaces"),
-        (&["run", "--psk-file", &open, "--identity", "a"], "chmod 600"),
-        (&["run", "--psk-file", &short, "--identity", "a"], "64 to 128 hexadecimal digits"),
+    let folder = Folder::new("psk-bad");
+    let open = keys(&folder, "open", "5a", 0o644);
+    let short = keys(&folder, "short", "5", 0o600);
+    let none = "/nonexistent/keys";
+    for (line, words) in [
+        (format!("run --psk-file {open}"), "--identity"),
+        ("run --identity a".to_owned(), "--psk-file"),
+        (format!("run --psk-file {open} --identity a"), "chmod 600"),
         (
-            &[
-                "serve",
-                "--listen",
-                "shm:never",
-                "--psk-file",
-                "/nonexistent/keys",
-                "--identity",
-                "a",
-            ],
-            "/nonexistent/keys",
+            format!("run --psk-file {short} --identity a"),
+            "64 to 128 hexadecimal digits",
         ),
-    ];
-    for (arguments, words) in cases {
-        let output = bench_tool(arguments, "");
-        let text = stderr(&output);
-        assert_eq!(code(&output), 2, "{arguments:?}: {text}");
-        assert!(text.contains(words), "{arguments:?}: {text}");
+        (
+            format!("serve --listen shm:never --psk-file {none} --identity a"),
+            none,
+        ),
+    ] {
+        bench_tool(&line).check_failed(2, &[words]);
     }
+    let mut spaced = command(BENCH_TOOL, &format!("run --psk-file {open} --identity"));
+    Ended::of(spaced.arg("a b")).check_failed(2, &["no spaces"]);
 }
 
 #[test]
 fn profiles_are_listed_shown_and_detected() {
-    let list = bench_tool(&["profile", "list"], "");
-    assert_eq!(code(&list), 0);
-    assert!(stdout(&list).contains("irdma/x722"));
-    let show = bench_tool(
-        &[
-            "profile",
-            "show",
-            "mlx5",
-            "--set",
-            "credits_per_connection=8",
-        ],
-        "",
-    );
-    assert_eq!(code(&show), 0, "{}", stderr(&show));
-    assert!(stdout(&show).contains("command line"));
-    let json = bench_tool(&["profile", "show", "mlx5", "--json", "-"], "");
-    let value: serde_json::Value = serde_json::from_str(stdout(&json)).unwrap();
+    let list = bench_tool("profile list").with_code(0);
+    list.check_out(&["irdma/x722"]);
+    let show = bench_tool("profile show mlx5 --set credits_per_connection=8").with_code(0);
+    show.check_out(&["command line"]);
+    let value = bench_tool("profile show mlx5 --json -").json();
     assert_eq!(value["schema"], "rpcrdma.bench-tool.profile-show/1");
 
-    let root = Temporary::new("profile-root");
-    let function = root.0.join("sys/class/infiniband/mlx5_0/device");
+    let root = Folder::new("profile-root");
+    let function = root.join("sys/class/infiniband/mlx5_0/device");
     std::fs::create_dir_all(&function).unwrap();
     std::os::unix::fs::symlink("../drivers/mlx5_core", function.join("driver")).unwrap();
-    let below = root.0.to_str().unwrap();
-    let detect = bench_tool(&["profile", "detect", "--json", "-", "--root", below], "");
-    let value: serde_json::Value = serde_json::from_str(stdout(&detect)).unwrap();
+    let below = root.display();
+    let value = bench_tool(&format!("profile detect --json - --root {below}")).json();
     assert_eq!(value["devices"][0]["profile"], "mlx5");
-    let lost = bench_tool(
-        &["profile", "detect", "--device", "mlx5_1", "--root", below],
-        "",
-    );
-    assert_eq!(code(&lost), 1);
-    assert!(stderr(&lost).contains("mlx5_1") && stderr(&lost).contains("what to do"));
+    let lost = bench_tool(&format!("profile detect --device mlx5_1 --root {below}")).with_code(1);
+    lost.check_errors(&["mlx5_1", "what to do"]);
 }
 
 #[test]
 fn a_profile_file_is_checked_before_it_is_used() {
-    let directory = Temporary::new("profile-check");
-    let file = directory.0.join("mine.toml");
-    let path = file.to_str().unwrap();
+    let folder = Folder::new("profile-check");
+    let path = folder.path("mine.toml");
     let check = |text: &str| {
-        std::fs::write(&file, text).unwrap();
-        bench_tool(&["profile", "check", path], "")
+        folder.write("mine.toml", text);
+        bench_tool(&format!("profile check {path}"))
     };
     let good = check("base = \"irdma\"\n[settings]\nread_depth_max = 32\nreap_batch = 4\n");
-    assert_eq!(code(&good), 0, "{}", stderr(&good));
-    for words in [
+    good.check_code(0);
+    good.check_out(&[
         "mine.toml can be used",
         "reap_batch = 4",
         "warning: read_depth_max = 32 (file ",
         "8 is used",
-    ] {
-        assert!(stdout(&good).contains(words), "{words}: {}", stdout(&good));
-    }
+    ]);
+    let misspelt = "no knob is called \"reap_bach\"; did you mean reap_batch?";
+    let needs_others = "base = \"qedr\"\n[settings]\nplacement_segments = 5\n";
     for (text, words) in [
-        (
-            "[settings]\nreap_bach = 4\n",
-            "no knob is called \"reap_bach\"; did you mean reap_batch?",
-        ),
+        ("[settings]\nreap_bach = 4\n", misspelt),
         (
             "[settings]\nreap_batch = 65\n",
             "is out of range: use 1 to 64",
         ),
         ("base = \"mlx6\"\n", "mlx6"),
-        (
-            "base = \"qedr\"\n[settings]\nplacement_segments = 5\n",
-            "set placement_segments to",
-        ),
+        (needs_others, "set placement_segments to"),
     ] {
-        let bad = check(text);
-        assert_eq!(code(&bad), 1, "{text}");
-        let told = stderr(&bad);
-        assert!(
-            told.contains(words) && told.contains(path),
-            "{text}: {told}"
-        );
-        assert!(told.contains("what to do"), "{told}");
+        let bad = check(text).with_code(1);
+        bad.check_errors(&[words, &path, "what to do"]);
     }
-    let none = bench_tool(&["profile", "check", "/nonexistent.toml"], "");
-    assert_eq!(code(&none), 1);
+    bench_tool("profile check /nonexistent.toml").check_code(1);
 }
 
 #[test]
 fn completions_and_manual_pages_are_written() {
-    let script = bench_tool(&["completions", "bash"], "");
-    assert_eq!(code(&script), 0, "{}", stderr(&script));
-    assert!(stdout(&script).contains("complete -F"));
-    assert_eq!(code(&bench_tool(&["completions", "tcsh"], "")), 2);
-    let main = bench_tool(&["man"], "");
-    assert_eq!(code(&main), 0, "{}", stderr(&main));
-    assert!(stdout(&main).contains("\n.TH bench-tool 1 "));
-    let directory = Temporary::new("man");
-    let folder = directory.0.join("share/man1");
-    let folder = folder.to_str().unwrap();
-    let pages = bench_tool(&["man", "--out", folder], "");
-    assert_eq!(code(&pages), 0, "{}", stderr(&pages));
-    assert!(pages.stdout.is_empty());
-    for page in [
-        "bench-tool.1",
-        "bench-tool-run.1",
-        "bench-tool-profile-show.1",
-    ] {
-        let text = std::fs::read_to_string(Path::new(folder).join(page)).unwrap();
+    let script = bench_tool("completions bash").with_code(0);
+    script.check_out(&["complete -F"]);
+    bench_tool("completions tcsh").check_code(2);
+    let main = bench_tool("man").with_code(0);
+    main.check_out(&["\n.TH bench-tool 1 "]);
+    let folder = Folder::new("man");
+    let pages = bench_tool(&format!("man --out {}", folder.path("share/man1"))).with_code(0);
+    assert!(pages.out.is_empty(), "{pages}");
+    for page in ["bench-tool", "bench-tool-run", "bench-tool-profile-show"] {
+        let text = folder.read(&format!("share/man1/{page}.1"));
         assert!(text.contains(".SH SYNOPSIS"), "{page}");
     }
-    let failed = bench_tool(&["man", "--out", "/dev/null/man1"], "");
-    assert_eq!(code(&failed), 1);
-    for words in ["/dev/null/man1", "what to do: give --out another folder"] {
-        assert!(stderr(&failed).contains(words), "{}", stderr(&failed));
-    }
+    let failed = bench_tool("man --out /dev/null/man1").with_code(1);
+    failed.check_errors(&["/dev/null/man1", "what to do: give --out another folder"]);
 }

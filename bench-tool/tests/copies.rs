@@ -2,20 +2,17 @@
 //! talk, by a library that stands before that of the C library (`copies/count_copies.c`).
 #![forbid(unsafe_code)]
 
-use std::io::{BufRead, BufReader};
 use std::ops::Range;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::process::Command;
+
+use rpcrdma_testkit::{Ended, Folder, Running, command, until};
 
 /// Calls of a run.
 const CALLS: usize = 500;
 
 /// Bytes of a payload.
 const PAYLOAD_BYTES: u64 = 4096;
-
-/// How long anything may take before the test fails.
-const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The copies of which the library takes note, as it says.
 const LONG_BYTES: u64 = 1024;
@@ -29,34 +26,28 @@ struct Copied {
     to: u64,
 }
 
-/// Compiles the library, in a folder of this test's own.
-fn library(directory: &Path) -> PathBuf {
+/// Compiles the library, in a folder of this test's own; its path.
+fn library(folder: &Folder) -> String {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/copies/count_copies.c");
-    let library = directory.join("count_copies.so");
+    let library = folder.path("count_copies.so");
     // Whoever builds Rust programs has a C compiler, which links them.
-    let status = Command::new("cc")
-        .args(["-O2", "-fno-builtin", "-shared", "-fPIC", "-o"])
-        .args([&library, &source])
-        .arg("-ldl")
-        .status()
-        .expect("a C compiler: cc");
-    assert!(status.success(), "the library compiles");
+    let mut compiler = command("cc", "-O2 -fno-builtin -shared -fPIC -o");
+    Ended::of(compiler.arg(&library).arg(source).arg("-ldl")).check_code(0);
     library
 }
 
 /// A server whose copies are counted.
 struct Server {
-    process: Child,
+    process: Running,
     address: String,
-    library: PathBuf,
-    notes: PathBuf,
-    client_notes: PathBuf,
+    folder: Folder,
+    library: String,
     /// What it said when it listened.
     listening: String,
 }
 
 /// What the library noted in this file.
-fn noted(notes: &Path) -> Vec<Copied> {
+fn noted(notes: &str) -> Vec<Copied> {
     let notes = std::fs::read(notes).expect("the notes of the library");
     let mut words = notes.chunks_exact(8).map(|word| {
         let word: [u8; 8] = word.try_into().expect("of eight bytes");
@@ -84,40 +75,24 @@ struct Copies {
     client: Vec<Copied>,
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
 impl Server {
-    fn start(directory: &Path, service: &[&str]) -> Self {
-        let name = directory.file_name().and_then(|name| name.to_str());
+    fn start(what: &str, service: &str) -> Self {
+        let folder = Folder::new(&format!("{what}-copies"));
+        let name = folder.file_name().and_then(|name| name.to_str());
         let address = format!("shm:{}", name.expect("a name of this test's own"));
-        let notes = directory.join("server");
-        let library = library(directory);
-        let mut process = Command::new(env!("CARGO_BIN_EXE_bench-tool"))
-            .args(["serve", "--listen", &address, "--exit-with-stdin"])
-            .args(service)
-            .env("LD_PRELOAD", &library)
-            .env("COPIES_LOG", &notes)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the tool starts");
-        let mut line = String::new();
-        let stdout = process.stdout.as_mut().expect("it is piped");
-        let read = BufReader::new(stdout).read_line(&mut line);
-        read.expect("it says when it listens");
-        assert!(line.starts_with("listening on "), "{line}");
+        let library = library(&folder);
+        let mut serve = tool(
+            &format!("serve --listen {address} {service}"),
+            &library,
+            &folder.path("server"),
+        );
+        let (process, listening) = Running::listening(&mut serve);
         Self {
             process,
             address,
+            folder,
             library,
-            notes,
-            client_notes: directory.join("client"),
-            listening: line,
+            listening,
         }
     }
 
@@ -152,61 +127,42 @@ impl Server {
 
     /// Has [`CALLS`] calls made.
     fn run(&self, op: &str, placement: &str) -> Copies {
-        let size = PAYLOAD_BYTES.to_string();
-        self.copies_of(&["run", "--op", op, "--size", &size, "--placement", placement])
+        self.copies_of(&format!(
+            "run --op {op} --size {PAYLOAD_BYTES} --placement {placement}"
+        ))
     }
 
     /// Has [`CALLS`] calls made with these arguments.
-    fn copies_of(&self, arguments: &[&str]) -> Copies {
-        let before = noted(&self.notes).len();
-        let _ = std::fs::remove_file(&self.client_notes);
-        let output = Command::new(env!("CARGO_BIN_EXE_bench-tool"))
-            .args(arguments)
-            .args(["--connect", &self.address, "--warmup", "0"])
-            .args(["--count", &CALLS.to_string(), "--quiet"])
-            .env("LD_PRELOAD", &self.library)
-            .env("COPIES_LOG", &self.client_notes)
-            .stdin(Stdio::null())
-            .output()
-            .expect("the tool starts");
-        assert!(output.status.success(), "{output:?}");
+    fn copies_of(&self, arguments: &str) -> Copies {
+        let [own, others] = ["server", "client"].map(|it| self.folder.path(it));
+        let before = noted(&own).len();
+        let _ = std::fs::remove_file(&others);
+        let line = format!(
+            "{arguments} --connect {} --warmup 0 --count {CALLS} --quiet",
+            self.address
+        );
+        Ended::of(&mut tool(&line, &self.library, &others)).check_code(0);
         // Then all that is mapped, and was, is the server's own.
-        let begin = Instant::now();
-        while self.has_client() {
-            assert!(
-                begin.elapsed() < PATIENCE,
-                "the memory of a client that is gone"
-            );
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        let own = self.mappings();
-        let is_own = |address| own.iter().any(|(range, _)| range.contains(&address));
-        let copies = noted(&self.notes).split_off(before).into_iter();
+        until("the memory of a client that is gone is let go", || {
+            (!self.has_client()).then_some(())
+        });
+        let mapped = self.mappings();
+        let is_own = |address| mapped.iter().any(|(range, _)| range.contains(&address));
+        let copies = noted(&own).split_off(before).into_iter();
         let (taken, server) = copies.partition(|copy| !is_own(copy.from));
         Copies {
             taken,
             server,
-            client: noted(&self.client_notes),
+            client: noted(&others),
         }
     }
 }
 
-/// Removed when dropped.
-struct Temporary(PathBuf);
-
-impl Temporary {
-    fn new(what: &str) -> Self {
-        let name = format!("rpcrdma-{what}-copies-{}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&path).expect("a folder");
-        Self(path)
-    }
-}
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
+/// This program with a library that notes its copies in a file.
+fn tool(line: &str, library: &str, notes: &str) -> Command {
+    let mut tool = command(env!("CARGO_BIN_EXE_bench-tool"), line);
+    tool.env("LD_PRELOAD", library).env("COPIES_LOG", notes);
+    tool
 }
 
 /// What making a connection copies, and telling counters: far less than one for each call.
@@ -223,8 +179,7 @@ fn is_each_payload_once(taken: &[Copied]) -> bool {
 
 #[test]
 fn payloads_beside_their_messages_are_never_copied_by_either_end() {
-    let directory = Temporary::new("bench");
-    let server = Server::start(&directory.0, &[]);
+    let server = Server::start("bench", "");
     for placement in ["send", "rdma"] {
         let copies = server.run("write", placement);
         assert!(is_each_payload_once(&copies.taken), "{placement}");
@@ -261,20 +216,16 @@ const FILE_CALLS: [(&str, u64); 2] = [("64KiB", 64 << 10), ("1MiB", 1 << 20)];
 /// way; the files themselves were made so, in longer WRITEs.
 #[test]
 fn data_of_files_is_never_copied_by_their_server() {
-    let directory = Temporary::new("nfs");
-    let service = ["--service", "nfs3", "--mount-listen", "127.0.0.1:0"];
-    let server = Server::start(
-        &directory.0,
-        &[&service[..], &["--space", "64MiB"]].concat(),
-    );
+    let service = "--service nfs3 --mount-listen 127.0.0.1:0 --space 64MiB";
+    let server = Server::start("nfs", service);
     let mount_port = server.listening.rsplit(':').next();
-    let mount_port = mount_port.and_then(|port| port.trim_end().strip_suffix(')'));
+    let mount_port = mount_port.and_then(|port| port.strip_suffix(')'));
     let mount_port = mount_port.expect("where MOUNT is");
     let run = |op: &str, protocol: &str, size: &str| {
-        let export = ["nfs", "--export", "/export", "--mount-port", mount_port];
-        let files = ["--files", "4", "--file-size", "2MiB", "--depth", "4"];
-        let what = ["--op", op, "--size", size, "--protocol", protocol];
-        server.copies_of(&[&export[..], &files, &what].concat())
+        server.copies_of(&format!(
+            "nfs --export /export --mount-port {mount_port} --files 4 --file-size 2MiB --depth 4 --op {op} \
+             --size {size} --protocol {protocol}"
+        ))
     };
     let both = ["v1", "v2"].into_iter();
     for (protocol, (size, bytes)) in both.flat_map(|it| FILE_CALLS.map(|call| (it, call))) {

@@ -3,13 +3,14 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
 use clap::error::ErrorKind;
+use rpcrdma_testkit::{Ended, Folder, Running, command};
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
@@ -456,41 +457,14 @@ fn short(line: &str) -> String {
     words.join(" ")
 }
 
-/// A folder of its own, which goes when the test ends.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("documents-{name}-{}", std::process::id()));
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    /// The shell's command for a line, with this program as `bench-tool`.
-    fn shell(&self, line: &str) -> Command {
-        let program = Path::new(env!("CARGO_BIN_EXE_bench-tool"));
-        let path = std::env::var("PATH").unwrap_or_default();
-        let path = format!("{}:{path}", program.parent().unwrap().display());
-        let mut command = Command::new("sh");
-        command
-            .args(["-c", line])
-            .current_dir(&self.0)
-            .env("PATH", path)
-            .stdin(Stdio::null());
-        command
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // What is left lies in the folder for temporary files.
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-fn told(output: &Output) -> String {
-    let streams = [&output.stdout[..], &output.stderr[..]].concat();
-    String::from_utf8_lossy(&streams).into_owned()
+/// The shell's command for a line in this folder, with this program as `bench-tool`.
+fn shell(folder: &Folder, line: &str) -> Command {
+    let program = Path::new(env!("CARGO_BIN_EXE_bench-tool"));
+    let path = std::env::var("PATH").unwrap_or_default();
+    let path = format!("{}:{path}", program.parent().unwrap().display());
+    let mut shell = command("sh", "-c");
+    shell.arg(line).current_dir(&**folder).env("PATH", path);
+    shell
 }
 
 /// Held by the tests that execute lines: each has polling cores, and they are not to wait for each other's.
@@ -505,79 +479,45 @@ fn command_lines_that_need_no_device_do_what_they_say() {
     let tuning = fs::read_to_string(root().join("docs/tuning.md")).unwrap();
     let profile = tuning.split("```toml\n").nth(1).unwrap();
     let profile = profile.split("```").next().unwrap();
-    fs::write(folder.0.join("my.toml"), profile).unwrap();
+    folder.write("my.toml", profile);
     for (file, _) in WRITTEN {
-        fs::create_dir_all(folder.0.join(file).parent().unwrap()).unwrap();
+        fs::create_dir_all(folder.join(file).parent().unwrap()).unwrap();
     }
     for line in EXECUTED {
         assert!(known.contains(line), "no document has: {line}");
         let here = short(line).replace("/usr/", "usr/");
-        let output = folder.shell(&here).output().unwrap();
+        let output = Ended::of(&mut shell(&folder, &here));
         // What the doctor finds is the machine's affair.
-        let is_done =
-            output.status.success() || (line.contains("doctor") && output.status.code() == Some(1));
-        assert!(is_done, "{line}: {}\n{}", output.status, told(&output));
+        let is_done = output.code == Some(0) || (line.contains("doctor") && output.code == Some(1));
+        assert!(is_done, "{line}: {output}");
         let shown = all.iter().find(|it| bare(&it.line) == *line);
         let shown = shown.map_or("", |it| it.shown.as_str());
         if !shown.is_empty() {
-            assert_eq!(String::from_utf8_lossy(&output.stdout), shown, "{line}");
+            assert_eq!(output.out, shown, "{line}");
         }
         if line.contains(" | jq ") {
-            let json: Result<serde_json::Value, _> = serde_json::from_slice(&output.stdout);
-            assert!(json.is_ok_and(|it| it.is_object()), "{}", told(&output));
+            let json: Result<serde_json::Value, _> = serde_json::from_str(&output.out);
+            assert!(json.is_ok_and(|it| it.is_object()), "{output}");
         }
         if line.ends_with("main.json") {
-            fs::copy(folder.0.join("main.json"), folder.0.join("branch.json")).unwrap();
+            folder.write("branch.json", folder.read("main.json"));
         }
     }
     for (file, begin) in WRITTEN {
-        let held = fs::read(folder.0.join(file)).unwrap();
+        let held = fs::read(folder.join(file)).unwrap();
         assert!(held.len() > 100 && held.starts_with(begin), "{file}");
     }
 }
 
-/// A server that a line starts, and that ends with this.
-struct Served {
-    process: Child,
-    /// What it says when it listens.
-    listening: String,
-}
-
-impl Served {
-    fn start(folder: &Folder, line: &str) -> Self {
-        let mut process = folder
-            .shell(&format!("exec {line}"))
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let stdout = process.stdout.take().unwrap();
-        let mut served = Self {
-            process,
-            listening: String::new(),
-        };
-        let mut lines = BufReader::new(stdout);
-        lines.read_line(&mut served.listening).unwrap();
-        served
-    }
-
-    /// What it answers to a GET of `path` at the address of its metrics.
-    fn page(&self, path: &str) -> String {
-        let address = self.listening.split_once("(metrics at http://").unwrap().1;
-        let address = address.split([')', '/', ' ']).next().unwrap();
-        let mut stream = TcpStream::connect(address).unwrap();
-        write!(stream, "GET {path} HTTP/1.0\r\n\r\n").unwrap();
-        let mut page = String::new();
-        stream.read_to_string(&mut page).unwrap();
-        page
-    }
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        // It may have ended by itself, which the test then says.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
+/// What a server that said this when it listened answers to a GET of `path` at the address of its metrics.
+fn page(listening: &str, path: &str) -> String {
+    let address = listening.split_once("(metrics at http://").unwrap().1;
+    let address = address.split([')', '/', ' ']).next().unwrap();
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(stream, "GET {path} HTTP/1.0\r\n\r\n").unwrap();
+    let mut page = String::new();
+    stream.read_to_string(&mut page).unwrap();
+    page
 }
 
 #[test]
@@ -589,7 +529,7 @@ fn servers_and_clients_of_the_documents_find_each_other() {
     let keys = all.iter().find(|it| it.line.contains("> keys"));
     // Not all machines have openssl.
     let keys = bare(&keys.unwrap().line).replace("$(openssl rand -hex 32)", &"5e".repeat(32));
-    assert!(folder.shell(&keys).status().unwrap().success(), "{keys}");
+    Ended::of(&mut shell(&folder, &keys)).check_code(0);
     for (number, (serve, client)) in SERVED.iter().enumerate() {
         for line in [serve, client] {
             assert!(known(line).is_some(), "no document has: {line}");
@@ -603,18 +543,16 @@ fn servers_and_clients_of_the_documents_find_each_other() {
                 .iter()
                 .fold(line, |it, place| it.replace(place, &name))
         };
-        let served = Served::start(&folder, &here(serve));
-        let said = &served.listening;
+        let serve = format!("exec {}", here(serve));
+        let (_server, said) = Running::listening(&mut shell(&folder, &serve));
         assert!(said.starts_with("listening on shm:"), "{serve}: {said}");
         if let Some((_, path)) = client.split_once(":9464") {
-            let page = served.page(path);
+            let page = page(&said, path);
             let is_found = page.lines().next().is_some_and(|it| it.ends_with("200 OK"));
             assert!(is_found && page.contains("# TYPE rpcrdma_ready"), "{page}");
         } else {
-            let output = folder.shell(&here(client)).output().unwrap();
-            let told = told(&output);
-            assert!(output.status.success(), "{client}: {told}");
-            assert!(told.contains("round-trip time"), "{client}: {told}");
+            let output = Ended::of(&mut shell(&folder, &here(client))).with_code(0);
+            output.check_out(&["round-trip time"]);
         }
     }
 }

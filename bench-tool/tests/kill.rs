@@ -4,21 +4,13 @@
 //! `RPCRDMA_KILLS` sets how often each side is killed; the default keeps a test run short.
 #![forbid(unsafe_code)]
 
-#[path = "support/usable.rs"]
-mod usable;
-
-use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rpcrdma_testkit::{Ended, Running, command, until};
+use rustix::process::Signal;
 
 /// How often each side is killed when nobody says otherwise.
 const KILLS_DEFAULT: u32 = 4;
-
-/// How long anything may take before the test fails. The times that matter are printed; a loaded
-/// machine must not fail the test.
-const PATIENCE: Duration = Duration::from_secs(120);
 
 fn kills() -> u32 {
     std::env::var("RPCRDMA_KILLS")
@@ -36,89 +28,28 @@ fn random_ms(low: u64, high: u64) -> Duration {
     Duration::from_millis(low + number % (high - low))
 }
 
-fn tool(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_bench-tool"));
-    command
-        .args(arguments)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    command
+fn tool(line: &str) -> std::process::Command {
+    command(env!("CARGO_BIN_EXE_bench-tool"), line)
 }
 
-/// A process that is killed when the test ends in whatever way.
-struct Process(Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-impl Process {
-    fn start(arguments: &[&str]) -> Self {
-        Self(tool(arguments).spawn().expect("the tool starts"))
-    }
-
-    fn pid(&self) -> Pid {
-        let raw = i32::try_from(self.0.id()).expect("a process number");
-        Pid::from_raw(raw).expect("not zero")
-    }
-
-    fn kill(&self) {
-        kill_process(self.pid(), Signal::KILL).expect("it is ours");
-    }
-
-    /// Waits for its end; the output, and how long it took.
-    fn end(mut self) -> (Output, Duration) {
-        let begin = Instant::now();
-        while self.0.try_wait().expect("it is ours").is_none() {
-            assert!(
-                begin.elapsed() < PATIENCE,
-                "process {} did not end",
-                self.0.id()
-            );
-            std::thread::sleep(Duration::from_millis(2));
-        }
-        let took = begin.elapsed();
-        let mut output = Output {
-            status: self.0.wait().expect("it has ended"),
-            stdout: Vec::new(),
-            stderr: Vec::new(),
-        };
-        if let Some(out) = &mut self.0.stdout {
-            out.read_to_end(&mut output.stdout).expect("its output");
-        }
-        if let Some(err) = &mut self.0.stderr {
-            err.read_to_end(&mut output.stderr).expect("its messages");
-        }
-        (output, took)
-    }
-
-    fn open_files(&self) -> usize {
-        std::fs::read_dir(format!("/proc/{}/fd", self.0.id())).map_or(0, Iterator::count)
-    }
+fn open_files(process: &Running) -> usize {
+    std::fs::read_dir(format!("/proc/{}/fd", process.id())).map_or(0, Iterator::count)
 }
 
 /// Cores for client and server: two different ones, where this process may use two.
 fn cores() -> (String, String) {
-    let usable = usable::cores_usable();
+    let usable = core_affinity::get_core_ids().unwrap();
+    let mut usable: Vec<usize> = usable.into_iter().map(|core| core.id).collect();
+    usable.sort_unstable();
     let (first, last) = (usable.first(), usable.last());
     let name = |core: Option<&usize>| core.expect("at least one core").to_string();
     (name(first), name(last))
 }
 
 /// A server that listens.
-fn server(address: &str) -> Process {
-    let mut server = Process::start(&["serve", "--listen", address, "--cores", &cores().1]);
-    let mut line = String::new();
-    let out = server.0.stdout.as_mut().expect("its output is piped");
-    BufReader::new(out)
-        .read_line(&mut line)
-        .expect("it says when it is ready");
-    assert!(line.starts_with("listening on "), "{line}");
-    server
+fn server(address: &str) -> Running {
+    let line = format!("serve --listen {address} --cores {}", cores().1);
+    Running::listening(&mut tool(&line)).0
 }
 
 fn address(what: &str) -> String {
@@ -132,81 +63,34 @@ fn names_left(address: &str) -> usize {
     table.lines().filter(|line| line.ends_with(name)).count()
 }
 
-fn load(address: &str) -> Process {
+fn load(address: &str) -> Running {
     let core = cores().0;
-    let arguments = [
-        "run",
-        "--connect",
-        address,
-        "--cores",
-        &core,
-        "--depth",
-        "8",
-        "--connections",
-        "2",
-        "--op",
-        "echo",
-        "--size",
-        "8KiB",
-        "--duration",
-        "60s",
-        "--warmup",
-        "0",
-        "--quiet",
-    ];
-    Process::start(&arguments)
+    Running::start(&mut tool(&format!(
+        "run --connect {address} --cores {core} --depth 8 --connections 2 --op echo --size 8KiB --duration 60s \
+         --warmup 0 --quiet"
+    )))
 }
 
 #[test]
 fn a_server_outlives_clients_that_are_killed_and_keeps_nothing_of_them() {
     let address = address("clients");
     let server = server(&address);
-    let before = server.open_files();
+    let before = open_files(&server);
     let core = cores().0;
-    let check = || {
-        let arguments = [
-            "run",
-            "--connect",
-            &address,
-            "--cores",
-            &core,
-            "--count",
-            "200",
-            "--quiet",
-        ];
-        let (output, _) = Process::start(&arguments).end();
-        assert!(
-            output.status.success(),
-            "{}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-    };
-    check();
+    let line = format!("run --connect {address} --cores {core} --count 200 --quiet");
+    Ended::of(&mut tool(&line)).check_code(0);
     for _ in 0..kills() {
         let victim = load(&address);
         std::thread::sleep(random_ms(1, 250));
-        victim.kill();
-        let _ = victim.end();
-        check();
+        victim.end_by(Signal::KILL);
+        Ended::of(&mut tool(&line)).check_code(0);
     }
     // Connections close a moment after their clients ended.
-    let begin = Instant::now();
-    while server.open_files() != before {
-        assert!(
-            begin.elapsed() < PATIENCE,
-            "files of dead clients are left open: {} instead of {before}",
-            server.open_files()
-        );
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    until("files of dead clients are closed", || {
+        (open_files(&server) == before).then_some(())
+    });
     assert_eq!(names_left(&address), 1, "the listener's own name");
-    kill_process(server.pid(), Signal::TERM).expect("it is ours");
-    let (output, _) = server.end();
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    server.end_by(Signal::TERM).check_code(0);
     assert_eq!(names_left(&address), 0);
 }
 
@@ -218,19 +102,20 @@ fn a_client_ends_with_a_clear_error_when_its_server_is_killed() {
         let server = server(&address);
         let client = load(&address);
         std::thread::sleep(random_ms(50, 400));
-        server.kill();
-        let (output, took) = client.end();
-        slowest = slowest.max(took);
-        let message = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(1), "{message}");
-        assert!(
-            message.contains("lost")
-                || message.contains("closed the connection")
-                || message.contains("could not be made")
-                || message.contains("refused"),
-            "{message}"
-        );
-        assert!(message.contains(&address), "it names the server: {message}");
+        server.signal(Signal::KILL);
+        let begin = Instant::now();
+        let output = client.end();
+        slowest = slowest.max(begin.elapsed());
+        output.check_code(1);
+        let reasons = [
+            "lost",
+            "closed the connection",
+            "could not be made",
+            "refused",
+        ];
+        let says_why = reasons.iter().any(|words| output.errors.contains(words));
+        assert!(says_why, "{output}");
+        output.check_errors(&[&address]);
         drop(server);
         assert_eq!(names_left(&address), 0, "nothing is left of the server");
     }
@@ -239,28 +124,17 @@ fn a_client_ends_with_a_clear_error_when_its_server_is_killed() {
 
 #[test]
 fn the_server_of_a_run_that_is_killed_ends_too() {
-    let run = Process::start(&["run", "--duration", "60s", "--quiet"]);
-    let children = format!("/proc/{0}/task/{0}/children", run.0.id());
-    let begin = Instant::now();
-    let child = loop {
-        let text = std::fs::read_to_string(&children).unwrap_or_default();
-        if let Some(pid) = text
-            .split(' ')
-            .next()
-            .and_then(|pid| pid.parse::<u32>().ok())
-        {
-            break pid;
-        }
-        assert!(begin.elapsed() < PATIENCE, "the run started no server");
-        std::thread::sleep(Duration::from_millis(2));
-    };
+    let run = Running::start(&mut tool("run --duration 60s --quiet"));
+    let children = format!("/proc/{0}/task/{0}/children", run.id());
+    let child: u32 = until("the run starts a server", || {
+        let text = std::fs::read_to_string(&children).ok()?;
+        text.split(' ').next()?.parse().ok()
+    });
     std::thread::sleep(random_ms(1, 300));
-    run.kill();
-    let _ = run.end();
-    let begin = Instant::now();
-    let proc = format!("/proc/{child}/cmdline");
-    while std::fs::read(&proc).is_ok_and(|line| !line.is_empty()) {
-        assert!(begin.elapsed() < PATIENCE, "the server outlived its run");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    run.end_by(Signal::KILL);
+    let line = format!("/proc/{child}/cmdline");
+    until("the server ends with its run", || {
+        let is_there = std::fs::read(&line).is_ok_and(|line| !line.is_empty());
+        (!is_there).then_some(())
+    });
 }

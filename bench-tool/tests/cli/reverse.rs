@@ -1,9 +1,6 @@
 //! `run --reverse`: calls of the server, by the connections of its client.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
-
-use crate::{bench_tool, code, run_of, stderr, stdout};
+use crate::{bench_tool, run_of, server};
 
 #[test]
 fn a_server_calls_its_client_in_either_version() {
@@ -41,10 +38,9 @@ fn a_server_calls_its_client_in_either_version() {
 
 #[test]
 fn the_table_says_who_called() {
-    let output = bench_tool(&["run", "--reverse", "--count", "100", "--warmup", "0"], "");
-    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    let output = bench_tool("run --reverse --count 100 --warmup 0").with_code(0);
     let heading = "null in the reverse direction (the server calls, and measures)";
-    assert!(stdout(&output).starts_with(heading), "{}", stdout(&output));
+    assert!(output.out.starts_with(heading), "{output}");
 }
 
 #[test]
@@ -55,38 +51,21 @@ fn payloads_of_several_messages_go_back_in_version_2_alone() {
         (&report["calls"], &report["errors"]),
         (&300.into(), &0.into())
     );
-    let line = format!("run --quiet {words} v1");
-    let output = bench_tool(&line.split(' ').collect::<Vec<_>>(), "");
-    assert_eq!(code(&output), 1);
-    for words in ["longer than a message may be", "a smaller --size"] {
-        assert!(stderr(&output).contains(words), "{}", stderr(&output));
-    }
+    let output = bench_tool(&format!("run --quiet {words} v1")).with_code(1);
+    output.check_errors(&["longer than a message may be", "a smaller --size"]);
 }
 
 #[test]
 fn a_server_that_is_not_ready_to_call_is_status_1_and_says_how_it_would_be() {
     let address = format!("shm:not-reverse-{}", std::process::id());
-    let mut server = Command::new(env!("CARGO_BIN_EXE_bench-tool"))
-        .args(["serve", "--listen", &address, "--exit-with-stdin"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut line = String::new();
-    let stdout = server.stdout.as_mut().unwrap();
-    BufReader::new(stdout).read_line(&mut line).unwrap();
-    assert!(line.starts_with("listening on "), "{line}");
+    let (server, _) = server(&address, "");
     for protocol in ["v1", "v2"] {
         let line = format!("run --reverse --quiet --connect {address} --protocol {protocol}");
-        let output = bench_tool(&line.split(' ').collect::<Vec<_>>(), "");
-        assert_eq!(code(&output), 1, "{protocol}");
-        for words in [
+        let output = bench_tool(&line).with_code(1);
+        output.check_errors(&[
             "takes no calls from the server",
             "bench-tool serve --reverse",
-        ] {
-            assert!(stderr(&output).contains(words), "{}", stderr(&output));
-        }
+        ]);
     }
-    drop(server.stdin.take());
-    assert!(server.wait().unwrap().success());
+    server.end().check_code(0);
 }

@@ -2,60 +2,68 @@
 
 mod server;
 
-use std::process::{Child, Command, Output, Stdio};
-use std::time::Duration;
+use std::net::TcpListener;
+use std::process::Command;
 
+use rpcrdma_testkit::{Ended, Folder, Running, until};
+use rustix::process::Signal;
 use serde_json::Value;
 
 use self::server::{Fault, Server};
 
-fn command(server: &Server, arguments: &str) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_bench-tool"));
-    let (port, address) = (server.port().to_string(), server.address());
-    command
-        .args([
-            "nfs",
-            "--connect",
-            &address,
-            "--export",
-            "/export",
-            "--mount-port",
-            &port,
-        ])
-        .args(arguments.split_whitespace())
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    command
+/// A run with the files of `server`, whose MOUNT is at `port`.
+fn command_at(server: &Server, port: u16, arguments: &str) -> Command {
+    let address = server.address();
+    let place = format!("--connect {address} --export /export --mount-port {port}");
+    let line = format!("nfs {place} --warmup 0 {arguments}");
+    rpcrdma_testkit::command(env!("CARGO_BIN_EXE_bench-tool"), &line)
 }
 
-fn nfs(server: &Server, arguments: &str) -> Output {
-    command(server, arguments).output().unwrap()
+fn command(server: &Server, arguments: &str) -> Command {
+    command_at(server, server.port(), arguments)
+}
+
+fn nfs(server: &Server, arguments: &str) -> Ended {
+    Ended::of(&mut command(server, arguments))
+}
+
+fn check_nothing_left(server: &Server) {
+    assert_eq!(server.names(), Vec::<String>::new());
 }
 
 /// The JSON of a run that must succeed, and leave nothing on the server.
 fn report(server: &Server, arguments: &str) -> Value {
-    let output = nfs(server, &format!("{arguments} --json - --warmup 0"));
-    let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(0), "{arguments}: {text}");
-    assert_eq!(server.names(), Vec::<String>::new(), "{arguments}");
-    serde_json::from_slice(&output.stdout).unwrap()
+    let report = nfs(server, &format!("{arguments} --json -")).json();
+    check_nothing_left(server);
+    report
 }
 
-/// What a run that must fail says, which leaves nothing on the server either.
-fn failure(server: &Server, arguments: &str) -> String {
-    let output = nfs(server, &format!("{arguments} --warmup 0"));
-    let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(1), "{arguments}: {text}");
-    assert_eq!(server.names(), Vec::<String>::new(), "{arguments}");
-    text
+/// The same for a run that has so many calls, none of which fails.
+fn report_of_calls(server: &Server, arguments: &str, calls: u64) -> Value {
+    let report = report(server, &format!("{arguments} --count {calls}"));
+    assert_eq!(report["errors"], 0, "{arguments}");
+    assert_eq!(report["calls"], calls, "{arguments}");
+    report
 }
 
-/// What a run leaves that is asked to stop.
-fn interrupted(child: Child) -> Output {
-    let id = rustix::process::Pid::from_child(&child);
-    rustix::process::kill_process(id, rustix::process::Signal::INT).unwrap();
-    child.wait_with_output().unwrap()
+/// A run that must fail, and leaves nothing on the server either.
+fn failure(server: &Server, arguments: &str) -> Ended {
+    let failed = nfs(server, arguments).with_code(1);
+    check_nothing_left(server);
+    failed
+}
+
+/// A run that is asked to stop when `is_time`, leaves nothing, and says that it was interrupted; how it ended, and its
+/// report.
+fn interrupted(server: &Server, arguments: &str, is_time: impl Fn() -> bool) -> (Ended, Value) {
+    let line = format!("{arguments} --json -");
+    let run = Running::start(&mut command(server, &line));
+    until("a run is under way", || is_time().then_some(()));
+    let ended = run.end_by(Signal::INT);
+    check_nothing_left(server);
+    let report: Value = serde_json::from_str(&ended.out).unwrap();
+    assert_eq!(report["interrupted"], true, "{ended}");
+    (ended, report)
 }
 
 #[test]
@@ -94,14 +102,10 @@ fn every_op_at_odd_sizes_is_right_to_the_last_byte() {
 #[test]
 fn a_mix_reads_what_it_writes_on_several_connections() {
     let server = Server::start(Fault::None);
-    let report = report(
+    let report = report_of_calls(
         &server,
-        "--op mix --read-percent 30 --size 3000 --file-size 60000 --count 2000 --depth 5 --connections 3 \
-         --access random --verify",
-    );
-    assert_eq!(
-        (&report["errors"], &report["calls"]),
-        (&0.into(), &2000.into())
+        "--op mix --read-percent 30 --size 3000 --file-size 60000 --depth 5 --connections 3 --access random --verify",
+        2000,
     );
     let reads = report["procedures"]["read"]["calls"].as_u64().unwrap();
     assert!((450..750).contains(&reads), "{reads}");
@@ -120,49 +124,29 @@ fn an_open_loop_makes_its_calls_when_they_are_due() {
 #[test]
 fn reports_go_to_the_files_that_a_run_has() {
     let server = Server::start(Fault::None);
-    let folder = std::env::temp_dir().join(format!("bench-tool-nfs-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let [hlog, html, knee] = ["a.hlog", "a.html", "knee.html"].map(|name| folder.join(name));
-    let arguments = format!(
-        "--op read --connections 2 --duration 400ms --interval 100ms --intervals --hlog {} --html {}",
-        hlog.display(),
-        html.display()
-    );
-    let report = report(&server, &arguments);
+    let folder = Folder::new("nfs-reports");
+    let [hlog, html, knee] = ["a.hlog", "a.html", "knee.html"].map(|name| folder.path(name));
+    let run = "--op read --connections 2 --duration 400ms --interval 100ms --intervals";
+    let report = report(&server, &format!("{run} --hlog {hlog} --html {html}"));
     let intervals = report["intervals"].as_array().unwrap();
-    let calls: u64 = intervals
-        .iter()
-        .map(|it| it["calls"].as_u64().unwrap())
-        .sum();
+    let calls = intervals.iter().map(|it| it["calls"].as_u64().unwrap());
+    let calls: u64 = calls.sum();
     assert!(intervals.len() >= 3 && report["calls"] == calls, "{report}");
-    let log = std::fs::read_to_string(&hlog).unwrap();
-    assert!(
-        log.starts_with("#[Histogram log format version 1.3]\n"),
-        "{log}"
-    );
-    let page = std::fs::read_to_string(&html).unwrap();
-    assert_eq!(page.matches("<figure>").count(), 3);
+    let log = folder.read("a.hlog");
+    let head = "#[Histogram log format version 1.3]\n";
+    assert!(log.starts_with(head), "{log}");
+    assert_eq!(folder.read("a.html").matches("<figure>").count(), 3);
 
-    let arguments = format!(
-        "--to-knee --op getattr --duration 50ms --warmup 0 --html {}",
-        knee.display()
-    );
-    let output = nfs(&server, &format!("{arguments} --json -"));
-    let words = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(0), "{words}");
-    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let run = "--to-knee --op getattr --duration 50ms --json -";
+    let output = nfs(&server, &format!("{run} --html {knee}"));
+    let json = output.json();
     assert_eq!(json["schema"], "rpcrdma.bench-tool.knee/1");
     assert_eq!(json["closed_loop"]["schema"], "rpcrdma.bench-tool.nfs/1");
     assert_eq!(json["steps"].as_array().unwrap().len(), 12);
     assert_eq!(json["steps"][11]["share_percent"], 100);
-    assert!(words.contains("knee"), "{words}");
-    assert!(
-        std::fs::read_to_string(&knee)
-            .unwrap()
-            .contains("Latency against rate")
-    );
-    assert_eq!(server.names(), Vec::<String>::new());
-    std::fs::remove_dir_all(&folder).unwrap();
+    output.check_errors(&["knee"]);
+    assert!(folder.read("knee.html").contains("Latency against rate"));
+    check_nothing_left(&server);
 }
 
 #[test]
@@ -177,12 +161,9 @@ fn a_server_that_is_wrong_is_found_out() {
         (Fault::LessStable, "--op write --stable file --count 50", "writes_less_stable"),
     ];
     for (fault, arguments, words) in cases {
-        let server = Server::start(fault);
-        let text = failure(&server, arguments);
-        assert!(text.contains("what to do"), "{text}");
-        let output = nfs(&server, arguments);
-        let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(stdout.contains(words), "{fault:?}: {stdout}");
+        let output = failure(&Server::start(fault), arguments);
+        output.check_errors(&["what to do"]);
+        output.check_out(&[words]);
     }
 }
 
@@ -193,27 +174,19 @@ fn a_refusal_says_what_to_do() {
         (Fault::ReadOnly, ["NFS3ERR_ROFS", "read-write"]),
         (Fault::NoSpace, ["NFS3ERR_NOSPC", "--file-size"]),
     ] {
-        let server = Server::start(fault);
-        let text = failure(&server, "--op read --count 5");
-        for words in words {
-            assert!(text.contains(words), "{fault:?}: {text}");
-        }
+        failure(&Server::start(fault), "--op read --count 5").check_errors(&words);
     }
     let server = Server::start(Fault::None);
-    let output = nfs(&server, "--op read --size 2MiB --count 5");
-    let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(2), "{text}");
-    assert!(text.contains("--size 1MiB"), "{text}");
+    let output = nfs(&server, "--op read --size 2MiB --count 5").with_code(2);
+    output.check_errors(&["--size 1MiB"]);
 }
 
 #[test]
 fn less_than_was_asked_for_is_told_and_no_error() {
     let server = Server::start(Fault::Short);
     for op in ["read", "write"] {
-        let report = report(
-            &server,
-            &format!("--op {op} --size 5000 --count 50 --verify"),
-        );
+        let arguments = format!("--op {op} --size 5000 --count 50 --verify");
+        let report = report(&server, &arguments);
         assert_eq!(report["short_transfers"], 50, "{op}");
         assert_eq!(report["procedures"][op]["payload_bytes"], 50 * 2500);
         assert!(report["warnings"].to_string().contains("moved less"));
@@ -223,21 +196,11 @@ fn less_than_was_asked_for_is_told_and_no_error() {
 #[test]
 fn a_connection_that_is_lost_ends_the_run_or_is_made_again() {
     let server = Server::start(Fault::Cut);
-    let text = failure(&server, "--op write --count 400 --depth 4");
-    assert!(
-        text.contains("was lost") && text.contains("--retry"),
-        "{text}"
-    );
+    let lost = failure(&server, "--op write --count 400 --depth 4");
+    lost.check_errors(&["was lost", "--retry"]);
     let (_, came_again) = *server.failed().last().expect("it was cut");
     assert!(!came_again, "the run has ended");
-    let report = report(
-        &server,
-        "--op write --count 400 --depth 4 --verify --retry 60s",
-    );
-    assert_eq!(
-        (&report["errors"], &report["calls"]),
-        (&0.into(), &400.into())
-    );
+    let report = report_of_calls(&server, "--op write --depth 4 --verify --retry 60s", 400);
     assert!(report["reconnects"].as_u64().unwrap() >= 1, "{report}");
     let (xid, came_again) = *server.failed().last().expect("it was cut");
     assert!(came_again, "the call {xid:#x} was made under another XID");
@@ -245,16 +208,13 @@ fn a_connection_that_is_lost_ends_the_run_or_is_made_again() {
 
 #[test]
 fn what_prepares_a_run_and_cleans_up_survives_lost_replies_too() {
-    let server = Server::start(Fault::Fickle);
     let arguments = "--op mix --count 40 --depth 4 --verify";
-    let output = nfs(&server, arguments);
-    assert_eq!(output.status.code(), Some(1), "a connection is lost");
+    let lost = nfs(&Server::start(Fault::Fickle), arguments);
+    assert_eq!(lost.code, Some(1), "a connection is lost");
     let server = Server::start(Fault::Fickle);
     let report = report(&server, &format!("{arguments} --retry 60s"));
-    assert_eq!(
-        (&report["errors"], &report["blocks_wrong"]),
-        (&0.into(), &0.into())
-    );
+    assert_eq!(report["errors"], 0);
+    assert_eq!(report["blocks_wrong"], 0);
     // FSINFO, MKDIR, CREATE, LOOKUP, SETATTR, COMMIT, READ, REMOVE and RMDIR.
     assert_eq!(server.failed().len(), 9);
 }
@@ -262,21 +222,14 @@ fn what_prepares_a_run_and_cleans_up_survives_lost_replies_too() {
 #[test]
 fn a_call_that_is_put_off_is_told_or_made_again_as_another() {
     for op in ["getattr", "read", "write"] {
+        let arguments = format!("--op {op} --depth 4 --files 1");
         let server = Server::start(Fault::Busy);
-        let arguments = format!("--op {op} --count 40 --depth 4 --files 1");
-        let output = nfs(&server, &arguments);
-        let told = [output.stdout, output.stderr].concat();
-        let told = String::from_utf8_lossy(&told).to_ascii_lowercase();
-        assert!(told.contains("nfs3err_jukebox"), "{op}: {told}");
-        assert_eq!(output.status.code(), Some(1), "{op}: {told}");
+        let output = nfs(&server, &format!("{arguments} --count 40")).with_code(1);
+        let told = [&*output.out, &output.errors].concat().to_ascii_lowercase();
+        assert!(told.contains("nfs3err_jukebox"), "{output}");
         // Another server: the XIDs of two runs may be the same.
         let server = Server::start(Fault::Busy);
-        let report = report(&server, &format!("{arguments} --retry 60s"));
-        assert_eq!(
-            (&report["errors"], &report["calls"]),
-            (&0.into(), &40.into()),
-            "{op}"
-        );
+        let report = report_of_calls(&server, &format!("{arguments} --retry 60s"), 40);
         assert!(report["put_off"].as_u64().unwrap() >= 4, "{report}");
         assert!(report["latency_ns"]["max"].as_u64().unwrap() >= 100_000_000);
         let same = server.failed().iter().filter(|it| it.1).count();
@@ -287,17 +240,11 @@ fn a_call_that_is_put_off_is_told_or_made_again_as_another() {
 #[test]
 fn a_signal_ends_calls_that_are_put_off_for_ever() {
     let server = Server::start(Fault::Stuck);
-    let arguments = "--op write --depth 4 --duration 10m --retry 10m --warmup 0 --json -";
-    let child = command(&server, arguments).spawn().unwrap();
-    while server.failed().len() < 12 {
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    let output = interrupted(child);
-    assert_eq!(output.status.code(), Some(1), "calls failed");
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(report["interrupted"], true);
+    let arguments = "--op write --depth 4 --duration 10m --retry 10m";
+    let is_stuck = || server.failed().len() >= 12;
+    let (ended, report) = interrupted(&server, arguments, is_stuck);
+    ended.check_code(1);
     assert_eq!(report["errors_by_name"]["nfs3err_jukebox"], 4);
-    assert_eq!(server.names(), Vec::<String>::new());
 }
 
 #[test]
@@ -312,44 +259,18 @@ fn a_changed_verifier_says_that_the_server_was_restarted() {
 #[test]
 fn a_signal_ends_it_in_good_order() {
     let server = Server::start(Fault::None);
-    let child: Child = command(&server, "--op write --duration 10m --warmup 0 --json -")
-        .spawn()
-        .unwrap();
-    while server.writes() < 20 {
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    let output = interrupted(child);
-    let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(0), "{text}");
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(report["interrupted"], true);
-    assert_eq!(server.names(), Vec::<String>::new());
+    let is_writing = || server.writes() >= 20;
+    let (ended, _) = interrupted(&server, "--op write --duration 10m", is_writing);
+    ended.check_code(0);
 }
 
 #[test]
 fn nobody_there_is_said_with_the_port() {
     let server = Server::start(Fault::None);
-    let mut command = Command::new(env!("CARGO_BIN_EXE_bench-tool"));
     // Nothing listens on a port that was free a moment ago.
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = free.local_addr().unwrap().port().to_string();
+    let free = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = free.local_addr().unwrap().port();
     drop(free);
-    let output = command
-        .args([
-            "nfs",
-            "--connect",
-            &server.address(),
-            "--export",
-            "/export",
-            "--mount-port",
-            &port,
-        ])
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(1), "{text}");
-    assert!(
-        text.contains(&format!("mountd on 127.0.0.1 port {port}")),
-        "{text}"
-    );
+    let output = Ended::of(&mut command_at(&server, port, "")).with_code(1);
+    output.check_errors(&[&format!("mountd on 127.0.0.1 port {port}")]);
 }

@@ -1,9 +1,7 @@
 //! Several cores at each end. A machine of tests may have fewer processors than there are cores here, so that shares are
 //! looked at, and not speed.
 
-use std::process::Command;
-
-use serde_json::Value;
+use rpcrdma_testkit::{Ended, command};
 
 use crate::prometheus::Page;
 use crate::usable::cores_usable;
@@ -37,14 +35,14 @@ fn each_core_has_its_share() {
         return;
     };
     let address = address("cores");
-    let cores = ["--cores", &processors, "--set", "idle=park"];
-    let server = Server::start(serve(&address, &cores).args(["--metrics", "127.0.0.1:0"]));
+    let cores = format!("--cores {processors} --set idle=park");
+    let server = Server::start(&mut serve(
+        &address,
+        &format!("{cores} --metrics 127.0.0.1:0"),
+    ));
     let before = metrics(&server);
-    let load = ["--connections", CONNECTIONS, "--depth", "8", "--json", "-"];
-    let output = run(&address, &CALLS.to_string(), &[&cores[..], &load].concat());
-    let message = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{message}");
-    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let load = format!("--count {CALLS} --connections {CONNECTIONS} --depth 8 --json -");
+    let result = run(&address, &format!("{cores} {load}")).json();
 
     // The client: every call is in the histogram of the core that made it, and each core made its half.
     assert_eq!(result["errors"], 0);
@@ -79,7 +77,7 @@ fn each_core_has_its_share() {
         said.is_some_and(|said| (all..=sum).contains(&said)),
         "{said:?} of {sum}"
     );
-    assert_eq!(server.end().code(), Some(0));
+    server.end();
 }
 
 /// The same for a time: no core of the client is kept from its calls by another one.
@@ -89,23 +87,11 @@ fn no_core_starves() {
         return;
     };
     let address = address("starves");
-    let cores = ["--cores", &processors, "--set", "idle=park"];
+    let cores = format!("--cores {processors} --set idle=park");
     let server = Server::start(&mut serve(&address, &cores));
-    let mut command = Command::new(BENCH_TOOL);
-    command.args(["run", "--connect", &address, "--duration", "2s"]);
-    command.args([
-        "--connections",
-        CONNECTIONS,
-        "--depth",
-        "8",
-        "--quiet",
-        "--json",
-        "-",
-    ]);
-    let output = command.args(cores).output().unwrap();
-    let message = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{message}");
-    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let load = format!("--duration 2s --connections {CONNECTIONS} --depth 8 --quiet --json -");
+    let line = format!("run --connect {address} {cores} {load}");
+    let result = Ended::of(&mut command(BENCH_TOOL, &line)).json();
     assert_eq!(result["errors"], 0);
     let all = result["latency_ns"]["count"].as_u64().unwrap();
     let per_core = result["per_core"].as_array().unwrap();
@@ -119,5 +105,5 @@ fn no_core_starves() {
         let idle = intervals.iter().filter(|it| it["calls"] == 0).count();
         assert_eq!(idle, 0, "{intervals:?}");
     }
-    assert_eq!(server.end().code(), Some(0));
+    server.end();
 }

@@ -1,7 +1,6 @@
 //! `--fault`: what a server injects, as its clients, its log and its metrics tell.
 
-use std::process::Output;
-
+use rpcrdma_testkit::Ended;
 use serde_json::Value;
 
 use crate::log::{Log, start};
@@ -10,29 +9,26 @@ use crate::{address, run, serve};
 
 /// How a client fared at a server with faults, and how often each of them struck.
 struct Fared {
-    code: Option<i32>,
-    /// What the client says when it fails.
-    message: String,
+    client: Ended,
     /// The report of the client, if it wrote one.
     report: Value,
     /// In the order of the arguments.
     times: Vec<u64>,
 }
 
-/// Has a client make calls of a server with `faults`. What the server says of them is the same in its first line, its
-/// metrics and its log.
-fn fared(what: &str, faults: &[&str], serve: &[&str], count: &str, client: &[&str]) -> Fared {
+/// Has a client with the arguments `client` make calls of a server with `faults` and the arguments `serve`. What the
+/// server says of them is the same in its first line, its metrics and its log.
+fn fared(what: &str, faults: &[&str], serve: &str, client: &str) -> Fared {
     let address = address(what);
-    let mut arguments = vec!["--metrics", "127.0.0.1:0"];
-    arguments.extend(faults.iter().flat_map(|fault| ["--fault", fault]));
-    arguments.extend(serve);
-    let (server, mut log) = start(&address, &arguments);
+    let options: String = faults.iter().map(|it| format!(" --fault {it}")).collect();
+    let options = format!("--metrics 127.0.0.1:0 {options} {serve}");
+    let (server, mut log) = start(&address, &options);
     let injects = format!("(injects {})", faults.join(" and "));
     assert!(server.line.contains(&injects), "{}", server.line);
-    let output = run(&address, count, &[client, &["--json", "-"]].concat());
+    let client = run(&address, &format!("{client} --json -"));
     let (_, page) = server.page("/metrics");
     let page = Page::parse(&page);
-    assert_eq!(server.end().code(), Some(0));
+    server.end();
     for fault in faults {
         let on = log.until("fault_on");
         let wanted = (&(*fault).into(), &"warn".into());
@@ -40,17 +36,10 @@ fn fared(what: &str, faults: &[&str], serve: &[&str], count: &str, client: &[&st
     }
     let times = faults.iter();
     let times = times.map(|fault| injected(&mut log, &page, fault));
-    let times = times.collect();
-    let Output {
-        status,
-        stdout,
-        stderr,
-    } = output;
     Fared {
-        code: status.code(),
-        message: String::from_utf8(stderr).unwrap(),
-        report: serde_json::from_slice(&stdout).unwrap_or_default(),
-        times,
+        times: times.collect(),
+        report: serde_json::from_str(&client.out).unwrap_or_default(),
+        client,
     }
 }
 
@@ -73,21 +62,17 @@ fn injected(log: &mut Log, page: &Page, fault: &str) -> u64 {
     times
 }
 
-const NULL: &[&str] = &[];
-
 #[test]
 fn calls_that_are_struck_are_errors_and_the_same_ones_in_each_run() {
     let drawn = || {
         let faults = ["error-reply:one-in=8,after=3,seed=5"];
-        let fared = fared("faults-drawn", &faults, &[], "200", NULL);
-        assert_eq!(fared.code, Some(1), "{}", fared.message);
-        assert_eq!(fared.report["errors"], fared.times[0]);
-        assert_eq!(fared.report["calls"], 200 - fared.times[0]);
-        assert_eq!(
-            fared.report["server_counters"]["rpc_errors_sent"],
-            fared.times[0]
-        );
-        fared.times[0]
+        let fared = fared("faults-drawn", &faults, "", "--count 200");
+        fared.client.check_code(1);
+        let (report, times) = (fared.report, fared.times[0]);
+        assert_eq!(report["errors"], times);
+        assert_eq!(report["calls"], 200 - times);
+        assert_eq!(report["server_counters"]["rpc_errors_sent"], times);
+        times
     };
     let times = drawn();
     assert!((5..=60).contains(&times), "{times}");
@@ -97,65 +82,71 @@ fn calls_that_are_struck_are_errors_and_the_same_ones_in_each_run() {
 #[test]
 fn a_reply_that_is_dropped_is_a_timeout_of_its_client() {
     let faults = ["drop-reply:every=10,times=2"];
-    let hasty = ["--set", "call_timeout_ms=1500"];
-    let fared = fared("faults-drop", &faults, &[], "30", &hasty);
+    let hasty = "--count 30 --set call_timeout_ms=1500";
+    let fared = fared("faults-drop", &faults, "", hasty);
+    fared.client.check_code(1);
+    assert_eq!(fared.times, [2]);
+    let report = fared.report;
     assert_eq!(
-        (fared.code, fared.times),
-        (Some(1), vec![2]),
-        "{}",
-        fared.message
-    );
-    assert_eq!(
-        (&fared.report["errors"], &fared.report["calls"]),
+        (&report["errors"], &report["calls"]),
         (&2.into(), &28.into())
     );
-    assert_eq!(fared.report["counters"]["timeouts"], 2);
+    assert_eq!(report["counters"]["timeouts"], 2);
 }
 
 #[test]
-fn a_connection_that_is_lost_ends_the_run() {
-    for (fault, operation) in [
-        ("disconnect:after=20,times=1", NULL),
-        ("fail-read:after=3,times=1", &["--op", "write"]),
-        ("fail-write:after=3,times=1", &["--op", "read"]),
+fn a_connection_that_is_lost_or_refused_ends_the_run() {
+    let far = "--count 100 --size 64KiB --placement rdma";
+    let lost = "connections to";
+    for (fault, client, words) in [
+        (
+            "disconnect:after=20,times=1",
+            "--count 100".to_owned(),
+            lost,
+        ),
+        (
+            "fail-read:after=3,times=1",
+            format!("{far} --op write"),
+            lost,
+        ),
+        (
+            "fail-write:after=3,times=1",
+            format!("{far} --op read"),
+            lost,
+        ),
+        (
+            "refuse-connect:times=1",
+            "--count 10".to_owned(),
+            "all its connections are taken",
+        ),
     ] {
-        let far = ["--size", "64KiB", "--placement", "rdma"];
-        let client = match operation {
-            [] => operation.to_vec(),
-            _ => [operation, &far].concat(),
-        };
-        let fared = fared("faults-lost", &[fault], &[], "100", &client);
-        assert_eq!((fared.code, fared.times), (Some(1), vec![1]), "{fault}");
-        let words = "connections to";
-        assert!(fared.message.contains(words), "{fault}: {}", fared.message);
+        let fared = fared("faults-lost", &[fault], "", &client);
+        fared.client.check_code(1);
+        assert_eq!(fared.times, [1], "{fault}");
+        fared.client.check_errors(&[words]);
     }
-}
-
-#[test]
-fn a_connect_that_is_refused_is_told_with_a_reason() {
-    let fared = fared(
-        "faults-refuse",
-        &["refuse-connect:times=1"],
-        &[],
-        "10",
-        NULL,
-    );
-    assert_eq!((fared.code, fared.times), (Some(1), vec![1]));
-    let words = "all its connections are taken";
-    assert!(fared.message.contains(words), "{}", fared.message);
 }
 
 #[test]
 fn messages_and_receives_that_are_late_make_calls_slow() {
     const LATE_NS: u64 = 20_000_000;
-    let late = fared("faults-delay", &["delay-message:for=20ms"], &[], "10", NULL);
-    assert_eq!(late.code, Some(0), "{}", late.message);
+    let late = fared(
+        "faults-delay",
+        &["delay-message:for=20ms"],
+        "",
+        "--count 10",
+    );
+    late.client.check_code(0);
     assert!(late.report["latency_ns"]["min"].as_u64() >= Some(LATE_NS));
     // Some calls find a Receive, those behind them wait for one that was posted late.
-    let few = ["--max-connections", "1", "--credits", "2"];
-    let faults = ["late-receive:for=20ms"];
-    let stalled = fared("faults-late", &faults, &few, "1000", NULL);
-    assert_eq!(stalled.code, Some(0), "{}", stalled.message);
+    let few = "--max-connections 1 --credits 2";
+    let stalled = fared(
+        "faults-late",
+        &["late-receive:for=20ms"],
+        few,
+        "--count 1000",
+    );
+    stalled.client.check_code(0);
     assert!(stalled.times[0] >= 1000, "{}", stalled.times[0]);
     let duration = stalled.report["duration_s"].as_f64();
     assert!(duration >= Some(0.2), "{duration:?}");
@@ -164,58 +155,37 @@ fn messages_and_receives_that_are_late_make_calls_slow() {
 /// Faults are for whichever service is served by RPC-over-RDMA.
 #[test]
 fn an_nfs_server_injects_faults() {
-    let address = address("faults-nfs");
-    let arguments = ["--service", "nfs3", "--mount-listen", "127.0.0.1:0"];
-    let arguments = [&arguments[..], &["--fault", "drop-reply:every=7"]].concat();
-    let (server, mut log) = start(&address, &arguments);
-    assert!(
-        server.line.contains("(injects drop-reply:every=7)"),
-        "{}",
-        server.line
-    );
-    assert_eq!(log.until("fault_on")["fault"], "drop-reply:every=7");
-    assert_eq!(server.end().code(), Some(0));
+    let fault = "drop-reply:every=7";
+    let arguments = format!("--service nfs3 --mount-listen 127.0.0.1:0 --fault {fault}");
+    let (server, mut log) = start(&address("faults-nfs"), &arguments);
+    let injects = format!("(injects {fault})");
+    assert!(server.line.contains(&injects), "{}", server.line);
+    assert_eq!(log.until("fault_on")["fault"], fault);
+    server.end();
     assert_eq!(log.until("fault_injected")["times"], 0);
 }
 
 #[test]
 fn a_fault_that_cannot_be_is_refused_before_anything_is_served() {
-    for (listen, fault, words) in [
-        ("shm:x", "drop", "drop-reply, error-reply"),
-        ("shm:x", "drop-reply:evry=3", "every=N or one-in=N"),
-        ("shm:x", "delay-message", "delay-message:for=10ms"),
+    let tcp = "tcp:127.0.0.1:0";
+    for (listen, faults, words) in [
+        ("shm:x", "--fault drop", "drop-reply, error-reply"),
+        ("shm:x", "--fault drop-reply:evry=3", "every=N or one-in=N"),
+        ("shm:x", "--fault delay-message", "delay-message:for=10ms"),
+        (tcp, "--fault drop-reply", "says nothing of tcp:127.0.0.1:0"),
         (
-            "tcp:127.0.0.1:0",
-            "drop-reply",
-            "says nothing of tcp:127.0.0.1:0",
+            "shm:x",
+            "--fault disconnect --fault disconnect:every=1",
+            "--fault disconnect is given twice",
         ),
     ] {
-        let arguments = ["--service", "nfs3", "--fault", fault];
-        let output = serve(listen, &arguments).output().unwrap();
-        assert_eq!(output.status.code(), Some(2), "{fault}");
-        let message = String::from_utf8(output.stderr).unwrap();
-        assert!(message.contains(words), "{fault}: {message}");
-        assert!(output.stdout.is_empty(), "{fault}");
+        let arguments = format!("--service nfs3 {faults}");
+        Ended::of(&mut serve(listen, &arguments)).check_failed(2, &[words]);
     }
-}
-
-#[test]
-fn a_fault_that_is_given_twice_is_refused() {
-    let arguments = ["--fault", "disconnect", "--fault", "disconnect:every=1"];
-    let output = serve("shm:x", &arguments).output().unwrap();
-    assert_eq!(output.status.code(), Some(2));
-    let message = String::from_utf8(output.stderr).unwrap();
-    assert!(
-        message.contains("--fault disconnect is given twice"),
-        "{message}"
-    );
 }
 
 #[test]
 fn help_has_every_fault() {
-    let output = serve("shm:x", &["--help"]).output().unwrap();
-    let help = String::from_utf8(output.stdout).unwrap();
-    for kind in rpcrdma_control::FaultKind::ALL {
-        assert!(help.contains(kind.name()), "{help}");
-    }
+    let help = Ended::of(&mut serve("shm:x", "--help"));
+    help.check_out(&rpcrdma_control::FaultKind::ALL.map(|kind| kind.name()));
 }

@@ -1,8 +1,9 @@
 //! The log, and the end of a server as it tells of it.
 
 use std::io::{BufRead, BufReader, Lines};
-use std::process::{ChildStderr, Command, Stdio};
+use std::process::ChildStderr;
 
+use rpcrdma_testkit::{Running, command};
 use serde_json::Value;
 
 use crate::{BENCH_TOOL, Server, address, run, serve};
@@ -38,35 +39,32 @@ impl Log {
     }
 }
 
-pub(crate) fn start(address: &str, arguments: &[&str]) -> (Server, Log) {
-    let mut command = serve(address, &["--log-format", "json", "--log-level", "info"]);
-    let mut server = Server::start(command.args(arguments).stderr(Stdio::piped()));
-    let log = BufReader::new(server.child.stderr.take().unwrap()).lines();
-    (server, Log(log))
+pub(crate) fn start(address: &str, arguments: &str) -> (Server, Log) {
+    let log = "--log-format json --log-level info";
+    let mut server = Server::start(&mut serve(address, &format!("{log} {arguments}")));
+    let log = Log(server.take_errors().lines());
+    (server, log)
 }
 
 #[test]
 fn connections_and_the_end_are_logged() {
     let address = address("log");
-    let (server, mut log) = start(&address, &["--max-connections", "1"]);
+    let (server, mut log) = start(&address, "--max-connections 1");
     let listening = log.until("listening");
     assert!(listening["address"].as_str().unwrap().starts_with(&address));
-    assert!(run(&address, "10", &[]).status.success());
+    run(&address, "--count 10").check_code(0);
     let ready = log.until("connection_ready");
     assert_eq!(ready["version"], 2);
     let closed = log.until("connection_closed");
     assert_eq!(closed["connection"], ready["connection"]);
     assert_eq!(closed["level"], "info", "{closed}");
     assert!(closed["messages_received"].as_u64().unwrap() >= 10);
-    assert!(
-        !run(&address, "10", &["--idle-connections", "1"])
-            .status
-            .success()
-    );
+    let refused = run(&address, "--count 10 --idle-connections 1");
+    assert_ne!(refused.code, Some(0));
     let rejected = log.until("connection_rejected");
     assert_eq!(rejected["level"], "warn");
     assert_eq!(rejected["reason"], "all its connections are taken");
-    assert_eq!(server.end().code(), Some(0));
+    server.end();
     log.until("draining");
     log.until("ended");
     assert!(log.next().is_none(), "the end is the last");
@@ -77,30 +75,20 @@ fn connections_and_the_end_are_logged() {
 #[test]
 fn no_call_is_lost_in_a_drain() {
     let address = address("drain");
-    for operation in [&["--op", "echo"][..], &["--op", "write", "--size", "64KiB"]] {
-        let (server, mut log) = start(&address, &[]);
-        let mut client = Command::new(BENCH_TOOL);
-        client
-            .args(["run", "--connect", &address, "--duration", "100s"])
-            .args(["--warmup", "0", "--depth", "8", "--quiet"])
-            .args(operation);
-        let client = client
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+    for operation in ["--op echo", "--op write --size 64KiB"] {
+        let (server, mut log) = start(&address, "");
+        let run = format!("run --connect {address} --duration 100s --warmup 0 --depth 8 --quiet");
+        let client = Running::start(&mut command(BENCH_TOOL, &format!("{run} {operation}")));
         log.until("connection_ready");
         std::thread::sleep(std::time::Duration::from_millis(300));
-        assert_eq!(server.end().code(), Some(0));
+        server.end();
         let closed = log.until("connection_closed");
         assert_eq!(closed["reason"], "closed from this side");
         let ended = log.until("ended");
         assert_eq!(ended["calls"], ended["replies"], "{ended}");
         assert!(ended["calls"].as_u64().unwrap() > 0, "{ended}");
         // The client is told so, rather than to wait for its time to be over.
-        let output = client.wait_with_output().unwrap();
-        assert_eq!(output.status.code(), Some(1));
-        let message = String::from_utf8_lossy(&output.stderr);
-        assert!(message.contains("were lost during the run"), "{message}");
+        let client = client.end().with_code(1);
+        client.check_errors(&["were lost during the run"]);
     }
 }

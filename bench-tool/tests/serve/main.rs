@@ -12,55 +12,33 @@ mod unit;
 #[path = "../support/usable.rs"]
 mod usable;
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufReader, Read, Write};
 use std::net::TcpStream;
-use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
-use std::time::Duration;
+use std::process::{ChildStderr, Command};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rpcrdma_testkit::{Ended, PATIENCE, Running, command};
+use rustix::process::Signal;
 
 const BENCH_TOOL: &str = env!("CARGO_BIN_EXE_bench-tool");
 
-/// How long anything may take before a test fails.
-const PATIENCE: Duration = Duration::from_secs(120);
-
 /// A server, which ends with the test however that ends.
 struct Server {
-    child: Child,
-    stdout: BufReader<ChildStdout>,
+    process: Running,
     /// The line that says that it listens.
     line: String,
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 impl Server {
-    /// Starts a server and waits until it listens. Its metrics are at any port.
+    /// Starts a server and waits until it listens.
     fn start(command: &mut Command) -> Self {
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-        let mut stdout = BufReader::new(child.stdout.take().unwrap());
-        let mut line = String::new();
-        stdout.read_line(&mut line).unwrap();
-        let server = Self {
-            child,
-            stdout,
-            line,
-        };
-        assert!(server.line.starts_with("listening on "), "{}", server.line);
-        server
+        let (process, line) = Running::listening(command);
+        Self { process, line }
     }
 
     /// What stands at `path` of its metrics' address: the head and the body.
     fn page(&self, path: &str) -> (String, String) {
-        let (_, url) = self
-            .line
-            .split_once("(metrics at http://")
-            .expect("metrics are served");
+        let metrics = self.line.split_once("(metrics at http://");
+        let (_, url) = metrics.expect("metrics are served");
         let (host, _) = url.split_once('/').unwrap();
         let mut stream = TcpStream::connect(host).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -72,16 +50,14 @@ impl Server {
         (head.to_owned(), body.to_owned())
     }
 
-    fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    fn take_errors(&mut self) -> BufReader<ChildStderr> {
+        self.process.errors.take().expect("nobody has them yet")
     }
 
-    /// Asks for its end; how it ended.
-    fn end(mut self) -> ExitStatus {
-        self.signal(Signal::TERM);
-        let mut rest = String::new();
-        self.stdout.read_to_string(&mut rest).unwrap();
-        self.child.wait().unwrap()
+    /// Asks for its end, which is a good one.
+    #[track_caller]
+    fn end(self) {
+        self.process.end_by(Signal::TERM).check_code(0);
     }
 }
 
@@ -91,19 +67,14 @@ fn address(what: &str) -> String {
 }
 
 /// `bench-tool serve` at `address`, with these arguments.
-fn serve(address: &str, arguments: &[&str]) -> Command {
-    let mut command = Command::new(BENCH_TOOL);
-    command.args(["serve", "--listen", address]).args(arguments);
+fn serve(address: &str, arguments: &str) -> Command {
+    let mut command = command(BENCH_TOOL, &format!("serve --listen {address} {arguments}"));
     command.env_remove("NOTIFY_SOCKET");
     command
 }
 
-/// So many calls of a client.
-fn run(address: &str, count: &str, arguments: &[&str]) -> Output {
-    let mut command = Command::new(BENCH_TOOL);
-    command
-        .args(["run", "--connect", address, "--count", count])
-        .args(["--warmup", "0", "--quiet"])
-        .args(arguments);
-    command.output().unwrap()
+/// A client at `address`, with these arguments.
+fn run(address: &str, arguments: &str) -> Ended {
+    let line = format!("run --connect {address} --warmup 0 --quiet {arguments}");
+    Ended::of(&mut command(BENCH_TOOL, &line))
 }

@@ -1,5 +1,7 @@
 //! Metrics, health and readiness by HTTP.
 
+use rpcrdma_testkit::{Ended, until};
+
 use crate::prometheus::Page;
 use crate::{Server, address, run, serve};
 
@@ -13,26 +15,16 @@ fn metrics(server: &Server) -> Page {
 
 /// The metrics, once a sample of this name is above `least`: levels are published some times a second.
 fn metrics_above(server: &Server, name: &str, label: &str, least: f64) -> Page {
-    let begin = std::time::Instant::now();
-    loop {
+    until(name, || {
         let page = metrics(server);
-        if page.sum(name, label) > least {
-            return page;
-        }
-        assert!(begin.elapsed() < crate::PATIENCE, "{name}: {page:#?}");
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
-}
-
-fn assert_success(output: &std::process::Output) {
-    let message = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{message}");
+        (page.sum(name, label) > least).then_some(page)
+    })
 }
 
 #[test]
 fn metrics_follow_the_calls_and_never_go_back() {
     let address = address("metrics");
-    let server = Server::start(&mut serve(&address, &["--metrics", "127.0.0.1:0"]));
+    let server = Server::start(&mut serve(&address, "--metrics 127.0.0.1:0"));
     let before = metrics_above(&server, "rpcrdma_pool_free_buffers", "pool=\"send\"", 0.0);
     assert_eq!(before.sum("rpcrdma_ready", ""), 1.0);
     assert_eq!(
@@ -42,23 +34,15 @@ fn metrics_follow_the_calls_and_never_go_back() {
     assert_eq!(before.sum("rpcrdma_calls_total", "core="), 0.0);
     assert!(before.sum("rpcrdma_polls_total", "") > 0.0);
 
-    assert_success(&run(&address, "500", &["--op", "echo", "--size", "1KiB"]));
-    assert_success(&run(
-        &address,
-        "100",
-        &["--op", "read", "--size", "64KiB", "--placement", "rdma"],
-    ));
+    run(&address, "--count 500 --op echo --size 1KiB").check_code(0);
+    let read = "--count 100 --op read --size 64KiB --placement rdma";
+    run(&address, read).check_code(0);
     let after = metrics_above(&server, "rpcrdma_messages_total", "version=\"2\"", 600.0);
     // A run asks for the server's counters as well.
     assert!(after.sum("rpcrdma_calls_total", "") >= 600.0);
-    assert_eq!(
-        after.sum("rpcrdma_calls_total", ""),
-        after.sum("rpcrdma_replies_total", "")
-    );
-    assert_eq!(
-        after.sum("rpcrdma_reply_seconds_count", ""),
-        after.sum("rpcrdma_replies_total", "")
-    );
+    let replies = after.sum("rpcrdma_replies_total", "");
+    assert_eq!(after.sum("rpcrdma_calls_total", ""), replies);
+    assert_eq!(after.sum("rpcrdma_reply_seconds_count", ""), replies);
     assert!(after.sum("rpcrdma_message_bytes_total", "direction=\"received\"") > 500.0 * 1024.0);
     assert!(after.sum("rpcrdma_message_bytes_total", "direction=\"sent\"") > 500.0 * 1024.0);
     // So does it make a call of its kind before the first.
@@ -80,13 +64,13 @@ fn metrics_follow_the_calls_and_never_go_back() {
             "{sample}: {value}, then {later:?}"
         );
     }
-    assert_eq!(server.end().code(), Some(0));
+    server.end();
 }
 
 #[test]
 fn health_and_readiness_are_pages() {
     let address = address("health");
-    let server = Server::start(&mut serve(&address, &["--metrics", "127.0.0.1:0"]));
+    let server = Server::start(&mut serve(&address, "--metrics 127.0.0.1:0"));
     for (path, status, body) in [
         ("/healthz", "200 OK", "alive\n"),
         ("/ready", "200 OK", "ready\n"),
@@ -100,27 +84,20 @@ fn health_and_readiness_are_pages() {
         );
         assert_eq!(told, body, "{path}");
     }
-    assert_eq!(server.end().code(), Some(0));
+    server.end();
 }
 
 /// A server on TCP has no cores to tell of, and tells the rest.
 #[test]
 fn an_nfs_server_has_metrics() {
     for listen in ["tcp:127.0.0.1:0", &address("nfs")] {
-        let arguments = [
-            "--service",
-            "nfs3",
-            "--metrics",
-            "127.0.0.1:0",
-            "--mount-listen",
-            "127.0.0.1:0",
-        ];
-        let server = Server::start(&mut serve(listen, &arguments));
+        let arguments = "--service nfs3 --metrics 127.0.0.1:0 --mount-listen 127.0.0.1:0";
+        let server = Server::start(&mut serve(listen, arguments));
         let page = metrics(&server);
         assert_eq!(page.sum("rpcrdma_server_info", "service=\"nfs3\""), 1.0);
         let has_cores = page.kinds.contains_key("rpcrdma_calls_total");
         assert_eq!(has_cores, listen.starts_with("shm:"));
-        assert_eq!(server.end().code(), Some(0));
+        server.end();
     }
 }
 
@@ -128,14 +105,6 @@ fn an_nfs_server_has_metrics() {
 fn an_address_that_is_taken_is_told_before_anything_is_served() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let at = taken.local_addr().unwrap().to_string();
-    let output = serve(&address("taken"), &["--metrics", &at])
-        .output()
-        .unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    let message = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        message.contains(&at) && message.contains("what to do"),
-        "{message}"
-    );
-    assert!(output.stdout.is_empty());
+    let arguments = format!("--metrics {at}");
+    Ended::of(&mut serve(&address("taken"), &arguments)).check_failed(1, &[&at, "what to do"]);
 }

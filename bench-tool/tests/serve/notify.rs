@@ -3,7 +3,9 @@
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-use crate::{PATIENCE, Server, address, serve};
+use rpcrdma_testkit::{Ended, PATIENCE};
+
+use crate::{Server, address, serve};
 
 /// A service manager, and what it is named in `$NOTIFY_SOCKET`.
 fn manager(what: &str) -> (UnixDatagram, String) {
@@ -14,59 +16,47 @@ fn manager(what: &str) -> (UnixDatagram, String) {
     (socket, format!("@{name}"))
 }
 
-/// The next message that begins so; what else is told until then does not matter.
-fn until(manager: &UnixDatagram, begin: &str) -> String {
-    loop {
+/// What is told up to the message that begins so, which is the last.
+fn until(manager: &UnixDatagram, begin: &str) -> Vec<String> {
+    let mut told: Vec<String> = Vec::new();
+    while told.last().is_none_or(|text| !text.starts_with(begin)) {
         let mut bytes = [0; 1024];
         let count = manager.recv(&mut bytes).expect(begin);
-        let text = std::str::from_utf8(&bytes[..count]).unwrap();
-        if text.starts_with(begin) {
-            return text.to_owned();
-        }
+        told.push(String::from_utf8_lossy(&bytes[..count]).into_owned());
     }
+    told
 }
 
 #[test]
 fn readiness_life_and_the_end_are_told() {
     let (manager, name) = manager("life");
     let address = address("notify");
-    let mut command = serve(&address, &[]);
+    let mut command = serve(&address, "");
     command.env("NOTIFY_SOCKET", name);
     command
         .env("WATCHDOG_USEC", "600000")
         .env_remove("WATCHDOG_PID");
     let server = Server::start(&mut command);
-    let ready = until(&manager, "READY=1\n");
-    assert!(
-        ready.contains(&format!("STATUS=listening on {address}")),
-        "{ready}"
-    );
+    let told = until(&manager, "READY=1\n");
+    let status = format!("STATUS=listening on {address}");
+    assert!(told.last().unwrap().contains(&status), "{told:?}");
     for _ in 0..3 {
         until(&manager, "WATCHDOG=1");
     }
-    assert_eq!(server.end().code(), Some(0));
+    server.end();
     until(&manager, "STOPPING=1\n");
 }
 
 #[test]
 fn the_watchdog_of_another_process_is_not_ours() {
     let (manager, name) = manager("other");
-    let mut command = serve(&address("other"), &[]);
+    let mut command = serve(&address("other"), "");
     command.env("NOTIFY_SOCKET", name);
     command
         .env("WATCHDOG_USEC", "1000")
         .env("WATCHDOG_PID", "1");
-    let server = Server::start(&mut command);
-    assert_eq!(server.end().code(), Some(0));
-    let mut bytes = [0; 1024];
-    let mut told = Vec::new();
-    while told
-        .last()
-        .is_none_or(|text: &String| !text.starts_with("STOPPING=1"))
-    {
-        let count = manager.recv(&mut bytes).unwrap();
-        told.push(String::from_utf8_lossy(&bytes[..count]).into_owned());
-    }
+    Server::start(&mut command).end();
+    let told = until(&manager, "STOPPING=1");
     assert!(
         told.iter().all(|text| !text.starts_with("WATCHDOG")),
         "{told:?}"
@@ -75,12 +65,7 @@ fn the_watchdog_of_another_process_is_not_ours() {
 
 #[test]
 fn a_socket_that_cannot_be_is_told() {
-    let mut command = serve(&address("nowhere"), &[]);
-    let output = command
-        .env("NOTIFY_SOCKET", "x".repeat(200))
-        .output()
-        .unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    let message = String::from_utf8_lossy(&output.stderr);
-    assert!(message.contains("NOTIFY_SOCKET"), "{message}");
+    let mut command = serve(&address("nowhere"), "");
+    let output = Ended::of(command.env("NOTIFY_SOCKET", "x".repeat(200))).with_code(1);
+    output.check_errors(&["NOTIFY_SOCKET"]);
 }

@@ -2,7 +2,9 @@
 
 use std::process::{Command, Output};
 
-use crate::BENCH_TOOL;
+use rpcrdma_testkit::{Ended, Folder};
+
+use crate::{BENCH_TOOL, serve};
 
 const UNIT: &str = include_str!("../../../packaging/rpcrdma-serve.service");
 
@@ -47,11 +49,7 @@ fn the_unit_waits_for_readiness_and_has_no_privilege() {
 
 #[test]
 fn the_options_of_the_unit_are_those_of_the_program() {
-    let help = Command::new(BENCH_TOOL)
-        .args(["serve", "--help"])
-        .output()
-        .unwrap();
-    let help = String::from_utf8(help.stdout).unwrap();
+    let help = Ended::of(&mut serve("shm:x", "--help")).out;
     let words = setting("ExecStart").split_whitespace();
     let options: Vec<&str> = words.filter(|word| word.starts_with("--")).collect();
     assert!(options.len() >= 2, "{options:?}");
@@ -63,10 +61,9 @@ fn the_options_of_the_unit_are_those_of_the_program() {
 /// systemd's own opinion, where systemd is installed.
 #[test]
 fn systemd_takes_the_unit_and_finds_little_exposed() {
-    let folder = std::env::temp_dir().join(format!("rpcrdma-unit-{}", std::process::id()));
-    std::fs::create_dir(&folder).unwrap();
-    let unit = folder.join("rpcrdma-serve.service");
-    std::fs::write(&unit, UNIT.replace("/usr/bin/bench-tool", BENCH_TOOL)).unwrap();
+    let folder = Folder::new("unit");
+    let unit = UNIT.replace("/usr/bin/bench-tool", BENCH_TOOL);
+    let unit = folder.write("rpcrdma-serve.service", unit);
     let analyze = |arguments: &[&str]| -> std::io::Result<Output> {
         Command::new("systemd-analyze")
             .args(arguments)
@@ -76,7 +73,6 @@ fn systemd_takes_the_unit_and_finds_little_exposed() {
     let verified = analyze(&["verify", "--recursive-errors=no"]);
     let threshold = format!("--threshold={EXPOSURE_MAX}");
     let exposed = analyze(&["security", "--offline=true", "--no-pager", &threshold]);
-    std::fs::remove_dir_all(&folder).unwrap();
     let (verified, exposed) = match (verified, exposed) {
         (Ok(verified), Ok(exposed)) => (verified, exposed),
         (Err(error), _) | (_, Err(error)) => {
