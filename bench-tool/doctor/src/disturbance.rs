@@ -193,7 +193,7 @@ mod tests {
     use super::*;
     use crate::system::tests::FakeMachine;
 
-    const FREQUENCY: &str = "sys/devices/system/cpu/cpu1/cpufreq/scaling_cur_freq";
+    const FREQUENCY: &str = "CPU/cpu1/cpufreq/scaling_cur_freq";
 
     /// Core 1 with its line of `/proc/stat`, and thread 8 of process 7 pinned to `allowed`.
     fn machine(stat: &str, frequency_khz: &str, allowed: &str, schedstat: &str) -> Counted {

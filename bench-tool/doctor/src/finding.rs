@@ -150,6 +150,28 @@ pub(crate) mod tests {
         found.unwrap_or_else(|| panic!("nothing about {words}: {findings:#?}"))
     }
 
+    impl Finding {
+        /// It has this weight, and advice that begins so, where it needs any.
+        #[track_caller]
+        pub(crate) fn check(&self, severity: Severity, fix: &str) {
+            assert_eq!(self.severity, severity, "{self:#?}");
+            let advice = self.fix.as_deref().unwrap_or_default();
+            assert!(advice.starts_with(fix), "{self:#?}");
+        }
+
+        /// Its advice holds these words.
+        #[track_caller]
+        pub(crate) fn check_advice(&self, words: &str) {
+            let advice = self.fix.as_deref().unwrap_or_default();
+            assert!(advice.contains(words), "{self:#?}");
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn check_no_complaints(findings: &[Finding]) {
+        assert_eq!(complaints(findings), [] as [&Finding; 0]);
+    }
+
     /// The findings that are not as it should be.
     pub(crate) fn complaints(findings: &[Finding]) -> Vec<&Finding> {
         let complaints = findings

@@ -283,7 +283,7 @@ fn judge_files(memory: &Memory, needs: &Needs, findings: &mut Findings<'_>) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::finding::tests::about;
+    use super::super::finding::tests::{about, check_no_complaints};
     use super::super::system::tests::FakeMachine;
     use super::super::tests::needs;
     use super::*;
@@ -297,12 +297,7 @@ mod tests {
     #[test]
     fn enough_of_everything() {
         let (memory, findings) = of(&FakeMachine::good(), &needs(), true);
-        assert!(
-            findings
-                .iter()
-                .all(|finding| finding.severity == Severity::Ok),
-            "{findings:?}"
-        );
+        check_no_complaints(&findings);
         let pages = HugepageSize {
             page_bytes: 2 << 20,
             total: 4096,
@@ -323,21 +318,15 @@ mod tests {
         machine.set("proc/self/limits", locked);
         let (memory, findings) = of(&machine, &needs(), true);
         assert_eq!(memory.memlock_bytes, Some(8 << 20));
-        let finding = about(&findings, "may lock 8 MiB");
-        assert_eq!(finding.severity, Severity::Problem);
         // Above the hard limit only root lifts it.
-        let fix = finding.fix.as_deref().unwrap();
-        assert!(
-            fix.starts_with("prlimit --pid $$ --memlock=unlimited "),
-            "{fix}"
-        );
+        about(&findings, "may lock 8 MiB")
+            .check(Severity::Problem, "prlimit --pid $$ --memlock=unlimited ");
         let locked = "Max locked memory   8388608   unlimited   bytes";
         machine.set("proc/self/limits", locked);
         let (_, findings) = of(&machine, &needs(), true);
-        let fix = about(&findings, "may lock 8 MiB").fix.clone().unwrap();
-        assert!(fix.starts_with("ulimit -l unlimited "), "{fix}");
+        about(&findings, "may lock 8 MiB").check(Severity::Problem, "ulimit -l unlimited ");
         let (_, findings) = of(&machine, &needs(), false);
-        assert_eq!(about(&findings, "may lock 8 MiB").severity, Severity::Hint);
+        about(&findings, "may lock 8 MiB").check(Severity::Hint, "");
         // Client and server are two processes, and each has the limit for itself.
         for (locked, severity) in [("67108865", Severity::Ok), ("67108864", Severity::Problem)] {
             let locked = format!("Max locked memory   {locked}   {locked}   bytes");
@@ -348,7 +337,7 @@ mod tests {
         machine.set("proc/self/status", "CapEff:\t0000000000004000");
         let (memory, findings) = of(&machine, &needs(), true);
         assert!(memory.memlock_exempt);
-        assert_eq!(about(&findings, "CAP_IPC_LOCK").severity, Severity::Ok);
+        about(&findings, "CAP_IPC_LOCK").check(Severity::Ok, "");
         // Root of a user namespace, as in a rootless container, has it there alone.
         for (users, exempt) in [
             ("         0          0 4294967295", true),
@@ -375,33 +364,23 @@ mod tests {
         }
         let finding = |needs: &Needs| about(&of(&machine, needs, false).1, "hugepages: ").clone();
         let preferred = finding(&needs());
-        assert_eq!(preferred.severity, Severity::Warning);
-        assert!(
-            preferred
-                .what
-                .contains("30 of 2 MiB are free, two cores take 64"),
-            "{preferred:?}"
-        );
+        let lack = "30 of 2 MiB are free, two cores take 64";
+        assert!(preferred.what.contains(lack), "{preferred:?}");
         let pool = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
-        let fix = preferred.fix.unwrap();
         let command = format!("echo 134 > {pool}   # lasting: hugepagesz=2M hugepages=134 on ");
-        assert!(fix.starts_with(&command), "{fix}");
+        preferred.check(Severity::Warning, &command);
         machine.set(
             "proc/meminfo",
             "MemAvailable: 12000000 kB\nHugepagesize: 2048 kB",
         );
-        let fix = finding(&needs()).fix.unwrap();
         let lasting = "# lasting: vm.nr_hugepages=134 in /etc/sysctl.d, or hugepagesz=2M ";
-        assert!(fix.contains(lasting), "{fix}");
+        finding(&needs()).check_advice(lasting);
         let hugepages = |hugepages| Needs {
             hugepages,
             ..needs()
         };
-        assert_eq!(
-            finding(&hugepages(Hugepages::Require)).severity,
-            Severity::Problem
-        );
-        assert_eq!(finding(&hugepages(Hugepages::Never)).severity, Severity::Ok);
+        finding(&hugepages(Hugepages::Require)).check(Severity::Problem, "");
+        finding(&hugepages(Hugepages::Never)).check(Severity::Ok, "");
     }
 
     #[test]
@@ -414,19 +393,16 @@ mod tests {
         let finding = || about(&of(&machine, &large, false).1, "hugepages: ").clone();
         let none = finding();
         assert!(none.what.contains("0 of 1 GiB are free, two cores take 2"));
-        let fix = none.fix.unwrap();
-        assert!(fix.starts_with("ls /sys/kernel/mm/hugepages "), "{fix}");
+        none.check(Severity::Warning, "ls /sys/kernel/mm/hugepages ");
         let pool = "sys/kernel/mm/hugepages/hugepages-1048576kB";
         machine.set(&format!("{pool}/nr_hugepages"), "1");
         machine.set(&format!("{pool}/free_hugepages"), "1");
         // The default size, which a sysctl sets, is another.
         machine.set("proc/meminfo", "Hugepagesize: 2048 kB");
         let one = finding();
-        assert_eq!(one.severity, Severity::Warning);
         let command =
             format!("echo 2 > /{pool}/nr_hugepages   # lasting: hugepagesz=1G hugepages=2 on ");
-        let fix = one.fix.unwrap();
-        assert!(fix.starts_with(&command), "{fix}");
+        one.check(Severity::Warning, &command);
         machine.set(&format!("{pool}/nr_hugepages"), "2");
         machine.set(&format!("{pool}/free_hugepages"), "2");
         assert_eq!(finding().severity, Severity::Ok);
@@ -442,17 +418,11 @@ mod tests {
             "always madvise [never]",
         );
         let (_, findings) = of(&machine, &needs(), false);
-        assert_eq!(
-            about(&findings, "100 MiB of memory can be had").severity,
-            Severity::Problem
-        );
+        about(&findings, "100 MiB of memory can be had").check(Severity::Problem, "");
         let files = about(&findings, "may have 128 open files");
         assert_eq!(files.severity, Severity::Warning);
         assert!(files.fix.as_deref().unwrap().contains(" --nofile=320 "));
-        assert_eq!(
-            about(&findings, "transparent hugepages are off").severity,
-            Severity::Hint
-        );
+        about(&findings, "transparent hugepages are off").check(Severity::Hint, "");
     }
 
     #[test]

@@ -184,14 +184,8 @@ mod tests {
             assert_eq!(of(&machine, &devices[..2]).1[1].severity, Severity::Problem);
         } else {
             assert_eq!(chosen, (None, None));
-            assert_eq!(findings[1].severity, Severity::Warning);
-            assert!(
-                findings[1]
-                    .fix
-                    .as_deref()
-                    .unwrap()
-                    .contains("--features verbs")
-            );
+            findings[1].check(Severity::Warning, "");
+            findings[1].check_advice("--features verbs");
         }
         let (choices, findings) = of(&machine, &[]);
         assert_eq!(

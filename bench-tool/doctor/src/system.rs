@@ -282,121 +282,124 @@ pub fn chosen_of_brackets(text: &str) -> Option<String> {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use rpcrdma_testkit::Folder;
+
     use super::*;
 
-    /// A machine made of files, in a directory that goes with it.
-    pub(crate) struct FakeMachine {
-        root: PathBuf,
-    }
+    /// A machine made of files, in a folder that goes with it.
+    pub(crate) struct FakeMachine(Folder);
+
+    /// Files of a machine on which everything is as it should be; it has no RDMA device.
+    const GOOD: &str = "\
+proc/sys/kernel/osrelease 6.12.3
+lib/modules/6.12.3/modules.dep kernel/drivers/infiniband/sw/rxe/rdma_rxe.ko.xz: kernel/net/ipv4/udp_tunnel.ko.xz
+proc/self/cgroup 0::/user.slice
+sys/fs/cgroup/user.slice/cpu.max max 100000
+proc/stat cpu  1000 0 1000 98000 0 0 0 0 0 0
+CPU/online 0-3
+CPU/isolated 2-3
+CPU/nohz_full 2-3
+CLOCK/current_clocksource tsc
+sys/kernel/mm/transparent_hugepage/enabled always [madvise] never
+sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages 4096
+sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages 4096
+sys/kernel/mm/hugepages/hugepages-2048kB/resv_hugepages 0";
+
+    /// The same of files with several lines.
+    const GOOD_LINES: [(&str, &str); 4] = [
+        (
+            "proc/self/limits",
+            "Limit   Soft Limit  Hard Limit  Units\n\
+             Max open files            1024   1048576   files\n\
+             Max locked memory         unlimited  unlimited  bytes",
+        ),
+        (
+            "proc/self/status",
+            "Name:\tx\nCapEff:\t0000000000000000\nCpus_allowed_list:\t0-3",
+        ),
+        (
+            "proc/meminfo",
+            "MemTotal: 16000000 kB\nMemAvailable: 12000000 kB",
+        ),
+        (
+            "proc/cpuinfo",
+            "processor\t: 0\nflags\t\t: fpu constant_tsc nonstop_tsc",
+        ),
+    ];
+
+    /// Short names of folders that tests have in their paths, at the front.
+    const FOLDERS: [(&str, &str); 5] = [
+        ("PORT/", "sys/class/infiniband/mlx5_0/ports/1/"),
+        ("DEVICE/", "sys/class/infiniband/mlx5_0/"),
+        ("CPU/", "sys/devices/system/cpu/"),
+        ("NODE/", "sys/devices/system/node/"),
+        ("CLOCK/", "sys/devices/system/clocksource/clocksource0/"),
+    ];
 
     impl FakeMachine {
         /// A machine of which nothing is known.
         pub(crate) fn empty() -> Self {
-            use std::sync::atomic::{AtomicU32, Ordering};
-            static NEXT: AtomicU32 = AtomicU32::new(0);
-            let number = NEXT.fetch_add(1, Ordering::Relaxed);
-            let name = format!("bench-tool-doctor-{}-{number}", std::process::id());
-            let root = std::env::temp_dir().join(name);
-            fs::create_dir_all(&root).unwrap();
-            Self { root }
+            Self(Folder::new("doctor"))
         }
 
         /// A machine on which everything is as it should be; it has no RDMA device.
         pub(crate) fn good() -> Self {
             let machine = Self::empty();
-            for (path, text) in [
-                ("proc/sys/kernel/osrelease", "6.12.3"),
-                (
-                    "lib/modules/6.12.3/modules.dep",
-                    "kernel/drivers/infiniband/sw/rxe/rdma_rxe.ko.xz: kernel/net/ipv4/udp_tunnel.ko.xz",
-                ),
-                (
-                    "proc/self/limits",
-                    "Limit   Soft Limit  Hard Limit  Units\n\
-                     Max open files            1024   1048576   files\n\
-                     Max locked memory         unlimited  unlimited  bytes",
-                ),
-                (
-                    "proc/self/status",
-                    "Name:\tx\nCapEff:\t0000000000000000\nCpus_allowed_list:\t0-3",
-                ),
-                ("proc/self/cgroup", "0::/user.slice"),
-                ("sys/fs/cgroup/user.slice/cpu.max", "max 100000"),
-                (
-                    "proc/meminfo",
-                    "MemTotal: 16000000 kB\nMemAvailable: 12000000 kB",
-                ),
-                (
-                    "proc/cpuinfo",
-                    "processor\t: 0\nflags\t\t: fpu constant_tsc nonstop_tsc",
-                ),
-                ("proc/stat", "cpu  1000 0 1000 98000 0 0 0 0 0 0"),
-                ("sys/devices/system/cpu/online", "0-3"),
-                ("sys/devices/system/cpu/isolated", "2-3"),
-                ("sys/devices/system/cpu/nohz_full", "2-3"),
-                (
-                    "sys/devices/system/clocksource/clocksource0/current_clocksource",
-                    "tsc",
-                ),
-                (
-                    "sys/kernel/mm/transparent_hugepage/enabled",
-                    "always [madvise] never",
-                ),
-                (
-                    "sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages",
-                    "4096",
-                ),
-                (
-                    "sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages",
-                    "4096",
-                ),
-                (
-                    "sys/kernel/mm/hugepages/hugepages-2048kB/resv_hugepages",
-                    "0",
-                ),
-            ] {
+            machine.set_all(GOOD);
+            for (path, text) in GOOD_LINES {
                 machine.set(path, text);
             }
             machine
         }
 
+        /// Where a file is; what it begins with may be one of [`FOLDERS`].
+        pub(crate) fn path(&self, path: &str) -> PathBuf {
+            let mut folders = FOLDERS.iter();
+            let long = folders.find_map(|(name, folder)| {
+                let rest = path.strip_prefix(name)?;
+                Some(self.0.join(folder).join(rest))
+            });
+            long.unwrap_or_else(|| self.0.join(path))
+        }
+
         /// Writes a file.
         pub(crate) fn set(&self, path: &str, text: &str) {
-            let path = self.root.join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, format!("{text}\n")).unwrap();
+            self.set_bytes(path, format!("{text}\n").as_bytes());
+        }
+
+        /// Writes files: on each line there is a path, and behind it what the file holds.
+        pub(crate) fn set_all(&self, files: &str) {
+            for line in files.lines() {
+                let (path, text) = line.split_once(' ').unwrap_or((line, ""));
+                self.set(path, text);
+            }
         }
 
         /// Writes a file that holds no text.
         pub(crate) fn set_bytes(&self, path: &str, bytes: &[u8]) {
-            self.set(path, "");
-            fs::write(self.root.join(path), bytes).unwrap();
+            let path = self.path(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, bytes).unwrap();
         }
 
         /// Takes a file away.
         pub(crate) fn remove(&self, path: &str) {
-            fs::remove_file(self.root.join(path)).unwrap();
+            fs::remove_file(self.path(path)).unwrap();
         }
 
         /// Makes a link that leads to a folder of that name, somewhere.
         pub(crate) fn link(&self, path: &str, name: &str) {
-            let path = self.root.join(path);
+            let path = self.path(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::os::unix::fs::symlink(Path::new("../..").join(name), path).unwrap();
         }
 
         pub(crate) fn system(&self) -> System {
-            System::below(&self.root)
+            System::below(&self.0)
         }
 
         pub(crate) fn root(&self) -> &Path {
-            &self.root
-        }
-    }
-
-    impl Drop for FakeMachine {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.root);
+            &self.0
         }
     }
 

@@ -1,8 +1,8 @@
 //! Devices made of files, as the kernel's drivers lay them out.
 
-use super::super::finding::tests::{about, complaints};
+use super::super::finding::tests::{about, check_no_complaints, complaints};
 use super::super::system::tests::FakeMachine;
-use super::super::tests::{configuration, needs, with_roce};
+use super::super::tests::{configuration, needs, roce};
 use super::*;
 
 fn of(machine: &FakeMachine) -> (Vec<Device>, Vec<Finding>) {
@@ -20,22 +20,14 @@ fn no_device_is_a_hint_with_a_way_to_try() {
     let (devices, findings) = of(&FakeMachine::good());
     assert!(devices.is_empty());
     assert_eq!(findings.len(), 1);
-    assert_eq!(findings[0].severity, Severity::Hint);
-    assert!(
-        findings[0]
-            .fix
-            .as_deref()
-            .unwrap()
-            .starts_with("rdma link add")
-    );
+    findings[0].check(Severity::Hint, "rdma link add");
 }
 
 #[test]
 fn a_good_device_is_told_with_link_and_mtu() {
-    let machine = FakeMachine::good();
-    with_roce(&machine);
+    let machine = roce();
     let (devices, findings) = of(&machine);
-    assert_eq!(complaints(&findings), [] as [&Finding; 0]);
+    check_no_complaints(&findings);
     let port = &devices[0].ports[0];
     assert!(devices[0].usable && devices[0].is_active());
     assert_eq!(devices[0].place.numa_node, Some(1));
@@ -57,8 +49,7 @@ fn a_good_device_is_told_with_link_and_mtu() {
 
 #[test]
 fn a_device_that_took_less_than_its_link_has_room_for_is_a_hint() {
-    let machine = FakeMachine::good();
-    with_roce(&machine);
+    let machine = roce();
     let mut port = of(&machine).0[0].ports[0].clone();
     let mut judged = |active| {
         port.active_mtu_bytes = active;
@@ -77,12 +68,9 @@ fn a_device_that_took_less_than_its_link_has_room_for_is_a_hint() {
         "eth2 with MTU 9000, 4096 octets a packet",
     );
     about(&judged(None), "is not readable without verbs");
-    let less = about(&judged(Some(1024)), "room for 4096").clone();
-    assert_eq!(less.severity, Severity::Hint);
-    assert!(
-        less.fix
-            .unwrap()
-            .starts_with("ip link set dev eth2 down; ip link set dev eth2 up ")
+    about(&judged(Some(1024)), "room for 4096").check(
+        Severity::Hint,
+        "ip link set dev eth2 down; ip link set dev eth2 up ",
     );
 }
 
@@ -98,38 +86,23 @@ fn the_path_mtu_is_the_largest_that_fits_the_ethernet_mtu() {
     ] {
         assert_eq!(port::path_mtu_bytes(ethernet), path, "{ethernet}");
     }
-    let machine = FakeMachine::good();
-    with_roce(&machine);
+    let machine = roce();
     machine.set("sys/class/net/eth2/mtu", "1500");
     let (devices, findings) = of(&machine);
     assert_eq!(devices[0].ports[0].path_mtu_bytes, Some(1024));
-    let mtu = about(&findings, "one of 4200");
-    assert_eq!(mtu.severity, Severity::Hint);
-    assert!(
-        mtu.fix
-            .as_deref()
-            .unwrap()
-            .starts_with("ip link set dev eth2 mtu 4200")
-    );
+    about(&findings, "one of 4200").check(Severity::Hint, "ip link set dev eth2 mtu 4200");
 }
 
 #[test]
 fn ports_that_are_not_active_say_what_makes_them_so() {
-    let machine = FakeMachine::good();
-    with_roce(&machine);
-    let port = "sys/class/infiniband/mlx5_0/ports/1";
+    let machine = roce();
+    let port = "PORT";
     machine.set(&format!("{port}/state"), "1: DOWN");
     machine.set(&format!("{port}/phys_state"), "3: Disabled");
     let (devices, findings) = of(&machine);
     assert!(!devices[0].is_active());
-    let down = about(&findings, "port 1 is DOWN (Disabled)");
-    assert_eq!(down.severity, Severity::Warning);
-    assert!(
-        down.fix
-            .as_deref()
-            .unwrap()
-            .starts_with("ip link set dev eth2 up")
-    );
+    about(&findings, "port 1 is DOWN (Disabled)")
+        .check(Severity::Warning, "ip link set dev eth2 up");
     machine.set(&format!("{port}/link_layer"), "InfiniBand");
     machine.set(&format!("{port}/state"), "2: INIT");
     let (devices, findings) = of(&machine);
@@ -148,14 +121,10 @@ fn ports_that_are_not_active_say_what_makes_them_so() {
 
 #[test]
 fn iwarp_over_ethernet_gets_no_advice_that_is_for_roce() {
-    let machine = FakeMachine::good();
-    with_roce(&machine);
-    machine.set("sys/class/infiniband/mlx5_0/node_type", "4: RNIC");
+    let machine = roce();
+    machine.set("DEVICE/node_type", "4: RNIC");
     machine.set("sys/class/net/eth2/mtu", "1500");
-    machine.set(
-        "sys/class/infiniband/mlx5_0/ports/1/gid_attrs/types/1",
-        "IB/RoCE v1",
-    );
+    machine.set("PORT/gid_attrs/types/1", "IB/RoCE v1");
     let (devices, findings) = of(&machine);
     assert_eq!(devices[0].node_type.as_deref(), Some("RNIC"));
     let port = &devices[0].ports[0];
@@ -163,25 +132,24 @@ fn iwarp_over_ethernet_gets_no_advice_that_is_for_roce() {
     assert_eq!((port.path_mtu_bytes, &port.congestion), (None, &None));
     let link = about(&findings, "active, Ethernet, 100 Gb/sec");
     assert!(link.what.ends_with("eth2 with MTU 1500"), "{link:?}");
-    assert_eq!(complaints(&findings), [] as [&Finding; 0]);
+    check_no_complaints(&findings);
     for words in ["RoCE", "4200", "PFC", "ECN", "DSCP"] {
         assert!(
             !findings.iter().any(|it| it.what.contains(words)),
             "{words}"
         );
     }
-    let port = "sys/class/infiniband/mlx5_0/ports/1/state";
+    let port = "PORT/state";
     machine.set(port, "1: DOWN");
     let down = about(&of(&machine).1, "port 1 is DOWN").clone();
     assert!(down.fix.unwrap().starts_with("ip link set dev eth2 up "));
-    machine.remove("sys/class/infiniband/mlx5_0/node_type");
+    machine.remove("DEVICE/node_type");
     assert!(of(&machine).0[0].ports[0].roce, "RoCE where nobody tells");
 }
 
 #[test]
 fn a_second_port_without_a_cable_is_a_hint_and_what_belongs_to_it_is_not_judged() {
-    let machine = FakeMachine::good();
-    with_roce(&machine);
+    let machine = roce();
     let second = "sys/class/infiniband/mlx5_1";
     for (file, text) in [
         ("node_type", "1: CA"),
@@ -199,7 +167,7 @@ fn a_second_port_without_a_cable_is_a_hint_and_what_belongs_to_it_is_not_judged(
     }
     machine.set("sys/class/net/eth3/ecn/roce_rp/enable/3", "0");
     machine.set("sys/class/net/eth3/ecn/roce_np/enable/3", "0");
-    let pages = "sys/devices/system/node/node0/hugepages/hugepages-2048kB/free_hugepages";
+    let pages = "NODE/node0/hugepages/hugepages-2048kB/free_hugepages";
     machine.set(pages, "0");
     let of_second = || {
         let findings = of(&machine).1;
@@ -209,7 +177,7 @@ fn a_second_port_without_a_cable_is_a_hint_and_what_belongs_to_it_is_not_judged(
         second.cloned().collect::<Vec<Finding>>()
     };
     let down = "mlx5_1 port 1 is DOWN (Disabled)";
-    assert_eq!(about(&of_second(), down).severity, Severity::Hint);
+    about(&of_second(), down).check(Severity::Hint, "");
     let others = [
         "no core of it may be used",
         "0 hugepages of 2 MiB",
@@ -221,8 +189,8 @@ fn a_second_port_without_a_cable_is_a_hint_and_what_belongs_to_it_is_not_judged(
         assert!(!found.iter().any(|it| it.what.contains(words)), "{words}");
     }
     // Where none is active, the second may be the one that is meant.
-    machine.set("sys/class/infiniband/mlx5_0/ports/1/state", "1: DOWN");
-    assert_eq!(about(&of_second(), down).severity, Severity::Warning);
+    machine.set("PORT/state", "1: DOWN");
+    about(&of_second(), down).check(Severity::Warning, "");
     for words in others {
         assert!(about(&of_second(), words).severity >= Severity::Warning);
     }
@@ -230,36 +198,28 @@ fn a_second_port_without_a_cable_is_a_hint_and_what_belongs_to_it_is_not_judged(
 
 #[test]
 fn a_device_of_another_numa_node_names_the_cores_that_are_near() {
-    let machine = FakeMachine::good();
-    with_roce(&machine);
-    let list = "sys/class/infiniband/mlx5_0/device/local_cpulist";
-    machine.set("sys/devices/system/node/node1/distance", "21 10");
+    let machine = roce();
+    let list = "DEVICE/device/local_cpulist";
+    machine.set("NODE/node1/distance", "21 10");
     machine.set(list, "0-7");
     let (devices, findings) = of(&machine);
     assert_eq!(devices[0].place.numa_distances, Some(vec![21, 10]));
-    assert_eq!(
-        about(&findings, "NUMA node 1, as every core").severity,
-        Severity::Ok
-    );
+    about(&findings, "NUMA node 1, as every core").check(Severity::Ok, "");
     machine.set(list, "2-7");
     let some = about(&of(&machine).1, "with cores 2,3; cores 0,1 are on others").clone();
-    assert_eq!(some.severity, Severity::Hint);
+    some.check(Severity::Hint, "taskset -c 2,3 ");
     assert!(some.what.contains("of up to 21"), "{some:?}");
-    assert!(some.fix.unwrap().starts_with("taskset -c 2,3 "));
     machine.set(list, "4-7");
-    let far = about(&of(&machine).1, "no core of it may be used").clone();
-    assert_eq!(far.severity, Severity::Warning);
-    assert!(far.fix.unwrap().starts_with("taskset -c 4-7 "));
+    about(&of(&machine).1, "no core of it may be used").check(Severity::Warning, "taskset -c 4-7 ");
 }
 
 #[test]
 fn hugepages_of_the_wrong_node_are_a_warning_with_the_command_for_the_right_one() {
-    let machine = FakeMachine::good();
-    with_roce(&machine);
-    let pages = "sys/devices/system/node/node1/hugepages/hugepages-2048kB/free_hugepages";
+    let machine = roce();
+    let pages = "NODE/node1/hugepages/hugepages-2048kB/free_hugepages";
     machine.set(pages, "64");
     let near = "hugepages of 2 MiB are free on its NUMA node 1";
-    assert_eq!(about(&of(&machine).1, near).severity, Severity::Ok);
+    about(&of(&machine).1, near).check(Severity::Ok, "");
     machine.set(pages, "60");
     let far = about(&of(&machine).1, near).clone();
     assert_eq!(far.severity, Severity::Warning);
@@ -275,7 +235,7 @@ fn hugepages_of_the_wrong_node_are_a_warning_with_the_command_for_the_right_one(
         ..needs()
     };
     machine.set(
-        "sys/devices/system/node/node1/hugepages/hugepages-1048576kB/free_hugepages",
+        "NODE/node1/hugepages/hugepages-1048576kB/free_hugepages",
         "1",
     );
     let (devices, findings) = with_needs(&machine, &large);
@@ -290,9 +250,8 @@ fn hugepages_of_the_wrong_node_are_a_warning_with_the_command_for_the_right_one(
 
 #[test]
 fn a_slot_that_is_too_slow_for_the_ports_is_a_warning() {
-    let machine = FakeMachine::good();
-    with_roce(&machine);
-    let slot = "sys/class/infiniband/mlx5_0/device";
+    let machine = roce();
+    let slot = "DEVICE/device";
     let set = |speed: &str, lanes: &str| {
         machine.set(&format!("{slot}/current_link_speed"), speed);
         machine.set(&format!("{slot}/current_link_width"), lanes);
@@ -300,10 +259,7 @@ fn a_slot_that_is_too_slow_for_the_ports_is_a_warning() {
     let (devices, findings) = of(&machine);
     let pcie = devices[0].pcie.as_ref().unwrap();
     assert_eq!((pcie.speed_mtps, pcie.lanes), (Some(16_000), Some(16)));
-    assert_eq!(
-        about(&findings, "PCIe at 16 GT/s on 16 lanes, 252 Gb/s").severity,
-        Severity::Ok
-    );
+    about(&findings, "PCIe at 16 GT/s on 16 lanes, 252 Gb/s").check(Severity::Ok, "");
     set("8.0 GT/s PCIe", "8");
     let slow = about(&of(&machine).1, "less than its ports").clone();
     assert_eq!(slow.severity, Severity::Warning);
@@ -312,10 +268,7 @@ fn a_slot_that_is_too_slow_for_the_ports_is_a_warning() {
         Some("at most 63 Gb/s of the 100 Gb/s of its ports")
     );
     set("8.0 GT/s PCIe", "16");
-    assert_eq!(
-        about(&of(&machine).1, "device can do 16 GT/s on 16 lanes").severity,
-        Severity::Hint
-    );
+    about(&of(&machine).1, "device can do 16 GT/s on 16 lanes").check(Severity::Hint, "");
     for (speed, lanes) in [
         ("Unknown", "0"),
         ("", ""),
@@ -356,7 +309,7 @@ fn functions_of_one_card_share_its_slot() {
     add_function(&machine, "mlx5_3", "0000:3b:00.2");
     machine.set("sys/class/0000:3b:00.2/physfn/vendor", "0x15b3");
     let enough = "mlx5_0: PCIe at 8 GT/s on 16 lanes, 126 Gb/s";
-    assert_eq!(about(&of(&machine).1, enough).severity, Severity::Ok);
+    about(&of(&machine).1, enough).check(Severity::Ok, "");
     add_function(&machine, "mlx5_1", "0000:3b:00.1");
     let (_, findings) = of(&machine);
     for name in ["mlx5_0", "mlx5_1"] {
@@ -392,7 +345,7 @@ fn requests_of_a_virtual_function_are_its_hosts_affair() {
             (None, None)
         );
         let words = "relaxed ordering of a virtual function are set by its physical one";
-        assert_eq!(about(&findings, words).severity, Severity::Ok);
+        about(&findings, words).check(Severity::Ok, "");
     };
     told_by_host();
     // In the machine that it was given to.
@@ -404,9 +357,8 @@ fn requests_of_a_virtual_function_are_its_hosts_affair() {
 
 #[test]
 fn requests_of_the_device_are_told_where_the_kernel_lets_them_be_read() {
-    let machine = FakeMachine::good();
-    with_roce(&machine);
-    let config = "sys/class/infiniband/mlx5_0/device/config";
+    let machine = roce();
+    let config = "DEVICE/device/config";
     machine.set_bytes(config, &configuration(0x2920));
     let (devices, findings) = of(&machine);
     let pcie = devices[0].pcie.as_ref().unwrap();
@@ -419,34 +371,31 @@ fn requests_of_the_device_are_told_where_the_kernel_lets_them_be_read() {
         (Some(512), Some(256), Some(false))
     );
     let small = about(&findings, "MaxReadReq is 512 bytes");
-    assert_eq!(small.severity, Severity::Hint);
-    let fix = small.fix.as_deref().unwrap();
-    assert!(fix.contains(" CAP_EXP+8.w=5000:7000 "), "{fix}");
+    small.check(Severity::Hint, "");
+    small.check_advice(" CAP_EXP+8.w=5000:7000 ");
     about(&findings, "relaxed ordering is off");
     machine.set_bytes(config, &configuration(0x2920)[..64]);
     let (_, findings) = of(&machine);
     about(&findings, "told to root alone");
-    assert_eq!(complaints(&findings), [] as [&Finding; 0]);
+    check_no_complaints(&findings);
 }
 
 #[test]
 fn an_iommu_that_translates_is_a_hint() {
-    let machine = FakeMachine::good();
-    with_roce(&machine);
-    let mode = "sys/class/infiniband/mlx5_0/device/iommu_group/type";
+    let machine = roce();
+    let mode = "DEVICE/device/iommu_group/type";
     machine.set(mode, "identity");
-    assert_eq!(about(&of(&machine).1, "IOMMU").severity, Severity::Ok);
+    about(&of(&machine).1, "IOMMU").check(Severity::Ok, "");
     machine.set(mode, "DMA-FQ");
     let finding = about(&of(&machine).1, "IOMMU").clone();
-    assert_eq!(finding.severity, Severity::Hint);
-    assert!(finding.fix.unwrap().contains("--args=iommu=pt "));
+    finding.check(Severity::Hint, "");
+    finding.check_advice("--args=iommu=pt ");
 }
 
 #[test]
 fn events_that_are_many_for_the_packets_are_a_warning_and_few_are_a_hint() {
-    let machine = FakeMachine::good();
-    with_roce(&machine);
-    let port = "sys/class/infiniband/mlx5_0/ports/1";
+    let machine = roce();
+    let port = "PORT";
     let what = "mlx5_0 port 1: Sends met no Receive";
     for (packets, severity) in [
         (Some(300_000_u64), Severity::Hint),
@@ -459,29 +408,18 @@ fn events_that_are_many_for_the_packets_are_a_warning_and_few_are_a_hint() {
         machine.set(&format!("{port}/counters/port_xmit_packets"), &packets);
         machine.set(&format!("{port}/counters/port_rcv_packets"), "0");
         let finding = about(&of(&machine).1, what).clone();
-        assert_eq!(finding.severity, severity, "{packets}");
-        assert!(
-            finding
-                .what
-                .contains("out_of_buffer 1, rnr_nak_retry_err 2"),
-            "{finding:?}"
-        );
-        let fix = finding.fix.unwrap();
-        assert!(
-            fix.starts_with("rdma statistic show link mlx5_0/1 "),
-            "{fix}"
-        );
-        for words in ["every program that uses the port", "report it as a fault"] {
-            assert!(fix.contains(words), "{fix}");
-        }
+        finding.check(severity, "rdma statistic show link mlx5_0/1 ");
+        let counts = "out_of_buffer 1, rnr_nak_retry_err 2";
+        assert!(finding.what.contains(counts), "{finding:?}");
+        finding.check_advice("every program that uses the port");
+        finding.check_advice("report it as a fault");
     }
 }
 
 #[test]
 fn each_kind_of_event_is_told_apart_and_marks_of_congestion_are_no_complaint() {
-    let machine = FakeMachine::good();
-    with_roce(&machine);
-    let port = "sys/class/infiniband/mlx5_0/ports/1";
+    let machine = roce();
+    let port = "PORT";
     for (file, words) in [
         (
             "hw_counters/local_ack_timeout_err",
@@ -493,16 +431,13 @@ fn each_kind_of_event_is_told_apart_and_marks_of_congestion_are_no_complaint() {
         let path = format!("{port}/{file}");
         machine.set(&path, "7");
         let (_, findings) = of(&machine);
-        assert_eq!(about(&findings, words).severity, Severity::Hint);
+        about(&findings, words).check(Severity::Hint, "");
         assert_eq!(complaints(&findings).len(), 1, "{findings:#?}");
         machine.set(&path, "0");
     }
     machine.set(&format!("{port}/hw_counters/np_cnp_sent"), "9");
     let (devices, findings) = of(&machine);
-    assert_eq!(
-        about(&findings, "ECN is at work: np_cnp_sent 9").severity,
-        Severity::Ok
-    );
+    about(&findings, "ECN is at work: np_cnp_sent 9").check(Severity::Ok, "");
     about(&findings, "nothing sent again");
     assert_eq!(devices[0].ports[0].counters.events["np_cnp_sent"], 9);
     // The greatest numbers do not overflow.
@@ -520,9 +455,8 @@ fn each_kind_of_event_is_told_apart_and_marks_of_congestion_are_no_complaint() {
 
 #[test]
 fn counters_of_the_whole_device_count_for_its_ports() {
-    let machine = FakeMachine::good();
-    with_roce(&machine);
-    let hw = "sys/class/infiniband/mlx5_0/hw_counters";
+    let machine = roce();
+    let hw = "DEVICE/hw_counters";
     for (name, count) in [
         ("sent_pkts", "10"),
         ("rcvd_pkts", "5"),
@@ -532,13 +466,12 @@ fn counters_of_the_whole_device_count_for_its_ports() {
     }
     let (devices, findings) = of(&machine);
     assert_eq!(devices[0].ports[0].counters.packets, Some(15));
-    assert_eq!(about(&findings, "(RNR)").severity, Severity::Warning);
+    about(&findings, "(RNR)").check(Severity::Warning, "");
 }
 
 #[test]
 fn a_port_says_what_of_flow_control_cannot_be_read() {
-    let machine = FakeMachine::good();
-    with_roce(&machine);
+    let machine = roce();
     let (devices, findings) = of(&machine);
     assert_eq!(
         devices[0].ports[0].congestion,
@@ -549,7 +482,7 @@ fn a_port_says_what_of_flow_control_cannot_be_read() {
         "ECN is not readable",
         "DSCP of RDMA-CM is not readable",
     ] {
-        assert_eq!(about(&findings, words).severity, Severity::Ok);
+        about(&findings, words).check(Severity::Ok, "");
     }
     // A machine made of files has no kernel to ask.
     let mut port = devices[0].ports[0].clone();
@@ -560,17 +493,11 @@ fn a_port_says_what_of_flow_control_cannot_be_read() {
         all
     };
     about(&judged(vec![3, 4]), "PFC is on for priority 3, 4");
-    let off = about(&judged(vec![]), "PFC is off for every priority").clone();
-    assert_eq!(off.severity, Severity::Hint);
-    assert!(
-        off.fix
-            .unwrap()
-            .starts_with("dcb pfc set dev eth2 prio-pfc all:off 3:on ")
+    about(&judged(vec![]), "PFC is off for every priority").check(
+        Severity::Hint,
+        "dcb pfc set dev eth2 prio-pfc all:off 3:on ",
     );
-    machine.set(
-        "sys/class/infiniband/mlx5_0/ports/1/link_layer",
-        "InfiniBand",
-    );
+    machine.set("PORT/link_layer", "InfiniBand");
     let (devices, findings) = of(&machine);
     assert_eq!(devices[0].ports[0].congestion, None);
     assert!(!findings.iter().any(|finding| finding.what.contains("PFC")));
@@ -578,8 +505,7 @@ fn a_port_says_what_of_flow_control_cannot_be_read() {
 
 #[test]
 fn ecn_needs_both_points_on_one_priority_and_dscp_0_is_a_hint() {
-    let machine = FakeMachine::good();
-    with_roce(&machine);
+    let machine = roce();
     let set = |point: &str, priority: u8, state: &str| {
         machine.set(
             &format!("sys/class/net/eth2/ecn/{point}/enable/{priority}"),
@@ -589,37 +515,20 @@ fn ecn_needs_both_points_on_one_priority_and_dscp_0_is_a_hint() {
     set("roce_rp", 3, "1");
     set("roce_np", 3, "0");
     let off = about(&of(&machine).1, "ECN is off on every priority").clone();
-    assert_eq!(off.severity, Severity::Warning);
-    assert!(
-        off.fix
-            .unwrap()
-            .contains("/sys/class/net/eth2/ecn/roce_$point/enable/3")
-    );
+    off.check(Severity::Warning, "");
+    off.check_advice("/sys/class/net/eth2/ecn/roce_$point/enable/3");
     set("roce_np", 3, "1");
-    assert_eq!(
-        about(&of(&machine).1, "ECN is on for priority 3").severity,
-        Severity::Ok
-    );
+    about(&of(&machine).1, "ECN is on for priority 3").check(Severity::Ok, "");
     let tos = "sys/kernel/config/rdma_cm/mlx5_0/ports/1/default_roce_tos";
     machine.set(tos, "0");
-    let zero = about(&of(&machine).1, "with DSCP 0").clone();
-    assert_eq!(zero.severity, Severity::Hint);
-    assert!(
-        zero.fix
-            .unwrap()
-            .starts_with(&format!("echo 104 > /{tos} "))
-    );
+    about(&of(&machine).1, "with DSCP 0").check(Severity::Hint, &format!("echo 104 > /{tos} "));
     machine.set(tos, "104");
-    assert_eq!(
-        about(&of(&machine).1, "with DSCP 26").severity,
-        Severity::Ok
-    );
+    about(&of(&machine).1, "with DSCP 26").check(Severity::Ok, "");
 }
 
 #[test]
 fn a_device_is_told_with_driver_and_profile_and_what_its_library_wants() {
-    let machine = FakeMachine::good();
-    with_roce(&machine);
+    let machine = roce();
     let (devices, findings) = of(&machine);
     assert_eq!(devices[0].profile.name.as_deref(), Some("mlx5"));
     about(
@@ -635,17 +544,14 @@ fn a_device_is_told_with_driver_and_profile_and_what_its_library_wants() {
     let (devices, findings) = of(&machine);
     about(&findings, "driver mlx5_core 24.10-1.1.4");
     let set = about(&findings, "MLX5_SINGLE_THREADED is 1");
-    assert_eq!(set.severity, Severity::Warning);
-    let fix = set.fix.as_deref().unwrap();
-    assert!(fix.starts_with("unset MLX5_SINGLE_THREADED"), "{fix}");
+    set.check(Severity::Warning, "unset MLX5_SINGLE_THREADED");
     about(&findings, "MLX5_TOTAL_UUARS is not set");
     assert!(devices[0].profile.complaints.len() > 1);
 }
 
 #[test]
 fn what_a_device_leaves_of_its_profile_is_a_hint() {
-    let machine = FakeMachine::good();
-    with_roce(&machine);
+    let machine = roce();
     let few = Settings {
         send_queue_depth_max: Some(16),
         ..Settings::default()
@@ -657,8 +563,7 @@ fn what_a_device_leaves_of_its_profile_is_a_hint() {
         &profile,
         &mut Findings::new(Area::Devices, &mut all),
     );
-    let clamp = about(&all, "send_queue_depth_max");
-    assert_eq!(clamp.severity, Severity::Hint, "{clamp:?}");
+    about(&all, "send_queue_depth_max").check(Severity::Hint, "");
     assert!(
         profile::read(&machine.system(), "mlx5_0", None)
             .clamps
@@ -678,34 +583,20 @@ fn devices_without_a_profile_and_those_that_cannot_be_used() {
     }
     let (devices, findings) = of(&machine);
     assert_eq!(devices.len(), 2);
-    assert_eq!(
-        about(&findings, "new_0 is of no family").severity,
-        Severity::Hint
-    );
-    assert_eq!(
-        about(&findings, "rdmap0 cannot be used").severity,
-        Severity::Problem
-    );
+    about(&findings, "new_0 is of no family").check(Severity::Hint, "");
+    about(&findings, "rdmap0 cannot be used").check(Severity::Problem, "");
 }
 
 #[test]
 fn files_that_are_missing_are_problems() {
-    let machine = FakeMachine::good();
-    with_roce(&machine);
-    std::fs::remove_file(machine.root().join("dev/infiniband/rdma_cm")).unwrap();
-    let (_, findings) = of(&machine);
-    let cm = about(&findings, "/dev/infiniband/rdma_cm");
-    assert_eq!(
-        (cm.severity, cm.fix.as_deref()),
-        (Severity::Problem, Some("modprobe rdma_ucm"))
-    );
-    std::fs::remove_file(machine.root().join("dev/infiniband/uverbs0")).unwrap();
+    let machine = roce();
+    machine.remove("dev/infiniband/rdma_cm");
+    let cm = about(&of(&machine).1, "/dev/infiniband/rdma_cm").clone();
+    cm.check(Severity::Problem, "modprobe rdma_ucm");
+    machine.remove("dev/infiniband/uverbs0");
     let (devices, findings) = of(&machine);
     assert!(!devices[0].usable && devices[0].file.is_none());
-    assert_eq!(
-        about(&findings, "no file in /dev/infiniband").severity,
-        Severity::Problem
-    );
+    about(&findings, "no file in /dev/infiniband").check(Severity::Problem, "");
 }
 
 #[test]
@@ -715,8 +606,7 @@ fn files_that_may_not_be_opened_name_the_group() {
         return;
     }
     use std::os::unix::fs::PermissionsExt as _;
-    let machine = FakeMachine::good();
-    with_roce(&machine);
+    let machine = roce();
     for file in ["uverbs0", "rdma_cm"] {
         let file = machine.root().join("dev/infiniband").join(file);
         std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o000)).unwrap();
@@ -727,21 +617,17 @@ fn files_that_may_not_be_opened_name_the_group() {
         "may not open /dev/infiniband/rdma_cm",
     ] {
         let finding = about(&findings, words);
-        assert_eq!(finding.severity, Severity::Problem);
-        assert!(finding.fix.as_deref().unwrap().contains("rdma"));
+        finding.check(Severity::Problem, "");
+        finding.check_advice("rdma");
     }
 }
 
 #[test]
 fn addresses_of_a_port_are_counted_by_version() {
-    let machine = FakeMachine::good();
-    with_roce(&machine);
-    let port = "sys/class/infiniband/mlx5_0/ports/1";
+    let machine = roce();
+    let port = "PORT";
     machine.set(&format!("{port}/gid_attrs/types/1"), "IB/RoCE v1");
-    assert_eq!(
-        about(&of(&machine).1, "RoCE version 1 alone").severity,
-        Severity::Warning
-    );
+    about(&of(&machine).1, "RoCE version 1 alone").check(Severity::Warning, "");
     for index in 0..2 {
         machine.set(
             &format!("{port}/gids/{index}"),
@@ -749,10 +635,7 @@ fn addresses_of_a_port_are_counted_by_version() {
         );
     }
     let (_, findings) = of(&machine);
-    assert_eq!(
-        about(&findings, "no address (GID)").severity,
-        Severity::Warning
-    );
+    about(&findings, "no address (GID)").check(Severity::Warning, "");
 }
 
 #[test]
@@ -781,9 +664,6 @@ fn what_a_device_lacks_is_told_once_its_limits_are_known() {
     );
     about(&all, "100 queue pairs of 64 work requests");
     about(&all, "4 RDMA Reads each way");
-    assert_eq!(
-        about(&all, "no shared receive queues").severity,
-        Severity::Hint
-    );
-    assert_eq!(about(&all, "no memory windows").severity, Severity::Hint);
+    about(&all, "no shared receive queues").check(Severity::Hint, "");
+    about(&all, "no memory windows").check(Severity::Hint, "");
 }
