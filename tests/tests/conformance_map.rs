@@ -52,7 +52,9 @@ fn is_test(source: &str, name: &str) -> bool {
     let head = format!("fn {name}(");
     let mut is_marked = false;
     for line in source.lines().map(str::trim) {
-        if line.starts_with("#[") {
+        if line.starts_with(&format!("#[test] {head}")) {
+            return true;
+        } else if line.starts_with("#[") {
             is_marked |= line == "#[test]";
         } else if line
             .trim_start_matches("pub ")
@@ -99,11 +101,11 @@ fn every_requirement_names_tests_that_exist() {
 
 #[test]
 fn cells_are_judged() {
-    let source = "#[test]\nfn a() {}\nfn b() {}\n#[test]\n#[cfg(unix)]\n/// c\nfn c() {}\n";
+    let source = "#[test]\nfn a() {}\nfn b() {}\n#[test]\n#[cfg(unix)]\n/// c\nfn c() {}\n#[test] fn e() needs [];";
     let mut source_of = |path: &str| (path == "x.rs").then(|| source.to_owned());
     let mut count = |cell: &str| faults(cell, &mut source_of).len();
     assert_eq!(count("`x.rs::a`"), 0);
-    assert_eq!(count("`x.rs::a`, `x.rs::c`"), 0);
+    assert_eq!(count("`x.rs::a`, `x.rs::c`, `x.rs::e`"), 0);
     assert_eq!(count("`x.rs::b`"), 1, "a function that is no test");
     assert_eq!(count("`x.rs::d`, `y.rs::a`"), 2);
     assert_eq!(count("`x.rs`"), 1);

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use rpcrdma_fabric::interface::prelude::*;
 use rpcrdma_fabric::interface::{
-    Completion, CompletionKind, ConnectionId, ListenerId, Manager, ManagerEvent, Port, QueuePairId,
-    SendOptions, Status, Window, WorkId,
+    Access, Completion, CompletionKind, ConnectionId, ListenerId, Manager, ManagerEvent, Port,
+    QueuePairId, RemoteAddress, SendOptions, Status, Window, WorkId,
 };
 use rpcrdma_fabric::memory::Buffer;
 
@@ -81,12 +81,23 @@ impl<H: Harness> World<H> {
 
     /// Two ports, joined by one connection, with Receives posted at both.
     pub(super) fn joined(harness: H) -> (Self, Link) {
+        let (mut world, link) = Self::connected(harness);
+        world.post_receives(16, &RECEIVE_SEGMENTS);
+        (world, link)
+    }
+
+    /// Two ports, joined by one connection, without any Receive.
+    pub(super) fn connected(harness: H) -> (Self, Link) {
         let mut world = Self::new(harness);
         let link = world.connect();
-        for side in &mut world.sides {
-            side.post_receives(16, &RECEIVE_SEGMENTS);
-        }
         (world, link)
+    }
+
+    /// Makes Receives at both sides, and posts them.
+    pub(super) fn post_receives(&mut self, count: usize, segments: &[u32]) {
+        for side in &mut self.sides {
+            side.post_receives(count, segments);
+        }
     }
 
     pub(super) fn client(&mut self) -> &mut Side<H> {
@@ -102,6 +113,42 @@ impl<H: Harness> World<H> {
         self.sides[from]
             .send(link.queue_pairs[from], &[data], SendOptions::default())
             .expect("there is room for the Send");
+    }
+
+    /// Posts a Send of `data`, copied at once, for which there is room.
+    pub(super) fn send_copied(&mut self, from: usize, link: Link, data: &[u8]) {
+        self.sides[from]
+            .send_copied(link.queue_pairs[from], data, SendOptions::default())
+            .expect("there is room for a small Send");
+    }
+
+    /// The client sends one message of `parts`, signalled.
+    pub(super) fn send_signalled(&mut self, link: Link, parts: &[&[u8]]) -> WorkId {
+        self.client()
+            .send_signalled(link.queue_pairs[CLIENT], parts)
+    }
+
+    /// The client reads `lengths` from the server.
+    pub(super) fn read(&mut self, link: Link, lengths: &[u32], from: RemoteAddress) -> WorkId {
+        self.client().read(link.queue_pairs[CLIENT], lengths, from)
+    }
+
+    /// The client reads `data` through a window of the server.
+    pub(super) fn reads(&mut self, link: Link, window: &Window, data: &[u8]) {
+        let work = self.read(link, &[length(data)], window.remote());
+        let (status, read) = self.finished(CLIENT, work);
+        assert_eq!(status, Status::Success);
+        assert!(read == data, "other bytes than those behind the window");
+    }
+
+    /// The client writes `parts` to the server, signalled.
+    pub(super) fn write(&mut self, link: Link, parts: &[&[u8]], to: RemoteAddress) -> WorkId {
+        self.client().write(link.queue_pairs[CLIENT], parts, to)
+    }
+
+    /// The server exposes a buffer that begins with `data` to the client.
+    pub(super) fn expose(&mut self, link: Link, data: &[u8], access: Access) -> Window {
+        self.server().expose(link.queue_pairs[SERVER], data, access)
     }
 
     /// One turn of one side, without its manager.
@@ -177,10 +224,10 @@ impl<H: Harness> World<H> {
     }
 
     /// Waits for the next message and holds it against what was sent; posts its Receive again.
-    pub(super) fn expect(&mut self, who: usize, queue_pair: QueuePairId, data: &[u8]) {
+    pub(super) fn expect(&mut self, who: usize, link: Link, data: &[u8]) {
         let arrival = self.arrival(who);
         assert_eq!(arrival.status, Status::Success);
-        assert_eq!(arrival.queue_pair, queue_pair);
+        assert_eq!(arrival.queue_pair, link.queue_pairs[who]);
         assert_eq!(arrival.invalidated, None);
         assert!(
             arrival.data == data,
@@ -227,6 +274,23 @@ impl<H: Harness> World<H> {
         buffer
     }
 
+    /// The same for a window whose buffer is needed no more.
+    pub(super) fn take_back(&mut self, who: usize, link: Link, window: Window) {
+        let buffer = self.reclaim(who, link, window);
+        self.sides[who].give(buffer);
+    }
+
+    /// Returns a buffer, which begins with `data`, to its pool.
+    #[track_caller]
+    pub(super) fn give_unchanged(&mut self, who: usize, buffer: Buffer, data: &[u8]) {
+        let side = &mut self.sides[who];
+        assert!(
+            side.port.memory().bytes(&buffer)[..data.len()] == *data,
+            "other bytes than expected"
+        );
+        side.give(buffer);
+    }
+
     /// The work was refused by the peer, and the connection is over on both sides.
     pub(super) fn refused(&mut self, who: usize, link: Link, work: WorkId) {
         let (status, _) = self.finished(who, work);
@@ -235,16 +299,21 @@ impl<H: Harness> World<H> {
                 || status == Status::Success && H::extras().done_when_sent,
             "{status:?}"
         );
-        for who in [CLIENT, SERVER] {
-            self.ended(who, link.queue_pairs[who]);
-        }
+        self.both_ended(link);
     }
 
-    /// Waits until the queue pair has ended.
-    pub(super) fn ended(&mut self, who: usize, queue_pair: QueuePairId) {
+    /// Waits until the queue pair of a side has ended.
+    pub(super) fn ended(&mut self, who: usize, link: Link) {
+        let queue_pair = link.queue_pairs[who];
         self.until("the end of the connection", |world| {
             world.sides[who].ended.contains(&queue_pair).then_some(())
         });
+    }
+
+    /// Waits until the queue pairs of both sides have ended.
+    pub(super) fn both_ended(&mut self, link: Link) {
+        self.ended(CLIENT, link);
+        self.ended(SERVER, link);
     }
 
     /// Sends a message each way and takes it, to see that the connection works.
@@ -254,7 +323,7 @@ impl<H: Harness> World<H> {
             self.sides[from]
                 .send(link.queue_pairs[from], &[&data], SendOptions::default())
                 .expect("the connection takes a Send");
-            self.expect(to, link.queue_pairs[to], &data);
+            self.expect(to, link, &data);
         }
     }
 
@@ -362,11 +431,8 @@ impl<H: Harness> World<H> {
 
     /// Closes one side of a connection and forgets it there.
     pub(super) fn leave(&mut self, who: usize, link: Link) {
-        let side = &mut self.sides[who];
-        if !side.ended.contains(&link.queue_pairs[who]) {
-            side.port.disconnect(link.queue_pairs[who]);
-        }
-        self.ended(who, link.queue_pairs[who]);
+        self.disconnect(who, link);
+        self.ended(who, link);
         let side = &mut self.sides[who];
         side.port.destroy_queue_pair(link.queue_pairs[who]);
         side.manager.disconnect(link.connections[who]);
@@ -376,15 +442,18 @@ impl<H: Harness> World<H> {
     pub(super) fn close(&mut self, link: Link) {
         self.forget(link);
         for who in [CLIENT, SERVER] {
-            if !self.sides[who].ended.contains(&link.queue_pairs[who]) {
-                self.sides[who].port.disconnect(link.queue_pairs[who]);
-            }
+            self.disconnect(who, link);
         }
         for who in [CLIENT, SERVER] {
-            self.ended(who, link.queue_pairs[who]);
-            let side = &mut self.sides[who];
-            side.port.destroy_queue_pair(link.queue_pairs[who]);
-            side.manager.disconnect(link.connections[who]);
+            self.leave(who, link);
+        }
+    }
+
+    /// Ends a connection at one side, unless it has ended.
+    fn disconnect(&mut self, who: usize, link: Link) {
+        let side = &mut self.sides[who];
+        if !side.ended.contains(&link.queue_pairs[who]) {
+            side.port.disconnect(link.queue_pairs[who]);
         }
     }
 

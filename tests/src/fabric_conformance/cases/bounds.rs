@@ -2,7 +2,7 @@
 
 use rpcrdma_fabric::interface::prelude::*;
 use rpcrdma_fabric::interface::{
-    Completion, CompletionBatch, CompletionKind, Port, REAP_USUAL, SendOptions, Status,
+    Completion, CompletionBatch, CompletionKind, Port, REAP_USUAL, Status,
 };
 use rustix::event::{PollFd, PollFlags, Timespec};
 
@@ -11,19 +11,11 @@ use super::super::world::{CLIENT, HUGE_BYTES, READ, SERVER, SMALL_BYTES, World, 
 
 /// With more to reap than a batch holds, each poll yields a batch at most, and all come.
 pub(in super::super) fn poll_yields_at_most_eight<H: Harness>(harness: H) {
-    let mut world = World::new(harness);
-    let link = world.connect();
+    let (mut world, link) = World::connected(harness);
     world.server().post_receives(64, &[SMALL_BYTES]);
     let sent = 40;
     for seed in 0..sent {
-        world
-            .client()
-            .send_copied(
-                link.queue_pairs[CLIENT],
-                &pattern(seed, 24),
-                SendOptions::default(),
-            )
-            .expect("the send queue holds forty");
+        world.send_copied(CLIENT, link, &pattern(seed, 24));
     }
     world.turn_of(CLIENT);
     let mut arrived = 0;
@@ -44,9 +36,7 @@ pub(in super::super) fn poll_yields_at_most_eight<H: Harness>(harness: H) {
 pub(in super::super) fn a_full_batch_loses_nothing<H: Harness>(harness: H) {
     let (mut world, link) = World::joined(harness);
     let data = pattern(1, 800);
-    let work = world
-        .client()
-        .send_signalled(link.queue_pairs[CLIENT], &[&data]);
+    let work = world.send_signalled(link, &[&data]);
     world.turn_of(CLIENT);
     for room in [0, 1] {
         for who in [SERVER, CLIENT, SERVER, CLIENT] {
@@ -71,36 +61,30 @@ pub(in super::super) fn a_full_batch_loses_nothing<H: Harness>(harness: H) {
             }
         }
     }
-    world.expect(SERVER, link.queue_pairs[SERVER], &data);
+    world.expect(SERVER, link, &data);
     assert_eq!(world.finished(CLIENT, work).0, Status::Success);
     world.finish();
 }
 
 /// A long message is moved in steps, so that other connections are not kept waiting for it.
 pub(in super::super) fn large_transfer_is_bounded_per_poll<H: Harness>(harness: H) {
-    let mut world = World::new(harness);
-    let link = world.connect();
+    let (mut world, link) = World::connected(harness);
     world.server().post_receives(1, &[HUGE_BYTES]);
     let data = pattern(1, HUGE_BYTES);
-    let work = world
-        .client()
-        .send_signalled(link.queue_pairs[CLIENT], &[&data]);
+    let work = world.send_signalled(link, &[&data]);
     let polls = polls_until_completion(&mut world, SERVER, CLIENT);
     at_least_the_steps_of::<H>(polls, HUGE_BYTES);
-    world.expect(SERVER, link.queue_pairs[SERVER], &data);
+    world.expect(SERVER, link, &data);
     assert_eq!(world.finished(CLIENT, work).0, Status::Success);
     world.finish();
 }
 
 /// So is what is read.
 pub(in super::super) fn large_read_is_bounded_per_poll<H: Harness>(harness: H) {
-    let mut world = World::new(harness);
-    let link = world.connect();
+    let (mut world, link) = World::connected(harness);
     let data = pattern(1, HUGE_BYTES);
-    let window = world.server().expose(link.queue_pairs[SERVER], &data, READ);
-    let work = world
-        .client()
-        .read(link.queue_pairs[CLIENT], &[HUGE_BYTES], window.remote());
+    let window = world.expose(link, &data, READ);
+    let work = world.read(link, &[HUGE_BYTES], window.remote());
     let polls = polls_until_completion(&mut world, CLIENT, SERVER);
     at_least_the_steps_of::<H>(polls, HUGE_BYTES);
     let (status, read) = world.finished(CLIENT, work);
@@ -143,10 +127,7 @@ pub(in super::super) fn a_parked_core_is_woken<H: Harness>(harness: H) {
         assert_eq!(world.turn_of(SERVER), 0, "the poll after the announcement");
         assert!(!readable(&world.server().port), "nobody has sent anything");
         let data = pattern(seed, 100);
-        world
-            .client()
-            .send_copied(link.queue_pairs[CLIENT], &data, SendOptions::default())
-            .expect("a small Send");
+        world.send_copied(CLIENT, link, &data);
         world.turn_of(CLIENT);
         assert!(
             readable(&world.server().port),
@@ -154,19 +135,16 @@ pub(in super::super) fn a_parked_core_is_woken<H: Harness>(harness: H) {
         );
         world.server().port.unpark();
         assert!(!readable(&world.server().port), "the event is cleared");
-        world.expect(SERVER, link.queue_pairs[SERVER], &data);
+        world.expect(SERVER, link, &data);
         world.idle();
     }
-    world
-        .client()
-        .send_copied(link.queue_pairs[CLIENT], &[1; 10], SendOptions::default())
-        .expect("a small Send");
+    world.send_copied(CLIENT, link, &[1; 10]);
     world.turn_of(CLIENT);
     assert!(
         !world.server().port.prepare_to_park(),
         "a message is waiting"
     );
-    world.expect(SERVER, link.queue_pairs[SERVER], &[1; 10]);
+    world.expect(SERVER, link, &[1; 10]);
     world.finish();
 }
 

@@ -91,9 +91,7 @@ pub(in super::super) fn reject_with_reason<H: Harness>(harness: H) {
         );
     }
     let link = world.connect();
-    for side in &mut world.sides {
-        side.post_receives(2, &RECEIVE_SEGMENTS);
-    }
+    world.post_receives(2, &RECEIVE_SEGMENTS);
     world.works(link);
     world.finish();
 }
@@ -175,14 +173,12 @@ pub(in super::super) fn many_connections<H: Harness>(harness: H) {
     let mut world = World::new(harness);
     let count = world.client().port.attributes().queue_pairs_max.min(100);
     let links: Vec<_> = (0..count).map(|_| world.connect()).collect();
-    for side in &mut world.sides {
-        side.post_receives(16, &RECEIVE_SEGMENTS);
-    }
+    world.post_receives(16, &RECEIVE_SEGMENTS);
     for round in 0..2 {
         for (link, index) in links.iter().zip(0_u64..) {
             let data = pattern(index * 2 + round, 300);
             world.send(CLIENT, *link, &data);
-            world.expect(SERVER, link.queue_pairs[SERVER], &data);
+            world.expect(SERVER, *link, &data);
         }
     }
     world.finish();
@@ -195,9 +191,7 @@ pub(in super::super) fn queue_pairs_are_used_again<H: Harness>(harness: H) {
         ..PortOptions::default()
     };
     let mut world = World::with(harness, options);
-    for side in &mut world.sides {
-        side.post_receives(4, &RECEIVE_SEGMENTS);
-    }
+    world.post_receives(4, &RECEIVE_SEGMENTS);
     for _ in 0..40 {
         let link = world.connect();
         world.works(link);
@@ -216,9 +210,7 @@ pub(in super::super) fn queue_pairs_run_out<H: Harness>(harness: H) {
     let most = world.server().port.attributes().queue_pairs_max;
     assert_eq!(most, 4, "the harness honours the number of queue pairs");
     let links: Vec<_> = (0..most).map(|_| world.connect()).collect();
-    for side in &mut world.sides {
-        side.post_receives(8, &RECEIVE_SEGMENTS);
-    }
+    world.post_receives(8, &RECEIVE_SEGMENTS);
     let address = world.address.clone();
     let client = world.client();
     match client.manager.connect(&address, &client.handle, &[]) {
@@ -262,9 +254,7 @@ pub(in super::super) fn a_queue_pair_of_another_port_is_not_planted<H: Harness>(
         other => panic!("{} instead of a rejection", event_name(&other)),
     }
     let link = world.connect();
-    for side in &mut world.sides {
-        side.post_receives(2, &RECEIVE_SEGMENTS);
-    }
+    world.post_receives(2, &RECEIVE_SEGMENTS);
     world.works(link);
     world.finish();
 }
@@ -314,7 +304,7 @@ pub(in super::super) fn a_send_before_established_arrives<H: Harness>(harness: H
     world.send(CLIENT, link, &data);
     world.client().port.flush_sends();
     world.established(link);
-    world.expect(SERVER, link.queue_pairs[SERVER], &data);
+    world.expect(SERVER, link, &data);
     world.finish();
 }
 

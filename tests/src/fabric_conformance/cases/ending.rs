@@ -13,8 +13,7 @@ use super::super::world::{
 
 /// Whoever closes gets everything back without the peer's help: the peer may be stopped.
 pub(in super::super) fn flush_on_disconnect<H: Harness>(harness: H) {
-    let mut world = World::new(harness);
-    let link = world.connect();
+    let (mut world, link) = World::connected(harness);
     // No Receive is posted, so nothing can be acknowledged.
     let messages: Vec<_> = [100_u32, 5000, LARGE_BYTES, 10]
         .iter()
@@ -22,11 +21,7 @@ pub(in super::super) fn flush_on_disconnect<H: Harness>(harness: H) {
         .collect();
     let works: Vec<_> = messages
         .iter()
-        .map(|data| {
-            world
-                .client()
-                .send_signalled(link.queue_pairs[CLIENT], &[data])
-        })
+        .map(|data| world.send_signalled(link, &[data]))
         .collect();
     world.idle();
     world.client().port.disconnect(link.queue_pairs[CLIENT]);
@@ -50,7 +45,7 @@ pub(in super::super) fn flush_on_disconnect<H: Harness>(harness: H) {
     world.client().scribble();
     // What the peer still takes from the connection is whole and in order, without a gap.
     world.server().post_receives(8, &RECEIVE_SEGMENTS);
-    world.ended(SERVER, link.queue_pairs[SERVER]);
+    world.ended(SERVER, link);
     let arrived = arrivals(world.server());
     assert!(
         messages.starts_with(&arrived),
@@ -70,10 +65,7 @@ pub(in super::super) fn flush_in_the_middle_of_a_transfer<H: Harness>(harness: H
         let queue_pair = link.queue_pairs[CLIENT];
         let data = pattern(1, HUGE_BYTES);
         if writing {
-            let window =
-                world
-                    .server()
-                    .expose(link.queue_pairs[SERVER], &vec![0; data.len()], WRITE);
+            let window = world.expose(link, &vec![0; data.len()], WRITE);
             world.client().write(queue_pair, &[&data], window.remote());
         } else {
             world.client().send_signalled(queue_pair, &[&data]);
@@ -91,7 +83,7 @@ pub(in super::super) fn flush_in_the_middle_of_a_transfer<H: Harness>(harness: H
             world.turn_of(CLIENT);
         }
         world.client().scribble();
-        world.ended(SERVER, link.queue_pairs[SERVER]);
+        world.ended(SERVER, link);
         let arrived = arrivals(world.server());
         // A provider whose device moves the bytes may have been faster than the end.
         let sent = [data.clone(), b"behind".to_vec()];
@@ -135,9 +127,7 @@ fn arrivals<H: Harness>(side: &mut Side<H>) -> Vec<Vec<u8>> {
 /// `Disconnected` (the suite's bookkeeping refuses anything else), wherever the end falls.
 pub(in super::super) fn disconnect_completes_everything_once<H: Harness>(harness: H) {
     let mut world = World::new(harness);
-    for side in &mut world.sides {
-        side.post_receives(8, &[LARGE_BYTES]);
-    }
+    world.post_receives(8, &[LARGE_BYTES]);
     for turns in 0..16 {
         let link = world.connect();
         for who in [CLIENT, SERVER] {
@@ -154,9 +144,7 @@ pub(in super::super) fn disconnect_completes_everything_once<H: Harness>(harness
         world.sides[closing]
             .port
             .disconnect(link.queue_pairs[closing]);
-        for who in [CLIENT, SERVER] {
-            world.ended(who, link.queue_pairs[who]);
-        }
+        world.both_ended(link);
         world.close(link);
         for side in &mut world.sides {
             side.take_everything();
@@ -168,11 +156,8 @@ pub(in super::super) fn disconnect_completes_everything_once<H: Harness>(harness
 
 /// One side's port closes; the other learns of it, and what it had under way is flushed.
 pub(in super::super) fn peer_disconnect_seen<H: Harness>(harness: H) {
-    let mut world = World::new(harness);
-    let link = world.connect();
-    let work = world
-        .client()
-        .send_signalled(link.queue_pairs[CLIENT], &[&[1; 5000]]);
+    let (mut world, link) = World::connected(harness);
+    let work = world.send_signalled(link, &[&[1; 5000]]);
     world.idle();
     world.server().port.disconnect(link.queue_pairs[SERVER]);
     let (status, _) = world.finished(CLIENT, work);
@@ -183,7 +168,7 @@ pub(in super::super) fn peer_disconnect_seen<H: Harness>(harness: H) {
         ),
         "{status:?}"
     );
-    world.ended(CLIENT, link.queue_pairs[CLIENT]);
+    world.ended(CLIENT, link);
     world.finish();
 }
 
@@ -214,17 +199,16 @@ pub(in super::super) fn a_probe_disturbs_no_peer_that_is_there<H: Harness>(harne
 
 /// The end is seen although a message waits for a Receive that never comes.
 pub(in super::super) fn peer_end_seen_without_receives<H: Harness>(harness: H) {
-    let mut world = World::new(harness);
-    let link = world.connect();
+    let (mut world, link) = World::connected(harness);
     for bytes in [100_u32, 5000] {
         let data = pattern(1, bytes);
         world.send(CLIENT, link, &data);
     }
     world.idle();
     world.client().port.disconnect(link.queue_pairs[CLIENT]);
-    world.ended(CLIENT, link.queue_pairs[CLIENT]);
+    world.ended(CLIENT, link);
     world.client().manager.disconnect(link.connections[CLIENT]);
-    world.ended(SERVER, link.queue_pairs[SERVER]);
+    world.ended(SERVER, link);
     world.finish();
 }
 
@@ -241,7 +225,7 @@ pub(in super::super) fn manager_disconnect_seen<H: Harness>(harness: H) {
             .contains(&link.connections[CLIENT])
             .then_some(())
     });
-    world.ended(CLIENT, link.queue_pairs[CLIENT]);
+    world.ended(CLIENT, link);
     world.finish();
 }
 
@@ -250,7 +234,7 @@ pub(in super::super) fn post_after_error_refused<H: Harness>(harness: H) {
     let (mut world, link) = World::joined(harness);
     world.server().port.disconnect(link.queue_pairs[SERVER]);
     for who in [CLIENT, SERVER] {
-        world.ended(who, link.queue_pairs[who]);
+        world.ended(who, link);
         let queue_pair = link.queue_pairs[who];
         let side = &mut world.sides[who];
         let work = side.name_work(queue_pair);
@@ -305,23 +289,19 @@ pub(in super::super) fn late_message_of_an_old_connection_is_dropped<H: Harness>
     world.stopped[CLIENT] = true;
     world.leave(SERVER, old);
     let late = pattern(1, 200);
-    let work = world
-        .client()
-        .send_signalled(old.queue_pairs[CLIENT], &[&late]);
+    let work = world.send_signalled(old, &[&late]);
     world.client().port.flush_sends();
     let new = world.connect();
     assert_eq!(
         new.queue_pairs[SERVER].index, old.queue_pairs[SERVER].index,
         "the index is used again"
     );
-    for side in &mut world.sides {
-        side.post_receives(4, &RECEIVE_SEGMENTS);
-    }
+    world.post_receives(4, &RECEIVE_SEGMENTS);
     world.idle();
     assert_eq!(world.server().untaken().count(), 1, "the old Disconnected");
     world.stopped[CLIENT] = false;
     assert_ne!(world.finished(CLIENT, work).0, Status::Success);
-    world.ended(CLIENT, old.queue_pairs[CLIENT]);
+    world.ended(CLIENT, old);
     world.works(new);
     world.works(other);
     world.forget(old);
@@ -334,7 +314,7 @@ pub(in super::super) fn work_behind_a_failure_is_flushed<H: Harness>(harness: H)
     let (mut world, link) = World::joined(harness);
     let queue_pair = link.queue_pairs[CLIENT];
     let data = pattern(1, HUGE_BYTES);
-    let window = world.server().expose(link.queue_pairs[SERVER], &data, READ);
+    let window = world.expose(link, &data, READ);
     let good = window.remote();
     let wrong = RemoteAddress {
         key: RemoteKey(good.key.0 ^ 0x10),
@@ -371,7 +351,7 @@ pub(in super::super) fn work_behind_a_failure_is_flushed<H: Harness>(harness: H)
             Status::Flushed
         ]
     );
-    world.ended(CLIENT, queue_pair);
+    world.ended(CLIENT, link);
     world.finish();
 }
 
@@ -379,24 +359,20 @@ pub(in super::super) fn work_behind_a_failure_is_flushed<H: Harness>(harness: H)
 pub(in super::super) fn an_ended_connection_harms_no_other<H: Harness>(harness: H) {
     let mut world = World::new(harness);
     let links: Vec<_> = (0..4).map(|_| world.connect()).collect();
-    for side in &mut world.sides {
-        side.post_receives(16, &RECEIVE_SEGMENTS);
-    }
-    for (index, ending) in links.iter().enumerate() {
+    world.post_receives(16, &RECEIVE_SEGMENTS);
+    for (index, ending) in links.iter().copied().enumerate() {
         for other in &links[index..] {
             world.works(*other);
         }
-        world
-            .client()
-            .send_signalled(ending.queue_pairs[CLIENT], &[&[1; 2000]]);
+        world.send_signalled(ending, &[&[1; 2000]]);
         world.server().port.disconnect(ending.queue_pairs[SERVER]);
         for other in &links[index + 1..] {
             let data = pattern(index as u64, 3000);
             world.send(SERVER, *other, &data);
-            world.expect(CLIENT, other.queue_pairs[CLIENT], &data);
+            world.expect(CLIENT, *other, &data);
         }
         for who in [CLIENT, SERVER] {
-            world.ended(who, ending.queue_pairs[who]);
+            world.ended(who, ending);
             world.sides[who].take_everything();
             world.sides[who].repost();
         }
@@ -408,14 +384,10 @@ pub(in super::super) fn an_ended_connection_harms_no_other<H: Harness>(harness: 
 pub(in super::super) fn reads_are_flushed<H: Harness>(harness: H) {
     let (mut world, link) = World::joined(harness);
     let data = pattern(1, LARGE_BYTES);
-    let window = world.server().expose(link.queue_pairs[SERVER], &data, READ);
+    let window = world.expose(link, &data, READ);
     let depth = world.client().port.attributes().read_depth_max.min(4);
     let works: Vec<_> = (0..depth)
-        .map(|_| {
-            world
-                .client()
-                .read(link.queue_pairs[CLIENT], &[LARGE_BYTES], window.remote())
-        })
+        .map(|_| world.read(link, &[LARGE_BYTES], window.remote()))
         .collect();
     world.client().port.disconnect(link.queue_pairs[CLIENT]);
     for work in works {
@@ -425,6 +397,6 @@ pub(in super::super) fn reads_are_flushed<H: Harness>(harness: H) {
             status => assert_eq!(status, Status::Flushed),
         }
     }
-    world.ended(CLIENT, link.queue_pairs[CLIENT]);
+    world.ended(CLIENT, link);
     world.finish();
 }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use rpcrdma_fabric::interface::Status;
 use rpcrdma_fabric::interface::prelude::*;
-use rpcrdma_fabric::interface::{SendOptions, Status};
 
 use super::super::harness::{Fault, Harness, PortOptions};
 use super::super::world::{
@@ -30,9 +30,7 @@ fn delayed<H: Harness>(harness: H) -> World<H> {
 pub(in super::super) fn set_delay_is_one_way<H: Harness>(harness: H) {
     let mut world = delayed(harness);
     let link = world.connect();
-    for side in &mut world.sides {
-        side.post_receives(4, &RECEIVE_SEGMENTS);
-    }
+    world.post_receives(4, &RECEIVE_SEGMENTS);
     let data = [pattern(1, 40), pattern(2, 5000)];
     world.turn();
     for (from, _) in WAYS {
@@ -49,7 +47,7 @@ pub(in super::super) fn set_delay_is_one_way<H: Harness>(harness: H) {
     world.harness.pass(REST);
     for (_, to) in WAYS {
         for data in &data {
-            world.expect(to, link.queue_pairs[to], data);
+            world.expect(to, link, data);
         }
     }
     world.harness.pass(DELAY);
@@ -61,11 +59,9 @@ pub(in super::super) fn set_delay_is_paid_twice_by_a_read<H: Harness>(harness: H
     let mut world = delayed(harness);
     let link = world.connect();
     let data = pattern(1, 5000);
-    let window = world.server().expose(link.queue_pairs[SERVER], &data, READ);
+    let window = world.expose(link, &data, READ);
     world.turn();
-    let work = world
-        .client()
-        .read(link.queue_pairs[CLIENT], &[5000], window.remote());
+    let work = world.read(link, &[5000], window.remote());
     for step in [DELAY, ALMOST] {
         world.idle();
         world.harness.pass(step);
@@ -85,20 +81,13 @@ pub(in super::super) fn set_delay_keeps_the_order<H: Harness>(harness: H) {
     world.server().post_receives(16, &RECEIVE_SEGMENTS);
     world.turn();
     for seed in 0..16 {
-        world
-            .client()
-            .send_copied(
-                link.queue_pairs[CLIENT],
-                &pattern(seed, 64),
-                SendOptions::default(),
-            )
-            .expect("the send queue holds sixteen");
+        world.send_copied(CLIENT, link, &pattern(seed, 64));
     }
     world.idle();
     assert_eq!(world.server().untaken().count(), 0);
     world.harness.pass(DELAY);
     for seed in 0..16 {
-        world.expect(SERVER, link.queue_pairs[SERVER], &pattern(seed, 64));
+        world.expect(SERVER, link, &pattern(seed, 64));
     }
     world.harness.pass(DELAY);
     world.finish();
@@ -116,16 +105,12 @@ fn inject<H: Harness>(world: &mut World<H>, who: usize, link: Link, fault: Fault
 pub(in super::super) fn a_dropped_connection_ends_both_sides<H: Harness>(harness: H) {
     let mut world = World::new(harness);
     let other = world.connect();
-    for side in &mut world.sides {
-        side.post_receives(8, &RECEIVE_SEGMENTS);
-    }
+    world.post_receives(8, &RECEIVE_SEGMENTS);
     for dropping in [CLIENT, SERVER] {
         let link = world.connect();
         world.works(link);
         inject(&mut world, dropping, link, Fault::DropConnection);
-        for who in [CLIENT, SERVER] {
-            world.ended(who, link.queue_pairs[who]);
-        }
+        world.both_ended(link);
         world.works(other);
     }
     world.finish();
@@ -134,9 +119,7 @@ pub(in super::super) fn a_dropped_connection_ends_both_sides<H: Harness>(harness
 /// The next work request ends as ordered, and with it the connection.
 pub(in super::super) fn a_work_request_fails_on_demand<H: Harness>(harness: H) {
     let mut world = World::new(harness);
-    for side in &mut world.sides {
-        side.post_receives(4, &RECEIVE_SEGMENTS);
-    }
+    world.post_receives(4, &RECEIVE_SEGMENTS);
     for status in [
         Status::RemoteAccess,
         Status::RetryExceeded,
@@ -155,7 +138,7 @@ pub(in super::super) fn a_work_request_fails_on_demand<H: Harness>(harness: H) {
             }
             .expect("the work request is posted and then fails");
             assert_eq!(world.finished(CLIENT, work).0, status);
-            world.ended(CLIENT, link.queue_pairs[CLIENT]);
+            world.ended(CLIENT, link);
             world.close(link);
         }
     }
@@ -174,7 +157,7 @@ pub(in super::super) fn receiver_not_ready_on_demand<H: Harness>(harness: H) {
         assert_eq!(world.turn_of(SERVER), 0, "poll {poll} of {polls}");
         world.turn_of(CLIENT);
     }
-    world.expect(SERVER, link.queue_pairs[SERVER], &data);
+    world.expect(SERVER, link, &data);
     world.works(link);
     world.finish();
 }

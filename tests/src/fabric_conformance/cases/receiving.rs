@@ -1,9 +1,7 @@
 //! Receives: the shared queue, receiver-not-ready, messages that do not fit.
 
 use rpcrdma_fabric::interface::prelude::*;
-use rpcrdma_fabric::interface::{
-    CompletionKind, ReceiveQueueAttributes, SendOptions, SetupError, Status,
-};
+use rpcrdma_fabric::interface::{CompletionKind, ReceiveQueueAttributes, SetupError, Status};
 
 use super::super::harness::Harness;
 use super::super::world::{
@@ -40,8 +38,7 @@ pub(in super::super) fn shared_receive_queue_serves_many_queue_pairs<H: Harness>
 
 /// First posted, first used: the sizes of the Receives tell them apart.
 pub(in super::super) fn receives_are_used_in_the_order_they_were_posted<H: Harness>(harness: H) {
-    let mut world = World::new(harness);
-    let link = world.connect();
+    let (mut world, link) = World::connected(harness);
     let server = world.server();
     server.post_receives(1, &[SMALL_BYTES]);
     server.post_receives(1, &[LARGE_BYTES]);
@@ -56,16 +53,11 @@ pub(in super::super) fn receives_are_used_in_the_order_they_were_posted<H: Harne
 
 /// A Send that meets no Receive waits for one; nothing is lost, nothing overtakes.
 pub(in super::super) fn receiver_not_ready_stalls_then_delivers<H: Harness>(harness: H) {
-    let mut world = World::new(harness);
-    let link = world.connect();
+    let (mut world, link) = World::connected(harness);
     let messages: Vec<_> = (0..5_u64).map(|seed| pattern(seed, 2000)).collect();
     let mut last = None;
     for data in &messages {
-        last = Some(
-            world
-                .client()
-                .send_signalled(link.queue_pairs[CLIENT], &[data]),
-        );
+        last = Some(world.send_signalled(link, &[data]));
     }
     world.idle();
     assert_eq!(
@@ -85,13 +77,10 @@ pub(in super::super) fn receiver_not_ready_stalls_then_delivers<H: Harness>(harn
 
 /// A message longer than its Receive fails at both ends, and both queue pairs are in error.
 pub(in super::super) fn message_longer_than_receive<H: Harness>(harness: H) {
-    let mut world = World::new(harness);
-    let link = world.connect();
+    let (mut world, link) = World::connected(harness);
     world.server().post_receives(2, &[SMALL_BYTES]);
     let data = pattern(1, SMALL_BYTES + 1);
-    let work = world
-        .client()
-        .send_signalled(link.queue_pairs[CLIENT], &[&data]);
+    let work = world.send_signalled(link, &[&data]);
     let arrival = world.arrival(SERVER);
     assert_eq!(arrival.status, Status::LocalLength);
     assert_eq!(arrival.queue_pair, link.queue_pairs[SERVER]);
@@ -101,9 +90,7 @@ pub(in super::super) fn message_longer_than_receive<H: Harness>(harness: H) {
             || status == Status::Success && H::extras().done_when_sent,
         "{status:?}"
     );
-    for who in [CLIENT, SERVER] {
-        world.ended(who, link.queue_pairs[who]);
-    }
+    world.both_ended(link);
     if !world.server().has_own_queues() {
         assert_eq!(world.server().posted(), 1, "one Receive met the message");
     }
@@ -118,9 +105,7 @@ pub(in super::super) fn a_failed_receive_harms_no_other_connection<H: Harness>(h
     world.server().post_receives(4, &[SMALL_BYTES]);
     world.client().post_receives(4, &[SMALL_BYTES]);
     let long = pattern(1, LARGE_BYTES);
-    let work = world
-        .client()
-        .send_signalled(bad.queue_pairs[CLIENT], &[&long]);
+    let work = world.send_signalled(bad, &[&long]);
     let short = pattern(2, 200);
     world.send(CLIENT, good, &short);
     let (status, _) = world.finished(CLIENT, work);
@@ -138,8 +123,7 @@ pub(in super::super) fn a_failed_receive_harms_no_other_connection<H: Harness>(h
 
 /// The data of a message is kept while its Receive, with a fresh buffer, is posted again.
 pub(in super::super) fn a_segment_is_kept_and_replaced<H: Harness>(harness: H) {
-    let mut world = World::new(harness);
-    let link = world.connect();
+    let (mut world, link) = World::connected(harness);
     world.server().post_receives(1, &RECEIVE_SEGMENTS);
     let first = pattern(1, SMALL_BYTES + 3000);
     world.send(CLIENT, link, &first);
@@ -232,8 +216,7 @@ pub(in super::super) fn a_receive_queue_takes_no_more_than_it_holds<H: Harness>(
 
 /// A staged Receive does not count before the flush, and counts at once after it.
 pub(in super::super) fn receives_count_when_they_are_flushed<H: Harness>(harness: H) {
-    let mut world = World::new(harness);
-    let link = world.connect();
+    let (mut world, link) = World::connected(harness);
     let server = world.server();
     let receives = [
         server.make_receive(&RECEIVE_SEGMENTS),
@@ -245,10 +228,7 @@ pub(in super::super) fn receives_count_when_they_are_flushed<H: Harness>(harness
     assert_eq!(server.posted(), 0, "staged, not posted");
     server.port.flush_receives();
     assert_eq!(server.posted(), 2);
-    world
-        .client()
-        .send_copied(link.queue_pairs[CLIENT], &[5; 40], SendOptions::default())
-        .expect("a small Send");
+    world.send_copied(CLIENT, link, &[5; 40]);
     let completion = world.completion(SERVER, "the message", |_| true);
     assert!(matches!(completion.kind, CompletionKind::Receive { .. }));
     assert_eq!(world.server().posted(), 1);
@@ -259,8 +239,7 @@ pub(in super::super) fn receives_count_when_they_are_flushed<H: Harness>(harness
 /// A Receive of another port names one that is posted here: nothing of it can be read or changed, it
 /// is not posted, and it comes back.
 pub(in super::super) fn a_receive_of_another_port_is_refused<H: Harness>(harness: H) {
-    let mut world = World::new(harness);
-    let link = world.connect();
+    let (mut world, link) = World::connected(harness);
     world.client().post_receives(1, &RECEIVE_SEGMENTS);
     let mut receive = world.server().make_receive(&RECEIVE_SEGMENTS);
     let client = world.client();

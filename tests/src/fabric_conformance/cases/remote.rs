@@ -1,9 +1,7 @@
 //! RDMA Read and RDMA Write: bytes, order, and everything that a peer must not get.
 
 use rpcrdma_fabric::interface::prelude::*;
-use rpcrdma_fabric::interface::{
-    Access, CompletionKind, RemoteAddress, RemoteKey, SendOptions, Status, WorkId,
-};
+use rpcrdma_fabric::interface::{Access, CompletionKind, RemoteAddress, RemoteKey, Status, WorkId};
 
 use super::super::harness::Harness;
 use super::super::world::{
@@ -22,7 +20,7 @@ fn further(remote: RemoteAddress, bytes: u64) -> RemoteAddress {
 pub(in super::super) fn rdma_read<H: Harness>(harness: H) {
     let (mut world, link) = World::joined(harness);
     let data = pattern(1, LARGE_BYTES);
-    let window = world.server().expose(link.queue_pairs[SERVER], &data, READ);
+    let window = world.expose(link, &data, READ);
     assert_eq!(window.bytes(), LARGE_BYTES);
     for (offset, lengths) in [
         (0_u32, &[LARGE_BYTES][..]),
@@ -31,14 +29,13 @@ pub(in super::super) fn rdma_read<H: Harness>(harness: H) {
         (LARGE_BYTES - 7, &[7]),
     ] {
         let from = further(window.remote(), offset.into());
-        let work = world.client().read(link.queue_pairs[CLIENT], lengths, from);
+        let work = world.read(link, lengths, from);
         let (status, read) = world.finished(CLIENT, work);
         assert_eq!(status, Status::Success);
         let range = offset as usize..(offset + lengths.iter().sum::<u32>()) as usize;
         assert!(read == data[range], "other bytes than the peer's");
     }
-    let buffer = world.reclaim(SERVER, link, window);
-    world.server().give(buffer);
+    world.take_back(SERVER, link, window);
     world.finish();
 }
 
@@ -47,13 +44,11 @@ pub(in super::super) fn rdma_reads_up_to_the_depth<H: Harness>(harness: H) {
     let (mut world, link) = World::joined(harness);
     let depth = world.client().port.attributes().read_depth_max.min(16);
     let data = pattern(2, LARGE_BYTES);
-    let window = world.server().expose(link.queue_pairs[SERVER], &data, READ);
+    let window = world.expose(link, &data, READ);
     let works: Vec<WorkId> = (0..depth)
         .map(|index| {
             let from = further(window.remote(), u64::from(index) * 1000);
-            world
-                .client()
-                .read(link.queue_pairs[CLIENT], &[1000 + index], from)
+            world.read(link, &[1000 + index], from)
         })
         .collect();
     for (work, index) in works.into_iter().zip(0_usize..) {
@@ -74,26 +69,14 @@ pub(in super::super) fn rdma_reads_up_to_the_depth<H: Harness>(harness: H) {
 pub(in super::super) fn rdma_write_before_send<H: Harness>(harness: H) {
     let (mut world, link) = World::joined(harness);
     for (seed, bytes) in [(1, 100_u32), (2, LARGE_BYTES), (3, HUGE_BYTES)] {
-        let window =
-            world
-                .server()
-                .expose(link.queue_pairs[SERVER], &vec![0; bytes as usize], WRITE);
+        let window = world.expose(link, &vec![0; bytes as usize], WRITE);
         let data = pattern(seed, bytes);
-        let write = world
-            .client()
-            .write(link.queue_pairs[CLIENT], &[&data], window.remote());
-        world
-            .client()
-            .send_copied(link.queue_pairs[CLIENT], b"written", SendOptions::default())
-            .expect("a small Send");
-        world.expect(SERVER, link.queue_pairs[SERVER], b"written");
+        let write = world.write(link, &[&data], window.remote());
+        world.send_copied(CLIENT, link, b"written");
+        world.expect(SERVER, link, b"written");
+        // If not, the Send overtook the Write.
         let buffer = world.reclaim(SERVER, link, window);
-        let server = world.server();
-        assert!(
-            server.port.memory().bytes(&buffer)[..data.len()] == data,
-            "the Send overtook the Write"
-        );
-        server.give(buffer);
+        world.give_unchanged(SERVER, buffer, &data);
         assert_eq!(world.finished(CLIENT, write).0, Status::Success);
     }
     world.finish();
@@ -106,9 +89,7 @@ pub(in super::super) fn rdma_read_after_write<H: Harness>(harness: H) {
         remote_read: true,
         remote_write: true,
     };
-    let window = world
-        .server()
-        .expose(link.queue_pairs[SERVER], &pattern(1, LARGE_BYTES), both);
+    let window = world.expose(link, &pattern(1, LARGE_BYTES), both);
     for seed in 2..6 {
         let data = pattern(seed, LARGE_BYTES);
         let queue_pair = link.queue_pairs[CLIENT];
@@ -132,46 +113,35 @@ pub(in super::super) fn rdma_read_after_write<H: Harness>(harness: H) {
 pub(in super::super) fn rdma_write_from_a_gather_list<H: Harness>(harness: H) {
     let (mut world, link) = World::joined(harness);
     let mut expected = pattern(5, LARGE_BYTES);
-    let window = world
-        .server()
-        .expose(link.queue_pairs[SERVER], &expected, WRITE);
+    let window = world.expose(link, &expected, WRITE);
     let parts = [pattern(6, 3000), pattern(7, 1), pattern(8, 20_000)];
     let slices: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
-    let work = world.client().write(
-        link.queue_pairs[CLIENT],
-        &slices,
-        further(window.remote(), 77),
-    );
+    let work = world.write(link, &slices, further(window.remote(), 77));
     assert_eq!(world.finished(CLIENT, work).0, Status::Success);
     let written = parts.concat();
     expected[77..77 + written.len()].copy_from_slice(&written);
     let buffer = world.reclaim(SERVER, link, window);
-    assert!(world.server().port.memory().bytes(&buffer)[..] == expected);
-    world.server().give(buffer);
+    world.give_unchanged(SERVER, buffer, &expected);
     world.finish();
 }
 
 /// A Read that is refused, and its connection ends.
 fn refused_read<H: Harness>(world: &mut World<H>, link: Link, bytes: u32, from: RemoteAddress) {
-    let work = world
-        .client()
-        .read(link.queue_pairs[CLIENT], &[bytes], from);
+    let work = world.read(link, &[bytes], from);
     world.refused(CLIENT, link, work);
 }
 
 /// A Write that is refused, and its connection ends.
 fn refused_write<H: Harness>(world: &mut World<H>, link: Link, bytes: u32, to: RemoteAddress) {
     let data = pattern(99, bytes);
-    let work = world.client().write(link.queue_pairs[CLIENT], &[&data], to);
+    let work = world.write(link, &[&data], to);
     world.refused(CLIENT, link, work);
 }
 
 /// After the owner took the window away, its key opens nothing.
 pub(in super::super) fn read_after_invalidate_fails<H: Harness>(harness: H) {
     let (mut world, link) = World::joined(harness);
-    let window = world
-        .server()
-        .expose(link.queue_pairs[SERVER], &pattern(1, 2000), READ);
+    let window = world.expose(link, &pattern(1, 2000), READ);
     let remote = window.remote();
     let buffer = world.reclaim(SERVER, link, window);
     refused_read(&mut world, link, 2000, remote);
@@ -183,18 +153,11 @@ pub(in super::super) fn read_after_invalidate_fails<H: Harness>(harness: H) {
 pub(in super::super) fn write_after_invalidate_fails<H: Harness>(harness: H) {
     let (mut world, link) = World::joined(harness);
     let kept = pattern(1, 2000);
-    let window = world
-        .server()
-        .expose(link.queue_pairs[SERVER], &kept, WRITE);
+    let window = world.expose(link, &kept, WRITE);
     let remote = window.remote();
     let buffer = world.reclaim(SERVER, link, window);
     refused_write(&mut world, link, 2000, remote);
-    let server = world.server();
-    assert!(
-        server.port.memory().bytes(&buffer)[..2000] == kept,
-        "bytes landed in memory that was taken back"
-    );
-    server.give(buffer);
+    world.give_unchanged(SERVER, buffer, &kept);
     world.finish();
 }
 
@@ -215,9 +178,7 @@ pub(in super::super) fn read_out_of_range<H: Harness>(harness: H) {
     let mut world = World::new(harness);
     for (offset, bytes) in outside(2000) {
         let link = world.connect();
-        let window = world
-            .server()
-            .expose(link.queue_pairs[SERVER], &pattern(1, 2000), READ);
+        let window = world.expose(link, &pattern(1, 2000), READ);
         refused_read(&mut world, link, bytes, further(window.remote(), offset));
         world.close(link);
     }
@@ -230,22 +191,15 @@ pub(in super::super) fn write_out_of_range<H: Harness>(harness: H) {
     for (offset, bytes) in outside(2000) {
         let link = world.connect();
         let kept = pattern(1, 2000);
-        let window = world
-            .server()
-            .expose(link.queue_pairs[SERVER], &kept, WRITE);
+        let window = world.expose(link, &kept, WRITE);
         refused_write(&mut world, link, bytes, further(window.remote(), offset));
         world.server().keep_returned = true;
         world.close(link);
         let buffer = world.until("the buffer of the window", |world| {
             world.server().returned.pop()
         });
-        let server = world.server();
-        server.keep_returned = false;
-        assert!(
-            server.port.memory().bytes(&buffer)[..2000] == kept,
-            "a refused Write of {bytes} bytes at {offset} wrote something"
-        );
-        server.give(buffer);
+        world.server().keep_returned = false;
+        world.give_unchanged(SERVER, buffer, &kept);
     }
     world.finish();
 }
@@ -253,9 +207,7 @@ pub(in super::super) fn write_out_of_range<H: Harness>(harness: H) {
 /// Memory that may be written may not be read.
 pub(in super::super) fn read_without_access<H: Harness>(harness: H) {
     let (mut world, link) = World::joined(harness);
-    let window = world
-        .server()
-        .expose(link.queue_pairs[SERVER], &pattern(1, 2000), WRITE);
+    let window = world.expose(link, &pattern(1, 2000), WRITE);
     refused_read(&mut world, link, 2000, window.remote());
     world.finish();
 }
@@ -263,9 +215,7 @@ pub(in super::super) fn read_without_access<H: Harness>(harness: H) {
 /// Memory that may be read may not be written.
 pub(in super::super) fn write_without_access<H: Harness>(harness: H) {
     let (mut world, link) = World::joined(harness);
-    let window = world
-        .server()
-        .expose(link.queue_pairs[SERVER], &pattern(1, 2000), READ);
+    let window = world.expose(link, &pattern(1, 2000), READ);
     refused_write(&mut world, link, 2000, window.remote());
     world.finish();
 }
@@ -280,9 +230,7 @@ pub(in super::super) fn wrong_key<H: Harness>(harness: H) {
             remote_read: true,
             remote_write: true,
         };
-        let window = world
-            .server()
-            .expose(link.queue_pairs[SERVER], &pattern(1, 2000), both);
+        let window = world.expose(link, &pattern(1, 2000), both);
         let good = window.remote();
         let key = match flips.get(index) {
             Some(flip) => good.key.0 ^ flip,
@@ -312,14 +260,9 @@ pub(in super::super) fn key_of_other_queue_pair<H: Harness>(harness: H) {
     let owner = world.connect();
     let other = world.connect();
     let data = pattern(1, 2000);
-    let window = world
-        .server()
-        .expose(owner.queue_pairs[SERVER], &data, READ);
+    let window = world.expose(owner, &data, READ);
     refused_read(&mut world, other, 2000, window.remote());
-    let work = world
-        .client()
-        .read(owner.queue_pairs[CLIENT], &[2000], window.remote());
-    assert_eq!(world.finished(CLIENT, work), (Status::Success, data));
+    world.reads(owner, &window, &data);
     world.finish();
 }
 
@@ -329,38 +272,27 @@ pub(in super::super) fn write_with_key_of_other_queue_pair<H: Harness>(harness: 
     let owner = world.connect();
     let other = world.connect();
     let kept = pattern(1, 2000);
-    let window = world
-        .server()
-        .expose(owner.queue_pairs[SERVER], &kept, WRITE);
+    let window = world.expose(owner, &kept, WRITE);
     refused_write(&mut world, other, 2000, window.remote());
     let buffer = world.reclaim(SERVER, owner, window);
-    assert!(world.server().port.memory().bytes(&buffer)[..2000] == kept);
-    world.server().give(buffer);
+    world.give_unchanged(SERVER, buffer, &kept);
     world.finish();
 }
 
 /// The key of an earlier window stays dead, however often its place was used again.
 pub(in super::super) fn old_generation_key<H: Harness>(harness: H) {
     let (mut world, link) = World::joined(harness);
-    let window = world
-        .server()
-        .expose(link.queue_pairs[SERVER], &pattern(1, 2000), READ);
+    let window = world.expose(link, &pattern(1, 2000), READ);
     let old = window.remote();
     let mut last = old.key;
-    let buffer = world.reclaim(SERVER, link, window);
-    world.server().give(buffer);
+    world.take_back(SERVER, link, window);
     for seed in 2..40 {
-        let window = world
-            .server()
-            .expose(link.queue_pairs[SERVER], &pattern(seed, 2000), READ);
+        let window = world.expose(link, &pattern(seed, 2000), READ);
         assert_ne!(window.remote().key, last, "a key is used twice in a row");
         last = window.remote().key;
-        let buffer = world.reclaim(SERVER, link, window);
-        world.server().give(buffer);
+        world.take_back(SERVER, link, window);
     }
-    let window = world
-        .server()
-        .expose(link.queue_pairs[SERVER], &pattern(40, 2000), READ);
+    let window = world.expose(link, &pattern(40, 2000), READ);
     assert!(
         world
             .server()
@@ -368,10 +300,7 @@ pub(in super::super) fn old_generation_key<H: Harness>(harness: H) {
             .window_has_key(&window, window.remote().key)
     );
     let data = pattern(40, 2000);
-    let work = world
-        .client()
-        .read(link.queue_pairs[CLIENT], &[2000], window.remote());
-    assert_eq!(world.finished(CLIENT, work), (Status::Success, data));
+    world.reads(link, &window, &data);
     refused_read(&mut world, link, 2000, old);
     world.finish();
 }
@@ -381,20 +310,15 @@ pub(in super::super) fn a_refused_access_harms_no_other_connection<H: Harness>(h
     let mut world = World::new(harness);
     let bad = world.connect();
     let good = world.connect();
-    for side in &mut world.sides {
-        side.post_receives(4, &[SMALL_BYTES]);
-    }
+    world.post_receives(4, &[SMALL_BYTES]);
     let data = pattern(1, 2000);
-    let window = world.server().expose(good.queue_pairs[SERVER], &data, READ);
+    let window = world.expose(good, &data, READ);
     let nothing = RemoteAddress {
         key: RemoteKey(window.remote().key.0 ^ 0x5555),
         offset: 0,
     };
     refused_read(&mut world, bad, 64, nothing);
-    let work = world
-        .client()
-        .read(good.queue_pairs[CLIENT], &[2000], window.remote());
-    assert_eq!(world.finished(CLIENT, work), (Status::Success, data));
+    world.reads(good, &window, &data);
     world.works(good);
     world.finish();
 }

@@ -43,10 +43,8 @@ pub(in super::super) fn send_receive_inline<H: Harness>(harness: H) {
         .min(SMALL_BYTES);
     for (from, to) in [(CLIENT, SERVER), (SERVER, CLIENT)] {
         let data = pattern(1, bytes);
-        world.sides[from]
-            .send_copied(link.queue_pairs[from], &data, SendOptions::default())
-            .expect("a Send of the inline size");
-        world.expect(to, link.queue_pairs[to], &data);
+        world.send_copied(from, link, &data);
+        world.expect(to, link, &data);
     }
     world.finish();
 }
@@ -76,8 +74,8 @@ pub(in super::super) fn a_copied_send_leaves_its_buffer_free<H: Harness>(harness
         Err(PostError::TooLong)
     );
     client.give(too_long);
-    world.expect(SERVER, link.queue_pairs[SERVER], &first);
-    world.expect(SERVER, link.queue_pairs[SERVER], &second);
+    world.expect(SERVER, link, &first);
+    world.expect(SERVER, link, &second);
     world.finish();
 }
 
@@ -85,10 +83,7 @@ pub(in super::super) fn a_copied_send_leaves_its_buffer_free<H: Harness>(harness
 pub(in super::super) fn zero_length_send<H: Harness>(harness: H) {
     let (mut world, link) = World::joined(harness);
     let posted = world.server().posted();
-    world
-        .client()
-        .send_copied(link.queue_pairs[CLIENT], &[], SendOptions::default())
-        .expect("an empty Send");
+    world.send_copied(CLIENT, link, &[]);
     let arrival = world.arrival(SERVER);
     assert_eq!(arrival.status, Status::Success);
     assert!(arrival.data.is_empty());
@@ -117,7 +112,7 @@ pub(in super::super) fn send_from_registered_gather_scatter<H: Harness>(harness:
         .post_send(link.queue_pairs[CLIENT], &mut list, signalled(work))
         .expect("a Send of three pieces");
     assert!(list.is_empty(), "posting drains the list");
-    world.expect(SERVER, link.queue_pairs[SERVER], &whole);
+    world.expect(SERVER, link, &whole);
     assert_eq!(world.finished(CLIENT, work).0, Status::Success);
     world.finish();
 }
@@ -130,10 +125,8 @@ pub(in super::super) fn a_gather_list_as_long_as_the_device_takes<H: Harness>(ha
         .map(|index| pattern(index.into(), 90 + index))
         .collect();
     let slices: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
-    let work = world
-        .client()
-        .send_signalled(link.queue_pairs[CLIENT], &slices);
-    world.expect(SERVER, link.queue_pairs[SERVER], &parts.concat());
+    let work = world.send_signalled(link, &slices);
+    world.expect(SERVER, link, &parts.concat());
     assert_eq!(world.finished(CLIENT, work).0, Status::Success);
 
     if (segments_max as usize) < SEGMENTS_MAX {
@@ -160,19 +153,14 @@ pub(in super::super) fn every_length_around_the_boundaries<H: Harness>(harness: 
         for bytes in (edge.saturating_sub(2)..=edge + 2).filter(|bytes| *bytes <= most) {
             let data = pattern(bytes.into(), bytes);
             if bytes <= inline_bytes_max {
-                world
-                    .client()
-                    .send_copied(link.queue_pairs[CLIENT], &data, SendOptions::default())
-                    .expect("a Send up to the inline size");
-                world.expect(SERVER, link.queue_pairs[SERVER], &data);
+                world.send_copied(CLIENT, link, &data);
+                world.expect(SERVER, link, &data);
             }
             let (head, tail) = data.split_at(data.len().min(LARGE_BYTES as usize));
             let parts = [head, tail];
             let parts = if tail.is_empty() { &parts[..1] } else { &parts };
-            let work = world
-                .client()
-                .send_signalled(link.queue_pairs[CLIENT], parts);
-            world.expect(SERVER, link.queue_pairs[SERVER], &data);
+            let work = world.send_signalled(link, parts);
+            world.expect(SERVER, link, &data);
             assert_eq!(world.finished(CLIENT, work).0, Status::Success);
         }
     }
@@ -208,7 +196,7 @@ pub(in super::super) fn messages_arrive_in_order<H: Harness>(harness: H) {
         }
         // At most eight under way, so that buffers of every size are enough.
         if sent - received == REAP_USUAL || sent == messages.len() {
-            world.expect(SERVER, link.queue_pairs[SERVER], &messages[received]);
+            world.expect(SERVER, link, &messages[received]);
             received += 1;
         } else {
             world.turn();
@@ -227,8 +215,8 @@ pub(in super::super) fn both_directions_at_once<H: Harness>(harness: H) {
                 .send(link.queue_pairs[who], &[&data[who]], SendOptions::default())
                 .expect("there is room for one Send");
         }
-        world.expect(SERVER, link.queue_pairs[SERVER], &data[CLIENT]);
-        world.expect(CLIENT, link.queue_pairs[CLIENT], &data[SERVER]);
+        world.expect(SERVER, link, &data[CLIENT]);
+        world.expect(CLIENT, link, &data[SERVER]);
     }
     world.finish();
 }
@@ -245,7 +233,7 @@ pub(in super::super) fn unsignalled_sends_return_buffers<H: Harness>(harness: H)
             (world.client().buffers_available() >= spare).then_some(())
         });
         world.send(CLIENT, link, &data);
-        world.expect(SERVER, link.queue_pairs[SERVER], &data);
+        world.expect(SERVER, link, &data);
     }
     assert_eq!(world.client().untaken().count(), 0);
     world.finish();
@@ -260,11 +248,7 @@ pub(in super::super) fn signalled_completions_in_order<H: Harness>(harness: H) {
         .enumerate()
     {
         let data = pattern(index as u64, *bytes);
-        works.push(
-            world
-                .client()
-                .send_signalled(link.queue_pairs[CLIENT], &[&data]),
-        );
+        works.push(world.send_signalled(link, &[&data]));
     }
     let mut completed = Vec::new();
     while completed.len() < works.len() {
@@ -315,7 +299,7 @@ pub(in super::super) fn queue_full_is_reported_and_recovers<H: Harness>(harness:
         );
         for index in 0..sent {
             let data = pattern(round * 1_000_000 + index, 100);
-            world.expect(SERVER, link.queue_pairs[SERVER], &data);
+            world.expect(SERVER, link, &data);
         }
     }
     world.works(link);

@@ -26,9 +26,7 @@ pub(in super::super) fn send_with_invalidate<H: Harness>(harness: H) {
     let (mut world, link) = World::joined(harness);
     for registered in [false, true] {
         let kept = pattern(1, 500);
-        let window = world
-            .server()
-            .expose(link.queue_pairs[SERVER], &kept, WRITE);
+        let window = world.expose(link, &kept, WRITE);
         let key = window.remote().key;
         let window = world
             .server()
@@ -53,14 +51,11 @@ pub(in super::super) fn send_with_invalidate<H: Harness>(harness: H) {
             .port
             .close_window(window)
             .expect("the peer has invalidated the window");
-        assert!(server.port.memory().bytes(&buffer)[..500] == kept);
-        server.give(buffer);
         server.repost();
+        world.give_unchanged(SERVER, buffer, &kept);
     }
     // The key that went last is dead.
-    let window = world
-        .server()
-        .expose(link.queue_pairs[SERVER], &[1; 64], WRITE);
+    let window = world.expose(link, &[1; 64], WRITE);
     let remote = window.remote();
     world
         .client()
@@ -72,12 +67,9 @@ pub(in super::super) fn send_with_invalidate<H: Harness>(harness: H) {
         .port
         .close_window(window)
         .expect("the peer has invalidated the window");
-    let work = world
-        .client()
-        .write(link.queue_pairs[CLIENT], &[&[9; 64]], remote);
+    let work = world.write(link, &[&[9; 64]], remote);
     world.refused(CLIENT, link, work);
-    assert!(world.server().port.memory().bytes(&buffer)[..64] == [1; 64]);
-    world.server().give(buffer);
+    world.give_unchanged(SERVER, buffer, &[1; 64]);
     world.finish();
 }
 
@@ -88,9 +80,7 @@ pub(in super::super) fn invalidate_foreign_key_fails<H: Harness>(harness: H) {
     let other = world.connect();
     world.server().post_receives(4, &[SMALL_BYTES]);
     let data = pattern(1, 300);
-    let window = world
-        .server()
-        .expose(owner.queue_pairs[SERVER], &data, READ);
+    let window = world.expose(owner, &data, READ);
     let client = world.client();
     let work = client.name_work(other.queue_pairs[CLIENT]);
     let options = SendOptions {
@@ -102,18 +92,13 @@ pub(in super::super) fn invalidate_foreign_key_fails<H: Harness>(harness: H) {
         .expect("the Send is posted");
     let (status, _) = world.finished(CLIENT, work);
     assert!(status != Status::Success || H::extras().invalidates_late);
-    for who in [CLIENT, SERVER] {
-        world.ended(who, other.queue_pairs[who]);
-    }
+    world.both_ended(other);
     let window = world
         .server()
         .port
         .close_window(window)
         .expect_err("the window is bound as before");
-    let work = world
-        .client()
-        .read(owner.queue_pairs[CLIENT], &[300], window.remote());
-    assert_eq!(world.finished(CLIENT, work), (Status::Success, data));
+    world.reads(owner, &window, &data);
     world.finish();
 }
 
@@ -131,9 +116,7 @@ pub(in super::super) fn invalidate_unknown_key_fails<H: Harness>(harness: H) {
         .expect("the Send is posted");
     let (status, _) = world.finished(CLIENT, work);
     assert!(status != Status::Success || H::extras().invalidates_late);
-    for who in [CLIENT, SERVER] {
-        world.ended(who, link.queue_pairs[who]);
-    }
+    world.both_ended(link);
     let good = world
         .server()
         .untaken()
@@ -150,10 +133,9 @@ pub(in super::super) fn local_invalidate_once<H: Harness>(harness: H) {
     let available = world.server().buffers_available();
     for seed in 0..300 {
         let data = pattern(seed, 100);
-        let window = world.server().expose(link.queue_pairs[SERVER], &data, READ);
+        let window = world.expose(link, &data, READ);
         let buffer = world.reclaim(SERVER, link, window);
-        assert!(world.server().port.memory().bytes(&buffer)[..100] == data);
-        world.server().give(buffer);
+        world.give_unchanged(SERVER, buffer, &data);
     }
     assert_eq!(world.server().buffers_available(), available);
     assert_eq!(world.server().untaken().count(), 0);
@@ -167,9 +149,7 @@ pub(in super::super) fn keys_are_not_predictable<H: Harness>(harness: H) {
     let count = world.server().port.attributes().windows_max.min(64);
     let keys: Vec<u32> = (0..count)
         .map(|_| {
-            let window = world
-                .server()
-                .expose(link.queue_pairs[SERVER], &[0; 64], READ);
+            let window = world.expose(link, &[0; 64], READ);
             window.remote().key.0
         })
         .collect();
@@ -200,11 +180,7 @@ pub(in super::super) fn windows_run_out_and_come_back<H: Harness>(harness: H) {
     assert!(most <= 200, "the harness honours the number of windows");
     let mut windows = Vec::new();
     for _ in 0..most {
-        windows.push(
-            world
-                .server()
-                .expose(link.queue_pairs[SERVER], &[0; 64], READ),
-        );
+        windows.push(world.expose(link, &[0; 64], READ));
     }
     let server = world.server();
     let buffer = server.buffer(64);
@@ -217,13 +193,8 @@ pub(in super::super) fn windows_run_out_and_come_back<H: Harness>(harness: H) {
     assert_eq!(error, PostError::NoWindow);
     server.give(buffer);
     let window = windows.pop().expect("windows are bound");
-    let buffer = world.reclaim(SERVER, link, window);
-    world.server().give(buffer);
-    drop(
-        world
-            .server()
-            .expose(link.queue_pairs[SERVER], &[0; 64], READ),
-    );
+    world.take_back(SERVER, link, window);
+    drop(world.expose(link, &[0; 64], READ));
     world.finish();
 }
 
@@ -263,15 +234,10 @@ pub(in super::super) fn a_window_longer_than_its_buffer_is_refused<H: Harness>(h
 /// Destroying a queue pair ends its windows: the buffers are back, and the keys are dead for a
 /// queue pair that takes its place.
 pub(in super::super) fn windows_end_with_their_queue_pair<H: Harness>(harness: H) {
-    let mut world = World::new(harness);
-    let link = world.connect();
+    let (mut world, link) = World::connected(harness);
     let available = world.server().buffers_available();
     let windows: Vec<_> = (0..8)
-        .map(|_| {
-            world
-                .server()
-                .expose(link.queue_pairs[SERVER], &[7; 64], WRITE)
-        })
+        .map(|_| world.expose(link, &[7; 64], WRITE))
         .collect();
     world.close(link);
     world.until("the buffers of the windows", |world| {
@@ -279,9 +245,7 @@ pub(in super::super) fn windows_end_with_their_queue_pair<H: Harness>(harness: H
     });
     for window in windows {
         let next = world.connect();
-        let work = world
-            .client()
-            .write(next.queue_pairs[CLIENT], &[&[1; 64]], window.remote());
+        let work = world.write(next, &[&[1; 64]], window.remote());
         world.refused(CLIENT, next, work);
         world.close(next);
     }
@@ -300,9 +264,7 @@ fn with_one_window_each<H: Harness>(
     };
     let mut world = World::with(harness, options);
     let link = world.connect();
-    for side in &mut world.sides {
-        side.post_receives(2, &RECEIVE_SEGMENTS);
-    }
+    world.post_receives(2, &RECEIVE_SEGMENTS);
     let windows = [CLIENT, SERVER]
         .map(|who| world.sides[who].expose(link.queue_pairs[who], &data[who], READ));
     (world, link, windows)
@@ -328,9 +290,7 @@ pub(in super::super) fn a_window_of_another_port_is_refused<H: Harness>(harness:
     assert!(world.server().port.window_has_key(&window, key));
     for (who, window) in [(CLIENT, kept), (SERVER, window)] {
         let buffer = world.reclaim(who, link, window);
-        let side = &mut world.sides[who];
-        assert!(side.port.memory().bytes(&buffer)[..300] == data[who]);
-        side.give(buffer);
+        world.give_unchanged(who, buffer, &data[who]);
     }
     world.works(link);
     world.finish();
@@ -356,10 +316,9 @@ pub(in super::super) fn an_ended_window_of_another_port_is_refused<H: Harness>(h
             .port
             .close_window(window)
             .expect_err("the window of another port");
-        let side = &mut world.sides[own];
-        let buffer = side.port.close_window(window).expect("its peer ended it");
-        assert!(side.port.memory().bytes(&buffer)[..300] == data[own]);
-        side.give(buffer);
+        let own_port = &mut world.sides[own].port;
+        let buffer = own_port.close_window(window).expect("its peer ended it");
+        world.give_unchanged(own, buffer, &data[own]);
     }
     world.finish();
 }
