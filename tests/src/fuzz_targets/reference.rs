@@ -1,6 +1,10 @@
 //! A reference decoder, as plain as can be: it copies everything into vectors and shares no code with the decoder of
 //! `rpcrdma-protocol`. Offsets are indices, and `None` is "not valid".
 
+pub mod v2;
+
+pub use v2::take_lists;
+
 /// A segment: handle, length, offset.
 pub type Segment = (u32, u32, u64);
 
@@ -14,10 +18,6 @@ pub struct Lists {
     /// The segments of the Reply chunk.
     pub reply: Option<Vec<Segment>>,
 }
-
-/// The most segments in a list, and the most chunks in a Write list, that a decoder takes.
-const SEGMENTS_MAX: usize = 1024;
-const WRITE_CHUNKS_MAX: usize = 256;
 
 /// The word at octet `at`.
 #[must_use]
@@ -47,45 +47,6 @@ pub fn take_opaque(message: &[u8], at: &mut usize, bytes_max: usize) -> Option<V
     let data = message[*at..*at + length].to_vec();
     *at += padded;
     Some(data)
-}
-
-fn take_mark(message: &[u8], at: &mut usize) -> Option<bool> {
-    match take(message, at)? {
-        0 => Some(false),
-        1 => Some(true),
-        _ => None,
-    }
-}
-
-fn take_segment(message: &[u8], at: &mut usize) -> Option<Segment> {
-    let (handle, length) = (take(message, at)?, take(message, at)?);
-    let (high, low) = (take(message, at)?, take(message, at)?);
-    Some((handle, length, (u64::from(high) << 32) | u64::from(low)))
-}
-
-fn take_chunk(message: &[u8], at: &mut usize) -> Option<Vec<Segment>> {
-    let count = usize::try_from(take(message, at)?).ok()?;
-    (count <= SEGMENTS_MAX).then_some(())?;
-    (0..count).map(|_| take_segment(message, at)).collect()
-}
-
-/// Reads the three chunk lists at `at`, and moves on.
-pub fn take_lists(message: &[u8], at: &mut usize) -> Option<Lists> {
-    let mut lists = Lists::default();
-    while take_mark(message, at)? {
-        lists
-            .reads
-            .push((take(message, at)?, take_segment(message, at)?));
-        (lists.reads.len() <= SEGMENTS_MAX).then_some(())?;
-    }
-    while take_mark(message, at)? {
-        lists.writes.push(take_chunk(message, at)?);
-        (lists.writes.len() <= WRITE_CHUNKS_MAX).then_some(())?;
-    }
-    if take_mark(message, at)? {
-        lists.reply = Some(take_chunk(message, at)?);
-    }
-    Some(lists)
 }
 
 /// The lists of the decoder under test, in the same form; its iterators must agree with their own lengths.

@@ -1,38 +1,41 @@
 //! Version 2 headers against the reference.
 
 use rpcrdma_protocol::common::CommonPrefix;
-use rpcrdma_protocol::v2::{self, Body, Flags, Prefix, Refusal, TransportError};
+use rpcrdma_protocol::v2::{self, Body, Flags, Prefix, TransportError};
 
-use super::reference::{self, Lists};
+use super::reference::{self, Lists, v2 as wire};
 use super::{assert_within, encoded};
 
 pub(super) fn run(data: &[u8]) {
-    let expected = reference_header(data);
+    let expected = wire::read_or_refuse(data, 0);
     match v2::decode(data) {
         Ok(header) => {
-            let expected = expected.expect("the reference refuses it");
+            let (body, header_bytes) = expected.expect("the reference refuses it");
             let prefix = [
                 header.prefix.xid,
+                2,
                 header.prefix.credit.to_word(),
                 header.header_type(),
                 header.prefix.flags.to_word(),
             ];
-            assert_eq!((prefix, plain(&header.body), header.header_bytes), expected);
-            let lists_are_empty = match &expected.1 {
-                Plain::Chunks(_, lists) => *lists == Lists::default(),
+            let words = (0..5).map(|index| reference::word(data, 4 * index));
+            assert!(words.eq(prefix.map(Some)), "{prefix:x?}");
+            assert_eq!(
+                (plain(&header.body), header.header_bytes),
+                (body, header_bytes)
+            );
+            let lists_are_empty = match plain(&header.body) {
+                wire::Body::Chunks(_, lists) => lists == Lists::default(),
                 _ => true,
             };
             assert_eq!(header.lists_are_empty(), lists_are_empty);
-            assert_eq!(header.is_credit_grant(), lists_are_empty && prefix[2] == 1);
+            let is_grant = lists_are_empty && header.header_type() == wire::NOMSG;
+            assert_eq!(header.is_credit_grant(), is_grant);
             assert_round_trip(&header, data);
         }
         Err(error) => {
-            assert!(
-                expected.is_none(),
-                "the reference accepts what fails with {error}"
-            );
             assert!(error.at <= data.len());
-            assert_refusal(v2::refusal(error), data);
+            assert_eq!(expected, Err(v2::refusal(error)), "{error}");
         }
     }
     assert_err_vers(data);
@@ -72,6 +75,7 @@ fn assert_round_trip(header: &v2::Header<'_>, data: &[u8]) {
         }
         Body::Connprop(body) => {
             assert_within(body, data);
+            assert_eq!(header_bytes, data.len());
             let mut again = encoded(|space| v2::encode_prefix(space, prefix, 5), 20);
             again.extend_from_slice(body);
             again
@@ -87,43 +91,6 @@ fn assert_round_trip(header: &v2::Header<'_>, data: &[u8]) {
         // The fast encoder asks for no invalidation.
         assert_eq!((&fast[..20], &fast[24..]), (&data[..20], &data[24..36]));
     }
-}
-
-/// Each refusal has its cause in plain sight.
-fn assert_refusal(refusal: Refusal, data: &[u8]) {
-    let Some(prefix) = CommonPrefix::peek(data) else {
-        return assert_eq!(refusal, Refusal::Discard, "fewer than 16 octets");
-    };
-    let header_type = prefix.header_type;
-    let is_known = matches!(header_type, 0 | 1 | 4 | 5);
-    let least = match header_type {
-        0 => 40,
-        1 => 36,
-        4 | 5 => 24,
-        _ => 20,
-    };
-    let flags = reference::word(data, 16).unwrap_or(0);
-    let expected = if prefix.version != 2 {
-        if data.len() < 28 {
-            Refusal::Discard
-        } else {
-            Refusal::Vers
-        }
-    } else if data.len() < least {
-        Refusal::Discard
-    } else if !is_known {
-        Refusal::InvalHtype
-    } else if flags & !3 != 0 {
-        Refusal::InvalFlag
-    } else {
-        let is_body = matches!(
-            refusal,
-            Refusal::BadXdr | Refusal::WriteChunks | Refusal::Segments
-        );
-        assert!(is_body, "{refusal:?}");
-        return;
-    };
-    assert_eq!(refusal, expected);
 }
 
 fn assert_err_vers(data: &[u8]) {
@@ -147,17 +114,10 @@ fn assert_err_vers(data: &[u8]) {
     }
 }
 
-#[derive(Debug, PartialEq, Eq)]
-enum Plain {
-    Chunks(u32, Lists),
-    Error(Vec<u32>),
-    Connprop(Vec<u8>),
-}
-
-fn plain(body: &Body<'_>) -> Plain {
+fn plain(body: &Body<'_>) -> wire::Body {
     match body {
         Body::Msg(chunks) | Body::Nomsg(chunks) => {
-            Plain::Chunks(chunks.inv_handle, reference::collected(&chunks.lists))
+            wire::Body::Chunks(chunks.inv_handle, reference::collected(&chunks.lists))
         }
         Body::Error(error) => {
             let mut words = vec![error.code()];
@@ -183,54 +143,9 @@ fn plain(body: &Body<'_>) -> Plain {
                 | TransportError::System
                 | TransportError::Unknown { .. } => {}
             }
-            Plain::Error(words)
+            wire::Body::Error(words)
         }
-        Body::Connprop(body) => Plain::Connprop(body.to_vec()),
+        Body::Connprop(_) => wire::Body::Properties,
         extension => panic!("{extension:?} from a decoder that knows no extension"),
     }
-}
-
-fn reference_header(data: &[u8]) -> Option<([u32; 4], Plain, usize)> {
-    let mut at = 0;
-    let mut take = || reference::take(data, &mut at);
-    let (xid, version, credit, header_type, flags) = (take()?, take()?, take()?, take()?, take()?);
-    (version == 2 && flags <= 3).then_some(())?;
-    let body = match header_type {
-        0 | 1 => {
-            let inv_handle = reference::take(data, &mut at)?;
-            let lists = reference::take_lists(data, &mut at)?;
-            let payload_bytes = data.len() - at;
-            let is_complete = if header_type == 0 {
-                payload_bytes >= 4
-            } else {
-                payload_bytes == 0
-            };
-            is_complete.then_some(())?;
-            Plain::Chunks(inv_handle, lists)
-        }
-        4 => {
-            let code = reference::take(data, &mut at)?;
-            let argument_words = match code {
-                1 | 8 => 2,
-                5 | 6 | 7 | 9 => 1,
-                _ => 0,
-            };
-            let mut words = vec![code];
-            for _ in 0..argument_words {
-                words.push(reference::take(data, &mut at)?);
-            }
-            if !(1..=10).contains(&code) {
-                at = data.len();
-            }
-            (at == data.len()).then_some(())?;
-            Plain::Error(words)
-        }
-        5 => {
-            (data.len() >= 24).then_some(())?;
-            at = data.len();
-            Plain::Connprop(data[20..].to_vec())
-        }
-        _ => return None,
-    };
-    Some(([xid, credit, header_type, flags], body, at))
 }

@@ -1,6 +1,8 @@
-//! Reading a message word by word, into vectors, with the first thing that is wrong with it.
+//! Reading a message of version 2 word by word, into vectors, with the first thing that is wrong with it.
 
-use crate::fuzz_targets::reference::{self, Lists, Segment};
+use rpcrdma_protocol::v2::Refusal;
+
+use super::{Lists, Segment, take, word};
 
 /// Header types, as the wire has them.
 pub const MSG: u32 = 0;
@@ -37,7 +39,7 @@ pub enum Wrong {
 }
 
 /// Where an item is said to be.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// In memory.
     Memory(Vec<Segment>),
@@ -48,7 +50,7 @@ pub enum Place {
 }
 
 /// An item.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
     /// Displacement in the virtual stream.
     pub displacement: u32,
@@ -59,7 +61,7 @@ pub struct Item {
 }
 
 /// What follows the prefix.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
     /// RDMA2_MSG and RDMA2_NOMSG: handle and lists.
     Chunks(u32, Lists),
@@ -94,7 +96,7 @@ struct Cursor<'m> {
 
 impl Cursor<'_> {
     fn word(&mut self) -> Result<u32, Wrong> {
-        reference::take(self.message, &mut self.at).ok_or(Wrong::Xdr)
+        take(self.message, &mut self.at).ok_or(Wrong::Xdr)
     }
 
     fn words(&mut self, count: usize) -> Result<Vec<u32>, Wrong> {
@@ -253,6 +255,33 @@ impl Cursor<'_> {
     }
 }
 
+/// Reads the three chunk lists at `at`, which both versions have alike, and moves on.
+pub fn take_lists(message: &[u8], at: &mut usize) -> Option<Lists> {
+    let mut cursor = Cursor { message, at: *at };
+    let lists = cursor.lists().ok()?;
+    *at = cursor.at;
+    Some(lists)
+}
+
+/// Reads a message that should be of version 2 as [`read`] does: its body and where that ends, or how it is refused.
+///
+/// # Errors
+/// The answer to the first thing that is wrong.
+pub fn read_or_refuse(message: &[u8], announced: u32) -> Result<(Body, usize), Refusal> {
+    match word(message, 4) {
+        Some(2) => read(message, announced).map_err(|wrong| match wrong {
+            Wrong::Short => Refusal::Discard,
+            Wrong::Type => Refusal::InvalHtype,
+            Wrong::Flags => Refusal::InvalFlag,
+            Wrong::Segments => Refusal::Segments,
+            Wrong::WriteChunks => Refusal::WriteChunks,
+            Wrong::Xdr => Refusal::BadXdr,
+        }),
+        Some(_) if message.len() >= 28 => Err(Refusal::Vers),
+        _ => Err(Refusal::Discard),
+    }
+}
+
 /// Whether an endpoint that has announced these bits of RTR Support knows a header type.
 #[must_use]
 pub fn knows(announced: u32, header_type: u32) -> bool {
@@ -307,7 +336,10 @@ pub fn read(message: &[u8], announced: u32) -> Result<(Body, usize), Wrong> {
             cursor.end()?;
             Body::Error(words)
         }
-        CONNPROP => Body::Properties,
+        CONNPROP => {
+            cursor.at = message.len();
+            Body::Properties
+        }
         REQUEST => Body::First {
             items: cursor.items(false)?,
             ranges: cursor.ranges()?,

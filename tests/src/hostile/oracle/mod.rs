@@ -8,10 +8,10 @@
 pub mod calls;
 pub mod placement;
 pub mod verdict;
-pub mod wire;
 
 use std::rc::Rc;
 
+pub use crate::fuzz_targets::reference::v2 as wire;
 use crate::fuzz_targets::reference::{self, Lists};
 use placement::{Found, Problem, check_items, check_ranges};
 pub use verdict::{Closed, Discarded, Verdict, View};
