@@ -2,71 +2,47 @@
 //! is executed or answered twice, and none is lost without an error.
 #![forbid(unsafe_code)]
 
-use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use rpcrdma_testkit::{Ended, Folder, Running, command, until};
+use rustix::process::Signal;
 
-const LEDGER: &str = env!("CARGO_BIN_EXE_ledger");
-
-/// How long anything may take before the test fails.
-const PATIENCE: Duration = Duration::from_secs(120);
+fn ledger(line: &str) -> Command {
+    command(env!("CARGO_BIN_EXE_ledger"), line)
+}
 
 /// A folder, an address and a book of one test.
 struct Place {
-    folder: PathBuf,
+    folder: Folder,
     address: String,
 }
 
 impl Place {
     fn new() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("ledger-test-{}-{number}", std::process::id());
-        let folder = std::env::temp_dir().join(&name);
-        std::fs::create_dir(&folder).expect("a folder of our own");
+        let folder = Folder::new("ledger");
+        let name = folder.file_name().and_then(|name| name.to_str());
         Self {
+            address: format!("shm:{}", name.expect("a folder of our own")),
             folder,
-            address: format!("shm:{name}"),
         }
     }
 
     fn path(&self, name: &str) -> String {
-        self.folder.join(name).display().to_string()
+        self.folder.path(name)
     }
 
-    fn serve(&self) -> Responder {
-        self.serve_with(&[])
-    }
-
-    fn serve_with(&self, options: &[&str]) -> Responder {
-        let mut process = Command::new(LEDGER)
-            .args(["serve", &self.address, "--book", &self.path("book")])
-            .args(options)
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the program starts");
-        let mut ready = String::new();
-        let out = process.stdout.take().expect("it is piped");
-        BufReader::new(out).read_line(&mut ready).expect("it tells");
-        assert!(ready.starts_with("listening on "), "{ready}");
-        Responder { process }
+    fn serve(&self, options: &str) -> Running {
+        let (address, book) = (&self.address, self.path("book"));
+        let line = format!("serve {address} --book {book} {options}");
+        Running::listening(&mut ledger(&line)).0
     }
 
     /// A requester that makes calls until it is told to end.
-    fn call(&self, log: &str, options: &[&str]) -> Child {
-        Command::new(LEDGER)
-            .args(["call", &self.address, "--log", &self.path(log)])
-            .args(options)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the program starts")
+    fn call(&self, log: &str, options: &str) -> Running {
+        let (address, log) = (&self.address, self.path(log));
+        let line = format!("call {address} --log {log} {options}");
+        Running::start(ledger(&line).stdin(Stdio::piped()))
     }
 
     fn entries(&self) -> u64 {
@@ -75,69 +51,42 @@ impl Place {
 
     /// Waits for the responder to execute more calls.
     fn executes(&self, more: u64) {
-        let (start, wanted) = (Instant::now(), self.entries() + more);
-        while self.entries() < wanted {
-            assert!(start.elapsed() < PATIENCE, "no calls are executed");
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        let wanted = self.entries() + more;
+        until("calls are executed", || {
+            (self.entries() >= wanted).then_some(())
+        });
     }
 
-    fn check(&self, logs: &[&str]) -> String {
-        let mut command = Command::new(LEDGER);
-        command.args(["check", "--book", &self.path("book")]);
-        for log in logs {
-            command.args(["--log", &self.path(log)]);
-        }
-        let output = command.output().expect("the program starts");
-        succeeded(&output)
+    /// Holds the book against the log of the requester.
+    fn checked(&self) -> Ended {
+        let [book, log] = ["book", "log"].map(|name| self.path(name));
+        Ended::of(&mut ledger(&format!("check --book {book} --log {log}")))
     }
-}
 
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(Path::new(&self.folder));
+    fn check(&self) -> String {
+        self.checked().with_code(0).out
     }
 }
 
-struct Responder {
-    process: Child,
-}
-
-impl Responder {
-    fn signal(&self, signal: Signal) {
-        let pid = i32::try_from(self.process.id()).expect("a process id");
-        kill(Pid::from_raw(pid), signal).expect("it is there");
-    }
-}
-
-impl Drop for Responder {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-fn succeeded(output: &Output) -> String {
-    let out = String::from_utf8_lossy(&output.stdout).into_owned();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{out}{errors}");
-    out
+/// Stops a process for longer than the calls in flight wait.
+fn stop_for_two_seconds(process: &Running) {
+    process.signal(Signal::STOP);
+    std::thread::sleep(Duration::from_secs(2));
+    process.signal(Signal::CONT);
 }
 
 /// Tells a requester to make no more calls, and gives what it printed.
-fn end(mut requester: Child) -> String {
-    drop(requester.stdin.take());
-    let output = requester.wait_with_output().expect("it ends");
-    succeeded(&output)
+fn end(requester: Running) -> String {
+    requester.end().with_code(0).out
 }
 
 #[test]
 fn every_call_is_executed_and_answered_once() {
     let place = Place::new();
-    let _responder = place.serve();
-    let out = end(place.call("log", &["--count", "3000"]));
+    let _responder = place.serve("");
+    let out = end(place.call("log", "--count 3000"));
     assert!(out.contains("3000 calls: 3000 answered, 0 failed"), "{out}");
-    let out = place.check(&["log"]);
+    let out = place.check();
     assert!(out.contains("3000 calls: 3000 answered"), "{out}");
     assert_eq!(place.entries(), 3000);
 }
@@ -145,168 +94,135 @@ fn every_call_is_executed_and_answered_once() {
 #[test]
 fn many_connections_at_once_and_again_and_again() {
     let place = Place::new();
-    let _responder = place.serve();
-    let options = ["--connections", "20", "--rounds", "5", "--count", "40"];
-    let out = end(place.call("log", &options));
+    let _responder = place.serve("");
+    let out = end(place.call("log", "--connections 20 --rounds 5 --count 40"));
     assert!(out.contains("5 rounds\n200 calls: 200 answered"), "{out}");
-    place.check(&["log"]);
-    let too_many = place.call("refused", &["--connections", "100", "--count", "1"]);
-    let output = too_many.wait_with_output().expect("it ends by itself");
-    assert!(!output.status.success());
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        errors.contains("64 of 100 connections were made"),
-        "{errors}"
-    );
+    place.check();
+    let too_many = place.call("refused", "--connections 100 --count 1").end();
+    assert_ne!(too_many.code, Some(0));
+    too_many.check_errors(&["64 of 100 connections were made"]);
 }
 
 #[test]
 fn a_responder_that_is_killed_and_started_again_loses_no_call_in_silence() {
     let place = Place::new();
-    let mut responder = place.serve();
-    let requester = place.call("log", &["--reconnect-within", "100"]);
+    let mut responder = place.serve("");
+    let requester = place.call("log", "--reconnect-within 100");
     for _ in 0..3 {
         place.executes(300);
         drop(responder);
-        responder = place.serve();
+        responder = place.serve("");
     }
     place.executes(300);
     let out = end(requester);
     assert_eq!(out.matches("connected again").count(), 3, "{out}");
-    let out = place.check(&["log"]);
+    let out = place.check();
     assert!(!out.contains(" 0 answered"), "{out}");
 }
 
 #[test]
 fn a_responder_that_stops_for_longer_than_calls_wait_answers_none_twice() {
     let place = Place::new();
-    let responder = place.serve();
-    let options = ["--reconnect-within", "100", "--call-timeout-ms", "300"];
-    let requester = place.call("log", &options);
+    let responder = place.serve("");
+    let requester = place.call("log", "--reconnect-within 100 --call-timeout-ms 300");
     place.executes(300);
-    responder.signal(Signal::SIGSTOP);
-    // Long enough for the calls in flight to time out; the responder executes them afterwards.
-    std::thread::sleep(Duration::from_secs(2));
-    responder.signal(Signal::SIGCONT);
+    // The responder executes the calls that timed out afterwards.
+    stop_for_two_seconds(&responder);
     place.executes(300);
     let out = end(requester);
     assert!(!out.contains(" 0 failed"), "{out}");
-    place.check(&["log"]);
+    place.check();
 }
 
 #[test]
 fn a_responder_that_is_stopped_for_longer_than_it_may_be_silent_is_left() {
     let place = Place::new();
-    let silence = ["--silent-ms-max", "2000"];
-    let responder = place.serve_with(&silence);
-    let options = [&["--reconnect-within", "100"][..], &silence].concat();
-    let mut requester = place.call("log", &options);
+    let responder = place.serve("--silent-ms-max 2000");
+    let options = "--reconnect-within 100 --silent-ms-max 2000";
+    let mut requester = place.call("log", options);
     place.executes(300);
-    responder.signal(Signal::SIGSTOP);
-    let out = requester.stdout.take().expect("it is piped");
-    let mut lines = BufReader::new(out).lines();
-    let end = lines.find_map(|line| {
-        let line = line.expect("it tells");
-        line.starts_with("connection ended").then_some(line)
-    });
-    let end = end.expect("it learns that the responder is silent");
-    assert_eq!(end, "connection ended: the peer was silent for 2000 ms");
-    responder.signal(Signal::SIGCONT);
-    let again = lines.next().expect("more is told").expect("it tells");
+    responder.signal(Signal::STOP);
+    let mut lines = std::iter::from_fn(|| requester.line());
+    let end = lines.find(|line| line.starts_with("connection ended"));
+    let silent = "connection ended: the peer was silent for 2000 ms";
+    assert_eq!(end.as_deref(), Some(silent));
+    responder.signal(Signal::CONT);
+    let again = lines.next().expect("more is told");
     assert!(again.starts_with("connected again"), "{again}");
     place.executes(300);
-    drop(requester.stdin.take());
-    let rest: Vec<String> = lines.map(|line| line.expect("it tells")).collect();
-    let status = requester.wait().expect("it ends");
-    assert!(status.success(), "{rest:?}");
-    place.check(&["log"]);
+    requester.end().check_code(0);
+    place.check();
 }
 
 #[test]
 fn a_responder_that_is_stopped_for_less_than_it_may_be_silent_is_kept() {
     let place = Place::new();
-    let silence = ["--silent-ms-max", "60000"];
-    let responder = place.serve_with(&silence);
-    let requester = place.call("log", &silence);
+    let responder = place.serve("--silent-ms-max 60000");
+    let requester = place.call("log", "--silent-ms-max 60000");
     place.executes(300);
-    responder.signal(Signal::SIGSTOP);
-    std::thread::sleep(Duration::from_secs(2));
-    responder.signal(Signal::SIGCONT);
+    stop_for_two_seconds(&responder);
     place.executes(300);
     let out = end(requester);
     assert!(!out.contains("connection ended"), "{out}");
     assert!(out.contains(" 0 failed"), "{out}");
-    place.check(&["log"]);
+    place.check();
 }
 
 #[test]
 fn a_requester_that_is_killed_leaves_others_their_calls() {
     let place = Place::new();
-    let _responder = place.serve();
-    let mut killed = place.call("killed", &[]);
-    let other = place.call("log", &[]);
+    let _responder = place.serve("");
+    let killed = place.call("killed", "");
+    let other = place.call("log", "");
     place.executes(300);
-    killed.kill().expect("it is there");
-    let _ = killed.wait();
+    killed.end_by(Signal::KILL);
     place.executes(300);
     let out = end(other);
     assert!(out.contains(" 0 failed"), "{out}");
-    place.check(&["log"]);
+    place.check();
 }
 
 #[test]
 fn without_reconnecting_the_calls_of_a_lost_connection_fail() {
     let place = Place::new();
-    let responder = place.serve();
-    let mut requester = place.call("log", &[]);
+    let responder = place.serve("");
+    let mut requester = place.call("log", "");
     // Kept open, so that it is the loss of the connection that ends it.
-    let _input = requester.stdin.take();
+    let _input = requester.input.take();
     place.executes(300);
     drop(responder);
-    let output = requester.wait_with_output().expect("it ends by itself");
-    let out = succeeded(&output);
+    let out = end(requester);
     assert!(out.contains("connection ended"), "{out}");
-    place.check(&["log"]);
+    place.check();
 }
 
 #[test]
 fn a_book_that_was_tampered_with_is_found_out() {
     let place = Place::new();
-    let responder = place.serve();
-    end(place.call("log", &["--count", "100"]));
+    let responder = place.serve("");
+    end(place.call("log", "--count 100"));
     drop(responder);
-    let book = std::fs::read_to_string(place.path("book")).expect("a book");
+    let book = place.folder.read("book");
     let without_the_first = book.split_once('\n').expect("lines").1;
-    std::fs::write(place.path("book"), without_the_first).expect("it is ours");
-    let output = Command::new(LEDGER)
-        .args(["check", "--book", &place.path("book")])
-        .args(["--log", &place.path("log")])
-        .output()
-        .expect("the program starts");
-    assert!(!output.status.success());
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(errors.contains("the book says"), "{errors}");
+    place.folder.write("book", without_the_first);
+    let checked = place.checked();
+    assert_ne!(checked.code, Some(0));
+    checked.check_errors(&["the book says"]);
 }
 
 #[test]
 fn what_cannot_be_done_says_why() {
-    #[rustfmt::skip]
-    let cases = [
-        (&["frobnicate"][..], "usage:"),
-        (&["call", "shm:x"], "--log is missing"),
-        (&["call", "nonsense", "--log", "x", "--count", "1"], "is no address"),
-        (&["call", "shm:x", "--log", "x", "--count", "many"], "is not a number"),
-        (&["call", "shm:x", "--log", "x", "--count"], "needs a value"),
-        (&["check", "--book", "no-such-book", "--log", "x"], "no-such-book"),
-        (&["serve", "shm:x", "--book", "b", "more"], "`more` is not understood"),
-    ];
-    for (arguments, wanted) in cases {
-        let output = Command::new(LEDGER)
-            .args(arguments)
-            .output()
-            .expect("the program starts");
-        assert!(!output.status.success(), "{arguments:?}");
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(errors.contains(wanted), "{arguments:?}: {errors}");
+    for (line, words) in [
+        ("frobnicate", "usage:"),
+        ("call shm:x", "--log is missing"),
+        ("call nonsense --log x --count 1", "is no address"),
+        ("call shm:x --log x --count many", "is not a number"),
+        ("call shm:x --log x --count", "needs a value"),
+        ("check --book no-such-book --log x", "no-such-book"),
+        ("serve shm:x --book b more", "`more` is not understood"),
+    ] {
+        let output = Ended::of(&mut ledger(line));
+        assert_ne!(output.code, Some(0), "{output}");
+        output.check_errors(&[words]);
     }
 }

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use rpcrdma_fabric::interface::QueuePairId;
+use rpcrdma_testkit::Random;
 use rpcrdma_tests::shm_peer::message;
 
 use crate::children::FabricPeer;
@@ -32,21 +33,10 @@ pub(crate) fn serve_load(
     arrived
 }
 
-/// How long the processes live: a fixed sequence, because the scheduler adds the chance.
-struct Lives(u64);
-
-impl Lives {
-    fn new() -> Self {
-        Self(0x2545_F491_4F6C_DD1D)
-    }
-
-    /// At most 20 ms.
-    fn next(&mut self) -> Duration {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        Duration::from_micros(self.0 % 20_000)
-    }
+/// How long the processes live, at most 20 ms: a fixed sequence, because the scheduler adds the chance.
+fn lives() -> impl FnMut() -> Duration {
+    let mut random = Random(1);
+    move || Duration::from_micros(random.between(0, 20_000).into())
 }
 
 /// What is the same for every process that is killed.
@@ -100,7 +90,7 @@ fn clients_killed_at_random_under_load() {
     let _alone = alone();
     let mut survivor = Survivor::new();
     let mut record = Record::default();
-    let mut lives = Lives::new();
+    let mut life_of_next = lives();
     let mut messages = 0;
     for stream in 0..asked("RPCRDMA_KILLS", 20) {
         let address = survivor.address.clone();
@@ -109,7 +99,7 @@ fn clients_killed_at_random_under_load() {
         let [queue_pair] = survivor.others()[..] else {
             panic!("one process beside the friend");
         };
-        let (born, life) = (Instant::now(), lives.next());
+        let (born, life) = (Instant::now(), life_of_next());
         let mut arrived = 0;
         while arrived == 0 || born.elapsed() < life {
             arrived = serve_load(&mut survivor, queue_pair, stream, arrived);
@@ -154,14 +144,14 @@ fn servers_killed_at_random_under_load() {
     let _alone = alone();
     let mut survivor = Survivor::new();
     let mut record = Record::default();
-    let mut lives = Lives::new();
+    let mut life_of_next = lives();
     let mut messages = 0;
     let address = format!("{}-mortal", survivor.address);
     for stream in 0..asked("RPCRDMA_KILLS", 20) {
         let child = FabricPeer::start(&["serve", &address]);
         let (child, _) = survivor.ready(child);
         let queue_pair = survivor.peer.connect(&address);
-        let (born, life) = (Instant::now(), lives.next());
+        let (born, life) = (Instant::now(), life_of_next());
         let mut counts = [0; 2];
         while counts[1] == 0 || born.elapsed() < life {
             load_server(&mut survivor, queue_pair, stream, &mut counts);
