@@ -1,6 +1,7 @@
 //! docs/tuning.md has the tables of knobs and relations as the source has them, every family, and the sizes that follow
 //! from the defaults.
 
+use rpcrdma_testkit::CheckWords;
 use rpcrdma_tuning::{KnobInfo, Profile, list};
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/tuning.md");
@@ -114,12 +115,10 @@ fn the_sizes_of_the_defaults_are_documented() {
     let most_mib = most.registered_bytes() >> 20;
     assert_eq!(u64::from(profile.peer_arena_mib_max) / most_mib, 5);
     let page = page().replace('\n', " ");
-    for stated in [
+    page.check_words(&[
         "2112 receives (8.25 MiB",
         "132 KiB for each connection",
         "384 send buffers (1.5 MiB)",
         "32.1 MiB of ordinary memory, and 257 MiB when each peer",
-    ] {
-        assert!(page.contains(stated), "{stated:?}");
-    }
+    ]);
 }

@@ -1,7 +1,8 @@
 //! The embedded families: what each must say, which devices they are for, and what they limit.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use rpcrdma_testkit::{CheckWords, Folder};
 use rpcrdma_tuning::{
     Detected, Device, EnvironmentValue, Error, KnobInfo, Layers, Loaded, Origin, Profile,
     ReceiveQueues, Settings, list,
@@ -24,7 +25,12 @@ const DEVICE_KNOBS: [&str; 12] = [
 ];
 
 fn load(name: &str) -> Loaded {
-    Layers::named(name).unwrap().build().unwrap()
+    with(name, &Settings::default()).unwrap()
+}
+
+/// A profile with these settings on top.
+fn with(name: &str, settings: &Settings) -> Result<Loaded, Error> {
+    Layers::named(name).unwrap().overrides(settings).build()
 }
 
 /// The names of all profiles that can be loaded, those of single devices included.
@@ -74,11 +80,7 @@ fn limits_have_sources() {
         ..Settings::default()
     };
     for name in names().iter().filter(|name| *name != "shm") {
-        let loaded = Layers::named(name)
-            .unwrap()
-            .overrides(&more)
-            .build()
-            .unwrap();
+        let loaded = with(name, &more).unwrap();
         for clamp in &loaded.clamps {
             let knob = clamp.asked.name;
             assert!(matches!(loaded.origin(knob), Origin::Limit(_)));
@@ -109,11 +111,7 @@ fn families_hold_what_is_published_of_them() {
             read_depth_max: Some(255),
             ..Settings::default()
         };
-        let loaded = Layers::named(name)
-            .unwrap()
-            .overrides(&most)
-            .build()
-            .unwrap();
+        let loaded = with(name, &most).unwrap();
         let profile = &loaded.profile;
         assert_eq!(
             (
@@ -133,11 +131,7 @@ fn families_hold_what_is_published_of_them() {
 fn what_a_device_cannot_do_is_cut_down_and_told() {
     let mut settings = Settings::default();
     settings.assign("read_depth_max=32").unwrap();
-    let loaded = Layers::named("irdma")
-        .unwrap()
-        .overrides(&settings)
-        .build()
-        .unwrap();
+    let loaded = with("irdma", &settings).unwrap();
     assert_eq!(loaded.profile.read_depth_max, 8);
     assert_eq!(
         loaded.origin("read_depth_max"),
@@ -150,11 +144,7 @@ fn what_a_device_cannot_do_is_cut_down_and_told() {
     );
 
     settings.assign("receive_queues=shared").unwrap();
-    let loaded = Layers::named("erdma")
-        .unwrap()
-        .overrides(&settings)
-        .build()
-        .unwrap();
+    let loaded = with("erdma", &settings).unwrap();
     assert_eq!(loaded.profile.receive_queues, ReceiveQueues::Own);
     assert_eq!(
         loaded.clamps.len(),
@@ -192,42 +182,24 @@ fn placement_beyond_the_scatter_list_of_the_device_is_refused() {
     for assignment in ["placement_segments=4", "receive_scatter_entries_max=5"] {
         settings.assign(assignment).unwrap();
     }
-    Layers::named("mlx5")
-        .unwrap()
-        .overrides(&settings)
-        .build()
-        .unwrap();
-    let error = Layers::named("qedr")
-        .unwrap()
-        .overrides(&settings)
-        .build()
-        .unwrap_err();
+    with("mlx5", &settings).unwrap();
+    let error = with("qedr", &settings).unwrap_err();
     assert!(matches!(error, Error::Relation { .. }), "{error}");
     let text = error.to_string();
-    for word in [
+    text.check_words(&[
         "placement_segments = 4 (command line)",
         "receive_scatter_entries_max = 4 (limit of qedr)",
         "set placement_segments to 3 or less",
-    ] {
-        assert!(text.contains(word), "{word:?} is not in {text:?}");
-    }
+    ]);
     settings.assign("placement_segments=3").unwrap();
-    Layers::named("qedr")
-        .unwrap()
-        .overrides(&settings)
-        .build()
-        .unwrap();
+    with("qedr", &settings).unwrap();
 }
 
 #[test]
 fn a_value_out_of_its_range_is_refused_whatever_the_limit() {
     let mut settings = Settings::default();
     settings.assign("read_depth_max=256").unwrap();
-    let error = Layers::named("irdma")
-        .unwrap()
-        .overrides(&settings)
-        .build()
-        .unwrap_err();
+    let error = with("irdma", &settings).unwrap_err();
     assert!(matches!(error, Error::Range { .. }), "{error}");
 }
 
@@ -236,10 +208,7 @@ fn a_family_that_cannot_be_used_says_why() {
     let error = Layers::named("efa").unwrap_err();
     assert!(matches!(error, Error::Refused { .. }));
     let text = error.to_string();
-    assert!(
-        text.contains("efa") && text.contains("reliable connections"),
-        "{text}"
-    );
+    text.check_words(&["efa", "reliable connections"]);
 }
 
 #[test]
@@ -274,43 +243,23 @@ fn the_environment_of_devices_is_known() {
     }
 }
 
-/// A `/sys` of devices, which goes with the test.
-struct Machine(PathBuf);
-
-impl Machine {
-    fn new(name: &str) -> Self {
-        let root = std::env::temp_dir().join(format!("rpcrdma-sys-{}-{name}", std::process::id()));
-        std::fs::create_dir_all(&root).unwrap();
-        Self(root)
+/// Adds a device to the `/sys` of a machine.
+fn add_device(machine: &Folder, name: &str, driver: Option<&str>, part: Option<(&str, &str)>) {
+    let function = format!("sys/class/infiniband/{name}/device");
+    std::fs::create_dir_all(machine.join(&function)).unwrap();
+    if let Some(driver) = driver {
+        let target = Path::new("../../../../bus/pci/drivers").join(driver);
+        std::os::unix::fs::symlink(target, machine.join(&function).join("driver")).unwrap();
     }
-
-    fn device(&self, name: &str, driver: Option<&str>, part: Option<(&str, &str)>) {
-        let function = self
-            .0
-            .join("sys/class/infiniband")
-            .join(name)
-            .join("device");
-        std::fs::create_dir_all(&function).unwrap();
-        if let Some(driver) = driver {
-            let target = Path::new("../../../../bus/pci/drivers").join(driver);
-            std::os::unix::fs::symlink(target, function.join("driver")).unwrap();
-        }
-        if let Some((vendor, part)) = part {
-            std::fs::write(function.join("vendor"), format!("0x{vendor}\n")).unwrap();
-            std::fs::write(function.join("device"), format!("0x{part}\n")).unwrap();
-        }
-    }
-}
-
-impl Drop for Machine {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+    if let Some((vendor, part)) = part {
+        machine.write(&format!("{function}/vendor"), format!("0x{vendor}\n"));
+        machine.write(&format!("{function}/device"), format!("0x{part}\n"));
     }
 }
 
 #[test]
 fn devices_are_told_apart_by_driver_and_part_and_software_by_name() {
-    let machine = Machine::new("families");
+    let machine = Folder::new("families");
     #[rustfmt::skip]
     let cases = [
         ("ibp65s0", Some("mlx4_core"), Some(("15b3", "1007")), "mlx4"),
@@ -335,10 +284,10 @@ fn devices_are_told_apart_by_driver_and_part_and_software_by_name() {
         ("siw_eth0", Some("virtio-pci"), Some(("1af4", "1000")), "siw"),
     ];
     for (name, driver, part, _) in cases {
-        machine.device(name, driver, part);
+        add_device(&machine, name, driver, part);
     }
     for (name, _, _, profile) in cases {
-        let device = Device::named(&machine.0, name);
+        let device = Device::named(&machine, name);
         assert_eq!(
             device.detect(),
             Detected::Profile(profile.to_owned()),
@@ -346,26 +295,26 @@ fn devices_are_told_apart_by_driver_and_part_and_software_by_name() {
         );
         Layers::named(profile).unwrap();
     }
-    let found = Device::all(&machine.0);
+    let found = Device::all(&machine);
     assert_eq!(found.len(), cases.len());
     assert!(found.is_sorted_by_key(|device| device.name.clone()));
 }
 
 #[test]
 fn a_device_that_nobody_knows_has_no_profile_and_efa_is_refused() {
-    let machine = Machine::new("others");
-    machine.device("ionic_0", Some("ionic"), Some(("1dd8", "1002")));
-    machine.device("bare", None, None);
-    machine.device("odd", Some("mlx6_core"), None);
-    machine.device("rdmap0s6", Some("efa"), Some(("1d0f", "efa1")));
+    let machine = Folder::new("others");
+    add_device(&machine, "ionic_0", Some("ionic"), Some(("1dd8", "1002")));
+    add_device(&machine, "bare", None, None);
+    add_device(&machine, "odd", Some("mlx6_core"), None);
+    add_device(&machine, "rdmap0s6", Some("efa"), Some(("1d0f", "efa1")));
     for name in ["ionic_0", "bare", "odd", "not_there"] {
         assert_eq!(
-            Device::named(&machine.0, name).detect(),
+            Device::named(&machine, name).detect(),
             Detected::Unknown,
             "{name}"
         );
     }
-    let device = Device::named(&machine.0, "rdmap0s6");
+    let device = Device::named(&machine, "rdmap0s6");
     assert_eq!(device.part.as_deref(), Some("1d0f:efa1"));
     match device.detect() {
         Detected::Refused { family, reason } => {
@@ -379,9 +328,9 @@ fn a_device_that_nobody_knows_has_no_profile_and_efa_is_refused() {
 
 #[test]
 fn a_users_file_may_limit_and_rule_but_not_match() {
-    let machine = Machine::new("file");
-    let file = machine.0.join("mine.toml");
-    let write = |text: &str| std::fs::write(&file, text).unwrap();
+    let machine = Folder::new("file");
+    let file = machine.join("mine.toml");
+    let write = |text: &str| machine.write("mine.toml", text);
     write(
         "base = \"irdma\"\n[settings]\nread_depth_max = { value = 24, source = \"tried\" }\n\
          [limits]\nread_depth_max = 20\n\
