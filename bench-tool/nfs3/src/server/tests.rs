@@ -59,14 +59,9 @@ impl Client {
         }
     }
 
-    fn root(&self) -> FileHandle {
-        let store = self.service.store();
-        store.handle(Store::<HeapPages>::ROOT).unwrap()
-    }
-
-    /// Calls as the last time, with the same number: a retransmission.
-    fn again(&mut self, procedure: u32, args: &[u8]) -> Outcome {
-        let call = Call {
+    /// A call of this client by TCP.
+    fn call_of<'a>(&self, credential: &'a [u8], procedure: u32, args: &'a [u8]) -> Call<'a> {
+        Call {
             peer: Peer::Host(IpAddr::V4(Ipv4Addr::LOCALHOST)),
             xid: self.xid,
             program: PROGRAM,
@@ -74,11 +69,33 @@ impl Client {
             procedure,
             credential: OpaqueAuth {
                 flavor: AUTH_SYS,
-                body: &self.credential,
+                body: credential,
             },
             args,
-        };
-        self.service.call(&call, &NoItems, &mut self.reply)
+        }
+    }
+
+    fn place<'a>(&self, name: &'a [u8]) -> Place<'a> {
+        Place {
+            directory: self.root(),
+            name,
+        }
+    }
+
+    fn root(&self) -> FileHandle {
+        let store = self.service.store();
+        store.handle(Store::<HeapPages>::ROOT).unwrap()
+    }
+
+    /// Calls as the last time, with the same number: a retransmission.
+    fn again(&mut self, procedure: u32, args: &[u8]) -> Outcome {
+        self.again_with(procedure, args, &NoItems)
+    }
+
+    fn again_with(&mut self, procedure: u32, args: &[u8], items: &impl Items) -> Outcome {
+        let credential = self.credential.clone();
+        let call = self.call_of(&credential, procedure, args);
+        self.service.call(&call, items, &mut self.reply)
     }
 
     fn raw(&mut self, procedure: u32, args: &[u8]) -> Outcome {
@@ -108,8 +125,12 @@ impl Client {
     }
 
     fn call(&mut self, procedure: Procedure, args: impl Encode) -> Vec<u8> {
-        let args = bytes_of(args);
-        assert_eq!(self.raw(procedure.number(), &args), Outcome::Success);
+        self.call_raw(procedure, &bytes_of(args))
+    }
+
+    /// The results of a call that succeeds, whatever it says that became of it.
+    fn call_raw(&mut self, procedure: Procedure, args: &[u8]) -> Vec<u8> {
+        assert_eq!(self.raw(procedure.number(), args), Outcome::Success);
         self.results()
     }
 
@@ -131,10 +152,7 @@ impl Client {
     }
 
     fn create(&mut self, name: &[u8]) -> FileHandle {
-        let place = Place {
-            directory: self.root(),
-            name,
-        };
+        let place = self.place(name);
         let how = CreateHow::Guarded(SetAttributes::default());
         let create = arguments::Create { place, how };
         let made: results::Created = self.done::<_, Wcc>(Procedure::Create, create).unwrap();
@@ -156,8 +174,7 @@ impl Client {
         let args = encoded(&[&|writer| write.encode(writer).unwrap(), &|writer| {
             data.encode(writer).unwrap();
         }]);
-        assert_eq!(self.raw(Procedure::Write.number(), &args), Outcome::Success);
-        let bytes = self.results();
+        let bytes = self.call_raw(Procedure::Write, &args);
         let written: Result<results::Write, (Status, Wcc)> =
             results::decode(&mut Reader::new(&bytes)).unwrap();
         written.map_err(|(status, _)| status)
@@ -210,29 +227,18 @@ fn what_is_written_is_read() {
 fn a_retransmission_is_not_done_again() {
     let mut client = Client::new(10, 10);
     client.create(b"x");
-    let place = Place {
-        directory: client.root(),
-        name: b"x",
-    };
-    let args = bytes_of(place);
+    let args = bytes_of(client.place(b"x"));
+    let first = client.call_raw(Procedure::Remove, &args);
     let remove = Procedure::Remove.number();
-    assert_eq!(client.raw(remove, &args), Outcome::Success);
-    let first = client.results();
     assert_eq!(client.again(remove, &args), Outcome::Success);
     assert_eq!(client.results(), first);
     assert_eq!(first[..4], [0; 4]);
-    assert_eq!(client.raw(remove, &args), Outcome::Success);
-    assert_eq!(
-        client.results()[..4],
-        Status::NoEntry.number().to_be_bytes()
-    );
+    let second = client.call_raw(Procedure::Remove, &args);
+    assert_eq!(second[..4], Status::NoEntry.number().to_be_bytes());
     // What may be done twice is done again: it sees what is there now.
-    let lookup = Procedure::Lookup.number();
-    assert_eq!(client.raw(lookup, &args), Outcome::Success);
-    let gone = client.results();
+    let gone = client.call_raw(Procedure::Lookup, &args);
     client.create(b"x");
-    assert_eq!(client.raw(lookup, &args), Outcome::Success);
-    assert_ne!(client.results(), gone);
+    assert_ne!(client.call_raw(Procedure::Lookup, &args), gone);
 }
 
 /// By RPC-over-RDMA data need registered memory, and where none is left at the moment the reply says so.
@@ -241,15 +247,12 @@ fn data_for_which_there_is_no_memory_are_to_be_asked_for_again() {
     let mut client = Client::new(16, 10);
     let file = client.create(b"file");
     client.write(file, 0, b"bytes").unwrap();
-    let args = bytes_of(arguments::Read {
+    let read = arguments::Read {
         file,
         offset_bytes: 0,
         count_bytes: 5,
-    });
-    assert_eq!(
-        client.raw(Procedure::Read.number(), &args),
-        Outcome::Success
-    );
+    };
+    client.call(Procedure::Read, read);
     let Client { service, reply, .. } = &mut client;
     assert!(item_of(service, reply, || None).is_none());
     let bytes = client.results();
@@ -266,20 +269,13 @@ fn a_symbolic_link_keeps_its_target() {
     let mut client = Client::new(100, 10);
     let target = vec![b't'; 4095];
     let symlink = arguments::Symlink {
-        place: Place {
-            directory: client.root(),
-            name: b"link",
-        },
+        place: client.place(b"link"),
         attributes: SetAttributes::default(),
     };
     let args = encoded(&[&|writer| symlink.encode(writer).unwrap(), &|writer| {
         (&target[..]).encode(writer).unwrap();
     }]);
-    assert_eq!(
-        client.raw(Procedure::Symlink.number(), &args),
-        Outcome::Success
-    );
-    let bytes = client.results();
+    let bytes = client.call_raw(Procedure::Symlink, &args);
     let made: Result<results::Created, (Status, Wcc)> =
         results::decode(&mut Reader::new(&bytes)).unwrap();
     let link = made.unwrap().object.unwrap();
@@ -299,27 +295,22 @@ fn list(client: &mut Client, count_bytes: u32, plus: bool) -> (Vec<Vec<u8>>, u32
         calls += 1;
         let directory = client.root();
         let bytes = if plus {
-            let names_bytes = count_bytes;
-            client.call(
-                Procedure::Readdirplus,
-                arguments::Readdirplus {
-                    directory,
-                    cookie,
-                    verifier,
-                    names_bytes,
-                    count_bytes,
-                },
-            )
+            let readdirplus = arguments::Readdirplus {
+                directory,
+                cookie,
+                verifier,
+                names_bytes: count_bytes,
+                count_bytes,
+            };
+            client.call(Procedure::Readdirplus, readdirplus)
         } else {
-            client.call(
-                Procedure::Readdir,
-                arguments::Readdir {
-                    directory,
-                    cookie,
-                    verifier,
-                    count_bytes,
-                },
-            )
+            let readdir = arguments::Readdir {
+                directory,
+                cookie,
+                verifier,
+                count_bytes,
+            };
+            client.call(Procedure::Readdir, readdir)
         };
         assert!(bytes.len() <= 4 + count_bytes as usize, "{}", bytes.len());
         let mut reader = Reader::new(&bytes);
@@ -361,38 +352,25 @@ fn ten_thousand_names_are_listed_once_each_in_replies_as_long_as_was_asked() {
             assert!(calls > 3);
         }
     }
-    let directory = client.root();
-    let (cookie, verifier) = (3, [1; 8]);
-    let wrong = arguments::Readdir {
-        directory,
-        cookie,
-        verifier,
-        count_bytes: 4096,
-    };
-    let wrong = client.done::<u32, Option<Attributes>>(Procedure::Readdir, wrong);
-    assert_eq!(wrong.unwrap_err().0, Status::BadCookie);
-    let small = arguments::Readdir {
-        directory,
-        cookie: 0,
-        verifier,
-        count_bytes: 100,
-    };
-    let small = client.done::<u32, Option<Attributes>>(Procedure::Readdir, small);
-    assert_eq!(small.unwrap_err().0, Status::TooSmall);
+    for (cookie, count_bytes, status) in [(3, 4096, Status::BadCookie), (0, 100, Status::TooSmall)]
+    {
+        let refused = arguments::Readdir {
+            directory: client.root(),
+            cookie,
+            verifier: [1; 8],
+            count_bytes,
+        };
+        let refused = client.done::<u32, Option<Attributes>>(Procedure::Readdir, refused);
+        assert_eq!(refused.unwrap_err().0, status);
+    }
 }
 
 #[test]
 fn what_is_not_here_is_said_to_be_not_here() {
     let mut client = Client::new(10, 10);
-    let peer = Peer::Host(IpAddr::V4(Ipv4Addr::LOCALHOST));
     let call = Call {
-        peer,
-        xid: 1,
-        program: PROGRAM,
-        version: VERSION,
-        procedure: 0,
         credential: OpaqueAuth::NONE,
-        args: &[],
+        ..client.call_of(&[], 0, &[])
     };
     let gss = OpaqueAuth {
         flavor: 6,
@@ -465,65 +443,36 @@ fn data_beside_the_stream_are_written_as_those_in_it() {
         data: data.clone(),
         is_version_1: false,
     };
-    let credential = client.credential.clone();
-    let call = |client: &mut Client, procedure: u32, args: &[u8], items: &Beside| {
+    let call = |client: &mut Client, args: &[u8], items: &Beside| {
         client.xid += 1;
-        let call = Call {
-            peer: Peer::Host(IpAddr::V4(Ipv4Addr::LOCALHOST)),
-            xid: client.xid,
-            program: PROGRAM,
-            version: VERSION,
-            procedure,
-            credential: OpaqueAuth {
-                flavor: AUTH_SYS,
-                body: &credential,
-            },
-            args,
-        };
-        client.service.call(&call, items, &mut client.reply)
+        client.again_with(Procedure::Write.number(), args, items)
     };
-    let write = Procedure::Write.number();
-    assert_eq!(call(&mut client, write, &args, &items), Outcome::Success);
+    let refused = Outcome::GarbageArgs;
+    assert_eq!(call(&mut client, &args, &items), Outcome::Success);
     assert_eq!(client.read(file, 5, count_bytes), (data.clone(), true));
     // Its round-up comes with it, and is no data.
     items.data.extend_from_slice(&[0xaa; 3]);
-    assert_eq!(
-        call(&mut client, write, &args, &items),
-        Outcome::GarbageArgs
-    );
+    assert_eq!(call(&mut client, &args, &items), refused);
     items.is_version_1 = true;
-    assert_eq!(call(&mut client, write, &args, &items), Outcome::Success);
+    assert_eq!(call(&mut client, &args, &items), Outcome::Success);
     assert_eq!(client.read(file, 5, count_bytes + 3), (data, true));
     items.data.truncate(7001);
     items.args_offset += 4;
-    assert_eq!(
-        call(&mut client, write, &args, &items),
-        Outcome::GarbageArgs
-    );
+    assert_eq!(call(&mut client, &args, &items), refused);
     items.args_offset -= 4;
     items.data.pop();
-    assert_eq!(
-        call(&mut client, write, &args, &items),
-        Outcome::GarbageArgs
-    );
-    let getattr = bytes_of(file);
-    let procedure = Procedure::Getattr.number();
-    assert_eq!(
-        call(&mut client, procedure, &getattr, &items),
-        Outcome::GarbageArgs
-    );
+    assert_eq!(call(&mut client, &args, &items), refused);
+    client.xid += 1;
+    let getattr = client.again_with(Procedure::Getattr.number(), &bytes_of(file), &items);
+    assert_eq!(getattr, refused);
 }
 
 #[test]
 fn mount_hands_out_directories_of_the_export() {
     let mut client = Client::new(10, 10);
     let root = client.root();
-    let place = Place {
-        directory: root,
-        name: b"below",
-    };
     let mkdir = arguments::Mkdir {
-        place,
+        place: client.place(b"below"),
         attributes: SetAttributes::default(),
     };
     let made: results::Created = client.done::<_, Wcc>(Procedure::Mkdir, mkdir).unwrap();
@@ -532,13 +481,10 @@ fn mount_hands_out_directories_of_the_export() {
     let mut mounts = mount::Mounts::default();
     let mut call = |procedure: mount_wire::MountProcedure, args: &[u8]| {
         let call = Call {
-            peer: Peer::Host(IpAddr::V4(Ipv4Addr::LOCALHOST)),
-            xid: 1,
             program: mount_wire::PROGRAM,
             version: mount_wire::VERSION,
-            procedure: procedure.number(),
             credential: OpaqueAuth::NONE,
-            args,
+            ..client.call_of(&[], procedure.number(), args)
         };
         let outcome = mounts.call(&call, &client.service, &mut client.reply);
         (outcome, client.reply.stream().to_vec())
