@@ -97,6 +97,7 @@ pub(crate) fn of_clients(host: Option<&Host>, address: &Address) -> (Authenticat
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rpcrdma_testkit::CheckWords;
 
     #[test]
     fn without_keys_only_rdma_is_for_anybody_and_says_so() {
@@ -115,10 +116,7 @@ mod tests {
             identity: HostIdentity::new("a").ok(),
         };
         let failure = Host::new(&args).expect_err("no file").to_string();
-        assert!(
-            failure.contains("--psk-file") && failure.contains("/nonexistent/keys"),
-            "{failure}"
-        );
+        failure.check_words(&["--psk-file", "/nonexistent/keys"]);
         let none = Host::new(&AuthenticationArgs::default());
         assert!(none.is_ok_and(|host| host.is_none()));
     }

@@ -1,6 +1,7 @@
 //! The XDR of version 2 and of the extension RTR in `docs/extension`: it is XDR (RFC 4506 section 6), it names nothing
 //! that it does not define, its numbers are those of the code, and messages of the code are what it describes.
 
+use rpcrdma_testkit::CheckWords;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -532,12 +533,10 @@ fn the_licence_of_the_drafts_stands_at_the_head() {
         let text = file(name);
         assert!(text.starts_with("/*\n"), "{name}");
         let head = text.split_once("*/").expect("a comment").0;
-        for words in [
+        head.check_words(&[
             "IETF Trust and the persons",
             "Redistribution and use in source and binary forms",
             "THIS SOFTWARE IS PROVIDED",
-        ] {
-            assert!(head.contains(words), "{name} lacks: {words}");
-        }
+        ]);
     }
 }

@@ -105,6 +105,7 @@ fn text(report: &Report) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rpcrdma_testkit::CheckWords;
 
     fn device(name: &str, driver: Option<&str>, part: Option<&str>) -> Device {
         Device {
@@ -130,15 +131,13 @@ mod tests {
             devices: lines.collect(),
         };
         let text = text(&report);
-        for words in [
+        text.check_words(&[
             "mlx5_0 (mlx5_core, 15b3:1021): profile mlx5-connectx7",
             "what to do: export MLX5_TOTAL_UUARS=64",
             "rdmap0s6 (efa, 1d0f:efa1): cannot be used: RPC-over-RDMA needs reliable connections",
             "ionic_0 (ionic, 1dd8:1002): no profile is for it",
             "rxe0 (no driver, no PCI identifiers): profile rxe",
-        ] {
-            assert!(text.contains(words), "{words}: {text}");
-        }
+        ]);
         let json = serde_json::to_value(&report).unwrap();
         assert_eq!(json["devices"][0]["profile"], "mlx5-connectx7");
         assert!(json["devices"][2]["profile"].is_null());

@@ -124,20 +124,19 @@ fn put(text: &str, report: &impl Serialize, json: Option<&Path>) -> Result<(), F
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rpcrdma_testkit::CheckWords;
     use rpcrdma_tuning::Settings;
 
     #[test]
     fn every_profile_is_listed_with_what_it_is_for() {
         let text = listed();
-        for words in [
+        text.check_words(&[
             "shm ",
             "mlx5-connectx7",
             "irdma/x722",
             "ConnectX-3",
             "datagrams only",
-        ] {
-            assert!(text.contains(words), "{words}: {text}");
-        }
+        ]);
     }
 
     #[test]
@@ -155,14 +154,12 @@ mod tests {
             (name == "MLX5_SHUT_UP_BF").then(|| "1".to_owned())
         });
         let told = told.join("\n");
-        for words in [
+        told.check_words(&[
             "read_depth_max = 64 (command line) is beyond what mlx5 can do: 16 is used",
             "MLX5_SHUT_UP_BF is 1: ",
             "(before the start: unset MLX5_SHUT_UP_BF)",
             "(before the start: export MLX5_TOTAL_UUARS=64)",
-        ] {
-            assert!(told.contains(words), "{words}: {told}");
-        }
+        ]);
         let shm = Layers::named("shm").unwrap().build().unwrap();
         assert!(warnings_here(&shm).is_empty());
     }

@@ -194,6 +194,7 @@ fn text(report: &Report) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rpcrdma_testkit::CheckWords;
     use rpcrdma_tuning::Profile;
 
     fn loaded(name: &str, assignments: &[&str]) -> Loaded {
@@ -222,7 +223,7 @@ mod tests {
             assert!(line.is_some_and(|it| it.contains(range)), "{name}: {text}");
             assert!(!meaning.is_empty(), "{name}");
         }
-        for words in [
+        text.check_words(&[
             "profile irdma/x722",
             " 48 bytes           0 to 4096 ",
             " profile irdma/x722: irdma driver",
@@ -231,9 +232,7 @@ mod tests {
             "built-in default: inferred",
             "warning: read_depth_max = 9 (command line) is beyond what irdma can do: 8 is used",
             "2112 receives",
-        ] {
-            assert!(text.contains(words), "{words}: {text}");
-        }
+        ]);
         let json = serde_json::to_value(&report).unwrap();
         assert_eq!(json["schema"], SCHEMA);
         let place = |name| report.knobs.iter().position(|knob| knob.name == name);
@@ -254,13 +253,11 @@ mod tests {
     fn the_environment_is_shown_with_reason_and_source() {
         let report = report(&loaded("mlx5", &[]));
         let text = text(&report);
-        for words in [
+        text.check_words(&[
             "environment: MLX5_TOTAL_UUARS=64",
             "environment: MLX5_SINGLE_THREADED not 1",
             "rdma-core, providers/mlx5",
-        ] {
-            assert!(text.contains(words), "{words}: {text}");
-        }
+        ]);
         let json = serde_json::to_value(&report).unwrap();
         assert_eq!(json["environment"][0]["avoid"], "1");
         assert!(json["environment"][0]["set"].is_null());

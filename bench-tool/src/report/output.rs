@@ -281,6 +281,7 @@ impl Outputs {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rpcrdma_testkit::CheckWords;
 
     struct Directory(PathBuf);
 
@@ -351,10 +352,7 @@ mod tests {
         let failure = output.write("{}").unwrap_err();
         assert_eq!(failure.status(), crate::exit::Status::Failure);
         let text = failure.to_string();
-        assert!(
-            text.contains("/dev/full") && text.contains("free some space"),
-            "{text}"
-        );
+        text.check_words(&["/dev/full", "free some space"]);
     }
 
     #[test]

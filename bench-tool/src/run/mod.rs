@@ -273,6 +273,7 @@ mod tests {
     use crate::commands::{Cli, Command, SlowedArgs};
     use crate::report::tests::{config, result};
     use clap::Parser;
+    use rpcrdma_testkit::CheckWords;
 
     fn args(line: &str) -> RunArgs {
         let line = ["bench-tool", "run"]
@@ -348,10 +349,7 @@ mod tests {
         let mut errors = result();
         errors.errors = 7;
         let failure = run_with("", Ok(errors)).unwrap_err();
-        assert!(
-            failure.to_string().contains("7 calls ended in an error"),
-            "{failure}"
-        );
+        failure.check_words(&["7 calls ended in an error"]);
         let mut nothing = result();
         nothing.latency = crate::histogram::LatencyHistogram::new();
         assert!(

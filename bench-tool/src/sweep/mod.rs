@@ -240,6 +240,7 @@ pub(crate) mod tests {
     use crate::report::tests::result;
     use crate::run::Watch;
     use clap::Parser;
+    use rpcrdma_testkit::CheckWords;
 
     pub(crate) fn args(line: &str) -> SweepArgs {
         let words = ["bench-tool", "sweep"]
@@ -341,9 +342,7 @@ pub(crate) mod tests {
             (4, 3, true)
         );
         let text = table::text(&report);
-        for words in ["medians of up to 3", "signal: 3 of 6 runs are complete"] {
-            assert!(text.contains(words), "{text}");
-        }
+        text.check_words(&["medians of up to 3", "signal: 3 of 6 runs are complete"]);
     }
 
     #[test]
@@ -388,9 +387,6 @@ pub(crate) mod tests {
         assert_eq!(runs.len(), 5);
         let mixed = serde_json::to_string(&depths()).unwrap();
         let failure = crate::compare::runs::from_text(&mixed, "sweep.json").unwrap_err();
-        assert!(
-            failure.to_string().contains("depth is 1 and 4"),
-            "{failure}"
-        );
+        failure.check_words(&["depth is 1 and 4"]);
     }
 }

@@ -141,6 +141,7 @@ fn line(run: &Report) -> String {
 mod tests {
     use super::super::tests::{depths, sizes_and_placements};
     use super::*;
+    use rpcrdma_testkit::CheckWords;
     use std::collections::BTreeSet;
 
     #[test]
@@ -170,9 +171,6 @@ mod tests {
         let text = csv(&depths());
         let widths: BTreeSet<usize> = text.lines().map(|line| line.split(',').count()).collect();
         assert_eq!((text.lines().count(), widths), (4, BTreeSet::from([19])));
-        assert!(
-            text.contains("\nnull,0,,inline,4,1,,40000,2,20000,"),
-            "{text}"
-        );
+        text.check_words(&["\nnull,0,,inline,4,1,,40000,2,20000,"]);
     }
 }

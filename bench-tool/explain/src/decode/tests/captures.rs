@@ -1,5 +1,6 @@
 //! Captures of the lab, and what is made of them.
 
+use rpcrdma_testkit::CheckWords;
 use std::collections::HashMap;
 
 use super::super::conversation::Conversation;
@@ -59,7 +60,7 @@ fn every_call_in_the_captures_has_its_reply() {
 #[test]
 fn people_read_what_happened() {
     let text: String = CAPTURES.map(|(_, file)| run(file, Form::Text).2).concat();
-    for part in [
+    text.check_words(&[
         "asks for a connection at port 20049; sends up to",
         "grants the connection; sends up to 4 KiB and receives up to 4 KiB inline",
         "an RDMA Read of 5,000 B at ",
@@ -69,9 +70,7 @@ fn people_read_what_happened() {
         "ends a connection",
         "transmission 2 of its group",
         "invalidates handle",
-    ] {
-        assert!(text.contains(part), "{part}");
-    }
+    ]);
 }
 
 #[test]
@@ -81,9 +80,7 @@ fn a_capture_that_is_cut_says_where_and_shows_what_came_before() {
     let error = result.unwrap_err();
     let cause = std::error::Error::source(&error).unwrap();
     let words = format!("{error}: {cause}");
-    for part in ["a.pcap", "after 140 whole", "at byte"] {
-        assert!(words.contains(part), "{part}: {words}");
-    }
+    words.check_words(&["a.pcap", "after 140 whole", "at byte"]);
     assert!(output.lines().count() > 50);
     let (result, ..) = run(&file[..24], Form::Json);
     let failure = result.unwrap_err().to_string();
@@ -108,10 +105,7 @@ fn packets_that_are_missing_are_told_and_fail_the_whole() {
     let (result, found_wrong, output) = run(&thinned, Form::Json);
     result.unwrap();
     assert!(found_wrong);
-    assert!(
-        output.contains("\"what\":\"gap\",\"packets\":1"),
-        "{output}"
-    );
+    output.check_words(&["\"what\":\"gap\",\"packets\":1"]);
 }
 
 /// Wireshark's dissector and this decoder agree on what is malformed (tests/wireshark/check has the other half).
