@@ -75,6 +75,13 @@ fn encoded<E: std::fmt::Debug>(
     space
 }
 
+/// Asserts that a message that is refused is refused by the reference too, at a place in the message.
+fn assert_refused<T>(expected: Option<T>, error: rpcrdma_protocol::DecodeError, data: &[u8]) {
+    let is_refused = expected.is_none();
+    assert!(is_refused, "the reference accepts what fails with {error}");
+    assert!(error.at <= data.len());
+}
+
 /// Asserts that `view` lies within `whole`, which is what "a view" means.
 fn assert_within(view: &[u8], whole: &[u8]) {
     let (view, whole) = (view.as_ptr_range(), whole.as_ptr_range());

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use rpcrdma_fabric::interface::prelude::*;
-use rpcrdma_fabric::interface::{Manager, ManagerError, ManagerEvent, RejectReason, SetupError};
+use rpcrdma_fabric::interface::{
+    ConnectionId, Manager, ManagerError, ManagerEvent, RejectReason, SetupError,
+};
 
 use super::super::harness::{Harness, PortOptions};
 use super::super::world::{CLIENT, RECEIVE_SEGMENTS, SERVER, World, event_name, pattern};
@@ -42,12 +44,11 @@ pub(in super::super) fn the_peer_is_named<H: Harness>(harness: H) {
         };
         assert!(!peer.name.is_empty());
         seen.push(peer);
-        world
-            .server()
+        let server = world.server();
+        server
             .manager
             .reject(connection, RejectReason::Draining, &[]);
-        let event = world.event(CLIENT, "the rejection");
-        assert!(matches!(event, ManagerEvent::Rejected { .. }));
+        rejection(&mut world);
     }
     // The name may tell more than the key: which of its connections this is.
     assert_eq!(seen[0].key, seen[1].key);
@@ -70,18 +71,8 @@ pub(in super::super) fn reject_with_reason<H: Harness>(harness: H) {
             .server()
             .manager
             .reject(connections[SERVER], reason, b"not now");
-        match world.event(CLIENT, "the rejection") {
-            ManagerEvent::Rejected {
-                connection,
-                reason: arrived,
-                private_data,
-            } => {
-                assert_eq!(connection, connections[CLIENT]);
-                assert_eq!(arrived, reason);
-                assert_eq!(private_data, b"not now");
-            }
-            other => panic!("{} instead of a rejection", event_name(&other)),
-        }
+        let expected = (connections[CLIENT], reason, b"not now".to_vec());
+        assert_eq!(rejection(&mut world), expected);
         assert!(
             matches!(
                 world.client().manager.confirm(connections[CLIENT]),
@@ -94,6 +85,18 @@ pub(in super::super) fn reject_with_reason<H: Harness>(harness: H) {
     world.post_receives(2, &RECEIVE_SEGMENTS);
     world.works(link);
     world.finish();
+}
+
+/// Waits until the client's request is rejected: which one, why, and what came with it.
+fn rejection<H: Harness>(world: &mut World<H>) -> (ConnectionId, RejectReason, Vec<u8>) {
+    match world.event(CLIENT, "the rejection") {
+        ManagerEvent::Rejected {
+            connection,
+            reason,
+            private_data,
+        } => (connection, reason, private_data),
+        other => panic!("{} instead of a rejection", event_name(&other)),
+    }
 }
 
 /// How connecting to `address` fails: at once, or by an event.
@@ -249,10 +252,7 @@ pub(in super::super) fn a_queue_pair_of_another_port_is_not_planted<H: Harness>(
         .server()
         .manager
         .reject(connections[SERVER], RejectReason::Draining, &[]);
-    match world.event(CLIENT, "the rejection") {
-        ManagerEvent::Rejected { connection, .. } => assert_eq!(connection, connections[CLIENT]),
-        other => panic!("{} instead of a rejection", event_name(&other)),
-    }
+    assert_eq!(rejection(&mut world).0, connections[CLIENT]);
     let link = world.connect();
     world.post_receives(2, &RECEIVE_SEGMENTS);
     world.works(link);
@@ -286,12 +286,7 @@ fn one_too_many<H: Harness>(world: &mut World<H>) {
     server
         .manager
         .reject(connection, RejectReason::ConnectionsExhausted, &[]);
-    match world.event(CLIENT, "the rejection") {
-        ManagerEvent::Rejected { reason, .. } => {
-            assert_eq!(reason, RejectReason::ConnectionsExhausted);
-        }
-        other => panic!("{} instead of a rejection", event_name(&other)),
-    }
+    assert_eq!(rejection(world).1, RejectReason::ConnectionsExhausted);
 }
 
 /// The client may send as soon as it has confirmed: the server's queue pair is adopted before.
