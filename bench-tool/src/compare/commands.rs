@@ -197,6 +197,7 @@ mod tests {
     use super::super::metric::Metric;
     use super::super::runs::tests::report;
     use super::*;
+    use rpcrdma_testkit::Folder;
 
     fn words(text: &[&str]) -> Vec<String> {
         text.iter().map(|&word| word.to_owned()).collect()
@@ -224,18 +225,15 @@ mod tests {
 
     #[test]
     fn commands_take_turns() {
-        let order = std::env::temp_dir().join(format!("bench-tool-turns-{}", std::process::id()));
+        let folder = Folder::new("turns");
+        let order = folder.path("order");
         let script = |side: &str, p50: f64| {
             let report = report(p50);
-            shell(&format!(
-                "printf {side} >> {}; echo '{report}'",
-                order.display()
-            ))
+            shell(&format!("printf {side} >> {order}; echo '{report}'"))
         };
         let (a, b) = (script("a", 400.0), script("b", 500.0));
         let runs = take_turns([&a, &b], 4, true, &Stop::new()).unwrap();
-        assert_eq!(std::fs::read_to_string(&order).unwrap(), "abbaabba");
-        std::fs::remove_file(&order).unwrap();
+        assert_eq!(folder.read("order"), "abbaabba");
         assert_eq!(runs.each_ref().map(Vec::len), [4, 4]);
         assert!((runs[1][3].value(Metric::P50) - 500.0).abs() < 1e-9);
     }
@@ -276,8 +274,8 @@ mod tests {
 
     #[test]
     fn the_end_is_obeyed_where_a_process_that_is_left_holds_the_output() {
-        let name = format!("bench-tool-left-{}", std::process::id());
-        let file = std::env::temp_dir().join(name);
+        let folder = Folder::new("left");
+        let file = folder.path("pid");
         let stop = Stop::new();
         let (asks, told) = (stop.clone(), file.clone());
         let asker = thread::spawn(move || {
@@ -292,10 +290,9 @@ mod tests {
             asks.ask();
             Pid::from_raw(left).unwrap()
         });
-        let leaves = shell(&format!("sleep 60 & echo $! > {}", file.display()));
+        let leaves = shell(&format!("sleep 60 & echo $! > {file}"));
         let runs = take_turns([&leaves, &leaves], 2, true, &stop);
         let _ = kill_process(asker.join().unwrap(), Signal::KILL);
-        std::fs::remove_file(&file).unwrap();
         assert_eq!(runs.unwrap().each_ref().map(Vec::len), [0, 0]);
     }
 }

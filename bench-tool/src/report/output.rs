@@ -281,48 +281,31 @@ impl Outputs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rpcrdma_testkit::CheckWords;
+    use rpcrdma_testkit::{CheckWords, Folder};
 
-    struct Directory(PathBuf);
-
-    impl Directory {
-        fn new(name: &str) -> Self {
-            let path =
-                std::env::temp_dir().join(format!("bench-tool-{}-{name}", std::process::id()));
-            fs::create_dir_all(&path).unwrap();
-            Self(path)
-        }
-
-        fn names(&self) -> Vec<String> {
-            fs::read_dir(&self.0)
-                .unwrap()
-                .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-                .collect()
-        }
-    }
-
-    impl Drop for Directory {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
+    fn names(folder: &Folder) -> Vec<String> {
+        fs::read_dir(&**folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect()
     }
 
     #[test]
     fn a_check_leaves_nothing_and_a_write_leaves_one_file() {
-        let directory = Directory::new("write");
-        let path = directory.0.join("run.json");
+        let directory = Folder::new("write");
+        let path = directory.join("run.json");
         let output = Output::check("--json", &path).unwrap();
-        assert!(directory.names().is_empty());
+        assert!(names(&directory).is_empty());
         output.write("first").unwrap();
         output.write("second").unwrap();
-        assert_eq!(directory.names(), ["run.json"]);
-        assert_eq!(fs::read_to_string(&path).unwrap(), "second");
+        assert_eq!(names(&directory), ["run.json"]);
+        assert_eq!(directory.read("run.json"), "second");
     }
 
     #[test]
     fn a_link_stays_a_link() {
-        let directory = Directory::new("link");
-        let (real, link) = (directory.0.join("real"), directory.0.join("link"));
+        let directory = Folder::new("link");
+        let (real, link) = (directory.join("real"), directory.join("link"));
         fs::write(&real, "old").unwrap();
         std::os::unix::fs::symlink(&real, &link).unwrap();
         Output::check("--json", &link)
@@ -335,15 +318,15 @@ mod tests {
 
     #[test]
     fn what_cannot_be_written_is_said_before() {
-        let directory = Directory::new("refused");
+        let directory = Folder::new("refused");
         for (path, words) in [
-            (directory.0.clone(), "a file in that directory"),
-            (directory.0.join("missing/run.json"), "create the directory"),
+            (directory.to_path_buf(), "a file in that directory"),
+            (directory.join("missing/run.json"), "create the directory"),
         ] {
             let text = Output::check("--json", &path).unwrap_err().to_string();
             assert!(text.contains(words) && text.contains("--json"), "{text}");
         }
-        assert!(directory.names().is_empty());
+        assert!(names(&directory).is_empty());
     }
 
     #[test]
@@ -358,8 +341,8 @@ mod tests {
     #[test]
     fn a_file_that_may_not_be_written_is_not_replaced() {
         use std::os::unix::fs::PermissionsExt;
-        let directory = Directory::new("readonly");
-        let path = directory.0.join("keep.json");
+        let directory = Folder::new("readonly");
+        let path = directory.join("keep.json");
         fs::write(&path, "keep").unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o400)).unwrap();
         // The superuser may write anything: then the check passes, rightly.

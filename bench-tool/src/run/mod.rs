@@ -273,7 +273,7 @@ mod tests {
     use crate::commands::{Cli, Command, SlowedArgs};
     use crate::report::tests::{config, result};
     use clap::Parser;
-    use rpcrdma_testkit::CheckWords;
+    use rpcrdma_testkit::{CheckWords, Folder};
 
     fn args(line: &str) -> RunArgs {
         let line = ["bench-tool", "run"]
@@ -312,36 +312,23 @@ mod tests {
 
     #[test]
     fn a_run_writes_all_files() {
-        let directory = std::env::temp_dir().join(format!("bench-tool-run-{}", std::process::id()));
-        std::fs::create_dir_all(&directory).unwrap();
-        let [json, hgrm, hlog, html] =
-            ["json", "hgrm", "hlog", "html"].map(|it| directory.join(it));
-        let line = format!(
-            "--json {} --hgrm {} --hlog {} --html {}",
-            json.display(),
-            hgrm.display(),
-            hlog.display(),
-            html.display()
-        );
+        let folder = Folder::new("run-files");
+        let [json, hgrm, hlog, html] = ["json", "hgrm", "hlog", "html"].map(|it| folder.path(it));
+        let line = format!("--json {json} --hgrm {hgrm} --hlog {hlog} --html {html}");
         run_with(&line, Ok(result())).unwrap();
-        let value: serde_json::Value =
-            serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
+        let value: serde_json::Value = serde_json::from_str(&folder.read("json")).unwrap();
         assert_eq!(value["calls"], 20_001);
         assert_eq!(value["connect"], "shm:elsewhere");
         assert!(value["floor"].is_null());
-        assert!(
-            std::fs::read_to_string(&hgrm)
-                .unwrap()
-                .contains("#[Max     =  1700000.000")
-        );
-        let page = std::fs::read_to_string(&html).unwrap();
-        assert!(page.starts_with("<!DOCTYPE html>"), "{page}");
-        let log = std::fs::read_to_string(&hlog).unwrap();
-        assert!(
-            log.starts_with("#[Histogram log format version 1.3]\n"),
-            "{log}"
-        );
-        std::fs::remove_dir_all(&directory).unwrap();
+        let hgrm = folder.read("hgrm");
+        hgrm.check_words(&["#[Max     =  1700000.000"]);
+        for (file, begin) in [
+            ("html", "<!DOCTYPE html>"),
+            ("hlog", "#[Histogram log format version 1.3]\n"),
+        ] {
+            let text = folder.read(file);
+            assert!(text.starts_with(begin), "{text}");
+        }
     }
 
     #[test]
@@ -352,12 +339,8 @@ mod tests {
         failure.check_words(&["7 calls ended in an error"]);
         let mut nothing = result();
         nothing.latency = crate::histogram::LatencyHistogram::new();
-        assert!(
-            run_with("", Ok(nothing))
-                .unwrap_err()
-                .to_string()
-                .contains("no call completed")
-        );
+        let failure = run_with("", Ok(nothing)).unwrap_err();
+        failure.check_words(&["no call completed"]);
     }
 
     #[test]

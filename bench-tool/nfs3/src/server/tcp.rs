@@ -307,6 +307,12 @@ mod tests {
         reply
     }
 
+    /// Calls a procedure of NFS.
+    fn send(stream: &mut TcpStream, xid: u32, procedure: Procedure, args: &[u8]) {
+        let call = call(xid, PROGRAM, VERSION, procedure.number(), args);
+        stream.write_all(&call).unwrap();
+    }
+
     fn bytes_of(values: &[&dyn Fn(&mut rpcrdma_protocol::xdr::Writer<'_>)]) -> Vec<u8> {
         let mut space = vec![0; 2 << 20];
         let mut writer = rpcrdma_protocol::xdr::Writer::new(&mut space);
@@ -363,15 +369,7 @@ mod tests {
         let how = arguments::CreateHow::Guarded(crate::wire::types::SetAttributes::default());
         let create = arguments::Create { place, how };
         let args = bytes_of(&[&|writer| create.encode(writer).unwrap()]);
-        stream
-            .write_all(&call(
-                1,
-                PROGRAM,
-                VERSION,
-                Procedure::Create.number(),
-                &args,
-            ))
-            .unwrap();
+        send(&mut stream, 1, Procedure::Create, &args);
         let made = reply(&mut stream);
         let file = FileHandle::new(&results(&made)[12..28]).unwrap();
         let data = vec![0x5a; DATA_BYTES_MAX as usize];
@@ -384,9 +382,7 @@ mod tests {
         let args = bytes_of(&[&|writer| write.encode(writer).unwrap(), &|writer| {
             (&data[..]).encode(writer).unwrap();
         }]);
-        stream
-            .write_all(&call(2, PROGRAM, VERSION, Procedure::Write.number(), &args))
-            .unwrap();
+        send(&mut stream, 2, Procedure::Write, &args);
         assert_eq!(results(&reply(&mut stream))[..4], [0; 4]);
         let read = arguments::Read {
             file,
@@ -397,12 +393,11 @@ mod tests {
         // Far more than the server keeps, and the sockets hold.
         let count = 40;
         for xid in 10..10 + count {
-            let read = call(xid, PROGRAM, VERSION, Procedure::Read.number(), &args);
-            stream.write_all(&read).unwrap();
+            send(&mut stream, xid, Procedure::Read, &args);
         }
         // Others are served meanwhile.
         let mut other = server.connect();
-        other.write_all(&call(3, PROGRAM, VERSION, 0, &[])).unwrap();
+        send(&mut other, 3, Procedure::Null, &[]);
         assert!(results(&reply(&mut other)).is_empty());
         for xid in 10..10 + count {
             let reply = reply(&mut stream);
@@ -415,9 +410,7 @@ mod tests {
     fn who_does_not_speak_rpc_and_who_is_one_too_many_is_left() {
         let server = Running::start(1);
         let mut stream = server.connect();
-        stream
-            .write_all(&call(1, PROGRAM, VERSION, 0, &[]))
-            .unwrap();
+        send(&mut stream, 1, Procedure::Null, &[]);
         reply(&mut stream);
         let mut other = server.connect();
         assert_eq!(other.read(&mut [0; 4]).unwrap(), 0, "one too many");
