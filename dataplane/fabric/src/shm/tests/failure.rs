@@ -42,70 +42,49 @@ fn disconnecting_flushes_both_ends_in_order() {
     assert_eq!(told(a.settle()), [], "told once");
 }
 
+/// Copied, and pulled from registered memory.
 #[test]
 fn a_message_longer_than_its_receive_ends_both_queue_pairs() {
     for copied in [true, false] {
         let (mut a, mut b) = pair();
-        a.send(b"fits", signalled(1)).unwrap();
-        // 1 KiB and 64 KiB of room; three segments of 30000.
-        let long = [7; 30_000];
+        let attributes = ReceiveQueueAttributes {
+            depth: 1,
+            segments_max: 1,
+        };
+        let queue = b.port.create_receive_queue(attributes).unwrap();
+        let tiny = PoolShape {
+            buffers: 1,
+            buffer_bytes: 16,
+            stride_bytes: 16,
+            align_bytes: 16,
+        };
+        let tiny = b.port.carve(tiny).unwrap().take();
+        let receive = b.port.create_receive(queue, &mut tiny.into_iter()).unwrap();
+        b.port.post_receive(receive);
+        b.port.flush_receives();
+        b.queue = queue;
+        (a.id, b.id) = joined(&mut a, &mut b);
         if copied {
-            // A Receive queue of small Receives only.
-            let attributes = ReceiveQueueAttributes {
-                depth: 1,
-                segments_max: 1,
-            };
-            let queue = b.port.create_receive_queue(attributes).unwrap();
-            let tiny = b
-                .port
-                .carve(PoolShape {
-                    buffers: 1,
-                    buffer_bytes: 16,
-                    stride_bytes: 16,
-                    align_bytes: 16,
-                })
-                .unwrap()
-                .take();
-            let receive = b.port.create_receive(queue, &mut tiny.into_iter()).unwrap();
-            b.port.post_receive(receive);
-            b.port.flush_receives();
-            b.settle();
-            a.settle();
-            let queues = (a.queue, queue);
-            let ids = join(&mut a.port, &a.handle, &mut b.port, &b.handle, queues).unwrap();
-            (a.id, b.id) = ids;
             a.send(&[1; 17], signalled(2)).unwrap();
-            let mut batch = CompletionBatch::new();
-            b.port.poll(0, &mut batch);
-            let first = batch.drain().next().unwrap();
-            assert_eq!(first.status, Status::LocalLength);
-            assert!(matches!(
-                first.kind,
-                CompletionKind::Receive { bytes: 0, .. }
-            ));
         } else {
-            a.send_list(&[&long, &long, &long], signalled(2)).unwrap();
-            let events = told(b.settle());
-            assert_eq!(events[0].0, Status::Success);
-            assert_eq!(
-                events[1],
-                (Status::LocalLength, What::Received(vec![], None))
-            );
-            assert_eq!(events[2], FLUSHED);
-            assert_eq!(events.len(), 3);
+            a.send_list(&[&[1; 3000]], signalled(2)).unwrap();
         }
+        let mut batch = CompletionBatch::new();
+        b.port.poll(0, &mut batch);
+        let first = batch.drain().next().unwrap();
+        assert_eq!(first.status, Status::LocalLength);
+        assert!(matches!(
+            first.kind,
+            CompletionKind::Receive { bytes: 0, .. }
+        ));
         a.send(b"after", signalled(3)).unwrap();
         b.settle();
-        let mut events = told(a.settle());
-        if !copied {
-            assert_eq!(events.remove(0), (Status::Success, What::Sent(1)));
-        }
         let expected = [
             (Status::RemoteOperation, What::Sent(2)),
             (Status::Flushed, What::Sent(3)),
             FLUSHED,
         ];
-        assert_eq!(events, expected);
+        assert_eq!(told(a.settle()), expected);
     }
 }
 
@@ -232,36 +211,6 @@ fn a_peer_that_is_gone_does_not_wait_for_a_receive() {
         local: number(b.id),
     });
     assert_eq!(told(b.settle()), [FLUSHED]);
-}
-
-#[test]
-fn injected_faults_do_what_they_say() {
-    let (mut a, mut b) = pair();
-    let local = number(a.id);
-    a.port.handle_event(PortEvent::Inject(Fault::FailNextWork {
-        local,
-        status: Status::Injected,
-    }));
-    a.send_list(&[&[1; 2000]], signalled(1)).unwrap();
-    let expected = [(Status::Injected, What::Sent(1)), FLUSHED];
-    assert_eq!(told(a.settle()), expected);
-    assert_eq!(a.reclaim(), 1);
-    assert_eq!(told(b.settle()), [FLUSHED]);
-
-    let (mut a, mut b) = pair();
-    let local = number(b.id);
-    b.port
-        .handle_event(PortEvent::Inject(Fault::DropConnection { local }));
-    assert_eq!(told(b.settle()), [FLUSHED]);
-    assert_eq!(told(a.settle()), [FLUSHED]);
-
-    let (mut a, mut b) = pair();
-    b.port
-        .handle_event(PortEvent::Inject(Fault::ReceiverNotReady { polls: 3 }));
-    a.send(b"x", SendOptions::default()).unwrap();
-    let silent = (0..10).take_while(|_| b.poll().is_empty()).count();
-    assert_eq!(silent, 3);
-    assert_eq!(b.counter("receiver_not_ready"), 1);
 }
 
 #[test]

@@ -265,6 +265,8 @@ fn a_peer_cannot_block_who_wakes_it() {
     assert_eq!(a.counter("wakes"), 1);
     b.port.unpark();
     assert_eq!(b.settle().len(), 1);
+    a.send(b"no wake", SendOptions::default()).unwrap();
+    assert_eq!(a.counter("wakes"), 1, "b does not sleep");
 }
 
 /// Whoever drains does not do so for ever, and what is left wakes again.

@@ -203,34 +203,6 @@ fn a_missed_doorbell_is_found_by_the_sweep() {
 }
 
 #[test]
-fn a_parked_core_is_woken() {
-    let (mut a, mut b) = pair();
-    let ready = |end: &End| {
-        let mut poll = [rustix::event::PollFd::from_borrowed_fd(
-            end.port.event(),
-            rustix::event::PollFlags::IN,
-        )];
-        let zero = rustix::event::Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
-        rustix::event::poll(&mut poll, Some(&zero)).unwrap() == 1
-    };
-    b.settle();
-    assert!(b.port.prepare_to_park());
-    assert!(!ready(&b));
-    a.send(b"wake", SendOptions::default()).unwrap();
-    assert!(ready(&b));
-    assert_eq!(a.counter("wakes"), 1);
-    b.port.unpark();
-    assert!(!ready(&b));
-    assert!(!b.port.prepare_to_park(), "there is work");
-    assert_eq!(b.settle().len(), 1);
-    a.send(b"no wake", SendOptions::default()).unwrap();
-    assert_eq!(a.counter("wakes"), 1);
-}
-
-#[test]
 fn limits_are_told() {
     let limit = |change: &dyn Fn(&mut PortConfig)| {
         let options = ArenaOptions {
@@ -284,31 +256,4 @@ fn a_port_that_guarantees_no_work_to_a_queue_pair_is_refused() {
         );
         assert!(told.contains(&sum), "{told}");
     }
-}
-
-#[test]
-fn replacing_a_segment_keeps_what_arrived() {
-    let (mut a, mut b) = pair();
-    a.send_list(&[&pattern(1, 2000)], SendOptions::default())
-        .unwrap();
-    let mut batch = CompletionBatch::new();
-    b.port.poll(0, &mut batch);
-    let Some(CompletionKind::Receive { mut receive, .. }) = batch.drain().next().map(|c| c.kind)
-    else {
-        panic!("a Receive was expected");
-    };
-    let small = b.small.take().unwrap();
-    let small = b.port.replace_segment(&mut receive, 1, small).unwrap_err();
-    b.give(small);
-    let fresh = b.large.take().unwrap();
-    let fresh = b.port.replace_segment(&mut receive, 2, fresh).unwrap_err();
-    let kept = b.port.replace_segment(&mut receive, 1, fresh).unwrap();
-    b.port.post_receive(receive);
-    b.port.flush_receives();
-    a.send_list(&[&[9; 5000]], SendOptions::default()).unwrap();
-    assert_eq!(b.settle().len(), 1);
-    assert_eq!(
-        b.port.memory().bytes(&kept)[..976],
-        pattern(1, 2000)[1024..]
-    );
 }
