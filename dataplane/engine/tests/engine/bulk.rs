@@ -3,35 +3,13 @@
 use std::time::Duration;
 
 use crate::support::bulk::{
-    BulkPair, GIVE, GIVE_LATER, GIVE_LONG, GIVE_SHARED, HOLD, TAKE, Wanted, asking, bulk_config,
-    bulk_pair, given, limited_bulk_pair,
+    BulkPair, GIVE, GIVE_LATER, GIVE_LONG, GIVE_SHARED, HOLD, TAKE, Wanted, asking, assert_results,
+    bulk_config, bulk_pair, given, limited_bulk_pair,
 };
 use crate::support::fabric::{Limits, rounds, some_of, unless_skipped};
 use crate::support::pattern;
 use rpcrdma_engine::{CallError, CallRefused, CloseReason, Command, CoreConfig, Placement};
 use rpcrdma_protocol::v2::{ReverseRequestSupport, TransportError};
-
-/// Waits for a call of the client, and gives how it ended.
-pub(super) fn run(pair: &mut BulkPair, wanted: Wanted) -> (Vec<u8>, Vec<Vec<u8>>) {
-    let tag = wanted.tag;
-    pair.client.app_mut().wanted.push_back(wanted);
-    pair.until("the reply", |pair| pair.client.app().result(tag).is_some());
-    let ended = pair.client.app().result(tag).expect("ended");
-    ended.clone().expect("it succeeds")
-}
-
-/// All buffers are back, at both ends, but for what is kept.
-pub(super) fn all_home(pair: &mut BulkPair) {
-    pair.turns(50);
-    let kept = |app: &crate::support::bulk::BulkApp| -> usize {
-        app.kept.iter().map(|item| item.part_count()).sum()
-    };
-    for side in [&mut pair.client, &mut pair.server] {
-        let kept = kept(side.app());
-        assert_eq!(side.core.bulk_buffers_free() + kept, 96);
-        assert_eq!(side.core.message_buffers_in_use(), 0);
-    }
-}
 
 /// Sizes around every border: words, buffers, segments.
 fn sizes() -> [usize; 14] {
@@ -62,20 +40,9 @@ fn items_are_read_whatever_their_size() {
     for size in sizes() {
         for placement in [Placement::Rdma, Placement::Auto] {
             tag += 1;
-            let item = pattern(size, tag);
-            let wanted = Wanted {
-                args: pattern(12, 5),
-                items: vec![(8, item.clone())],
-                ..Wanted::new(connection, TAKE, placement, tag)
-            };
-            run(&mut pair, wanted);
-            let mut expected = pattern(12, 5)[..8].to_vec();
-            expected.extend_from_slice(&item);
-            expected.resize(expected.len().next_multiple_of(4), 0);
-            expected.extend_from_slice(&pattern(12, 5)[8..]);
-            let taken = pair.server.app_mut().taken.pop();
-            assert!(taken == Some(expected), "{size} bytes, {placement:?}");
-            all_home(&mut pair);
+            let wanted = Wanted::new(connection, TAKE, placement, tag);
+            pair.run_whole(wanted.around(pattern(size, tag)));
+            pair.all_home();
         }
     }
     let counters = pair.server.counters();
@@ -104,11 +71,11 @@ fn results_are_written_whatever_their_size() {
                 tag,
                 ..Wanted::one_result(connection, procedure, bytes)
             };
-            let (results, items) = run(&mut pair, wanted);
+            let (results, items) = pair.run(wanted);
             assert!(items == [given(0, bytes)], "{size} bytes");
             assert_eq!(results[..4], bytes.to_be_bytes());
             assert_eq!(results.len(), 8, "the item is not in the stream");
-            all_home(&mut pair);
+            pair.all_home();
         }
     }
     let counters = pair.server.counters();
@@ -144,16 +111,11 @@ fn every_combination_of_lists() {
             results_bytes_max: long_reply as usize + 100,
             ..Wanted::new(connection, GIVE_LONG, Placement::Rdma, tag)
         };
-        let (stream, got) = run(&mut pair, wanted);
+        let (stream, got) = pair.run_whole(wanted);
         let expected: Vec<_> = (0..results).map(|it| given(it, lengths[it])).collect();
         assert!(got == expected, "call {tag}");
         assert_eq!(stream.len(), long_reply as usize + 4 * results + 4);
-        let taken = pair.server.app_mut().taken.pop();
-        let taken = taken.expect("it was served").len();
-        let item_bytes = [0, 336, 336 + 80_004][items];
-        let args_bytes = 8 + 4 * results + if long_call { 70_000 } else { 0 };
-        assert_eq!(taken, args_bytes + item_bytes, "call {tag}");
-        all_home(&mut pair);
+        pair.all_home();
     }
     let counters = pair.server.counters();
     assert!(counters.fragments_sent > 0, "replies in parts");
@@ -174,11 +136,11 @@ fn segments_are_no_longer_than_the_peer_takes() {
         results_bytes_max: 100,
         ..Wanted::new(connection, GIVE, Placement::Rdma, 1)
     };
-    let (_, items) = run(&mut pair, wanted);
+    let (_, items) = pair.run(wanted);
     assert!(items == [given(0, 30_000)]);
     let client = pair.client.counters();
     assert_eq!((client.errors_received, client.bulk_calls_retried), (0, 0));
-    all_home(&mut pair);
+    pair.all_home();
 }
 
 /// A call that needs all buffers is served in its turn, though calls that need one each never end.
@@ -241,7 +203,7 @@ fn a_core_that_drains_makes_no_calls_with_bulk_data() {
     let refused = [1, 2, 3].map(|tag| (tag, CallRefused::Draining));
     assert_eq!(pair.client.app().refused, refused);
     assert_eq!(pair.client.counters().calls_sent, 0);
-    all_home(&mut pair);
+    pair.all_home();
 }
 
 #[test]
@@ -250,24 +212,15 @@ fn inline_items_are_in_the_stream() {
     let (connection, _) = pair.connect();
     for (tag, size) in (1..).zip([1, 4, 1000, 5000, 300_001]) {
         let bytes = u32::try_from(size).expect("small");
-        let mut args = asking(&[bytes]);
-        args.extend_from_slice(&[1; 8]);
-        let wanted = Wanted {
-            args: args.clone(),
+        let (results, items) = pair.run_whole(Wanted {
+            args: [asking(&[bytes]), vec![1; 8]].concat(),
             items: vec![(12, pattern(size, tag))],
             expected: vec![bytes],
             ..Wanted::new(connection, GIVE, Placement::Inline, tag)
-        };
-        let (results, items) = run(&mut pair, wanted);
+        });
         assert!(items.is_empty());
-        let mut expected = bytes.to_be_bytes().to_vec();
-        expected.extend_from_slice(&given(0, bytes));
-        expected.resize(expected.len().next_multiple_of(4), 0);
-        expected.extend_from_slice(&0xfeed_u32.to_be_bytes());
-        assert!(results == expected, "{size} bytes");
-        let taken = pair.server.app_mut().taken.pop();
-        assert_eq!(taken.expect("served").len(), 16 + size.next_multiple_of(4));
-        all_home(&mut pair);
+        assert_results(&results, &items, &[bytes]);
+        pair.all_home();
     }
     assert_eq!(pair.client.counters().windows_bound, 0);
 }
@@ -280,14 +233,11 @@ fn what_was_kept_lies_in_registered_memory_and_comes_back_when_dropped() {
     pair.server.app_mut().keep = true;
     pair.client.app_mut().keep = true;
     for tag in 1..5 {
-        let wanted = Wanted {
-            args: asking(&[100_000]),
-            items: vec![(8, pattern(70_000, tag))],
-            expected: vec![100_000],
-            ..Wanted::new(connection, GIVE, Placement::Rdma, tag)
-        };
-        run(&mut pair, wanted);
-        all_home(&mut pair);
+        let wanted = Wanted::new(connection, GIVE, Placement::Rdma, tag)
+            .asking(&[100_000])
+            .with_item(pattern(70_000, tag));
+        pair.run(wanted);
+        pair.all_home();
     }
     for side in [&mut pair.client, &mut pair.server] {
         let memory = rpcrdma_fabric::interface::PortSetup::memory(side.core.port()).clone();
@@ -305,7 +255,7 @@ fn what_was_kept_lies_in_registered_memory_and_comes_back_when_dropped() {
             .join()
             .expect("dropped");
     }
-    all_home(&mut pair);
+    pair.all_home();
 }
 
 /// Calls of many sizes, both ways at once: all of them succeed, and every buffer comes back.
@@ -353,7 +303,7 @@ fn many_calls(pair: &mut BulkPair) {
             assert!(*items == expected, "call {tag}");
         }
     }
-    all_home(pair);
+    pair.all_home();
 }
 
 #[test]
@@ -430,7 +380,7 @@ fn windows_of_a_single_credit_carry_bulk_data_both_ways() {
         pair.until("all replies", |pair| pair.client.app().ended.len() == all);
         let app = pair.client.app();
         assert!(app.ended.iter().all(|(_, ending)| ending.is_ok()));
-        all_home(&mut pair);
+        pair.all_home();
     }
 }
 
@@ -459,7 +409,7 @@ fn a_core_without_bulk_buffers_refuses_to_call_so_and_refuses_chunks() {
         ..Wanted::new(client, GIVE_LONG, placement, tag)
     };
     // Without Write chunks the results come with the rest of the reply.
-    let (stream, items) = run(&mut pair, results(Placement::Rdma, 2));
+    let (stream, items) = pair.run(results(Placement::Rdma, 2));
     assert_eq!((stream.len(), items.len()), (4004, 0));
     assert_eq!(pair.client.counters().bulk_calls_retried, 1);
     pair.client.app_mut().wanted.push_back(wanted(client, 3));
@@ -475,7 +425,7 @@ fn a_core_without_bulk_buffers_refuses_to_call_so_and_refuses_chunks() {
     assert_eq!(counters.errors_sent_read_chunks, 2, "and so is a long call");
     assert_eq!(pair.client.counters().bulk_calls_retried, 2);
     // From then on no memory is exposed to that peer.
-    let (stream, items) = run(&mut pair, results(Placement::Auto, 4));
+    let (stream, items) = pair.run(results(Placement::Auto, 4));
     assert_eq!((stream.len(), items.len()), (4004, 0));
     assert_eq!(pair.client.counters().bulk_calls_retried, 2);
     let app = pair.client.app_mut();
@@ -497,12 +447,11 @@ fn a_call_that_is_never_answered_ends_and_then_its_connection() {
     };
     let mut pair = bulk_pair(&config, &config);
     let (connection, _) = pair.connect();
-    pair.client.app_mut().wanted.push_back(Wanted {
-        args: asking(&[70_000]),
-        items: vec![(8, pattern(70_000, 1))],
-        expected: vec![70_000],
-        ..Wanted::new(connection, HOLD, Placement::Rdma, 1)
-    });
+    pair.client.app_mut().wanted.push_back(
+        Wanted::new(connection, HOLD, Placement::Rdma, 1)
+            .asking(&[70_000])
+            .with_item(pattern(70_000, 1)),
+    );
     pair.until("the call is served", |pair| {
         !pair.server.app().held.is_empty()
     });
@@ -525,7 +474,7 @@ fn a_call_that_is_never_answered_ends_and_then_its_connection() {
         pair.client.app().disconnected,
         [CloseReason::CallUnanswered]
     );
-    all_home(&mut pair);
+    pair.all_home();
 }
 
 #[test]
@@ -538,12 +487,11 @@ fn a_late_reply_gives_the_memory_of_its_call_back() {
     };
     let mut pair = bulk_pair(&config, &config);
     let (connection, _) = pair.connect();
-    pair.client.app_mut().wanted.push_back(Wanted {
-        args: asking(&[70_000]),
-        items: vec![(8, pattern(70_000, 1))],
-        expected: vec![70_000],
-        ..Wanted::new(connection, GIVE_LATER, Placement::Rdma, 1)
-    });
+    pair.client.app_mut().wanted.push_back(
+        Wanted::new(connection, GIVE_LATER, Placement::Rdma, 1)
+            .asking(&[70_000])
+            .with_item(pattern(70_000, 1)),
+    );
     pair.until("the call is served", |pair| {
         !pair.server.app().later.is_empty()
     });
@@ -553,7 +501,7 @@ fn a_late_reply_gives_the_memory_of_its_call_back() {
         pair.client.counters().late_replies == 1
     });
     assert_eq!(pair.client.app().result(1), Some(&Err(CallError::TimedOut)));
-    all_home(&mut pair);
+    pair.all_home();
     assert!(pair.client.app().disconnected.is_empty());
 }
 
@@ -598,7 +546,7 @@ fn a_disconnect_at_any_moment_gives_every_buffer_back() {
             client.ended.len() + client.refused.len() + client.wanted.len(),
             4
         );
-        all_home(&mut pair);
+        pair.all_home();
     }
 }
 
@@ -609,11 +557,7 @@ fn calls_in_the_reverse_direction_have_chunks_only_where_the_client_takes_them()
     pair.client.properties.reverse_requests = ReverseRequestSupport::Inline;
     let (_, server) = pair.connect();
     for (tag, placement) in [(1, Placement::Rdma), (2, Placement::Auto)] {
-        let wanted = Wanted {
-            args: asking(&[70_000]),
-            expected: vec![70_000],
-            ..Wanted::new(server, GIVE, placement, tag)
-        };
+        let wanted = Wanted::new(server, GIVE, placement, tag).asking(&[70_000]);
         pair.server.app_mut().wanted.push_back(wanted);
     }
     pair.until("both calls end", |pair| {
@@ -628,5 +572,5 @@ fn calls_in_the_reverse_direction_have_chunks_only_where_the_client_takes_them()
         .expect("served");
     assert!(items.is_empty() && results.len() > 70_000, "in the stream");
     assert_eq!(pair.server.counters().windows_bound, 0);
-    all_home(&mut pair);
+    pair.all_home();
 }

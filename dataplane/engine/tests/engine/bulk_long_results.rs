@@ -1,6 +1,5 @@
 //! Results that are longer than the place that their caller has for them.
 
-use super::bulk::{all_home, run};
 use crate::support::bulk::{
     GIVE, GIVE_LATER, GIVE_LONG, GIVE_SHARED, HOLD, Wanted, asking, bulk_config, bulk_pair, given,
 };
@@ -42,13 +41,10 @@ fn results_too_long_for_their_write_chunks_are_continued() {
     ]
     .concat();
     for (tag, procedure) in (1..).zip([GIVE, GIVE_LATER, GIVE_SHARED]) {
-        let (stream, items) = run(
-            &mut pair,
-            Wanted {
-                results_bytes_max: 100,
-                ..too_long(connection, procedure, tag)
-            },
-        );
+        let (stream, items) = pair.run(Wanted {
+            results_bytes_max: 100,
+            ..too_long(connection, procedure, tag)
+        });
         assert!(stream == expected, "procedure {procedure}");
         assert!(
             items == [given(0, 300), vec![], vec![]],
@@ -59,7 +55,7 @@ fn results_too_long_for_their_write_chunks_are_continued() {
         assert!(counters.rdma_writes >= tag, "the first result is written");
     }
     assert_eq!(pair.client.counters().bulk_calls_retried, 0);
-    all_home(&mut pair);
+    pair.all_home();
 }
 
 /// The same results fit no message, and then the Reply chunk: the pieces of the stream are copied, the results are
@@ -74,13 +70,10 @@ fn results_too_long_for_their_write_chunks_go_to_the_reply_chunk() {
     let (connection, _) = pair.connect();
     for (tag, procedure) in (1..).zip([GIVE, GIVE_LATER, GIVE_SHARED]) {
         let copied_before = pair.server.counters().bulk_bytes_copied;
-        let (stream, items) = run(
-            &mut pair,
-            Wanted {
-                results_bytes_max: 1 << 20,
-                ..too_long(connection, procedure, tag)
-            },
-        );
+        let (stream, items) = pair.run(Wanted {
+            results_bytes_max: 1 << 20,
+            ..too_long(connection, procedure, tag)
+        });
         assert_eq!(
             stream.len(),
             4 + 4 + 70_004 + 4 + 12 + 4,
@@ -94,7 +87,7 @@ fn results_too_long_for_their_write_chunks_go_to_the_reply_chunk() {
         assert!(copied < 100, "{copied} bytes were copied");
     }
     assert_eq!(pair.client.counters().bulk_calls_retried, 0);
-    all_home(&mut pair);
+    pair.all_home();
 }
 
 /// A call without chunks whose result is longer than the server's messages is refused with the length that the reply
@@ -133,13 +126,13 @@ fn a_result_that_is_longer_than_messages_draws_the_length_of_its_reply() {
         placement: Placement::Rdma,
         ..wanted
     };
-    let (stream, items) = run(&mut pair, longer);
+    let (stream, items) = pair.run(longer);
     assert_eq!((stream.len(), items.len()), (4 + 70_004 + 4, 0));
     assert!(stream[4..][..70_001] == given(0, 70_001));
     let counters = pair.server.counters();
     assert_eq!(counters.errors_sent_reply_resource, 1);
     assert_eq!(counters.rpc_errors_sent, 0);
-    all_home(&mut pair);
+    pair.all_home();
 }
 
 #[test]
@@ -151,16 +144,13 @@ fn a_write_chunk_that_is_too_small_is_made_larger_once() {
     };
     let mut pair = bulk_pair(&few, &few);
     let (connection, _) = pair.connect();
-    let (_, items) = run(
-        &mut pair,
-        Wanted {
-            args: asking(&[300, 70_000]),
-            expected: vec![300, 20_000],
-            items: vec![(12, pattern(66_000, 1))],
-            results_bytes_max: 100,
-            ..Wanted::new(connection, GIVE, Placement::Rdma, 1)
-        },
-    );
+    let (_, items) = pair.run(Wanted {
+        args: asking(&[300, 70_000]),
+        expected: vec![300, 20_000],
+        items: vec![(12, pattern(66_000, 1))],
+        results_bytes_max: 100,
+        ..Wanted::new(connection, GIVE, Placement::Rdma, 1)
+    });
     assert!(items == [given(0, 300), given(1, 70_000)]);
     // Two chunks are too small: the second error ends the call.
     let wanted = Wanted {
@@ -183,7 +173,7 @@ fn a_write_chunk_that_is_too_small_is_made_larger_once() {
     );
     assert_eq!(pair.client.counters().bulk_calls_retried, 2);
     assert_eq!(pair.server.counters().errors_sent_write_resource, 3);
-    all_home(&mut pair);
+    pair.all_home();
 }
 
 /// A long reply leaves in parts where it is short enough and there are credits for it, and else goes to the Reply chunk: it
@@ -205,9 +195,9 @@ fn a_long_reply_goes_to_the_reply_chunk_where_credits_are_few() {
                 results_bytes_max: bytes as usize + 100,
                 ..Wanted::new(connection, GIVE_LONG, Placement::Rdma, tag)
             };
-            let (stream, _) = run(&mut pair, wanted);
+            let (stream, _) = pair.run(wanted);
             assert_eq!(stream.len(), bytes as usize + 4);
-            all_home(&mut pair);
+            pair.all_home();
         }
         let counters = pair.server.counters();
         let found = (counters.fragments_sent != 0, counters.rdma_writes != 0);
@@ -229,11 +219,7 @@ fn a_server_that_answers_no_bulk_calls_leaves_slots_to_calls_to_others() {
     let (deaf, _) = pair.connect();
     let (other, _) = pair.connect();
     for tag in 0..8 {
-        let held = Wanted {
-            args: asking(&[4000]),
-            expected: vec![4000],
-            ..Wanted::new(deaf, HOLD, Placement::Rdma, tag)
-        };
+        let held = Wanted::new(deaf, HOLD, Placement::Rdma, tag).asking(&[4000]);
         pair.client.app_mut().wanted.push_back(held);
     }
     pair.turns(300);

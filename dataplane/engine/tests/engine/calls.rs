@@ -19,9 +19,7 @@ fn config() -> CoreConfig {
 fn a_null_call_and_its_reply() {
     let mut pair = Pair::new(&config());
     let (client, server) = pair.connect();
-    pair.client.app_mut().want(client, NULL, &[], 7);
-    pair.until("the reply", |pair| pair.client.app().result(7).is_some());
-    assert_eq!(pair.client.app().result(7), Some(&Ok(Vec::new())));
+    assert_eq!(pair.ask(client, NULL, &[], 7), Ok(Vec::new()));
     assert_eq!(pair.client.app().connected, [client]);
     assert_eq!(pair.server.app().connected, [server]);
     let counters = pair.server.counters();
@@ -111,9 +109,7 @@ fn more_calls_at_once_than_credits_and_buffers() {
         pair.server.app_mut().want(server, procedure, &bytes, tag);
     }
     let expected = usize::try_from(count).expect("small");
-    pair.until("all replies", |pair| {
-        pair.client.app().ended.len() == expected && pair.server.app().ended.len() == expected
-    });
+    pair.until_ended(expected, expected);
     for app in [pair.client.app(), pair.server.app()] {
         for tag in 0..count {
             let size = [0, 40, 3000, 5000, 20_000][usize::try_from(tag % 5).expect("small")];
@@ -143,9 +139,7 @@ fn one_credit_is_enough() {
         pair.client.app_mut().want(client, ECHO, &bytes, tag);
         pair.server.app_mut().want(server, ECHO, &bytes, tag);
     }
-    pair.until("all replies", |pair| {
-        pair.client.app().ended.len() == 20 && pair.server.app().ended.len() == 20
-    });
+    pair.until_ended(20, 20);
     for app in [pair.client.app(), pair.server.app()] {
         assert!(app.ended.iter().all(|(_, result)| result.is_ok()));
     }
@@ -298,9 +292,7 @@ fn a_full_send_queue_is_waited_for() {
         pair.server.counters().awaiting_send_slot > 0,
         "the way back as well"
     );
-    pair.until("all replies", |pair| {
-        pair.client.app().ended.len() == 300 && pair.server.app().ended.len() == 300
-    });
+    pair.until_ended(300, 300);
     for app in [pair.client.app(), pair.server.app()] {
         for tag in 0..300 {
             assert!(

@@ -47,11 +47,7 @@ fn counters(pair: &Pair) -> [CounterSnapshot; 2] {
 
 fn echo(pair: &mut Pair, tag: u64) {
     let connection = pair.client.ready[0];
-    let app = pair.client.app_mut();
-    app.want(connection, ECHO, &[7; 8], tag);
-    pair.until("the echo", |pair| pair.client.app().result(tag).is_some());
-    let result = pair.client.app().result(tag);
-    assert_eq!(result, Some(&Ok(vec![7; 8])));
+    assert_eq!(pair.ask(connection, ECHO, &[7; 8], tag), Ok(vec![7; 8]));
 }
 
 #[test]

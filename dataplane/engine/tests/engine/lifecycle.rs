@@ -40,9 +40,7 @@ fn a_call_without_a_reply_times_out_and_its_late_reply_is_dropped() {
         .app_mut()
         .deferred
         .push_back((token, vec![1; 8], 0));
-    pair.client.app_mut().want(client, ECHO, &[2; 8], 2);
-    pair.until("the echo", |pair| pair.client.app().result(2).is_some());
-    assert_eq!(pair.client.app().result(2), Some(&Ok(vec![2; 8])));
+    assert_eq!(pair.ask(client, ECHO, &[2; 8], 2), Ok(vec![2; 8]));
     pair.turns(10);
     let counters = pair.client.counters();
     assert_eq!((counters.timeouts, counters.late_replies), (1, 1));
@@ -118,9 +116,7 @@ fn end_in_mid_call(how: impl FnOnce(&mut Pair, ConnectionKey, ConnectionKey)) ->
     // The other connection does not notice, and what the core held is free again.
     let bytes = pattern(300_000, 6);
     for tag in 6..12 {
-        pair.client.app_mut().want(other_client, ECHO, &bytes, tag);
-        pair.until("the echo", |pair| pair.client.app().result(tag).is_some());
-        assert!(pair.client.app().result(tag) == Some(&Ok(bytes.clone())));
+        assert!(pair.ask(other_client, ECHO, &bytes, tag) == Ok(bytes.clone()));
     }
     // Answers to calls of a connection that is gone are dropped.
     while let Some(token) = pair.server.app_mut().never.pop() {
@@ -135,8 +131,7 @@ fn end_in_mid_call(how: impl FnOnce(&mut Pair, ConnectionKey, ConnectionKey)) ->
     let (again, _) = pair.connect();
     assert_eq!(again.index, client.index);
     assert_ne!(again.generation, client.generation);
-    pair.client.app_mut().want(again, ECHO, &bytes, 20);
-    pair.until("the echo", |pair| pair.client.app().result(20).is_some());
+    assert!(pair.ask(again, ECHO, &bytes, 20) == Ok(bytes));
     pair
 }
 
@@ -152,10 +147,7 @@ fn closed_by_the_client_application() {
 #[test]
 fn closed_by_the_servers_control_plane() {
     let pair = end_in_mid_call(|pair, _, server| {
-        pair.server.command(Command::Close {
-            connection: server,
-            reason: CloseReason::Local,
-        });
+        pair.server.close(server);
     });
     assert_eq!(pair.client.closed[0].1, CloseReason::Peer);
     assert_eq!(pair.server.closed[0].1, CloseReason::Local);

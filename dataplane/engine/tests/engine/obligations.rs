@@ -225,10 +225,7 @@ fn a_core_has_drained_when_its_peer_has_taken_the_replies() {
     attack.turns(50);
     assert_eq!(attack.victim.drained, 0, "replies are under way");
     let deaf = *attack.victim.planted[1].as_ref().expect("planted");
-    attack.victim.command(Command::Close {
-        connection: deaf,
-        reason: CloseReason::Local,
-    });
+    attack.victim.close(deaf);
     attack.turns(50);
     assert_eq!(attack.victim.drained, 1);
 }

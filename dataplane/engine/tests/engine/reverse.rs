@@ -88,9 +88,7 @@ fn both_ends_call_inline_in_parts_and_with_chunks_at_once() {
             }
         }
         let all = usize::try_from(2 * calls).expect("small");
-        pair.until("all calls of both ends", |pair| {
-            pair.client.app().ended.len() == all && pair.server.app().ended.len() == all
-        });
+        pair.until_ended(all, all);
         for (side, is_reverse) in [(&mut pair.client, true), (&mut pair.server, false)] {
             let app = side.app();
             for tag in 0..calls {

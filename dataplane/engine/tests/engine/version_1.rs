@@ -10,30 +10,12 @@ use rpcrdma_protocol::v2::{ReverseRequestSupport, TransportError};
 
 use crate::TestFabric;
 use crate::support::bulk::{
-    BulkApp, BulkPair, GIVE, GIVE_LATER, GIVE_LONG, GIVE_SHARED, TAKE, Wanted, asking, bulk_config,
+    BulkApp, GIVE, GIVE_LATER, GIVE_LONG, GIVE_SHARED, TAKE, Wanted, asking, bulk_config,
     bulk_pair, given,
 };
 use crate::support::fabric::{Fabric as _, unless_skipped};
 use crate::support::raw::{Attack, words};
 use crate::support::{App, ECHO, FILL, LATER, NEVER, NULL, PROGRAM, Pair, VERSION, pattern};
-
-/// Waits for a call of the client, and gives how it ended.
-fn run(pair: &mut BulkPair, wanted: Wanted) -> Result<(Vec<u8>, Vec<Vec<u8>>), CallError> {
-    let tag = wanted.tag;
-    pair.client.app_mut().wanted.push_back(wanted);
-    pair.until("the reply", |pair| pair.client.app().result(tag).is_some());
-    let ended = pair.client.app().result(tag).expect("ended");
-    ended.clone()
-}
-
-/// All buffers are back, at both ends.
-fn all_home(pair: &mut BulkPair) {
-    pair.turns(50);
-    for side in [&mut pair.client, &mut pair.server] {
-        assert_eq!(side.core.bulk_buffers_free(), 96);
-        assert_eq!(side.core.message_buffers_in_use(), 0);
-    }
-}
 
 #[test]
 fn ends_of_both_versions_agree_on_one() {
@@ -49,12 +31,9 @@ fn ends_of_both_versions_agree_on_one() {
         let mut pair = Pair::new(&CoreConfig::default());
         let key = pair.connect_with(client, server);
         let args = pattern(40, 1);
-        let app = pair.client.app_mut();
-        app.want(key, ECHO, &args, 1);
-        pair.until("the reply", |pair| pair.client.app().result(1).is_some());
-        let app = pair.client.app();
-        assert_eq!(app.result(1), Some(&Ok(args)), "{client:?} {server:?}");
-        assert_eq!(app.connected, [key]);
+        let ended = pair.ask(key, ECHO, &args, 1);
+        assert_eq!(ended, Ok(args), "{client:?} {server:?}");
+        assert_eq!(pair.client.app().connected, [key]);
         assert_eq!(pair.client.version_1, version_1);
         assert_eq!(pair.server.version_1, version_1);
         let app = pair.server.app();
@@ -87,11 +66,9 @@ fn inline_calls_go_up_to_the_threshold() {
         for procedure in [NULL, ECHO, LATER] {
             tag += 1;
             let args = pattern(bytes, tag);
-            pair.client.app_mut().want(key, procedure, &args, tag);
-            pair.until("the reply", |pair| pair.client.app().result(tag).is_some());
+            let ended = pair.ask(key, procedure, &args, tag);
             let expected = if procedure == NULL { Vec::new() } else { args };
-            let app = pair.client.app();
-            assert_eq!(app.result(tag), Some(&Ok(expected)), "{bytes} bytes");
+            assert_eq!(ended, Ok(expected), "{bytes} bytes");
         }
     }
     let too_long = pattern(most_args + 4, 1);
@@ -108,21 +85,17 @@ fn inline_calls_go_up_to_the_threshold() {
     ] {
         tag += 1;
         let asked = u32::try_from(bytes).expect("small").to_be_bytes();
-        pair.client.app_mut().want(key, FILL, &asked, tag);
-        pair.until("the reply", |pair| pair.client.app().result(tag).is_some());
-        let result = pair.client.app().result(tag).expect("ended");
-        match result {
+        match pair.ask(key, FILL, &asked, tag) {
             Ok(results) => assert!(fits && results.len() == bytes, "{bytes}"),
             // ERR_CHUNK: the call brought no Reply chunk.
             Err(error) => {
                 assert!(!fits, "{bytes}");
-                assert_eq!(*error, CallError::Transport(TransportError::BadXdr));
+                assert_eq!(error, CallError::Transport(TransportError::BadXdr));
             }
         }
     }
     // And the connection is none the worse.
-    pair.client.app_mut().want(key, NULL, &[], 901);
-    pair.until("the reply", |pair| pair.client.app().result(901).is_some());
+    assert!(pair.ask(key, NULL, &[], 901).is_ok());
     assert!(pair.client.closed.is_empty() && pair.server.closed.is_empty());
 }
 
@@ -159,20 +132,9 @@ fn items_are_read_from_read_chunks() {
         .into_iter()
         .zip(1..)
     {
-        let item = pattern(size, tag);
-        let wanted = Wanted {
-            args: pattern(12, 5),
-            items: vec![(8, item.clone())],
-            ..Wanted::new(connection, TAKE, Placement::Rdma, tag)
-        };
-        run(&mut pair, wanted).expect("it succeeds");
-        let mut expected = pattern(12, 5)[..8].to_vec();
-        expected.extend_from_slice(&item);
-        expected.resize(expected.len().next_multiple_of(4), 0);
-        expected.extend_from_slice(&pattern(12, 5)[8..]);
-        let taken = pair.server.app_mut().taken.pop();
-        assert!(taken == Some(expected), "{size} bytes");
-        all_home(&mut pair);
+        let wanted = Wanted::new(connection, TAKE, Placement::Rdma, tag);
+        pair.run_whole(wanted.around(pattern(size, tag)));
+        pair.all_home();
     }
     let (client, server) = (pair.client.counters(), pair.server.counters());
     assert!(server.rdma_reads >= 8);
@@ -189,26 +151,15 @@ fn calls_have_several_chunks_of_each_kind() {
     unless_skipped!("calls_have_several_chunks_of_each_kind");
     let mut pair = bulk_pair(&bulk_config(), &bulk_config());
     let connection = pair.connect_with(Versions::One, Versions::One);
-    let args = pattern(16, 5);
-    let items = [pattern(5001, 1), pattern(70_000, 2), pattern(4, 3)];
-    let wanted = Wanted {
-        args: args.clone(),
+    pair.run_whole(Wanted {
+        args: pattern(16, 5),
         items: vec![
-            (4, items[0].clone()),
-            (8, items[1].clone()),
-            (16, items[2].clone()),
+            (4, pattern(5001, 1)),
+            (8, pattern(70_000, 2)),
+            (16, pattern(4, 3)),
         ],
         ..Wanted::new(connection, TAKE, Placement::Rdma, 1)
-    };
-    run(&mut pair, wanted).expect("it succeeds");
-    let mut expected = args[..4].to_vec();
-    expected.extend_from_slice(&items[0]);
-    expected.extend([0; 3]);
-    expected.extend_from_slice(&args[4..8]);
-    expected.extend_from_slice(&items[1]);
-    expected.extend_from_slice(&args[8..16]);
-    expected.extend_from_slice(&items[2]);
-    assert!(pair.server.app_mut().taken.pop() == Some(expected));
+    });
     let lengths = [70_001, 3, 8192];
     for (procedure, tag) in [(GIVE, 2), (GIVE_LATER, 3), (GIVE_SHARED, 4)] {
         let wanted = Wanted {
@@ -217,16 +168,13 @@ fn calls_have_several_chunks_of_each_kind() {
             results_bytes_max: 100,
             ..Wanted::new(connection, procedure, Placement::Rdma, tag)
         };
-        let (results, items) = run(&mut pair, wanted).expect("it succeeds");
-        assert_eq!(
-            results.len(),
-            4 + 4 * lengths.len(),
-            "the items are not in the stream"
-        );
+        let (results, items) = pair.run(wanted);
+        let bytes = 4 + 4 * lengths.len();
+        assert_eq!(results.len(), bytes, "the items are not in the stream");
         for (index, &bytes) in lengths.iter().enumerate() {
             assert!(items[index] == given(index, bytes), "result {index}");
         }
-        all_home(&mut pair);
+        pair.all_home();
     }
 }
 
@@ -242,12 +190,12 @@ fn write_chunks_that_do_not_fit_end_the_call() {
         ..Wanted::new(connection, GIVE, Placement::Rdma, tag)
     };
     let refused = Err(CallError::Transport(TransportError::BadXdr));
-    assert_eq!(run(&mut pair, wanted(&[5000], &[4999], 1)), refused);
-    let (_, items) = run(&mut pair, wanted(&[], &[4999], 2)).expect("it succeeds");
+    assert_eq!(pair.ending(wanted(&[5000], &[4999], 1)), refused);
+    let (_, items) = pair.run(wanted(&[], &[4999], 2));
     assert_eq!(items, [Vec::new()]);
-    let (_, items) = run(&mut pair, wanted(&[0, 7], &[100, 100], 3)).expect("it succeeds");
+    let (_, items) = pair.run(wanted(&[0, 7], &[100, 100], 3));
     assert_eq!(items, [Vec::new(), given(1, 7)]);
-    all_home(&mut pair);
+    pair.all_home();
     assert_eq!(pair.client.counters().bulk_calls_retried, 0);
 }
 
@@ -261,20 +209,12 @@ fn long_calls_and_replies_go_to_chunks() {
     for bytes in [4100, 40_000, 100_000] {
         for item in [None, Some(pattern(70_001, 9))] {
             tag += 1;
-            let args = pattern(bytes, tag);
-            let wanted = Wanted {
-                args: args.clone(),
-                items: item.iter().map(|item| (8, item.clone())).collect(),
+            pair.run_whole(Wanted {
+                args: pattern(bytes, tag),
+                items: item.into_iter().map(|item| (8, item)).collect(),
                 ..Wanted::new(connection, TAKE, Placement::Auto, tag)
-            };
-            run(&mut pair, wanted).expect("it succeeds");
-            let mut expected = args[..8].to_vec();
-            expected.extend(item.into_iter().flatten());
-            expected.resize(expected.len().next_multiple_of(4), 0);
-            expected.extend_from_slice(&args[8..]);
-            let taken = pair.server.app_mut().taken.pop();
-            assert!(taken == Some(expected), "{bytes} bytes");
-            all_home(&mut pair);
+            });
+            pair.all_home();
         }
         tag += 1;
         let words = u32::try_from(bytes / 4).expect("small");
@@ -284,10 +224,10 @@ fn long_calls_and_replies_go_to_chunks() {
             results_bytes_max: bytes + 100,
             ..Wanted::new(connection, GIVE_LONG, Placement::Auto, tag)
         };
-        let (results, items) = run(&mut pair, wanted).expect("it succeeds");
+        let (results, items) = pair.run(wanted);
         assert!(results.len() > bytes, "{} of {bytes}", results.len());
         assert!(items == [given(0, 5000)], "{bytes} bytes");
-        all_home(&mut pair);
+        pair.all_home();
     }
     assert!(pair.server.counters().rdma_writes >= 3);
     assert_eq!(pair.client.counters().fragments_received, 0);
@@ -303,12 +243,12 @@ fn short_replies_leave_the_reply_chunk_unused() {
         results_bytes_max: 50_000,
         ..Wanted::new(connection, TAKE, Placement::Auto, 1)
     };
-    let (results, _) = run(&mut pair, wanted).expect("it succeeds");
+    let (results, _) = pair.run(wanted);
     assert_eq!(results, 12_u32.to_be_bytes());
     assert_ne!(pair.client.counters().windows_bound, 0);
     assert_eq!(pair.client.counters().windows_invalidated_remotely, 0);
     assert_eq!(pair.server.counters().rdma_writes, 0);
-    all_home(&mut pair);
+    pair.all_home();
 }
 
 /// RFC 8167: calls of the server to the client, beside those of the client, with credits of their own.
@@ -327,9 +267,7 @@ fn both_ends_call_each_other() {
         pair.client.app_mut().want(client, ECHO, &args, tag);
         pair.server.app_mut().want(server, LATER, &args, tag);
     }
-    pair.until("all replies", |pair| {
-        pair.client.app().ended.len() == 101 && pair.server.app().ended.len() == 100
-    });
+    pair.until_ended(101, 100);
     for tag in 0..100 {
         let expected = Ok(pattern(100, tag));
         for app in [pair.client.app(), pair.server.app()] {
@@ -374,41 +312,21 @@ fn streams_that_are_not_reduced_go_to_chunks_whole() {
     for (flavor, body, placement) in credentials {
         pair.client.app_mut().credential = (flavor, body);
         for size in [5, 3000, 5000, 70_001] {
-            let (item, args) = (pattern(size, 3), pattern(12, 5));
             tag += 1;
-            let wanted = Wanted {
-                args: args.clone(),
-                items: vec![(8, item.clone())],
-                ..Wanted::new(connection, TAKE, placement, tag)
-            };
-            run(&mut pair, wanted).expect("it succeeds");
-            let mut expected = args[..8].to_vec();
-            expected.extend_from_slice(&item);
-            expected.resize(expected.len().next_multiple_of(4), 0);
-            expected.extend_from_slice(&args[8..]);
-            let taken = pair.server.app_mut().taken.pop();
-            assert!(taken == Some(expected), "{size} bytes");
-            all_home(&mut pair);
+            let wanted = Wanted::new(connection, TAKE, placement, tag);
+            pair.run_whole(wanted.around(pattern(size, 3)));
+            pair.all_home();
             tag += 1;
             let bytes = u32::try_from(size).expect("small");
-            let wanted = Wanted {
-                args: asking(&[bytes]),
-                expected: vec![bytes],
-                results_bytes_max: 100,
-                ..Wanted::new(connection, GIVE, placement, tag)
-            };
-            let (results, items) = run(&mut pair, wanted).expect("it succeeds");
+            let wanted = Wanted::new(connection, GIVE, placement, tag).asking(&[bytes]);
+            let (results, items) = pair.run(wanted);
             assert_eq!(items, Vec::<Vec<u8>>::new());
             assert!(results[4..4 + size] == given(0, bytes), "{size} bytes");
-            all_home(&mut pair);
+            pair.all_home();
         }
     }
     // It cannot be forced.
-    let wanted = Wanted {
-        args: asking(&[5000]),
-        expected: vec![5000],
-        ..Wanted::new(connection, GIVE, Placement::Rdma, 999)
-    };
+    let wanted = Wanted::new(connection, GIVE, Placement::Rdma, 999).asking(&[5000]);
     let app = pair.client.app_mut();
     app.credential = (RPCSEC_GSS, vec![0; 20]);
     app.wanted.push_back(wanted);
@@ -515,8 +433,7 @@ fn a_silent_peer_is_probed() {
     });
     let key = pair.connect_with(Versions::One, Versions::Both);
     for tag in 0..9 {
-        pair.client.app_mut().want(key, NULL, &[], tag);
-        pair.until("the reply", |pair| pair.client.app().result(tag).is_some());
+        assert!(pair.ask(key, NULL, &[], tag).is_ok());
         pair.pass(interval);
         pair.turns(30);
     }
@@ -659,10 +576,8 @@ fn chunks_of_reverse_calls_are_answered_with_err_chunk() {
 fn arguments_that_do_not_parse_are_garbage() {
     let mut pair = Pair::new(&CoreConfig::default());
     let key = pair.connect_with(Versions::One, Versions::Both);
-    pair.client.app_mut().want(key, FILL, &[], 1);
-    pair.until("the reply", |pair| pair.client.app().result(1).is_some());
-    let app = pair.client.app();
-    assert_eq!(app.result(1), Some(&Err(CallError::GarbageArgs)));
+    let ended = pair.ask(key, FILL, &[], 1);
+    assert_eq!(ended, Err(CallError::GarbageArgs));
 }
 
 /// Nothing tells a slow peer from a dead one, and no keep-alive is sent: a call whose time is up ends its connection.

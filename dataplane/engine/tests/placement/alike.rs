@@ -7,22 +7,15 @@ use crate::support::pattern;
 
 use rpcrdma_engine::{ConnectionKey, Placement};
 
-use super::calls::{all_home, placing_config, placing_pair, run};
+use super::calls::{placing_config, placing_pair};
 
 /// Writes an item, and looks at what came.
 fn write(pair: &mut BulkPair, connection: ConnectionKey, (size, tag): (usize, u64), by: Placement) {
-    let item = pattern(size, tag);
-    let wanted = Wanted {
+    pair.run_whole(Wanted {
         args: pattern(8, 5),
-        items: vec![(8, item.clone())],
+        items: vec![(8, pattern(size, tag))],
         ..Wanted::new(connection, TAKE, by, tag)
-    };
-    run(pair, wanted);
-    let mut expected = pattern(8, 5);
-    expected.extend_from_slice(&item);
-    expected.resize(expected.len().next_multiple_of(4), 0);
-    let taken = pair.server.app_mut().taken.pop();
-    assert!(taken == Some(expected), "{size} bytes, call {tag}");
+    });
 }
 
 /// Asks for a result of `size` bytes in a call that would take 8000.
@@ -33,7 +26,7 @@ fn read(pair: &mut BulkPair, connection: ConnectionKey, (size, tag): (u32, u64),
         results_bytes_max: 100,
         ..Wanted::new(connection, GIVE, by, tag)
     };
-    let (_, items) = run(pair, wanted);
+    let (_, items) = pair.run(wanted);
     assert!(items == [given(0, size)], "{size} bytes, call {tag}");
 }
 
@@ -57,7 +50,7 @@ fn calls_that_repeat_themselves_and_others_between_them() {
         read(&mut pair, connection, (5000, tag()), Placement::Rdma);
         write(&mut pair, connection, (5000, tag()), Placement::Inline);
     }
-    all_home(&mut pair);
+    pair.all_home();
     let server = pair.server.counters();
     assert_eq!((server.rdma_reads, server.rdma_writes), (3, 3));
     assert_eq!(server.bulk_bytes_placed, 3 * (5 * 5000 + 4999 + 70_000));
@@ -74,5 +67,5 @@ fn calls_of_two_connections_by_turns() {
         write(&mut pair, connection, (5000, tag), Placement::Send);
         read(&mut pair, connection, (5000, tag + 100), Placement::Send);
     }
-    all_home(&mut pair);
+    pair.all_home();
 }

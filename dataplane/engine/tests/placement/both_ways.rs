@@ -9,7 +9,7 @@ use super::hostile::{
     Hall, NO_CREDIT, PAGE_BYTES, call_for_pages, call_of_for_pages, config, errors, good_call,
     next, reports, response, with_page,
 };
-use crate::support::bulk::{BulkApp, GIVE, HOLD, TAKE, Wanted, asking, given, limited_bulk_pair};
+use crate::support::bulk::{BulkApp, GIVE, HOLD, TAKE, Wanted, given, limited_bulk_pair};
 use crate::support::fabric::{Limits, unless_skipped};
 use crate::support::pattern;
 use crate::support::raw::{Attack, CREDIT, error, message, null_call, words};
@@ -22,12 +22,7 @@ fn newest(attack: &Attack<BulkApp>) -> ConnectionKey {
 
 /// Has the victim call its peer for this many bytes, and gives the XID of the call.
 fn victim_calls(attack: &mut Attack<BulkApp>, bytes: u32) -> u32 {
-    let wanted = Wanted {
-        args: asking(&[bytes]),
-        expected: vec![bytes],
-        results_bytes_max: 100,
-        ..Wanted::new(newest(attack), GIVE, Placement::Send, 1)
-    };
+    let wanted = Wanted::new(newest(attack), GIVE, Placement::Send, 1).asking(&[bytes]);
     attack.victim.app_mut().wanted.push_back(wanted);
     attack.turns(20);
     let refused = &attack.victim.app().refused;

@@ -1,8 +1,8 @@
 //! Calls and replies with placed items, of all sizes and in both directions.
 
 use crate::support::bulk::{
-    BulkPair, GIVE, GIVE_LATER, GIVE_LONG, GIVE_SHARED, TAKE, Wanted, asking, bulk_config,
-    bulk_pair, given,
+    BulkPair, GIVE, GIVE_LATER, GIVE_LONG, GIVE_SHARED, TAKE, Wanted, asking, assert_results,
+    bulk_config, bulk_pair, given,
 };
 use crate::support::fabric::unless_skipped;
 use crate::support::pattern;
@@ -38,29 +38,6 @@ pub(crate) fn placing_pair(client: &CoreConfig, server: &CoreConfig) -> BulkPair
     pair
 }
 
-/// Waits for a call of the client, and gives how it ended.
-pub(crate) fn run(pair: &mut BulkPair, wanted: Wanted) -> (Vec<u8>, Vec<Vec<u8>>) {
-    let tag = wanted.tag;
-    pair.client.app_mut().wanted.push_back(wanted);
-    pair.until("the reply", |pair| {
-        let app = pair.client.app();
-        assert_eq!(app.refused, []);
-        app.result(tag).is_some()
-    });
-    let ended = pair.client.app().result(tag).expect("ended");
-    ended.clone().expect("it succeeds")
-}
-
-/// All buffers are back, at both ends.
-pub(crate) fn all_home(pair: &mut BulkPair) {
-    pair.turns(50);
-    for side in [&mut pair.client, &mut pair.server] {
-        assert_eq!(side.core.bulk_buffers_free(), 96);
-        assert_eq!(side.core.message_buffers_in_use(), 0);
-        assert_eq!(side.core.placement_segments_leased(), 0);
-    }
-}
-
 fn sizes() -> [usize; 14] {
     [
         1, 2, 3, 4, 5, 900, 4095, 4096, 4097, 65_535, 65_536, 65_537, 300_001, 1_000_003,
@@ -73,20 +50,9 @@ fn items_are_placed_whatever_their_size() {
     let mut pair = placing_pair(&config, &config);
     let (connection, _) = pair.connect();
     for (size, tag) in sizes().into_iter().zip(1..) {
-        let item = pattern(size, tag);
-        let wanted = Wanted {
-            args: pattern(12, 5),
-            items: vec![(8, item.clone())],
-            ..Wanted::new(connection, TAKE, Placement::Send, tag)
-        };
-        run(&mut pair, wanted);
-        let mut expected = pattern(12, 5)[..8].to_vec();
-        expected.extend_from_slice(&item);
-        expected.resize(expected.len().next_multiple_of(4), 0);
-        expected.extend_from_slice(&pattern(12, 5)[8..]);
-        let taken = pair.server.app_mut().taken.pop();
-        assert!(taken == Some(expected), "{size} bytes");
-        all_home(&mut pair);
+        let wanted = Wanted::new(connection, TAKE, Placement::Send, tag);
+        pair.run_whole(wanted.around(pattern(size, tag)));
+        pair.all_home();
     }
     let server = pair.server.counters();
     assert_eq!((server.rdma_reads, server.bulk_bytes_copied), (0, 0));
@@ -115,12 +81,12 @@ fn have_results_placed(groups: &[&[u32]]) {
                 tag,
                 ..Wanted::one_result(connection, *procedure, bytes)
             };
-            let (results, items) = run(&mut pair, wanted);
+            let (results, items) = pair.run(wanted);
             assert!(items == [given(0, bytes)], "{size} bytes");
             assert_eq!(results[..4], bytes.to_be_bytes());
             assert_eq!(results.len(), 8, "the item is not in the stream");
         }
-        all_home(&mut pair);
+        pair.all_home();
     }
     let server = pair.server.counters();
     assert_eq!((server.rdma_writes, server.bulk_bytes_copied), (0, 0));
@@ -146,13 +112,13 @@ fn results_of_a_part_of_the_arguments_are_placed_also_when_they_come_later() {
             tag,
             ..Wanted::one_result(connection, procedure, 65_536)
         };
-        let (results, items) = run(&mut pair, wanted);
+        let (results, items) = pair.run(wanted);
         assert!(items == [given(0, 65_536)], "procedure {procedure}");
         assert_eq!(results.len(), 8, "the item is not in the stream");
     }
     let server = pair.server.counters();
     assert_eq!((server.rdma_writes, server.bulk_bytes_copied), (0, 0));
-    all_home(&mut pair);
+    pair.all_home();
 }
 
 /// Results whose pieces the service shares are placed as others are, and kept for a second try no longer.
@@ -177,17 +143,12 @@ fn an_end_with_short_segments_fills_long_ones() {
     };
     let mut pair = placing_pair(&long, &short);
     let (connection, _) = pair.connect();
-    let wanted = Wanted {
-        args: asking(&[65_536]),
-        expected: vec![65_536],
-        results_bytes_max: 100,
-        ..Wanted::new(connection, GIVE, Placement::Send, 1)
-    };
-    let (_, items) = run(&mut pair, wanted);
+    let wanted = Wanted::new(connection, GIVE, Placement::Send, 1).asking(&[65_536]);
+    let (_, items) = pair.run(wanted);
     assert!(items == [given(0, 65_536)]);
     let server = pair.server.counters();
     assert_eq!((server.rdma_writes, server.bulk_bytes_copied), (0, 0));
-    all_home(&mut pair);
+    pair.all_home();
 }
 
 /// Several items and several results at once, in segments of all sizes; what is short stays in the
@@ -210,7 +171,7 @@ fn several_items_and_results_with_continuation() {
                 let args = asking(&lengths);
                 let ends = args.len();
                 let wanted = Wanted {
-                    args: args.clone(),
+                    args,
                     items: vec![
                         (ends - 4, pattern(5001, 1)),
                         (ends, pattern(30, 2)),
@@ -220,35 +181,15 @@ fn several_items_and_results_with_continuation() {
                     results_bytes_max: 100,
                     ..Wanted::new(connection, GIVE, placement, tag)
                 };
-                let (results, items) = run(&mut pair, wanted);
-                let whole = [args[..ends - 4].to_vec(), padded(pattern(5001, 1))].concat();
-                let rest = [padded(pattern(30, 2)), pattern(12_288, 3)].concat();
-                let expected = [whole, args[ends - 4..].to_vec(), rest].concat();
-                let taken = pair.server.app_mut().taken.pop();
-                assert!(taken == Some(expected), "call {tag}");
-                let mut stream = Vec::new();
-                for (index, &bytes) in lengths.iter().enumerate() {
-                    stream.extend_from_slice(&bytes.to_be_bytes());
-                    if items[index].is_empty() {
-                        stream.extend_from_slice(&padded(given(index, bytes)));
-                    } else {
-                        assert!(items[index] == given(index, bytes), "call {tag}");
-                    }
-                }
-                stream.extend_from_slice(&0xfeed_u32.to_be_bytes());
-                assert!(results == stream, "call {tag}");
-                all_home(&mut pair);
+                let (results, items) = pair.run_whole(wanted);
+                assert_results(&results, &items, &lengths);
+                pair.all_home();
             }
         }
         let server = pair.server.counters();
         assert_eq!((server.rdma_reads, server.rdma_writes), (0, 0));
         assert!(server.transmissions_received >= 6);
     }
-}
-
-pub(crate) fn padded(mut bytes: Vec<u8>) -> Vec<u8> {
-    bytes.resize(bytes.len().next_multiple_of(4), 0);
-    bytes
 }
 
 /// What a service and a caller keep starves those that come after, and loses none of them.
@@ -299,7 +240,7 @@ fn calls_and_replies_wait_for_placement_segments() {
         let ended = pair.client.app().result(tag);
         assert!(ended.is_some_and(|it| it.is_ok()), "call {tag}: {ended:?}");
     }
-    all_home(&mut pair);
+    pair.all_home();
     let waited = |counters: rpcrdma_engine::CounterSnapshot| counters.awaiting_placement_segment;
     assert!(waited(pair.server.counters()) > 0);
     assert!(waited(pair.client.counters()) > 0);
@@ -313,12 +254,8 @@ fn a_peer_without_the_extension_is_called_in_plain_version_2() {
     let mut pair = bulk_pair(&config, &bulk_config());
     pair.client.properties = config.announced(pair.client.properties);
     let (connection, _) = pair.connect();
-    let wanted = |placement, tag| Wanted {
-        args: pattern(12, 5),
-        items: vec![(8, pattern(100_000, 3))],
-        ..Wanted::new(connection, TAKE, placement, tag)
-    };
-    run(&mut pair, wanted(Placement::Auto, 1));
+    let wanted = |by, tag| Wanted::new(connection, TAKE, by, tag).around(pattern(100_000, 3));
+    pair.run(wanted(Placement::Auto, 1));
     assert_eq!(pair.server.counters().bulk_bytes_in, 100_000);
     let application = pair.client.app_mut();
     application.wanted.push_back(wanted(Placement::Send, 2));
@@ -338,12 +275,8 @@ fn a_placed_write_costs_its_responder_one_receive() {
     pair.turns(100);
     pair.server.app_mut().keep = true;
     let before = (pair.client.counters(), pair.server.counters());
-    let wanted = Wanted {
-        args: pattern(12, 5),
-        items: vec![(8, pattern(4096, 3))],
-        ..Wanted::new(connection, TAKE, Placement::Auto, 1)
-    };
-    run(&mut pair, wanted);
+    let wanted = Wanted::new(connection, TAKE, Placement::Auto, 1);
+    pair.run_whole(wanted.around(pattern(4096, 3)));
     let kept = pair.server.app_mut().kept.pop();
     let item = kept.expect("it was kept");
     let page = item.parts().next().expect("one piece");
@@ -372,7 +305,7 @@ fn a_placed_write_costs_its_responder_one_receive() {
     );
     assert_eq!(client.windows_bound, 0);
     drop(item);
-    all_home(&mut pair);
+    pair.all_home();
 }
 
 /// A reply that is longer than its call has allowed is asked for again, in plain version 2.
@@ -390,7 +323,7 @@ fn a_reply_beyond_what_was_reserved_is_asked_for_again() {
         results_bytes_max: 100,
         ..Wanted::new(connection, GIVE_LONG, Placement::Send, 1)
     };
-    let (results, items) = run(&mut pair, wanted);
+    let (results, items) = pair.run(wanted);
     let bytes: usize = results.len() + items.iter().map(Vec::len).sum::<usize>();
     assert!(bytes >= 4 * words as usize + 4 + 4096 + 4);
     assert!(items.iter().flatten().eq(given(0, 4096).iter()));
@@ -398,5 +331,5 @@ fn a_reply_beyond_what_was_reserved_is_asked_for_again() {
     assert_eq!((client.bulk_calls_retried, client.errors_received), (1, 1));
     let server = pair.server.counters();
     assert_eq!(server.errors_sent_reply_resource, 1);
-    all_home(&mut pair);
+    pair.all_home();
 }

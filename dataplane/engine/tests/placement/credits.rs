@@ -1,6 +1,6 @@
 //! Credits of groups, of their replies, and of calls the other way.
 
-use super::calls::{all_home, placing_config, placing_pair};
+use super::calls::{placing_config, placing_pair};
 use crate::support::bulk::{
     BulkApp, BulkPair, GIVE, GIVE_LATER, HOLD, TAKE, Wanted, asking, given,
 };
@@ -85,7 +85,7 @@ fn windows_of_a_single_credit_carry_calls_one_way() {
         pair.until("all replies", |pair| pair.client.app().ended.len() == count);
         assert_all_succeeded(pair.client.app(), count);
         assert!(pair.server.counters().bulk_bytes_placed > 0);
-        all_home(&mut pair);
+        pair.all_home();
     }
 }
 
@@ -110,14 +110,12 @@ fn both_ends_place_at_once_down_to_the_last_credit() {
         let count = forward.len();
         pair.client.app_mut().wanted.extend(forward);
         pair.server.app_mut().wanted.extend(reverse);
-        pair.until("all replies of both ends", |pair| {
-            pair.client.app().ended.len() == count && pair.server.app().ended.len() == count
-        });
+        pair.until_ended(count, count);
         for side in [&pair.client, &pair.server] {
             assert_all_succeeded(side.app(), count);
             assert!(side.counters().bulk_bytes_placed > 0);
         }
-        all_home(&mut pair);
+        pair.all_home();
     }
 }
 
@@ -127,12 +125,8 @@ fn both_ends_place_at_once_down_to_the_last_credit() {
 fn calls_the_other_way_use_what_is_left_beside_reserved_replies() {
     let mut pair = pair(8, 8);
     let (client, server) = pair.connect();
-    let reserving = |procedure, tag| Wanted {
-        args: asking(&[16_000]),
-        expected: vec![16_000],
-        results_bytes_max: 100,
-        ..Wanted::new(client, procedure, Placement::Send, tag)
-    };
+    let reserving =
+        |procedure, tag| Wanted::new(client, procedure, Placement::Send, tag).asking(&[16_000]);
     let app = pair.client.app_mut();
     app.wanted.push_back(reserving(HOLD, 100));
     pair.until("the call", |pair| pair.server.app().held.len() == 1);
@@ -183,12 +177,10 @@ fn calls_that_may_have_no_chunks_are_placed_or_in_the_stream() {
             properties.reverse_requests = level;
         }
         let (_, server) = pair.connect();
-        let wanted = |placement, size: usize, tag| Wanted {
-            args: asking(&[u32::try_from(size).expect("small")]),
-            items: vec![(8, pattern(size, tag))],
-            expected: vec![u32::try_from(size).expect("small")],
-            results_bytes_max: 100,
-            ..Wanted::new(server, GIVE, placement, tag)
+        let wanted = |placement, size: usize, tag| {
+            Wanted::new(server, GIVE, placement, tag)
+                .asking(&[u32::try_from(size).expect("small")])
+                .with_item(pattern(size, tag))
         };
         // Too long to be placed: by explicit RDMA where that may be, else in the stream of many messages.
         let long = 500_000;
@@ -221,6 +213,6 @@ fn calls_that_may_have_no_chunks_are_placed_or_in_the_stream() {
             server.errors_received, 0,
             "nothing was sent that had to be refused"
         );
-        all_home(&mut pair);
+        pair.all_home();
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rpcrdma_engine::{CloseReason, Command, ConnectionKey, CoreConfig, IdlePolicy, Owed};
+use rpcrdma_engine::{CloseReason, ConnectionKey, CoreConfig, IdlePolicy, Owed};
 use rpcrdma_protocol::v2::connection::Role;
 use rpcrdma_protocol::v2::rtr::{
     BufferSegment, Mismatch, OutOfRange, Problem, ReceiveBufferStructure, ReportError, RtrSupport,
@@ -339,10 +339,7 @@ fn a_group_that_is_never_ended_ends_with_its_connection() {
     assert_eq!(hall.attack.take(), Vec::<Vec<u8>>::new());
     let keys: Vec<_> = hall.attack.victim.planted.iter().flatten().collect();
     let connection = **keys.last().expect("it was planted");
-    hall.attack.victim.command(Command::Close {
-        connection,
-        reason: CloseReason::Local,
-    });
+    hall.attack.victim.close(connection);
     hall.attack.turns(30);
     let closed = &hall.attack.victim.closed;
     assert_eq!(*closed, [(connection, CloseReason::Local)]);

@@ -76,13 +76,9 @@ impl Caller {
 
     /// A call with a page, for a page.
     fn wanted(&self) -> Wanted {
-        Wanted {
-            args: asking(&[4096]),
-            items: vec![(8, pattern(PAGE_BYTES, 3))],
-            expected: vec![4096],
-            results_bytes_max: 100,
-            ..Wanted::new(self.connection, GIVE, Placement::Send, 1)
-        }
+        Wanted::new(self.connection, GIVE, Placement::Send, 1)
+            .asking(&[4096])
+            .with_item(pattern(PAGE_BYTES, 3))
     }
 
     /// Has the victim call, and gives what it sends.

@@ -1,9 +1,9 @@
 //! Both ends call each other with groups that take all credits, in every order in which the two can
 //! run: nobody waits for ever, and nothing is lost.
 
-use super::calls::{all_home, placing_config, placing_pair};
+use super::calls::{placing_config, placing_pair};
 use crate::TestFabric;
-use crate::support::bulk::{BulkApp, BulkPair, GIVE, Wanted, asking, given};
+use crate::support::bulk::{BulkApp, BulkPair, GIVE, Wanted, given};
 use crate::support::fabric::Fabric;
 use crate::support::pattern;
 use rpcrdma_engine::{CoreConfig, Placement};
@@ -21,13 +21,9 @@ const TURNS: usize = 200;
 const CALLS: u64 = 2;
 
 fn wanted(connection: rpcrdma_engine::ConnectionKey, tag: u64) -> Wanted {
-    Wanted {
-        args: asking(&[ITEM_BYTES]),
-        items: vec![(8, pattern(ITEM_BYTES as usize, tag))],
-        expected: vec![ITEM_BYTES],
-        results_bytes_max: 100,
-        ..Wanted::new(connection, GIVE, Placement::Send, tag)
-    }
+    Wanted::new(connection, GIVE, Placement::Send, tag)
+        .asking(&[ITEM_BYTES])
+        .with_item(pattern(ITEM_BYTES as usize, tag))
 }
 
 /// Runs one end or the other, as the bits of `order` say.
@@ -83,7 +79,7 @@ fn the_last_credit_goes_round(credits_per_connection: u16) {
             application.taken.clear();
         }
     }
-    all_home(&mut pair);
+    pair.all_home();
     for (side, key) in [(&pair.client, of_client), (&pair.server, of_server)] {
         let credits = side.core.credits(key).expect("it is there");
         assert_eq!(credits.receives_posted, config.receives_per_connection());

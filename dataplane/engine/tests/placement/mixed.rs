@@ -1,8 +1,9 @@
 //! Calls of which some items and results are placed by Sends, and others are moved by RDMA.
 
-use super::calls::{all_home, padded, placing_config, placing_pair, run};
+use super::calls::{placing_config, placing_pair};
 use crate::support::bulk::{
-    BulkApp, BulkPair, GIVE, GIVE_LATER, GIVE_LONG, Wanted, asking, given, limited_bulk_pair,
+    BulkApp, BulkPair, GIVE, GIVE_LATER, GIVE_LONG, Wanted, asking, assert_results, given,
+    limited_bulk_pair,
 };
 use crate::support::fabric::{Limits, rounds, some_of, unless_skipped};
 use crate::support::pattern;
@@ -42,30 +43,6 @@ fn mixed(procedure: u32, items: &[usize], results: &[u32], expected: &[u32]) -> 
     }
 }
 
-/// The arguments as the service is to see them.
-fn whole_args(wanted: &Wanted) -> Vec<u8> {
-    let items = wanted
-        .items
-        .iter()
-        .flat_map(|(_, item)| padded(item.clone()));
-    wanted.args.iter().copied().chain(items).collect()
-}
-
-/// The results, wherever they came: in the stream or beside it.
-fn assert_results(results: &[u8], items: &[Vec<u8>], lengths: &[u32]) {
-    let mut stream = Vec::new();
-    for (index, &bytes) in lengths.iter().enumerate() {
-        stream.extend_from_slice(&bytes.to_be_bytes());
-        let whole = given(index, bytes);
-        match items.get(index).filter(|item| !item.is_empty()) {
-            Some(item) => assert!(*item == whole, "result {index}"),
-            None => stream.extend_from_slice(&padded(whole)),
-        }
-    }
-    stream.extend_from_slice(&0xfeed_u32.to_be_bytes());
-    assert!(results == stream, "the stream of {lengths:?}");
-}
-
 fn counters(pair: &BulkPair) -> (CounterSnapshot, CounterSnapshot) {
     (pair.client.counters(), pair.server.counters())
 }
@@ -102,12 +79,9 @@ fn items_and_results_of_one_call_go_both_ways() {
                         ..mixed(procedure, &items, results, results)
                     };
                     let before = counters(&pair);
-                    let args = whole_args(&wanted);
-                    let (stream, beside) = run(&mut pair, wanted);
-                    let taken = pair.server.app_mut().taken.pop();
-                    assert!(taken == Some(args), "call {tag}");
+                    let (stream, beside) = pair.run_whole(wanted);
                     assert_results(&stream, &beside, results);
-                    all_home(&mut pair);
+                    pair.all_home();
                     let after = counters(&pair);
                     let (client, server) = (after.0.since(&before.0), after.1.since(&before.1));
                     let sum = |way: &dyn Fn(&u32) -> bool| -> u64 {
@@ -154,7 +128,7 @@ fn results_are_directed_by_their_size() {
             tag,
             ..mixed(GIVE, &[], &[bytes], &[1 << 20])
         };
-        let (stream, beside) = run(&mut pair, wanted);
+        let (stream, beside) = pair.run(wanted);
         assert_results(&stream, &beside, &[bytes]);
         let after = counters(&pair);
         let (client, server) = (after.0.since(&before.0), after.1.since(&before.1));
@@ -169,7 +143,7 @@ fn results_are_directed_by_their_size() {
         assert_eq!(server.bulk_bytes_out, u64::from(written));
         assert_eq!(client.windows_bound, 16, "1 MiB was offered");
         assert_eq!(client.windows_invalidated_locally, 16);
-        all_home(&mut pair);
+        pair.all_home();
     }
 }
 
@@ -192,7 +166,7 @@ fn results_beyond_the_transmissions_of_a_reply_are_the_responders_choice() {
             tag,
             ..mixed(GIVE, &[2000], &results, &[100_000, 100_000])
         };
-        let (stream, beside) = run(&mut pair, wanted);
+        let (stream, beside) = pair.run(wanted);
         assert_results(&stream, &beside, &results);
         let after = counters(&pair);
         let (client, server) = (after.0.since(&before.0), after.1.since(&before.1));
@@ -206,7 +180,7 @@ fn results_beyond_the_transmissions_of_a_reply_are_the_responders_choice() {
         assert_eq!(server.bulk_bytes_out, u64::from(written), "call {tag}");
         assert_eq!(server.transmissions_sent, 1, "call {tag}");
         assert_eq!(client.bulk_calls_retried, 0);
-        all_home(&mut pair);
+        pair.all_home();
     }
 }
 
@@ -228,14 +202,14 @@ fn what_does_not_fit_is_asked_for_again() {
             &[4096, 30_000],
         )
     };
-    let (_, items) = run(&mut pair, wanted);
+    let (_, items) = pair.run(wanted);
     assert!(items == [given(0, 4096), given(1, 30_000)]);
     let wanted = Wanted {
         connection,
         tag: 2,
         ..mixed(GIVE, &[4000, 30_000], &[4096, 60_000], &[4096, 30_000])
     };
-    let (stream, items) = run(&mut pair, wanted);
+    let (stream, items) = pair.run(wanted);
     assert_results(&stream, &items, &[4096, 60_000]);
     assert_eq!(items[1].len(), 60_000, "it came beside the stream");
     let (client, server) = counters(&pair);
@@ -245,7 +219,7 @@ fn what_does_not_fit_is_asked_for_again() {
         server.errors_sent_write_resource,
     );
     assert_eq!(refused, (1, 1));
-    all_home(&mut pair);
+    pair.all_home();
 }
 
 /// Calls of all kinds at once, from both ends, with little of everything: all of them succeed.
@@ -298,7 +272,7 @@ fn many_calls_of_all_kinds_with_few_windows_and_a_short_send_queue() {
             "the test is about scarcity"
         );
     }
-    all_home(&mut pair);
+    pair.all_home();
 }
 
 #[test]
@@ -340,7 +314,7 @@ fn a_disconnect_at_any_moment_gives_every_buffer_back() {
         let client = pair.client.app();
         let told = client.ended.len() + client.refused.len() + client.wanted.len();
         assert_eq!(told, 3);
-        all_home(&mut pair);
+        pair.all_home();
     }
 }
 
@@ -363,11 +337,8 @@ fn what_is_demanded_is_done() {
             tag,
             ..mixed(GIVE, &[9000, 100_000], &[9000, 100_000], &[9000, 100_000])
         };
-        let args = whole_args(&wanted);
-        let (stream, items) = run(&mut pair, wanted);
+        let (stream, items) = pair.run_whole(wanted);
         assert_results(&stream, &items, &[9000, 100_000]);
-        let taken = pair.server.app_mut().taken.pop();
-        assert!(taken == Some(args), "{placement:?}");
         let after = counters(&pair);
         let server = after.1.since(&before.1);
         let moved = (server.bulk_bytes_in, server.bulk_bytes_out);
@@ -378,7 +349,7 @@ fn what_is_demanded_is_done() {
         };
         assert_eq!(moved, (read, read), "{placement:?}");
         assert_eq!(server.bulk_bytes_placed, placed, "{placement:?}");
-        all_home(&mut pair);
+        pair.all_home();
     }
 }
 
@@ -427,11 +398,11 @@ fn a_reply_that_is_found_wrong_is_sent_again() {
                 tag,
                 ..mixed(procedure, &[2000, 40_000], results, results)
             };
-            let (stream, items) = run(&mut pair, wanted);
+            let (stream, items) = pair.run(wanted);
             let lengths: Vec<_> = items.iter().map(Vec::len).collect();
             assert!(items.iter().all(Vec::is_empty), "{results:?}: {lengths:?}");
             assert_results(&stream, &items, results);
-            all_home(&mut pair);
+            pair.all_home();
             let after = counters(&pair);
             let (client, server) = (after.0.since(&before.0), after.1.since(&before.1));
             assert_eq!(
@@ -460,5 +431,5 @@ fn a_reply_that_is_found_wrong_is_sent_again() {
     let (client, server) = counters(&pair);
     assert_eq!(server.bulk_replies_resent, client.group_errors_sent);
     assert_eq!(server.calls_received, 48);
-    all_home(&mut pair);
+    pair.all_home();
 }

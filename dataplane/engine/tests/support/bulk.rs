@@ -15,7 +15,7 @@ use rpcrdma_protocol::rpc::OpaqueAuth;
 use rpcrdma_protocol::v2::ReverseRequestSupport;
 
 use super::fabric::Limits;
-use super::{NULL, Pair, call, pattern};
+use super::{Caller, NULL, Pair, call, pattern};
 
 /// Takes the whole argument stream, items and all, and remembers it; answers with its length.
 pub const TAKE: u32 = 10;
@@ -71,6 +71,43 @@ impl Wanted {
         }
     }
 
+    /// With an item in the midst of its arguments.
+    pub fn around(self, item: Vec<u8>) -> Self {
+        Self {
+            args: pattern(12, 5),
+            items: vec![(8, item)],
+            ..self
+        }
+    }
+
+    /// For results of these lengths, all of which are expected.
+    pub fn asking(self, lengths: &[u32]) -> Self {
+        Self {
+            args: asking(lengths),
+            expected: lengths.to_vec(),
+            results_bytes_max: 100,
+            ..self
+        }
+    }
+
+    /// With one more item, behind all arguments.
+    pub fn with_item(mut self, item: Vec<u8>) -> Self {
+        self.items.push((self.args.len(), item));
+        self
+    }
+
+    /// The argument stream as the service is to see it.
+    fn stream(&self) -> Vec<u8> {
+        let (mut whole, mut from) = (Vec::new(), 0);
+        for (behind, item) in &self.items {
+            whole.extend_from_slice(&self.args[from..*behind]);
+            whole.extend(padded(item.clone()));
+            from = *behind;
+        }
+        whole.extend_from_slice(&self.args[from..]);
+        whole
+    }
+
     /// A call of this procedure for one result of `bytes` bytes.
     pub fn one_result(connection: ConnectionKey, procedure: u32, bytes: u32) -> Self {
         Self {
@@ -114,6 +151,32 @@ impl BulkApp {
         assert!(ended.next().is_none(), "call {tag} ended twice");
         found.map(|(_, result)| result)
     }
+}
+
+impl Caller for BulkApp {
+    fn calls_ended(&self) -> usize {
+        self.ended.len()
+    }
+}
+
+pub fn padded(mut bytes: Vec<u8>) -> Vec<u8> {
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    bytes
+}
+
+/// The results of [`GIVE`], wherever they came: in the stream or beside it.
+pub fn assert_results(results: &[u8], items: &[Vec<u8>], lengths: &[u32]) {
+    let mut stream = Vec::new();
+    for (index, &bytes) in lengths.iter().enumerate() {
+        stream.extend_from_slice(&bytes.to_be_bytes());
+        let whole = given(index, bytes);
+        match items.get(index).filter(|item| !item.is_empty()) {
+            Some(item) => assert!(*item == whole, "result {index}"),
+            None => stream.extend_from_slice(&padded(whole)),
+        }
+    }
+    stream.extend_from_slice(&0xfeed_u32.to_be_bytes());
+    assert!(results == stream, "the stream of {lengths:?}");
 }
 
 /// The bytes of the result `index` of a call.
@@ -446,6 +509,47 @@ pub fn bulk_config() -> CoreConfig {
 }
 
 pub type BulkPair = Pair<BulkApp, BulkApp>;
+
+impl BulkPair {
+    /// Has the client call, and gives how the call ended.
+    pub fn ending(&mut self, wanted: Wanted) -> Ending {
+        let tag = wanted.tag;
+        self.client.app_mut().wanted.push_back(wanted);
+        self.until("the end of the call", |pair| {
+            let app = pair.client.app();
+            assert_eq!(app.refused, []);
+            app.result(tag).is_some()
+        });
+        self.client.app().result(tag).cloned().expect("it ended")
+    }
+
+    /// The same of a call that succeeds: its result stream, and the items that came beside it.
+    pub fn run(&mut self, wanted: Wanted) -> (Vec<u8>, Vec<Vec<u8>>) {
+        self.ending(wanted).expect("it succeeds")
+    }
+
+    /// The same of a call whose arguments the service sees as they were, items and all.
+    pub fn run_whole(&mut self, wanted: Wanted) -> (Vec<u8>, Vec<Vec<u8>>) {
+        let (stream, tag) = (wanted.stream(), wanted.tag);
+        let results = self.run(wanted);
+        let taken = self.server.app_mut().taken.pop();
+        let bytes = stream.len();
+        assert!(taken == Some(stream), "call {tag} of {bytes} bytes");
+        results
+    }
+
+    /// All buffers are back, at both ends, but for what is kept.
+    pub fn all_home(&mut self) {
+        self.turns(50);
+        for side in [&mut self.client, &mut self.server] {
+            let kept = side.app().kept.iter().map(|item| item.part_count());
+            let kept: usize = kept.sum();
+            assert_eq!(side.core.bulk_buffers_free() + kept, 96);
+            assert_eq!(side.core.message_buffers_in_use(), 0);
+            assert_eq!(side.core.placement_segments_leased(), 0);
+        }
+    }
+}
 
 /// Two cores that take bulk data both ways.
 pub fn bulk_pair(client: &CoreConfig, server: &CoreConfig) -> BulkPair {

@@ -327,6 +327,12 @@ impl<A: Application> Side<A> {
         self.handle.send(command).expect("the mailbox has room");
     }
 
+    /// Has its control plane close a connection.
+    pub fn close(&self, connection: ConnectionKey) {
+        let reason = CloseReason::Local;
+        self.command(Command::Close { connection, reason });
+    }
+
     /// One iteration of the core, and of its control plane. Whether there was anything to do.
     pub fn iterate(&mut self, now: Ticks) -> bool {
         let activity = self.core.iterate_at(now);
@@ -406,6 +412,17 @@ impl<A: Application> Side<A> {
     }
 }
 
+/// An application that counts how many of its calls have ended.
+pub trait Caller {
+    fn calls_ended(&self) -> usize;
+}
+
+impl Caller for App {
+    fn calls_ended(&self) -> usize {
+        self.ended.len()
+    }
+}
+
 /// Two cores that are joined by shared memory.
 pub struct Pair<A: Application = App, B: Application = App> {
     pub client: Side<A>,
@@ -448,6 +465,35 @@ pub fn side<A: Application>(
         drained: 0,
         ignore_properties: false,
         mishears: None,
+    }
+}
+
+impl<B: Application> Pair<App, B> {
+    /// Has the client call, and gives how the call ended.
+    pub fn ask(
+        &mut self,
+        connection: ConnectionKey,
+        procedure: u32,
+        args: &[u8],
+        tag: CallTag,
+    ) -> Result<Vec<u8>, CallError> {
+        let app = self.client.app_mut();
+        app.want(connection, procedure, args, tag);
+        self.until("the reply", |pair| pair.client.app().result(tag).is_some());
+        self.client.app().result(tag).cloned().expect("it ended")
+    }
+}
+
+impl<A: Application + Caller, B: Application + Caller> Pair<A, B> {
+    /// Waits until so many calls of each end have ended.
+    pub fn until_ended(&mut self, client: usize, server: usize) {
+        self.until("the ends of all calls", |pair| {
+            let ended = (
+                pair.client.app().calls_ended(),
+                pair.server.app().calls_ended(),
+            );
+            ended == (client, server)
+        });
     }
 }
 
