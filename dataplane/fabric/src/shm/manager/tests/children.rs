@@ -367,9 +367,7 @@ fn clients_of_another_user_are_turned_away() {
     if !can_be_another_user("clients_of_another_user_are_turned_away") {
         return;
     }
-    let mut server: Manager = manager();
-    let address = fresh_address();
-    server.listen(&address).unwrap();
+    let (mut server, address) = listening(manager());
     let mut child = child("stranger-client", &full_name(&address))
         .uid(NOBODY)
         .spawn()

@@ -5,18 +5,35 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::support::*;
-use crate::interface::{Manager as _, ManagerError, RejectReason};
+use crate::interface::{ConnectionId, Manager as _, ManagerError, RejectReason};
 use crate::shm::manager::Manager;
 use crate::shm::manager::connection::Offer;
 use crate::shm::manager::socket::{self, Received};
 use crate::shm::manager::wire::*;
-use crate::shm::{ChannelFile, PortEvent, QueuePairNumber};
+use crate::shm::{ChannelFile, PortEvent, PreparedQueuePair, QueuePairNumber};
 
 const SHORT: Duration = Duration::from_millis(50);
 
 fn raw_connect(address: &str) -> OwnedFd {
     let name = socket::parse_address(address).unwrap();
     socket::connect(name).unwrap().unwrap()
+}
+
+/// A listener without a manager behind it, and its address.
+fn raw_listener() -> (OwnedFd, String) {
+    let address = fresh_address();
+    let name = socket::parse_address(&address).unwrap();
+    (socket::listen(name).unwrap(), address)
+}
+
+/// A raw client that asked, and was accepted by the server: its socket, and what the server has of it.
+fn accepted_raw(server: &mut Manager, address: &str) -> (OwnedFd, ConnectionId, PreparedQueuePair) {
+    let raw = raw_connect(address);
+    socket::send(&raw, &request(), &[]).unwrap();
+    let (accepted, ..) = expect_request(server);
+    let prepared = server.prepare(accepted, &port(1)).unwrap();
+    server.accept(accepted, b"").unwrap();
+    (raw, accepted, prepared)
 }
 
 fn request() -> Vec<u8> {
@@ -64,9 +81,7 @@ fn turn(manager: &mut Manager) {
 
 #[test]
 fn a_client_that_says_nothing_is_given_up_in_silence() {
-    let mut server = manager_with(SHORT, 8);
-    let address = fresh_address();
-    server.listen(&address).unwrap();
+    let (mut server, address) = listening(manager_with(SHORT, 8));
     let silent = raw_connect(&address);
     let mut events = Vec::new();
     let until = Instant::now() + PATIENCE;
@@ -81,8 +96,7 @@ fn a_client_that_says_nothing_is_given_up_in_silence() {
 #[test]
 fn a_server_that_says_nothing_is_given_up_with_a_message() {
     let mut client = manager_with(SHORT, 8);
-    let address = fresh_address();
-    let _listener = socket::listen(socket::parse_address(&address).unwrap()).unwrap();
+    let (_listener, address) = raw_listener();
     let port = port(1);
     let asked = client.connect(&address, &port, b"").unwrap();
     let (failed, error) = expect_failed(&mut client);
@@ -104,15 +118,9 @@ fn a_server_that_says_nothing_is_given_up_with_a_message() {
 
 #[test]
 fn a_client_that_never_confirms_is_given_up_and_its_core_told() {
-    let mut server = manager_with(SHORT, 8);
-    let address = fresh_address();
-    server.listen(&address).unwrap();
-    let raw = raw_connect(&address);
-    socket::send(&raw, &request(), &[]).unwrap();
-    let (accepted, ..) = expect_request(&mut server);
-    let seed = server.prepare(accepted, &port(1)).unwrap();
+    let (mut server, address) = listening(manager_with(SHORT, 8));
+    let (_raw, accepted, seed) = accepted_raw(&mut server, &address);
     assert_eq!(seed.remote, QueuePairNumber(3));
-    server.accept(accepted, b"").unwrap();
     let (gone, port_event) = expect_disconnected(&mut server);
     assert_eq!(gone, accepted);
     assert!(matches!(port_event, Some(PortEvent::PeerGone { local }) if local == seed.local()));
@@ -121,10 +129,8 @@ fn a_client_that_never_confirms_is_given_up_and_its_core_told() {
 
 #[test]
 fn our_own_application_may_take_its_time() {
-    let mut server = manager_with(SHORT, 8);
+    let (mut server, address) = listening(manager_with(SHORT, 8));
     let mut client = manager();
-    let address = fresh_address();
-    server.listen(&address).unwrap();
     client.connect(&address, &port(1), b"").unwrap();
     let (accepted, ..) = expect_request(&mut server);
     let mut events = Vec::new();
@@ -137,11 +143,10 @@ fn our_own_application_may_take_its_time() {
 
 #[test]
 fn half_open_handshakes_are_limited_and_the_others_wait() {
-    let mut server = manager_with(PATIENCE, 2);
+    let (mut server, address) = listening(manager_with(PATIENCE, 2));
     let mut client = manager();
     let (client_port, server_port) = (port(8), port(8));
-    let address = fresh_address();
-    server.listen(&address).unwrap();
+
     // Two that are silent take both places.
     let silent = [raw_connect(&address), raw_connect(&address)];
     for _ in 0..4 {
@@ -162,10 +167,8 @@ fn half_open_handshakes_are_limited_and_the_others_wait() {
 fn a_full_backlog_is_waited_out() {
     let mut client = manager();
     let port = port(64);
-    let address = fresh_address();
-    let name = socket::parse_address(&address).unwrap();
     // A listener with room for two that nobody accepts from.
-    let listener = socket::listen(name).unwrap();
+    let (listener, address) = raw_listener();
     rustix::net::listen(&listener, 1).unwrap();
     for _ in 0..6 {
         client.connect(&address, &port, b"").unwrap();
@@ -191,8 +194,7 @@ fn one_of_those_that_wait_for_a_full_backlog_tries_again() {
     const WAIT: usize = 50;
     let mut client = manager();
     let port = port(64);
-    let address = fresh_address();
-    let listener = socket::listen(socket::parse_address(&address).unwrap()).unwrap();
+    let (listener, address) = raw_listener();
     rustix::net::listen(&listener, 0).unwrap();
     let _fills = raw_connect(&address);
     let mut asked: Vec<_> = (0..WAIT)
@@ -223,8 +225,7 @@ fn one_of_those_that_wait_for_a_full_backlog_tries_again() {
 fn a_backlog_that_stays_full_is_told() {
     let mut client = manager_with(SHORT, 1);
     let port = port(4);
-    let address = fresh_address();
-    let listener = socket::listen(socket::parse_address(&address).unwrap()).unwrap();
+    let (listener, address) = raw_listener();
     rustix::net::listen(&listener, 0).unwrap();
     let _fills = raw_connect(&address);
     let asked = client.connect(&address, &port, b"").unwrap();
@@ -277,9 +278,7 @@ pub(super) fn break_the_protocol(server: &mut Manager, address: &str) {
 
 #[test]
 fn another_version_is_told_to_both() {
-    let mut server = manager();
-    let address = fresh_address();
-    server.listen(&address).unwrap();
+    let (mut server, address) = listening(manager());
     let raw = raw_connect(&address);
     let mut bytes = request();
     bytes[4] = 2;
@@ -300,8 +299,7 @@ fn another_version_is_told_to_both() {
     // The other way about: our client meets a server of version 2.
     for with_rejection in [true, false] {
         let mut client = manager();
-        let address = fresh_address();
-        let listener = socket::listen(socket::parse_address(&address).unwrap()).unwrap();
+        let (listener, address) = raw_listener();
         client.connect(&address, &port(1), b"").unwrap();
         let accepted = socket::accept(&listener).unwrap().unwrap();
         let mut answer = if with_rejection {
@@ -338,8 +336,7 @@ fn a_client_hangs_up_on_a_server_that_breaks_the_protocol() {
         (vec![0; MESSAGE_BYTES_MAX + 1], 0),
     ] {
         let mut client = manager();
-        let address = fresh_address();
-        let listener = socket::listen(socket::parse_address(&address).unwrap()).unwrap();
+        let (listener, address) = raw_listener();
         let port = port(1);
         let asked = client.connect(&address, &port, b"").unwrap();
         let accepted = socket::accept(&listener).unwrap().unwrap();
@@ -366,16 +363,10 @@ fn send_any(socket: &OwnedFd, bytes: &[u8], files: &[BorrowedFd<'_>]) {
 
 #[test]
 fn confirmations_without_their_files_end_the_connection() {
-    let mut server = manager();
-    let address = fresh_address();
-    server.listen(&address).unwrap();
+    let (mut server, address) = listening(manager());
     let file = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
     for files in [0, 4, 6, 16] {
-        let raw = raw_connect(&address);
-        socket::send(&raw, &request(), &[]).unwrap();
-        let (accepted, ..) = expect_request(&mut server);
-        let seed = server.prepare(accepted, &port(1)).unwrap();
-        server.accept(accepted, b"").unwrap();
+        let (raw, accepted, seed) = accepted_raw(&mut server, &address);
         let files: Vec<BorrowedFd<'_>> = (0..files).map(|_| file.as_fd()).collect();
         let confirm = Message::Confirm(Confirm { doorbell_number: 0 }).encode();
         send_any(&raw, &confirm, &files);
@@ -387,14 +378,8 @@ fn confirmations_without_their_files_end_the_connection() {
 
 #[test]
 fn a_peer_that_talks_on_an_established_connection_loses_it() {
-    let mut server = manager();
-    let address = fresh_address();
-    server.listen(&address).unwrap();
-    let raw = raw_connect(&address);
-    socket::send(&raw, &request(), &[]).unwrap();
-    let (accepted, ..) = expect_request(&mut server);
-    let _seed = server.prepare(accepted, &port(1)).unwrap();
-    server.accept(accepted, b"").unwrap();
+    let (mut server, address) = listening(manager());
+    let (raw, accepted, _seed) = accepted_raw(&mut server, &address);
     let confirm = Message::Confirm(Confirm { doorbell_number: 0 }).encode();
     let offer = Offer {
         channel: Arc::new(ChannelFile::create(8192).unwrap().0),

@@ -27,9 +27,8 @@ fn manager_of(options: ManagerOptions) -> Manager {
 
 /// A client that meets the arena of a server: the error that it is told.
 fn client_meets(arena: OwnedFd, options: ManagerOptions) -> ManagerError {
-    let (mut client, mut server) = (manager_of(options), manager());
-    let address = fresh_address();
-    server.listen(&address).unwrap();
+    let (mut server, address) = listening(manager());
+    let mut client = manager_of(options);
     let (client_port, server_port) = (port(1), port_with_arena(1, arena));
     let asked = client.connect(&address, &client_port, b"").unwrap();
     let (accepted, ..) = expect_request(&mut server);
@@ -43,9 +42,8 @@ fn client_meets(arena: OwnedFd, options: ManagerOptions) -> ManagerError {
 
 /// A server that meets the arena of a client: it hangs up, and the core is told.
 fn server_meets(arena: OwnedFd, options: ManagerOptions) {
-    let (mut client, mut server) = (manager(), manager_of(options));
-    let address = fresh_address();
-    server.listen(&address).unwrap();
+    let (mut server, address) = listening(manager_of(options));
+    let mut client = manager();
     let (client_port, server_port) = (port_with_arena(1, arena), port(1));
     let asked = client.connect(&address, &client_port, b"").unwrap();
     let (accepted, ..) = expect_request(&mut server);
@@ -98,9 +96,7 @@ fn the_memory_of_all_peers_together_has_a_limit() {
         peer_memory_bytes_max: 2 << 20,
         ..ManagerOptions::default()
     });
-    let mut server = manager();
-    let address = fresh_address();
-    server.listen(&address).unwrap();
+    let (mut server, address) = listening(manager());
     let client_port = port(8);
     let ports = [(); 2].map(|()| port_with_arena(8, whole_file(1 << 20)));
     let mut standing = Vec::new();

@@ -67,12 +67,17 @@ pub(super) fn manager() -> Manager {
     manager_with(PATIENCE, ManagerOptions::default().half_open_max)
 }
 
+/// A manager that listens, and its address.
+pub(super) fn listening(mut manager: Manager) -> (Manager, String) {
+    let address = fresh_address();
+    manager.listen(&address).unwrap();
+    (manager, address)
+}
+
 /// The managers of a client and of a server, and the address that the server listens on.
 pub(super) fn client_and_server() -> (Manager, Manager, String) {
-    let (client, mut server) = (manager(), manager());
-    let address = fresh_address();
-    server.listen(&address).unwrap();
-    (client, server, address)
+    let (server, address) = listening(manager());
+    (manager(), server, address)
 }
 
 pub(super) fn manager_with(timeout: Duration, half_open_max: usize) -> Manager {
