@@ -5,7 +5,6 @@ mod bulk;
 mod bulk_hostile;
 mod bulk_long_results;
 mod bulk_refused;
-mod bulk_two_peers;
 mod calls;
 mod fairness;
 mod guarded;

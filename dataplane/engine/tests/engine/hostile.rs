@@ -1,14 +1,10 @@
 //! Messages that are wrong in themselves, or come when they must not.
 
-use proptest::prelude::*;
-
-use crate::support::fabric::rounds;
 use crate::support::raw::{
     Attack, CREDIT, CREDITS, config, error, header, message, null_call, null_reply, words,
 };
-use crate::support::{ECHO, Form, NEVER, NULL, PROGRAM, VERSION};
-use rpcrdma_engine::{CallError, CloseReason, Command};
-use rpcrdma_fabric::interface::ReceiveQueueId;
+use crate::support::{ECHO, NEVER, NULL, PROGRAM, VERSION};
+use rpcrdma_engine::{CallError, CloseReason};
 use rpcrdma_fabric::interface::prelude::*;
 use rpcrdma_protocol::v2::connection::{CloseReason as ProtocolReason, Role};
 
@@ -396,72 +392,4 @@ fn a_right_answer_is_right() {
     attack.send(&message(xid, 1, &[xid, 1, 0, 0, 0, 0, 0xaabb_ccdd]));
     let app = attack.victim.app();
     assert_eq!(app.result(42), Some(&Ok(vec![0xaa, 0xbb, 0xcc, 0xdd])));
-}
-
-/// A message that is right but for a few bytes, or is no message at all.
-fn message_of_sorts() -> impl Strategy<Value = Vec<u8>> {
-    let seed = prop_oneof![
-        Just(null_call(2)),
-        Just(message(
-            2,
-            2,
-            &[2, 0, 2, PROGRAM, VERSION, ECHO, 0, 0, 0, 0, 1]
-        )),
-        Just(message(
-            2,
-            0,
-            &[2, 0, 2, PROGRAM, VERSION, ECHO, 0, 0, 0, 0, 1]
-        )),
-        Just(message(2, 1, &[2, 1, 0, 0, 0, 0])),
-        Just(words(&[3, 2, CREDIT, 5, 0, 1, 2, 4, 8192])),
-        Just(words(&[3, 2, CREDIT, 5, 2, 1, 2, 4])),
-        Just(error(2, &[10])),
-        Just(words(&header(0, 1, 0))),
-        proptest::collection::vec(any::<u8>(), 1..200),
-    ];
-    let changes = proptest::collection::vec((0_usize..80, any::<u8>()), 0..3);
-    (seed, changes, 0_usize..4).prop_map(|(mut bytes, changes, cut)| {
-        for (at, value) in changes {
-            if let Some(byte) = bytes.get_mut(at) {
-                *byte = value;
-            }
-        }
-        if cut == 0 {
-            bytes.truncate(bytes.len() / 2 + 1);
-        }
-        bytes
-    })
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(rounds(64).try_into().expect("small")))]
-
-    /// Whatever one peer sends, the core does not panic, loses no Receive and no message buffer,
-    /// and serves the next connection.
-    #[test]
-    fn whatever_comes_the_core_goes_on(
-        messages in proptest::collection::vec(message_of_sorts(), 1..40),
-    ) {
-        let mut attack = Attack::established();
-        for message in &messages {
-            attack.send(message);
-        }
-        attack.victim.command(Command::Close {
-            connection: attack.connection(),
-            reason: CloseReason::Local,
-        });
-        attack.turns(30);
-        prop_assert_eq!(attack.victim.closed.len(), 1);
-        let gone = attack.raw.queue_pair.take().expect("planted");
-        attack.raw.port.destroy_queue_pair(gone);
-        attack.connect(false);
-        prop_assert!(attack.victim.planted.last().is_some_and(Result::is_ok));
-        let posted = attack.victim.core.port().receives_posted(ReceiveQueueId(0));
-        let reserved = match crate::FORM {
-            Form::OwnQueues => config().receives_per_connection(),
-            Form::SharedQueue | Form::Segments => config().receives(),
-        };
-        prop_assert_eq!(posted, reserved);
-        prop_assert_eq!(attack.victim.core.message_buffers_in_use(), 0);
-    }
 }

@@ -100,9 +100,7 @@ fn what_waits_across_segments_is_read_anew() {
             side.app_mut().want(connection, procedure, &args, tag);
         }
     }
-    pair.until("all replies", |pair| {
-        pair.client.app().ended.len() == 120 && pair.server.app().ended.len() == 120
-    });
+    pair.until_ended(120, 120);
     let waited = [&pair.client, &pair.server].map(|side| side.counters().awaiting_message_buffer);
     assert!(
         waited.iter().sum::<u64>() > 0,
