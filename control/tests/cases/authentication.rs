@@ -11,7 +11,7 @@ use rpcrdma_control::{
 };
 use rpcrdma_engine::{AuthenticationFailure, HostIdentity};
 
-use crate::support::{ECHO, Fabric, PATIENCE, PROGRAM, TestNode, foreign, profile, start};
+use crate::support::{Fabric, PATIENCE, PROGRAM, TestNode, assert_says, foreign, profile, start};
 
 fn number() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -104,7 +104,7 @@ pub(crate) fn both_ends_learn_the_other_s_identity_and_calls_pass<F: Fabric>() {
         assert_eq!(identity, Some("the-server"));
         for size in [0, 64, 5000, 100_000] {
             let args = vec![7; size];
-            assert_eq!(client.call(&connection, ECHO, &args), Ok(args));
+            client.assert_echo(&connection, &args);
         }
         assert_eq!(server.peers(), [Some("the-client".to_owned())]);
         assert_eq!(client.peers(), [Some("the-server".to_owned())]);
@@ -130,10 +130,7 @@ pub(crate) fn where_it_is_not_required_its_absence_is_no_error<F: Fabric>() {
             .connect(&address, connecting(client_policy))
             .expect("neither requires it");
         assert_eq!(connection.identity, None);
-        assert_eq!(
-            client.call(&connection, ECHO, b"here"),
-            Ok(b"here".to_vec())
-        );
+        client.assert_echo(&connection, b"here");
         assert_eq!((server.peers(), client.peers()), (vec![None], vec![None]));
     }
 }
@@ -142,11 +139,7 @@ pub(crate) fn a_client_that_offers_nothing_is_told_what_is_required<F: Fabric>()
     let (server, address) = server::<F>(Authentication::Required(server_host()), PATIENCE);
     let error = refused(&server, &address, Authentication::Fabric);
     assert_eq!(failure(&error), AuthenticationFailure::RequiredByPeer);
-    let text = error.to_string();
-    assert!(
-        text.contains(&address) && text.contains("requires authentication"),
-        "{text}"
-    );
+    assert_says(&error, &[&address, "requires authentication"]);
     server.counts("authentications_refused", 1);
     assert!(server.peers().is_empty());
 }
@@ -179,9 +172,7 @@ pub(crate) fn a_peer_that_says_nothing_has_its_time<F: Fabric>() {
     let time = Duration::from_millis(200);
     let (server, address) = server::<F>(Authentication::Required(server_host()), time);
     let silent = foreign::connect::<F>(&address, None, foreign::nothing);
-    server.wait_until("the end of the connection", |server| {
-        server.node.cores()[0].counters().connections_closed == 1
-    });
+    server.wait_closed(1);
     server.counts("authentication_timeouts", 1);
     silent.stop();
 }
@@ -215,9 +206,7 @@ fn null_call() -> Vec<u8> {
 pub(crate) fn a_peer_that_calls_early_is_cut_off_before_any_service_sees_it<F: Fabric>() {
     let (server, address) = server::<F>(Authentication::Required(server_host()), PATIENCE);
     let early = foreign::connect::<F>(&address, Some(null_call()), foreign::nothing);
-    server.wait_until("the end of the connection", |server| {
-        server.node.cores()[0].counters().connections_closed == 1
-    });
+    server.wait_closed(1);
     let counters = server.node.cores()[0].counters();
     assert_eq!(counters.messages_unauthenticated, 1);
     assert_eq!((counters.calls_received, counters.replies_sent), (0, 0));
@@ -229,10 +218,7 @@ pub(crate) fn a_peer_that_calls_early_is_cut_off_before_any_service_sees_it<F: F
         .node
         .connect(&address, options)
         .expect("the right key");
-    assert_eq!(
-        client.call(&connection, ECHO, b"mine"),
-        Ok(b"mine".to_vec())
-    );
+    client.assert_echo(&connection, b"mine");
 }
 
 /// A peer that sends its properties without HOSTAUTH, and calls when it is answered, whatever the answer is.
@@ -245,9 +231,7 @@ pub(crate) fn a_peer_that_calls_although_it_was_refused_is_cut_off<F: Fabric>() 
     let words: [u32; 6] = [0, 2, 8 << 16 | 1, 5, 0, 0];
     let properties = words.into_iter().flat_map(u32::to_be_bytes).collect();
     let hostile = foreign::connect::<F>(&address, Some(properties), call_at_once);
-    server.wait_until("the end of the connection", |server| {
-        server.node.cores()[0].counters().connections_closed == 1
-    });
+    server.wait_closed(1);
     let counters = server.node.cores()[0].counters();
     assert_eq!(counters.messages_unauthenticated, 1);
     assert_eq!((counters.calls_received, counters.replies_sent), (0, 0));
@@ -260,9 +244,7 @@ pub(crate) fn a_peer_that_was_refused_and_stays_is_closed<F: Fabric>() {
     let words: [u32; 6] = [0, 2, 8 << 16 | 1, 5, 0, 0];
     let properties = words.into_iter().flat_map(u32::to_be_bytes).collect();
     let stubborn = foreign::connect::<F>(&address, Some(properties), foreign::nothing);
-    server.wait_until("the end of the connection", |server| {
-        server.node.cores()[0].counters().connections_closed == 1
-    });
+    server.wait_closed(1);
     server.counts("authentications_refused", 1);
     assert_eq!(server.control_counter("authentication_timeouts"), 0);
     stubborn.stop();

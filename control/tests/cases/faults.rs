@@ -112,16 +112,10 @@ pub(crate) fn a_call_whose_reply_is_dropped_times_out_and_the_next_is_answered<F
         ..profile()
     };
     let (mut client, connection) = server.client(&hasty);
-    assert_eq!(
-        client.call(&connection, ECHO, b"1st."),
-        Ok(b"1st.".to_vec())
-    );
+    client.assert_echo(&connection, b"1st.");
     let dropped = client.call(&connection, ECHO, b"2nd.");
     assert_eq!(dropped, failed(CallError::TimedOut));
-    assert_eq!(
-        client.call(&connection, ECHO, b"3rd."),
-        Ok(b"3rd.".to_vec())
-    );
+    client.assert_echo(&connection, b"3rd.");
     assert_eq!(server.injected(), 1);
     // A call that will not be answered does not hold up the end.
     let begin = Instant::now();
@@ -152,7 +146,7 @@ pub(crate) fn a_connection_is_lost_at_the_send_that_is_struck<F: Fabric>() {
     );
     let again = connected(&client, &server.address);
     for _ in 0..30 {
-        assert_eq!(client.call(&again, ECHO, b"ping"), Ok(b"ping".to_vec()));
+        client.assert_echo(&again, b"ping");
     }
 }
 
@@ -168,9 +162,9 @@ pub(crate) fn connects_that_are_struck_are_refused<F: Fabric>() {
         }
         assert_eq!(server.injected(), times);
         let next = connected(&client, &server.address);
-        assert_eq!(client.call(&next, ECHO, b"ping"), Ok(b"ping".to_vec()));
+        client.assert_echo(&next, b"ping");
     }
-    assert_eq!(client.call(&first, ECHO, b"ping"), Ok(b"ping".to_vec()));
+    client.assert_echo(&first, b"ping");
 }
 
 pub(crate) fn messages_that_are_struck_come_late_and_in_order<F: Fabric>() {
@@ -213,7 +207,7 @@ pub(crate) fn a_connection_that_ends_does_not_wait_for_what_is_late<F: Fabric>()
         client.complete(connection.core);
     }
     let again = connected(&client, &server.address);
-    assert_eq!(client.call(&again, ECHO, b"ping"), Ok(b"ping".to_vec()));
+    client.assert_echo(&again, b"ping");
 }
 
 pub(crate) fn receives_that_are_struck_are_posted_late<F: Fabric>() {
@@ -234,7 +228,7 @@ pub(crate) fn receives_that_are_struck_are_posted_late<F: Fabric>() {
     let begin = Instant::now();
     for number in 0..20_u32 {
         let args = number.to_be_bytes();
-        assert_eq!(client.call(&connection, ECHO, &args), Ok(args.to_vec()));
+        client.assert_echo(&connection, &args);
     }
     assert!(begin.elapsed() >= 3 * LATE, "{:?}", begin.elapsed());
     assert!(server.injected() >= 20, "{}", server.injected());

@@ -16,7 +16,9 @@ use rpcrdma_engine::{CallError, CloseReason};
 use rpcrdma_fabric::interface::{Manager, ManagerError, RejectReason};
 use rpcrdma_tuning::Profile;
 
-use crate::support::{ECHO, Fabric, HELD, PATIENCE, TestNode, foreign, profile, start};
+use crate::support::{
+    ECHO, Fabric, HELD, PATIENCE, TestNode, assert_is, assert_says, foreign, profile, start,
+};
 
 mod application;
 mod authentication;
@@ -201,7 +203,7 @@ pub(crate) fn a_thread_calls_through_its_ring_and_gets_its_bytes_back<F: Fabric>
         let args: Vec<u8> = (0..size)
             .map(|index: u32| index.to_le_bytes()[0] ^ 0x5a)
             .collect();
-        assert_eq!(client.call(&connection, ECHO, &args), Ok(args));
+        client.assert_echo(&connection, &args);
     }
     let unknown = client.call(&connection, 77, &[]);
     assert_eq!(
@@ -229,7 +231,7 @@ pub(crate) fn connections_go_to_the_core_with_the_fewest_or_to_the_named_one<F: 
     assert_eq!(connection.core, 1);
     connections.push(connection);
     for connection in &connections {
-        assert_eq!(client.call(connection, ECHO, b"here"), Ok(b"here".to_vec()));
+        client.assert_echo(connection, b"here");
     }
     // The server spread them as well.
     let ready: Vec<u64> = server
@@ -247,25 +249,15 @@ pub(crate) fn connections_go_to_the_core_with_the_fewest_or_to_the_named_one<F: 
         .node
         .connect(&address, beyond)
         .expect_err("there is no core 2");
-    assert!(
-        matches!(error, ConnectError::NoSuchCore { asked: 2, cores: 2 }),
-        "{error}"
-    );
+    assert_is!(error, ConnectError::NoSuchCore { asked: 2, cores: 2 });
 }
 
 pub(crate) fn nobody_listens_is_refused_and_says_so<F: Fabric>() {
     let client = start::<F>(&profile(), 1);
     let address = F::address();
     let error = refused(&client, &address);
-    assert!(
-        matches!(error, ConnectError::Fabric(ManagerError::Refused { .. })),
-        "{error:?}"
-    );
-    let text = error.to_string();
-    assert!(
-        text.contains(&address) && text.contains("nobody listens"),
-        "{text}"
-    );
+    assert_is!(error, ConnectError::Fabric(ManagerError::Refused { .. }));
+    assert_says(&error, &[&address, "nobody listens"]);
 }
 
 pub(crate) fn a_name_in_use_and_a_bad_address_say_what_to_do<F: Fabric>() {
@@ -274,17 +266,11 @@ pub(crate) fn a_name_in_use_and_a_bad_address_say_what_to_do<F: Fabric>() {
         .node
         .listen(&address, listening())
         .expect_err("in use");
-    assert!(
-        matches!(again, NodeError::Fabric(ManagerError::InUse { .. })),
-        "{again:?}"
-    );
+    assert_is!(again, NodeError::Fabric(ManagerError::InUse { .. }));
     assert!(again.to_string().contains("choose another name"), "{again}");
     for bad in F::BAD_ADDRESSES {
         let error = server.node.listen(bad, listening()).expect_err("bad");
-        assert!(
-            matches!(error, NodeError::Fabric(ManagerError::BadAddress { .. })),
-            "{error:?}"
-        );
+        assert_is!(error, NodeError::Fabric(ManagerError::BadAddress { .. }));
         assert!(error.to_string().contains(bad), "{error}");
     }
 }
@@ -306,13 +292,11 @@ pub(crate) fn connects_beyond_the_reserved_memory_are_rejected_with_a_reason<F: 
     assert_eq!(reason, RejectReason::ConnectionsExhausted);
     server.counts("rejected_exhausted", 1);
     // The others go on, and a place that is given back can be taken again.
-    assert_eq!(client.call(&first, ECHO, b"one"), Ok(b"one".to_vec()));
+    client.assert_echo(&first, b"one");
     client.node.close(&second);
-    server.wait_until("the close", |server| {
-        server.control_counter("connections_closed") == 1
-    });
+    server.counts("connections_closed", 1);
     let third = connected(&client, &address);
-    assert_eq!(client.call(&third, ECHO, b"three"), Ok(b"three".to_vec()));
+    client.assert_echo(&third, b"three");
     // The client's own limit is told as such.
     let tiny = start::<F>(
         &Profile {
@@ -323,15 +307,10 @@ pub(crate) fn connects_beyond_the_reserved_memory_are_rejected_with_a_reason<F: 
     );
     server.wait_until("room", |_| true);
     client.node.close(&third);
-    server.wait_until("the close", |server| {
-        server.control_counter("connections_closed") == 2
-    });
+    server.counts("connections_closed", 2);
     let _only = connected(&tiny, &address);
     let error = refused(&tiny, &address);
-    assert!(
-        matches!(error, ConnectError::NoRoom { limit: 1 }),
-        "{error:?}"
-    );
+    assert_is!(error, ConnectError::NoRoom { limit: 1 });
 }
 
 pub(crate) fn a_storm_of_as_many_connects_as_there_are_places_is_taken_whole_again_and_again<
@@ -365,7 +344,7 @@ pub(crate) fn a_storm_of_as_many_connects_as_there_are_places_is_taken_whole_aga
             .collect();
         let connected = start.elapsed();
         let last = connections.last().expect("there are many");
-        assert_eq!(client.call(last, ECHO, b"last"), Ok(b"last".to_vec()));
+        client.assert_echo(last, b"last");
         for connection in &connections {
             client.node.close(connection);
         }
@@ -389,15 +368,12 @@ pub(crate) fn a_peer_has_at_most_its_limit<F: Fabric>() {
     let client = start::<F>(&profile(), 1);
     let _first = connected(&client, &address);
     let error = refused(&client, &address);
-    assert!(
-        matches!(
-            error,
-            ConnectError::Rejected {
-                reason: RejectReason::PeerLimit,
-                ..
-            }
-        ),
-        "{error:?}"
+    assert_is!(
+        error,
+        ConnectError::Rejected {
+            reason: RejectReason::PeerLimit,
+            ..
+        }
     );
     server.counts("rejected_peer_limit", 1);
 }
@@ -421,9 +397,7 @@ pub(crate) fn a_peer_that_connects_again_is_known<F: Fabric>() {
 pub(crate) fn a_drain_finishes_what_is_outstanding_and_takes_nothing_new<F: Fabric>() {
     let (server, mut client, address, connection) = joined::<F>(&profile());
     client.submit(&connection, HELD, b"finish me");
-    server.wait_until("the deferral", |server| {
-        server.node.cores()[0].counters().deferred == 1
-    });
+    server.wait_deferred();
     let report = std::thread::scope(|scope| {
         let drain = scope.spawn(|| server.node.drain(PATIENCE));
         // The listener's name is given back when the drain begins.
@@ -460,32 +434,24 @@ pub(crate) fn a_closed_connection_ends_its_calls_on_both_sides_and_others_go_on<
     let (server, mut client, address, doomed) = joined::<F>(&profile());
     let other = connected(&client, &address);
     client.submit(&doomed, HELD, b"lost");
-    server.wait_until("the deferral", |server| {
-        server.node.cores()[0].counters().deferred == 1
-    });
+    server.wait_deferred();
     client.node.close(&doomed);
     let message = client.complete(0);
     assert_eq!(message.status, CallStatus::Failed(CallError::Disconnected));
-    assert_eq!(client.call(&other, ECHO, b"alive"), Ok(b"alive".to_vec()));
-    server.wait_until("the close", |server| {
-        server.control_counter("connections_closed") == 1
-    });
+    client.assert_echo(&other, b"alive");
+    server.counts("connections_closed", 1);
 }
 
 pub(crate) fn a_server_that_goes_away_ends_the_calls_of_its_clients<F: Fabric>() {
     let (server, mut client, address, connection) = joined::<F>(&profile());
     client.submit(&connection, HELD, b"lost");
-    server.wait_until("the deferral", |server| {
-        server.node.cores()[0].counters().deferred == 1
-    });
+    server.wait_deferred();
     let begin = Instant::now();
     drop(server);
     let message = client.complete(0);
     assert_eq!(message.status, CallStatus::Failed(CallError::Disconnected));
     assert!(begin.elapsed() < PATIENCE);
-    client.wait_until("the close", |client| {
-        client.control_counter("connections_closed") == 1
-    });
+    client.counts("connections_closed", 1);
     // The name is free again at once.
     let again = start::<F>(&profile(), 1);
     again
@@ -493,10 +459,7 @@ pub(crate) fn a_server_that_goes_away_ends_the_calls_of_its_clients<F: Fabric>()
         .listen(&address, listening())
         .expect("nothing was left behind");
     let connection = connected(&client, &address);
-    assert_eq!(
-        client.call(&connection, ECHO, b"back"),
-        Ok(b"back".to_vec())
-    );
+    client.assert_echo(&connection, b"back");
 }
 
 pub(crate) fn a_peer_that_never_answers_is_a_timeout_that_says_how_far_it_came<F: Fabric>() {
@@ -539,16 +502,13 @@ pub(crate) fn a_server_of_another_version_is_named_with_its_versions<F: Fabric>(
     };
     let error = client.node.connect(&address, version_2);
     let error = error.expect_err("they have no version in common");
-    assert!(
-        matches!(
-            error,
-            ConnectError::VersionMismatch {
-                low: 1,
-                high: 1,
-                ..
-            }
-        ),
-        "{error:?}"
+    assert_is!(
+        error,
+        ConnectError::VersionMismatch {
+            low: 1,
+            high: 1,
+            ..
+        }
     );
     assert!(error.to_string().contains("versions 1 to 1"), "{error}");
     server.stop();
@@ -561,21 +521,18 @@ pub(crate) fn a_server_whose_receive_buffers_hold_no_message_is_told_from_one_th
     let server = foreign::start::<F>(&address, foreign::small_receive_buffers);
     let client = start::<F>(&profile(), 1);
     let error = refused(&client, &address);
-    assert!(
-        matches!(
-            error,
-            ConnectError::ReceiveBufferTooSmall {
-                announced_bytes: 512,
-                least_bytes: 1024,
-                ..
-            }
-        ),
-        "{error:?}"
+    assert_is!(
+        error,
+        ConnectError::ReceiveBufferTooSmall {
+            announced_bytes: 512,
+            least_bytes: 1024,
+            ..
+        }
     );
-    let text = error.to_string();
-    for part in [&address, "512 octets", "raise receive_buffer_bytes"] {
-        assert!(text.contains(part), "{text}");
-    }
+    assert_says(
+        &error,
+        &[&address, "512 octets", "raise receive_buffer_bytes"],
+    );
     client.counts("properties_refused", 1);
     server.stop();
 }
@@ -585,22 +542,15 @@ pub(crate) fn a_server_that_refuses_our_properties_is_told_with_its_error<F: Fab
     let server = foreign::start::<F>(&address, foreign::nothing_but_errors);
     let client = start::<F>(&profile(), 1);
     let error = refused(&client, &address);
-    assert!(
-        matches!(
-            error,
-            ConnectError::Ended {
-                stage: Stage::ExchangingProperties,
-                reason: CloseReason::PropertiesRefused(_),
-                ..
-            }
-        ),
-        "{error:?}"
+    assert_is!(
+        error,
+        ConnectError::Ended {
+            stage: Stage::ExchangingProperties,
+            reason: CloseReason::PropertiesRefused(_),
+            ..
+        }
     );
-    let text = error.to_string();
-    assert!(
-        text.contains(&address) && text.contains("refused our properties"),
-        "{text}"
-    );
+    assert_says(&error, &[&address, "refused our properties"]);
     server.stop();
 }
 
@@ -625,15 +575,8 @@ pub(crate) fn where_nobody_is_vouched_for_a_listener_asks_for_a_decision<F: Fabr
         return;
     }
     let error = by_default.expect_err("nobody said who may connect");
-    assert!(
-        matches!(error, NodeError::AuthenticationUndecided { .. }),
-        "{error:?}"
-    );
-    let text = error.to_string();
-    assert!(
-        text.contains(&address) && text.contains("authentication"),
-        "{text}"
-    );
+    assert_is!(error, NodeError::AuthenticationUndecided { .. });
+    assert_says(&error, &[&address, "authentication"]);
     server
         .node
         .listen(&address, listening())
@@ -646,7 +589,7 @@ pub(crate) fn a_processor_that_does_not_exist_is_named<F: Fabric>() {
         Ok(_) => panic!("there is no processor 4095"),
         Err(error) => error,
     };
-    assert!(matches!(error, NodeError::Pin { core: 0, .. }), "{error:?}");
+    assert_is!(error, NodeError::Pin { core: 0, .. });
     assert!(error.to_string().contains("4095"), "{error}");
 }
 

@@ -10,7 +10,7 @@ use rpcrdma_engine::CloseReason;
 use rpcrdma_fabric::interface::ManagerError;
 
 use super::{listening, options, server};
-use crate::support::{ECHO, Fabric, PATIENCE, foreign, profile, start};
+use crate::support::{ECHO, Fabric, PATIENCE, assert_is, foreign, profile, start};
 
 /// Soon again, and for ever.
 fn soon() -> Reconnect {
@@ -46,7 +46,7 @@ pub(crate) fn a_target_is_connected_again_when_its_server_comes_back<F: Fabric>(
     let target = client.node.keep_connected(&address, options(), soon());
     let mut connection = established(&target);
     for _ in 0..3 {
-        assert_eq!(client.call(&connection, ECHO, b"up"), Ok(b"up".to_vec()));
+        client.assert_echo(&connection, b"up");
         drop(running);
         match next(&target) {
             TargetEvent::Lost {
@@ -63,7 +63,7 @@ pub(crate) fn a_target_is_connected_again_when_its_server_comes_back<F: Fabric>(
         assert_ne!(again.key, connection.key, "another connection");
         connection = again;
     }
-    assert_eq!(client.call(&connection, ECHO, b"up"), Ok(b"up".to_vec()));
+    client.assert_echo(&connection, b"up");
     client.counts("connections_ready", 4);
 }
 
@@ -86,10 +86,7 @@ pub(crate) fn a_target_waits_for_a_server_that_is_not_there_yet<F: Fabric>() {
     let connection = established(&target);
     // Without its target the connection stays.
     drop(target);
-    assert_eq!(
-        client.call(&connection, ECHO, b"late"),
-        Ok(b"late".to_vec())
-    );
+    client.assert_echo(&connection, b"late");
 }
 
 pub(crate) fn a_target_is_given_up_when_it_is_closed_or_cannot_be_connected<F: Fabric>() {
@@ -99,25 +96,19 @@ pub(crate) fn a_target_is_given_up_when_it_is_closed_or_cannot_be_connected<F: F
     let connection = established(&target);
     client.node.close(&connection);
     let event = next(&target);
-    assert!(
-        matches!(
-            event,
-            TargetEvent::GivenUp(GivenUp::Closed(CloseReason::Local))
-        ),
-        "{event}"
+    assert_is!(
+        event,
+        TargetEvent::GivenUp(GivenUp::Closed(CloseReason::Local))
     );
     assert!(target.wait(PATIENCE).is_none(), "nothing follows, at once");
     let bad = F::BAD_ADDRESSES[0];
     let target = client.node.keep_connected(bad, options(), soon());
     let event = next(&target);
-    assert!(
-        matches!(
-            event,
-            TargetEvent::GivenUp(GivenUp::Failed(ConnectError::Fabric(
-                ManagerError::BadAddress { .. }
-            )))
-        ),
-        "{event}"
+    assert_is!(
+        event,
+        TargetEvent::GivenUp(GivenUp::Failed(ConnectError::Fabric(
+            ManagerError::BadAddress { .. }
+        )))
     );
     let thrice = Reconnect {
         attempts_max: Some(3),
@@ -127,13 +118,10 @@ pub(crate) fn a_target_is_given_up_when_it_is_closed_or_cannot_be_connected<F: F
     let target = client.node.keep_connected(&nobody, options(), thrice);
     for _ in 0..2 {
         let event = next(&target);
-        assert!(matches!(event, TargetEvent::Failed { .. }), "{event}");
+        assert_is!(event, TargetEvent::Failed { .. });
     }
     let event = next(&target);
-    assert!(
-        matches!(event, TargetEvent::GivenUp(GivenUp::Failed(_))),
-        "{event}"
-    );
+    assert_is!(event, TargetEvent::GivenUp(GivenUp::Failed(_)));
 }
 
 pub(crate) fn a_target_whose_server_speaks_another_version_is_not_asked_again<F: Fabric>() {
@@ -147,16 +135,13 @@ pub(crate) fn a_target_whose_server_speaks_another_version_is_not_asked_again<F:
         };
         let target = client.node.keep_connected(&address, version_2, soon());
         let event = next(&target);
-        assert!(
-            matches!(
-                event,
-                TargetEvent::GivenUp(GivenUp::Failed(ConnectError::VersionMismatch {
-                    low: 1,
-                    high: 1,
-                    ..
-                }))
-            ),
-            "{event}"
+        assert_is!(
+            event,
+            TargetEvent::GivenUp(GivenUp::Failed(ConnectError::VersionMismatch {
+                low: 1,
+                high: 1,
+                ..
+            }))
         );
     }
     client.counts("target_attempts", 1);
@@ -180,7 +165,7 @@ pub(crate) fn a_target_survives_a_first_message_that_was_not_answered<F: Fabric>
     };
     let target = client.node.keep_connected(&address, impatient, later);
     let event = next(&target);
-    assert!(matches!(event, TargetEvent::Failed { .. }), "{event}");
+    assert_is!(event, TargetEvent::Failed { .. });
     silent.stop();
     let server = start::<F>(&profile(), 1);
     let version_2 = ListenOptions {
@@ -210,7 +195,7 @@ pub(crate) fn a_target_that_is_dropped_is_not_tried_again<F: Fabric>() {
     let client = start::<F>(&profile(), 1);
     let target = client.node.keep_connected(&address, options(), soon());
     let event = next(&target);
-    assert!(matches!(event, TargetEvent::Failed { .. }), "{event}");
+    assert_is!(event, TargetEvent::Failed { .. });
     drop(target);
     // What is asked for afterwards is done afterwards.
     client

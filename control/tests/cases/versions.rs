@@ -4,7 +4,7 @@ use rpcrdma_control::{Authentication, ConnectError, ConnectOptions, ListenOption
 
 use super::authentication::{client_host, connecting, server_host};
 use super::{listening, options};
-use crate::support::{ECHO, Fabric, PATIENCE, TestNode, foreign, profile, start};
+use crate::support::{ECHO, Fabric, PATIENCE, TestNode, assert_is, foreign, profile, start};
 
 /// A node that listens for these versions, and its address.
 fn server<F: Fabric>(options: ListenOptions) -> (TestNode<F>, String) {
@@ -44,7 +44,7 @@ pub(crate) fn nodes_of_both_versions_agree_on_one<F: Fabric>() {
         assert_eq!(connection.version, version);
         for size in [0, 64, 900] {
             let args = vec![7; size];
-            assert_eq!(client.call(&connection, ECHO, &args), Ok(args));
+            client.assert_echo(&connection, &args);
         }
         server.counts("connections_ready", 1);
     }
@@ -65,7 +65,7 @@ pub(crate) fn a_server_of_version_1_is_remembered<F: Fabric>() {
         let connection = connection.expect("it falls back");
         assert_eq!(connection.version, 1);
         let args = vec![7; 100];
-        assert_eq!(client.call(&connection, ECHO, &args), Ok(args));
+        client.assert_echo(&connection, &args);
     }
     let errors = server.node.cores()[0].counters().errors_sent_vers;
     assert_eq!(errors, 1, "it was asked for version 2 once");
@@ -83,7 +83,7 @@ pub(crate) fn a_server_that_does_not_answer_version_2_is_asked_for_version_1<F: 
     };
     let error = client.node.connect(&address, impatient);
     let error = error.expect_err("nobody answers version 2");
-    assert!(matches!(error, ConnectError::Timeout { .. }), "{error:?}");
+    assert_is!(error, ConnectError::Timeout { .. });
     let connection = client.node.connect(&address, options());
     let connection = connection.expect("version 1 has no first message of its own");
     assert_eq!(connection.version, 1);

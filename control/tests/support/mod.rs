@@ -227,6 +227,25 @@ impl<F: Fabric> TestNode<F> {
         }
     }
 
+    /// A call on `connection` brings these bytes back.
+    pub(crate) fn assert_echo(&mut self, connection: &Connection, bytes: &[u8]) {
+        assert_eq!(self.call(connection, ECHO, bytes), Ok(bytes.to_vec()));
+    }
+
+    /// Waits until the only core has closed so many connections.
+    pub(crate) fn wait_closed(&self, count: u64) {
+        self.wait_until("the end of the connection", |node| {
+            node.node.cores()[0].counters().connections_closed == count
+        });
+    }
+
+    /// Waits until the only core has deferred a call.
+    pub(crate) fn wait_deferred(&self) {
+        self.wait_until("the deferral", |node| {
+            node.node.cores()[0].counters().deferred == 1
+        });
+    }
+
     /// Who is at the other end of each of its connections, in the order in which they began.
     pub(crate) fn opened(&self) -> Vec<PeerIdentity> {
         self.opened.lock().expect("no test fails with it").clone()
@@ -275,5 +294,21 @@ impl<F: Fabric> TestNode<F> {
             assert!(Instant::now() < deadline, "{what} did not happen");
             std::thread::sleep(Duration::from_millis(1));
         }
+    }
+}
+
+/// A value is of this form.
+macro_rules! assert_is {
+    ($value:expr, $form:pat) => {
+        assert!(matches!($value, $form), "{:?}", $value)
+    };
+}
+pub(crate) use assert_is;
+
+/// The text of an error has all these parts.
+pub(crate) fn assert_says(error: &impl std::fmt::Display, parts: &[&str]) {
+    let text = error.to_string();
+    for part in parts {
+        assert!(text.contains(part), "{text}");
     }
 }
