@@ -24,8 +24,8 @@ use crate::limits::NodeLimits;
 use crate::link::CoreLink;
 use crate::provider::{PortNeed, Provider};
 use crate::reconnect::{Reconnect, TargetId};
-use crate::target::Target;
-use crate::thread::{ControlThread, Request, Settings, Wanted};
+use crate::target::{Target, TargetEvent};
+use crate::thread::{ControlThread, Request, Settings, TargetSink, Wanted};
 use crate::versions::Versions;
 use crate::watch::NodeSnapshot;
 
@@ -378,8 +378,36 @@ impl<V: Provider, A: Application> Node<V, A> {
         options: ConnectOptions,
         reconnect: Reconnect,
     ) -> Target {
-        let id = TargetId(self.targets.fetch_add(1, Ordering::Relaxed));
         let (events, told) = mpsc::channel();
+        // The application may have dropped the target; it is cancelled then.
+        let sink = move |event| drop(events.send(event));
+        self.start_target(address, options, reconnect, Box::new(sink), told)
+    }
+
+    /// As [`Node::keep_connected`], but the events go to `sink` instead of the target. It runs on the control thread, so it
+    /// must not wait for anything, and must not call this node.
+    #[must_use]
+    pub fn keep_connected_with(
+        &self,
+        address: &str,
+        options: ConnectOptions,
+        reconnect: Reconnect,
+        sink: impl FnMut(TargetEvent) + Send + 'static,
+    ) -> Target {
+        // No event comes by this channel, whose sender ends here.
+        let (_, none) = mpsc::channel();
+        self.start_target(address, options, reconnect, Box::new(sink), none)
+    }
+
+    fn start_target(
+        &self,
+        address: &str,
+        options: ConnectOptions,
+        reconnect: Reconnect,
+        events: TargetSink,
+        told: Receiver<TargetEvent>,
+    ) -> Target {
+        let id = TargetId(self.targets.fetch_add(1, Ordering::Relaxed));
         let wanted = Wanted {
             id,
             address: address.to_owned(),
@@ -387,7 +415,7 @@ impl<V: Provider, A: Application> Node<V, A> {
             reconnect,
             events,
         };
-        // When the control thread is gone the sender is dropped, and nothing is told.
+        // When the control thread is gone the sink is dropped, and no event comes.
         let _ = self.request(Request::KeepConnected(wanted));
         Target::new(id, told, self.requests.clone(), Arc::clone(&self.wake))
     }

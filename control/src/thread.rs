@@ -23,7 +23,7 @@ use rpcrdma_protocol::constants::{RPCRDMA_VERSION_1, RPCRDMA_VERSION_2};
 use rpcrdma_protocol::v2::connection::Role;
 use rpcrdma_protocol::v2::{ApplicationProperties, Properties};
 
-pub(crate) use self::targets::Wanted;
+pub(crate) use self::targets::{TargetSink, Wanted};
 
 use self::deadlines::Deadlines;
 use self::drain::Drain;

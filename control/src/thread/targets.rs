@@ -22,21 +22,23 @@ pub(crate) struct Wanted {
     pub(crate) address: String,
     pub(crate) options: ConnectOptions,
     pub(crate) reconnect: Reconnect,
-    pub(crate) events: Sender<TargetEvent>,
+    pub(crate) events: TargetSink,
 }
+
+/// Where the events of a target go. It runs on the control thread, and does not wait for anything.
+pub(crate) type TargetSink = Box<dyn FnMut(TargetEvent) + Send>;
 
 /// One target.
 struct Kept {
     address: String,
     options: ConnectOptions,
-    events: Sender<TargetEvent>,
+    events: TargetSink,
     connection: Option<Connection>,
 }
 
 impl Kept {
-    /// The application may have stopped listening; it cancels then.
-    fn tell(&self, event: TargetEvent) {
-        let _ = self.events.send(event);
+    fn tell(&mut self, event: TargetEvent) {
+        (self.events)(event);
     }
 }
 
@@ -106,7 +108,7 @@ impl Keeper {
     }
 
     fn give_up(&mut self, id: TargetId, why: GivenUp) {
-        if let Some(kept) = self.kept.remove(&id) {
+        if let Some(mut kept) = self.kept.remove(&id) {
             kept.tell(TargetEvent::GivenUp(why));
         }
     }

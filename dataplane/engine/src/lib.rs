@@ -68,7 +68,7 @@ pub use crate::authentication::{
     AuthenticationFailure, AuthenticationMessage, BadIdentity, HostIdentity,
 };
 pub use crate::bulk::{
-    BULK_ITEMS_MAX, BULK_PARTS_MAX, BulkArguments, BulkCall, BulkItem, BulkReply, BulkResult,
+    ArgumentView, ArgumentViews, BULK_ITEMS_MAX, BULK_PARTS_MAX, BulkArguments, BulkCall, BulkItem, BulkReply, BulkResult,
     ExpectedResult, ITEM_PARTS_MAX, NoRoom, Placement, StreamPiece,
 };
 pub use crate::close_reason::{CloseReason, Owed};

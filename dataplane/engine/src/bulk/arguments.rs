@@ -69,9 +69,9 @@ impl BulkArguments<'_> {
     /// item's pieces have up to three more bytes, to be ignored.
     #[must_use]
     pub fn is_of(&self, index: usize, bytes: usize) -> bool {
-        self.bytes(index).is_some_and(|there| {
-            there == bytes || (self.is_version_1 && there == bytes.next_multiple_of(4))
-        })
+        let is_version_1 = self.is_version_1;
+        self.bytes(index)
+            .is_some_and(|there| is_opaque_of(there, bytes, is_version_1))
     }
 
     /// The pieces of item `index`; none once it was taken.
@@ -84,18 +84,16 @@ impl BulkArguments<'_> {
     pub fn take(&mut self, index: usize) -> Option<BulkItem> {
         let item = self.items.get(index)?;
         let range = item.first_part..item.first_part + item.parts;
-        let leases = self.leases.get_mut(range)?;
-        let is_there = leases.iter().all(Option::is_some) && leases.len() <= super::ITEM_PARTS_MAX;
-        // All pieces or none: half of an item in the hands of the service would be of no use.
-        if !is_there || leases.is_empty() {
-            return None;
+        take_parts(self.leases.get_mut(range)?)
+    }
+
+    /// The items one by one, in order, each to be read or taken apart from the others.
+    pub fn split(&mut self) -> ArgumentViews<'_> {
+        ArgumentViews {
+            items: self.items.iter(),
+            leases: self.leases,
+            is_version_1: self.is_version_1,
         }
-        let mut taken = BulkItem::new();
-        for part in leases.iter_mut().filter_map(Option::take) {
-            // It fits: there are at most ITEM_PARTS_MAX leases.
-            let _ = taken.push(part);
-        }
-        Some(taken)
     }
 
     /// Walks the argument stream `args` with the items in their places.
@@ -128,6 +126,84 @@ impl BulkArguments<'_> {
             })
             .unwrap_or(&[])
     }
+}
+
+/// The items of a call, each with its own pieces ([`BulkArguments::split`]).
+#[derive(Debug, Default)]
+pub struct ArgumentViews<'a> {
+    items: std::slice::Iter<'a, ArgumentItem>,
+    /// The pieces of those that are left: items have theirs one behind the other.
+    leases: &'a mut [Option<Lease>],
+    is_version_1: bool,
+}
+
+impl ArgumentViews<'_> {
+    /// [`BulkArguments::args_offset`] of the next item.
+    #[must_use]
+    pub fn next_args_offset(&self) -> Option<usize> {
+        self.items.as_slice().first().map(|item| item.args_offset)
+    }
+}
+
+impl<'a> Iterator for ArgumentViews<'a> {
+    type Item = ArgumentView<'a>;
+
+    fn next(&mut self) -> Option<ArgumentView<'a>> {
+        let item = self.items.next()?;
+        let leases = std::mem::take(&mut self.leases);
+        let (leases, rest) = leases.split_at_mut_checked(item.parts)?;
+        self.leases = rest;
+        Some(ArgumentView {
+            bytes: item.bytes as usize,
+            leases,
+            is_version_1: self.is_version_1,
+        })
+    }
+}
+
+/// One item of a call.
+#[derive(Debug)]
+pub struct ArgumentView<'a> {
+    bytes: usize,
+    leases: &'a mut [Option<Lease>],
+    is_version_1: bool,
+}
+
+impl ArgumentView<'_> {
+    /// As [`BulkArguments::is_of`].
+    #[must_use]
+    pub fn is_of(&self, bytes: usize) -> bool {
+        is_opaque_of(self.bytes, bytes, self.is_version_1)
+    }
+
+    /// Its pieces.
+    pub fn parts(&self) -> impl Iterator<Item = &[u8]> {
+        self.leases.iter().flatten().map(|part| &**part)
+    }
+
+    /// Takes it, to be kept. `None` when it has more than [`super::ITEM_PARTS_MAX`] pieces.
+    #[must_use]
+    pub fn take(self) -> Option<BulkItem> {
+        take_parts(self.leases)
+    }
+}
+
+fn is_opaque_of(item_bytes: usize, bytes: usize, is_version_1: bool) -> bool {
+    item_bytes == bytes || (is_version_1 && item_bytes == bytes.next_multiple_of(4))
+}
+
+fn take_parts(leases: &mut [Option<Lease>]) -> Option<BulkItem> {
+    let is_there = leases.iter().all(Option::is_some) && leases.len() <= super::ITEM_PARTS_MAX;
+    // All pieces or none: half of an item in the hands of the service would be of no use.
+    if !is_there || leases.is_empty() {
+        return None;
+    }
+    let mut taken = BulkItem::new();
+    for part in leases.iter_mut().filter_map(Option::take) {
+        // It fits: there are at most ITEM_PARTS_MAX leases.
+        let _ = taken.push(part);
+    }
+    Some(taken)
 }
 
 #[cfg(test)]

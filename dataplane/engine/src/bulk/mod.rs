@@ -27,7 +27,7 @@ mod part;
 mod pool;
 mod reply;
 
-pub use arguments::{BulkArguments, StreamPiece};
+pub use arguments::{ArgumentView, ArgumentViews, BulkArguments, StreamPiece};
 pub use call::{BulkCall, BulkReply, BulkResult, ExpectedResult, NoRoom, Placement};
 pub use item::{BulkItem, ITEM_PARTS_MAX};
 
