@@ -437,10 +437,12 @@ impl<V: Provider, A: Application> Node<V, A> {
 
     /// Closes a connection; calls in flight fail with "closed" on both sides.
     pub fn close(&self, connection: &Connection) {
-        let request = Request::Close {
-            core: connection.core,
-            key: connection.key,
-        };
+        self.close_connection(connection.core, connection.key);
+    }
+
+    /// As [`Node::close`], by the number of the core and the key there.
+    pub fn close_connection(&self, core: usize, key: ConnectionKey) {
+        let request = Request::Close { core, key };
         // When the control thread is gone the connection is closed already.
         let _ = self.request(request);
     }

@@ -23,6 +23,13 @@ macro_rules! levels {
             $($(#[$meta])* pub $name: u64,)*
         }
 
+        impl LevelSnapshot {
+            /// All levels by name.
+            pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($name), self.$name)),*].into_iter()
+            }
+        }
+
         impl Levels {
             pub(crate) fn publish(&self, levels: &LevelSnapshot) {
                 $(self.$name.store(levels.$name, Ordering::Relaxed);)*

@@ -68,8 +68,8 @@ pub use crate::authentication::{
     AuthenticationFailure, AuthenticationMessage, BadIdentity, HostIdentity,
 };
 pub use crate::bulk::{
-    ArgumentView, ArgumentViews, BULK_ITEMS_MAX, BULK_PARTS_MAX, BulkArguments, BulkCall, BulkItem, BulkReply, BulkResult,
-    ExpectedResult, ITEM_PARTS_MAX, NoRoom, Placement, StreamPiece,
+    ArgumentView, ArgumentViews, BULK_ITEMS_MAX, BULK_PARTS_MAX, BulkArguments, BulkCall, BulkItem,
+    BulkReply, BulkResult, ExpectedResult, ITEM_PARTS_MAX, NoRoom, Placement, StreamPiece,
 };
 pub use crate::close_reason::{CloseReason, Owed};
 pub use crate::config::{CoreConfig, IdlePolicy};

@@ -1,0 +1,269 @@
+//! Choosing how a client calls.
+
+use std::fmt;
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crossbeam_queue::ArrayQueue;
+use rpcrdma_control::{Authentication, GivenUp, Reconnect, TargetEvent};
+use rpcrdma_tuning::Profile;
+
+use super::{Client, ClientLine, Inner};
+use crate::core::connect_options;
+use crate::error::{Error, Failure};
+use crate::exchange::Line;
+use crate::node::{Node, NodeBuilder};
+
+/// Chooses how a [`Client`] calls.
+pub struct ClientBuilder {
+    node: Option<Node>,
+    new_node: NodeBuilder,
+    connections: usize,
+    depth: u32,
+    connect_timeout: Duration,
+    timeout: Option<Duration>,
+    spin: Duration,
+    reconnect: Reconnect,
+    authentication: Authentication,
+}
+
+impl Default for ClientBuilder {
+    fn default() -> Self {
+        Self {
+            node: None,
+            new_node: NodeBuilder::default(),
+            connections: 1,
+            depth: 64,
+            connect_timeout: Duration::from_secs(5),
+            timeout: None,
+            spin: Duration::from_micros(50),
+            reconnect: Reconnect::default(),
+            authentication: Authentication::default(),
+        }
+    }
+}
+
+impl ClientBuilder {
+    pub(crate) fn on(node: Node) -> Self {
+        Self {
+            node: Some(node),
+            ..Self::default()
+        }
+    }
+
+    /// Sizes the client's own node; see [`NodeBuilder::profile`]. A node that is shared has its profile.
+    #[must_use]
+    pub fn profile(mut self, profile: Profile) -> Self {
+        self.new_node = self.new_node.profile(profile);
+        self
+    }
+
+    /// Sizes the client's own node; see [`NodeBuilder::profile_named`].
+    #[must_use]
+    pub fn profile_named(mut self, name_or_path: &str) -> Self {
+        self.new_node = self.new_node.profile_named(name_or_path);
+        self
+    }
+
+    /// Cores of the client's own node; see [`NodeBuilder::pinned`].
+    #[must_use]
+    pub fn pinned(mut self, cpus: impl IntoIterator<Item = usize>) -> Self {
+        self.new_node = self.new_node.pinned(cpus);
+        self
+    }
+
+    /// The RDMA device of the client's own node; see [`NodeBuilder::device`].
+    #[must_use]
+    pub fn device(mut self, name: &str) -> Self {
+        self.new_node = self.new_node.device(name);
+        self
+    }
+
+    /// Makes so many connections, on the cores in turn, and gives each call to the next (default: 1).
+    #[must_use]
+    pub fn connections(mut self, connections: usize) -> Self {
+        self.connections = connections.max(1);
+        self
+    }
+
+    /// Calls that may be under way on each connection (default: 64). Further ones wait.
+    #[must_use]
+    pub fn depth(mut self, depth: u32) -> Self {
+        self.depth = depth.max(1);
+        self
+    }
+
+    /// The time for [`ClientBuilder::connect`] (default: 5 s), and for each attempt to connect again.
+    #[must_use]
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// How long [`Request::call`](crate::Request::call) waits for a reply. The default is `call_timeout_ms` of the
+    /// profile, after which the core itself ends every call.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// How long a thread that waits for a reply looks for it before it sleeps (default: 50 us). Sleeping costs some
+    /// microseconds for each call; looking costs the processor.
+    #[must_use]
+    pub fn spin(mut self, spin: Duration) -> Self {
+        self.spin = spin;
+        self
+    }
+
+    /// When a lost connection is made again.
+    #[must_use]
+    pub fn reconnect(mut self, reconnect: Reconnect) -> Self {
+        self.reconnect = reconnect;
+        self
+    }
+
+    /// Who the server must be; this end proves itself in the same exchange.
+    #[must_use]
+    pub fn authentication(mut self, authentication: Authentication) -> Self {
+        self.authentication = authentication;
+        self
+    }
+
+    /// Connects to the server at `address`, and returns when all connections are there.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotConnected`](crate::ErrorKind::NotConnected) when they are not there in time, with the reason of the
+    /// last attempt; and those of [`NodeBuilder::start`].
+    pub fn connect(self, address: &str) -> Result<Client, Error> {
+        let node = match self.node {
+            Some(node) => node,
+            None => self.new_node.start(address)?,
+        };
+        node.check_fabric(address)?;
+        let profile = node.profile();
+        let timeout = Duration::from_millis(profile.call_timeout_ms.into());
+        let timeout = self.timeout.unwrap_or(timeout);
+        let results_bytes_max = profile.message_bytes_max as usize;
+        let changes = Arc::new(Changes::default());
+        let deadline = Instant::now() + self.connect_timeout;
+        let mut lines = Vec::with_capacity(self.connections);
+        for number in 0..self.connections {
+            let core = Arc::clone(node.core(number));
+            let reserved = core.reserve(self.depth as usize);
+            reserved.map_err(|max| Failure::Depth {
+                wanted: self.depth,
+                max: u32::try_from(max).unwrap_or(u32::MAX),
+            })?;
+            let line = Arc::new(Line::new(address, self.depth));
+            let mut options = connect_options(number % node.cores(), self.connect_timeout);
+            options.authentication = self.authentication.clone();
+            let sink = {
+                let (line, core, changes) =
+                    (Arc::clone(&line), Arc::clone(&core), Arc::clone(&changes));
+                Box::new(move |event| {
+                    take_event(&line, event);
+                    changes.tell();
+                    // Calls wait for the connection, or for the end of it.
+                    core.wake();
+                })
+            };
+            let inner = node.inner();
+            let target = inner.keep_connected(address, options, self.reconnect.clone(), sink);
+            lines.push(Arc::new(ClientLine {
+                line,
+                core,
+                free: ArrayQueue::new(self.depth as usize),
+                results_bytes_max,
+                timeout,
+                spin: self.spin,
+                target: Mutex::new(Some(target)),
+                core_number: number % node.cores(),
+                node: node.clone(),
+            }));
+        }
+        for line in &lines {
+            changes.wait(&line.line, deadline, self.connect_timeout)?;
+        }
+        let inner = Arc::new(Inner {
+            lines: lines.into(),
+            next: AtomicUsize::new(0),
+        });
+        Ok(Client { inner })
+    }
+}
+
+impl fmt::Debug for ClientBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientBuilder")
+            .field("connections", &self.connections)
+            .field("depth", &self.depth)
+            .finish_non_exhaustive()
+    }
+}
+
+fn take_event(line: &Line, event: TargetEvent) {
+    match event {
+        TargetEvent::Established { connection } => line.set_connected(connection.key),
+        TargetEvent::Lost { reason, .. } => line.set_lost(reason.to_string(), false),
+        TargetEvent::Failed { error, .. } => line.set_lost(sentence(&error), false),
+        TargetEvent::GivenUp(GivenUp::Failed(error)) => line.set_lost(sentence(&error), true),
+        TargetEvent::GivenUp(GivenUp::Closed(reason)) => line.set_lost(reason.to_string(), true),
+    }
+}
+
+/// An error with its causes.
+fn sentence(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let why = error.to_string();
+        // Some errors print their cause themselves.
+        if !text.ends_with(&why) {
+            text = format!("{text}: {why}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
+/// Tells the thread that connects that a connection has changed.
+#[derive(Default)]
+struct Changes {
+    count: Mutex<u64>,
+    changed: Condvar,
+}
+
+impl Changes {
+    fn tell(&self) {
+        *self.count.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        self.changed.notify_all();
+    }
+
+    /// Waits until the connection is there.
+    fn wait(&self, line: &Line, deadline: Instant, given: Duration) -> Result<(), Error> {
+        let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if line.connection().is_some() {
+                return Ok(());
+            }
+            let address = line.address.clone();
+            if line.is_given_up() {
+                let why = line.why().unwrap_or_default();
+                return Err(Failure::GivenUp { address, why }.into());
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(Failure::NotConnected {
+                    address,
+                    after_ms: u64::try_from(given.as_millis()).unwrap_or(u64::MAX),
+                    last: line.why(),
+                }
+                .into());
+            }
+            let waited = self.changed.wait_timeout(count, left);
+            (count, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}

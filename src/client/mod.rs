@@ -1,0 +1,202 @@
+//! Clients: threads and tasks that call a server.
+
+mod builder;
+mod poller;
+mod request;
+mod response;
+
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use crossbeam_queue::ArrayQueue;
+use rpcrdma_control::Target;
+
+pub use self::builder::ClientBuilder;
+pub use self::poller::{Ended, Poller};
+pub use self::request::{Pending, Request};
+pub use self::response::Response;
+
+use crate::buffers::Buffers;
+use crate::error::Error;
+use crate::exchange::{CoreShared, Line, Message};
+use crate::node::Node;
+use crate::procedure::Procedure;
+
+/// Calls the server at one address, from any number of threads and tasks.
+///
+/// A client is cheap to clone, and its clones share its connections. It connects again when a connection is lost: calls
+/// that were sent then fail with [`ErrorKind::Disconnected`](crate::ErrorKind::Disconnected), because the server may have
+/// executed them; calls that were not sent yet wait for the new connection.
+///
+/// # Example
+/// ```
+/// use rpcrdma::prelude::*;
+///
+/// # fn main() -> rpcrdma::Result<()> {
+/// # let address = format!("shm:client-{}", std::process::id());
+/// const ECHO: Procedure = Procedure::new(0x2000_0001, 1, 1);
+/// # let server = Server::builder().procedure(ECHO, |call, reply| {
+/// #     reply.opaque(call.args().opaque()?);
+/// #     Ok(())
+/// # }).listen(&address)?;
+/// let client = Client::connect(&address)?;
+/// let mut answer = client.request(ECHO).opaque(b"ping").call()?;
+/// assert_eq!(answer.results().opaque()?, b"ping");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Client {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    lines: Box<[Arc<ClientLine>]>,
+    next: AtomicUsize,
+}
+
+/// One connection of a client, with what its calls need.
+pub(crate) struct ClientLine {
+    line: Arc<Line>,
+    core: Arc<CoreShared>,
+    /// Messages to be used again.
+    free: ArrayQueue<Box<Message>>,
+    results_bytes_max: usize,
+    timeout: Duration,
+    spin: Duration,
+    /// Dropping it ends the attempts to connect. In a lock so that it may be shared.
+    target: Mutex<Option<Target>>,
+    core_number: usize,
+    node: Node,
+}
+
+impl Client {
+    /// Connects to the server at `address` (`shm:NAME` or `rdma:HOST:PORT`), on a node of its own that has one core.
+    /// Returns when the connection is there.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotConnected`](crate::ErrorKind::NotConnected) when it is not there in five seconds, and those of
+    /// [`NodeBuilder::start`](crate::NodeBuilder::start).
+    pub fn connect(address: &str) -> Result<Self, Error> {
+        Self::builder().connect(address)
+    }
+
+    /// Chooses the node, the time limits, and how much may be under way.
+    #[must_use]
+    pub fn builder() -> ClientBuilder {
+        ClientBuilder::default()
+    }
+
+    /// Begins a call: add the arguments with the methods of [`Encode`](crate::Encode), then send it.
+    #[inline]
+    #[must_use]
+    pub fn request(&self, procedure: Procedure) -> Request {
+        Request::new(self.line(), procedure)
+    }
+
+    /// Calls `procedure` with a stream of XDR, and waits for the reply.
+    ///
+    /// # Errors
+    /// Those of [`Request::call`].
+    #[inline]
+    pub fn call(&self, procedure: Procedure, args: &[u8]) -> Result<Response, Error> {
+        use crate::encode::Encode as _;
+        self.request(procedure).bytes(args).call()
+    }
+
+    /// As [`Client::call`], as a future that needs no runtime of ours.
+    #[inline]
+    pub fn call_async(&self, procedure: Procedure, args: &[u8]) -> Pending {
+        use crate::encode::Encode as _;
+        self.request(procedure).bytes(args).call_async()
+    }
+
+    /// A queue of up to `depth` calls for one thread, which sends and takes replies without waiting.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Configuration`](crate::ErrorKind::Configuration) when the core has no room for so many calls.
+    pub fn poller(&self, depth: u32) -> Result<Poller, Error> {
+        Poller::new(self.line(), depth)
+    }
+
+    /// Registered memory for bulk data of this client's calls. With several connections it is of the core of the first.
+    #[must_use]
+    pub fn buffers(&self) -> Buffers {
+        Buffers::new(&self.inner.lines[0].core)
+    }
+
+    /// Whether all of its connections are there.
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        let mut lines = self.inner.lines.iter();
+        lines.all(|line| line.line.connection().is_some())
+    }
+
+    /// How often a lost connection was made again.
+    #[must_use]
+    pub fn reconnects(&self) -> u64 {
+        let lines = self.inner.lines.iter();
+        lines
+            .map(|line| line.line.established().saturating_sub(1))
+            .sum()
+    }
+
+    /// Its node.
+    #[must_use]
+    pub fn node(&self) -> &Node {
+        &self.inner.lines[0].node
+    }
+
+    /// The next connection in turn.
+    #[inline]
+    fn line(&self) -> &Arc<ClientLine> {
+        let lines = &self.inner.lines;
+        if let [line] = &**lines {
+            return line;
+        }
+        let next = self.inner.next.fetch_add(1, Ordering::Relaxed);
+        &lines[next % lines.len()]
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client")
+            .field("address", &self.inner.lines[0].line.address)
+            .field("connections", &self.inner.lines.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl ClientLine {
+    /// A message to fill.
+    #[inline]
+    fn new_message(&self) -> Box<Message> {
+        let free = self.free.pop();
+        free.unwrap_or_else(|| Message::new(&self.line, self.results_bytes_max))
+    }
+
+    #[inline]
+    fn recycle(&self, mut message: Box<Message>) {
+        message.clear();
+        // One that finds no place is freed.
+        let _ = self.free.push(message);
+    }
+}
+
+impl Drop for ClientLine {
+    fn drop(&mut self) {
+        // First, so that it does not connect again.
+        let target = self
+            .target
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
+        drop(target.take());
+        if let Some(key) = self.line.connection() {
+            self.node.inner().close(self.core_number, key);
+        }
+        self.core.release(self.line.permits.max() as usize);
+    }
+}

@@ -1,0 +1,199 @@
+//! Calls in batches: sent and taken back without waiting.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use atomic_waker::AtomicWaker;
+use crossbeam_queue::ArrayQueue;
+
+use super::request::{Unsent, check, failure, sleep_for, spin_for};
+use super::{ClientLine, Request, Response};
+use crate::error::{Error, Failure};
+use crate::exchange::{Completions, Destination, Status};
+use crate::procedure::Procedure;
+
+/// Up to `depth` calls of one thread, which come back in the order in which their replies came.
+///
+/// # Example
+/// ```
+/// use rpcrdma::prelude::*;
+///
+/// # fn main() -> rpcrdma::Result<()> {
+/// # let address = format!("shm:poller-{}", std::process::id());
+/// # const DOUBLE: Procedure = Procedure::new(0x2000_0001, 1, 1);
+/// # let server = Server::builder().procedure(DOUBLE, |call, reply| {
+/// #     reply.u32(call.args().u32()? * 2);
+/// #     Ok(())
+/// # }).listen(&address)?;
+/// # let client = Client::connect(&address)?;
+/// let mut poller = client.poller(8)?;
+/// let mut sum = 0;
+/// for number in 0..100 {
+///     while poller.is_full() {
+///         sum += poller.wait()?.result?.results().u32()?;
+///     }
+///     let mut request = poller.request(DOUBLE);
+///     request.u32(number);
+///     poller.submit(request, 0)?;
+/// }
+/// while !poller.is_empty() {
+///     sum += poller.wait()?.result?.results().u32()?;
+/// }
+/// assert_eq!(sum, 9900);
+/// # Ok(())
+/// # }
+/// ```
+pub struct Poller {
+    line: Arc<ClientLine>,
+    completions: Arc<Completions>,
+    depth: u32,
+    outstanding: u32,
+}
+
+/// A call that has ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// The name that it was submitted with.
+    pub tag: u64,
+    /// Its results, or why there are none.
+    pub result: Result<Response, Error>,
+}
+
+impl Poller {
+    pub(super) fn new(line: &Arc<ClientLine>, depth: u32) -> Result<Self, Error> {
+        let depth = depth.max(1);
+        line.core
+            .reserve(depth as usize)
+            .map_err(|max| Failure::Depth {
+                wanted: depth,
+                max: u32::try_from(max).unwrap_or(u32::MAX),
+            })?;
+        Ok(Self {
+            line: Arc::clone(line),
+            completions: Arc::new(Completions {
+                queue: ArrayQueue::new(depth as usize),
+                waker: AtomicWaker::new(),
+            }),
+            depth,
+            outstanding: 0,
+        })
+    }
+
+    /// Begins a call on the connection of this poller.
+    #[inline]
+    pub fn request(&self, procedure: Procedure) -> Request {
+        Request::new(&self.line, procedure)
+    }
+
+    /// Sends a call. It comes back with `tag` by [`Poller::complete`].
+    ///
+    /// # Errors
+    /// [`ErrorKind::Busy`](crate::ErrorKind::Busy) when the poller is full, or
+    /// [`ErrorKind::TooLong`](crate::ErrorKind::TooLong) for too many items of bulk data. Nothing was sent.
+    #[inline]
+    pub fn submit(&mut self, mut request: Request, tag: u64) -> Result<(), Error> {
+        if self.is_full() {
+            return Err(Failure::Busy { depth: self.depth }.into());
+        }
+        let Some(Unsent { line, mut message }) = request.take() else {
+            return Ok(());
+        };
+        check(&message)?;
+        message.tag = tag;
+        message.destination = Destination::Queue(Arc::clone(&self.completions));
+        self.outstanding += 1;
+        line.core.submit(message);
+        Ok(())
+    }
+
+    /// Takes a call that has ended, if there is one.
+    #[inline]
+    pub fn complete(&mut self) -> Option<Ended> {
+        // `pop` has a fence, which every look would pay for.
+        if self.completions.queue.is_empty() {
+            return None;
+        }
+        let message = self.completions.queue.pop()?;
+        self.outstanding -= 1;
+        let tag = message.tag;
+        let result = match message.status {
+            Status::Success => Ok(Response::new(Arc::clone(&self.line), message)),
+            status => {
+                self.line.recycle(message);
+                Err(failure(&self.line, status))
+            }
+        };
+        Some(Ended { tag, result })
+    }
+
+    /// Takes a call that has ended, and waits for one on this thread.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TimedOut`](crate::ErrorKind::TimedOut) when no call is under way, since none would come.
+    pub fn wait(&mut self) -> Result<Ended, Error> {
+        if let Some(ended) = spin_for(self.line.spin, || self.complete()) {
+            return Ok(ended);
+        }
+        // The core ends every call in time, or when it ends itself.
+        let ended = sleep_for(Duration::MAX, |context| self.poll_next(context));
+        ended.unwrap_or_else(|| Err(Failure::ShuttingDown.into()))
+    }
+
+    /// Takes a call that has ended, as a future.
+    ///
+    /// # Errors
+    /// As [`Poller::wait`].
+    pub async fn next(&mut self) -> Result<Ended, Error> {
+        poll_fn(|context| self.poll_next(context)).await
+    }
+
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Ended, Error>> {
+        if let Some(ended) = self.complete() {
+            return Poll::Ready(Ok(ended));
+        }
+        if self.is_empty() {
+            let address = self.line.line.address.clone();
+            let nothing = Failure::NothingUnderWay { address };
+            return Poll::Ready(Err(nothing.into()));
+        }
+        self.completions.waker.register(context.waker());
+        let ended = self.complete();
+        ended.map_or(Poll::Pending, |ended| Poll::Ready(Ok(ended)))
+    }
+
+    /// Calls under way.
+    #[must_use]
+    pub fn outstanding(&self) -> u32 {
+        self.outstanding
+    }
+
+    /// Whether as many calls are under way as may be.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.outstanding == self.depth
+    }
+
+    /// Whether no call is under way.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.outstanding == 0
+    }
+}
+
+impl Drop for Poller {
+    fn drop(&mut self) {
+        self.line.core.release(self.depth as usize);
+    }
+}
+
+impl fmt::Debug for Poller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Poller")
+            .field("outstanding", &self.outstanding)
+            .field("depth", &self.depth)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,395 @@
+//! A call, from its arguments to its reply.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+use rpcrdma_engine::{BULK_ITEMS_MAX, ExpectedResult};
+
+use super::{ClientLine, Response};
+use crate::buffers::{Buffer, Buffers};
+use crate::core::engine_call;
+use crate::encode::{Encode, length_word};
+use crate::error::{Error, Failure};
+use crate::exchange::{Message, Slot, Status};
+use crate::procedure::Procedure;
+
+/// A call that was not sent yet. Its arguments are written with the methods of [`Encode`].
+#[must_use = "a request does nothing before it is sent"]
+pub struct Request {
+    /// Taken when it is sent.
+    unsent: Option<Unsent>,
+    timeout: Option<Duration>,
+}
+
+/// A message and where it is to go.
+pub(super) struct Unsent {
+    pub(super) line: Arc<ClientLine>,
+    pub(super) message: Box<Message>,
+}
+
+impl Request {
+    #[inline]
+    pub(super) fn new(line: &Arc<ClientLine>, procedure: Procedure) -> Self {
+        let mut message = line.new_message();
+        message.procedure = engine_call(procedure.program, procedure.version, procedure.number);
+        let line = Arc::clone(line);
+        Self {
+            unsent: Some(Unsent { line, message }),
+            timeout: None,
+        }
+    }
+
+    /// Takes what is to be sent; nothing the second time.
+    #[inline]
+    pub(super) fn take(&mut self) -> Option<Unsent> {
+        self.unsent.take()
+    }
+
+    fn message(&mut self) -> Option<&mut Message> {
+        self.unsent.as_mut().map(|unsent| &mut *unsent.message)
+    }
+
+    /// Expects an opaque of at most `bytes_max` bytes in the results, whose data may come beside their stream:
+    /// [`Decoder::bulk`](crate::Decoder::bulk) reads it. Several come in the order of these calls. The program must permit
+    /// this for the item (it is *DDP-eligible*, RFC 8166 section 6).
+    pub fn expect_bulk(&mut self, bytes_max: u32) -> &mut Self {
+        if let Some(message) = self.message().filter(|_| bytes_max > 0) {
+            message.expected.push(ExpectedResult {
+                bytes_max,
+                ..ExpectedResult::default()
+            });
+            // For the core to put it into.
+            message.result_items.reserve(message.expected.len());
+        }
+        self
+    }
+
+    /// The most bytes that the results have without such data, if they are more than 512.
+    pub fn results_bytes_max(&mut self, bytes_max: usize) -> &mut Self {
+        if let Some(message) = self.message() {
+            message.results_bytes_max = bytes_max;
+        }
+        self
+    }
+
+    /// Calls with this credential: its flavor, and its body of at most 400 bytes (RFC 5531 section 8.2).
+    pub fn credential(&mut self, flavor: u32, body: &[u8]) -> &mut Self {
+        if let Some(message) = self.message() {
+            message.credential.0 = flavor;
+            message.credential.1.clear();
+            message.credential.1.extend_from_slice(body);
+        }
+        self
+    }
+
+    /// How long [`Request::call`] waits for the reply, in place of the client's own.
+    pub fn timeout(&mut self, timeout: Duration) -> &mut Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// Registered memory for this call's bulk data: of the core that makes the call. `None` when it was sent already.
+    #[must_use]
+    pub fn buffers(&self) -> Option<Buffers> {
+        let unsent = self.unsent.as_ref();
+        unsent.map(|unsent| Buffers::new(&unsent.line.core))
+    }
+
+    /// Sends the call and waits for its reply: it looks for it for a while
+    /// ([`ClientBuilder::spin`](crate::ClientBuilder::spin)), and sleeps then.
+    ///
+    /// # Errors
+    /// With [`ErrorKind::TimedOut`](crate::ErrorKind::TimedOut) and
+    /// [`ErrorKind::Disconnected`](crate::ErrorKind::Disconnected) the server may have executed the call. With
+    /// [`ErrorKind::NotConnected`](crate::ErrorKind::NotConnected), [`ErrorKind::Busy`](crate::ErrorKind::Busy),
+    /// [`ErrorKind::TooLong`](crate::ErrorKind::TooLong) of arguments and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) nothing was sent.
+    #[inline]
+    pub fn call(&mut self) -> Result<Response, Error> {
+        let mut pending = self.call_async();
+        let line = pending.line();
+        let timeout = self.timeout.or(line.map(|line| line.timeout));
+        pending.wait(timeout.unwrap_or_default())
+    }
+
+    /// Sends the call when the future is first polled. The future needs no runtime, and may be dropped at any time: the
+    /// call goes on at the server then. It has the time limit of the profile (`call_timeout_ms`); for a shorter one use
+    /// that of your runtime.
+    #[inline]
+    pub fn call_async(&mut self) -> Pending {
+        Pending(match self.unsent.take() {
+            Some(unsent) => State::Unsent(unsent),
+            None => State::Done,
+        })
+    }
+}
+
+impl Encode for Request {
+    #[inline]
+    fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
+        if let Some(message) = self.message() {
+            message.args.extend_from_slice(bytes);
+        }
+        self
+    }
+
+    fn bulk(&mut self, buffer: Buffer) -> &mut Self {
+        self.u32(length_word(&buffer));
+        if let Some(message) = self.message().filter(|_| !buffer.is_empty()) {
+            let at = message.args.len();
+            message.items.push((at, buffer.item));
+        }
+        self
+    }
+}
+
+impl Drop for Request {
+    fn drop(&mut self) {
+        if let Some(Unsent { line, message }) = self.unsent.take() {
+            line.recycle(message);
+        }
+    }
+}
+
+impl fmt::Debug for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let message = self.unsent.as_ref().map(|unsent| &unsent.message);
+        f.debug_struct("Request")
+            .field("message", &message)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Refuses what no message can hold.
+pub(super) fn check(message: &Message) -> Result<(), Error> {
+    if message.items.len() > BULK_ITEMS_MAX || message.expected.len() > BULK_ITEMS_MAX {
+        let max = BULK_ITEMS_MAX;
+        return Err(Failure::TooManyItems { max }.into());
+    }
+    Ok(())
+}
+
+/// Why a call has no results.
+#[cold]
+pub(super) fn failure(line: &ClientLine, status: Status) -> Error {
+    let address = line.line.address.clone();
+    let after_ms = u64::try_from(line.timeout.as_millis()).unwrap_or(u64::MAX);
+    let failure = match status {
+        Status::Failed(error) => Failure::Call { address, error },
+        Status::Refused(error) => Failure::Refused { address, error },
+        Status::ResultsTooLong(bytes) => Failure::ResultsTooLong {
+            bytes,
+            max: line.results_bytes_max,
+        },
+        Status::NotConnected if line.line.is_given_up() => Failure::GivenUp {
+            address,
+            why: line.line.why().unwrap_or_default(),
+        },
+        Status::NotConnected => Failure::NotConnected {
+            address,
+            after_ms,
+            last: line.line.why(),
+        },
+        Status::ShuttingDown | Status::Success => Failure::ShuttingDown,
+    };
+    failure.into()
+}
+
+/// A reply that is waited for.
+#[must_use = "a call that nobody waits for is not sent"]
+pub struct Pending(State);
+
+enum State {
+    Unsent(Unsent),
+    Sent(Arc<ClientLine>, Arc<Slot>),
+    Done,
+}
+
+impl Pending {
+    fn line(&self) -> Option<&Arc<ClientLine>> {
+        match &self.0 {
+            State::Unsent(Unsent { line, .. }) | State::Sent(line, _) => Some(line),
+            State::Done => None,
+        }
+    }
+
+    /// Sends the message. False when as many calls are under way as may be.
+    #[inline]
+    fn send(&mut self) -> Result<bool, Error> {
+        let State::Unsent(unsent) = &self.0 else {
+            return Ok(true);
+        };
+        check(&unsent.message)?;
+        if !unsent.line.line.permits.take() {
+            return Ok(false);
+        }
+        let state = std::mem::replace(&mut self.0, State::Done);
+        let State::Unsent(Unsent { line, mut message }) = state else {
+            return Ok(true);
+        };
+        let slot = Arc::clone(message.slot.get_or_insert_default());
+        line.core.submit(message);
+        self.0 = State::Sent(line, slot);
+        Ok(true)
+    }
+
+    /// The reply, if it has come.
+    #[inline]
+    fn take(&mut self) -> Option<Result<Response, Error>> {
+        let State::Sent(_, slot) = &self.0 else {
+            return None;
+        };
+        let mut message = slot.take()?;
+        let State::Sent(line, slot) = std::mem::replace(&mut self.0, State::Done) else {
+            return None;
+        };
+        message.slot = Some(slot);
+        line.line.permits.give();
+        Some(match message.status {
+            Status::Success => Ok(Response::new(line, message)),
+            status => {
+                line.recycle(message);
+                Err(failure(&line, status))
+            }
+        })
+    }
+
+    /// Waits for the reply on this thread.
+    #[inline]
+    fn wait(&mut self, timeout: Duration) -> Result<Response, Error> {
+        if self.send()? {
+            let spin = self.line().map_or(Duration::ZERO, |line| line.spin);
+            if let Some(result) = spin_for(spin.min(timeout), || self.take()) {
+                return result;
+            }
+        }
+        match sleep_for(timeout, |context| Pin::new(&mut *self).poll(context)) {
+            Some(result) => result,
+            None => Err(self.timed_out(timeout)),
+        }
+    }
+
+    #[cold]
+    fn timed_out(&self, timeout: Duration) -> Error {
+        let failure = match &self.0 {
+            State::Unsent(unsent) => Failure::Busy {
+                depth: unsent.line.line.permits.max(),
+            },
+            State::Sent(line, _) => Failure::TimedOut {
+                address: line.line.address.clone(),
+                after_ms: u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX),
+            },
+            State::Done => Failure::ShuttingDown,
+        };
+        failure.into()
+    }
+}
+
+/// Looks for something for a while.
+#[inline]
+pub(super) fn spin_for<T>(spin: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+    // A look at the clock takes longer than one for a reply.
+    const LOOKS: u32 = 64;
+    let begin = Instant::now();
+    loop {
+        for _ in 0..LOOKS {
+            if let Some(found) = look() {
+                return Some(found);
+            }
+            std::hint::spin_loop();
+        }
+        if begin.elapsed() >= spin {
+            return None;
+        }
+    }
+}
+
+/// Polls something until it is ready, and sleeps in between. `None` when it takes longer than `timeout`.
+#[cold]
+pub(super) fn sleep_for<T>(
+    timeout: Duration,
+    mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>,
+) -> Option<T> {
+    let deadline = Instant::now().checked_add(timeout);
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut context = Context::from_waker(&waker);
+    loop {
+        if let Poll::Ready(ready) = poll(&mut context) {
+            return Some(ready);
+        }
+        match deadline {
+            None => std::thread::park(),
+            Some(deadline) => {
+                let left = deadline.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    return None;
+                }
+                std::thread::park_timeout(left);
+            }
+        }
+    }
+}
+
+/// Wakes a thread that waits for a reply.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+impl Future for Pending {
+    type Output = Result<Response, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if !self.send()? {
+            if let Some(line) = self.line() {
+                line.line.permits.register(context.waker());
+            }
+            // Registered first, then tried again: a permit that comes back in between is not missed.
+            if !self.send()? {
+                return Poll::Pending;
+            }
+        }
+        if let Some(result) = self.take() {
+            return Poll::Ready(result);
+        }
+        let State::Sent(_, slot) = &self.0 else {
+            return Poll::Ready(Err(Failure::ShuttingDown.into()));
+        };
+        slot.register(context.waker());
+        self.take().map_or(Poll::Pending, Poll::Ready)
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        match std::mem::replace(&mut self.0, State::Done) {
+            State::Unsent(Unsent { line, message }) => line.recycle(message),
+            State::Sent(line, slot) => {
+                if let Some(message) = slot.abandon() {
+                    line.line.permits.give();
+                    line.recycle(message);
+                }
+            }
+            State::Done => {}
+        }
+    }
+}
+
+impl fmt::Debug for Pending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = match self.0 {
+            State::Unsent(_) => "not sent",
+            State::Sent(..) => "sent",
+            State::Done => "done",
+        };
+        f.debug_tuple("Pending").field(&state).finish()
+    }
+}

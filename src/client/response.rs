@@ -1,0 +1,58 @@
+//! A reply.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::ClientLine;
+use crate::decode::Decoder;
+use crate::exchange::Message;
+
+/// The results of a call.
+pub struct Response {
+    line: Arc<ClientLine>,
+    /// Taken when it is dropped.
+    message: Option<Box<Message>>,
+}
+
+impl Response {
+    #[inline]
+    pub(super) fn new(line: Arc<ClientLine>, message: Box<Message>) -> Self {
+        Self {
+            line,
+            message: Some(message),
+        }
+    }
+
+    /// Reads the results, from their start.
+    #[inline]
+    pub fn results(&mut self) -> Decoder<'_> {
+        match &mut self.message {
+            Some(message) => Decoder::of_reply(&message.results, &mut message.result_items),
+            None => Decoder::of_reply(&[], &mut []),
+        }
+    }
+
+    /// The results as a stream of XDR, without what came beside it.
+    #[inline]
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        self.message
+            .as_ref()
+            .map_or(&[], |message| &message.results)
+    }
+}
+
+impl Drop for Response {
+    fn drop(&mut self) {
+        if let Some(message) = self.message.take() {
+            self.line.recycle(message);
+        }
+    }
+}
+
+impl fmt::Debug for Response {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes = self.bytes().len();
+        f.debug_struct("Response").field("bytes", &bytes).finish()
+    }
+}

@@ -1,0 +1,321 @@
+//! What runs on a core: it makes the calls of clients, and has services answer those of peers.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use rpcrdma_control::ConnectOptions;
+use rpcrdma_engine::{
+    Activity, Application, ArgumentViews, BulkArguments, BulkCall, BulkReply, Call, CallError,
+    CallRefused, CallTag, CloseReason, ConnectionKey, Context, HostIdentity, Outcome, Reply,
+    ReplyRefused, ReplyWriter, Request,
+};
+use rpcrdma_fabric::clock::Ticks;
+use rpcrdma_fabric::interface::Port;
+use rpcrdma_protocol::rpc::OpaqueAuth;
+
+use crate::exchange::{Answer, CoreShared, Message, Status};
+use crate::service::Programs;
+
+/// Calls, answers and pieces that one poll moves at most, of each.
+const MOVED_MAX: usize = 8;
+
+/// The application of each core of a facade's node.
+pub(crate) struct CoreApplication {
+    shared: Arc<CoreShared>,
+    programs: Programs,
+    /// Calls that wait for their replies, by tag.
+    in_flight: Box<[Option<Box<Message>>]>,
+    free: Vec<u32>,
+    /// Calls that cannot go now: their connection is not there, or has no credits.
+    waiting: VecDeque<Box<Message>>,
+    /// Answers whose connection takes none now.
+    answers_waiting: VecDeque<Box<Answer>>,
+    /// Ticks for which a call waits for its connection.
+    patience: Ticks,
+}
+
+impl CoreApplication {
+    pub(crate) fn new(
+        shared: Arc<CoreShared>,
+        programs: Programs,
+        calls_max: u32,
+        patience: Ticks,
+    ) -> Self {
+        Self {
+            shared,
+            programs,
+            in_flight: (0..calls_max).map(|_| None).collect(),
+            free: (0..calls_max).rev().collect(),
+            waiting: VecDeque::with_capacity(calls_max as usize),
+            answers_waiting: VecDeque::new(),
+            patience,
+        }
+    }
+
+    /// Makes a call. False when it has to wait.
+    fn start<P: Port>(&mut self, core: &mut Context<'_, P>, mut message: Box<Message>) -> bool {
+        let Some(connection) = message.line.connection() else {
+            return self.wait_for_connection(core.now(), message);
+        };
+        let Some(&index) = self.free.last() else {
+            self.waiting.push_back(message);
+            return false;
+        };
+        match make(core, &mut message, connection, index.into()) {
+            Ok(()) => {
+                self.free.pop();
+                if let Some(place) = self.in_flight.get_mut(index as usize) {
+                    *place = Some(message);
+                }
+                true
+            }
+            Err(refused) if refused.is_transient() => {
+                if refused == CallRefused::NoSlot {
+                    self.shared.empty_stock();
+                }
+                self.waiting.push_back(message);
+                false
+            }
+            // The connection has just ended: its loss is not in the line yet.
+            Err(CallRefused::UnknownConnection | CallRefused::NotReady) => {
+                self.wait_for_connection(core.now(), message)
+            }
+            Err(refused) => {
+                message.finish(Status::Refused(refused));
+                true
+            }
+        }
+    }
+
+    #[cold]
+    fn wait_for_connection(&mut self, now: Ticks, mut message: Box<Message>) -> bool {
+        if message.wait_until == 0 {
+            message.wait_until = now.saturating_add(self.patience).max(1);
+        }
+        if message.line.is_given_up() || now >= message.wait_until {
+            message.finish(Status::NotConnected);
+            return true;
+        }
+        self.waiting.push_back(message);
+        false
+    }
+
+    fn take_in_flight(&mut self, tag: CallTag) -> Option<Box<Message>> {
+        let index = u32::try_from(tag).ok()?;
+        let message = self.in_flight.get_mut(index as usize)?.take()?;
+        self.free.push(index);
+        Some(message)
+    }
+
+    /// Sends an answer. False when it has to wait.
+    fn answer<P: Port>(&mut self, core: &mut Context<'_, P>, mut answer: Box<Answer>) -> bool {
+        let (Some(token), Some(outcome)) = (answer.token.take(), answer.outcome) else {
+            return true;
+        };
+        match core.reply_bulk(token, outcome, &answer.results, &mut answer.items) {
+            Ok(()) | Err((ReplyRefused::UnknownToken, _)) => {
+                self.shared.recycle_answer(answer);
+                true
+            }
+            Err((refused, token)) => {
+                answer.token = Some(token);
+                if refused != ReplyRefused::Busy {
+                    // The results do not fit: the caller learns that its call failed.
+                    answer.outcome = Some(Outcome::SystemError);
+                    answer.items.clear();
+                }
+                self.answers_waiting.push_back(answer);
+                false
+            }
+        }
+    }
+}
+
+/// Calls as `message` says. Its items are taken out of it when that is accepted, and are there still when not.
+#[inline]
+fn make<P: Port>(
+    core: &mut Context<'_, P>,
+    message: &mut Message,
+    connection: ConnectionKey,
+    tag: CallTag,
+) -> Result<(), CallRefused> {
+    let (flavor, ref body) = message.credential;
+    let credential = OpaqueAuth { flavor, body };
+    if message.items.is_empty() && message.expected.is_empty() {
+        let args = &message.args;
+        let write = |space: &mut [u8]| {
+            space.copy_from_slice(args);
+            args.len()
+        };
+        let procedure = message.procedure;
+        return core.call_authenticated(connection, procedure, credential, args.len(), tag, write);
+    }
+    let mut call = BulkCall::new(message.procedure, &message.args);
+    call.credential = credential;
+    call.results_bytes_max = message.results_bytes_max;
+    for result in &message.expected {
+        call.expect(result.clone())
+            .map_err(|_| CallRefused::TooLong)?;
+    }
+    let items = &mut message.items;
+    let added = items
+        .iter_mut()
+        .try_for_each(|(at, item)| call.add(*at, item));
+    let made = match added {
+        Ok(()) => core.call_bulk(connection, &mut call, tag),
+        Err(_) => Err(CallRefused::TooLong),
+    };
+    if made.is_err() {
+        // Those that were added last come out first.
+        for (_, item) in items.iter_mut().rev().filter(|(_, item)| item.is_empty()) {
+            *item = call.pop().unwrap_or_default();
+        }
+    }
+    made
+}
+
+/// Puts the results into the capacity that the message has.
+fn put_results(message: &mut Message, results: &[u8]) -> Status {
+    message.results.clear();
+    if results.len() > message.results.capacity() {
+        return Status::ResultsTooLong(results.len());
+    }
+    message.results.extend_from_slice(results);
+    Status::Success
+}
+
+impl Application for CoreApplication {
+    const CLOCK_INTERVAL_POLLS: u32 = 16;
+
+    #[inline]
+    fn call(&mut self, request: &Request<'_>, reply: &mut ReplyWriter<'_>) -> Outcome {
+        let none = ArgumentViews::default();
+        self.programs.serve(&self.shared, request, none, reply)
+    }
+
+    fn call_bulk(
+        &mut self,
+        request: &Request<'_>,
+        items: &mut BulkArguments<'_>,
+        reply: &mut ReplyWriter<'_>,
+    ) -> Outcome {
+        self.programs
+            .serve(&self.shared, request, items.split(), reply)
+    }
+
+    #[inline]
+    fn completed(
+        &mut self,
+        tag: CallTag,
+        _connection: ConnectionKey,
+        result: Result<Reply<'_>, CallError>,
+        _now: Ticks,
+    ) {
+        let Some(mut message) = self.take_in_flight(tag) else {
+            return;
+        };
+        let status = match result {
+            Ok(reply) => put_results(&mut message, reply.results),
+            Err(error) => Status::Failed(error),
+        };
+        message.finish(status);
+    }
+
+    fn completed_bulk(
+        &mut self,
+        tag: CallTag,
+        _connection: ConnectionKey,
+        result: Result<BulkReply<'_>, CallError>,
+        _now: Ticks,
+    ) {
+        let Some(mut message) = self.take_in_flight(tag) else {
+            return;
+        };
+        let status = match result {
+            Ok(bulk) => {
+                for result in bulk.items.iter_mut() {
+                    message.result_items.push(std::mem::take(&mut result.item));
+                }
+                put_results(&mut message, bulk.reply.results)
+            }
+            Err(error) => Status::Failed(error),
+        };
+        message.finish(status);
+    }
+
+    fn poll<P: Port>(&mut self, core: &mut Context<'_, P>, _now: Ticks) -> Activity {
+        let mut is_busy = false;
+        if self.waiting.is_empty() && self.shared.lacks_stock() {
+            for _ in 0..MOVED_MAX {
+                let Some(piece) = core.take_bulk() else {
+                    break;
+                };
+                self.shared.put_piece(piece);
+                if !self.shared.lacks_stock() {
+                    break;
+                }
+            }
+        }
+        // What waits is tried once each, in turn, so that one connection holds up no other.
+        for _ in 0..MOVED_MAX.min(self.answers_waiting.len()) {
+            if let Some(answer) = self.answers_waiting.pop_front() {
+                is_busy |= self.answer(core, answer);
+            }
+        }
+        for _ in 0..MOVED_MAX {
+            let Some(answer) = self.shared.next_answer() else {
+                break;
+            };
+            is_busy |= self.answer(core, answer);
+        }
+        for _ in 0..MOVED_MAX.min(self.waiting.len()) {
+            if let Some(message) = self.waiting.pop_front() {
+                is_busy |= self.start(core, message);
+            }
+        }
+        for _ in 0..MOVED_MAX {
+            let Some(message) = self.shared.next_submitted() else {
+                break;
+            };
+            self.start(core, message);
+            is_busy = true;
+        }
+        Activity::from_busy(is_busy)
+    }
+
+    fn connected(&mut self, connection: ConnectionKey, peer: Option<&HostIdentity>) {
+        self.programs.connected(connection, peer);
+    }
+
+    fn disconnected(&mut self, connection: ConnectionKey, reason: CloseReason) {
+        self.programs.disconnected(connection, reason);
+    }
+}
+
+impl Drop for CoreApplication {
+    fn drop(&mut self) {
+        let in_flight = self.in_flight.iter_mut().filter_map(Option::take);
+        for message in in_flight.chain(self.waiting.drain(..)) {
+            message.finish(Status::ShuttingDown);
+        }
+        self.shared.close();
+    }
+}
+
+/// The versions and times of connects that a node makes.
+pub(crate) fn connect_options(core: usize, timeout: std::time::Duration) -> ConnectOptions {
+    ConnectOptions {
+        core: rpcrdma_control::CoreChoice::Core(core),
+        timeout,
+        ..ConnectOptions::default()
+    }
+}
+
+/// A procedure as the engine names it.
+pub(crate) fn engine_call(program: u32, version: u32, procedure: u32) -> Call {
+    Call {
+        program,
+        version,
+        procedure,
+    }
+}

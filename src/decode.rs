@@ -1,0 +1,263 @@
+//! Reading XDR (RFC 4506), with data that came beside the stream.
+
+use std::borrow::Cow;
+
+use rpcrdma_engine::{ArgumentView, ArgumentViews, BulkItem};
+
+use crate::buffers::Buffer;
+
+/// The stream is not what the reader expects: it ends early, or a value is out of its range.
+///
+/// A service that returns it with `?` answers GARBAGE_ARGS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the stream of XDR cannot be decoded at byte {at}")]
+pub struct Malformed {
+    /// Bytes of the stream before the value.
+    pub at: usize,
+}
+
+/// Reads arguments or results: a stream of XDR, and the items that came beside it.
+#[derive(Debug)]
+pub struct Decoder<'a> {
+    stream: &'a [u8],
+    at: usize,
+    items: Items<'a>,
+}
+
+#[derive(Debug)]
+enum Items<'a> {
+    /// Those of a call say where they belong.
+    Arguments(ArgumentViews<'a>),
+    /// Those of a reply come in the order in which they were expected.
+    Results(std::slice::IterMut<'a, BulkItem>),
+}
+
+impl<'a> Decoder<'a> {
+    pub(crate) fn of_call(stream: &'a [u8], items: ArgumentViews<'a>) -> Self {
+        let items = Items::Arguments(items);
+        Self {
+            stream,
+            at: 0,
+            items,
+        }
+    }
+
+    pub(crate) fn of_reply(stream: &'a [u8], items: &'a mut [BulkItem]) -> Self {
+        let items = Items::Results(items.iter_mut());
+        Self {
+            stream,
+            at: 0,
+            items,
+        }
+    }
+
+    /// What is left of the stream, without what came beside it.
+    #[must_use]
+    pub fn rest(&self) -> &'a [u8] {
+        self.stream.get(self.at..).unwrap_or(&[])
+    }
+
+    /// Takes `count` bytes as they are.
+    ///
+    /// # Errors
+    /// [`Malformed`] when so many are not left; this is so for all methods here.
+    pub fn bytes(&mut self, count: usize) -> Result<&'a [u8], Malformed> {
+        let bytes = self.rest().get(..count);
+        let bytes = bytes.ok_or(Malformed { at: self.at })?;
+        self.at += count;
+        Ok(bytes)
+    }
+
+    /// Takes a word.
+    ///
+    /// # Errors
+    /// [`Malformed`].
+    pub fn u32(&mut self) -> Result<u32, Malformed> {
+        let word = self.rest().first_chunk();
+        let word = word.ok_or(Malformed { at: self.at })?;
+        self.at += 4;
+        Ok(u32::from_be_bytes(*word))
+    }
+
+    /// Takes a hyper.
+    ///
+    /// # Errors
+    /// [`Malformed`].
+    pub fn u64(&mut self) -> Result<u64, Malformed> {
+        let hyper = self.rest().first_chunk();
+        let hyper = hyper.ok_or(Malformed { at: self.at })?;
+        self.at += 8;
+        Ok(u64::from_be_bytes(*hyper))
+    }
+
+    /// Takes a boolean.
+    ///
+    /// # Errors
+    /// [`Malformed`], also when it is neither 0 nor 1.
+    pub fn bool(&mut self) -> Result<bool, Malformed> {
+        let at = self.at;
+        match self.u32()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(Malformed { at }),
+        }
+    }
+
+    /// Takes an opaque of variable length from the stream. For one that may have come beside it, there is
+    /// [`Decoder::bulk`].
+    ///
+    /// # Errors
+    /// [`Malformed`].
+    pub fn opaque(&mut self) -> Result<&'a [u8], Malformed> {
+        let bytes = self.u32()? as usize;
+        self.padded(bytes)
+    }
+
+    /// Takes a string from the stream.
+    ///
+    /// # Errors
+    /// [`Malformed`], also when it is not UTF-8.
+    pub fn string(&mut self) -> Result<&'a str, Malformed> {
+        let at = self.at;
+        std::str::from_utf8(self.opaque()?).map_err(|_| Malformed { at })
+    }
+
+    /// Takes an opaque of variable length whose data may have come beside the stream. In a reply it is the next of the
+    /// results that the request expected ([`Request::expect_bulk`](crate::Request::expect_bulk)), whichever way it came.
+    ///
+    /// # Errors
+    /// [`Malformed`], also when the data has another length than the stream says.
+    pub fn bulk(&mut self) -> Result<Bulk<'a>, Malformed> {
+        let at = self.at;
+        let bytes = self.u32()? as usize;
+        let data = match &mut self.items {
+            Items::Arguments(items) if items.next_args_offset() == Some(self.at) && bytes > 0 => {
+                items
+                    .next()
+                    .map(|item| (item.is_of(bytes), Data::Argument(item)))
+            }
+            Items::Arguments(_) => None,
+            Items::Results(items) => items
+                .next()
+                .filter(|item| !item.is_empty())
+                .map(|item| (is_length_of(item.len(), bytes), Data::Result(item))),
+        };
+        match data {
+            Some((true, data)) => Ok(Bulk { data, bytes }),
+            Some((false, _)) => Err(Malformed { at }),
+            None => Ok(Bulk {
+                data: Data::Stream(self.padded(bytes)?),
+                bytes,
+            }),
+        }
+    }
+
+    fn padded(&mut self, bytes: usize) -> Result<&'a [u8], Malformed> {
+        let at = self.at;
+        let padded = bytes.checked_next_multiple_of(4).ok_or(Malformed { at })?;
+        self.bytes(padded).map(|data| &data[..bytes])
+    }
+}
+
+/// Whether an item can be an opaque of `bytes` bytes: version 1 of RPC-over-RDMA lets a responder send its padding as well
+/// (RFC 8166 section 3.4.5.2).
+fn is_length_of(item_bytes: usize, bytes: usize) -> bool {
+    item_bytes == bytes || item_bytes == bytes.next_multiple_of(4)
+}
+
+/// The data of an opaque, wherever it is: in the stream, or in registered memory beside it.
+#[derive(Debug)]
+pub struct Bulk<'a> {
+    data: Data<'a>,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+enum Data<'a> {
+    Stream(&'a [u8]),
+    Argument(ArgumentView<'a>),
+    Result(&'a mut BulkItem),
+}
+
+impl Bulk<'_> {
+    /// Its length in bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether it has no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// Its pieces, in order.
+    pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
+        let mut left = self.bytes;
+        let stream = match &self.data {
+            Data::Stream(bytes) => Some(*bytes),
+            _ => None,
+        };
+        let argument = match &self.data {
+            Data::Argument(item) => Some(item.parts()),
+            _ => None,
+        };
+        let result = match &self.data {
+            Data::Result(item) => Some(item.parts().map(|piece| &**piece)),
+            _ => None,
+        };
+        let all = stream.into_iter().chain(argument.into_iter().flatten());
+        // The last piece may end with padding.
+        all.chain(result.into_iter().flatten()).map(move |piece| {
+            let piece = &piece[..piece.len().min(left)];
+            left -= piece.len();
+            piece
+        })
+    }
+
+    /// Copies its bytes to the start of `out`, as far as there is room. Returns how many bytes were copied.
+    pub fn copy_to(&self, out: &mut [u8]) -> usize {
+        let mut copied = 0;
+        for piece in self.pieces() {
+            let room = out.get_mut(copied..).unwrap_or(&mut []);
+            let count = piece.len().min(room.len());
+            room[..count].copy_from_slice(&piece[..count]);
+            copied += count;
+        }
+        copied
+    }
+
+    /// Its bytes in one piece, copied only where they are in several.
+    #[must_use]
+    pub fn to_bytes(&self) -> Cow<'_, [u8]> {
+        let mut pieces = self.pieces();
+        match (pieces.next(), pieces.next()) {
+            (None, _) => Cow::Borrowed(&[]),
+            (Some(piece), None) => Cow::Borrowed(piece),
+            _ => Cow::Owned(self.to_vec()),
+        }
+    }
+
+    /// A copy of its bytes in ordinary memory.
+    #[must_use]
+    pub fn to_vec(&self) -> Vec<u8> {
+        self.pieces().collect::<Vec<_>>().concat()
+    }
+
+    /// Takes the registered memory that it came in, without a copy. `None` when it came in the stream: copy it, then.
+    #[must_use]
+    pub fn take(self) -> Option<Buffer> {
+        let mut item = match self.data {
+            Data::Stream(_) => return None,
+            Data::Argument(item) => item.take()?,
+            Data::Result(item) => std::mem::take(item),
+        };
+        // Padding that came along.
+        let beyond = item.len().saturating_sub(self.bytes);
+        if let Some(last) = item.last_mut().filter(|_| beyond > 0) {
+            last.set_len(last.len().saturating_sub(beyond));
+        }
+        Some(item.into())
+    }
+}

@@ -1,0 +1,190 @@
+//! What can go wrong, in sentences.
+
+use std::fmt;
+
+use rpcrdma_control::{ConnectError, NodeError};
+use rpcrdma_engine::{CallError, CallRefused};
+
+use crate::decode::Malformed;
+
+/// Why something failed. It prints as a sentence that says what failed, on what, and what to do; a program decides by
+/// [`Error::kind`].
+#[derive(Debug)]
+pub struct Error(Box<Failure>);
+
+/// What kind of failure it is, to decide what to do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// An address cannot be used: it names no fabric, or another one than the node has.
+    Address,
+    /// The configuration cannot be used.
+    Configuration,
+    /// The connection cannot be made, and was not made again: the server is not there, or refuses.
+    NotConnected,
+    /// No reply came in time. The server may have executed the call, or may do so yet.
+    TimedOut,
+    /// The connection ended before the reply came. The server may have executed the call.
+    Disconnected,
+    /// As many calls are under way as the client may have: take replies first. Nothing was sent.
+    Busy,
+    /// The arguments or the results are longer than a message may be.
+    TooLong,
+    /// The core has no registered memory to spare.
+    NoBuffers,
+    /// The other end or the device cannot do what the call needs. Nothing was sent.
+    Unsupported,
+    /// The server does not have the program.
+    ProgramUnavailable,
+    /// The server has the program in other versions.
+    ProgramMismatch,
+    /// The program has no such procedure.
+    ProcedureUnavailable,
+    /// The server cannot decode the arguments.
+    GarbageArgs,
+    /// The call failed at the server.
+    SystemError,
+    /// The server refuses the caller's credential.
+    Denied,
+    /// The reply cannot be decoded.
+    BadReply,
+    /// The node is shutting down.
+    ShuttingDown,
+}
+
+impl Error {
+    /// What kind of failure it is.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        std::error::Error::source(&*self.0)
+    }
+}
+
+impl<T: Into<Failure>> From<T> for Error {
+    fn from(failure: T) -> Self {
+        Self(Box::new(failure.into()))
+    }
+}
+
+/// Each failure with what is known of it.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    #[error(
+        "`{0}` is no address: write shm:NAME for another process of this machine, or rdma:HOST:PORT"
+    )]
+    NoAddress(String),
+    #[error(
+        "`{address}` is on another fabric than this node, which serves {fabric}: start one node for each fabric"
+    )]
+    OtherFabric {
+        address: String,
+        fabric: &'static str,
+    },
+    #[error("the profile cannot be used: {0}")]
+    Profile(#[from] rpcrdma_tuning::Error),
+    #[error(transparent)]
+    Node(#[from] NodeError),
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    #[error("the connection to `{address}` is given up: {why}")]
+    GivenUp { address: String, why: String },
+    #[error("no connection to `{address}` in {after_ms} ms{}", last.as_ref().map(|last| format!(": {last}")).unwrap_or_default())]
+    NotConnected {
+        address: String,
+        after_ms: u64,
+        last: Option<String>,
+    },
+    #[error(
+        "no reply came from `{address}` in {after_ms} ms; the server may still execute the call"
+    )]
+    TimedOut { address: String, after_ms: u64 },
+    #[error("the call to `{address}` failed: {error}")]
+    Call { address: String, error: CallError },
+    #[error("the call to `{address}` was not sent: {error}")]
+    Refused { address: String, error: CallRefused },
+    #[error(
+        "{depth} calls are under way, as many as this client may have: take replies first, or raise its depth"
+    )]
+    Busy { depth: u32 },
+    #[error(
+        "{wanted} calls at a time are more than a core takes ({max}): lower the depth of its clients, or raise calls_outstanding_max"
+    )]
+    Depth { wanted: u32, max: u32 },
+    #[error(
+        "the reply has {bytes} bytes of results, and the client takes {max}: raise message_bytes_max"
+    )]
+    ResultsTooLong { bytes: usize, max: usize },
+    #[error("no registered memory for {bytes} bytes: wait until calls end, or raise bulk_buffers")]
+    NoBuffers { bytes: usize },
+    #[error("the call has more items of bulk data than fit: {max} at most")]
+    TooManyItems { max: usize },
+    #[error("the reply cannot be decoded: {0}")]
+    Malformed(#[from] Malformed),
+    #[error("no call to `{address}` is under way, so no reply will come")]
+    NothingUnderWay { address: String },
+    #[error("the node is shutting down")]
+    ShuttingDown,
+}
+
+impl Failure {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::NoAddress(_) | Self::OtherFabric { .. } => ErrorKind::Address,
+            Self::Profile(_) | Self::Node(_) | Self::Depth { .. } => ErrorKind::Configuration,
+            Self::Connect(ConnectError::ShuttingDown) | Self::ShuttingDown => {
+                ErrorKind::ShuttingDown
+            }
+            Self::Connect(_) | Self::GivenUp { .. } | Self::NotConnected { .. } => {
+                ErrorKind::NotConnected
+            }
+            Self::TimedOut { .. } | Self::NothingUnderWay { .. } => ErrorKind::TimedOut,
+            Self::Call { error, .. } => of_call(*error),
+            Self::Refused { error, .. } => of_refusal(*error),
+            Self::Busy { .. } => ErrorKind::Busy,
+            Self::ResultsTooLong { .. } | Self::TooManyItems { .. } => ErrorKind::TooLong,
+            Self::NoBuffers { .. } => ErrorKind::NoBuffers,
+            Self::Malformed(_) => ErrorKind::BadReply,
+        }
+    }
+}
+
+fn of_call(error: CallError) -> ErrorKind {
+    match error {
+        CallError::TimedOut => ErrorKind::TimedOut,
+        CallError::Disconnected => ErrorKind::Disconnected,
+        CallError::Transport(_) | CallError::BadReply => ErrorKind::BadReply,
+        CallError::ReplyTooLong => ErrorKind::TooLong,
+        CallError::ProgramUnavailable => ErrorKind::ProgramUnavailable,
+        CallError::ProgramMismatch { .. } => ErrorKind::ProgramMismatch,
+        CallError::ProcedureUnavailable => ErrorKind::ProcedureUnavailable,
+        CallError::GarbageArgs => ErrorKind::GarbageArgs,
+        CallError::SystemError => ErrorKind::SystemError,
+        CallError::Denied(_) => ErrorKind::Denied,
+    }
+}
+
+fn of_refusal(error: CallRefused) -> ErrorKind {
+    match error {
+        CallRefused::UnknownConnection | CallRefused::NotReady => ErrorKind::Disconnected,
+        CallRefused::Draining => ErrorKind::ShuttingDown,
+        CallRefused::NoCredit | CallRefused::NoSlot => ErrorKind::Busy,
+        CallRefused::TooLong => ErrorKind::TooLong,
+        CallRefused::NoBulk => ErrorKind::NoBuffers,
+        CallRefused::NotTaken
+        | CallRefused::NoPlacement
+        | CallRefused::ForeignMemory
+        | CallRefused::NotRegistered => ErrorKind::Unsupported,
+    }
+}

@@ -1,0 +1,81 @@
+//! RPC over RDMA for programs: servers, clients and bulk data without copies, over shared memory and RDMA devices.
+//!
+//! ```
+//! use rpcrdma::prelude::*;
+//!
+//! const ECHO: Procedure = Procedure::new(0x2000_0001, 1, 1);
+//!
+//! fn main() -> rpcrdma::Result<()> {
+//! #   let address = &*format!("shm:echo-{}", std::process::id());
+//! #   /*
+//!     let address = "shm:echo"; // or "rdma:192.0.2.7:20049"
+//! #   */
+//!     let server = Server::builder()
+//!         .procedure(ECHO, |call, reply| {
+//!             reply.opaque(call.args().opaque()?);
+//!             Ok(())
+//!         })
+//!         .listen(address)?;
+//!
+//!     let client = Client::connect(address)?;
+//!     let mut answer = client.request(ECHO).opaque(b"ping").call()?;
+//!     assert_eq!(answer.results().opaque()?, b"ping");
+//!     # drop(server);
+//!     Ok(())
+//! }
+//! ```
+//!
+//! | type | what it is |
+//! |---|---|
+//! | [`Server`] | answers calls, now or later, with closures or a [`Service`] for each core |
+//! | [`Client`] | calls: blocking, as futures of any runtime, or in batches ([`Poller`]) |
+//! | [`Buffers`] | registered memory: data in it is sent and received without a copy |
+//! | [`Node`] | polling cores that servers and clients can share |
+//! | [`Metrics`] | counters and levels for exporters |
+//!
+//! The crates below this one are for what it does not offer: `rpcrdma-engine` has the trait that runs on a core,
+//! `rpcrdma-control` the connections, `rpcrdma-tuning` the profiles.
+
+#![forbid(unsafe_code)]
+
+mod buffers;
+mod client;
+mod core;
+mod decode;
+mod encode;
+mod error;
+mod exchange;
+mod metrics;
+mod node;
+mod procedure;
+mod server;
+mod service;
+
+pub use buffers::{Buffer, Buffers};
+pub use client::{Client, ClientBuilder, Ended, Pending, Poller, Request, Response};
+pub use decode::{Bulk, Decoder, Malformed};
+pub use encode::Encode;
+pub use error::{Error, ErrorKind};
+pub use metrics::{Metric, Metrics};
+pub use node::{Listen, Node, NodeBuilder};
+pub use procedure::Procedure;
+pub use server::{Server, ServerBuilder};
+pub use service::{Incoming, Later, Refusal, Reply, Results, Service};
+
+pub use rpcrdma_control::{
+    Authentication, DrainReport, HostAuthentication, NodeSnapshot, PresharedKey, PresharedKeys,
+    Reconnect,
+};
+pub use rpcrdma_engine::{CloseReason, ConnectionKey, HostIdentity};
+pub use rpcrdma_tuning::{Idle, Profile};
+
+/// The result of what can fail here.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What most programs use.
+pub mod prelude {
+    pub use crate::{
+        Buffer, Buffers, Client, Encode, ErrorKind, Incoming, Node, Procedure, Refusal, Reply,
+        Server, Service,
+    };
+}

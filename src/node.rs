@@ -1,0 +1,401 @@
+//! A node: polling cores, and the thread that makes their connections.
+
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rpcrdma_control::{
+    Authentication, ConnectOptions, DrainReport, ListenOptions, NodeConfig, NodeError,
+    NodeSnapshot, Provider, Reconnect, ShmProvider, Target, TargetEvent,
+};
+use rpcrdma_engine::ConnectionKey;
+use rpcrdma_fabric::clock::Clock;
+use rpcrdma_tuning::{Idle, Layers, Profile};
+
+use crate::buffers::Buffers;
+use crate::client::ClientBuilder;
+use crate::core::CoreApplication;
+use crate::error::{Error, Failure};
+use crate::exchange::CoreShared;
+use crate::metrics::Metrics;
+use crate::procedure::Procedure;
+use crate::service::{Incoming, Procedures, Program, Programs, Refusal, Reply, Service};
+
+/// Pieces of registered memory of a node whose profile is not given.
+const BULK_BUFFERS: u32 = 64;
+
+/// Polling cores with their memory, and the thread that makes, accepts and closes their connections.
+///
+/// Most programs start one by [`Server`](crate::Server) or [`Client`](crate::Client). One that serves and calls, or has
+/// several clients, shares a node among them. Dropping the last of them stops the node: calls in flight fail. To let them
+/// finish, use [`Node::drain`].
+#[derive(Clone)]
+pub struct Node {
+    inner: Arc<dyn AnyNode>,
+    cores: Arc<[Arc<CoreShared>]>,
+    profile: Arc<Profile>,
+}
+
+/// What a node does, whatever its fabric is.
+pub(crate) trait AnyNode: Send + Sync {
+    fn fabric(&self) -> &'static str;
+    fn listen(&self, address: &str, options: ListenOptions) -> Result<String, NodeError>;
+    fn keep_connected(
+        &self,
+        address: &str,
+        options: ConnectOptions,
+        reconnect: Reconnect,
+        sink: Box<dyn FnMut(TargetEvent) + Send>,
+    ) -> Target;
+    fn close(&self, core: usize, key: ConnectionKey);
+    fn drain(&self, timeout: Duration) -> Result<DrainReport, NodeError>;
+    fn watch(&self) -> Arc<dyn Fn() -> NodeSnapshot + Send + Sync>;
+}
+
+impl<V: Provider> AnyNode for rpcrdma_control::Node<V, CoreApplication> {
+    fn fabric(&self) -> &'static str {
+        if V::VOUCHES_FOR_PEERS {
+            "shm:"
+        } else {
+            "rdma:"
+        }
+    }
+
+    fn listen(&self, address: &str, options: ListenOptions) -> Result<String, NodeError> {
+        Self::listen(self, address, options).map(|listening| listening.address)
+    }
+
+    fn keep_connected(
+        &self,
+        address: &str,
+        options: ConnectOptions,
+        reconnect: Reconnect,
+        sink: Box<dyn FnMut(TargetEvent) + Send>,
+    ) -> Target {
+        self.keep_connected_with(address, options, reconnect, sink)
+    }
+
+    fn close(&self, core: usize, key: ConnectionKey) {
+        self.close_connection(core, key);
+    }
+
+    fn drain(&self, timeout: Duration) -> Result<DrainReport, NodeError> {
+        Self::drain(self, timeout)
+    }
+
+    fn watch(&self) -> Arc<dyn Fn() -> NodeSnapshot + Send + Sync> {
+        Arc::new(Self::watch(self))
+    }
+}
+
+impl Node {
+    /// Chooses what a node is made of.
+    #[must_use]
+    pub fn builder() -> NodeBuilder {
+        NodeBuilder::default()
+    }
+
+    /// Accepts connections at `address`: `shm:NAME`, or `rdma:HOST:PORT` with `0.0.0.0` or `[::]` for all devices and port
+    /// 0 for any that is free. Returns the address with what the system chose.
+    ///
+    /// On `shm` the kernel vouches for the peer's user. An `rdma:` address needs
+    /// [`Listen::authentication`].
+    ///
+    /// # Errors
+    /// When the address cannot be used or is in use, or it is left open who may connect.
+    pub fn listen(&self, address: &str, listen: Listen) -> Result<String, Error> {
+        self.check_fabric(address)?;
+        let options = ListenOptions {
+            authentication: listen.authentication,
+            ..ListenOptions::default()
+        };
+        Ok(self.inner.listen(address, options)?)
+    }
+
+    /// Chooses how a client of this node calls the server at an address.
+    #[must_use]
+    pub fn client(&self) -> ClientBuilder {
+        ClientBuilder::on(self.clone())
+    }
+
+    /// The registered memory of core `core`.
+    #[must_use]
+    pub fn buffers(&self, core: usize) -> Option<Buffers> {
+        self.cores.get(core).map(Buffers::new)
+    }
+
+    /// The number of cores.
+    #[must_use]
+    pub fn cores(&self) -> usize {
+        self.cores.len()
+    }
+
+    /// What the node counts and how full it is, for exporters.
+    #[must_use]
+    pub fn metrics(&self) -> Metrics {
+        Metrics::new(self.inner.watch())
+    }
+
+    /// The profile that the node was made by.
+    #[must_use]
+    pub fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    /// Accepts no more connections and calls, lets those under way finish within `timeout`, and closes all connections.
+    ///
+    /// # Errors
+    /// When the node has failed.
+    pub fn drain(&self, timeout: Duration) -> Result<DrainReport, Error> {
+        Ok(self.inner.drain(timeout)?)
+    }
+
+    pub(crate) fn check_fabric(&self, address: &str) -> Result<(), Error> {
+        let fabric = self.inner.fabric();
+        if fabric_of(address)? != fabric {
+            return Err(Failure::OtherFabric {
+                address: address.to_owned(),
+                fabric,
+            }
+            .into());
+        }
+        Ok(())
+    }
+
+    pub(crate) fn inner(&self) -> &dyn AnyNode {
+        &*self.inner
+    }
+
+    pub(crate) fn core(&self, index: usize) -> &Arc<CoreShared> {
+        &self.cores[index % self.cores.len()]
+    }
+}
+
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Node")
+            .field("fabric", &self.inner.fabric())
+            .field("cores", &self.cores.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The fabric of an address, by its scheme.
+pub(crate) fn fabric_of(address: &str) -> Result<&'static str, Error> {
+    let fabric = ["shm:", "rdma:"];
+    let fabric = fabric
+        .into_iter()
+        .find(|scheme| address.starts_with(scheme));
+    fabric.ok_or_else(|| Failure::NoAddress(address.to_owned()).into())
+}
+
+/// How to listen.
+#[derive(Clone, Debug, Default)]
+pub struct Listen {
+    /// Who may connect. The default is enough on `shm`, where the kernel vouches for the peer's user, and nowhere else.
+    pub authentication: Authentication,
+}
+
+/// Makes the service of each core.
+type NewService = dyn Fn(usize) -> Box<dyn Service>;
+
+/// Chooses what a node is made of: profile, cores, and the programs that it serves.
+#[derive(Default)]
+pub struct NodeBuilder {
+    profile: Option<Profile>,
+    profile_error: Option<rpcrdma_tuning::Error>,
+    cores: Vec<Option<usize>>,
+    device: Option<String>,
+    programs: Vec<(u32, RangeInclusive<u32>, Box<NewService>)>,
+    procedures: Procedures,
+}
+
+impl NodeBuilder {
+    /// Takes the sizes of `profile`. Without it they are the defaults, with `idle = "park"` and memory for bulk data.
+    #[must_use]
+    pub fn profile(mut self, profile: Profile) -> Self {
+        self.profile = Some(profile);
+        self
+    }
+
+    /// Takes the sizes of a profile of that name, or of a file whose path ends in `.toml`
+    /// (docs/tuning.md).
+    #[must_use]
+    pub fn profile_named(mut self, name_or_path: &str) -> Self {
+        match Layers::choose(name_or_path).and_then(Layers::build) {
+            Ok(loaded) => self.profile = Some(loaded.profile),
+            Err(error) => self.profile_error = Some(error),
+        }
+        self
+    }
+
+    /// One core for each processor of `cpus`, pinned to it. Without this there is one core, which the scheduler places.
+    #[must_use]
+    pub fn pinned(mut self, cpus: impl IntoIterator<Item = usize>) -> Self {
+        self.cores = cpus.into_iter().map(Some).collect();
+        self
+    }
+
+    /// So many cores, which the scheduler places.
+    #[must_use]
+    pub fn cores(mut self, cores: usize) -> Self {
+        self.cores = vec![None; cores];
+        self
+    }
+
+    /// The RDMA device, by name. Without it, it is the first that is active.
+    #[must_use]
+    pub fn device(mut self, name: &str) -> Self {
+        self.device = Some(name.to_owned());
+        self
+    }
+
+    /// Serves `program` in `versions`; `service` makes the service of each core, by the core's number.
+    #[must_use]
+    pub fn program<S: Service>(
+        mut self,
+        program: u32,
+        versions: RangeInclusive<u32>,
+        service: impl Fn(usize) -> S + 'static,
+    ) -> Self {
+        let new = move |core| -> Box<dyn Service> { Box::new(service(core)) };
+        self.programs.push((program, versions, Box::new(new)));
+        self
+    }
+
+    /// Answers `procedure` with a closure. All cores share it.
+    #[must_use]
+    pub fn procedure(
+        mut self,
+        procedure: Procedure,
+        handler: impl Fn(&mut Incoming<'_>, &mut Reply<'_, '_>) -> Result<(), Refusal>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Self {
+        self.procedures.add(procedure, Arc::new(handler));
+        self
+    }
+
+    /// Starts the node for the fabric of `address`, which it need not listen on or connect to.
+    ///
+    /// # Errors
+    /// When the profile cannot be used, a core cannot be pinned or has too little memory, or the fabric is not there.
+    pub fn start(self, address: &str) -> Result<Node, Error> {
+        let fabric = fabric_of(address)?;
+        if let Some(error) = self.profile_error {
+            return Err(error.into());
+        }
+        let profile = Arc::new(self.profile.unwrap_or_else(default_profile));
+        let cores = if self.cores.is_empty() {
+            vec![None]
+        } else {
+            self.cores
+        };
+        let mut programs = self.programs;
+        for (program, versions) in self.procedures.programs() {
+            let procedures = self.procedures.clone();
+            let new = move |_| -> Box<dyn Service> { Box::new(procedures.clone()) };
+            programs.push((program, versions, Box::new(new)));
+        }
+        let config = NodeConfig::from_profile(&profile, cores);
+        let shared: Arc<[_]> = config.cores.iter().map(|_| shared_of(&profile)).collect();
+        let clock = Clock::new();
+        let patience = clock.ticks(Duration::from_millis(profile.call_timeout_ms.into()));
+        let application = |core: usize| {
+            let programs = programs.iter().map(|(number, versions, new)| Program {
+                number: *number,
+                versions: versions.clone(),
+                service: new(core),
+            });
+            let shared: &Arc<CoreShared> = &shared[core];
+            let programs = Programs(programs.collect());
+            CoreApplication::new(
+                Arc::clone(shared),
+                programs,
+                profile.calls_outstanding_max,
+                patience,
+            )
+        };
+        let inner: Arc<dyn AnyNode> = if fabric == "shm:" {
+            let provider = ShmProvider::from_profile(&profile);
+            start(provider, &config, &shared, application)?
+        } else {
+            start_rdma(&profile, self.device, &config, &shared, application)?
+        };
+        Ok(Node {
+            inner,
+            cores: shared,
+            profile,
+        })
+    }
+}
+
+impl fmt::Debug for NodeBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NodeBuilder")
+            .field("cores", &self.cores)
+            .field("device", &self.device)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The built-in profile for programs that do not choose one: with memory for bulk data, and cores that sleep after
+/// 100 us without work.
+fn default_profile() -> Profile {
+    Profile {
+        bulk_buffers: BULK_BUFFERS,
+        idle: Idle::Park,
+        ..Profile::default()
+    }
+}
+
+fn shared_of(profile: &Profile) -> Arc<CoreShared> {
+    let bulk = (
+        profile.bulk_buffers as usize,
+        profile.bulk_buffer_bytes as usize,
+    );
+    CoreShared::new(
+        profile.calls_outstanding_max as usize,
+        profile.deferred_replies_max as usize,
+        bulk,
+    )
+}
+
+fn start<V: Provider>(
+    provider: V,
+    config: &NodeConfig,
+    shared: &[Arc<CoreShared>],
+    application: impl FnMut(usize) -> CoreApplication,
+) -> Result<Arc<dyn AnyNode>, Error> {
+    let node = rpcrdma_control::Node::start(provider, config, application)?;
+    for (shared, core) in shared.iter().zip(node.cores()) {
+        let core = core.clone();
+        shared.set_wake(move || core.wake());
+    }
+    Ok(Arc::new(node))
+}
+
+#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+fn start_rdma(
+    profile: &Profile,
+    device: Option<String>,
+    config: &NodeConfig,
+    shared: &[Arc<CoreShared>],
+    application: impl FnMut(usize) -> CoreApplication,
+) -> Result<Arc<dyn AnyNode>, Error> {
+    let provider = rpcrdma_control::VerbsProvider::from_profile(profile, device);
+    start(provider, config, shared, application)
+}
+
+#[cfg(not(any(feature = "verbs", feature = "verbs-dlopen")))]
+fn start_rdma(
+    _: &Profile,
+    _: Option<String>,
+    _: &NodeConfig,
+    _: &[Arc<CoreShared>],
+    _: impl FnMut(usize) -> CoreApplication,
+) -> Result<Arc<dyn AnyNode>, Error> {
+    Err(Failure::NoAddress("rdma:".to_owned()).into())
+}

@@ -1,0 +1,345 @@
+//! Services: the code that answers calls.
+
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use rpcrdma_engine::{
+    ArgumentViews, CloseReason, ConnectionKey, DeferToken, HostIdentity, Outcome, ReplyWriter,
+    Request,
+};
+use rpcrdma_protocol::rpc::AuthStatus;
+
+use crate::buffers::{Buffer, Buffers};
+use crate::decode::{Decoder, Malformed};
+use crate::encode::{Encode, length_word};
+use crate::exchange::{Answer, CoreShared};
+use crate::procedure::Procedure;
+
+/// Answers the calls of one program.
+///
+/// Each core has its own service, so nothing is locked. A method runs to completion on the core's thread, which does
+/// nothing else meanwhile: it must not read a file, wait for a lock or sleep. What takes longer is answered later, from
+/// any thread ([`Incoming::later`]).
+///
+/// The null procedure (number 0) is answered without the service.
+pub trait Service: Send + 'static {
+    /// A peer calls. What is written to `reply` is sent when this returns `Ok`.
+    ///
+    /// # Errors
+    /// What the caller is told instead (RFC 5531 section 9).
+    fn call(&mut self, call: &mut Incoming<'_>, reply: &mut Reply<'_, '_>) -> Result<(), Refusal>;
+
+    /// A peer has connected, and may call. `identity` is what it proved to be, if it had to.
+    fn connected(&mut self, connection: ConnectionKey, identity: Option<&HostIdentity>) {
+        let _ = (connection, identity);
+    }
+
+    /// A connection has ended.
+    fn disconnected(&mut self, connection: ConnectionKey, reason: CloseReason) {
+        let _ = (connection, reason);
+    }
+}
+
+/// Why a call gets no results (RFC 5531 section 9).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The program has no such procedure.
+    ProcedureUnavailable,
+    /// The arguments cannot be decoded.
+    GarbageArgs,
+    /// Something failed here.
+    SystemError,
+    /// The credential or verifier is refused.
+    Denied(AuthStatus),
+}
+
+impl From<Malformed> for Refusal {
+    fn from(_: Malformed) -> Self {
+        Self::GarbageArgs
+    }
+}
+
+impl From<Refusal> for Outcome {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::ProcedureUnavailable => Self::ProcedureUnavailable,
+            Refusal::GarbageArgs => Self::GarbageArgs,
+            Refusal::SystemError => Self::SystemError,
+            Refusal::Denied(status) => Self::AuthError(status),
+        }
+    }
+}
+
+/// A call of a peer. Its arguments are read with the methods of [`Decoder`].
+#[derive(Debug)]
+pub struct Incoming<'a> {
+    request: &'a Request<'a>,
+    arguments: Decoder<'a>,
+    core: &'a Arc<CoreShared>,
+    is_deferred: bool,
+}
+
+impl<'a> Incoming<'a> {
+    /// The number of the procedure.
+    #[must_use]
+    pub fn procedure(&self) -> u32 {
+        self.request.procedure
+    }
+
+    /// The version of the program.
+    #[must_use]
+    pub fn version(&self) -> u32 {
+        self.request.version
+    }
+
+    /// Program, version and procedure.
+    #[must_use]
+    pub fn named(&self) -> Procedure {
+        Procedure::new(
+            self.request.program,
+            self.request.version,
+            self.request.procedure,
+        )
+    }
+
+    /// The connection that the call came by.
+    #[must_use]
+    pub fn connection(&self) -> ConnectionKey {
+        self.request.connection
+    }
+
+    /// The caller's credential: its flavor, and its body (RFC 5531 section 8.2).
+    #[must_use]
+    pub fn credential(&self) -> (u32, &'a [u8]) {
+        let credential = self.request.credential;
+        (credential.flavor, credential.body)
+    }
+
+    /// The arguments that were not read yet.
+    pub fn args(&mut self) -> &mut Decoder<'a> {
+        &mut self.arguments
+    }
+
+    /// The right to answer this call later, from any thread. What this call of the service writes or returns counts no
+    /// more then.
+    ///
+    /// # Errors
+    /// [`Refusal::SystemError`] when as many calls wait for their answers as the core has room for
+    /// (`deferred_replies_max` of the profile), or when this call was deferred already.
+    pub fn later(&mut self) -> Result<Later, Refusal> {
+        let token = (!self.is_deferred).then(|| self.request.defer()).flatten();
+        let token = token.ok_or(Refusal::SystemError)?;
+        self.is_deferred = true;
+        Ok(Later {
+            token: Some(token),
+            core: Arc::clone(self.core),
+        })
+    }
+}
+
+/// Takes the results of a call, with the methods of [`Encode`].
+#[derive(Debug)]
+pub struct Reply<'a, 'w> {
+    writer: &'a mut ReplyWriter<'w>,
+}
+
+impl Reply<'_, '_> {
+    /// Registered memory of this core: `bytes` bytes, which hold remains of earlier data. `None` while it has too little
+    /// to spare.
+    pub fn buffer(&mut self, bytes: usize) -> Option<Buffer> {
+        let mut buffer = Buffer::default();
+        let mut left = bytes;
+        while left > 0 {
+            let mut piece = self.writer.take_bulk()?;
+            piece.set_len(left);
+            left -= piece.len();
+            buffer.item.push(piece).ok()?;
+        }
+        Some(buffer)
+    }
+}
+
+impl Encode for Reply<'_, '_> {
+    fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
+        // The writer remembers it, and the core answers SYSTEM_ERR.
+        let _ = self.writer.write(bytes);
+        self
+    }
+
+    fn bulk(&mut self, mut buffer: Buffer) -> &mut Self {
+        self.u32(length_word(&buffer));
+        let _ = self.writer.attach(0, &mut buffer.item);
+        self
+    }
+}
+
+/// The right to answer a call later, once. It may go to any thread. Dropping it answers SYSTEM_ERR.
+#[must_use = "the caller waits for the answer"]
+pub struct Later {
+    token: Option<DeferToken>,
+    core: Arc<CoreShared>,
+}
+
+impl Later {
+    /// Answers with what `write` writes.
+    pub fn reply(mut self, write: impl FnOnce(&mut Results)) {
+        let mut results = Results(self.core.new_answer());
+        write(&mut results);
+        self.send(results.0, Outcome::Success);
+    }
+
+    /// Answers with an error.
+    pub fn refuse(mut self, refusal: Refusal) {
+        let answer = self.core.new_answer();
+        self.send(answer, refusal.into());
+    }
+
+    /// Registered memory of the core that the call came to, for the answer.
+    #[must_use]
+    pub fn buffers(&self) -> Buffers {
+        Buffers::new(&self.core)
+    }
+
+    fn send(&mut self, mut answer: Box<Answer>, outcome: Outcome) {
+        if let Some(token) = self.token.take() {
+            answer.token = Some(token);
+            answer.outcome = Some(outcome);
+            self.core.answer(answer);
+        }
+    }
+}
+
+impl Drop for Later {
+    fn drop(&mut self) {
+        if self.token.is_some() {
+            let answer = self.core.new_answer();
+            self.send(answer, Outcome::SystemError);
+        }
+    }
+}
+
+impl fmt::Debug for Later {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Later").field(&self.token).finish()
+    }
+}
+
+/// Takes the results of a call that is answered later, with the methods of [`Encode`].
+pub struct Results(Box<Answer>);
+
+impl Encode for Results {
+    fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
+        self.0.results.extend_from_slice(bytes);
+        self
+    }
+
+    fn bulk(&mut self, buffer: Buffer) -> &mut Self {
+        self.u32(length_word(&buffer));
+        let at = self.0.results.len();
+        self.0.items.push((at, buffer.item));
+        self
+    }
+}
+
+/// What a closure per procedure is.
+pub(crate) type Handler =
+    dyn Fn(&mut Incoming<'_>, &mut Reply<'_, '_>) -> Result<(), Refusal> + Send + Sync;
+
+/// A service of closures, one for each procedure of each version. All cores share them.
+#[derive(Clone, Default)]
+pub(crate) struct Procedures {
+    handlers: Vec<(Procedure, Arc<Handler>)>,
+}
+
+impl Procedures {
+    pub(crate) fn add(&mut self, procedure: Procedure, handler: Arc<Handler>) {
+        self.handlers.push((procedure, handler));
+    }
+
+    /// The programs that they are of, each with its versions.
+    pub(crate) fn programs(&self) -> Vec<(u32, RangeInclusive<u32>)> {
+        let mut programs: Vec<(u32, RangeInclusive<u32>)> = Vec::new();
+        for (procedure, _) in &self.handlers {
+            let (number, version) = (procedure.program, procedure.version);
+            match programs.iter_mut().find(|(other, _)| *other == number) {
+                Some((_, versions)) => {
+                    let low = version.min(*versions.start());
+                    *versions = low..=version.max(*versions.end());
+                }
+                None => programs.push((number, version..=version)),
+            }
+        }
+        programs
+    }
+}
+
+impl Service for Procedures {
+    fn call(&mut self, call: &mut Incoming<'_>, reply: &mut Reply<'_, '_>) -> Result<(), Refusal> {
+        let wanted = call.named();
+        let handler = self.handlers.iter().find(|(named, _)| *named == wanted);
+        let (_, handler) = handler.ok_or(Refusal::ProcedureUnavailable)?;
+        handler(call, reply)
+    }
+}
+
+/// A program, and the service that answers its calls.
+pub(crate) struct Program {
+    pub(crate) number: u32,
+    pub(crate) versions: RangeInclusive<u32>,
+    pub(crate) service: Box<dyn Service>,
+}
+
+/// The programs of a core.
+#[derive(Default)]
+pub(crate) struct Programs(pub(crate) Vec<Program>);
+
+impl Programs {
+    #[inline]
+    pub(crate) fn serve(
+        &mut self,
+        core: &Arc<CoreShared>,
+        request: &Request<'_>,
+        items: ArgumentViews<'_>,
+        reply: &mut ReplyWriter<'_>,
+    ) -> Outcome {
+        let number = request.program;
+        // Few programs: a list is faster than a table.
+        let Some(program) = self.0.iter_mut().find(|program| program.number == number) else {
+            return Outcome::ProgramUnavailable;
+        };
+        if !program.versions.contains(&request.version) {
+            return Outcome::ProgramMismatch {
+                low: *program.versions.start(),
+                high: *program.versions.end(),
+            };
+        }
+        if request.procedure == 0 {
+            return Outcome::Success;
+        }
+        let mut call = Incoming {
+            request,
+            arguments: Decoder::of_call(request.args, items),
+            core,
+            is_deferred: false,
+        };
+        let mut reply = Reply { writer: reply };
+        match program.service.call(&mut call, &mut reply) {
+            _ if call.is_deferred => Outcome::Deferred,
+            Ok(()) => Outcome::Success,
+            Err(refusal) => refusal.into(),
+        }
+    }
+
+    pub(crate) fn connected(&mut self, connection: ConnectionKey, peer: Option<&HostIdentity>) {
+        for program in &mut self.0 {
+            program.service.connected(connection, peer);
+        }
+    }
+
+    pub(crate) fn disconnected(&mut self, connection: ConnectionKey, reason: CloseReason) {
+        for program in &mut self.0 {
+            program.service.disconnected(connection, reason);
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Data in registered memory.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rpcrdma::prelude::*;
+use rpcrdma_testkit::pattern;
+
+use crate::{PROGRAM, address, connect, profile};
+
+/// Keeps the data.
+const PUT: Procedure = Procedure::new(PROGRAM, 1, 10);
+/// Sends it back.
+const GET: Procedure = Procedure::new(PROGRAM, 1, 11);
+
+/// How an opaque of the arguments came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Stream,
+    Memory,
+}
+
+fn store(at: &str) -> (Server, Arc<Mutex<Vec<Way>>>) {
+    let kept = Arc::new(Mutex::new(Vec::new()));
+    let ways = Arc::new(Mutex::new(Vec::new()));
+    let (put, way) = (Arc::clone(&kept), Arc::clone(&ways));
+    let server = Server::builder().profile(profile());
+    let server = server.procedure(PUT, move |call, reply| {
+        let before = call.args().u32()?;
+        let data = call.args().bulk()?;
+        let after = call.args().u32()?;
+        *put.lock().unwrap() = data.to_vec();
+        let came = data.take().map_or(Way::Stream, |_| Way::Memory);
+        way.lock().unwrap().push(came);
+        reply.u32(before).u32(after);
+        Ok(())
+    });
+    let server = server.procedure(GET, move |_, reply| {
+        let kept = kept.lock().unwrap();
+        let mut buffer = reply.buffer(kept.len()).ok_or(Refusal::SystemError)?;
+        buffer.copy_from(&kept);
+        reply.u32(1).bulk(buffer).u32(2);
+        Ok(())
+    });
+    (server.listen(at).unwrap(), ways)
+}
+
+#[test]
+fn data_of_every_length_goes_both_ways() {
+    let at = address();
+    let (server, ways) = store(&at);
+    let client = connect(&at);
+    for bytes in [0, 1, 3, 4, 100, 4096, 4099, 65_536, 65_537, 500_000] {
+        let data = pattern(bytes, 7);
+        let buffer = client
+            .buffers()
+            .wait(bytes, Duration::from_secs(10))
+            .unwrap();
+        let mut buffer = buffer;
+        assert_eq!(buffer.copy_from(&data), bytes);
+        let mut answer = client
+            .request(PUT)
+            .u32(3)
+            .bulk(buffer)
+            .u32(4)
+            .call()
+            .unwrap();
+        let mut results = answer.results();
+        assert_eq!((results.u32().unwrap(), results.u32().unwrap()), (3, 4));
+
+        let mut request = client.request(GET);
+        let mut answer = request.expect_bulk(1 << 20).call().unwrap();
+        let mut results = answer.results();
+        assert_eq!(results.u32().unwrap(), 1);
+        let got = results.bulk().unwrap();
+        assert_eq!(got.len(), bytes);
+        assert!(got.to_vec() == data, "{bytes} bytes came back wrong");
+        assert_eq!(results.u32().unwrap(), 2);
+        // By a client that has no room beside the stream.
+        if bytes < 100_000 {
+            let mut answer = client.request(GET).call().unwrap();
+            let mut results = answer.results();
+            results.u32().unwrap();
+            assert!(
+                results.bulk().unwrap().to_vec() == data,
+                "{bytes} bytes in the stream"
+            );
+            assert_eq!(results.u32().unwrap(), 2);
+        }
+    }
+    let ways = ways.lock().unwrap();
+    assert_eq!(ways.first(), Some(&Way::Stream), "nothing needs no memory");
+    assert_eq!(ways.last(), Some(&Way::Memory));
+    assert!(server.metrics().total("bulk_read_bytes") > Some(0));
+}
+
+#[test]
+fn a_result_in_memory_can_be_kept_and_sent_on() {
+    let at = address();
+    let (_server, ways) = store(&at);
+    let client = connect(&at);
+    let data = pattern(100_000, 7);
+    let mut buffer = client
+        .buffers()
+        .wait(data.len(), Duration::from_secs(10))
+        .unwrap();
+    buffer.copy_from(&data);
+    client
+        .request(PUT)
+        .u32(0)
+        .bulk(buffer)
+        .u32(0)
+        .call()
+        .unwrap();
+    let mut answer = client.request(GET).expect_bulk(1 << 20).call().unwrap();
+    let mut results = answer.results();
+    results.u32().unwrap();
+    let got = results.bulk().unwrap().take().expect("it came in memory");
+    drop(answer);
+    // As it is, to the server again: no copy on the way.
+    client.request(PUT).u32(0).bulk(got).u32(0).call().unwrap();
+    let copied = client.node().metrics().total("bulk_bytes_copied");
+    assert_eq!(copied, Some(0));
+    assert_eq!(*ways.lock().unwrap(), [Way::Memory, Way::Memory]);
+}
+
+#[test]
+fn memory_that_is_kept_is_missed_and_comes_back() {
+    let at = address();
+    let (_server, _) = store(&at);
+    let client = connect(&at);
+    let buffers = client.buffers();
+    let most = buffers.bytes_max();
+    assert_eq!(most, 16 * 65_536, "half of the node's memory");
+    let all = buffers.wait(most, Duration::from_secs(10)).unwrap();
+    let more = buffers.wait(most, Duration::from_secs(10)).unwrap();
+    let error = buffers.wait(1, Duration::from_millis(20)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NoBuffers);
+    assert!(buffers.take(1).is_none());
+    drop((all, more));
+    drop(buffers.wait(most, Duration::from_secs(10)).unwrap());
+    let error = buffers.wait(most + 1, Duration::from_secs(10)).unwrap_err();
+    assert_eq!(
+        error.kind(),
+        ErrorKind::NoBuffers,
+        "at once: there is never so much"
+    );
+}

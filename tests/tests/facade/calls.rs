@@ -1,0 +1,270 @@
+//! Calls without bulk data: blocking, as futures, in batches; and what fails.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use rpcrdma::prelude::*;
+
+use crate::{ECHO, PROGRAM, address, block_on, connect, echo, profile};
+
+#[test]
+fn a_call_comes_back_with_its_results() {
+    let at = address();
+    let _server = echo(&at);
+    let client = connect(&at);
+    for text in [&b""[..], b"a", b"four", b"more than four"] {
+        let mut answer = client.request(ECHO).opaque(text).call().unwrap();
+        assert_eq!(answer.results().opaque().unwrap(), text);
+    }
+    let stream = [0, 0, 0, 1, b'x', 0, 0, 0];
+    assert_eq!(client.call(ECHO, &stream).unwrap().bytes(), stream);
+    assert_eq!(client.node().metrics().total("calls_sent"), Some(5));
+}
+
+#[test]
+fn threads_share_a_client() {
+    let at = address();
+    let _server = echo(&at);
+    let client = Client::builder().profile(profile()).depth(3);
+    let client = client.connect(&at).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..8_u32 {
+            let client = client.clone();
+            scope.spawn(move || {
+                for number in 0..200_u32 {
+                    let text = [thread.to_be_bytes(), number.to_be_bytes()].concat();
+                    let mut answer = client.request(ECHO).opaque(&text).call().unwrap();
+                    assert_eq!(answer.results().opaque().unwrap(), text);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn futures_need_no_runtime() {
+    let at = address();
+    let _server = echo(&at);
+    let client = Client::builder().profile(profile()).depth(2);
+    let client = client.connect(&at).unwrap();
+    // More than the depth: those without a permit wait for one.
+    let threads: Vec<_> = (0..6_u32)
+        .map(|thread| {
+            let client = client.clone();
+            std::thread::spawn(move || {
+                block_on(async move {
+                    for number in 0..100_u32 {
+                        let text = [thread.to_be_bytes(), number.to_be_bytes()].concat();
+                        let pending = client.request(ECHO).opaque(&text).call_async();
+                        let mut answer = pending.await.unwrap();
+                        assert_eq!(answer.results().opaque().unwrap(), text);
+                    }
+                });
+            })
+        })
+        .collect();
+    for thread in threads {
+        thread.join().unwrap();
+    }
+}
+
+#[test]
+fn a_dropped_future_gives_its_place_back() {
+    let at = address();
+    let _server = echo(&at);
+    let client = Client::builder().profile(profile()).depth(1);
+    let client = client.connect(&at).unwrap();
+    for _ in 0..100 {
+        let mut pending = client.request(ECHO).opaque(b"lost").call_async();
+        let waker = std::task::Waker::noop();
+        let mut context = std::task::Context::from_waker(waker);
+        // It is sent by the first poll; whether the reply is there by then is chance.
+        let _ = std::pin::Pin::new(&mut pending).poll(&mut context);
+        drop(pending);
+    }
+    // With one place, this call comes through only when all of those gave it back.
+    client.request(ECHO).opaque(b"kept").call().unwrap();
+}
+
+#[test]
+fn a_poller_has_many_calls_under_way() {
+    let at = address();
+    let _server = echo(&at);
+    let client = connect(&at);
+    let mut poller = client.poller(16).unwrap();
+    let mut seen = [false; 1000];
+    let mut take = |poller: &mut rpcrdma::Poller| {
+        let ended = poller.wait().unwrap();
+        let mut answer = ended.result.unwrap();
+        assert_eq!(answer.results().opaque().unwrap(), ended.tag.to_be_bytes());
+        let seen = &mut seen[usize::try_from(ended.tag).unwrap()];
+        assert!(!std::mem::replace(seen, true), "{} came twice", ended.tag);
+    };
+    for tag in 0..1000_u64 {
+        if poller.is_full() {
+            take(&mut poller);
+        }
+        let mut request = poller.request(ECHO);
+        request.opaque(&tag.to_be_bytes());
+        poller.submit(request, tag).unwrap();
+    }
+    let mut more = poller.request(ECHO);
+    more.opaque(b"one too many");
+    assert!(poller.is_full());
+    assert_eq!(poller.submit(more, 0).unwrap_err().kind(), ErrorKind::Busy);
+    while !poller.is_empty() {
+        take(&mut poller);
+    }
+    assert!(seen.iter().all(|seen| *seen));
+    assert_eq!(poller.wait().unwrap_err().kind(), ErrorKind::TimedOut);
+}
+
+/// Answers according to its argument.
+struct Refusing;
+
+impl Service for Refusing {
+    fn call(&mut self, call: &mut Incoming<'_>, reply: &mut Reply<'_, '_>) -> Result<(), Refusal> {
+        match call.procedure() {
+            1 => {
+                call.args().u64()?;
+                Ok(())
+            }
+            2 => Err(Refusal::SystemError),
+            3 => {
+                reply.bytes(&vec![0; 8 << 20]);
+                Ok(())
+            }
+            _ => Err(Refusal::ProcedureUnavailable),
+        }
+    }
+}
+
+#[test]
+fn refusals_are_told_apart() {
+    let at = address();
+    let server = Server::builder().profile(profile());
+    let server = server.program(PROGRAM, 2..=3, |_core| Refusing);
+    let _server = server.listen(&at).unwrap();
+    let client = connect(&at);
+    let call = |program, version, number| {
+        let procedure = Procedure::new(program, version, number);
+        client.request(procedure).u32(1).call()
+    };
+    let kind = |program, version, number| call(program, version, number).unwrap_err().kind();
+    assert_eq!(
+        kind(PROGRAM, 2, 1),
+        ErrorKind::GarbageArgs,
+        "a word is no hyper"
+    );
+    assert_eq!(kind(PROGRAM, 3, 2), ErrorKind::SystemError);
+    assert_eq!(
+        kind(PROGRAM, 2, 3),
+        ErrorKind::SystemError,
+        "too long a reply"
+    );
+    assert_eq!(kind(PROGRAM, 2, 4), ErrorKind::ProcedureUnavailable);
+    assert_eq!(kind(PROGRAM, 1, 1), ErrorKind::ProgramMismatch);
+    assert_eq!(kind(PROGRAM, 4, 1), ErrorKind::ProgramMismatch);
+    assert_eq!(kind(PROGRAM + 1, 2, 1), ErrorKind::ProgramUnavailable);
+    assert!(
+        call(PROGRAM, 2, 0).unwrap().bytes().is_empty(),
+        "the null procedure"
+    );
+    let error = call(PROGRAM, 1, 1).unwrap_err().to_string();
+    assert!(
+        error.contains(&at) && error.contains("versions 2 to 3"),
+        "{error}"
+    );
+}
+
+#[test]
+fn arguments_that_no_message_holds_are_refused() {
+    let at = address();
+    let _server = echo(&at);
+    let client = connect(&at);
+    let long = vec![0; 8 << 20];
+    let error = client.request(ECHO).opaque(&long).call().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TooLong);
+    client.request(ECHO).opaque(b"short").call().unwrap();
+}
+
+#[test]
+fn a_blocking_call_ends_in_time_and_the_next_one_works() {
+    const WAIT: Procedure = Procedure::new(PROGRAM, 1, 2);
+    let at = address();
+    let kept = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let hold = Arc::clone(&kept);
+    let is_held = Arc::new(AtomicBool::new(true));
+    let holding = Arc::clone(&is_held);
+    let server = Server::builder()
+        .profile(profile())
+        .procedure(WAIT, move |call, _| {
+            let later = call.later()?;
+            if holding.load(Ordering::Relaxed) {
+                hold.lock().unwrap().push(later);
+            } else {
+                later.reply(|results| {
+                    results.u32(7);
+                });
+            }
+            Ok(())
+        });
+    let _server = server.listen(&at).unwrap();
+    let client = Client::builder().profile(profile()).depth(1);
+    let client = client.connect(&at).unwrap();
+    let mut request = client.request(WAIT);
+    let error = request
+        .timeout(Duration::from_millis(30))
+        .call()
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
+    // The one place is still the first call's.
+    let mut request = client.request(WAIT);
+    let error = request
+        .timeout(Duration::from_millis(30))
+        .call()
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
+    is_held.store(false, Ordering::Relaxed);
+    kept.lock().unwrap().clear();
+    let mut answer = client.request(WAIT).call().unwrap();
+    assert_eq!(answer.results().u32().unwrap(), 7);
+}
+
+#[test]
+fn each_core_has_its_own_service() {
+    struct Core(u32);
+    impl Service for Core {
+        fn call(&mut self, _: &mut Incoming<'_>, reply: &mut Reply<'_, '_>) -> Result<(), Refusal> {
+            reply.u32(self.0);
+            Ok(())
+        }
+    }
+    let at = address();
+    let made = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&made);
+    let server = Server::builder().profile(profile()).cores(2);
+    let server = server.program(PROGRAM, 1..=1, move |core| {
+        count.fetch_add(1, Ordering::Relaxed);
+        Core(u32::try_from(core).unwrap())
+    });
+    let _server = server.listen(&at).unwrap();
+    assert_eq!(made.load(Ordering::Relaxed), 2);
+    let client = Client::builder().profile(profile()).connections(2);
+    let client = client.connect(&at).unwrap();
+    let answers: Vec<u32> = (0..4)
+        .map(|_| {
+            client
+                .request(ECHO)
+                .call()
+                .unwrap()
+                .results()
+                .u32()
+                .unwrap()
+        })
+        .collect();
+    let mut sorted = answers.clone();
+    sorted.sort_unstable();
+    assert_eq!(sorted, [0, 0, 1, 1], "connections in turn: {answers:?}");
+}

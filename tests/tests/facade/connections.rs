@@ -1,0 +1,144 @@
+//! Connecting, losing the connection, and ending.
+
+use std::time::Duration;
+
+use rpcrdma::prelude::*;
+use rpcrdma::{Listen, Reconnect};
+
+use crate::{ECHO, address, connect, echo, profile};
+
+fn soon() -> Reconnect {
+    Reconnect {
+        first_ms: 1,
+        most_ms: 20,
+        ..Reconnect::default()
+    }
+}
+
+#[test]
+fn nobody_there_is_said_with_the_address_and_the_reason() {
+    let at = address();
+    let client = Client::builder().profile(profile());
+    let client = client.connect_timeout(Duration::from_millis(100));
+    let error = client.connect(&at).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotConnected);
+    let text = error.to_string();
+    assert!(
+        text.contains(&at) && text.contains("nobody listens"),
+        "{text}"
+    );
+}
+
+#[test]
+fn addresses_are_checked() {
+    for bad in ["echo", "tcp:localhost:1", ""] {
+        assert_eq!(
+            Client::connect(bad).unwrap_err().kind(),
+            ErrorKind::Address,
+            "{bad}"
+        );
+    }
+    let node = Node::builder().profile(profile()).start("shm:any").unwrap();
+    let error = node
+        .listen("rdma:0.0.0.0:0", Listen::default())
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Address);
+}
+
+#[test]
+fn a_client_connects_again_and_calls_wait_for_it() {
+    let at = address();
+    let first = echo(&at);
+    let client = Client::builder().profile(profile()).reconnect(soon());
+    let client = client.connect(&at).unwrap();
+    client.request(ECHO).opaque(b"one").call().unwrap();
+    drop(first);
+    // Sent while there is no server: nothing of it was executed, so it waits.
+    let waiting = {
+        let client = client.clone();
+        std::thread::spawn(move || {
+            loop {
+                let mut request = client.request(ECHO);
+                match request.opaque(b"two").call() {
+                    Ok(mut answer) => break answer.results().opaque().unwrap() == b"two",
+                    // It was on its way when the connection ended.
+                    Err(error) => assert_eq!(error.kind(), ErrorKind::Disconnected),
+                }
+            }
+        })
+    };
+    std::thread::sleep(Duration::from_millis(50));
+    let _second = echo(&at);
+    assert!(waiting.join().unwrap());
+    assert_eq!(client.reconnects(), 1);
+}
+
+#[test]
+fn calls_without_a_connection_end_in_time() {
+    let at = address();
+    let server = echo(&at);
+    let mut profile = profile();
+    profile.call_timeout_ms = 200;
+    let client = Client::builder().profile(profile).reconnect(soon());
+    let client = client
+        .timeout(Duration::from_secs(30))
+        .connect(&at)
+        .unwrap();
+    drop(server);
+    let error = loop {
+        let error = client.request(ECHO).call().unwrap_err();
+        // The first ones may still meet the old connection.
+        if error.kind() != ErrorKind::Disconnected {
+            break error;
+        }
+    };
+    assert_eq!(error.kind(), ErrorKind::NotConnected, "{error}");
+    assert!(!client.is_connected());
+}
+
+#[test]
+fn a_client_that_is_dropped_closes_its_connections_on_a_shared_node() {
+    let at = address();
+    let server = echo(&at);
+    let node = Node::builder().profile(profile()).start(&at).unwrap();
+    for _ in 0..10 {
+        // Four connections at most: the fifth needs that those before were closed.
+        let client = node.client().connect(&at).unwrap();
+        client.request(ECHO).opaque(b"x").call().unwrap();
+    }
+    assert!(server.metrics().total("calls_received") >= Some(10));
+}
+
+#[test]
+fn calls_fail_when_the_node_ends() {
+    let at = address();
+    let _server = echo(&at);
+    let client = connect(&at);
+    let drained = client.node().drain(Duration::from_secs(5)).unwrap();
+    assert!(drained.complete);
+    let error = client.request(ECHO).call().unwrap_err();
+    let kind = error.kind();
+    assert!(
+        matches!(
+            kind,
+            ErrorKind::ShuttingDown | ErrorKind::NotConnected | ErrorKind::Disconnected
+        ),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_server_and_a_client_share_a_node() {
+    let at = address();
+    let node = Node::builder()
+        .profile(profile())
+        .procedure(ECHO, |call, reply| {
+            reply.opaque(call.args().opaque()?);
+            Ok(())
+        });
+    let node = node.start(&at).unwrap();
+    node.listen(&at, Listen::default()).unwrap();
+    let client = node.client().connect(&at).unwrap();
+    let mut answer = client.request(ECHO).opaque(b"self").call().unwrap();
+    assert_eq!(answer.results().opaque().unwrap(), b"self");
+}

@@ -1,0 +1,66 @@
+//! The crate `rpcrdma` as a program uses it, on shm.
+
+mod bulk;
+mod calls;
+mod connections;
+mod later;
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rpcrdma::prelude::*;
+use rpcrdma::{Idle, Profile};
+
+const PROGRAM: u32 = 0x2000_0f00;
+/// Sends its opaque back.
+const ECHO: Procedure = Procedure::new(PROGRAM, 1, 1);
+
+/// An address that no other test has.
+fn address() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    format!("shm:facade-{}-{number}", std::process::id())
+}
+
+/// Small nodes: tests run many of them side by side.
+fn profile() -> Profile {
+    Profile {
+        connections_max: 4,
+        bulk_buffers: 32,
+        idle: Idle::Park,
+        ..Profile::default()
+    }
+}
+
+fn echo(address: &str) -> Server {
+    let server = Server::builder()
+        .profile(profile())
+        .procedure(ECHO, |call, reply| {
+            reply.opaque(call.args().opaque()?);
+            Ok(())
+        });
+    server.listen(address).expect("nobody else listens there")
+}
+
+fn connect(address: &str) -> Client {
+    let client = Client::builder().profile(profile());
+    client.connect(address).expect("the server listens")
+}
+
+/// Runs a future on this thread, as the simplest of runtimes does.
+fn block_on<F: Future>(future: F) -> F::Output {
+    struct Unpark(std::thread::Thread);
+    impl std::task::Wake for Unpark {
+        fn wake(self: std::sync::Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = std::sync::Arc::new(Unpark(std::thread::current())).into();
+    let mut context = std::task::Context::from_waker(&waker);
+    let mut future = std::pin::pin!(future);
+    loop {
+        match future.as_mut().poll(&mut context) {
+            std::task::Poll::Ready(output) => return output,
+            std::task::Poll::Pending => std::thread::park(),
+        }
+    }
+}
