@@ -90,6 +90,7 @@ pub struct Buffers {
 }
 
 impl Buffers {
+    #[inline]
     pub(crate) fn new(core: &Arc<CoreShared>) -> Self {
         core.want_stock();
         Self {

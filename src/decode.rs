@@ -245,19 +245,30 @@ impl Bulk<'_> {
         self.pieces().collect::<Vec<_>>().concat()
     }
 
-    /// Takes the registered memory that it came in, without a copy. `None` when it came in the stream: copy it, then.
-    #[must_use]
-    pub fn take(self) -> Option<Buffer> {
-        let mut item = match self.data {
-            Data::Stream(_) => return None,
-            Data::Argument(item) => item.take()?,
+    /// Takes the registered memory that it came in, without a copy.
+    ///
+    /// # Errors
+    /// Gives it back when it came in the stream: copy it then, if it must outlive the call.
+    pub fn take(self) -> Result<Buffer, Self> {
+        let Self { data, bytes } = self;
+        let mut item = match data {
+            Data::Argument(item) => match item.take() {
+                Ok(item) => item,
+                Err(item) => {
+                    return Err(Self {
+                        data: Data::Argument(item),
+                        bytes,
+                    });
+                }
+            },
             Data::Result(item) => std::mem::take(item),
+            Data::Stream(_) => return Err(Self { data, bytes }),
         };
         // Padding that came along.
-        let beyond = item.len().saturating_sub(self.bytes);
+        let beyond = item.len().saturating_sub(bytes);
         if let Some(last) = item.last_mut().filter(|_| beyond > 0) {
             last.set_len(last.len().saturating_sub(beyond));
         }
-        Some(item.into())
+        Ok(item.into())
     }
 }

@@ -16,6 +16,22 @@ pub trait Encode {
     /// faster. The program must permit this for the item (it is *DDP-eligible*, RFC 8166 section 6).
     fn bulk(&mut self, buffer: Buffer) -> &mut Self;
 
+    /// As [`Encode::bulk`], with data in ordinary memory, which is copied: into registered memory, or into the stream where
+    /// there is none to spare.
+    fn bulk_copy(&mut self, data: &[u8]) -> &mut Self {
+        match self.buffer_for(data.len()) {
+            Some(mut buffer) => {
+                buffer.copy_from(data);
+                self.bulk(buffer)
+            }
+            None => self.opaque(data),
+        }
+    }
+
+    /// Registered memory for `bytes` bytes of this message, which hold remains of earlier data. `None` while there is none
+    /// to spare.
+    fn buffer_for(&mut self, bytes: usize) -> Option<Buffer>;
+
     /// Appends a word.
     fn u32(&mut self, word: u32) -> &mut Self {
         self.bytes(&word.to_be_bytes())

@@ -245,10 +245,6 @@ impl Line {
                 reason = "the low half of the word is the index"
             )]
             index: word as u32,
-            #[expect(
-                clippy::cast_possible_truncation,
-                reason = "the high half fits in 32 bits"
-            )]
             generation: (word >> 32) as u32,
         })
     }
@@ -424,8 +420,10 @@ impl CoreShared {
     }
 
     pub(crate) fn want_stock(&self) {
-        self.is_stock_wanted.store(true, Ordering::Relaxed);
-        self.wake();
+        if !self.is_stock_wanted.load(Ordering::Relaxed) {
+            self.is_stock_wanted.store(true, Ordering::Relaxed);
+            self.wake();
+        }
     }
 
     /// Whether threads could take more pieces than there are in stock.

@@ -144,22 +144,6 @@ pub struct Reply<'a, 'w> {
     writer: &'a mut ReplyWriter<'w>,
 }
 
-impl Reply<'_, '_> {
-    /// Registered memory of this core: `bytes` bytes, which hold remains of earlier data. `None` while it has too little
-    /// to spare.
-    pub fn buffer(&mut self, bytes: usize) -> Option<Buffer> {
-        let mut buffer = Buffer::default();
-        let mut left = bytes;
-        while left > 0 {
-            let mut piece = self.writer.take_bulk()?;
-            piece.set_len(left);
-            left -= piece.len();
-            buffer.item.push(piece).ok()?;
-        }
-        Some(buffer)
-    }
-}
-
 impl Encode for Reply<'_, '_> {
     fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
         // The writer remembers it, and the core answers SYSTEM_ERR.
@@ -171,6 +155,18 @@ impl Encode for Reply<'_, '_> {
         self.u32(length_word(&buffer));
         let _ = self.writer.attach(0, &mut buffer.item);
         self
+    }
+
+    fn buffer_for(&mut self, bytes: usize) -> Option<Buffer> {
+        let mut buffer = Buffer::default();
+        let mut left = bytes;
+        while left > 0 {
+            let mut piece = self.writer.take_bulk()?;
+            piece.set_len(left);
+            left -= piece.len();
+            buffer.item.push(piece).ok()?;
+        }
+        Some(buffer)
     }
 }
 
@@ -184,9 +180,12 @@ pub struct Later {
 impl Later {
     /// Answers with what `write` writes.
     pub fn reply(mut self, write: impl FnOnce(&mut Results)) {
-        let mut results = Results(self.core.new_answer());
+        let mut results = Results {
+            answer: self.core.new_answer(),
+            core: Arc::clone(&self.core),
+        };
         write(&mut results);
-        self.send(results.0, Outcome::Success);
+        self.send(results.answer, Outcome::Success);
     }
 
     /// Answers with an error.
@@ -226,19 +225,26 @@ impl fmt::Debug for Later {
 }
 
 /// Takes the results of a call that is answered later, with the methods of [`Encode`].
-pub struct Results(Box<Answer>);
+pub struct Results {
+    answer: Box<Answer>,
+    core: Arc<CoreShared>,
+}
 
 impl Encode for Results {
     fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
-        self.0.results.extend_from_slice(bytes);
+        self.answer.results.extend_from_slice(bytes);
         self
     }
 
     fn bulk(&mut self, buffer: Buffer) -> &mut Self {
         self.u32(length_word(&buffer));
-        let at = self.0.results.len();
-        self.0.items.push((at, buffer.item));
+        let at = self.answer.results.len();
+        self.answer.items.push((at, buffer.item));
         self
+    }
+
+    fn buffer_for(&mut self, bytes: usize) -> Option<Buffer> {
+        Buffers::new(&self.core).take(bytes)
     }
 }
 

@@ -5,20 +5,17 @@
 //! | procedure | arguments | results |
 //! |---|---|---|
 //! | [`WRITE`] | offset (hyper), durable (bool), data (opaque) | status |
-//! | [`READ`] | offset (hyper), bytes | status, data (opaque) |
+//! | [`READ`] | offset (hyper), bytes (word) | status, data (opaque) |
 //! | [`SYNC`] | | status |
 //!
-//! The data of both are the program's DDP-eligible items: they may travel beside their messages.
+//! The data of both are the program's DDP-eligible items: they may go beside the stream of their message.
 #![forbid(unsafe_code)]
 
 use std::error::Error;
 use std::fmt;
-use std::ops::Range;
 use std::process::ExitCode;
-use std::sync::OnceLock;
-use std::thread::Thread;
 
-use rpcrdma_tuning::{Idle, Profile};
+use rpcrdma::{Idle, Procedure, Profile};
 
 /// The program at the head of docs/embedding.md, which the documentation tests run.
 #[cfg(doctest)]
@@ -29,14 +26,12 @@ mod embedding {}
 pub const PROGRAM: u32 = 0x2000_0d15;
 /// Its version.
 pub const VERSION: u32 = 1;
-/// Does nothing, as in every program.
-pub const NULL: u32 = 0;
-/// Writes data, and is answered when the disk has them.
-pub const WRITE: u32 = 1;
+/// Writes data, and is answered when the disk has it.
+pub const WRITE: Procedure = Procedure::new(PROGRAM, VERSION, 1);
 /// Reads data.
-pub const READ: u32 = 2;
+pub const READ: Procedure = Procedure::new(PROGRAM, VERSION, 2);
 /// Makes durable what was written before.
-pub const SYNC: u32 = 3;
+pub const SYNC: Procedure = Procedure::new(PROGRAM, VERSION, 3);
 
 /// The most data of one call, in bytes.
 pub const DATA_BYTES_MAX: u32 = 1 << 20;
@@ -90,101 +85,6 @@ impl fmt::Display for Status {
     }
 }
 
-/// The arguments of [`WRITE`], before its data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WriteArguments {
-    /// Where on the disk, in bytes.
-    pub offset_bytes: u64,
-    /// Answer when the data survive a loss of power, not when the device has taken them.
-    pub is_durable: bool,
-    /// The length of the data.
-    pub bytes: u32,
-}
-
-impl WriteArguments {
-    /// Bytes of the stream before the data.
-    pub const STREAM_BYTES: usize = 16;
-
-    /// As they travel.
-    #[must_use]
-    pub fn encode(&self) -> [u8; Self::STREAM_BYTES] {
-        let mut stream = [0; Self::STREAM_BYTES];
-        stream[..8].copy_from_slice(&self.offset_bytes.to_be_bytes());
-        stream[8..12].copy_from_slice(&u32::from(self.is_durable).to_be_bytes());
-        stream[12..].copy_from_slice(&self.bytes.to_be_bytes());
-        stream
-    }
-
-    /// The arguments, and what follows them in the stream: the data, if they did not go beside it.
-    #[must_use]
-    pub fn decode(stream: &[u8]) -> Option<(Self, &[u8])> {
-        let (offset_bytes, stream) = hyper(stream)?;
-        let (is_durable, stream) = word(stream)?;
-        let (bytes, stream) = word(stream)?;
-        let arguments = Self {
-            offset_bytes,
-            is_durable: is_durable != 0,
-            bytes,
-        };
-        Some((arguments, stream))
-    }
-}
-
-/// The arguments of [`READ`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReadArguments {
-    /// Where on the disk, in bytes.
-    pub offset_bytes: u64,
-    /// How many bytes; fewer come at the end of the disk.
-    pub bytes: u32,
-}
-
-impl ReadArguments {
-    /// All of the argument stream: the part that asks for the data.
-    pub const STREAM: Range<u32> = 0..12;
-
-    /// As they travel.
-    #[must_use]
-    pub fn encode(&self) -> [u8; 12] {
-        let mut stream = [0; 12];
-        stream[..8].copy_from_slice(&self.offset_bytes.to_be_bytes());
-        stream[8..].copy_from_slice(&self.bytes.to_be_bytes());
-        stream
-    }
-
-    /// The arguments of this stream.
-    #[must_use]
-    pub fn decode(stream: &[u8]) -> Option<Self> {
-        let (offset_bytes, stream) = hyper(stream)?;
-        let (bytes, _) = word(stream)?;
-        Some(Self {
-            offset_bytes,
-            bytes,
-        })
-    }
-}
-
-/// The results of [`READ`] before its data: the status, and the length of the data.
-#[must_use]
-pub fn read_results(status: Status, bytes: u32) -> [u8; 8] {
-    let mut stream = [0; 8];
-    stream[..4].copy_from_slice(&status.word().to_be_bytes());
-    stream[4..].copy_from_slice(&bytes.to_be_bytes());
-    stream
-}
-
-/// The word at the start of a stream, and what follows it.
-#[must_use]
-pub fn word(stream: &[u8]) -> Option<(u32, &[u8])> {
-    let (word, rest) = stream.split_first_chunk()?;
-    Some((u32::from_be_bytes(*word), rest))
-}
-
-fn hyper(stream: &[u8]) -> Option<(u64, &[u8])> {
-    let (hyper, rest) = stream.split_first_chunk()?;
-    Some((u64::from_be_bytes(*hyper), rest))
-}
-
 /// The sizes of both ends: room for data placed by Sends and for data moved by RDMA, and a core that
 /// sleeps when nothing comes. One that has a processor to itself spins (`Idle::Spin`).
 #[must_use]
@@ -197,25 +97,6 @@ pub fn profile(connections_max: u32, bulk_buffers: u32) -> Profile {
         idle: Idle::Park,
         idle_park_after_us: 50,
         ..Profile::default()
-    }
-}
-
-/// How one thread wakes another that waits for what comes by a ring, with [`std::thread::park`].
-#[derive(Debug, Default)]
-pub struct Sleeper(OnceLock<Thread>);
-
-impl Sleeper {
-    /// `thread` is the one that sleeps: said once, and before anybody has a reason to wake it, or the first of
-    /// them might miss it.
-    pub fn set(&self, thread: Thread) {
-        let _ = self.0.set(thread);
-    }
-
-    /// Has it look again. This calls the kernel only when that thread is asleep.
-    pub fn wake(&self) {
-        if let Some(thread) = self.0.get() {
-            thread.unpark();
-        }
     }
 }
 

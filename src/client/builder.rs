@@ -170,7 +170,7 @@ impl ClientBuilder {
                 })
             };
             let inner = node.inner();
-            let target = inner.keep_connected(address, options, self.reconnect.clone(), sink);
+            let target = inner.keep_connected(address, options, self.reconnect, sink);
             lines.push(Arc::new(ClientLine {
                 line,
                 core,

@@ -91,7 +91,6 @@ impl Client {
 
     /// Begins a call: add the arguments with the methods of [`Encode`](crate::Encode), then send it.
     #[inline]
-    #[must_use]
     pub fn request(&self, procedure: Procedure) -> Request {
         Request::new(self.line(), procedure)
     }

@@ -93,13 +93,6 @@ impl Request {
         self
     }
 
-    /// Registered memory for this call's bulk data: of the core that makes the call. `None` when it was sent already.
-    #[must_use]
-    pub fn buffers(&self) -> Option<Buffers> {
-        let unsent = self.unsent.as_ref();
-        unsent.map(|unsent| Buffers::new(&unsent.line.core))
-    }
-
     /// Sends the call and waits for its reply: it looks for it for a while
     /// ([`ClientBuilder::spin`](crate::ClientBuilder::spin)), and sleeps then.
     ///
@@ -145,6 +138,11 @@ impl Encode for Request {
             message.items.push((at, buffer.item));
         }
         self
+    }
+
+    fn buffer_for(&mut self, bytes: usize) -> Option<Buffer> {
+        let unsent = self.unsent.as_ref()?;
+        Buffers::new(&unsent.line.core).take(bytes)
     }
 }
 

@@ -116,11 +116,12 @@ const MAY_USE: &[(&str, &str)] = &[
     ("rpcrdma-doctor", "fabric control tuning units"),
     ("rpcrdma-engine", "protocol fabric"),
     ("rpcrdma-control", "protocol fabric engine tuning"),
+    ("rpcrdma", "protocol fabric engine control tuning"),
     ("bench-tool", "protocol fabric engine control tuning doctor explain nfs3 units"),
-    ("rpcrdma-examples", "protocol fabric engine control tuning"),
+    ("rpcrdma-examples", "rpcrdma protocol fabric engine control tuning"),
     ("rpcrdma-tests", "protocol fabric engine control tuning explain testkit"),
     ("rpcrdma-testkit", ""),
-    ("rpcrdma-bench", "protocol fabric"),
+    ("rpcrdma-bench", "rpcrdma protocol fabric engine control tuning"),
 ];
 
 #[test]

@@ -181,10 +181,12 @@ impl ArgumentView<'_> {
         self.leases.iter().flatten().map(|part| &**part)
     }
 
-    /// Takes it, to be kept. `None` when it has more than [`super::ITEM_PARTS_MAX`] pieces.
-    #[must_use]
-    pub fn take(self) -> Option<BulkItem> {
-        take_parts(self.leases)
+    /// Takes it, to be kept.
+    ///
+    /// # Errors
+    /// Gives it back when it has more than [`super::ITEM_PARTS_MAX`] pieces.
+    pub fn take(self) -> Result<BulkItem, Self> {
+        take_parts(self.leases).ok_or(self)
     }
 }
 

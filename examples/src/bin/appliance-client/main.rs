@@ -1,24 +1,17 @@
-//! A client of the appliance: an application thread that keeps several calls in flight on a core, fills the
-//! memory that they are sent from, and compares what comes back.
+//! A client of the appliance: a thread that keeps several calls under way, fills the memory that they are sent from, and
+//! compares what comes back.
 //!
 //! `cargo run --release -p rpcrdma-examples --bin appliance-client -- --connect shm:disk --bytes 67108864`
-//!
-//! The core ([`mod@caller`]) is a thread of its own; this one never waits for it but by its own choice.
 #![forbid(unsafe_code)]
-
-mod caller;
 
 use std::collections::VecDeque;
 use std::error::Error;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::Parser;
-use rpcrdma_control::{ConnectOptions, Node, NodeConfig, ShmProvider};
-use rpcrdma_engine::ConnectionKey;
-use rpcrdma_examples::{DATA_BYTES_MAX, Status, end, pattern, profile};
-
-use caller::{Answer, Asked, Caller, caller};
+use rpcrdma::prelude::*;
+use rpcrdma::{Poller, Request, Response};
+use rpcrdma_examples::{DATA_BYTES_MAX, READ, SYNC, Status, WRITE, end, pattern, profile};
 
 /// What one call writes or reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,125 +58,96 @@ impl Arguments {
     }
 }
 
-/// How long the thread sleeps at most before it looks for answers again.
-const LOOK_PERIOD: Duration = Duration::from_millis(5);
-
-/// One thread of the application, and what it needs for its calls.
-struct Application {
-    caller: Caller,
-    connection: ConnectionKey,
-    depth: usize,
-}
-
-impl Application {
-    /// Makes a call for each block, several at a time. `ask` says which, or that memory for it is short at
-    /// the moment; `check` looks at the answers. A call that found the appliance busy is made again.
-    fn call_all(
-        &mut self,
-        mut blocks: VecDeque<Block>,
-        mut ask: impl FnMut(&mut Caller, Block) -> Option<Asked>,
-        mut check: impl FnMut(Block, &Answer) -> Result<(), String>,
-    ) -> Result<(), Box<dyn Error>> {
-        let mut in_flight: Vec<Option<Block>> = vec![None; self.depth];
-        let mut free: Vec<usize> = (0..self.depth).collect();
-        while !blocks.is_empty() || free.len() < self.depth {
-            while let (Some(&tag), Some(&block)) = (free.last(), blocks.front()) {
-                let Some(asked) = ask(&mut self.caller, block) else {
-                    break;
-                };
-                self.caller.submit(self.connection, tag as u64, asked)?;
-                in_flight[tag] = Some(block);
-                free.pop();
-                blocks.pop_front();
-            }
-            let Some(answer) = self.caller.answer() else {
-                if self.caller.is_abandoned() {
-                    return Err("the core is gone".into());
-                }
-                // The core wakes this thread with each answer. Memory comes back without a word.
-                std::thread::park_timeout(LOOK_PERIOD);
-                continue;
+/// Makes a call for each block, several at a time. `ask` makes the request, or says that there is no memory for it now;
+/// `check` looks at the answers. A call that found the appliance busy is made again.
+fn call_all(
+    poller: &mut Poller,
+    mut blocks: VecDeque<Block>,
+    ask: impl Fn(&Poller, Block) -> Option<Request>,
+    check: impl Fn(Block, &mut Response) -> Result<(), Box<dyn Error>>,
+) -> Result<(), Box<dyn Error>> {
+    let mut calls = Vec::new();
+    while !blocks.is_empty() || !poller.is_empty() {
+        while let Some(&block) = blocks.front().filter(|_| !poller.is_full()) {
+            let Some(request) = ask(poller, block) else {
+                break;
             };
-            let tag = usize::try_from(answer.tag)?;
-            let block = in_flight[tag].take().ok_or("an answer to no call")?;
-            free.push(tag);
-            match &answer.result {
-                Ok(Status::Done) => check(block, &answer)?,
-                Ok(Status::Busy) => blocks.push_back(block),
-                Ok(status) => return Err(format!("{block:?}: {status}").into()),
-                Err(error) => return Err(format!("{block:?}: {error}").into()),
-            }
+            poller.submit(request, calls.len() as u64)?;
+            calls.push(block);
+            blocks.pop_front();
         }
-        Ok(())
+        if poller.is_empty() {
+            // The memory of answers comes back soon.
+            std::thread::yield_now();
+            continue;
+        }
+        let ended = poller.wait()?;
+        let block = calls[usize::try_from(ended.tag)?];
+        let mut answer = ended
+            .result
+            .map_err(|error| format!("{block:?}: {error}"))?;
+        let status = answer.results().u32()?;
+        match Status::from_word(status).ok_or("the appliance answers with no status")? {
+            Status::Done => check(block, &mut answer)?,
+            Status::Busy => blocks.push_back(block),
+            status => return Err(format!("{block:?}: {status}").into()),
+        }
     }
+    Ok(())
 }
 
-/// What a WRITE of `block` is made of, in registered memory.
-fn write(caller: &mut Caller, block: Block, is_durable: bool) -> Option<Asked> {
-    let mut item = caller.item(block.bytes)?;
-    let bytes = item.parts_mut().flat_map(|part| part.iter_mut());
+/// A WRITE of `block`, its data in registered memory.
+fn write(poller: &Poller, block: Block, is_durable: bool) -> Option<Request> {
+    let mut request = poller.request(WRITE);
+    let mut data = request.buffer_for(block.bytes as usize)?;
+    let bytes = data.pieces_mut().flatten();
     for (position, byte) in (block.offset_bytes..).zip(bytes) {
         *byte = pattern(position);
     }
-    Some(Asked::Write {
-        offset_bytes: block.offset_bytes,
-        is_durable,
-        item,
-    })
+    request.u64(block.offset_bytes).bool(is_durable).bulk(data);
+    Some(request)
 }
 
-/// Whether a READ of `block` brought what was written.
-fn compare(block: Block, answer: &Answer) -> Result<(), String> {
+/// Checks that a READ of `block` brought what was written.
+fn compare(block: Block, answer: &mut Response) -> Result<(), Box<dyn Error>> {
+    let mut results = answer.results();
+    results.u32()?;
+    let data = results.bulk()?;
     let mut position = block.offset_bytes;
-    for byte in answer.data() {
+    for byte in data.pieces().flatten() {
         if *byte != pattern(position) {
-            return Err(format!("byte {position} is not what was written"));
+            return Err(format!("byte {position} is not what was written").into());
         }
         position += 1;
     }
     if position != block.offset_bytes + u64::from(block.bytes) {
-        return Err(format!("{block:?} ends at byte {position}"));
+        return Err(format!("{block:?} ends at byte {position}").into());
     }
     Ok(())
 }
 
 fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
-    let profile = profile(1, 512);
-    let config = NodeConfig::from_profile(&profile, vec![None]);
-    let (caller, core) = caller(arguments.depth.into());
-    let mut core = Some(core);
-    let node = Node::start(ShmProvider::from_profile(&profile), &config, |_| {
-        core.take().expect("one core, one application")
-    })?;
-    let connection = node.connect(&arguments.connect, ConnectOptions::default())?;
-    let mut application = Application {
-        caller: caller.woken_by(node.cores()[0].clone()),
-        connection: connection.key,
-        depth: arguments.depth.into(),
-    };
-    let ignore = |_: Block, _: &Answer| Ok(());
+    let client = Client::builder().profile(profile(1, 512));
+    let client = client.connect(&arguments.connect)?;
+    let mut poller = client.poller(arguments.depth.into())?;
 
-    let is_durable = arguments.durable;
-    let as_write = |caller: &mut Caller, block| write(caller, block, is_durable);
-    application.call_all(arguments.blocks(), as_write, ignore)?;
-    let all = Block {
-        offset_bytes: arguments.offset_bytes,
-        bytes: 0,
+    let as_write = |poller: &Poller, block| write(poller, block, arguments.durable);
+    call_all(&mut poller, arguments.blocks(), as_write, |_, _| Ok(()))?;
+    let answer = client.request(SYNC).call()?.results().u32()?;
+    if Status::from_word(answer) != Some(Status::Done) {
+        return Err("the disk cannot make the data durable".into());
+    }
+    let as_read = |poller: &Poller, block: Block| {
+        let mut request = poller.request(READ);
+        request.u64(block.offset_bytes).u32(block.bytes);
+        request.expect_bulk(block.bytes);
+        Some(request)
     };
-    application.call_all([all].into(), |_, _| Some(Asked::Sync), ignore)?;
-    let as_read = |_: &mut Caller, block: Block| {
-        Some(Asked::Read {
-            offset_bytes: block.offset_bytes,
-            bytes: block.bytes,
-        })
-    };
-    application.call_all(arguments.blocks(), as_read, compare)?;
-
+    call_all(&mut poller, arguments.blocks(), as_read, compare)?;
     println!(
         "{} bytes at {} were written, synced, read back and are the same",
         arguments.bytes, arguments.offset_bytes
     );
-    node.close(&connection);
     Ok(())
 }
 

@@ -4,10 +4,10 @@
 //! `cargo run --release -p rpcrdma-examples --bin appliance -- --listen shm:disk --file disk.img
 //! --size-bytes 67108864`
 //!
-//! Two threads do the work, and nothing is shared between them but two rings:
+//! Two threads do the work:
 //!
 //! * the core ([`service`]) speaks to the clients, and calls no kernel;
-//! * the storage thread ([`storage`]) speaks to the disk.
+//! * the storage thread ([`storage`]) speaks to the disk, and answers the calls.
 #![forbid(unsafe_code)]
 
 mod service;
@@ -16,14 +16,13 @@ mod storage;
 use std::error::Error;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use clap::Parser;
-use rpcrdma_control::{ListenOptions, Node, NodeConfig, ShmProvider};
-use rpcrdma_examples::{Sleeper, end, profile};
+use rpcrdma::Server;
+use rpcrdma_examples::{PROGRAM, VERSION, end, profile};
 use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
 
 use service::{DiskService, Figures};
@@ -62,51 +61,42 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let disk = Disk::open(&arguments.file, arguments.size_bytes, arguments.buffered)?;
 
     let profile = profile(8, 512);
-    // Calls that are with the storage thread are deferred ones, so that these rings never lack room.
-    let room = profile.deferred_replies_max as usize;
-    let (jobs, storage_jobs) = rtrb::RingBuffer::new(room);
-    let (storage_finished, finished) = rtrb::RingBuffer::new(room);
-    let sleeper = Arc::new(Sleeper::default());
+    // Calls that are with the storage thread are deferred, so the ring has room for all of them.
+    let (jobs, storage_jobs) = rtrb::RingBuffer::new(profile.deferred_replies_max as usize);
     let figures = Arc::new(Figures::default());
-
-    // One core, left to the scheduler. A listener on an RDMA device differs in this provider, in the
-    // address, and in saying whom it takes.
-    let config = NodeConfig::from_profile(&profile, vec![None]);
-    let mut service = Some(DiskService::new(
-        arguments.size_bytes,
-        (jobs, finished),
-        Arc::clone(&sleeper),
-        Arc::clone(&figures),
-    ));
-    let node = Node::start(ShmProvider::from_profile(&profile), &config, |_| {
-        service.take().expect("one core, one service")
-    })?;
-    let core = node.cores()[0].clone();
-    let wake_core = {
-        let core = core.clone();
-        move || core.wake()
-    };
-    let storage = StorageThread::new(disk, (storage_jobs, storage_finished), Arc::clone(&figures))?;
-    let storage: JoinHandle<std::io::Result<()>> = std::thread::Builder::new()
+    let storage = StorageThread::new(disk, storage_jobs, Arc::clone(&figures))?;
+    let storage = std::thread::Builder::new()
         .name("storage".to_owned())
-        .spawn(move || storage.run(wake_core))?;
-    sleeper.set(storage.thread().clone());
+        .spawn(move || storage.run())?;
 
-    let listening = node.listen(&arguments.listen, ListenOptions::default())?;
-    println!(
-        "listening on {} (process {})",
-        listening.address,
-        std::process::id()
+    // One core, which the scheduler places. On an RDMA device the address differs, and
+    // `ServerBuilder::authentication` must say which clients to accept.
+    let disk = DiskService::new(
+        arguments.size_bytes,
+        jobs,
+        storage.thread().clone(),
+        Arc::clone(&figures),
     );
+    let disk = Mutex::new(Some(disk));
+    let server = Server::builder()
+        .profile(profile)
+        .program(PROGRAM, VERSION..=VERSION, move |_core| {
+            let disk = disk.lock().expect("nobody panicked").take();
+            disk.expect("there is one core")
+        })
+        .listen(&arguments.listen)?;
+    let address = server.address();
+    println!("listening on {address} (process {})", std::process::id());
     // Relaxed: the flag guards no other data.
     while !stop.load(Ordering::Relaxed) && !storage.is_finished() {
         std::thread::sleep(LOOK_PERIOD);
     }
 
-    // First the calls end, then the core, and with it the ring to the storage thread, then that.
-    node.drain(DRAIN_TIMEOUT)?;
-    let copied_bytes = core.counters().bulk_bytes_copied;
-    drop(node);
+    // First the calls end, then the core, and with it the ring to the storage thread, then that thread.
+    server.drain(DRAIN_TIMEOUT)?;
+    let copied_bytes = server.metrics().total("bulk_bytes_copied");
+    let copied_bytes = copied_bytes.expect("the engine counts them");
+    drop(server);
     storage.thread().unpark();
     storage.join().expect("the storage thread did not panic")?;
     println!("{figures} engine_copied_bytes={copied_bytes}");

@@ -1,45 +1,38 @@
-//! The service on its core: takes calls, keeps the leases of their data, and has the storage thread do the
-//! rest. It answers when that is done.
+//! The service on its core: takes calls, keeps the memory that their data is in, and has the storage thread do the rest.
+//! That thread answers them.
 
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::Thread;
 
-use rpcrdma_engine::{
-    Activity, Application, BulkArguments, BulkItem, Context, DeferToken, Outcome, ReplyRefused,
-    ReplyWriter, Request,
-};
-use rpcrdma_examples::{
-    DATA_BYTES_MAX, NULL, PROGRAM, READ, ReadArguments, SYNC, Sleeper, Status, VERSION, WRITE,
-    WriteArguments, read_results,
-};
-use rpcrdma_fabric::clock::Ticks;
-use rpcrdma_fabric::interface::Port;
+use rpcrdma::Later;
+use rpcrdma::prelude::*;
+use rpcrdma_examples::{DATA_BYTES_MAX, READ, SYNC, Status, WRITE};
 use rpcrdma_fabric::storage::Operation;
-use rtrb::{Consumer, Producer};
+use rtrb::Producer;
 
 /// What the storage thread is to do, and the right to answer the call that asked for it.
 #[derive(Debug)]
 pub(crate) struct Job {
-    pub(crate) token: DeferToken,
+    pub(crate) later: Later,
     pub(crate) operation: Operation,
     pub(crate) offset_bytes: u64,
-    /// What is to be written, or the room to read into.
-    pub(crate) item: BulkItem,
+    /// What to write, or the memory to read into.
+    pub(crate) data: Buffer,
 }
 
-/// A job that is done.
-#[derive(Debug)]
-pub(crate) struct Finished {
-    pub(crate) token: DeferToken,
-    pub(crate) status: Status,
-    pub(crate) is_read: bool,
-    /// What was read.
-    pub(crate) item: BulkItem,
+impl Job {
+    /// Answers the call.
+    pub(crate) fn answer(later: Later, operation: Operation, status: Status, data: Buffer) {
+        later.reply(|results| {
+            results.u32(status.word());
+            if operation == Operation::Read {
+                results.bulk(data);
+            }
+        });
+    }
 }
-
-/// The core's ends of the rings to the storage thread and back.
-pub(crate) type CoreEnds = (Producer<Job>, Consumer<Finished>);
 
 /// What became of the data.
 #[derive(Debug, Default)]
@@ -56,7 +49,7 @@ pub(crate) struct Figures {
 
 impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Relaxed, here and where they are raised: each is a number of its own.
+        // Relaxed, here and where they are raised: each is a number by itself.
         let value = |figure: &AtomicU64| figure.load(Ordering::Relaxed);
         write!(
             f,
@@ -73,249 +66,130 @@ impl fmt::Display for Figures {
 pub(crate) struct DiskService {
     size_bytes: u64,
     jobs: Producer<Job>,
-    finished: Consumer<Finished>,
-    /// An answer that the core had no room for.
-    waiting: Option<Finished>,
-    storage: Arc<Sleeper>,
+    storage: Thread,
     figures: Arc<Figures>,
 }
 
-/// Answers in one poll.
-const ANSWERS_MAX: usize = 8;
-
 /// Why a call goes no further.
 enum Ended {
-    /// It is answered with this.
-    Told(Status),
-    /// There is no call in this.
-    Garbage,
+    /// It is answered with this status.
+    With(Status),
+    Refused(Refusal),
+}
+
+impl<T: Into<Refusal>> From<T> for Ended {
+    fn from(refusal: T) -> Self {
+        Self::Refused(refusal.into())
+    }
 }
 
 impl DiskService {
-    /// A disk of `size_bytes`, which another thread works for, who sleeps as `storage` says.
+    /// A disk of `size_bytes`, which the thread `storage` reads and writes.
     pub(crate) fn new(
         size_bytes: u64,
-        (jobs, finished): CoreEnds,
-        storage: Arc<Sleeper>,
+        jobs: Producer<Job>,
+        storage: Thread,
         figures: Arc<Figures>,
     ) -> Self {
         Self {
             size_bytes,
             jobs,
-            finished,
-            waiting: None,
             storage,
             figures,
         }
     }
 
-    fn serve(
-        &mut self,
-        request: &Request<'_>,
-        placed: Option<BulkItem>,
-        reply: &mut ReplyWriter<'_>,
-    ) -> Outcome {
-        if request.program != PROGRAM {
-            return Outcome::ProgramUnavailable;
-        }
-        if request.version != VERSION {
-            return Outcome::ProgramMismatch {
-                low: VERSION,
-                high: VERSION,
-            };
-        }
-        let asked = match request.procedure {
-            NULL => return Outcome::Success,
-            WRITE => self.write(request.args, placed, reply),
-            READ => self.read(request.args, reply),
-            SYNC => Ok((Operation::Sync, 0, BulkItem::new())),
-            _ => return Outcome::ProcedureUnavailable,
-        };
-        match asked {
-            Ok((operation, offset_bytes, item)) => {
-                let Some(token) = request.defer() else {
-                    return Outcome::SystemError;
-                };
-                let job = Job {
-                    token,
-                    operation,
-                    offset_bytes,
-                    item,
-                };
-                if self.jobs.push(job).is_err() {
-                    return Outcome::SystemError;
-                }
-                self.storage.wake();
-                Outcome::Deferred
-            }
-            Err(Ended::Told(status)) => {
-                let results = read_results(status, 0);
-                // Of these, WRITE has the status alone.
-                let bytes = if request.procedure == READ { 8 } else { 4 };
-                match reply.write(results.get(..bytes).unwrap_or_default()) {
-                    Ok(()) => Outcome::Success,
-                    Err(_) => Outcome::SystemError,
-                }
-            }
-            Err(Ended::Garbage) => Outcome::GarbageArgs,
+    /// What the storage thread is to do for a call: operation, offset, and memory.
+    fn order(
+        &self,
+        call: &mut Incoming<'_>,
+        reply: &mut Reply<'_, '_>,
+    ) -> Result<(Operation, u64, Buffer), Ended> {
+        match call.named() {
+            WRITE => self.write(call, reply),
+            READ => self.read(call, reply),
+            SYNC => Ok((Operation::Sync, 0, Buffer::default())),
+            _ => Err(Refusal::ProcedureUnavailable.into()),
         }
     }
 
-    /// The data of a WRITE: the leases that they came in, or, of those that came in the stream, a copy in a
-    /// buffer of the core, whose memory the disk can read just as well.
+    /// The data of a WRITE: the memory that it came in, or, for data that came in the stream, a copy in registered memory,
+    /// which the disk can read just as well.
     fn write(
         &self,
-        args: &[u8],
-        placed: Option<BulkItem>,
-        reply: &mut ReplyWriter<'_>,
-    ) -> Result<(Operation, u64, BulkItem), Ended> {
-        let (arguments, stream) = WriteArguments::decode(args).ok_or(Ended::Garbage)?;
-        let WriteArguments {
-            offset_bytes,
-            is_durable,
-            bytes,
-        } = arguments;
+        call: &mut Incoming<'_>,
+        reply: &mut Reply<'_, '_>,
+    ) -> Result<(Operation, u64, Buffer), Ended> {
+        let offset_bytes = call.args().u64()?;
+        let is_durable = call.args().bool()?;
+        let data = call.args().bulk()?;
+        let bytes = data.len();
         self.check(offset_bytes, bytes)?;
-        if self.size_bytes - offset_bytes < bytes.into() {
-            return Err(Ended::Told(Status::NoSpace));
+        if self.size_bytes - offset_bytes < bytes as u64 {
+            return Err(Ended::With(Status::NoSpace));
         }
-        let item = if let Some(placed) = placed {
-            placed
-        } else {
-            let mut data = stream.get(..bytes as usize).ok_or(Ended::Garbage)?;
-            let mut item = room(bytes, reply)?;
-            for part in item.parts_mut() {
-                let (now, later) = data.split_at_checked(part.len()).ok_or(Ended::Garbage)?;
-                part.copy_from_slice(now);
-                data = later;
+        let data = match data.take() {
+            Ok(memory) => memory,
+            Err(data) => {
+                let mut copy = reply.buffer_for(bytes).ok_or(Ended::With(Status::Busy))?;
+                copy.copy_from(&data.to_bytes());
+                let copied = &self.figures.copied_bytes;
+                copied.fetch_add(bytes as u64, Ordering::Relaxed);
+                copy
             }
-            let copied = &self.figures.copied_bytes;
-            copied.fetch_add(bytes.into(), Ordering::Relaxed);
-            item
         };
-        if item.len() != bytes as usize {
-            return Err(Ended::Garbage);
-        }
-        Ok((Operation::Write { is_durable }, offset_bytes, item))
+        Ok((Operation::Write { is_durable }, offset_bytes, data))
     }
 
-    /// Room for what a READ asks for, as far as the disk goes.
+    /// Memory for what a READ asks for, as far as the disk goes.
     fn read(
         &self,
-        args: &[u8],
-        reply: &mut ReplyWriter<'_>,
-    ) -> Result<(Operation, u64, BulkItem), Ended> {
-        let arguments = ReadArguments::decode(args).ok_or(Ended::Garbage)?;
-        let ReadArguments {
-            offset_bytes,
-            bytes,
-        } = arguments;
+        call: &mut Incoming<'_>,
+        reply: &mut Reply<'_, '_>,
+    ) -> Result<(Operation, u64, Buffer), Ended> {
+        let offset_bytes = call.args().u64()?;
+        let bytes = call.args().u32()? as usize;
         self.check(offset_bytes, bytes)?;
         let left = self.size_bytes - offset_bytes;
-        let bytes = u32::try_from(left).map_or(bytes, |left| left.min(bytes));
-        Ok((Operation::Read, offset_bytes, room(bytes, reply)?))
+        let bytes = usize::try_from(left).map_or(bytes, |left| left.min(bytes));
+        let room = reply.buffer_for(bytes).ok_or(Ended::With(Status::Busy))?;
+        Ok((Operation::Read, offset_bytes, room))
     }
 
-    fn check(&self, offset_bytes: u64, bytes: u32) -> Result<(), Ended> {
-        if bytes > DATA_BYTES_MAX {
-            return Err(Ended::Told(Status::Invalid));
+    fn check(&self, offset_bytes: u64, bytes: usize) -> Result<(), Ended> {
+        if bytes > DATA_BYTES_MAX as usize {
+            return Err(Ended::With(Status::Invalid));
         }
         if offset_bytes > self.size_bytes {
-            return Err(Ended::Told(Status::NoSpace));
+            return Err(Ended::With(Status::NoSpace));
         }
         Ok(())
     }
 }
 
-/// So many bytes in bulk buffers of the core.
-fn room(bytes: u32, reply: &mut ReplyWriter<'_>) -> Result<BulkItem, Ended> {
-    let mut left = bytes as usize;
-    let mut item = BulkItem::new();
-    while left != 0 {
-        let mut part = reply.take_bulk().ok_or(Ended::Told(Status::Busy))?;
-        part.set_len(left);
-        left -= part.len();
-        item.push(part).map_err(|_| Ended::Told(Status::Invalid))?;
-    }
-    Ok(item)
-}
-
-/// Answers the call of a job. It comes back when the core has no room for the answer.
-fn answer<P: Port>(core: &mut Context<'_, P>, mut finished: Finished) -> Option<Finished> {
-    let Finished {
-        token,
-        status,
-        is_read,
-        item,
-    } = finished;
-    let bytes = u32::try_from(item.len()).unwrap_or_default();
-    let results = read_results(status, bytes);
-    let mut items = [(results.len(), item)];
-    let answered = if is_read {
-        core.reply_bulk(token, Outcome::Success, &results, &mut items)
-    } else {
-        core.reply(
-            token,
-            Outcome::Success,
-            results.get(..4).unwrap_or_default(),
-        )
-    };
-    match answered {
-        Ok(()) | Err((ReplyRefused::UnknownToken, _)) => None,
-        Err((ReplyRefused::Busy, token)) => {
-            let [(_, item)] = items;
-            (finished.token, finished.item) = (token, item);
-            Some(finished)
-        }
-        // A caller that left no room for what it asked for.
-        Err((ReplyRefused::TooLong | ReplyRefused::NoAnswer, token)) => {
-            match core.reply(token, Outcome::SystemError, &[]) {
-                Err((ReplyRefused::Busy, token)) => {
-                    (finished.token, finished.item) = (token, BulkItem::new());
-                    finished.status = Status::Failed;
-                    Some(finished)
+impl Service for DiskService {
+    fn call(&mut self, call: &mut Incoming<'_>, reply: &mut Reply<'_, '_>) -> Result<(), Refusal> {
+        match self.order(call, reply) {
+            Ok((operation, offset_bytes, data)) => {
+                let job = Job {
+                    later: call.later()?,
+                    operation,
+                    offset_bytes,
+                    data,
+                };
+                // A job that finds no room is dropped, and the caller learns that its call failed.
+                let _ = self.jobs.push(job);
+                self.storage.unpark();
+                Ok(())
+            }
+            Err(Ended::With(status)) => {
+                reply.u32(status.word());
+                if call.named() == READ {
+                    reply.opaque(&[]);
                 }
-                _ => None,
+                Ok(())
             }
+            Err(Ended::Refused(refusal)) => Err(refusal),
         }
-    }
-}
-
-impl Application for DiskService {
-    const CLOCK_INTERVAL_POLLS: u32 = 16;
-
-    fn call(&mut self, request: &Request<'_>, reply: &mut ReplyWriter<'_>) -> Outcome {
-        self.serve(request, None, reply)
-    }
-
-    fn call_bulk(
-        &mut self,
-        request: &Request<'_>,
-        items: &mut BulkArguments<'_>,
-        reply: &mut ReplyWriter<'_>,
-    ) -> Outcome {
-        let is_data = items.args_offset(0) == Some(WriteArguments::STREAM_BYTES);
-        match items.len() {
-            0 => self.serve(request, None, reply),
-            // Taking the item keeps it: the Receives that its bytes came in are posted again at once, with
-            // other memory.
-            1 if request.procedure == WRITE && is_data => self.serve(request, items.take(0), reply),
-            _ => Outcome::GarbageArgs,
-        }
-    }
-
-    fn poll<P: Port>(&mut self, core: &mut Context<'_, P>, _now: Ticks) -> Activity {
-        let mut is_busy = false;
-        for _ in 0..ANSWERS_MAX {
-            let Some(finished) = self.waiting.take().or_else(|| self.finished.pop().ok()) else {
-                break;
-            };
-            self.waiting = answer(core, finished);
-            if self.waiting.is_some() {
-                break;
-            }
-            is_busy = true;
-        }
-        Activity::from_busy(is_busy)
     }
 }

@@ -8,16 +8,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use rpcrdma_engine::{BulkItem, DeferToken};
+use rpcrdma::{Buffer, Later};
+use rpcrdma_engine::BulkItem;
 use rpcrdma_examples::Status;
 use rpcrdma_fabric::storage::{
     DIRECT_ALIGN_BYTES, Done, Operation, Order, OrderRefused, StorageRing, fits_direct,
 };
-use rtrb::{Consumer, Producer};
+use rtrb::Consumer;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use crate::service::{Figures, Finished, Job};
+use crate::service::{Figures, Job};
 
 /// The file of a ring that goes through the page cache, and the one that does not.
 const BUFFERED: usize = 0;
@@ -124,19 +125,15 @@ fn of_file(path: &Path, what: &str, error: &io::Error) -> io::Error {
 
 /// A job that is with the kernel.
 struct UnderWay {
-    token: DeferToken,
+    later: Later,
     bytes: usize,
 }
-
-/// The thread's ends of the rings from the core and back.
-pub(crate) type StorageEnds = (Consumer<Job>, Producer<Finished>);
 
 /// Carries out jobs until the core is gone.
 pub(crate) struct StorageThread {
     ring: StorageRing,
     is_direct: bool,
     jobs: Consumer<Job>,
-    finished: Producer<Finished>,
     /// By the tags of their orders.
     under_way: Box<[Option<UnderWay>]>,
     free: Vec<usize>,
@@ -146,23 +143,18 @@ pub(crate) struct StorageThread {
 }
 
 impl StorageThread {
-    /// Works on `disk`, for as many jobs as the way back holds.
+    /// Works on `disk`, for as many jobs at a time as the ring from the core holds.
     ///
     /// # Errors
     /// When the kernel makes no ring.
-    pub(crate) fn new(
-        disk: Disk,
-        (jobs, finished): StorageEnds,
-        figures: Arc<Figures>,
-    ) -> io::Result<Self> {
-        let room = finished.buffer().capacity();
+    pub(crate) fn new(disk: Disk, jobs: Consumer<Job>, figures: Arc<Figures>) -> io::Result<Self> {
+        let room = jobs.buffer().capacity();
         let is_direct = disk.direct.is_some();
         let ring = disk.ring(u32::try_from(room).unwrap_or(u32::MAX))?;
         Ok(Self {
             ring,
             is_direct,
             jobs,
-            finished,
             under_way: (0..room).map(|_| None).collect(),
             free: (0..room).rev().collect(),
             figures,
@@ -174,7 +166,7 @@ impl StorageThread {
     ///
     /// # Errors
     /// When the kernel takes no orders any more.
-    pub(crate) fn run(mut self, wake_core: impl Fn()) -> io::Result<()> {
+    pub(crate) fn run(mut self) -> io::Result<()> {
         loop {
             // In this order: what was pushed before the core went is still taken.
             let is_over = self.jobs.is_abandoned();
@@ -196,9 +188,7 @@ impl StorageThread {
             if self.reap() != 0 {
                 is_busy = true;
             }
-            if is_busy {
-                wake_core();
-            } else if self.ring.under_way() == 0 {
+            if !is_busy && self.ring.under_way() == 0 {
                 if is_over {
                     return Ok(());
                 }
@@ -211,11 +201,12 @@ impl StorageThread {
     /// Has the kernel carry out a job.
     fn begin(&mut self, job: Job) {
         let Job {
-            token,
+            later,
             operation,
             offset_bytes,
-            mut item,
+            data,
         } = job;
+        let mut item: BulkItem = data.into();
         let bytes = item.len();
         let is_read = operation == Operation::Read;
         if is_read
@@ -233,7 +224,7 @@ impl StorageThread {
             }
         }
         let Some(tag) = self.free.pop() else {
-            return self.finish(token, Status::Busy, is_read, BulkItem::new());
+            return Job::answer(later, operation, Status::Busy, Buffer::default());
         };
         let order = Order {
             operation,
@@ -244,7 +235,7 @@ impl StorageThread {
         match self.ring.push(order, item) {
             Ok(()) => {
                 if let Some(place) = self.under_way.get_mut(tag) {
-                    *place = Some(UnderWay { token, bytes });
+                    *place = Some(UnderWay { later, bytes });
                 }
             }
             Err(refused) => {
@@ -255,16 +246,15 @@ impl StorageThread {
                     | OrderRefused::TooManyParts
                     | OrderRefused::BeyondFiles => Status::Invalid,
                 };
-                self.finish(token, status, is_read, BulkItem::new());
+                Job::answer(later, operation, status, Buffer::default());
             }
         }
     }
 
-    /// Hands the core what the kernel is done with; how many jobs that were.
+    /// Answers the calls that the kernel is done with; how many they were.
     fn reap(&mut self) -> usize {
         let Self {
             ring,
-            finished,
             under_way,
             free,
             figures,
@@ -295,30 +285,9 @@ impl StorageThread {
                 }
             }
             let (status, item) = outcome(done, job.bytes);
-            let answer = Finished {
-                token: job.token,
-                status,
-                is_read: operation == Operation::Read,
-                item,
-            };
-            push(finished, answer);
+            Job::answer(job.later, operation, status, item.into());
         })
     }
-
-    fn finish(&mut self, token: DeferToken, status: Status, is_read: bool, item: BulkItem) {
-        let answer = Finished {
-            token,
-            status,
-            is_read,
-            item,
-        };
-        push(&mut self.finished, answer);
-    }
-}
-
-fn push(finished: &mut Producer<Finished>, answer: Finished) {
-    let pushed = finished.push(answer);
-    debug_assert!(pushed.is_ok(), "the ring holds all calls that are deferred");
 }
 
 /// What the caller is told of an order for `bytes` bytes, and what it gets.
