@@ -131,3 +131,26 @@ fn every_test_runs_in_a_stage() {
     }
     assert!(files::text("tests/lab/guest/programs").contains("--ignored"));
 }
+
+/// Documents, `.ci/run` and other scripts run them by their names.
+#[test]
+fn scripts_are_executable() {
+    let listed = std::process::Command::new("git")
+        .args(["ls-files", "--stage"])
+        .current_dir(files::root())
+        .output()
+        .expect("git starts");
+    let listed = String::from_utf8(listed.stdout).expect("UTF-8");
+    let scripts = listed.lines().filter_map(|line| line.split_once('\t'));
+    let scripts = scripts.filter(|(_, path)| {
+        let bytes = std::fs::read(files::root().join(path));
+        bytes.is_ok_and(|bytes| bytes.starts_with(b"#!/"))
+    });
+    let (executable, others): (Vec<_>, Vec<_>) =
+        scripts.partition(|(mode, _)| mode.starts_with("100755"));
+    assert!(
+        executable.iter().any(|(_, path)| *path == "check"),
+        "{executable:?}"
+    );
+    assert!(others.is_empty(), "git update-index --chmod=+x: {others:?}");
+}
