@@ -1,5 +1,6 @@
-//! A store of 4 KiB blocks and its client, with data in registered memory both ways, on tokio: `cargo run --example
-//! block_store`.
+//! A store of 4 KiB blocks and its client, with data in registered memory both ways: `cargo run --example block_store`.
+//!
+//! The client is async. It runs on any runtime: with tokio, `main` is `#[tokio::main] async fn main`.
 
 use std::collections::HashMap;
 
@@ -36,8 +37,11 @@ impl Service for Store {
     }
 }
 
-#[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    pollster::block_on(run())
+}
+
+async fn run() -> Result<(), Box<dyn std::error::Error>> {
     let address = format!("shm:blocks-{}", std::process::id());
     let server = Server::builder().program(PROGRAM, 1..=1, |_core| Store::default());
     let _server = server.listen(&address)?;

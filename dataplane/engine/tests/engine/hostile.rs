@@ -5,7 +5,6 @@ use crate::support::raw::{
 };
 use crate::support::{ECHO, NEVER, NULL, PROGRAM, VERSION};
 use rpcrdma_engine::{CallError, CloseReason};
-use rpcrdma_fabric::interface::prelude::*;
 use rpcrdma_protocol::v2::connection::{CloseReason as ProtocolReason, Role};
 
 #[test]

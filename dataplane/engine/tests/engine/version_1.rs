@@ -192,7 +192,7 @@ fn write_chunks_that_do_not_fit_end_the_call() {
     let refused = Err(CallError::Transport(TransportError::BadXdr));
     assert_eq!(pair.ending(wanted(&[5000], &[4999], 1)), refused);
     let (_, items) = pair.run(wanted(&[], &[4999], 2));
-    assert_eq!(items, [Vec::new()]);
+    assert_eq!(items, [Vec::<u8>::new()]);
     let (_, items) = pair.run(wanted(&[0, 7], &[100, 100], 3));
     assert_eq!(items, [Vec::new(), given(1, 7)]);
     pair.all_home();
@@ -479,7 +479,7 @@ fn calls_beyond_the_grant_are_served_and_counted() {
     assert_eq!(attack.victim.closed, []);
     let counters = attack.victim.counters();
     assert_eq!(counters.calls_received, 1 + 2 * u64::from(granted));
-    assert_eq!(counters.calls_beyond_grant, granted.into());
+    assert_eq!(counters.calls_beyond_grant, u64::from(granted));
     attack.send(&call(1000));
     attack.assert_closed(CloseReason::Protocol(ProtocolReason::OverSend));
 }

@@ -160,5 +160,5 @@ fn write_whole(
         (result.stream_offset as usize, own.iter().map(content))
     });
     let bytes = buffer.weave(stream, items);
-    buffer.is_whole() && bytes == attached.map(|it| u64::from(it.bytes)).sum()
+    buffer.is_whole() && bytes == attached.map(|it| u64::from(it.bytes)).sum::<u64>()
 }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::interface::PostError;
 use crate::interface::prelude::*;
-use crate::shm::{Fault, PortEvent, QueuePairNumber};
+use crate::shm::{PortEvent, QueuePairNumber};
 
 fn number(id: QueuePairId) -> QueuePairNumber {
     QueuePairNumber(id.index | id.generation << 16)

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::interface::prelude::*;
-use crate::interface::{Access, PostError, RemoteAddress, RemoteKey, Window};
+use crate::interface::{Access, PostError, RemoteAddress, Window};
 
 const READ: Access = Access {
     remote_read: true,

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use super::support::*;
 use crate::interface::{Manager as _, ManagerEvent};
-use crate::shm::manager::Manager;
 use crate::shm::manager::socket;
 
 const PART: &str = "RPCRDMA_TEST_PART";
