@@ -377,7 +377,6 @@ fn start<V: Provider>(
     Ok(Arc::new(node))
 }
 
-#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
 fn start_rdma(
     profile: &Profile,
     device: Option<String>,
@@ -387,15 +386,4 @@ fn start_rdma(
 ) -> Result<Arc<dyn AnyNode>, Error> {
     let provider = rpcrdma_control::VerbsProvider::from_profile(profile, device);
     start(provider, config, shared, application)
-}
-
-#[cfg(not(any(feature = "verbs", feature = "verbs-dlopen")))]
-fn start_rdma(
-    _: &Profile,
-    _: Option<String>,
-    _: &NodeConfig,
-    _: &[Arc<CoreShared>],
-    _: impl FnMut(usize) -> CoreApplication,
-) -> Result<Arc<dyn AnyNode>, Error> {
-    Err(Failure::NoAddress("rdma:".to_owned()).into())
 }

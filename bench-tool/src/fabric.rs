@@ -1,6 +1,5 @@
 //! Which fabric an address is on, by which device it is reached, and what to do on it.
 
-#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
 mod device;
 
 use std::time::Duration;
@@ -32,7 +31,6 @@ pub(crate) enum Fabric {
         delay: Duration,
     },
     /// An RDMA device.
-    #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
     Verbs {
         /// Its name.
         device: String,
@@ -49,15 +47,12 @@ impl Fabric {
     /// first that has an active port.
     ///
     /// # Errors
-    /// A usage failure when this build does not have the fabric, or a device is named where there
-    /// is none; a failure when no device has the address.
+    /// A usage failure when a device is named where there is none; a failure when rdma-core is missing, or no device has
+    /// the address.
     pub(crate) fn to_listen(address: &Address, device: Option<&str>) -> Result<Self, Failure> {
         match address {
             Address::Shm(_) => Self::shm(device),
-            #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
             Address::Rdma { .. } => Self::at(address, device),
-            #[cfg(not(any(feature = "verbs", feature = "verbs-dlopen")))]
-            Address::Rdma { .. } => Err(Self::missing(address)),
         }
     }
 
@@ -69,10 +64,7 @@ impl Fabric {
     pub(crate) fn to_connect(address: &Address, device: Option<&str>) -> Result<Self, Failure> {
         match address {
             Address::Shm(_) => Self::shm(device),
-            #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
             Address::Rdma { .. } => Self::towards(address, device),
-            #[cfg(not(any(feature = "verbs", feature = "verbs-dlopen")))]
-            Address::Rdma { .. } => Err(Self::missing(address)),
         }
     }
 
@@ -93,9 +85,7 @@ impl Fabric {
     pub(crate) fn delayed(self, by: Duration) -> Result<Self, Failure> {
         match self {
             Self::Shm { .. } => Ok(Self::Shm { delay: by }),
-            #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
             verbs @ Self::Verbs { .. } if by.is_zero() => Ok(verbs),
-            #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
             Self::Verbs { device } => Err(Failure::usage(format!(
                 "{device} sends as fast as it can: only the shm fabric can be delayed from here"
             ))
@@ -106,25 +96,11 @@ impl Fabric {
         }
     }
 
-    /// Why a build without the verbs fabric cannot use an `rdma:` address, and what to do.
-    #[cfg(not(any(feature = "verbs", feature = "verbs-dlopen")))]
-    fn missing(address: &Address) -> Failure {
-        Failure::usage(format!(
-            "{address} needs the verbs fabric, which this build of bench-tool does not have"
-        ))
-        .advice(
-            "build it with `cargo build --release -p bench-tool --features verbs` (Debian: apt-get install \
-             libibverbs-dev librdmacm-dev libclang-14-dev), or with `--features verbs-dlopen` (cmake and libclang), \
-             which starts on machines without rdma-core, too; shm:NAME joins processes of one machine without either",
-        )
-    }
-
     /// The provider's name, for reports.
     #[must_use]
     pub(crate) const fn name(&self) -> &'static str {
         match self {
             Self::Shm { .. } => "shm",
-            #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
             Self::Verbs { .. } => "verbs",
         }
     }
@@ -134,7 +110,6 @@ impl Fabric {
     pub(crate) fn device(&self) -> Option<&str> {
         match self {
             Self::Shm { .. } => None,
-            #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
             Self::Verbs { device } => Some(device),
         }
     }
@@ -146,7 +121,6 @@ impl Fabric {
     pub(crate) fn family(&self) -> Result<Option<String>, Failure> {
         match self {
             Self::Shm { .. } => Ok(Some("shm".to_owned())),
-            #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
             Self::Verbs { device } => device::family(device),
         }
     }
@@ -158,7 +132,6 @@ impl Fabric {
     pub(crate) fn limits(&self) -> Result<Option<(Settings, &str)>, Failure> {
         match self {
             Self::Shm { .. } => Ok(None),
-            #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
             Self::Verbs { device } => Ok(Some((device::limits(device)?, device))),
         }
     }
@@ -173,7 +146,6 @@ impl Fabric {
                 delay: *delay,
                 ..ShmProvider::from_profile(profile)
             }),
-            #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
             Self::Verbs { device } => {
                 let device = Some(device.clone());
                 job.run(rpcrdma_control::VerbsProvider::from_profile(
@@ -187,19 +159,9 @@ impl Fabric {
 /// An address of an RDMA device of this machine, at which a run's own server can listen.
 ///
 /// # Errors
-/// A usage failure without the verbs fabric; a failure when there is no device, or none with an
-/// IP address.
+/// A failure when there is no device, or none with an IP address.
 pub(crate) fn own_rdma_address(device: Option<&str>) -> Result<Address, Failure> {
-    #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
-    return device::own_address(device);
-    #[cfg(not(any(feature = "verbs", feature = "verbs-dlopen")))]
-    {
-        let _ = device;
-        Err(Fabric::missing(&Address::Rdma {
-            host: "HOST".to_owned(),
-            port: 0,
-        }))
-    }
+    device::own_address(device)
 }
 
 #[cfg(test)]

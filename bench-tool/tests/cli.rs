@@ -347,16 +347,29 @@ fn a_server_that_is_not_there_is_status_1_with_its_address() {
     bench_tool(&format!("run --connect {address}")).check_failed(1, &[address]);
 }
 
-#[cfg(not(any(feature = "verbs", feature = "verbs-dlopen")))]
+/// The program on a machine whose rdma-core cannot be loaded: the loader finds a file of that name that is no library.
+#[cfg(not(feature = "rdma-sys"))]
 #[test]
-fn an_rdma_address_without_the_verbs_fabric_is_status_2_and_says_how_to_get_it() {
-    for line in [
-        "run --connect rdma:192.0.2.1:20049",
-        "run --fabric rdma",
-        "serve --listen rdma:0.0.0.0:0",
+fn without_rdma_core_it_is_said_which_library_is_missing_and_what_to_install() {
+    let folder = Folder::new("no-rdma");
+    folder.write("libibverbs.so.1", "none");
+    for (line, status) in [
+        ("run --connect rdma:192.0.2.1:20049", Some(1)),
+        ("run --fabric rdma", Some(1)),
+        ("serve --listen rdma:0.0.0.0:0", Some(1)),
+        // The doctor ends with what it finds of the machine.
+        ("doctor", None),
     ] {
-        let words = ["--features verbs", "verbs-dlopen", "libibverbs-dev"];
-        bench_tool(line).check_failed(2, &words);
+        let mut tool = command(BENCH_TOOL, line);
+        let ended = Ended::of(tool.env("LD_LIBRARY_PATH", &*folder));
+        let text = [ended.out.as_str(), &ended.errors].concat();
+        assert!(status.is_none() || ended.code == status, "{line}: {text}");
+        for words in [
+            "libibverbs.so.1 could not be loaded",
+            "libibverbs1 librdmacm1 ibverbs-providers",
+        ] {
+            assert!(text.contains(words), "{line}: {words}: {text}");
+        }
     }
 }
 

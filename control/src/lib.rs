@@ -7,7 +7,7 @@
 //!
 //! * [`node`] is the handle of an application.
 //! * [`provider`] has the traits that a fabric implements; [`ShmProvider`] is the embedded one, and
-//!   `VerbsProvider` (features `verbs` and `verbs-dlopen`) is for RDMA devices.
+//!   [`VerbsProvider`] is for RDMA devices.
 //! * [`authentication`] checks the identity of peers, if this end demands it.
 //! * [`faults`] injects faults on purpose, to test how peers handle them.
 //! * [`core_choice`] chooses the core of a new connection, and counts peers against their limit.
@@ -50,7 +50,6 @@ pub use node::{
     ConnectOptions, Connection, DrainReport, ListenOptions, Listening, Node, NodeConfig,
     PendingConnect,
 };
-#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
 pub use provider::VerbsProvider;
 pub use provider::{PortNeed, Provider, ShmProvider};
 pub use reconnect::Reconnect;

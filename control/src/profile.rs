@@ -9,16 +9,13 @@ use rpcrdma_protocol::v2::{
     ApplicationHeaderTypes, ApplicationProperties, Properties, ReverseRequestSupport,
 };
 use rpcrdma_tuning::{Hugepages, Idle, Profile, ReceiveQueues};
-#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
 use rpcrdma_tuning::{Settings, WithoutWindows};
 
-#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
 use rpcrdma_fabric::verbs::{self, DeviceLimits, ManagerOptions};
 
 use crate::error::NodeError;
 use crate::node::NodeConfig;
 use crate::provider::ShmProvider;
-#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
 use crate::provider::VerbsProvider;
 
 /// The larger of the two sizes of hugepages.
@@ -109,7 +106,6 @@ impl ShmProvider {
     }
 }
 
-#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
 impl VerbsProvider {
     /// The device of that name, or the first that is active, used as `profile` says.
     #[must_use]
@@ -300,7 +296,6 @@ mod tests {
         assert!(with(1, ReverseRequestSupport::None).is_ok(), "one way");
     }
 
-    #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
     #[test]
     fn knobs_reach_the_verbs_device() {
         let profile = Profile {

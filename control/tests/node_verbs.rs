@@ -1,7 +1,6 @@
 //! Nodes on an RDMA device: runs in the lab (tests/lab), on the device that `LAB_DEV` names and the
 //! address that `LAB_IP` gives.
 #![forbid(unsafe_code)]
-#![cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
 
 mod cases;
 mod support;

@@ -1,6 +1,5 @@
 //! The conformance suite of the fabric, on the `verbs` provider: runs in the lab (tests/lab), on the
 //! device that `LAB_DEV` names and the address that `LAB_IP` gives.
-#![cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
 #![forbid(unsafe_code)]
 
 use std::sync::OnceLock;

@@ -1,5 +1,5 @@
-//! RDMA devices and their ports, as the kernel tells of them without any library; and their limits,
-//! where this build has one to ask.
+//! RDMA devices and their ports, as the kernel tells of them without any library; and their limits, as rdma-core tells
+//! of them where it is installed.
 //!
 //! | module | what |
 //! |---|---|
@@ -83,7 +83,7 @@ pub(crate) struct Device {
     pub usable: bool,
     /// Its ports.
     pub ports: Vec<DevicePort>,
-    /// Its limits; null where this build cannot ask for them, or the device does not answer.
+    /// Its limits; null where rdma-core is missing, or the device does not answer.
     pub limits: Option<Limits>,
 }
 
@@ -101,18 +101,6 @@ pub(crate) fn near_cores(devices: &[Device]) -> &[usize] {
     let mut active = devices.iter().filter(|device| device.is_active());
     let local = active.find_map(|device| device.place.local_cores.as_deref());
     local.unwrap_or_default()
-}
-
-/// The feature of this build that reaches devices.
-#[must_use]
-pub(crate) const fn feature() -> Option<&'static str> {
-    if cfg!(feature = "verbs-dlopen") {
-        Some("verbs-dlopen")
-    } else if cfg!(feature = "verbs") {
-        Some("verbs")
-    } else {
-        None
-    }
 }
 
 /// Finds and examines the devices.
@@ -296,8 +284,7 @@ fn judge_cm(system: &System, findings: &mut Findings<'_>) {
 }
 
 /// Asks the device for its limits, what they leave of the knobs, and the size of packets on its
-/// ports, by the library that this build has.
-#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+/// ports, by rdma-core.
 fn ask(name: &str, ports: &mut [DevicePort]) -> Result<Option<(Limits, Settings)>, String> {
     use rpcrdma_control::VerbsProvider;
     use rpcrdma_fabric::verbs::Context;
@@ -322,13 +309,6 @@ fn ask(name: &str, ports: &mut [DevicePort]) -> Result<Option<(Limits, Settings)
         send_with_invalidate: limits.send_with_invalidate,
     };
     Ok(Some((limits, knobs)))
-}
-
-/// This build has no library to ask.
-#[cfg(not(any(feature = "verbs", feature = "verbs-dlopen")))]
-#[expect(clippy::unnecessary_wraps, reason = "the other build can fail")]
-fn ask(_name: &str, _ports: &mut [DevicePort]) -> Result<Option<(Limits, Settings)>, String> {
-    Ok(None)
 }
 
 #[cfg(test)]

@@ -2,12 +2,16 @@
 
 use serde::Serialize;
 
-use super::device::{self, Device};
+use super::device::Device;
 use super::finding::{Area, Finding, Findings, Severity};
 use super::system::System;
 
 /// The first kernel with F_SEAL_FUTURE_WRITE, which shm protects its memory with.
 const KERNEL_LEAST: (u32, u32) = (5, 1);
+
+/// How rdma-core is installed.
+const RDMA_CORE: &str = "apt-get install libibverbs1 librdmacm1 ibverbs-providers   # Fedora, RHEL: dnf install \
+                         libibverbs librdmacm";
 
 /// What would be chosen for addresses of one kind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -25,10 +29,29 @@ pub(crate) struct Choice {
 /// Chooses as a run would.
 pub(crate) fn examine(system: &System, devices: &[Device], all: &mut Vec<Finding>) -> Vec<Choice> {
     let mut findings = Findings::new(Area::Providers, all);
+    let shm = choose_shm(system, &mut findings);
+    // Another machine's files do not tell which libraries it has.
+    let missing = system.is_real().then(|| rdma_core(&mut findings)).flatten();
     vec![
-        choose_shm(system, &mut findings),
-        choose_rdma(system, devices, &mut findings),
+        shm,
+        choose_rdma(system, devices, missing.as_deref(), &mut findings),
     ]
+}
+
+/// Why rdma-core cannot be used.
+fn rdma_core(findings: &mut Findings<'_>) -> Option<String> {
+    let facilities = match rpcrdma_fabric::verbs::facilities() {
+        Ok(facilities) => facilities,
+        Err(error) => return Some(error.to_string()),
+    };
+    let has = |has: bool| if has { "yes" } else { "no" };
+    findings.ok(format!(
+        "rdma-core is installed; memory by dma-buf: {}, registrations by attributes: {}, counters of completions: {}",
+        has(facilities.registers_dmabuf),
+        has(facilities.registers_by_attributes),
+        has(facilities.counts_completions),
+    ));
+    None
 }
 
 fn choose_shm(system: &System, findings: &mut Findings<'_>) -> Choice {
@@ -61,17 +84,29 @@ fn choose_shm(system: &System, findings: &mut Findings<'_>) -> Choice {
     }
 }
 
-fn choose_rdma(system: &System, devices: &[Device], findings: &mut Findings<'_>) -> Choice {
+/// `missing` is why rdma-core cannot be used.
+fn choose_rdma(
+    system: &System,
+    devices: &[Device],
+    missing: Option<&str>,
+    findings: &mut Findings<'_>,
+) -> Choice {
     let address = "rdma:HOST:PORT";
     let active = devices
         .iter()
         .find(|device| device.usable && device.is_active());
-    let (provider, why, severity, fix) = match (device::feature(), active) {
-        (Some(feature), Some(device)) => {
-            let why = format!(
-                "this build has the feature {feature}, and {} is the first device with an active port",
-                device.name
-            );
+    let (why, severity, fix) = match (missing, active) {
+        (Some(missing), _) => (
+            missing,
+            if devices.is_empty() {
+                Severity::Hint
+            } else {
+                Severity::Problem
+            },
+            RDMA_CORE.to_owned(),
+        ),
+        (None, Some(device)) => {
+            let why = format!("{} is the first device with an active port", device.name);
             findings.ok(format!("{address} is carried by verbs: {why}"));
             return Choice {
                 address,
@@ -80,28 +115,15 @@ fn choose_rdma(system: &System, devices: &[Device], findings: &mut Findings<'_>)
                 why,
             };
         }
-        (Some(_), None) if devices.is_empty() => (
-            None,
+        (None, None) if devices.is_empty() => (
             "there is no RDMA device",
             Severity::Hint,
             system.way_to_soft_roce(),
         ),
-        (Some(_), None) => (
-            None,
+        (None, None) => (
             "no device can be opened that has an active port",
             Severity::Problem,
             "see what is said of the devices below".to_owned(),
-        ),
-        (None, _) => (
-            None,
-            "this build has no RDMA support",
-            if devices.is_empty() {
-                Severity::Hint
-            } else {
-                Severity::Warning
-            },
-            "cargo build --release -p bench-tool --features verbs   # needs libibverbs and librdmacm; verbs-dlopen \
-             loads them when they are first used".to_owned(),
         ),
     };
     findings.note(
@@ -112,7 +134,7 @@ fn choose_rdma(system: &System, devices: &[Device], findings: &mut Findings<'_>)
     );
     Choice {
         address,
-        provider,
+        provider: None,
         device: None,
         why: why.to_owned(),
     }
@@ -177,20 +199,37 @@ mod tests {
             device("mlx5_1", false, "ACTIVE"),
             device("mlx5_2", true, "ACTIVE"),
         ];
-        let (choices, findings) = of(&machine, &devices);
+        let (choices, _) = of(&machine, &devices);
         let chosen = (choices[1].provider, choices[1].device.as_deref());
-        if device::feature().is_some() {
-            assert_eq!(chosen, (Some("verbs"), Some("mlx5_2")));
-            assert_eq!(of(&machine, &devices[..2]).1[1].severity, Severity::Problem);
-        } else {
-            assert_eq!(chosen, (None, None));
-            findings[1].check(Severity::Warning, "");
-            findings[1].check_advice("--features verbs");
-        }
+        assert_eq!(chosen, (Some("verbs"), Some("mlx5_2")));
+        assert_eq!(of(&machine, &devices[..2]).1[1].severity, Severity::Problem);
         let (choices, findings) = of(&machine, &[]);
         assert_eq!(
             (choices[1].provider, findings[1].severity),
             (None, Severity::Hint)
         );
+    }
+
+    #[test]
+    fn without_rdma_core_it_is_said_what_is_missing_and_how_it_is_installed() {
+        let machine = FakeMachine::good();
+        let devices = [device("mlx5_0", true, "ACTIVE")];
+        for (devices, severity) in [(&devices[..], Severity::Problem), (&[], Severity::Hint)] {
+            let mut all = Vec::new();
+            let mut findings = Findings::new(Area::Providers, &mut all);
+            let why = Some("libibverbs.so.1 could not be loaded");
+            let choice = choose_rdma(&machine.system(), devices, why, &mut findings);
+            assert_eq!((choice.provider, Some(choice.why.as_str())), (None, why));
+            assert_eq!(all[0].severity, severity);
+            let fix = all[0].fix.as_deref().unwrap();
+            for package in [
+                "libibverbs1",
+                "librdmacm1",
+                "ibverbs-providers",
+                "libibverbs ",
+            ] {
+                assert!(fix.contains(package), "{fix}");
+            }
+        }
     }
 }

@@ -28,12 +28,21 @@ const FILES: &str = "/dev/infiniband";
 const LOOK_AT_DEVICES: &str =
     "`rdma link` shows the devices and the network interface of each; name one with --device";
 
+/// What to do where no device can be used.
+fn advice() -> &'static str {
+    if rpcrdma_fabric::verbs::facilities().is_ok() {
+        LOOK_AT_DEVICES
+    } else {
+        "without rdma-core, shm:NAME joins processes of one machine"
+    }
+}
+
 impl Fabric {
     pub(super) fn at(address: &Address, device: Option<&str>) -> Result<Self, Failure> {
         let found = device_at(&address.to_string()).map_err(|error| {
             Failure::failed(format!("cannot listen on {address}"))
                 .because(error)
-                .advice(LOOK_AT_DEVICES)
+                .advice(advice())
         })?;
         match (found, device) {
             (Some(found), Some(named)) if found != named => Err(Failure::usage(format!(
@@ -57,7 +66,7 @@ impl Fabric {
         found.map(|device| Self::Verbs { device }).map_err(|error| {
             Failure::failed(format!("cannot connect to {address}"))
                 .because(error)
-                .advice(LOOK_AT_DEVICES)
+                .advice(advice())
         })
     }
 }
@@ -67,7 +76,7 @@ fn open(named: Option<&str>) -> Result<String, Failure> {
     let context = Context::open(named).map_err(|error| {
         Failure::failed("no RDMA device can be used")
             .because(error)
-            .advice(closed_file(Path::new(FILES)).unwrap_or_else(|| LOOK_AT_DEVICES.to_owned()))
+            .advice(closed_file(Path::new(FILES)).unwrap_or_else(|| advice().to_owned()))
     })?;
     Ok(context.name().to_owned())
 }

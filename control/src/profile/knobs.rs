@@ -4,7 +4,6 @@ use rpcrdma_tuning::{Layers, Profile, Settings};
 
 use crate::{NodeConfig, ShmProvider};
 
-#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
 use crate::VerbsProvider;
 
 /// Where a knob arrives.
@@ -99,12 +98,9 @@ fn profile(assignments: &[&str]) -> Profile {
     layers.build().unwrap().profile
 }
 
-/// What runs with a profile: the node, the shm fabric, and an RDMA device where this build has them.
+/// What runs with a profile: the node, the shm fabric, and an RDMA device.
 fn made(profile: &Profile) -> [String; 3] {
-    #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
     let device = format!("{:?}", VerbsProvider::from_profile(profile, None));
-    #[cfg(not(any(feature = "verbs", feature = "verbs-dlopen")))]
-    let device = String::new();
     [
         format!("{:?}", NodeConfig::from_profile(profile, vec![None])),
         format!("{:?}", ShmProvider::from_profile(profile)),

@@ -1,7 +1,6 @@
 //! What a fabric must bring along to be run by a [`Node`](crate::Node).
 
 mod shm;
-#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
 mod verbs;
 
 use rpcrdma_fabric::clock::Clock;
@@ -9,7 +8,6 @@ use rpcrdma_fabric::interface::{Manager, ManagerError, Port, SetupError};
 use rpcrdma_fabric::memory::{HugePageSize, HugePages};
 
 pub use self::shm::ShmProvider;
-#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
 pub use self::verbs::VerbsProvider;
 
 /// What one core needs of its port.

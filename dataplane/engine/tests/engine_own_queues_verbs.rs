@@ -1,6 +1,5 @@
 //! The tests of the engine on an RDMA device, with a receive queue for each connection: runs in the
 //! lab (tests/lab).
-#![cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
 
 #[path = "engine/cases.rs"]
 mod cases;

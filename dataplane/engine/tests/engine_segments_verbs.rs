@@ -1,6 +1,5 @@
 //! The tests of the engine on an RDMA device, with receive buffers of several segments: runs in the
 //! lab (tests/lab).
-#![cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
 
 #[path = "engine/cases.rs"]
 mod cases;

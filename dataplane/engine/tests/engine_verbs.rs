@@ -1,5 +1,4 @@
 //! The tests of the engine on an RDMA device: runs in the lab (tests/lab).
-#![cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
 
 #[path = "engine/cases.rs"]
 mod cases;

@@ -1,5 +1,4 @@
 //! The tests of placement on an RDMA device: runs in the lab (tests/lab).
-#![cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
 
 #[path = "placement/cases.rs"]
 mod cases;

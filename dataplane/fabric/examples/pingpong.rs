@@ -3,7 +3,7 @@
 //!
 //! `cargo run --release -p rpcrdma-fabric --example pingpong -- [BYTES [CORE CORE [REPEATS]]]`
 //!
-//! The ports are of shm; with the feature `verbs` and a device named in `RDMA_DEVICE` they are of
+//! The ports are of shm; with a device named in `RDMA_DEVICE` they are of
 //! that device, and half a round trip is what `ib_send_lat` prints. `RDMA_INLINE_BYTES` says up to
 //! how many bytes a Send travels in its work request (220 by default, as there). A device is slower
 //! than shm, so `ROUNDS` and `CALLS` say how much is done.
@@ -19,7 +19,6 @@ use rpcrdma_fabric::interface::{
 };
 use rpcrdma_fabric::memory::{Arena, ArenaOptions, Buffer, HugePages, Pool, PoolShape};
 use rpcrdma_fabric::shm;
-#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
 use rpcrdma_fabric::verbs;
 
 const SLOTS: usize = 64;
@@ -106,7 +105,6 @@ fn shm_pair(clock: &Clock) -> [(End<shm::Port>, QueuePairId); 2] {
 }
 
 /// Two ports of an RDMA device, joined.
-#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
 fn verbs_pair(clock: &Clock, device: &str) -> [(End<verbs::Port>, QueuePairId); 2] {
     let made = [0, 1].map(|_| {
         let arena = Arena::private(&arena_options()).expect("memory");
@@ -311,10 +309,7 @@ fn main() {
         let base = floor(cores, &clock);
         match &device {
             None => measure(shm_pair(&clock), bytes, cores, &clock, &base),
-            #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
             Some(device) => measure(verbs_pair(&clock, device), bytes, cores, &clock, &base),
-            #[cfg(not(any(feature = "verbs", feature = "verbs-dlopen")))]
-            Some(_) => panic!("built without RDMA: build it with --features verbs"),
         }
     }
 }

@@ -7,7 +7,8 @@
 //! * [`share`] counts what many holders have in common, so that each keeps what it is guaranteed.
 //! * `storage` (feature `storage`) writes files from registered memory, and reads them into it.
 //! * [`shm`] is the embedded provider: two processes, or two threads, of one machine.
-//! * `verbs` (features `verbs` and `verbs-dlopen`) is the provider for RDMA devices.
+//! * [`verbs`] is the provider for RDMA devices. It loads rdma-core when it is first used; with the feature `rdma-sys`
+//!   it links it.
 //!
 //! This is the only crate of the workspace that contains `unsafe` code.
 #![allow(unsafe_code)]
@@ -21,6 +22,5 @@ pub mod shm;
 pub mod storage;
 #[cfg(feature = "testing")]
 pub mod testing;
-#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
 pub mod verbs;
 mod waiting;

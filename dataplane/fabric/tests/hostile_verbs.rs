@@ -3,7 +3,6 @@
 //!
 //! It knows what a peer could know at most: the key and the addresses of the whole arena. On iWARP
 //! each RDMA Read of ours would tell it that key (RFC 5040 section 4.4); here it has it from the kernel.
-#![cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
@@ -13,10 +12,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-#[cfg(feature = "verbs-dlopen")]
-use rdma_mummy_sys as c;
-#[cfg(not(feature = "verbs-dlopen"))]
-use rdma_sys as c;
+// The fabric's own bindings, which it does not export.
+#[path = "../src/verbs/bindings/mod.rs"]
+#[allow(dead_code, unused_imports, unreachable_pub)]
+mod c;
 
 use rpcrdma_fabric::clock::Clock;
 use rpcrdma_fabric::interface::prelude::*;

@@ -1,6 +1,5 @@
 //! The connection manager of `verbs`, on a device: runs in the lab (tests/lab), on the device
 //! that `LAB_DEV` names and the address that `LAB_IP` gives.
-#![cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};

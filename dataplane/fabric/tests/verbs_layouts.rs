@@ -1,128 +1,131 @@
-//! The structures of the bindings of `verbs` against those of the C headers.
-#![cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+//! The bindings of `verbs` against the headers of rdma-core: the layout of every structure and union that they declare,
+//! the inline functions' tables among them, and every constant. With the feature `rdma-sys` those of that crate.
+#![allow(unsafe_code)]
 
 use std::mem::{offset_of, size_of};
 use std::path::Path;
 use std::process::Command;
 
-#[cfg(feature = "verbs-dlopen")]
-use rdma_mummy_sys as bindings;
-#[cfg(not(feature = "verbs-dlopen"))]
-use rdma_sys as bindings;
+// The fabric's own bindings, which it does not export.
+#[path = "../src/verbs/bindings/mod.rs"]
+#[allow(dead_code, unused_imports, unreachable_pub)]
+mod bindings;
 
-use bindings::{
-    ibv_async_event, ibv_comp_channel, ibv_context, ibv_cq, ibv_device, ibv_device_attr,
-    ibv_global_route, ibv_mr, ibv_mw, ibv_mw_bind_info, ibv_pd, ibv_port_attr, ibv_qp, ibv_qp_attr,
-    ibv_qp_cap, ibv_qp_init_attr, ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_srq, ibv_srq_attr,
-    ibv_srq_init_attr, ibv_wc, rdma_cm_event, rdma_cm_id, rdma_conn_param,
-};
+use bindings::*;
 
-/// A line of what both sides print: the structure or its field, and the number.
-type Line = (String, usize);
+/// A line of what both sides print: a structure, its field or a constant, and the number.
+type Line = (String, i64);
 
-/// Collects sizes and offsets on this side, and the C program that prints the same.
-struct Layouts {
+/// Collects the numbers of this side, and the C program that prints the same.
+#[derive(Default)]
+struct Declared {
     ours: Vec<Line>,
     program: String,
+    fields: usize,
 }
 
-impl Layouts {
-    fn line(&mut self, name: String, number: usize, expression: &str) {
+/// Types without a name in C, by an expression that has the type.
+const UNNAMED: [(&str, &str); 12] = [
+    ("ibv_gid_global_t", "((union ibv_gid *)0)->global"),
+    (
+        "ibv_async_event_element_t",
+        "((struct ibv_async_event *)0)->element",
+    ),
+    ("wr_t", "((struct ibv_send_wr *)0)->wr"),
+    ("rdma_t", "((struct ibv_send_wr *)0)->wr.rdma"),
+    ("atomic_t", "((struct ibv_send_wr *)0)->wr.atomic"),
+    ("ud_t", "((struct ibv_send_wr *)0)->wr.ud"),
+    ("qp_type_t", "((struct ibv_send_wr *)0)->qp_type"),
+    ("xrc_t", "((struct ibv_send_wr *)0)->qp_type.xrc"),
+    ("bind_mw_t", "((struct ibv_send_wr *)0)->bind_mw"),
+    ("tso_t", "((struct ibv_send_wr *)0)->tso"),
+    ("addr_union_t", "((struct rdma_addr *)0)->addr"),
+    ("param_t", "((struct rdma_cm_event *)0)->param"),
+];
+
+/// Unions without a name or a field in C, by a part of the structure that they are in: what begins there, so that the
+/// offsets of the structure hold them.
+const ANONYMOUS: [(&str, &str); 5] = [
+    ("ibv_wc.imm_data_invalidated_rkey_union", "invalidated_rkey"),
+    (
+        "ibv_send_wr.imm_data_invalidated_rkey_union",
+        "invalidate_rkey",
+    ),
+    ("ibv_send_wr.bind_mw_tso_union", "bind_mw"),
+    ("rdma_addr.src_addr_union", "src_storage"),
+    ("rdma_addr.dst_addr_union", "dst_storage"),
+];
+
+impl Declared {
+    fn line(&mut self, name: &str, number: i64, expression: &str) {
         self.program
             .push_str(&format!("P(\"{name}\", {expression});\n"));
-        self.ours.push((name, number));
+        self.ours.push((name.to_owned(), number));
     }
-}
 
-/// `structure { field = c_name, field, … }`: a field that the binding calls otherwise has both.
-macro_rules! layouts {
-    ($layouts:ident; $($structure:ident { $($field:ident $(= $c:literal)?),* $(,)? })*) => {
-        $(
-            let name = stringify!($structure);
-            $layouts.line(
-                name.to_owned(),
-                size_of::<$structure>(),
-                &format!("sizeof(struct {name})"),
+    /// A structure or union, and its fields.
+    fn layout(&mut self, kind: &str, name: &str, bytes: usize, fields: &[(&str, usize)]) {
+        self.fields += fields.len();
+        let c_type = match name.strip_suffix("_t") {
+            None => format!("{kind} {name}"),
+            // Those that are not here are in ANONYMOUS.
+            Some(_) if UNNAMED.iter().all(|(unnamed, _)| *unnamed != name) => return,
+            Some(_) => name.to_owned(),
+        };
+        // Newer headers have more behind it, which a library that is asked by the old symbol does not write.
+        if name != "ibv_port_attr" {
+            self.line(name, number(bytes), &format!("sizeof({c_type})"));
+        }
+        for &(field, offset) in fields {
+            let path = format!("{name}.{field}");
+            let anonymous = ANONYMOUS.iter().find(|(whole, _)| *whole == path);
+            let c_field = anonymous.map_or(field, |(_, part)| *part);
+            let c_field = c_field.strip_prefix("type_").map_or(c_field, |_| "type");
+            self.line(
+                &path,
+                number(offset),
+                &format!("offsetof({c_type}, {c_field})"),
             );
-            $(
-                #[allow(unused_mut, unused_assignments)]
-                let mut c_name = stringify!($field).trim_end_matches('_');
-                $(c_name = $c;)?
-                $layouts.line(
-                    format!("{name}.{c_name}"),
-                    offset_of!($structure, $field),
-                    &format!("offsetof(struct {name}, {c_name})"),
-                );
-            )*
-        )*
-    };
+        }
+    }
 }
 
-fn layouts() -> Layouts {
-    let mut layouts = Layouts {
-        ours: Vec::new(),
-        program: String::new(),
-    };
-    layouts! { layouts;
-        ibv_sge { addr, length, lkey }
-        ibv_recv_wr { wr_id, next, sg_list, num_sge }
-        ibv_send_wr {
-            wr_id, next, sg_list, num_sge, opcode, send_flags,
-            imm_data_invalidated_rkey_union = "invalidate_rkey",
-            wr = "wr.rdma.remote_addr",
-            bind_mw_tso_union = "bind_mw.mw",
-        }
-        ibv_mw_bind_info { mr, addr, length, mw_access_flags }
-        ibv_wc {
-            wr_id, status, opcode, vendor_err, byte_len,
-            imm_data_invalidated_rkey_union = "invalidated_rkey",
-            qp_num, src_qp, wc_flags,
-        }
-        ibv_async_event { element, event_type }
-        ibv_qp_cap { max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline_data }
-        ibv_qp_init_attr { qp_context, send_cq, recv_cq, srq, cap, qp_type, sq_sig_all }
-        ibv_qp_attr {
-            qp_state, path_mtu, rq_psn, sq_psn, dest_qp_num, qp_access_flags, cap, ah_attr,
-            pkey_index, max_rd_atomic, max_dest_rd_atomic, min_rnr_timer, port_num, timeout,
-            retry_cnt, rnr_retry,
-        }
-        ibv_global_route { dgid, flow_label, sgid_index, hop_limit, traffic_class }
-        ibv_srq_attr { max_wr, max_sge, srq_limit }
-        ibv_srq_init_attr { srq_context, attr }
-        ibv_device_attr {
-            max_qp, max_qp_wr, device_cap_flags, max_sge, max_sge_rd, max_cqe, max_qp_rd_atom,
-            max_qp_init_rd_atom, max_mw, max_srq, max_srq_wr, max_srq_sge, phys_port_cnt,
-        }
-        ibv_device { node_type, transport_type, name }
-        ibv_context { device, ops, cmd_fd, async_fd, num_comp_vectors }
-        ibv_comp_channel { context, fd }
-        ibv_pd { context, handle }
-        ibv_mr { context, pd, addr, length, lkey, rkey }
-        ibv_mw { context, pd, rkey, handle, type_ }
-        ibv_cq { context, channel, cq_context, cqe }
-        ibv_srq { context, srq_context, pd }
-        ibv_qp { context, qp_context, pd, qp_num, state, qp_type }
-        rdma_cm_id { verbs, channel, context, qp, port_num, event }
-        rdma_conn_param {
-            private_data, private_data_len, responder_resources, initiator_depth, flow_control,
-            retry_count, rnr_retry_count, srq, qp_num,
-        }
-        rdma_cm_event { id, listen_id, event, status, param }
+fn number(value: usize) -> i64 {
+    i64::try_from(value).expect("a small number")
+}
+
+/// What the bindings declare, by the list that is generated with them.
+fn declared() -> Declared {
+    let mut all = Declared::default();
+    macro_rules! declared {
+        ($($kind:ident $name:ident { $($part:ident),* $(,)? })*) => {{
+            $(declared!(@$kind $name { $($part),* });)*
+        }};
+        (@structure $name:ident { $($field:ident),* }) => {
+            all.layout("struct", stringify!($name), size_of::<$name>(), &[
+                $((stringify!($field), offset_of!($name, $field))),*
+            ])
+        };
+        (@choice $name:ident { $($field:ident),* }) => {
+            all.layout("union", stringify!($name), size_of::<$name>(), &[
+                $((stringify!($field), offset_of!($name, $field))),*
+            ])
+        };
+        (@module $name:ident { $($constant:ident),* }) => {
+            $(all.line(stringify!($constant), $name::$constant.into(), stringify!($constant));)*
+        };
+        (@flags $name:ident { $($constant:ident),* }) => {
+            $(all.line(stringify!($constant), $name::$constant.0.into(), stringify!($constant));)*
+        };
+        (@enumeration $name:ident { $($constant:ident),* }) => {
+            $(all.line(stringify!($constant), $name::$constant as i64, stringify!($constant));)*
+        };
+        (@numbers $name:ident { $($constant:ident),* }) => {
+            $(all.line(stringify!($constant), $constant.into(), stringify!($constant));)*
+        };
     }
-    // The rest of this one is as long as the header is new; what the crate reads begins it.
-    for (field, number) in [
-        ("state", offset_of!(ibv_port_attr, state)),
-        ("active_mtu", offset_of!(ibv_port_attr, active_mtu)),
-        ("max_msg_sz", offset_of!(ibv_port_attr, max_msg_sz)),
-        ("link_layer", offset_of!(ibv_port_attr, link_layer)),
-    ] {
-        layouts.line(
-            format!("ibv_port_attr.{field}"),
-            number,
-            &format!("offsetof(struct ibv_port_attr, {field})"),
-        );
-    }
-    layouts
+    include!("verbs_layouts/declared.rs");
+    all
 }
 
 /// What a C program with the system's headers says.
@@ -130,11 +133,15 @@ fn theirs(program: &str) -> Vec<Line> {
     let directory = std::env::temp_dir().join(format!("rpcrdma-layouts-{}", std::process::id()));
     std::fs::create_dir_all(&directory).expect("a directory to compile in");
     let (source, binary) = (directory.join("layouts.c"), directory.join("layouts"));
+    let types: String = UNNAMED
+        .iter()
+        .map(|(name, expression)| format!("typedef __typeof__({expression}) {name};\n"))
+        .collect();
     let text = format!(
         "#include <stddef.h>\n#include <stdio.h>\n#include <infiniband/verbs.h>\n\
          #include <rdma/rdma_cma.h>\n\
-         #define P(name, number) printf(\"%s %zu\\n\", name, (size_t)(number))\n\
-         int main(void) {{\n{program}return 0; }}\n"
+         #define P(name, number) printf(\"%s %lld\\n\", name, (long long)(number))\n\
+         {types}int main(void) {{\n{program}return 0; }}\n"
     );
     std::fs::write(&source, text).expect("the program is written");
     let run = |program: &Path, arguments: &[&Path]| {
@@ -162,15 +169,39 @@ fn theirs(program: &str) -> Vec<Line> {
         .collect()
 }
 
-/// The binding was written by hand where there are unions, and by a generator from headers that
-/// may be others than the system's elsewhere.
+/// The binding was generated from headers that may be others than the system's; with rdma-sys it was written by hand
+/// where there are unions.
 #[test]
 fn verbs_structures_are_those_of_the_headers() {
-    let layouts = layouts();
-    let theirs = theirs(&layouts.program);
-    assert!(layouts.ours.len() > 100);
-    assert_eq!(layouts.ours.len(), theirs.len());
-    for (ours, theirs) in layouts.ours.iter().zip(&theirs) {
+    let declared = declared();
+    let theirs = theirs(&declared.program);
+    assert_eq!(declared.ours.len(), theirs.len());
+    for (ours, theirs) in declared.ours.iter().zip(&theirs) {
         assert_eq!(ours, theirs, "(ours, then the header's)");
     }
+}
+
+/// Nothing is added to the bindings by hand and left out of the comparison.
+#[cfg(not(feature = "rdma-sys"))]
+#[test]
+fn every_declaration_is_compared() {
+    let (types, constants) = (
+        include_str!("../src/verbs/bindings/types.rs"),
+        include_str!("../src/verbs/bindings/constants.rs"),
+    );
+    let declared = declared();
+    let fields = types.lines().filter(|line| line.starts_with("    pub "));
+    assert_eq!(declared.fields, fields.count());
+    let is_constant = |line: &&str| {
+        let line = line.trim_start();
+        line.starts_with("pub const ") || line.starts_with("IBV_EVENT_")
+    };
+    let compared = declared.ours.iter().filter(|(name, _)| {
+        let first = name.chars().next();
+        first.is_some_and(char::is_uppercase)
+    });
+    assert_eq!(
+        compared.count(),
+        constants.lines().filter(is_constant).count()
+    );
 }

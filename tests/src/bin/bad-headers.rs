@@ -8,10 +8,6 @@
 //! NULL call that tells whether the connection still stands. It prints a line for each case, and ends with 1 when one
 //! came out otherwise.
 
-#![cfg_attr(
-    not(any(feature = "verbs", feature = "verbs-dlopen")),
-    expect(dead_code, reason = "the peer is reached by RDMA alone")
-)]
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
@@ -358,7 +354,6 @@ fn try_all<V: Provider>(provider: &V, address: &str) -> bool {
     right.count() == self::cases(0).len()
 }
 
-#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
 fn run(address: &str) -> Result<bool, String> {
     let device = rpcrdma_fabric::verbs::device_towards(address, Duration::from_secs(5))
         .map_err(|error| error.to_string())?;
@@ -367,11 +362,6 @@ fn run(address: &str) -> Result<bool, String> {
         ..rpcrdma_control::VerbsProvider::default()
     };
     Ok(try_all(&provider, address))
-}
-
-#[cfg(not(any(feature = "verbs", feature = "verbs-dlopen")))]
-fn run(_: &str) -> Result<bool, String> {
-    Err("this build has no verbs fabric: build it with --features verbs".to_owned())
 }
 
 fn main() -> ExitCode {

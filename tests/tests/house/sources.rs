@@ -77,7 +77,7 @@ fn unsafe_code_is_allowed_in_the_fabric_alone() {
 }
 
 /// What a stage of ./check switches on.
-const FEATURES: [&str; 4] = ["verbs", "verbs-dlopen", "storage", "testing"];
+const FEATURES: [&str; 3] = ["rdma-sys", "storage", "testing"];
 
 /// A file with tests is a program by cargo's rules, or a module of another file; what switches tests on is switched on
 /// by a stage; what is ignored are unit tests of the fabric, which a guest of the lab runs.
@@ -124,12 +124,8 @@ fn every_test_runs_in_a_stage() {
         assert!(may || words == [false; 3], "{}", manifest.display());
     }
     let check = files::text("check");
-    for part in [
-        "\nfeatures=verbs-dlopen\n",
-        "-E 'test(without_the_verbs_fabric)'",
-    ] {
-        assert!(check.contains(part), "./check: {part}");
-    }
+    let part = "--features rdma-sys,storage,testing";
+    assert!(check.contains(part), "./check: {part}");
     assert!(files::text("tests/lab/guest/programs").contains("--ignored"));
 }
 

@@ -39,7 +39,7 @@ pub(crate) struct DevicePort {
     /// The largest payload of a packet of RoCE that follows from it, in octets; at most 4096.
     pub path_mtu_bytes: Option<u64>,
     /// The payload of a packet that the device took of it, in octets; null where the port is not
-    /// active, or this build cannot ask.
+    /// active, or rdma-core is missing.
     pub active_mtu_bytes: Option<u64>,
     /// Addresses (GIDs) of the port, and how many of them are of RoCE version 2.
     pub gids: usize,

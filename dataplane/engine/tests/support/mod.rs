@@ -10,7 +10,6 @@
 pub mod bulk;
 pub mod fabric;
 pub mod raw;
-#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
 pub mod verbs;
 
 use std::collections::VecDeque;

@@ -34,7 +34,6 @@ impl PortNumber {
     }
 
     /// The number itself.
-    #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
     pub(crate) fn get(self) -> u32 {
         self.0.get()
     }

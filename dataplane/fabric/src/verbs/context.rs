@@ -10,7 +10,7 @@ use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use super::bindings::{self, ibv_context, ibv_device_attr, ibv_port_attr};
+use super::bindings::{self, Facilities, ibv_context, ibv_device_attr, ibv_port_attr};
 use super::errno::{done, failed, made};
 use super::events::Listeners;
 use super::leaked;
@@ -133,7 +133,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// When rdma-core is not there or sees no device, when none has that name, or none is active.
+    /// When rdma-core is missing or sees no device, when none has that name, or none is active.
     pub fn open(name: Option<&str>) -> Result<Arc<Self>, SetupError> {
         let mut in_use = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
         in_use.retain(|context| context.strong_count() > 0);
@@ -167,7 +167,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// When rdma-core is not there.
+    /// When rdma-core is missing.
     pub fn devices() -> Result<Vec<(String, bool)>, SetupError> {
         let list = DeviceList::new()?;
         Ok(list
@@ -191,8 +191,7 @@ impl Context {
     /// What a fork does to registered memory on this machine.
     #[must_use]
     pub fn fork_safety() -> ForkSafety {
-        // SAFETY: the call has no preconditions.
-        match unsafe { bindings::ibv_is_fork_initialized() } {
+        match bindings::ibv_is_fork_initialized() {
             bindings::IBV_FORK_UNNEEDED => ForkSafety::ByKernel,
             bindings::IBV_FORK_ENABLED => ForkSafety::ByLibrary,
             _ => ForkSafety::None,
@@ -276,6 +275,18 @@ impl Drop for Placeholder {
     }
 }
 
+/// What is reported when rdma-core is missing, before the reason.
+const NO_RDMA_CORE: &str = "RDMA addresses need rdma-core";
+
+/// What the rdma-core of this machine has beyond what the fabric needs.
+///
+/// # Errors
+///
+/// When rdma-core is missing or too old: the error names the library or the function, and the packages to install.
+pub fn facilities() -> Result<Facilities, SetupError> {
+    bindings::facilities().map_err(failed(NO_RDMA_CORE))
+}
+
 /// The devices as librdmacm lists them; freed when dropped.
 struct DeviceList {
     raw: NonNull<*mut ibv_context>,
@@ -284,10 +295,11 @@ struct DeviceList {
 
 impl DeviceList {
     fn new() -> Result<Self, SetupError> {
+        bindings::available().map_err(failed(NO_RDMA_CORE))?;
         let mut count: c_int = 0;
         // SAFETY: `count` may be written.
         let raw = made(unsafe { bindings::rdma_get_devices(&raw mut count) }).map_err(failed(
-            "RDMA devices could not be listed: is rdma-core installed and `rdma_ucm` loaded?",
+            "RDMA devices could not be listed: is `rdma_ucm` loaded?",
         ))?;
         let count = usize::try_from(count).unwrap_or(0);
         Ok(Self { raw, count })

@@ -40,7 +40,8 @@ mod work_request;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-pub use context::{Context, DeviceLimits, ForkSafety};
+pub use bindings::Facilities;
+pub use context::{Context, DeviceLimits, ForkSafety, facilities};
 pub use join::{join, prepared_pair};
 pub use link::{PortEvent, PortHandle, PreparedQueuePair};
 pub use manager::{Manager, ManagerOptions, device_at, device_towards};

@@ -1,6 +1,5 @@
 //! Two ports of an RDMA device, joined without a connection manager, in one thread: runs in the lab
 //! (tests/lab), on the device that `LAB_DEV` names.
-#![cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
 
 mod closing;
 mod moving;

@@ -235,14 +235,15 @@ fn dispatch(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
         idle_park_after_us: 50,
         ..Profile::default()
     };
-    #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
     if arguments.connect.starts_with("rdma:") {
         let device = arguments.device.clone();
         let provider = rpcrdma_control::VerbsProvider::from_profile(&profile, device);
         return run(provider, &profile, arguments);
     }
     if !arguments.connect.starts_with("shm:") || arguments.device.is_some() {
-        return Err("rdma:HOST:PORT and --device need a build with `--features verbs`".into());
+        return Err(
+            "--connect needs rdma:HOST:PORT or shm:NAME, and --device an rdma: address".into(),
+        );
     }
     run(ShmProvider::from_profile(&profile), &profile, arguments)
 }

@@ -18,7 +18,6 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
 use rpcrdma_control::VerbsProvider;
 use rpcrdma_control::{NodeConfig, ShmProvider};
 use rpcrdma_engine::Call;
@@ -155,7 +154,6 @@ fn set_silence(profile: &mut Profile, silent_ms_max: Option<u64>) -> Result<(), 
 }
 
 /// The device of an address is looked for this long.
-#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,14 +176,11 @@ fn serve_on(address: &str, profile: &Profile, book: &Path) -> Result<(), Failure
     let config = NodeConfig::from_profile(profile, vec![None]);
     match fabric_of(address)? {
         Fabric::Shm => serve::run(ShmProvider::from_profile(profile), &config, address, book),
-        #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
         Fabric::Rdma => {
             let device = rpcrdma_fabric::verbs::device_at(address).map_err(serve::told)?;
             let provider = VerbsProvider::from_profile(profile, device);
             serve::run(provider, &config, address, book)
         }
-        #[cfg(not(any(feature = "verbs", feature = "verbs-dlopen")))]
-        Fabric::Rdma => Err(NO_VERBS.into()),
     }
 }
 
@@ -193,20 +188,14 @@ fn call_on(address: &str, profile: &Profile, plan: &call::Plan) -> Result<(), Fa
     let config = NodeConfig::from_profile(profile, vec![None]);
     match fabric_of(address)? {
         Fabric::Shm => call::run(ShmProvider::from_profile(profile), &config, address, plan),
-        #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
         Fabric::Rdma => {
             let device = rpcrdma_fabric::verbs::device_towards(address, RESOLVE_TIMEOUT)
                 .map_err(serve::told)?;
             let provider = VerbsProvider::from_profile(profile, Some(device));
             call::run(provider, &config, address, plan)
         }
-        #[cfg(not(any(feature = "verbs", feature = "verbs-dlopen")))]
-        Fabric::Rdma => Err(NO_VERBS.into()),
     }
 }
-
-#[cfg(not(any(feature = "verbs", feature = "verbs-dlopen")))]
-const NO_VERBS: &str = "this build has no verbs fabric: build it with --features verbs";
 
 /// The words of the command line.
 struct Arguments {

@@ -41,9 +41,9 @@ impl Channel {
     /// Opens a channel.
     ///
     /// # Errors
-    /// When the library or the kernel's part of it is not there.
+    /// When rdma-core or the kernel's part of it is missing.
     pub(in crate::verbs) fn open() -> io::Result<Arc<Self>> {
-        clear_errno();
+        c::available()?;
         // SAFETY: the call takes nothing.
         let channel = unsafe { c::rdma_create_event_channel() };
         let channel = Self(NonNull::new(channel).ok_or_else(explain_open_error)?);
@@ -123,20 +123,10 @@ impl Drop for Channel {
     }
 }
 
-/// Clears `errno`, so that it tells afterwards whether a call has set it.
-fn clear_errno() {
-    // SAFETY: the address of this thread's own errno is valid always.
-    unsafe { *libc::__errno_location() = 0 };
-}
-
 /// Why no channel could be opened, and what to do about it.
 fn explain_open_error() -> io::Error {
     let error = io::Error::last_os_error();
     let advice = match error.raw_os_error() {
-        // The call itself was not there.
-        Some(0) => {
-            "librdmacm.so.1 could not be loaded; install librdmacm1 and ibverbs-providers (Debian, Ubuntu) or librdmacm and libibverbs (Fedora, RHEL)"
-        }
         Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => {
             "the kernel's RDMA-CM is not there; load it with `modprobe rdma_ucm`"
         }

@@ -1,0 +1,226 @@
+//! The libraries of rdma-core: loaded once, and asked for symbols by name and version.
+
+use std::ffi::{CStr, CString, c_void};
+use std::fmt;
+use std::io;
+use std::ptr::NonNull;
+
+/// What has the libraries, by distribution.
+const PACKAGES: &str = "libibverbs1 librdmacm1 ibverbs-providers (Debian, Ubuntu) or libibverbs librdmacm (Fedora, RHEL)";
+
+/// The library of verbs.
+const VERBS: &CStr = c"libibverbs.so.1";
+
+/// Why rdma-core cannot be used: the library or the symbol that is missing, and what to install.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Missing(String);
+
+impl Missing {
+    fn library(name: &CStr, why: &str) -> Self {
+        Self(format!(
+            "{} could not be loaded ({why}); install {PACKAGES}",
+            name.to_string_lossy()
+        ))
+    }
+
+    fn symbol(library: &CStr, symbol: &str, why: &str) -> Self {
+        Self(format!(
+            "{} has no {symbol} ({why}); install a newer {PACKAGES}",
+            library.to_string_lossy()
+        ))
+    }
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Missing {}
+
+/// Whether rdma-core can be used on this machine. Every other function of the bindings may be called after that.
+///
+/// # Errors
+///
+/// [`Missing`], of the kind `NotFound`.
+pub(crate) fn available() -> io::Result<()> {
+    #[cfg(not(feature = "rdma-sys"))]
+    super::functions::loaded()
+        .map_err(|missing| io::Error::new(io::ErrorKind::NotFound, missing.clone()))?;
+    Ok(())
+}
+
+/// What the rdma-core of this machine has beyond what this crate needs. Newer versions have more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Facilities {
+    /// Memory of another device is registered by the descriptor of its dma-buf (`ibv_reg_dmabuf_mr`).
+    pub registers_dmabuf: bool,
+    /// Registrations take a structure of attributes (`ibv_reg_mr_ex`).
+    pub registers_by_attributes: bool,
+    /// Completions can be counted without a completion queue (`ibv_create_comp_cntr`).
+    pub counts_completions: bool,
+}
+
+/// Looks the facilities up. Whether a device supports them only their use shows.
+///
+/// # Errors
+///
+/// As [`available`].
+pub(crate) fn facilities() -> io::Result<Facilities> {
+    available()?;
+    let has = |symbol, version| optional(symbol, version).is_some();
+    Ok(Facilities {
+        registers_dmabuf: has("ibv_reg_dmabuf_mr", c"IBVERBS_1.12"),
+        registers_by_attributes: has("ibv_reg_mr_ex", c"IBVERBS_1.15"),
+        counts_completions: has("ibv_create_comp_cntr", c"IBVERBS_1.18"),
+    })
+}
+
+/// How children of the process affect registered memory; `IBV_FORK_DISABLED` where the library is missing, or older than
+/// the question.
+pub(crate) fn ibv_is_fork_initialized() -> super::ibv_fork_status {
+    let Some(symbol) = optional("ibv_is_fork_initialized", c"IBVERBS_1.13") else {
+        return super::IBV_FORK_DISABLED;
+    };
+    // SAFETY: the header of this version declares the function so, and it has no preconditions.
+    unsafe {
+        std::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn() -> super::ibv_fork_status>(
+            symbol,
+        )()
+    }
+}
+
+/// A symbol of libibverbs that not every version has.
+fn optional(symbol: &str, version: &CStr) -> Option<NonNull<c_void>> {
+    Library::open(VERBS).ok()?.symbol(symbol, version).ok()
+}
+
+/// A library. It is never unloaded: its functions may run until the process ends.
+pub(super) struct Library<'a> {
+    name: &'a CStr,
+    handle: NonNull<c_void>,
+}
+
+impl<'a> Library<'a> {
+    /// Loads the library of this name or path.
+    pub(super) fn open(name: &'a CStr) -> Result<Self, Missing> {
+        // SAFETY: the name is a C string. What the library runs when it is loaded is rdma-core's own.
+        let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        let handle = NonNull::new(handle).ok_or_else(|| Missing::library(name, &last_error()))?;
+        Ok(Self { name, handle })
+    }
+
+    /// The address of a symbol in the version that the headers were written for. A library may have others of the name.
+    pub(super) fn symbol(&self, symbol: &str, version: &CStr) -> Result<NonNull<c_void>, Missing> {
+        let missing = |why: &str| Missing::symbol(self.name, symbol, why);
+        let name = CString::new(symbol).map_err(|error| missing(&error.to_string()))?;
+        #[cfg(target_env = "gnu")]
+        // SAFETY: a library that is loaded, and two C strings.
+        let address =
+            unsafe { libc::dlvsym(self.handle.as_ptr(), name.as_ptr(), version.as_ptr()) };
+        // Other C libraries take the default version, which is the newest.
+        #[cfg(not(target_env = "gnu"))]
+        let address = {
+            let _ = version;
+            // SAFETY: as above.
+            unsafe { libc::dlsym(self.handle.as_ptr(), name.as_ptr()) }
+        };
+        NonNull::new(address).ok_or_else(|| missing(&last_error()))
+    }
+}
+
+/// What the last call of the loader on this thread failed with.
+fn last_error() -> String {
+    // SAFETY: the call takes nothing; its text stays until the next call of the loader on this thread.
+    let text = unsafe { libc::dlerror() };
+    if text.is_null() {
+        return "no reason was given".to_owned();
+    }
+    // SAFETY: not null, so that it is a C string, copied before the next call of the loader.
+    unsafe { CStr::from_ptr(text) }
+        .to_string_lossy()
+        .into_owned()
+}
+
+/// Declares the functions of libraries: a table of their addresses, how it is loaded, and a function for each of
+/// them that calls by the table. The table is loaded once; no function of the data path goes by it.
+#[cfg(not(feature = "rdma-sys"))]
+macro_rules! functions {
+    ($($library:ident = $file:literal {
+        $($version:literal fn $name:ident($($argument:ident: $type:ty),* $(,)?) $(-> $result:ty)?;)*
+    })*) => {
+        /// The addresses of the functions.
+        pub(crate) struct Functions {
+            $($($name: unsafe extern "C" fn($($type),*) $(-> $result)?,)*)*
+        }
+
+        impl Functions {
+            /// Loads the libraries from `folder`, or from wherever the system has them.
+            pub(crate) fn load(
+                folder: Option<&std::path::Path>,
+            ) -> Result<Self, super::library::Missing> {
+                $(
+                    let path = super::library::path(folder, $file);
+                    let $library = super::library::Library::open(&path)?;
+                )*
+                Ok(Self {
+                    $($($name: {
+                        let symbol = $library.symbol(stringify!($name), $version)?;
+                        // SAFETY: the header of this version declares the function so.
+                        unsafe {
+                            std::mem::transmute::<
+                                std::ptr::NonNull<std::ffi::c_void>,
+                                unsafe extern "C" fn($($type),*) $(-> $result)?,
+                            >(symbol)
+                        }
+                    },)*)*
+                })
+            }
+        }
+
+        /// The functions of this machine's rdma-core.
+        pub(crate) fn loaded() -> Result<&'static Functions, &'static super::library::Missing> {
+            static LOADED: std::sync::OnceLock<Result<Functions, super::library::Missing>> =
+                std::sync::OnceLock::new();
+            LOADED.get_or_init(|| Functions::load(None)).as_ref()
+        }
+
+        /// As [`loaded`], for those who have asked [`super::available`] before.
+        fn table() -> &'static Functions {
+            match loaded() {
+                Ok(functions) => functions,
+                Err(missing) => panic!("{missing}"),
+            }
+        }
+
+        $($(
+            /// The function of C of this name.
+            ///
+            /// # Safety
+            ///
+            /// As that function.
+            ///
+            /// # Panics
+            ///
+            /// Where rdma-core cannot be used, which [`super::available`] reports.
+            pub(crate) unsafe fn $name($($argument: $type),*) $(-> $result)? {
+                // SAFETY: as the caller promises.
+                unsafe { (table().$name)($($argument),*) }
+            }
+        )*)*
+    };
+}
+#[cfg(not(feature = "rdma-sys"))]
+pub(super) use functions;
+
+/// Where a library is: in `folder`, or where the system's loader finds it.
+#[cfg(not(feature = "rdma-sys"))]
+pub(super) fn path(folder: Option<&std::path::Path>, file: &CStr) -> CString {
+    use std::os::unix::ffi::OsStrExt;
+    let Some(folder) = folder else {
+        return file.to_owned();
+    };
+    let path = folder.join(std::ffi::OsStr::from_bytes(file.to_bytes()));
+    CString::new(path.as_os_str().as_bytes()).unwrap_or_else(|_| file.to_owned())
+}

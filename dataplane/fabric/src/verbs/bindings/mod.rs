@@ -1,0 +1,58 @@
+//! The C interface of rdma-core: of libibverbs and librdmacm.
+//!
+//! The types are generated from the headers (`dataplane/fabric/bindings/generate`), and the functions are loaded from
+//! the libraries when rdma-core is first used: a program starts without it. With the feature `rdma-sys` the crate of
+//! that name takes the place of both, with the same names; it links the libraries.
+
+// Types and enumerations are declared whole.
+#[cfg(not(feature = "rdma-sys"))]
+#[allow(dead_code, unreachable_pub)]
+mod constants;
+// Two are for a peer in the tests.
+#[cfg(not(feature = "rdma-sys"))]
+#[allow(dead_code)]
+mod functions;
+#[cfg(not(feature = "rdma-sys"))]
+mod inline;
+mod library;
+#[cfg(not(feature = "rdma-sys"))]
+#[allow(dead_code, unreachable_pub)]
+mod types;
+
+#[cfg(not(feature = "rdma-sys"))]
+pub(crate) use self::{constants::*, functions::*, inline::*, types::*};
+pub use library::Facilities;
+pub(crate) use library::{available, facilities, ibv_is_fork_initialized};
+#[cfg(feature = "rdma-sys")]
+pub(crate) use rdma_sys::*;
+
+use std::ffi::c_int;
+
+/// The state of a port of the device. The library fills the first 48 bytes of the structure, which is all that this
+/// crate reads. The rest stays as the caller made it.
+///
+/// # Safety
+///
+/// `context` is an open context, `attributes` points to a whole structure that may be written.
+pub(crate) unsafe fn query_port(
+    context: *mut ibv_context,
+    port: u8,
+    attributes: *mut ibv_port_attr,
+) -> c_int {
+    let attributes = attributes.cast::<_compat_ibv_port_attr>();
+    // SAFETY: as the caller promises; the library writes less than the structure holds.
+    unsafe { ibv_query_port(context, port, attributes) }
+}
+
+/// Makes a memory window of type 2; null when the device has none.
+///
+/// # Safety
+///
+/// `domain` is a protection domain.
+pub(crate) unsafe fn alloc_window(domain: *mut ibv_pd) -> *mut ibv_mw {
+    // SAFETY: as the caller promises.
+    let window = unsafe { ibv_alloc_mw(domain, ibv_mw_type::IBV_MW_TYPE_2) };
+    #[cfg(feature = "rdma-sys")]
+    let window = window.unwrap_or(std::ptr::null_mut());
+    window
+}
