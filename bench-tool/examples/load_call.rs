@@ -40,11 +40,11 @@ fn main() {
     let clock = Clock::new();
     let (mut client, mut server) = ends(
         &clock,
-        (&config, calls.generator(Duration::from_secs(1))),
+        (&config, calls.generator()),
         (&config, calls.service()),
     );
     let connection = connect(&mut client, &mut server);
-    calls.start(vec![connection]);
+    calls.start(vec![connection], Duration::from_secs(1));
     for _ in 0..FIRST_ITERATIONS {
         let _ = client.core.iterate();
         let _ = server.core.iterate();

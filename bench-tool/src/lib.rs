@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `commands` | the command line, and the commands that are little else: `decode`, `doctor`, `completions`, `man` |
 //! | `run` | `run`: its configuration, its own server, its phases |
-//! | `load` | the connections and the load of a run |
+//! | `load`, `workloads` | the load generator, and the calls of the two RPC programs that it makes |
 //! | `serve` | `serve`: the server |
 //! | `bench_program`, `sizing` | the RPC program that both speak, and the sizes that they need |
 //! | `nfs_client` | `nfs`: drives NFS servers |
@@ -26,6 +26,7 @@ mod bench_program;
 mod clock;
 mod commands;
 mod compare;
+mod draw;
 mod exit;
 mod fabric;
 mod floor;
@@ -41,12 +42,13 @@ mod serve;
 mod signals;
 mod sizing;
 mod sweep;
+mod workloads;
 
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser as _};
 
-pub use self::load::null_calls::NullCalls;
+pub use self::workloads::bench::null_calls::NullCalls;
 
 use self::exit::{Failure, Status};
 
@@ -94,15 +96,17 @@ fn execute(command: &commands::Command) -> Result<Status, Failure> {
         commands::Command::Completions(args) => commands::manual::completions(args),
         commands::Command::Man(args) => commands::manual::man(args),
         commands::Command::Run(args) => {
-            run::execute(args, typed(), &mut load::NodeLoad).map(|()| Status::Success)
+            run::execute(args, typed(), &mut run::node_load::NodeLoad).map(|()| Status::Success)
         }
         commands::Command::Nfs(args) => {
             nfs_client::execute(args, typed()).map(|()| Status::Success)
         }
-        commands::Command::Sweep(args) => sweep::execute(args, typed(), &mut load::NodeLoad),
+        commands::Command::Sweep(args) => {
+            sweep::execute(args, typed(), &mut run::node_load::NodeLoad)
+        }
         commands::Command::Compare(args) => compare::execute(args, typed()),
         commands::Command::Serve(args) => serve::execute(args).map(|()| Status::Success),
-        commands::Command::Idle(args) => load::idle::execute(args).map(|()| Status::Success),
+        commands::Command::Idle(args) => run::idle::execute(args).map(|()| Status::Success),
     }
 }
 

@@ -10,8 +10,8 @@ use super::{OPERATIONS_MAX, OwnFabric, ProfileChoice, Protocol, values};
 use crate::address::Address;
 use crate::commands::AuthenticationArgs;
 use crate::exit::Failure;
+use crate::load::Limit;
 use crate::report::output::Outputs;
-use crate::run::config::Limit;
 
 /// The options of every command that makes runs.
 #[derive(Args, Clone, Debug)]

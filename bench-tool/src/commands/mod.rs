@@ -15,6 +15,7 @@ mod sweep;
 pub(crate) mod values;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use rpcrdma_control::{Fault, Versions};
@@ -34,7 +35,7 @@ pub(crate) use self::profile::{
 };
 pub(crate) use self::sweep::SweepArgs;
 use crate::address::{Address, ListenAddress};
-use crate::load::sizes::Sizes;
+use crate::workloads::bench::sizes::Sizes;
 use rpcrdma_doctor::{CoreList, core_list};
 
 /// The whole command line.
@@ -269,6 +270,10 @@ pub(crate) struct RunArgs {
     /// Open loop: calls per second over all connections, whether or not replies come, such as 200k
     #[arg(long, value_name = "CALLS_PER_S", value_parser = values::rate_per_s)]
     pub rate: Option<u64>,
+
+    /// How long to retry after a lost connection, with calls in flight repeated [default: 0: it ends the run]
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = values::time, conflicts_with = "idle_connections")]
+    pub retry: Duration,
 
     /// The server calls this end, null or echo, in the reverse direction, and reports the times; start it with `serve --reverse`
     #[arg(long, conflicts_with_all = ["rate", "to_knee"])]

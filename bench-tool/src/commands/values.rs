@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use crate::load::sizes::Sizes;
+use crate::workloads::bench::sizes::Sizes;
 
 /// Splits `12.5MiB` into the number and the unit, which may be apart by spaces.
 fn number_and_unit(text: &str) -> Option<(&str, &str)> {

@@ -15,7 +15,7 @@ use std::cmp::Ordering;
 
 use serde::Serialize;
 
-use crate::load::Draw;
+use crate::draw::Draw;
 
 /// Below this p-value a difference is called one: one in twenty comparisons of a build with itself errs.
 pub(crate) const SIGNIFICANCE: f64 = 0.05;

@@ -179,7 +179,7 @@ pub(crate) fn sentence(comparisons: &[Comparison]) -> String {
 mod tests {
     use super::super::runs::tests::report;
     use super::*;
-    use crate::load::Draw;
+    use crate::draw::Draw;
 
     /// Runs of a build whose median is 400 ns times `factor`, on a machine that disturbs each run by some 2 %, and one
     /// in twenty by 30 %. The median is in whole nanoseconds; the tails have noise of their own, some 5 % and 20 %.

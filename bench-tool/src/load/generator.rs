@@ -1,136 +1,43 @@
-//! The load generator of one core: an application that makes calls and times them.
+//! The load generator of one core: an application that makes calls, times them, and repeats them where that is asked
+//! for. What the calls are is its [`Workload`]'s.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::Arc;
 
-use rpcrdma_engine::CounterSnapshot;
 use rpcrdma_engine::{
-    Activity, Application, BulkReply, Call, CallError, CallRefused, CallTag, CloseReason,
-    ConnectionKey, Context, Outcome, Reply, ReplyWriter, Request,
+    Activity, Application, BulkCall, BulkItem, BulkReply, CallError, CallRefused, CallTag,
+    CloseReason, ConnectionKey, Context, CounterSnapshot, ExpectedResult, Outcome, Reply,
+    ReplyWriter, Request,
 };
-use rpcrdma_fabric::clock::{Clock, Ticks};
+use rpcrdma_fabric::clock::Ticks;
 use rpcrdma_fabric::interface::{Port, REAP_MAX};
 
-use super::bulk::{BulkLoad, BulkPlan, Reads};
-use super::intervals::{Exchange, Recorder};
-use super::pace::{Pace, Rate};
-use super::probe::{self, Question};
-use crate::bench_program::{
-    self, BackStatus, CALL_BACK, CALLS_BACK_MAX, CallBack, CalledBack, Payload, answer_plain,
+use super::Watch;
+use super::control::{
+    Answer, LoadAnswer, LoadControl, LoadOrder, Order, SingleCall, SingleError, SingleReply,
+    is_lost,
 };
-use crate::progress::Progress;
-use crate::signals::Stop;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use super::measured::Measured;
+use super::phase::{Change, LoadPhase};
+use super::retry_later::RetryLater;
+use super::workload::{Verdict, Workload};
 
 /// Calls that one poll starts at most, so that replies are never kept waiting by new calls.
 const CALLS_PER_POLL: usize = 32;
 
-/// Progress and the wish to stop are looked at every so many polls.
+/// Progress, the wish to stop and replaced connections are looked at every so many polls.
 const HOUSEKEEPING_POLLS: u32 = 1024;
 
-/// What every core's generator does. Fixed before it starts.
-#[derive(Clone, Debug)]
-pub(crate) struct Plan {
-    pub(crate) work: Work,
-    pub(crate) depth: u32,
-    pub(crate) warmup: Duration,
-    /// Length of an interval.
-    pub(crate) interval: Duration,
-    /// Measured time; `None` where calls are counted.
-    pub(crate) duration: Option<Duration>,
-    /// Calls to measure on this core; `None` where time is measured.
-    pub(crate) count: Option<u64>,
-    /// The share of this core; `None` for a closed loop.
-    pub(crate) rate: Option<Rate>,
-}
-
-/// What the calls do.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Work {
-    /// All of a call is in its message.
-    Message {
-        /// What to call.
-        call: Call,
-        /// `None` for calls without payload.
-        payload_bytes: Option<usize>,
-    },
-    /// Payloads may travel beside it.
-    Bulk(BulkPlan),
-    /// The server calls, and says how long that took.
-    Back {
-        /// Payload of an echo; `None` for null calls.
-        payload_bytes: Option<u32>,
-    },
-}
-
-/// The work in hand.
-#[derive(Debug)]
-enum Maker {
-    Message(Call, Payload),
-    Bulk(BulkLoad),
-    Back(CallBack),
-}
-
-/// What the generator shares with the thread that set it up.
-#[derive(Debug, Default)]
-pub(crate) struct Shared {
-    /// Set once, with the connections in place: the generator may begin.
-    start: AtomicBool,
-    connections: Mutex<Vec<ConnectionKey>>,
-    /// Set by the generator: all is measured, and nothing is outstanding.
-    finished: AtomicBool,
-    /// Connections that were lost.
-    lost: AtomicU32,
-    /// Histograms on their way to the thread that packs them, and back.
-    pub(crate) intervals: Exchange,
-    /// What the server is asked before the calls and after them.
-    pub(crate) question: Question,
-}
-
-impl Shared {
-    pub(crate) fn start(&self, connections: Vec<ConnectionKey>) {
-        if let Ok(mut place) = self.connections.lock() {
-            *place = connections;
-        }
-        // SYNC POINT load-start: pairs with the Acquire load in `Generator::poll`.
-        self.start.store(true, Ordering::Release);
-    }
-
-    pub(crate) fn is_finished(&self) -> bool {
-        // SYNC POINT load-finished: pairs with the Release store in `Generator::finish`.
-        self.finished.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn connections_lost(&self) -> u32 {
-        self.lost.load(Ordering::Relaxed)
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    /// Connections are being made.
-    Waiting,
-    /// Calls are made and not counted, until the time.
-    Warmup(Ticks),
-    /// Calls are counted, until the time or the count; at the time given the interval ends, or all of it.
-    Measuring(Ticks),
-    /// No new calls; the outstanding ones come back.
-    Ending,
-    /// Nothing is outstanding.
-    Finished,
-}
+/// The tag of a single call, which no slot of a load has.
+const SINGLE: CallTag = CallTag::MAX;
 
 /// A place for one outstanding call.
 #[derive(Clone, Copy, Debug)]
-struct Slot {
+struct Slot<S> {
     connection: ConnectionKey,
     /// When the call was made (closed loop) or due (open loop).
     start: Ticks,
-    /// The number that its payload is marked with.
-    number: u64,
-    /// Which of its operations read.
-    reads: Reads,
+    step: S,
     alive: bool,
 }
 
@@ -142,245 +49,248 @@ struct Ended {
     calls: u64,
 }
 
-/// What one core measured.
+/// What became of an attempt to make a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Attempt {
+    Made,
+    /// Not now.
+    Refused,
+    /// Its connection is gone, and the slot with it.
+    Gone,
+}
+
+/// Calls that are to be made once more, and when they started.
 #[derive(Debug)]
-pub(crate) struct Measured {
-    /// Round-trip times: those of the last interval, when all is over.
-    pub(crate) latency: Recorder,
-    pub(crate) errors: u64,
-    pub(crate) first_error: Option<CallError>,
-    /// Why a connection took no more calls.
-    pub(crate) first_refusal: Option<CallRefused>,
-    pub(crate) mismatches: u64,
-    /// Calls of the server that failed.
-    pub(crate) back_failed: u64,
-    /// Payload of the calls that are in the latencies; of bulk data alone.
-    pub(crate) payload_bytes: u64,
-    pub(crate) elapsed: Duration,
-    pub(crate) interrupted: bool,
-    pub(crate) counters: Option<CounterSnapshot>,
-    /// Open loop: calls that were due and never made, because too many were outstanding.
-    pub(crate) backlog: u64,
+struct Repeats<S> {
+    /// A lost connection took these with it. In the order of their loss.
+    lost: VecDeque<(S, Ticks)>,
+    /// The server asked to have these later.
+    later: RetryLater<(S, Ticks)>,
+}
+
+impl<S: Copy> Repeats<S> {
+    fn len(&self) -> usize {
+        self.lost.len() + self.later.len()
+    }
 }
 
 /// The application.
-pub(crate) struct Generator {
-    plan: Plan,
-    shared: Arc<Shared>,
-    clock: Clock,
-    stop: Stop,
-    progress: (Progress, usize),
-    maker: Maker,
-    /// Questions to the server that were put.
-    questions: u32,
-    phase: Phase,
-    slots: Vec<Slot>,
+#[derive(Debug)]
+pub(crate) struct Generator<W: Workload> {
+    control: Arc<LoadControl<W>>,
+    /// Orders taken so far.
+    taken: u32,
+    /// A single call that waits to be made.
+    single: Option<SingleCall>,
+    /// `None` while there is no load.
+    workload: Option<W>,
+    phase: LoadPhase,
+    /// Before this time there is nothing to do in a poll but to make calls.
+    attention: Ticks,
+    slots: Vec<Slot<W::Step>>,
     free: VecDeque<u32>,
     outstanding: u32,
-    pace: Option<Pace>,
-    number: u64,
     /// Calls that ended well, those of the warm-up included: for the live line.
     completed: u64,
-    /// Calls made since the measurement began.
-    started: u64,
-    /// Set while and after measuring; calls that started before are not recorded.
-    measured_start: Option<Ticks>,
-    /// When measuring ends; never where calls are counted.
-    measured_until: Ticks,
-    last_recorded: Ticks,
     /// Calls that ended in this iteration: they are recorded when the next ones are on their way, so that
     /// recording is no part of what is measured.
     ended: Vec<Ended>,
+    repeats: Repeats<W::Step>,
+    /// Whether lost connections are made again, and their calls with them.
+    reconnects: bool,
     counters_start: Option<CounterSnapshot>,
     polls: u32,
-    pub(crate) measured: Measured,
+    /// Of the load under way, with the number of this part.
+    watch: Option<(Watch, usize)>,
+    measured: Measured,
 }
 
-impl Generator {
-    /// A generator for the core with number `core` of the client.
-    pub(crate) fn new(
-        plan: Plan,
-        shared: Arc<Shared>,
-        stop: Stop,
-        progress: Progress,
-        core: usize,
-    ) -> Self {
-        let maker = match plan.work {
-            Work::Message {
-                call,
-                payload_bytes,
-            } => Maker::Message(call, Payload::new(payload_bytes)),
-            Work::Bulk(plan) => Maker::Bulk(BulkLoad::new(plan)),
-            Work::Back { payload_bytes } => Maker::Back(CallBack {
-                count: 0,
-                payload_bytes,
-            }),
-        };
-        let clock = Clock::new();
-        let interval = clock.ticks(plan.interval);
+impl<W: Workload> Generator<W> {
+    /// A generator that does what `control` orders.
+    pub(crate) fn new(control: Arc<LoadControl<W>>) -> Self {
         Self {
-            plan,
-            shared,
-            clock,
-            stop,
-            progress: (progress, core),
-            maker,
-            questions: 0,
-            phase: Phase::Waiting,
+            control,
+            taken: 0,
+            single: None,
+            workload: None,
+            phase: LoadPhase::idle(),
+            attention: 0,
             slots: Vec::new(),
             free: VecDeque::new(),
             outstanding: 0,
-            pace: None,
-            number: 0,
             completed: 0,
-            started: 0,
-            measured_start: None,
-            measured_until: Ticks::MAX,
-            last_recorded: 0,
             ended: Vec::with_capacity(REAP_MAX),
+            repeats: Repeats {
+                lost: VecDeque::new(),
+                later: RetryLater::new(std::time::Duration::ZERO, 0),
+            },
+            reconnects: false,
             counters_start: None,
             polls: 0,
-            measured: Measured {
-                latency: Recorder::new(interval),
-                errors: 0,
-                first_error: None,
-                first_refusal: None,
-                mismatches: 0,
-                back_failed: 0,
-                payload_bytes: 0,
-                elapsed: Duration::ZERO,
-                interrupted: false,
-                counters: None,
-                backlog: 0,
-            },
+            watch: None,
+            measured: Measured::default(),
         }
     }
 
-    fn begin(&mut self, now: Ticks) {
-        let connections = self
-            .shared
-            .connections
-            .lock()
-            .map(|mut keys| std::mem::take(&mut *keys))
-            .unwrap_or_default();
+    /// Does what is not to be done in every poll: takes orders, goes from phase to phase, repeats calls. Whether a call
+    /// was made.
+    #[cold]
+    #[inline(never)]
+    fn attend<P: Port>(&mut self, core: &mut Context<'_, P>, now: Ticks) -> bool {
+        if self.phase.is_idle() {
+            return self.take_order(core, now);
+        }
+        let waiting = self.outstanding as usize + self.repeats.len();
+        let change = self.phase.advance(now, waiting);
+        self.note(change, core);
+        if self.phase.is_calling() && self.is_dead() {
+            self.interrupt(core, now);
+        }
+        let made = self.repeats.len() > 0 && self.repeat_calls(core, now);
+        if self.phase.is_ending() && self.outstanding == 0 && self.repeats.len() == 0 {
+            self.record_ended();
+            self.finish();
+        }
+        let waits = !self.phase.is_calling() || self.phase.is_enough() || self.repeats.len() > 0;
+        self.attention = if waits { 0 } else { self.phase.until() };
+        made
+    }
+
+    fn note<P: Port>(&mut self, change: Option<Change>, core: &Context<'_, P>) {
+        match change {
+            Some(Change::Measuring) => self.counters_start = Some(core.counters().snapshot()),
+            Some(Change::Ending) => {
+                let counters = core.counters().snapshot();
+                let start = self.counters_start.as_ref();
+                self.measured.counters = start.map(|start| counters.since(start));
+            }
+            None => {}
+        }
+    }
+
+    fn take_order<P: Port>(&mut self, core: &mut Context<'_, P>, now: Ticks) -> bool {
+        if let Some(order) = self.control.take(self.taken) {
+            self.taken = self.taken.wrapping_add(1);
+            match order {
+                Order::Call(single) => self.single = Some(single),
+                Order::Load(order) => self.begin(*order, now),
+            }
+        }
+        self.single.is_some() && self.call_single(core)
+    }
+
+    fn begin(&mut self, order: LoadOrder<W>, now: Ticks) {
+        let LoadOrder {
+            connections,
+            workload,
+            amount,
+            part,
+            watch,
+        } = order;
+        let slot = |connection: &ConnectionKey| Slot {
+            connection: *connection,
+            start: 0,
+            step: W::Step::default(),
+            alive: true,
+        };
         // Slot by slot over all connections, so that the first calls go to different ones.
-        for _ in 0..self.plan.depth {
-            for connection in &connections {
-                self.slots.push(Slot {
-                    connection: *connection,
-                    start: 0,
-                    number: 0,
-                    reads: Reads::default(),
-                    alive: true,
-                });
-            }
-        }
+        let slots = (0..amount.depth).flat_map(|_| connections.iter().map(slot));
+        self.slots = slots.collect();
         self.free = (0..u32::try_from(self.slots.len()).unwrap_or(u32::MAX)).collect();
-        self.pace = self
-            .plan
-            .rate
-            .map(|rate| Pace::new(now, self.clock.ticks_per_second(), rate));
-        self.phase = Phase::Warmup(now.saturating_add(self.clock.ticks(self.plan.warmup)));
+        self.outstanding = 0;
+        self.completed = 0;
+        self.repeats = Repeats {
+            lost: VecDeque::with_capacity(self.slots.len()),
+            later: RetryLater::new(amount.retry, self.slots.len()),
+        };
+        self.reconnects = !amount.retry.is_zero();
+        self.counters_start = None;
+        self.measured = Measured::default();
+        self.phase = LoadPhase::new(&amount, now, Arc::clone(&self.control.exchange));
+        self.workload = Some(workload);
+        self.watch = Some((watch, part as usize));
     }
 
-    /// Goes from phase to phase as time and counts say.
-    #[inline]
-    fn advance<P: Port>(&mut self, core: &Context<'_, P>, now: Ticks) {
-        match self.phase {
-            Phase::Waiting => {
-                // SYNC POINT load-start: pairs with the Release store in `Shared::start`.
-                if self.shared.start.load(Ordering::Acquire) {
-                    self.begin(now);
-                }
+    /// Makes the single call that waits; whether it could be made.
+    fn call_single<P: Port>(&mut self, core: &mut Context<'_, P>) -> bool {
+        let Some(single) = self.single.take() else {
+            return false;
+        };
+        let args = &single.args[..];
+        let outcome = if single.data_bytes_max > 0 {
+            let mut call = BulkCall::new(single.call, args);
+            call.credential = single.auth();
+            call.results_bytes_max = single.results_bytes_max;
+            let added = call.expect(ExpectedResult {
+                request_range: 0..u32::try_from(args.len()).unwrap_or(0),
+                bytes_min: 0,
+                bytes_max: single.data_bytes_max,
+            });
+            debug_assert!(added.is_ok(), "there is room for one");
+            core.call_bulk(single.connection, &mut call, SINGLE)
+        } else {
+            let (connection, call, auth) = (single.connection, single.call, single.auth());
+            core.call_authenticated(connection, call, auth, args.len(), SINGLE, |space| {
+                space.copy_from_slice(args);
+                args.len()
+            })
+        };
+        match outcome {
+            Ok(()) => true,
+            Err(refused) if refused.is_transient() => {
+                self.single = Some(single);
+                false
             }
-            Phase::Warmup(until) if now >= until => {
-                self.measured_start = Some(now);
-                self.measured.latency.begin(now);
-                self.counters_start = Some(core.counters().snapshot());
-                let duration = self.plan.duration.map(|it| self.clock.ticks(it));
-                self.measured_until = duration.map_or(Ticks::MAX, |it| now.saturating_add(it));
-                self.measure_on();
+            Err(refused) => {
+                let error = SingleError::Refused(refused);
+                self.control.answer(Answer::Call(Err(error)));
+                true
             }
-            Phase::Measuring(until) => {
-                // Calls that failed count as well: no others are made for them.
-                let is_count = |count| self.started >= count && self.outstanding == 0;
-                let enough = self.plan.count.is_some_and(is_count);
-                // Calls that are outstanding at the end belong to the last interval.
-                if enough || now >= until && now >= self.measured_until {
-                    self.end_measuring(core, now);
-                } else if now >= until {
-                    self.measured.latency.next(now, &self.shared.intervals);
-                    self.measure_on();
-                }
-            }
-            Phase::Ending if self.outstanding == 0 => {
-                self.record_ended();
-                self.finish(now);
-            }
-            Phase::Warmup(_) | Phase::Ending | Phase::Finished => {}
         }
     }
 
-    /// Measures until the end of the interval or of all, whichever comes first: one time to look at in every poll.
-    fn measure_on(&mut self) {
-        self.phase = Phase::Measuring(self.measured.latency.until().min(self.measured_until));
-    }
-
-    fn end_measuring<P: Port>(&mut self, core: &Context<'_, P>, now: Ticks) {
-        self.set_elapsed(now);
-        let counters = core.counters().snapshot();
-        self.measured.counters = self
-            .counters_start
-            .as_ref()
-            .map(|start| counters.since(start));
-        self.measured.backlog = self.pace.map_or(0, |pace| pace.behind(now));
-        self.phase = Phase::Ending;
-    }
-
-    fn set_elapsed(&mut self, now: Ticks) {
-        let start = self.measured_start.unwrap_or(now);
-        self.measured.elapsed = Duration::from_nanos(self.clock.nanos_between(start, now));
-    }
-
-    fn finish(&mut self, now: Ticks) {
-        // Calls that were made in the measured time are recorded however late they end, and the
-        // time is that of the last of them: a stall at the end is neither lost nor called speed.
-        let end = self.last_recorded.min(now);
-        let measured = self
-            .measured_start
-            .map_or(0, |start| self.clock.nanos_between(start, end));
-        if Duration::from_nanos(measured) > self.measured.elapsed {
-            self.set_elapsed(end);
-        }
-        self.phase = Phase::Finished;
+    /// Nothing is outstanding: gives back what was measured.
+    fn finish(&mut self) {
         self.publish();
-        // SYNC POINT load-finished: pairs with the Acquire load in `Shared::is_finished`.
-        self.shared.finished.store(true, Ordering::Release);
+        let phase = std::mem::replace(&mut self.phase, LoadPhase::idle());
+        let mut measured = std::mem::take(&mut self.measured);
+        measured.elapsed = phase.elapsed();
+        measured.backlog = phase.backlog();
+        measured.retried_later = self.repeats.later.count();
+        self.slots.clear();
+        self.free.clear();
+        self.watch = None;
+        if let Some(workload) = self.workload.take() {
+            self.control.answer(Answer::Load(Box::new(LoadAnswer {
+                measured,
+                last: phase.into_recorder(),
+                workload,
+            })));
+        }
     }
 
     fn publish(&self) {
-        if let Some(progress) = self.progress.0.core(self.progress.1) {
-            progress.publish(self.completed, self.measured.errors);
+        let Some((watch, part)) = &self.watch else {
+            return;
+        };
+        if let Some(progress) = watch.progress.core(*part) {
+            progress.publish(self.completed, self.measured.errors.total());
         }
     }
 
-    /// What need not be done in every poll.
+    /// What need not be done in every poll, and has no time of its own.
     #[cold]
+    #[inline(never)]
     fn housekeeping<P: Port>(&mut self, core: &Context<'_, P>, now: Ticks) {
         self.publish();
-        if !self.stop.is_asked() {
-            return;
+        if self.reconnects {
+            for (lost, fresh) in self.control.replaced() {
+                self.replace(lost, fresh);
+            }
         }
-        match self.phase {
-            Phase::Measuring(_) => {
-                self.measured.interrupted = true;
-                self.end_measuring(core, now);
-            }
-            Phase::Waiting | Phase::Warmup(_) => {
-                self.measured.interrupted = true;
-                self.phase = Phase::Ending;
-            }
-            Phase::Ending | Phase::Finished => {}
+        let is_asked = matches!(&self.watch, Some((watch, _)) if watch.stop.is_asked());
+        if is_asked && self.phase.is_calling() {
+            self.interrupt(core, now);
         }
     }
 
@@ -388,101 +298,159 @@ impl Generator {
     #[inline]
     fn make_calls<P: Port>(&mut self, core: &mut Context<'_, P>, now: Ticks) -> bool {
         // A call at a set time starts at most one idle iteration late, which counts as a part of its latency.
-        let now = match self.pace {
-            None => now,
-            Some(_) => self.clock.now(),
-        };
+        let now = self.phase.now(now);
         let mut made = false;
         for _ in 0..CALLS_PER_POLL {
-            if self.plan.count.is_some_and(|count| self.started >= count) {
+            let Some(start) = self.phase.due(now) else {
+                if self.phase.is_enough() {
+                    // From now on each poll looks whether the last of them has ended.
+                    self.attention = 0;
+                }
                 break;
-            }
-            let start = match &self.pace {
-                None => now,
-                Some(pace) => match pace.start(now, self.measured_until) {
-                    Some(due) => due,
-                    None => break,
-                },
             };
             let Some(index) = self.free.pop_front() else {
                 break;
             };
-            if !self.make_call(core, index, start) {
-                break;
-            }
-            made = true;
-            if let Some(pace) = &mut self.pace {
-                pace.advance();
+            match self.make_call(core, index, start) {
+                Attempt::Made => made = true,
+                Attempt::Refused => break,
+                Attempt::Gone => {}
             }
         }
         made
     }
 
+    /// Makes the next call, in a slot that is free.
     #[inline]
-    fn make_call<P: Port>(&mut self, core: &mut Context<'_, P>, index: u32, start: Ticks) -> bool {
-        let Some(slot) = self.slots.get_mut(index as usize).filter(|slot| slot.alive) else {
-            // Its connection is gone, and the slot with it.
-            return true;
+    fn make_call<P: Port>(
+        &mut self,
+        core: &mut Context<'_, P>,
+        index: u32,
+        start: Ticks,
+    ) -> Attempt {
+        let slot = self.slots.get_mut(index as usize);
+        let (Some(slot), Some(workload)) = (slot.filter(|it| it.alive), &mut self.workload) else {
+            return Attempt::Gone;
         };
-        let (number, tag) = (self.number, u64::from(index));
-        let mut started = 1;
-        let outcome = match &mut self.maker {
-            Maker::Message(call, payload) => core
-                .call_in_place(slot.connection, *call, payload.args_bytes(), tag, |space| {
-                    payload.write(space, number)
-                })
-                .map(|()| (number, Reads::default())),
-            Maker::Bulk(load) => load.call(core, slot.connection, tag, number),
-            Maker::Back(asked) => {
-                // As many as may be, but no more than are to be counted.
-                let most = CALLS_BACK_MAX as u64;
-                let left = self.plan.count.map_or(most, |it| it - self.started);
-                asked.count = u32::try_from(left.min(most)).unwrap_or(1);
-                started = asked.count.into();
-                ask_for_calls(core, asked, slot.connection, tag)
-                    .map(|()| (number, Reads::default()))
-            }
-        };
-        match outcome {
-            Ok(made) => {
-                slot.start = start;
-                (slot.number, slot.reads) = made;
-                self.number = number.wrapping_add(1);
+        let calls = workload.calls(self.phase.left());
+        let step = workload.step();
+        match workload.issue(core, slot.connection, u64::from(index), step) {
+            Ok(()) => {
+                workload.advance();
+                (slot.start, slot.step) = (start, step);
                 self.outstanding += 1;
-                if self.measured_start.is_some_and(|begin| start >= begin) {
-                    self.started += started;
+                self.phase.made(start, calls);
+                Attempt::Made
+            }
+            Err(refused) => self.refused(index, refused),
+        }
+    }
+
+    /// Repeats calls, as far as there are connections for them. Whether there were.
+    #[cold]
+    fn repeat_calls<P: Port>(&mut self, core: &mut Context<'_, P>, now: Ticks) -> bool {
+        while let Some(call) = self.repeats.later.pop_due(now) {
+            self.repeats.lost.push_back(call);
+        }
+        let mut made = false;
+        for _ in 0..CALLS_PER_POLL {
+            let Some((step, start)) = self.repeats.lost.front().copied() else {
+                break;
+            };
+            let Some(index) = self.free.pop_front() else {
+                break;
+            };
+            let slot = self.slots.get_mut(index as usize);
+            let (Some(slot), Some(workload)) = (slot.filter(|it| it.alive), &mut self.workload)
+            else {
+                continue;
+            };
+            match workload.issue(core, slot.connection, u64::from(index), step) {
+                Ok(()) => {
+                    (slot.start, slot.step) = (start, step);
+                    self.outstanding += 1;
+                    self.repeats.lost.pop_front();
+                    made = true;
                 }
-                true
-            }
-            Err(refused) if refused.is_transient() => {
-                self.free.push_back(index);
-                false
-            }
-            Err(refused) => {
-                self.give_up(index, refused);
-                false
+                Err(refused) => {
+                    self.refused(index, refused);
+                    break;
+                }
             }
         }
+        made
+    }
+
+    /// A call was not taken: it is tried again later, or its slot is of no use any more.
+    #[cold]
+    fn refused(&mut self, index: u32, refused: CallRefused) -> Attempt {
+        if refused.is_transient() {
+            self.free.push_back(index);
+        } else if self.reconnects && is_lost(refused) {
+            // Another connection takes the place of this one, and its slots with it.
+            self.kill(index);
+        } else {
+            self.give_up(index, refused);
+        }
+        Attempt::Refused
+    }
+
+    fn kill(&mut self, index: u32) {
+        if let Some(slot) = self.slots.get_mut(index as usize) {
+            slot.alive = false;
+        }
+        self.attention = 0;
+    }
+
+    /// Whether nothing can be called any more, and nothing replaces what is gone.
+    fn is_dead(&self) -> bool {
+        let is_dead = !self.slots.is_empty() && self.slots.iter().all(|slot| !slot.alive);
+        is_dead && !self.reconnects
     }
 
     /// Nothing more can be called by this slot.
     #[cold]
     fn give_up(&mut self, index: u32, refused: CallRefused) {
-        if let Some(slot) = self.slots.get_mut(index as usize) {
-            slot.alive = false;
-        }
+        self.kill(index);
+        let errors = &mut self.measured.errors;
+        errors.note("calls_refused", || refused.to_string());
         self.measured.first_refusal.get_or_insert(refused);
-        self.end_without_slots();
     }
 
-    /// Ends when nothing can be called any more.
+    /// Makes no more calls before the limit is reached.
     #[cold]
-    fn end_without_slots(&mut self) {
-        let ended = matches!(self.phase, Phase::Finished);
-        if !ended && !self.slots.is_empty() && self.slots.iter().all(|slot| !slot.alive) {
-            self.measured.interrupted = true;
-            self.phase = Phase::Ending;
+    fn interrupt<P: Port>(&mut self, core: &Context<'_, P>, now: Ticks) {
+        self.measured.interrupted = true;
+        let change = self.phase.end(now);
+        self.note(change, core);
+        for _ in self.repeats.later.end() {
+            W::given_up(&mut self.measured.errors);
         }
+        self.attention = 0;
+    }
+
+    /// Another connection takes the place of one that was lost, whose calls have ended.
+    #[cold]
+    fn replace(&mut self, lost: ConnectionKey, fresh: ConnectionKey) {
+        let Self { slots, free, .. } = self;
+        let is_of = |index: &u32, slots: &[Slot<W::Step>]| {
+            let slot = slots.get(*index as usize);
+            slot.is_some_and(|slot| slot.connection == lost)
+        };
+        free.retain(|index| !is_of(index, slots));
+        for (slot, index) in slots.iter_mut().zip(0_u32..) {
+            if slot.connection == lost {
+                (slot.connection, slot.alive) = (fresh, true);
+                free.push_back(index);
+            }
+        }
+    }
+
+    /// The slot of a call.
+    #[inline]
+    fn slot(&self, tag: CallTag) -> Option<(u32, Slot<W::Step>)> {
+        let index = u32::try_from(tag).ok()?;
+        Some((index, *self.slots.get(index as usize)?))
     }
 
     /// The slot of a call that has ended is free again.
@@ -492,82 +460,27 @@ impl Generator {
         self.free.push_back(index);
     }
 
-    /// The slot of a call.
+    /// A reply came at `now`.
     #[inline]
-    fn slot(&self, tag: CallTag) -> Option<(u32, &Slot)> {
-        let index = u32::try_from(tag).ok()?;
-        Some((index, self.slots.get(index as usize)?))
-    }
-
-    /// The server has made calls, or not.
-    fn called_back(&mut self, tag: CallTag, result: Result<Reply<'_>, CallError>, now: Ticks) {
-        let Some((index, &slot)) = self.slot(tag) else {
-            return;
-        };
+    fn judge(&mut self, index: u32, slot: &Slot<W::Step>, verdict: Verdict, now: Ticks) {
         self.give_back(index);
-        let called = match result {
-            Ok(reply) => CalledBack::decode(reply.results),
-            // A server that was made before CALL_BACK was.
-            Err(CallError::ProcedureUnavailable) => {
-                return self.give_up(index, CallRefused::NotTaken);
-            }
-            Err(error) => return self.note_error(error),
-        };
-        let Some(called) = called else {
-            self.measured.mismatches += 1;
-            return;
-        };
-        match called.status {
-            BackStatus::Done => {}
-            BackStatus::NotTaken => self.give_up(index, CallRefused::NotTaken),
-            BackStatus::TooLong => self.give_up(index, CallRefused::TooLong),
-        }
-        self.completed += called.round_trips_ns().len() as u64;
-        self.measured.back_failed += u64::from(called.failed);
-        if self.measured_start.is_some_and(|begin| slot.start >= begin) {
-            for round_trip_ns in called.round_trips_ns() {
-                self.measured.latency.record(*round_trip_ns, 1);
-            }
-            self.last_recorded = now;
+        match verdict {
+            Verdict::Right { bytes } => self.call_succeeded(slot, bytes, now),
+            verdict => self.call_not_succeeded(index, slot, verdict, now),
         }
     }
 
-    /// A call that is none of those in messages alone has ended: a question to the server, or calls in the reverse
-    /// direction.
-    #[inline(never)]
-    fn other_completed(&mut self, tag: CallTag, result: Result<Reply<'_>, CallError>, now: Ticks) {
-        if tag == probe::TAG {
-            return self.shared.question.completed(result);
-        }
-        if matches!(self.maker, Maker::Back(_)) {
-            return self.called_back(tag, result, now);
-        }
-        // A reply in messages to a call with bulk data is not the one to it.
-        let Some((index, slot)) = self.slot(tag) else {
-            return;
-        };
-        let start = slot.start;
-        self.give_back(index);
-        match result {
-            Ok(_) => {
-                self.call_succeeded(start, now, false);
-            }
-            Err(error) => self.note_error(error),
-        }
-    }
-
-    /// A call that began at `start` ended with a reply at `end`; `is_right` says whether it is the one to it. Whether it
-    /// counts.
-    ///
     /// One iteration starts several calls at the same time, and finds several replies: those are recorded as one.
     #[inline]
-    fn call_succeeded(&mut self, start: Ticks, end: Ticks, is_right: bool) -> bool {
-        if !is_right {
-            self.measured.mismatches += 1;
-        }
+    fn call_succeeded(&mut self, slot: &Slot<W::Step>, bytes: u64, end: Ticks) {
         self.completed += 1;
-        if self.measured_start.is_none_or(|begin| start < begin) {
-            return false;
+        let start = slot.start;
+        if !self.phase.is_measured(start) {
+            return;
+        }
+        self.measured.payload_bytes += bytes;
+        if let Some(workload) = &mut self.workload {
+            workload.counted(slot.step, bytes, || self.phase.latency_ns(start, end));
         }
         match self.ended.last_mut() {
             Some(last) if (last.start, last.end) == (start, end) => last.calls += 1,
@@ -577,38 +490,78 @@ impl Generator {
                 calls: 1,
             }),
         }
-        true
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn call_not_succeeded(
+        &mut self,
+        index: u32,
+        slot: &Slot<W::Step>,
+        verdict: Verdict,
+        now: Ticks,
+    ) {
+        match verdict {
+            Verdict::Right { .. } | Verdict::Wrong => {}
+            Verdict::Later => {
+                let later = &mut self.repeats.later;
+                if later.push((slot.step, slot.start), slot.start, now) {
+                    self.attention = 0;
+                } else {
+                    W::given_up(&mut self.measured.errors);
+                }
+            }
+            Verdict::Several { refused } => {
+                let times = self.workload.as_ref().map_or(&[][..], W::latencies_ns);
+                self.completed += times.len() as u64;
+                if self.phase.is_measured(slot.start) {
+                    for latency_ns in times {
+                        self.phase.record(*latency_ns, 1, now);
+                    }
+                }
+                if let Some(refused) = refused {
+                    self.give_up(index, refused);
+                }
+            }
+        }
     }
 
     #[inline]
     fn record_ended(&mut self) {
         while let Some(Ended { start, end, calls }) = self.ended.pop() {
-            let latency_ns = self.clock.nanos_between(start, end);
-            self.measured.latency.record(latency_ns, calls);
-            self.last_recorded = end;
+            let latency_ns = self.phase.latency_ns(start, end);
+            self.phase.record(latency_ns, calls, end);
         }
     }
 
+    /// A call ended without a reply.
     #[cold]
-    fn note_error(&mut self, error: CallError) {
-        self.measured.errors += 1;
-        self.measured.first_error.get_or_insert(error);
+    #[inline(never)]
+    fn call_failed(&mut self, index: u32, slot: &Slot<W::Step>, error: CallError) {
+        self.give_back(index);
+        if self.reconnects && error == CallError::Disconnected {
+            self.repeats.lost.push_back((slot.step, slot.start));
+            self.measured.losses.calls += 1;
+            self.attention = 0;
+            return;
+        }
+        let errors = &mut self.measured.errors;
+        let workload = self.workload.as_mut();
+        if let Some(refused) = workload.and_then(|it| it.failed(error, errors)) {
+            self.give_up(index, refused);
+        }
+    }
+
+    /// A single call has ended.
+    #[cold]
+    #[inline(never)]
+    fn single_completed(&self, result: Result<SingleReply, CallError>) {
+        let outcome = result.map_err(SingleError::Failed);
+        self.control.answer(Answer::Call(outcome));
     }
 }
 
-/// Asks the server to call. Out of line, as all calls but those that have everything in their messages.
-#[inline(never)]
-fn ask_for_calls<P: Port>(
-    core: &mut Context<'_, P>,
-    asked: &CallBack,
-    connection: ConnectionKey,
-    tag: CallTag,
-) -> Result<(), CallRefused> {
-    let call = bench_program::call(CALL_BACK);
-    core.call(connection, call, &asked.encode(), tag)
-}
-
-impl Application for Generator {
+impl<W: Workload> Application for Generator<W> {
     /// A core that waits for replies reads the clock when something came. Calls at set times have a reading of their
     /// own in every iteration ([`Generator::make_calls`]).
     const CLOCK_INTERVAL_POLLS: u32 = 16;
@@ -622,95 +575,79 @@ impl Application for Generator {
         result: Result<Reply<'_>, CallError>,
         now: Ticks,
     ) {
-        let slot = self.slot(tag);
-        let (Some((index, slot)), Maker::Message(_, payload)) = (slot, &self.maker) else {
-            return self.other_completed(tag, result, now);
+        let (Some((index, slot)), Some(workload)) = (self.slot(tag), &mut self.workload) else {
+            return self.single_completed(result.map(|reply| SingleReply {
+                results: reply.results.to_vec(),
+                beside: Vec::new(),
+            }));
         };
-        let start = slot.start;
         match result {
             Ok(reply) => {
-                let is_right = payload.matches(reply.results, slot.number);
-                self.give_back(index);
-                self.call_succeeded(start, now, is_right);
+                let verdict = workload.check(slot.step, &reply, &mut self.measured.errors);
+                self.judge(index, &slot, verdict, now);
             }
-            Err(error) => {
-                self.give_back(index);
-                self.note_error(error);
-            }
+            Err(error) => self.call_failed(index, &slot, error),
         }
-    }
-
-    /// The server calls: what it was asked for.
-    #[inline]
-    fn call(&mut self, request: &Request<'_>, reply: &mut ReplyWriter<'_>) -> Outcome {
-        answer_plain(request, reply).unwrap_or(Outcome::ProcedureUnavailable)
     }
 
     #[inline]
     fn completed_bulk(
         &mut self,
         tag: CallTag,
-        connection: ConnectionKey,
+        _connection: ConnectionKey,
         result: Result<BulkReply<'_>, CallError>,
         now: Ticks,
     ) {
-        let slot = self.slot(tag);
-        let (Some((index, slot)), Maker::Bulk(load)) = (slot, &self.maker) else {
-            let plain = result.map(|bulk| bulk.reply);
-            return self.completed(tag, connection, plain, now);
+        let (Some((index, slot)), Some(workload)) = (self.slot(tag), &mut self.workload) else {
+            return self.single_completed(result.map(|bulk| {
+                SingleReply {
+                    results: bulk.reply.results.to_vec(),
+                    beside: bulk
+                        .items
+                        .first()
+                        .map_or_else(Vec::new, |it| data(&it.item)),
+                }
+            }));
         };
-        let (start, number) = (slot.start, slot.number);
         match result {
             Ok(reply) => {
-                let is_right = load.matches(&reply, number, slot.reads);
-                let bytes = load.call_bytes(number);
-                self.give_back(index);
-                if self.call_succeeded(start, now, is_right) {
-                    self.measured.payload_bytes += bytes;
-                }
+                let verdict = workload.check_bulk(slot.step, &reply, &mut self.measured.errors);
+                self.judge(index, &slot, verdict, now);
             }
-            Err(error) => {
-                self.give_back(index);
-                self.note_error(error);
-            }
+            Err(error) => self.call_failed(index, &slot, error),
         }
+    }
+
+    #[inline]
+    fn call(&mut self, request: &Request<'_>, reply: &mut ReplyWriter<'_>) -> Outcome {
+        W::call(request, reply)
     }
 
     #[inline(never)]
     fn poll<P: Port>(&mut self, core: &mut Context<'_, P>, now: Ticks) -> Activity {
-        self.advance(core, now);
-        let is_quiet = matches!(self.phase, Phase::Waiting | Phase::Finished);
-        if is_quiet
-            && self.shared.question.is_open(self.questions)
-            && self.shared.question.call(core)
-        {
-            self.questions += 1;
-        }
+        let repeated = now >= self.attention && self.attend(core, now);
         self.polls = self.polls.wrapping_add(1);
         if self.polls.is_multiple_of(HOUSEKEEPING_POLLS) {
             self.housekeeping(core, now);
         }
-        let calls = matches!(self.phase, Phase::Warmup(_) | Phase::Measuring(_));
-        let made = calls && self.make_calls(core, now);
+        let made = self.make_calls(core, now);
         self.record_ended();
-        Activity::from_busy(made)
+        Activity::from_busy(made | repeated)
     }
 
     fn next_due(&self) -> Option<Ticks> {
-        match self.phase {
-            Phase::Warmup(until) | Phase::Measuring(until) => {
-                // A call that has no place is made when one of those under way has ended.
-                let is_place = !self.free.is_empty();
-                let is_wanted = self.plan.count.is_none_or(|count| self.started < count);
-                let pace = self.pace.filter(|_| is_place && is_wanted);
-                Some(pace.map_or(until, |pace| pace.due().min(until)))
-            }
-            Phase::Waiting | Phase::Ending | Phase::Finished => None,
+        if !self.phase.is_calling() {
+            return None;
         }
+        // A call that has no place is made when one of those under way has ended.
+        let call = self.phase.next_due().filter(|_| !self.free.is_empty());
+        let later = self.repeats.later.next_due();
+        let times = [call, later, Some(self.phase.until())];
+        times.into_iter().flatten().min()
     }
 
-    fn disconnected(&mut self, connection: ConnectionKey, _reason: CloseReason) {
-        let mut was_ours = false;
+    fn disconnected(&mut self, connection: ConnectionKey, reason: CloseReason) {
+        let (mut was_ours, mut was_alive) = (false, false);
         for slot in self
             .slots
             .iter_mut()
@@ -718,12 +655,21 @@ impl Application for Generator {
         {
             // Dead or alive: a call that was refused while the connection closed found out first.
             was_ours = true;
+            was_alive |= slot.alive;
             slot.alive = false;
         }
-        let ended = matches!(self.phase, Phase::Finished);
-        if was_ours && !ended {
-            self.shared.lost.fetch_add(1, Ordering::Relaxed);
+        // Those that are made again are counted where that is done.
+        if was_ours && !self.reconnects {
+            self.measured.losses.connections += 1;
+            if was_alive {
+                let errors = &mut self.measured.errors;
+                errors.note("connections_lost", || reason.to_string());
+            }
         }
-        self.end_without_slots();
+        self.attention = 0;
     }
+}
+
+fn data(item: &BulkItem) -> Vec<u8> {
+    item.parts().flat_map(|piece| piece.to_vec()).collect()
 }

@@ -5,12 +5,13 @@ use std::time::Duration;
 use rustix::process::{getgid, getuid};
 
 use super::address::NfsAddress;
-use super::steps::StepPlan;
 use crate::commands::nfs::{Access, NfsArgs, NfsOp, Stable};
 use crate::commands::{ProfileChoice, Protocol};
 use crate::exit::Failure;
+use crate::load::Limit;
 use crate::machine::Machine;
-use crate::run::config::{DURATION_DEFAULT, DURATION_TO_KNEE_DEFAULT, Limit, interval};
+use crate::run::config::{DURATION_DEFAULT, DURATION_TO_KNEE_DEFAULT, interval};
+use crate::workloads::nfs::steps::StepPlan;
 use rpcrdma_nfs3::wire::mount::PATH_BYTES_MAX;
 use rpcrdma_nfs3::wire::results::Fsinfo;
 use rpcrdma_units as units;

@@ -1,9 +1,9 @@
 //! The files of a load: in a folder of its own in the export, made before it and removed after it.
 
-use super::steps::StepPlan;
-use super::workload::Targets;
 use crate::exit::Failure;
 use crate::signals::Stop;
+use crate::workloads::nfs::Targets;
+use crate::workloads::nfs::steps::StepPlan;
 use rpcrdma_nfs3::client::caller::{CallFailed, NfsCaller};
 use rpcrdma_nfs3::client::reply::{self, ReadData, ReplyError};
 use rpcrdma_nfs3::client::request::{self, Request};

@@ -3,22 +3,17 @@
 //! | module | what |
 //! |---|---|
 //! | [`address`], `config` | where the server is, and what is to be done there |
-//! | `files`, `content` | the files that are called for, and what they hold |
-//! | `steps`, `workload` | which call comes next, and whether its answer is right |
-//! | `session`, `load` | connections to a server, and the calls that are measured |
+//! | `files` | the files that are called for |
+//! | `session` | connections to a server, and the calls that are measured |
 //! | `report` | what is told of them |
 //!
-//! The calls themselves, what is believed of their answers, and MOUNT are in `rpcrdma_nfs3::client`.
+//! Which call comes next, and whether its answer is right, is in [`crate::workloads::nfs`]. How calls are encoded, what is believed of their answers, and MOUNT are in `rpcrdma_nfs3::client`.
 
 pub(crate) mod address;
 mod config;
-mod content;
 mod files;
-mod load;
 mod report;
 mod session;
-pub(crate) mod steps;
-mod workload;
 
 pub(crate) use self::report::SCHEMA;
 
@@ -31,27 +26,28 @@ use rpcrdma_tuning::Loaded;
 use self::address::NfsAddress;
 use self::config::NfsConfig;
 use self::files::{Files, FilesPlan, file_system};
-use self::load::tcp::TcpServer;
-use self::load::{Amount, Measured};
 use self::report::{Outcome, Report, Transport};
 use self::session::fabric::FabricSession;
+use self::session::tcp::TcpServer;
 use self::session::{Session, TcpSession};
-use self::steps::StepPlan;
-use self::workload::Work;
 use crate::address::Address;
 use crate::commands::NfsArgs;
 use crate::commands::nfs::{Access, NfsOp, Stable};
 use crate::exit::Failure;
 use crate::fabric::{Fabric, Job};
+use crate::load::measured::Measured;
 use crate::load::pace::Rate;
+use crate::load::{Amount, Limit, Watch};
 use crate::machine::Machine;
 use crate::progress::{Progress, ProgressLine};
 use crate::report::output::{Outputs, verdict};
 use crate::report::timeline::Timeline;
 use crate::report::{hgrm, hlog, page};
-use crate::run::config::Limit;
-use crate::run::{Watch, knee, put_knee};
+use crate::run::{knee, put_knee};
 use crate::signals::Stop;
+use crate::workloads::nfs::Work;
+use crate::workloads::nfs::steps::StepPlan;
+use crate::workloads::nfs::tally::Tally;
 use rpcrdma_nfs3::client::CALL_TIMEOUT;
 use rpcrdma_nfs3::client::credential::Credential;
 use rpcrdma_nfs3::client::mount::MountService;
@@ -106,7 +102,7 @@ fn put(
     outputs: &Outputs,
     args: &NfsArgs,
 ) -> Result<(), Failure> {
-    let latency = outcome.measured.latency();
+    let latency = outcome.tally.latency();
     let table = report.table(args.output.intervals);
     outputs.write(
         &table,
@@ -119,7 +115,7 @@ fn put(
             _ => report.to_json(),
         },
     )?;
-    verdict(outcome.measured.calls(), outcome.errors(), ERRORS_ADVICE)
+    verdict(outcome.tally.calls(), outcome.errors(), ERRORS_ADVICE)
 }
 
 /// What is done once everything is prepared.
@@ -275,13 +271,13 @@ impl Run<'_> {
         let info = self.info;
         let info = info.ok_or_else(|| Failure::failed("the server did not say what it takes"))?;
         let began = SystemTime::now() + self.config.warmup;
-        let mut measured = self.measure(rate_per_s)?;
+        let (mut measured, tally) = self.measure(rate_per_s)?;
         let timeline = Timeline {
             interval: self.config.interval,
             began,
             cores: std::mem::take(&mut measured.timelines),
         };
-        let mut outcome = Outcome::new(measured, timeline, info, self.transport.clone());
+        let mut outcome = Outcome::new((measured, tally), timeline, info, self.transport.clone());
         if self.config.is_written() {
             self.settle(&mut outcome)?;
         }
@@ -328,11 +324,11 @@ impl Run<'_> {
             warmup: Duration::ZERO,
             limit: Limit::Count(plan.blocks()),
             rate: None,
-            patience: self.config.retry,
+            retry: self.config.retry,
             interval: self.config.interval,
         };
         let work = self.work(plan, Stability::Unstable);
-        let filled = self.session.measure(work, &amount, &self.watch())?;
+        let (filled, tally) = self.session.measure(work, &amount, &self.watch())?;
         if let Some(first) = filled.errors.first {
             return Err(Failure::failed("the files could not be filled")
                 .because(first)
@@ -340,7 +336,7 @@ impl Run<'_> {
                     "the export must have room for them (--files times --file-size): look at the server's messages",
                 ));
         }
-        if filled.short > 0 {
+        if tally.short > 0 {
             return Err(Failure::failed(
                 "the files could not be filled: WRITEs of the server are short",
             )
@@ -351,7 +347,7 @@ impl Run<'_> {
             .try_for_each(|number| self.files.commit(&mut *caller, number).map(|_| ()))
     }
 
-    fn measure(&mut self, rate_per_s: Option<u64>) -> Result<Measured, Failure> {
+    fn measure(&mut self, rate_per_s: Option<u64>) -> Result<(Measured, Tally), Failure> {
         let config = self.config;
         let stability = match config.stable {
             Stable::Unstable => Stability::Unstable,
@@ -363,14 +359,15 @@ impl Run<'_> {
             warmup: config.warmup,
             limit: config.limit,
             rate: rate_per_s.map(Rate::new),
-            patience: self.config.retry,
+            retry: self.config.retry,
             interval: self.config.interval,
         };
         if self.stop.is_asked() {
-            return Ok(Measured {
+            let nothing = Measured {
                 interrupted: true,
-                ..Measured::new(&[])
-            });
+                ..Measured::default()
+            };
+            return Ok((nothing, Tally::default()));
         }
         let (work, watch) = (self.work(config.steps(), stability), self.watch());
         let line = ProgressLine::start(&watch.progress, config.expected(), self.quiet);
@@ -386,15 +383,15 @@ impl Run<'_> {
         if is_unstable {
             for number in 0..self.config.files {
                 if let Some(verifier) = self.files.commit(&mut *caller, number)? {
-                    outcome.measured.note_verifier(verifier);
+                    outcome.tally.note_verifier(verifier);
                 }
             }
         }
         // What a server that was restarted had not committed is lost by right: a client writes it again.
-        outcome.is_lost_by_right = is_unstable && outcome.measured.verifier_changes > 0;
+        outcome.is_lost_by_right = is_unstable && outcome.tally.verifier_changes > 0;
         if self.config.verify && !outcome.is_lost_by_right {
             let plan = self.config.steps();
-            for place in outcome.measured.written.blocks() {
+            for place in outcome.tally.written.blocks() {
                 outcome.blocks_checked += 1;
                 let is_right = self.files.check(&mut *caller, &plan, place)?;
                 outcome.blocks_wrong += u64::from(!is_right);

@@ -6,17 +6,18 @@ use std::fmt::{self, Write as _};
 use serde::Serialize;
 
 use super::config::NfsConfig;
-use super::load::Measured;
-use super::steps::StepKind;
 use crate::commands::nfs::NfsOp;
 use crate::histogram::LatencySummary;
+use crate::load::measured::Measured;
 use crate::machine::Machine;
 use crate::report::table::{
     plural, write_calls, write_corrected, write_intervals, write_latency, write_warnings,
 };
 use crate::report::timeline::{IntervalFigures, Timeline};
 use crate::report::view::{LoadReport, LoadView, machine_facts};
-use crate::report::{CorrectedLatency, few_calls, not_kept_up, stretched};
+use crate::report::{CorrectedLatency, LossFigures, few_calls, losses, not_kept_up, stretched};
+use crate::workloads::nfs::steps::StepKind;
+use crate::workloads::nfs::tally::Tally;
 use rpcrdma_doctor::format_cores;
 use rpcrdma_nfs3::wire::results::Fsinfo;
 use rpcrdma_units::{self as units, bandwidth, count, duration, rate, size, text_of};
@@ -46,6 +47,7 @@ pub(crate) enum Transport {
 pub(crate) struct Outcome {
     pub(crate) transport: Transport,
     pub(crate) measured: Measured,
+    pub(crate) tally: Tally,
     /// The latencies of all procedures over time.
     pub(crate) timeline: Timeline,
     pub(crate) info: Fsinfo,
@@ -58,7 +60,7 @@ pub(crate) struct Outcome {
 
 impl Outcome {
     pub(crate) fn new(
-        measured: Measured,
+        (measured, tally): (Measured, Tally),
         timeline: Timeline,
         info: Fsinfo,
         transport: Transport,
@@ -66,6 +68,7 @@ impl Outcome {
         Self {
             transport,
             measured,
+            tally,
             timeline,
             info,
             blocks_checked: 0,
@@ -149,7 +152,8 @@ pub(crate) struct Report {
     procedures: BTreeMap<&'static str, ProcedureReport>,
     /// Calls that moved less than they were asked to.
     short_transfers: u64,
-    reconnects: u64,
+    #[serde(flatten)]
+    losses: LossFigures,
     /// How often the server put a call off that was then made again.
     put_off: u64,
     verifier_changes: u64,
@@ -162,8 +166,8 @@ pub(crate) struct Report {
 impl Report {
     /// Joins what was asked for and what was measured.
     pub(crate) fn new(config: &NfsConfig, machine: &Machine, outcome: &Outcome) -> Self {
-        let measured = &outcome.measured;
-        let latency = measured.latency();
+        let (measured, tally) = (&outcome.measured, &outcome.tally);
+        let latency = tally.latency();
         let latency_ns = latency.summary();
         let duration_s = measured.elapsed.as_secs_f64();
         let per_s = |total| units::per_s(total, duration_s);
@@ -184,7 +188,7 @@ impl Report {
                 Some(profile.clone()),
             ),
         };
-        let procedures = StepKind::ALL.iter().zip(&measured.procedures);
+        let procedures = StepKind::ALL.iter().zip(&tally.procedures);
         let procedures = procedures.filter_map(|(kind, procedure)| {
             let procedure = procedure.as_ref()?;
             let latency_ns = procedure.latency.summary();
@@ -234,7 +238,7 @@ impl Report {
             errors: outcome.errors(),
             errors_by_name: measured.errors.by_name.clone(),
             rate_per_s,
-            bandwidth_bytes_per_s: per_s(measured.bytes()),
+            bandwidth_bytes_per_s: per_s(tally.bytes()),
             latency_ns,
             latency_corrected_ns: CorrectedLatency::new(
                 &latency,
@@ -245,10 +249,10 @@ impl Report {
             interval_s: outcome.timeline.interval.as_secs_f64(),
             intervals: outcome.timeline.figures(),
             procedures: procedures.collect(),
-            short_transfers: measured.short,
-            reconnects: measured.reconnects,
-            put_off: measured.put_off,
-            verifier_changes: measured.verifier_changes,
+            short_transfers: tally.short,
+            losses: LossFigures::from(measured.losses),
+            put_off: measured.retried_later,
+            verifier_changes: tally.verifier_changes,
             blocks_checked: outcome.blocks_checked,
             blocks_wrong: outcome.blocks_wrong,
             server: ServerReport {
@@ -452,7 +456,7 @@ fn warnings(
     outcome: &Outcome,
     rate_per_s: f64,
 ) -> Vec<String> {
-    let measured = &outcome.measured;
+    let (measured, tally) = (&outcome.measured, &outcome.tally);
     let mut warnings = machine.warnings(&config.cores);
     if let Transport::Fabric { warnings: told, .. } = &outcome.transport {
         warnings.extend(told.iter().cloned());
@@ -467,25 +471,20 @@ fn warnings(
             count(outcome.blocks_checked)
         ));
     }
-    if measured.short > 0 {
+    if tally.short > 0 {
         warnings.push(format!(
             "{} calls moved less than they were asked to: the rate counts them whole, the bandwidth what they moved",
-            count(measured.short)
+            count(tally.short)
         ));
     }
-    if measured.reconnects > 0 {
-        warnings.push(format!(
-            "{} connections were lost and made again: the calls that were in flight are among the slowest",
-            count(measured.reconnects)
-        ));
-    }
-    if measured.put_off > 0 {
+    warnings.extend(losses(&measured.losses));
+    if measured.retried_later > 0 {
         warnings.push(format!(
             "the server put calls off {} times (NFS3ERR_JUKEBOX), and they were made again: their waits are in the latencies",
-            count(measured.put_off)
+            count(measured.retried_later)
         ));
     }
-    if measured.verifier_changes > 0 {
+    if tally.verifier_changes > 0 {
         warnings.push(if outcome.is_lost_by_right {
             "the write verifier changed: the server was restarted, and may have lost what was not committed; nothing \
              was read back (--stable file makes it promise more)"
@@ -505,7 +504,7 @@ fn warnings(
         warnings
             .push("stopped by a signal: the report covers what was measured until then".to_owned());
     }
-    warnings.extend(few_calls(measured.calls()));
+    warnings.extend(few_calls(tally.calls()));
     warnings.extend(stretched(&outcome.timeline));
     warnings.extend(not_kept_up(config.rate_per_s, rate_per_s));
     if config.op == NfsOp::Read && config.file_bytes * u64::from(config.files) <= 1 << 30 {

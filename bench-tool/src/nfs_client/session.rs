@@ -1,15 +1,17 @@
 //! A server that calls are made to, by whatever transport.
 
 pub(crate) mod fabric;
+pub(crate) mod tcp;
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::load::tcp::{ATTEMPT_PAUSE, TcpServer};
-use super::load::{self, Amount, Measured};
-use super::workload::Work;
+use self::tcp::{ATTEMPT_PAUSE, TcpServer};
 use crate::exit::Failure;
-use crate::run::Watch;
+use crate::load::measured::Measured;
+use crate::load::{Amount, Watch};
+use crate::workloads::nfs::Work;
+use crate::workloads::nfs::tally::Tally;
 use rpcrdma_nfs3::client::CALL_TIMEOUT;
 use rpcrdma_nfs3::client::caller::{CallFailed, NfsCaller, Results};
 use rpcrdma_nfs3::client::request::{ARGUMENTS_BYTES_MAX, Request};
@@ -30,7 +32,7 @@ pub(crate) trait Session {
         work: Arc<Work>,
         amount: &Amount,
         watch: &Watch,
-    ) -> Result<Measured, Failure>;
+    ) -> Result<(Measured, Tally), Failure>;
 
     /// A connection for single calls: one of its own for each part of a run, because servers close those that are idle,
     /// and the one before may be the reason why something failed.
@@ -50,8 +52,8 @@ impl Session for TcpSession {
         work: Arc<Work>,
         amount: &Amount,
         watch: &Watch,
-    ) -> Result<Measured, Failure> {
-        load::tcp::measure(
+    ) -> Result<(Measured, Tally), Failure> {
+        tcp::measure(
             &self.server,
             work,
             amount,

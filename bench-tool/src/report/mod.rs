@@ -23,9 +23,10 @@ use self::timeline::{CoreFigures, IntervalFigures, Timeline};
 use crate::commands::Op;
 use crate::floor::RoundTrip;
 use crate::histogram::{LatencyHistogram, LatencySummary};
-use crate::load::sizes::Sizes;
+use crate::load::measured::Losses;
 use crate::machine::Machine;
 use crate::run::config::{RunConfig, Server};
+use crate::workloads::bench::sizes::Sizes;
 use rpcrdma_units as units;
 
 /// Name and number of the layout of a run's JSON. The number changes only when a key changes meaning or goes away.
@@ -49,6 +50,8 @@ pub(crate) struct RunResult {
     pub elapsed: Duration,
     /// The end was asked for by a signal before the duration or the count was reached.
     pub interrupted: bool,
+    /// Connections that were lost and made again.
+    pub losses: Losses,
     /// The fabric that carried the calls: `shm` or `verbs`.
     pub fabric: String,
     /// The RDMA device; `None` on shm.
@@ -185,6 +188,9 @@ pub(crate) struct Report {
     pub calls: u64,
     /// Calls that ended in an error.
     pub errors: u64,
+    /// See [`RunResult::losses`].
+    #[serde(flatten)]
+    pub losses: LossFigures,
     /// `calls` per second of the measured time.
     pub rate_per_s: f64,
     /// Payload of all operations, per second; an echo carries as much back.
@@ -243,6 +249,30 @@ impl CorrectedLatency {
             expected_interval,
             summary: latency.corrected(expected_interval).summary(),
         })
+    }
+}
+
+/// Connections that were lost and made again, in a report.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct LossFigures {
+    /// Connections that were lost.
+    pub connections_lost: u64,
+    /// Connections that took the place of lost ones.
+    pub reconnects: u64,
+    /// Calls that were in flight on lost connections, and were repeated.
+    pub calls_lost: u64,
+    /// The longest time from a loss to the connection that took its place, in seconds.
+    pub longest_loss_s: f64,
+}
+
+impl From<Losses> for LossFigures {
+    fn from(losses: Losses) -> Self {
+        Self {
+            connections_lost: losses.connections,
+            reconnects: losses.reconnects,
+            calls_lost: losses.calls,
+            longest_loss_s: losses.longest.as_secs_f64(),
+        }
     }
 }
 
@@ -344,6 +374,7 @@ impl Report {
             interrupted: result.interrupted,
             calls: latency_ns.count,
             errors: result.errors,
+            losses: result.losses.into(),
             rate_per_s,
             bandwidth_bytes_per_s: per_s(
                 result
@@ -403,6 +434,7 @@ fn warnings(
         warnings
             .push("stopped by a signal: the report covers what was measured until then".to_owned());
     }
+    warnings.extend(losses(&result.losses));
     warnings.extend(few_calls(result.latency.count()));
     warnings.extend(clock_share(result));
     warnings.extend(stretched(&result.timeline));
@@ -416,6 +448,20 @@ pub(crate) fn stretched(timeline: &Timeline) -> Option<String> {
         "some intervals have calls of the next ones too: the machine was too busy to look after them, or there \
          were too many; give a longer --interval"
             .to_owned()
+    })
+}
+
+/// Says that connections were lost and made again.
+pub(crate) fn losses(losses: &Losses) -> Option<String> {
+    (losses.connections > 0).then(|| {
+        format!(
+            "{} connections were lost and {} made again, the slowest after {}: {} calls that were in flight were \
+             repeated, with their waits in the latencies",
+            units::count(losses.connections),
+            units::count(losses.reconnects),
+            units::duration(losses.longest),
+            units::count(losses.calls)
+        )
     })
 }
 
@@ -482,7 +528,7 @@ fn clock_share(result: &RunResult) -> Option<String> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::run::config::Limit;
+    use crate::load::Limit;
 
     pub(crate) fn config() -> RunConfig {
         RunConfig {
@@ -504,6 +550,7 @@ pub(crate) mod tests {
             cores: vec![0],
             rate_per_s: None,
             limit: Limit::Duration(Duration::from_secs(5)),
+            retry: Duration::ZERO,
             warmup: Duration::from_millis(500),
             interval: Duration::from_secs(1),
             device: None,
@@ -527,6 +574,7 @@ pub(crate) mod tests {
             errors: 0,
             elapsed: Duration::from_secs(2),
             interrupted: false,
+            losses: Losses::default(),
             fabric: "shm".to_owned(),
             device: None,
             protocol: 2,
@@ -574,7 +622,7 @@ pub(crate) mod tests {
             bandwidth_bytes_per_s latency_ns latency_corrected_ns counters floor memory warnings loop \
             idle_connections offered_rate_per_s clock clock_read_ns interrupted connect server_identity \
             server_cores warmup_s placement_asked operations read_percent seed delay_ns service_time_ns \
-            per_call server_counters interval_s intervals per_core";
+            per_call server_counters interval_s intervals per_core connections_lost reconnects calls_lost longest_loss_s";
         let sorted = |mut keys: Vec<String>| {
             keys.sort_unstable();
             keys

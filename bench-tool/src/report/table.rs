@@ -470,9 +470,9 @@ mod tests {
     use super::super::tests::{config, floor, result};
     use super::*;
     use crate::commands::Op;
-    use crate::load::sizes::Sizes;
     use crate::machine::Machine;
     use crate::run::config::Server;
+    use crate::workloads::bench::sizes::Sizes;
     use rpcrdma_testkit::CheckWords;
 
     fn quiet_machine() -> Machine {

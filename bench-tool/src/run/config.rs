@@ -6,9 +6,10 @@ use crate::address::Address;
 use crate::authentication::Host;
 use crate::commands::{Op, OwnFabric, Placement, ProfileChoice, Protocol, RunArgs, SlowedArgs};
 use crate::exit::Failure;
-use crate::load::sizes::Sizes;
+use crate::load::Limit;
 use crate::machine::Machine;
 use crate::report::timeline::INTERVALS_MAX;
+use crate::workloads::bench::sizes::Sizes;
 
 /// Measured time when neither `--duration` nor `--count` is given.
 pub(crate) const DURATION_DEFAULT: Duration = Duration::from_secs(5);
@@ -64,15 +65,6 @@ pub(crate) struct BulkConfig {
     pub placement: Placement,
 }
 
-/// When to stop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Limit {
-    /// After this time, without the warm-up.
-    Duration(Duration),
-    /// After this many calls, without those of the warm-up.
-    Count(u64),
-}
-
 /// A run that can be made on this machine.
 #[derive(Clone, Debug)]
 pub(crate) struct RunConfig {
@@ -106,6 +98,8 @@ pub(crate) struct RunConfig {
     pub rate_per_s: Option<u64>,
     /// When to stop.
     pub limit: Limit,
+    /// How long a lost connection is tried again; 0 does not.
+    pub retry: Duration,
     /// Time before the measurement.
     pub warmup: Duration,
     /// The measured time is reported in intervals of this length too.
@@ -167,6 +161,7 @@ impl RunConfig {
             cores,
             rate_per_s: args.rate,
             limit,
+            retry: args.retry,
             warmup: args.common.length.warmup,
             interval: interval(args.output.interval, limit)?,
             device: args.common.device.clone(),

@@ -56,12 +56,12 @@ mod tests {
     use super::*;
     use crate::address::Address;
     use crate::histogram::LatencyHistogram;
+    use crate::load::Watch;
     use crate::machine::Machine;
     use crate::report::Report;
     use crate::report::RunResult;
     use crate::report::tests::{config, result};
     use crate::run::Load;
-    use crate::run::Watch;
     use crate::run::config::RunConfig;
     use crate::run::config::Server;
 

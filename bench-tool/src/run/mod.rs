@@ -1,8 +1,11 @@
 //! `bench-tool run`: floor, server, load, floor again, report. The load itself is behind [`Load`].
 
 pub(crate) mod config;
+pub(crate) mod idle;
 pub(crate) mod knee;
+pub(crate) mod node_load;
 pub(crate) mod own_server;
+mod server_counters;
 
 use std::time::Duration;
 
@@ -13,6 +16,7 @@ use crate::commands::{OwnFabric, RunArgs};
 use crate::exit::Failure;
 use crate::fabric::own_rdma_address;
 use crate::floor::{RoundTrip, round_trip};
+use crate::load::Watch;
 use crate::machine::Machine;
 use crate::progress::{Progress, ProgressLine};
 use crate::report::knee::KneeReport;
@@ -27,17 +31,6 @@ const FLOOR_ROUND: Duration = Duration::from_millis(60);
 
 /// Rounds of the floor on either side of a run.
 const FLOOR_ROUNDS: usize = 2;
-
-/// What the load generator shares with the rest of the tool while it measures.
-#[derive(Clone, Debug)]
-pub(crate) struct Watch {
-    /// Asked when the run shall end early; polling cores look at it now and then.
-    pub stop: Stop,
-    /// Where each client core tells how far it is, by its index in [`RunConfig::cores`].
-    pub progress: Progress,
-    /// The run's own server; `None` where the server is elsewhere.
-    pub server_process: Option<u32>,
-}
 
 /// The load generator.
 pub(crate) trait Load {

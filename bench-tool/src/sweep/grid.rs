@@ -1,5 +1,7 @@
 //! The combinations of a sweep.
 
+use std::time::Duration;
+
 use crate::commands::{Op, OutputArgs, Placement, RunArgs, SweepArgs};
 use crate::exit::Failure;
 use rpcrdma_units::{rate, size};
@@ -184,6 +186,7 @@ impl Point {
             connections: self.connections,
             rate: self.rate_per_s,
             to_knee: false,
+            retry: Duration::ZERO,
             reverse: false,
             common: args.common.clone(),
             sizes: None,

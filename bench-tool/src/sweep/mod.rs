@@ -236,9 +236,9 @@ pub(crate) mod tests {
     use super::*;
     use crate::address::Address;
     use crate::commands::{Cli, Command};
+    use crate::load::Watch;
     use crate::report::RunResult;
     use crate::report::tests::result;
-    use crate::run::Watch;
     use clap::Parser;
     use rpcrdma_testkit::CheckWords;
 

@@ -8,6 +8,7 @@ mod log;
 mod metrics;
 mod notify;
 mod prometheus;
+mod retry;
 mod unit;
 #[path = "../support/usable.rs"]
 mod usable;

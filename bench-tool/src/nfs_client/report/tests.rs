@@ -41,13 +41,16 @@ fn timeline() -> Timeline {
 }
 
 fn outcome() -> Outcome {
-    let mut measured = Measured::new(&[StepKind::Read, StepKind::Write]);
+    let mut tally = Tally::new(&[StepKind::Read, StepKind::Write]);
     for _ in 0..8_000 {
-        measured.record(StepKind::Read, 50_000, 4096);
-        measured.record(StepKind::Write, 100_000, 4096);
+        tally.record(StepKind::Read, 50_000, 4096);
+        tally.record(StepKind::Write, 100_000, 4096);
     }
-    measured.elapsed = Duration::from_secs(2);
-    Outcome::new(measured, timeline(), info(), Transport::KernelTcp)
+    let measured = Measured {
+        elapsed: Duration::from_secs(2),
+        ..Measured::default()
+    };
+    Outcome::new((measured, tally), timeline(), info(), Transport::KernelTcp)
 }
 
 fn machine() -> Machine {
@@ -112,7 +115,7 @@ fn the_json_has_the_keys_of_a_run() {
     outcome
         .measured
         .errors
-        .note("wrong_content".to_owned(), || "first".to_owned());
+        .note("wrong_content", || "first".to_owned());
     let report = Report::new(&config, &machine(), &outcome);
     let json: serde_json::Value = serde_json::from_str(&report.to_json()).unwrap();
     assert_eq!(json["schema"], "rpcrdma.bench-tool.nfs/1");
@@ -135,9 +138,9 @@ fn the_json_has_the_keys_of_a_run() {
 fn the_restart_of_a_server_is_told() {
     let config = config("--op write").unwrap();
     let mut outcome = outcome();
-    outcome.measured.note_verifier([1; 8]);
-    outcome.measured.note_verifier([2; 8]);
-    outcome.measured.reconnects = 3;
+    outcome.tally.note_verifier([1; 8]);
+    outcome.tally.note_verifier([2; 8]);
+    outcome.measured.losses.connections = 3;
     let warnings = Report::new(&config, &machine(), &outcome)
         .warnings
         .join("\n");
@@ -152,17 +155,20 @@ fn the_restart_of_a_server_is_told() {
 
 #[test]
 fn parts_of_a_load_make_one() {
-    let mut all = Measured::new(&[]);
+    let (mut all, mut measured) = (Tally::default(), Measured::default());
     for verifier in [[1; 8], [1; 8], [2; 8]] {
-        let mut part = Measured::new(&[StepKind::Read]);
+        let mut part = Tally::new(&[StepKind::Read]);
         part.record(StepKind::Read, 1000, 5);
         part.note_verifier(verifier);
-        part.elapsed = Duration::from_secs(verifier[0].into());
-        part.backlog = 2;
         all.merge(part);
+        measured.merge(Measured {
+            elapsed: Duration::from_secs(verifier[0].into()),
+            backlog: 2,
+            ..Measured::default()
+        });
     }
-    assert_eq!((all.calls(), all.bytes(), all.backlog), (3, 15, 6));
-    assert_eq!(all.elapsed, Duration::from_secs(2));
+    assert_eq!((all.calls(), all.bytes(), measured.backlog), (3, 15, 6));
+    assert_eq!(measured.elapsed, Duration::from_secs(2));
     assert_eq!(all.verifier_changes, 1);
 }
 
@@ -203,7 +209,7 @@ fn a_page_has_the_charts_of_a_run_and_what_is_of_nfs() {
     let config = config("--op mix --read-percent 70").unwrap();
     let outcome = outcome();
     let report = Report::new(&config, &machine(), &outcome);
-    let page = page::text(&report, &outcome.measured.latency());
+    let page = page::text(&report, &outcome.tally.latency());
     assert_eq!(page.matches("<figure>").count(), 3);
     page.check_words(&[
             "<h1>mix of 4 KiB, 70 % of them reads, unstable, sequential in 4 files of 16 MiB, depth 1, NFS version 3 over",

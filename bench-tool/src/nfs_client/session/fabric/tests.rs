@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Instant;
 
 use rpcrdma_control::{ListenOptions, ShmProvider};
 use rpcrdma_engine::{Application, BulkArguments, BulkItem, Outcome, ReplyWriter, Request};
@@ -27,9 +28,9 @@ struct Server {
 }
 
 /// What came beside the arguments.
-struct Beside<'a, 'b>(&'a BulkArguments<'b>);
+struct BulkView<'a, 'b>(&'a BulkArguments<'b>);
 
-impl Items for Beside<'_, '_> {
+impl Items for BulkView<'_, '_> {
     fn at(&self, args_offset: usize) -> Option<usize> {
         (0..self.0.len()).find(|it| self.0.args_offset(*it) == Some(args_offset))
     }
@@ -104,7 +105,7 @@ impl Application for Server {
         writer: &mut ReplyWriter<'_>,
     ) -> Outcome {
         let call = Self::call_of(request);
-        let outcome = self.service.call(&call, &Beside(items), &mut self.reply);
+        let outcome = self.service.call(&call, &BulkView(items), &mut self.reply);
         self.answer(outcome, writer)
     }
 }

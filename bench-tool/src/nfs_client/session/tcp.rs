@@ -12,14 +12,16 @@ use rpcrdma_fabric::clock::{Clock, Ticks};
 use rpcrdma_protocol::rpc::{AcceptStatus, CallHeader, OpaqueAuth, ReplyBody, ReplyHeader};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::course::Course;
-use super::put_off::{self, PutOff};
-use super::{Amount, Measured};
 use crate::exit::Failure;
 use crate::load::intervals::{Collector, Exchange};
-use crate::nfs_client::steps::{Step, StepKind, Steps};
-use crate::nfs_client::workload::{Work, Written};
-use crate::run::Watch;
+use crate::load::measured::Measured;
+use crate::load::phase::LoadPhase;
+use crate::load::retry_later::RetryLater;
+use crate::load::workload::{Verdict, Workload as _};
+use crate::load::{Amount, Watch};
+use crate::workloads::nfs::steps::Step;
+use crate::workloads::nfs::tally::Tally;
+use crate::workloads::nfs::{NfsWorkload, Work};
 use rpcrdma_nfs3::client::caller::{accept_words, reject_words};
 use rpcrdma_nfs3::client::credential::Credential;
 use rpcrdma_nfs3::client::request::ARGUMENTS_BYTES_MAX;
@@ -70,7 +72,7 @@ pub(crate) fn measure(
     connections: u32,
     cores: &[usize],
     watch: &Watch,
-) -> Result<Measured, Failure> {
+) -> Result<(Measured, Tally), Failure> {
     let streams = (0..connections)
         .map(|_| server.connect(ANSWER_TIMEOUT))
         .collect::<Result<Vec<_>, _>>()?;
@@ -96,18 +98,21 @@ pub(crate) fn measure(
             Failure::failed("cannot start the thread of a connection").because(error)
         })?);
     }
-    let mut measured = Measured::new(&[]);
+    let (mut measured, mut tally) = (Measured::default(), Tally::default());
     let mut outcome = Ok(());
     for thread in threads {
         match thread.join() {
-            Ok(Ok(part)) => measured.merge(part),
+            Ok(Ok((part, its))) => {
+                measured.merge(part);
+                tally.merge(its);
+            }
             Ok(Err(failure)) => outcome = outcome.and(Err(failure)),
             Err(_) => {
                 outcome = outcome.and(Err(Failure::failed("the thread of a connection ended")));
             }
         }
     }
-    outcome.map(|()| measured)
+    outcome.map(|()| (measured, tally))
 }
 
 /// Which part of the load a connection is.
@@ -138,14 +143,13 @@ struct Driver {
     sent: usize,
     /// A call's header with its record mark, of which XID and procedure are put in.
     header: Vec<u8>,
-    work: Arc<Work>,
-    steps: Steps,
+    workload: NfsWorkload,
     slots: Vec<Slot>,
     free: Vec<u32>,
-    /// Slots whose calls the server put off.
-    put_off: PutOff<u32>,
+    /// Slots whose calls the server asked to have later.
+    later: RetryLater<u32>,
     clock: Clock,
-    course: Course,
+    phase: LoadPhase,
     /// Histograms of intervals, on their way and packed. This thread packs them itself.
     exchange: Arc<Exchange>,
     collector: Collector,
@@ -169,12 +173,6 @@ impl Driver {
         let clock = Clock::new();
         let exchange = Arc::new(Exchange::with_spares(1));
         let now = clock.now();
-        let kinds: Vec<StepKind> = StepKind::ALL
-            .into_iter()
-            .filter(|kind| kind.is_made_by(work.plan.op))
-            .collect();
-        let mut measured = Measured::new(&kinds);
-        measured.written = Written::new(&work.plan, work.verify);
         let header = header(&server.credential)?;
         let payload_bytes = work.plan.bytes as usize;
         // The low half is the slot's.
@@ -190,25 +188,24 @@ impl Driver {
             ),
             sent: 0,
             header,
-            steps: Steps::new(work.plan, part.number, part.parts),
+            workload: NfsWorkload::new(work, server.credential.clone(), part.number, part.parts),
             slots: slots.collect(),
             free: (0..amount.depth).rev().collect(),
-            put_off: PutOff::new(&clock, amount.patience, amount.depth as usize),
-            course: Course::new(Clock::new(), amount, now, Arc::clone(&exchange)),
+            later: RetryLater::new(amount.retry, amount.depth as usize),
+            phase: LoadPhase::new(amount, now, Arc::clone(&exchange)),
             collector: Collector::default(),
             exchange,
             clock,
-            measured,
+            measured: Measured::default(),
             watch,
             completed: 0,
             heard: Instant::now(),
             server,
             stream,
-            work,
         })
     }
 
-    fn run(mut self, part: &Part) -> Result<Measured, Failure> {
+    fn run(mut self, part: &Part) -> Result<(Measured, Tally), Failure> {
         if let Some(core) = part.core {
             // A thread that may not be there runs elsewhere.
             core_affinity::set_for_current(core_affinity::CoreId { id: core });
@@ -216,22 +213,22 @@ impl Driver {
         self.stream.set_nonblocking(true).map_err(|error| {
             Failure::failed("cannot make a connection non-blocking").because(error)
         })?;
-        while !(self.course.is_ending() && self.outstanding() == 0) {
+        while !(self.phase.is_ending() && self.outstanding() == 0) {
             if let Err(error) = self.turn(part) {
                 self.connect_again(error)?;
             }
         }
-        self.measured.elapsed = self.course.elapsed();
-        self.measured.backlog = self.course.backlog();
-        self.measured.put_off = self.put_off.count();
+        self.measured.elapsed = self.phase.elapsed();
+        self.measured.backlog = self.phase.backlog();
+        self.measured.retried_later = self.later.count();
         let elapsed = self.measured.elapsed;
-        let last = self.course.into_recorder();
+        let last = self.phase.into_recorder();
         let number = part.number as usize;
         let timeline = self
             .collector
             .finish(&self.exchange, &last, number, elapsed);
         self.measured.timelines.push(timeline);
-        Ok(self.measured)
+        Ok((self.measured, self.workload.tally))
     }
 
     fn outstanding(&self) -> usize {
@@ -241,12 +238,12 @@ impl Driver {
     /// Makes calls that are due, sends and receives what there is, and waits where there is nothing.
     fn turn(&mut self, part: &Part) -> Result<(), Lost> {
         let now = self.clock.now();
-        if self.watch.stop.is_asked() && !self.course.is_ending() {
+        if self.watch.stop.is_asked() && self.phase.is_calling() {
             self.measured.interrupted = true;
-            self.course.end(now);
+            self.phase.end(now);
             self.give_up();
         }
-        self.course.advance(now);
+        self.phase.advance(now, self.outstanding());
         self.collector.collect(&self.exchange);
         self.make_calls(now);
         let moved = self.send()? | self.receive()?;
@@ -264,13 +261,13 @@ impl Driver {
 
     fn make_calls(&mut self, now: Ticks) {
         while self.unsent.len() - self.sent < UNSENT_BYTES_MAX {
-            if let Some(index) = self.put_off.pop_due(now) {
+            if let Some(index) = self.later.pop_due(now) {
                 if let Some(slot) = self.slots.get(index as usize).copied() {
                     self.call(index, slot.step, slot.start);
                 }
                 continue;
             }
-            let Some(start) = self.course.due(now) else {
+            let Some(start) = self.phase.due(now) else {
                 return;
             };
             let Some(index) = self.free.pop() else {
@@ -279,8 +276,9 @@ impl Driver {
             if self.outstanding() == 1 {
                 self.heard = Instant::now();
             }
-            let step = self.steps.step();
-            self.course.made(start);
+            let step = self.workload.step();
+            self.workload.advance();
+            self.phase.made(start, 1);
             self.call(index, step, start);
         }
     }
@@ -300,21 +298,19 @@ impl Driver {
         }
     }
 
-    /// Makes no call again that the server put off.
+    /// Makes no call again that the server asked to have later.
     #[cold]
     fn give_up(&mut self) {
-        for index in self.put_off.end() {
-            if let Some(slot) = self.slots.get(index as usize) {
-                let course = &mut self.course;
-                self.measured.failed(course, slot.start, put_off::NOT_AGAIN);
-            }
+        for index in self.later.end() {
+            NfsWorkload::given_up(&mut self.measured.errors);
             self.free.push(index);
         }
     }
 
     /// Puts a call behind what is to be sent.
     fn encode(&mut self, xid: u32, step: Step) {
-        let request = self.work.request(step);
+        let work = self.workload.work();
+        let request = work.request(step);
         let begin = self.unsent.len();
         self.unsent.extend_from_slice(&self.header);
         let mut args = [0; ARGUMENTS_BYTES_MAX];
@@ -323,11 +319,11 @@ impl Driver {
         let args = args.get(..written.unwrap_or(0)).unwrap_or(&[]);
         self.unsent.extend_from_slice(args);
         let payload = self.unsent.len();
-        let payload_bytes = self.work.payload_bytes(step);
+        let payload_bytes = work.payload_bytes(step);
         self.unsent
             .resize(payload + payload_bytes.next_multiple_of(4), 0);
         if let Some(payload) = self.unsent.get_mut(payload..payload + payload_bytes) {
-            self.work.fill(step, 0, payload);
+            work.fill(step, 0, payload);
         }
         let message_bytes = self.unsent.len() - begin - record::HEADER_BYTES;
         let mark = record::header(message_bytes);
@@ -404,25 +400,25 @@ impl Driver {
                 ReplyBody::Denied(status) => Some(("rpc_denied", reject_words(status))),
             };
             if let Some((name, words)) = refused {
-                errors.note(name.to_owned(), || words);
-                self.course.failed(start);
+                errors.note(name, || words);
                 self.free.push(index);
                 continue;
             }
             let results = message.get(bytes..).unwrap_or(&[]);
-            match self.work.check(step, results, 0, std::iter::empty()) {
-                Ok(done) => {
+            let none = (0, std::iter::empty());
+            match self.workload.check_results(step, results, none, errors) {
+                Verdict::Right { bytes } => {
                     self.completed += 1;
-                    let call = (step, start);
-                    let measured = &mut self.measured;
-                    measured.note(&mut self.course, &self.work, call, done, now);
+                    if self.phase.is_measured(start) {
+                        let latency_ns = self.phase.latency_ns(start, now);
+                        self.phase.record(latency_ns, 1, now);
+                        self.workload.counted(step, bytes, || latency_ns);
+                        self.measured.payload_bytes += bytes;
+                    }
                 }
-                Err(error)
-                    if put_off::is_put_off(&error) && self.put_off.push(index, start, now) =>
-                {
-                    continue;
-                }
-                Err(error) => self.measured.failed(&mut self.course, start, error),
+                Verdict::Later if self.later.push(index, start, now) => continue,
+                Verdict::Later => NfsWorkload::given_up(errors),
+                Verdict::Wrong | Verdict::Several { .. } => {}
             }
             self.free.push(index);
         }
@@ -431,7 +427,7 @@ impl Driver {
 
     /// Sleeps until something can be sent or received, or a call is due.
     fn wait(&self) -> Result<(), Lost> {
-        let timeout = self.course.idle_for(self.clock.now(), LOOK_PERIOD);
+        let timeout = self.phase.idle_for(self.clock.now(), LOOK_PERIOD);
         let mut events = PollFlags::IN;
         if self.sent < self.unsent.len() {
             events |= PollFlags::OUT;
@@ -458,7 +454,8 @@ impl Driver {
                     .advice("look at the server's messages; --retry TIME goes on when it is back"),
             );
         }
-        let deadline = Instant::now() + self.server.retry;
+        let since = Instant::now();
+        let deadline = since + self.server.retry;
         self.stream = loop {
             match self.server.connect(ATTEMPT_TIMEOUT) {
                 Ok(stream) => break stream,
@@ -471,8 +468,13 @@ impl Driver {
         self.stream
             .set_nonblocking(true)
             .map_err(|error| Failure::failed("cannot connect again").because(error))?;
-        self.measured.reconnects += 1;
-        self.records = Records::new(self.work.plan.bytes as usize + REPLY_OVERHEAD_BYTES);
+        let losses = &mut self.measured.losses;
+        losses.connections += 1;
+        losses.reconnects += 1;
+        losses.calls += self.slots.iter().filter(|it| it.is_waiting).count() as u64;
+        losses.longest = losses.longest.max(since.elapsed());
+        let payload_bytes = self.workload.work().plan.bytes as usize;
+        self.records = Records::new(payload_bytes + REPLY_OVERHEAD_BYTES);
         self.unsent.clear();
         self.sent = 0;
         self.heard = Instant::now();

@@ -25,9 +25,8 @@ use crate::bench_program::{self, NULL};
 use crate::commands::{IdleArgs, ProfileChoice};
 use crate::exit::{Failure, written};
 use crate::fabric::{Fabric, Job};
-use crate::progress::Progress;
+use crate::load::connections::connect_many;
 use crate::report::RunResult;
-use crate::run::Watch;
 use crate::run::config::RunConfig;
 use crate::signals::Stop;
 use crate::sizing::Need;
@@ -405,11 +404,6 @@ impl Job for Hold<'_> {
         let node = Node::start(provider, &config, application).map_err(|error| {
             Failure::failed("idle connections could not be set up").because(error)
         })?;
-        let watch = Watch {
-            stop: Stop::new(),
-            progress: Progress::new(0),
-            server_process: None,
-        };
         let start = |_| {
             node.connect_start(
                 &address,
@@ -421,7 +415,7 @@ impl Job for Hold<'_> {
                 },
             )
         };
-        let connections = super::connect_many(args.connections as usize, start, &watch).map_err(
+        let connections = connect_many(args.connections as usize, start, &Stop::new()).map_err(
             |(made, error)| {
                 let what = format!(
                     "idle connection {} of {} to {address}",

@@ -6,10 +6,12 @@ use rpcrdma_engine::{
 };
 use rpcrdma_fabric::interface::Port;
 
+use super::BenchStep;
 use super::sizes::Sizes;
 use crate::bench_program::{
     Arguments, Kind, OPERATIONS_MAX, Operation, pattern, procedure, results_bytes, results_match,
 };
+use crate::draw::Draw;
 
 /// What the calls of a load do. Fixed before it starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,13 +44,10 @@ pub(crate) struct BulkLoad {
     prepared: Prepared,
 }
 
-/// The next call. One that is refused and can be made later is kept: its payloads were written,
-/// and are not written again.
-#[derive(Debug, Default)]
+/// Payloads that were written for a call that was refused: they are not written again when it is made.
+#[derive(Debug)]
 struct Prepared {
-    is_kept: bool,
-    number: u64,
-    reads: Reads,
+    step: BenchStep,
     items: Vec<BulkItem>,
 }
 
@@ -58,8 +57,8 @@ impl BulkLoad {
             plan,
             draw: Draw(plan.seed),
             prepared: Prepared {
+                step: BenchStep::default(),
                 items: Vec::with_capacity(OPERATIONS_MAX),
-                ..Prepared::default()
             },
         }
     }
@@ -99,29 +98,33 @@ impl BulkLoad {
         operations.map(|it| u64::from(it.bytes)).sum()
     }
 
-    /// Makes the next call, which has number `number` if none was refused before. Which number it
-    /// has, and what it does.
+    /// What the operations of the next call do.
+    pub(super) fn draw_reads(&mut self) -> Reads {
+        draw_reads(&mut self.draw, &self.plan)
+    }
+
+    /// Makes the call of a step.
     ///
     /// # Errors
-    /// Those of the core; what was prepared is used in the next call.
+    /// Those of the core; what was prepared is used when the same call is tried next.
     // Out of line, so that null calls do not pay for its registers.
     #[inline(never)]
-    pub(crate) fn call<P: Port>(
+    pub(super) fn call<P: Port>(
         &mut self,
         core: &mut Context<'_, P>,
         connection: ConnectionKey,
         tag: CallTag,
-        number: u64,
-    ) -> Result<(u64, Reads), CallRefused> {
-        let mut prepared = std::mem::take(&mut self.prepared);
-        if !prepared.is_kept {
-            (prepared.number, prepared.reads) = (number, self.draw.reads(&self.plan));
+        step: BenchStep,
+    ) -> Result<(), CallRefused> {
+        let mut items = std::mem::take(&mut self.prepared.items);
+        if self.prepared.step != step {
+            // Those of a call that is not tried next: their buffers go back.
+            items.clear();
+            self.prepared.step = step;
         }
-        let outcome = self.try_call(core, connection, tag, &mut prepared);
-        prepared.is_kept = outcome.is_err();
-        let done = (prepared.number, prepared.reads);
-        self.prepared = prepared;
-        outcome.map(|()| done)
+        let outcome = self.try_call(core, connection, tag, step, &mut items);
+        self.prepared.items = items;
+        outcome
     }
 
     fn try_call<P: Port>(
@@ -129,21 +132,22 @@ impl BulkLoad {
         core: &mut Context<'_, P>,
         connection: ConnectionKey,
         tag: CallTag,
-        prepared: &mut Prepared,
+        step: BenchStep,
+        prepared: &mut Vec<BulkItem>,
     ) -> Result<(), CallRefused> {
-        let (operations, count) = self.operations(prepared.number, prepared.reads);
+        let (operations, count) = self.operations(step.number, step.reads);
         let operations = operations.get(..count).unwrap_or(&[]);
         let writes = || operations.iter().filter(|it| it.kind == Kind::Write);
-        for operation in writes().skip(prepared.items.len()) {
+        for operation in writes().skip(prepared.len()) {
             // It is made in its place: an item that is moved is moved with all of its room.
-            let count = prepared.items.len() + 1;
-            prepared.items.resize_with(count, BulkItem::new);
-            let item = prepared.items.last_mut();
+            let count = prepared.len() + 1;
+            prepared.resize_with(count, BulkItem::new);
+            let item = prepared.last_mut();
             if item
                 .and_then(|item| fill_item(core, item, operation))
                 .is_none()
             {
-                prepared.items.pop();
+                prepared.pop();
                 return Err(CallRefused::NoSlot);
             }
         }
@@ -151,7 +155,7 @@ impl BulkLoad {
         let mut call = BulkCall::new(procedure(operations), arguments.stream());
         call.placement = self.plan.placement;
         call.results_bytes_max = results_bytes(operations);
-        let mut items = prepared.items.iter_mut();
+        let mut items = prepared.iter_mut();
         for (operation, place) in operations.iter().zip(arguments.places()) {
             let added = match operation.kind {
                 Kind::Read => call
@@ -170,10 +174,10 @@ impl BulkLoad {
             }
         }
         let outcome = core.call_bulk(connection, &mut call, tag);
-        prepared.items.clear();
+        prepared.clear();
         if outcome.is_err() {
-            prepared.items.extend(std::iter::from_fn(|| call.pop()));
-            prepared.items.reverse();
+            prepared.extend(std::iter::from_fn(|| call.pop()));
+            prepared.reverse();
         }
         outcome
     }
@@ -204,36 +208,18 @@ fn fill_item<P: Port>(
     Some(())
 }
 
-/// A sequence of numbers that look drawn: SplitMix64, which is its own description in three lines.
-#[derive(Clone, Debug)]
-pub(crate) struct Draw(pub(crate) u64);
-
 /// Makes the sizes of operations another sequence than whether they read.
 const SIZES_STREAM: u64 = 0x73_69_7a_65_73;
 
-impl Draw {
-    /// Number `n` of the sequence that `seed` begins.
-    fn nth(seed: u64, n: u64) -> u64 {
-        Self(seed.wrapping_add(n.wrapping_mul(0x9e37_79b9_7f4a_7c15))).next()
-    }
-
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
-    }
-
-    /// What the operations of the next call do.
-    fn reads(&mut self, plan: &BulkPlan) -> Reads {
-        match plan.read_percent {
-            0 => Reads(0),
-            100.. => Reads(u8::MAX),
-            percent => Reads((0..OPERATIONS_MAX).fold(0, |reads, index| {
-                let is_read = self.next() % 100 < u64::from(percent);
-                reads | u8::from(is_read) << index
-            })),
-        }
+/// What the operations of the next call do.
+fn draw_reads(draw: &mut Draw, plan: &BulkPlan) -> Reads {
+    match plan.read_percent {
+        0 => Reads(0),
+        100.. => Reads(u8::MAX),
+        percent => Reads((0..OPERATIONS_MAX).fold(0, |reads, index| {
+            let is_read = draw.next() % 100 < u64::from(percent);
+            reads | u8::from(is_read) << index
+        })),
     }
 }
 
@@ -254,7 +240,7 @@ mod tests {
 
     fn drawn(plan: &BulkPlan, calls: usize) -> Vec<Reads> {
         let mut draw = Draw(plan.seed);
-        (0..calls).map(|_| draw.reads(plan)).collect()
+        (0..calls).map(|_| draw_reads(&mut draw, plan)).collect()
     }
 
     #[test]
@@ -293,7 +279,8 @@ mod tests {
         assert_ne!(of(&first), of(&other));
         let (mut small, mut small_reads, mut draw) = (0, 0, Draw(7));
         for number in 0..4_000 {
-            let (operations, count) = first.operations(number, draw.reads(&first.plan));
+            let reads = draw_reads(&mut draw, &first.plan);
+            let (operations, count) = first.operations(number, reads);
             for operation in operations.iter().take(count).filter(|it| it.bytes == 10) {
                 small += 1;
                 small_reads += u32::from(operation.kind == Kind::Read);
@@ -304,10 +291,6 @@ mod tests {
             (5_700..6_050).contains(&small_reads),
             "{small_reads} of {small}"
         );
-        let mut draw = Draw(7);
-        let drawn: Vec<u64> = (0..5).map(|_| draw.next()).collect();
-        let expected: Vec<u64> = (0..5).map(|n| Draw::nth(7, n)).collect();
-        assert_eq!(drawn, expected);
     }
 
     #[test]

@@ -6,10 +6,13 @@ use std::time::Duration;
 use rpcrdma_control::NodeConfig;
 use rpcrdma_engine::{Application, ConnectionKey, CoreConfig};
 
-use super::generator::{Generator, Plan, Shared, Work};
+use super::{BenchPlan, BenchWorkload};
 use crate::bench_program::{self, BenchService, NULL};
 use crate::commands::ProfileChoice;
 use crate::fabric::Fabric;
+use crate::load::control::{LoadControl, LoadOrder};
+use crate::load::generator::Generator;
+use crate::load::{Amount, Limit, Watch};
 use crate::progress::Progress;
 use crate::signals::Stop;
 use crate::sizing::Need;
@@ -19,7 +22,7 @@ use crate::sizing::Need;
 #[derive(Debug)]
 pub struct NullCalls {
     depth: u32,
-    shared: Arc<Shared>,
+    control: Arc<LoadControl<BenchWorkload>>,
 }
 
 impl NullCalls {
@@ -28,7 +31,7 @@ impl NullCalls {
     pub fn new(depth: u32) -> Self {
         Self {
             depth,
-            shared: Arc::default(),
+            control: Arc::default(),
         }
     }
 
@@ -51,21 +54,8 @@ impl NullCalls {
 
     /// The generator, as the application of a core.
     #[must_use]
-    pub fn generator(&self, interval: Duration) -> impl Application + use<> {
-        let plan = Plan {
-            work: Work::Message {
-                call: bench_program::call(NULL),
-                payload_bytes: None,
-            },
-            depth: self.depth,
-            warmup: Duration::ZERO,
-            interval,
-            duration: None,
-            count: None,
-            rate: None,
-        };
-        let shared = Arc::clone(&self.shared);
-        Generator::new(plan, shared, Stop::new(), Progress::new(1), 0)
+    pub fn generator(&self) -> impl Application + use<> {
+        Generator::new(Arc::clone(&self.control))
     }
 
     /// The service that answers, as the application of another core.
@@ -74,8 +64,28 @@ impl NullCalls {
         BenchService::default()
     }
 
-    /// The generator begins to call on `connections` of its core.
-    pub fn start(&self, connections: Vec<ConnectionKey>) {
-        self.shared.start(connections);
+    /// The generator begins to call on `connections` of its core, and to record in intervals of this length.
+    pub fn start(&self, connections: Vec<ConnectionKey>, interval: Duration) {
+        self.control.begin(LoadOrder {
+            connections,
+            workload: BenchWorkload::new(BenchPlan::Message {
+                call: bench_program::call(NULL),
+                payload_bytes: None,
+            }),
+            amount: Amount {
+                depth: self.depth,
+                warmup: Duration::ZERO,
+                limit: Limit::Count(u64::MAX),
+                rate: None,
+                retry: Duration::ZERO,
+                interval,
+            },
+            part: 0,
+            watch: Watch {
+                stop: Stop::new(),
+                progress: Progress::new(1),
+                server_process: None,
+            },
+        });
     }
 }

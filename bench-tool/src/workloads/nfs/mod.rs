@@ -1,12 +1,31 @@
-//! The calls of a load: what each asks for, what it carries, and whether the answer is right.
+//! The calls of `bench-tool nfs`: what each asks for, what it carries, and whether the answer is right.
+//!
+//! READ data comes into a Write chunk, or by whatever means both ends have; WRITE data goes out of registered memory by
+//! the same choice.
 
-use std::collections::BTreeMap;
+mod content;
+pub(crate) mod steps;
+pub(crate) mod tally;
 
-use super::content;
-use super::steps::{Step, StepKind, StepPlan};
+use std::sync::Arc;
+
+use rpcrdma_engine::{
+    BulkCall, BulkItem, BulkReply, Call, CallRefused, CallTag, ConnectionKey, Context,
+    ExpectedResult, Placement, Reply,
+};
+use rpcrdma_fabric::interface::Port;
+
+use self::steps::{Step, StepKind, StepPlan, Steps};
+use self::tally::{Tally, Written};
+use crate::load::measured::Errors;
+use crate::load::workload::{Verdict, Workload};
+use rpcrdma_nfs3::client::credential::Credential;
 use rpcrdma_nfs3::client::reply::{self, ReadData, ReplyError};
+use rpcrdma_nfs3::client::request::ARGUMENTS_BYTES_MAX;
 use rpcrdma_nfs3::client::request::{self, Request};
+use rpcrdma_nfs3::wire as nfs;
 use rpcrdma_nfs3::wire::FileHandle;
+use rpcrdma_nfs3::wire::Status;
 use rpcrdma_nfs3::wire::types::{FileKind, Stability};
 
 /// The files that are called for.
@@ -240,91 +259,192 @@ impl Work {
     }
 }
 
-/// Which blocks a load wrote, so that they can be read back.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Written {
-    bits: Vec<u64>,
-    blocks_per_file: u64,
+/// Results of any procedure that is called here, the data of a READ aside: status, attributes and a few words.
+pub(crate) const RESULTS_BYTES_MAX: usize = 256;
+
+/// What a call ends with that the server asks to have later.
+const LATER: StepError = StepError::Reply(ReplyError::Status(Status::Jukebox));
+
+/// The call of a procedure.
+pub(crate) const fn call_of(procedure: u32) -> Call {
+    Call {
+        program: nfs::PROGRAM,
+        version: nfs::VERSION,
+        procedure,
+    }
 }
 
-impl Written {
-    /// For the blocks of a plan; for none where nobody is going to ask.
-    pub(crate) fn new(plan: &StepPlan, is_wanted: bool) -> Self {
-        let words = if is_wanted {
-            plan.blocks().div_ceil(64)
-        } else {
-            0
-        };
+/// The calls of one part of a load.
+#[derive(Debug)]
+pub(crate) struct NfsWorkload {
+    work: Arc<Work>,
+    credential: Credential,
+    steps: Steps,
+    next: Step,
+    /// Payload of a WRITE that was refused: it is not written again when the call is made.
+    prepared: (Step, BulkItem),
+    pub(crate) tally: Tally,
+}
+
+impl NfsWorkload {
+    /// Part number `part` of `parts`.
+    pub(crate) fn new(work: Arc<Work>, credential: Credential, part: u32, parts: u32) -> Self {
+        let kinds = StepKind::ALL.into_iter();
+        let kinds: Vec<_> = kinds.filter(|kind| kind.is_made_by(work.plan.op)).collect();
+        let mut tally = Tally::new(&kinds);
+        tally.written = Written::new(&work.plan, work.verify);
+        let mut steps = Steps::new(work.plan, part, parts);
         Self {
-            bits: vec![0; usize::try_from(words).unwrap_or(0)],
-            blocks_per_file: plan.blocks_per_file(),
+            credential,
+            next: steps.step(),
+            steps,
+            prepared: (Step::default(), BulkItem::new()),
+            tally,
+            work,
         }
     }
 
-    /// The block of a step was written whole.
+    pub(crate) fn work(&self) -> &Work {
+        &self.work
+    }
+
+    /// What the results of a step are worth. `beside_bytes` came beside them, in the pieces `beside`, in order.
     #[inline]
-    pub(crate) fn note(&mut self, step: Step) {
-        let number = u64::from(step.file) * self.blocks_per_file + step.block;
-        let word = usize::try_from(number / 64).unwrap_or(usize::MAX);
-        if let Some(word) = self.bits.get_mut(word) {
-            *word |= 1 << (number % 64);
+    pub(crate) fn check_results<'a>(
+        &mut self,
+        step: Step,
+        results: &[u8],
+        (beside_bytes, beside): (usize, impl Iterator<Item = &'a [u8]>),
+        errors: &mut Errors,
+    ) -> Verdict {
+        match self.work.check(step, results, beside_bytes, beside) {
+            Ok(done) => {
+                if let Some(verifier) = done.verifier {
+                    self.tally.note_verifier(verifier);
+                }
+                if step.kind == StepKind::Write && done.bytes == self.work.plan.bytes_of(step) {
+                    self.tally.written.note(step);
+                }
+                Verdict::Right {
+                    bytes: done.bytes.into(),
+                }
+            }
+            Err(error) if error == LATER => Verdict::Later,
+            Err(error) => {
+                errors.note(&error.name(), || error.to_string());
+                Verdict::Wrong
+            }
         }
     }
 
-    /// Adds what another part of the load wrote.
-    pub(crate) fn merge(&mut self, other: &Self) {
-        if self.bits.is_empty() {
-            self.clone_from(other);
-            return;
+    fn call_bulk<P: Port>(
+        &mut self,
+        core: &mut Context<'_, P>,
+        connection: ConnectionKey,
+        tag: CallTag,
+        step: Step,
+        args: &[u8],
+    ) -> Result<(), CallRefused> {
+        let Self {
+            work,
+            credential,
+            prepared,
+            ..
+        } = self;
+        let bytes = work.plan.bytes_of(step);
+        let mut call = BulkCall::new(call_of(work.request(step).procedure().number()), args);
+        call.credential = credential.auth();
+        call.results_bytes_max = RESULTS_BYTES_MAX;
+        call.placement = Placement::Auto;
+        if step.kind == StepKind::Read {
+            let added = call.expect(ExpectedResult {
+                request_range: 0..u32::try_from(args.len()).unwrap_or(0),
+                bytes_min: 0,
+                bytes_max: bytes,
+            });
+            debug_assert!(added.is_ok(), "there is room for one");
+            return core.call_bulk(connection, &mut call, tag);
         }
-        for (own, other) in self.bits.iter_mut().zip(&other.bits) {
-            *own |= other;
+        if prepared.0 != step {
+            *prepared = (step, BulkItem::new());
         }
-    }
-
-    /// File and block of each, in order.
-    pub(crate) fn blocks(&self) -> impl Iterator<Item = (u32, u64)> + '_ {
-        let blocks_per_file = self.blocks_per_file.max(1);
-        self.bits
-            .iter()
-            .zip(0_u64..)
-            .flat_map(move |(word, index)| {
-                (0..64)
-                    .filter(move |bit| word >> bit & 1 == 1)
-                    .map(move |bit| {
-                        let number = index * 64 + bit;
-                        let file = u32::try_from(number / blocks_per_file).unwrap_or(u32::MAX);
-                        (file, number % blocks_per_file)
-                    })
-            })
+        let item = &mut prepared.1;
+        while item.len() < bytes as usize {
+            let at = item.len();
+            let mut piece = core.take_bulk().ok_or(CallRefused::NoSlot)?;
+            piece.set_len(bytes as usize - at);
+            work.fill(step, at, &mut piece);
+            item.push(piece).map_err(|_| CallRefused::TooLong)?;
+        }
+        call.add(args.len(), item)
+            .map_err(|_| CallRefused::TooLong)?;
+        let outcome = core.call_bulk(connection, &mut call, tag);
+        if outcome.is_err() {
+            *item = call.pop().unwrap_or_default();
+        }
+        outcome
     }
 }
 
-/// Errors by name, with the words of the first one.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Errors {
-    pub(crate) by_name: BTreeMap<String, u64>,
-    pub(crate) first: Option<String>,
-}
+impl Workload for NfsWorkload {
+    type Step = Step;
 
-impl Errors {
+    #[inline]
+    fn step(&self) -> Step {
+        self.next
+    }
+
+    #[inline]
+    fn advance(&mut self) {
+        self.next = self.steps.step();
+    }
+
+    fn issue<P: Port>(
+        &mut self,
+        core: &mut Context<'_, P>,
+        connection: ConnectionKey,
+        tag: CallTag,
+        step: Step,
+    ) -> Result<(), CallRefused> {
+        let request = self.work.request(step);
+        let mut args = [0; ARGUMENTS_BYTES_MAX];
+        let written = request.encode(&mut args);
+        debug_assert!(written.is_ok(), "there is room for any arguments");
+        let args = args.get(..written.unwrap_or(0)).unwrap_or(&[]);
+        if step.kind.is_bulk() {
+            return self.call_bulk(core, connection, tag, step, args);
+        }
+        let (call, length) = (call_of(request.procedure().number()), args.len());
+        let credential = self.credential.auth();
+        core.call_authenticated(connection, call, credential, length, tag, |space| {
+            space.copy_from_slice(args);
+            length
+        })
+    }
+
+    fn check(&mut self, step: Step, reply: &Reply<'_>, errors: &mut Errors) -> Verdict {
+        let none = (0, std::iter::empty());
+        self.check_results(step, reply.results, none, errors)
+    }
+
+    fn check_bulk(&mut self, step: Step, reply: &BulkReply<'_>, errors: &mut Errors) -> Verdict {
+        let item = reply.items.first().map(|result| &result.item);
+        let bytes = item.map_or(0, BulkItem::len);
+        let pieces = item.into_iter().flat_map(BulkItem::parts);
+        let beside = (bytes, pieces.map(|piece| &piece[..]));
+        self.check_results(step, reply.reply.results, beside, errors)
+    }
+
+    #[inline]
+    fn counted(&mut self, step: Step, bytes: u64, latency_ns: impl FnOnce() -> u64) {
+        let is_whole = !step.kind.is_bulk() || bytes == u64::from(self.work.plan.bytes_of(step));
+        self.tally.short += u64::from(!is_whole);
+        self.tally.record(step.kind, latency_ns(), bytes);
+    }
+
     #[cold]
-    pub(crate) fn note(&mut self, name: String, words: impl FnOnce() -> String) {
-        *self.by_name.entry(name).or_default() += 1;
-        self.first.get_or_insert_with(words);
-    }
-
-    pub(crate) fn total(&self) -> u64 {
-        self.by_name.values().sum()
-    }
-
-    pub(crate) fn merge(&mut self, other: Self) {
-        for (name, count) in other.by_name {
-            *self.by_name.entry(name).or_default() += count;
-        }
-        if self.first.is_none() {
-            self.first = other.first;
-        }
+    fn given_up(errors: &mut Errors) {
+        errors.note(&LATER.name(), || LATER.to_string());
     }
 }
 

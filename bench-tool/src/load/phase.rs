@@ -1,0 +1,355 @@
+//! The phases of a load: warm-up, measurement, end; when the next call is due, and what is recorded of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rpcrdma_fabric::clock::{Clock, Ticks};
+
+use super::intervals::{Exchange, Recorder};
+use super::pace::Pace;
+use super::{Amount, Limit};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// There is no load.
+    Idle,
+    /// Calls are made and not counted.
+    Warmup,
+    /// Calls are counted, until the time or the count.
+    Measuring,
+    /// No new calls; the outstanding ones come back.
+    Ending,
+}
+
+/// A phase that began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// The measurement.
+    Measuring,
+    /// The end of it.
+    Ending,
+}
+
+/// The phase that one part of a load is in. It is told of calls made and ended, and tells whether to make the next.
+#[derive(Debug)]
+pub(crate) struct LoadPhase {
+    clock: Clock,
+    phase: Phase,
+    /// When the phase ends, or the interval that is recorded: one time to look at for all.
+    until: Ticks,
+    pace: Option<Pace>,
+    limit: Limit,
+    /// Calls that may be made in the measured time: none when no new calls are made.
+    calls_max: u64,
+    /// Calls that started before do not count; never until the measurement begins.
+    measured_start: Ticks,
+    /// When measuring ends; never where calls are counted.
+    measured_until: Ticks,
+    /// Calls made in the measured time.
+    started: u64,
+    /// When the last of them ended.
+    last_end: Ticks,
+    elapsed: Duration,
+    backlog: u64,
+    /// All latencies, interval by interval, and where full histograms go.
+    recorder: Recorder,
+    exchange: Arc<Exchange>,
+}
+
+impl LoadPhase {
+    /// No load, and no call is due.
+    pub(crate) fn idle() -> Self {
+        Self {
+            clock: Clock::new(),
+            phase: Phase::Idle,
+            until: 0,
+            pace: None,
+            limit: Limit::Count(0),
+            calls_max: 0,
+            measured_start: Ticks::MAX,
+            measured_until: Ticks::MAX,
+            started: 0,
+            last_end: 0,
+            elapsed: Duration::ZERO,
+            backlog: 0,
+            recorder: Recorder::new(1),
+            exchange: Arc::new(Exchange::with_spares(1)),
+        }
+    }
+
+    /// The warm-up begins. Histograms of intervals that ended go to `exchange`.
+    pub(crate) fn new(amount: &Amount, now: Ticks, exchange: Arc<Exchange>) -> Self {
+        let clock = Clock::new();
+        let pace = |rate| Pace::new(now, clock.ticks_per_second(), rate);
+        Self {
+            phase: Phase::Warmup,
+            until: now.saturating_add(clock.ticks(amount.warmup)),
+            pace: amount.rate.map(pace),
+            limit: amount.limit,
+            calls_max: match amount.limit {
+                Limit::Duration(_) => u64::MAX,
+                Limit::Count(count) => count,
+            },
+            measured_start: Ticks::MAX,
+            measured_until: Ticks::MAX,
+            started: 0,
+            last_end: 0,
+            elapsed: Duration::ZERO,
+            backlog: 0,
+            recorder: Recorder::new(clock.ticks(amount.interval)),
+            exchange,
+            clock,
+        }
+    }
+
+    /// Goes on as time and counts say, with so many calls that have not ended. To be called at [`LoadPhase::until`], and
+    /// from when [`LoadPhase::is_enough`].
+    pub(crate) fn advance(&mut self, now: Ticks, outstanding: usize) -> Option<Change> {
+        match self.phase {
+            Phase::Warmup if now >= self.until => {
+                self.phase = Phase::Measuring;
+                self.measured_start = now;
+                self.recorder.begin(now);
+                if let Limit::Duration(time) = self.limit {
+                    self.measured_until = now.saturating_add(self.clock.ticks(time));
+                }
+                self.until = self.recorder.until().min(self.measured_until);
+                Some(Change::Measuring)
+            }
+            Phase::Measuring => {
+                // Calls that failed count as well: no others are made for them.
+                let is_over = self.is_enough() && outstanding == 0;
+                if is_over || now >= self.measured_until {
+                    return self.end(now);
+                }
+                if now >= self.recorder.until() {
+                    self.recorder.next(now, &self.exchange);
+                    self.until = self.recorder.until().min(self.measured_until);
+                }
+                None
+            }
+            Phase::Idle | Phase::Warmup | Phase::Ending => None,
+        }
+    }
+
+    /// Makes no more calls. Those that are outstanding belong to the last interval.
+    pub(crate) fn end(&mut self, now: Ticks) -> Option<Change> {
+        if !self.is_calling() {
+            return None;
+        }
+        let is_measured = self.phase == Phase::Measuring;
+        self.phase = Phase::Ending;
+        self.backlog = self.pace.map_or(0, |pace| pace.behind(now));
+        self.elapsed = self.since_start(now);
+        self.calls_max = 0;
+        is_measured.then_some(Change::Ending)
+    }
+
+    fn since_start(&self, now: Ticks) -> Duration {
+        let start = self.measured_start.min(now);
+        Duration::from_nanos(self.clock.nanos_between(start, now))
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.phase == Phase::Idle
+    }
+
+    /// Whether new calls are made.
+    pub(crate) fn is_calling(&self) -> bool {
+        matches!(self.phase, Phase::Warmup | Phase::Measuring)
+    }
+
+    pub(crate) fn is_ending(&self) -> bool {
+        self.phase == Phase::Ending
+    }
+
+    /// Whether as many calls were made as were to be counted.
+    pub(crate) fn is_enough(&self) -> bool {
+        self.started >= self.calls_max
+    }
+
+    /// When the phase ends, or the interval.
+    pub(crate) fn until(&self) -> Ticks {
+        self.until
+    }
+
+    /// Calls that may be made still in the measured time.
+    pub(crate) fn left(&self) -> u64 {
+        self.calls_max.saturating_sub(self.started)
+    }
+
+    /// A time of now for [`LoadPhase::due`]: a call at a set time starts when the clock says so, and not at the last
+    /// reading of it.
+    #[inline]
+    pub(crate) fn now(&self, now: Ticks) -> Ticks {
+        match self.pace {
+            None => now,
+            Some(_) => self.clock.now(),
+        }
+    }
+
+    /// If a call may be made now, when it started: now in a closed loop, when it was due in an open one.
+    #[inline]
+    pub(crate) fn due(&self, now: Ticks) -> Option<Ticks> {
+        if self.is_enough() {
+            return None;
+        }
+        match &self.pace {
+            None => Some(now),
+            Some(pace) => pace.start(now, self.measured_until),
+        }
+    }
+
+    /// When the next call of an open loop is due, if there is one.
+    pub(crate) fn next_due(&self) -> Option<Ticks> {
+        let pace = self.pace.filter(|_| !self.is_enough());
+        pace.map(|pace| pace.due())
+    }
+
+    /// How long nothing is due, at most `longest`.
+    pub(crate) fn idle_for(&self, now: Ticks, longest: Duration) -> Duration {
+        self.next_due().map_or(longest, |due| {
+            Duration::from_nanos(self.clock.nanos_between(now, due)).min(longest)
+        })
+    }
+
+    /// A call was made that started at `start`, and stands for so many.
+    #[inline]
+    pub(crate) fn made(&mut self, start: Ticks, calls: u64) {
+        if let Some(pace) = &mut self.pace {
+            pace.advance();
+        }
+        if self.is_measured(start) {
+            self.started += calls;
+        }
+    }
+
+    /// Whether a call counts that started at `start`.
+    #[inline]
+    pub(crate) fn is_measured(&self, start: Ticks) -> bool {
+        start >= self.measured_start
+    }
+
+    /// The latency of a call.
+    #[inline]
+    pub(crate) fn latency_ns(&self, start: Ticks, end: Ticks) -> u64 {
+        self.clock.nanos_between(start, end)
+    }
+
+    /// So many calls that count ended well at `end`, each after `latency_ns`.
+    #[inline]
+    pub(crate) fn record(&mut self, latency_ns: u64, calls: u64, end: Ticks) {
+        self.recorder.record(latency_ns, calls);
+        self.last_end = end;
+    }
+
+    /// The measured time, to the end of the last call that counts: a stall at the end is neither lost nor called
+    /// speed.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.elapsed.max(self.since_start(self.last_end))
+    }
+
+    /// The interval that is not in the exchange: the last one.
+    pub(crate) fn into_recorder(self) -> Recorder {
+        self.recorder
+    }
+
+    /// Calls that were due by the end and were not made.
+    pub(crate) fn backlog(&self) -> u64 {
+        self.backlog
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::pace::Rate;
+
+    fn phase(limit: Limit, rate_per_s: Option<u64>) -> (LoadPhase, Ticks) {
+        let amount = Amount {
+            depth: 1,
+            warmup: Duration::from_secs(1),
+            limit,
+            rate: rate_per_s.map(Rate::new),
+            retry: Duration::ZERO,
+            interval: Duration::from_secs(1),
+        };
+        let second = Clock::new().ticks_per_second();
+        (LoadPhase::new(&amount, 0, Arc::default()), second)
+    }
+
+    /// Ticks are no whole nanoseconds.
+    fn is_about(time: Duration, seconds: u64) -> bool {
+        time.abs_diff(Duration::from_secs(seconds)) < Duration::from_micros(1)
+    }
+
+    #[test]
+    fn calls_count_from_the_end_of_the_warm_up() {
+        let (mut phase, second) = phase(Limit::Duration(Duration::from_secs(2)), None);
+        assert_eq!(phase.until(), second);
+        assert_eq!(phase.advance(second - 1, 0), None);
+        assert_eq!(phase.due(second - 1), Some(second - 1));
+        phase.made(second - 1, 1);
+        assert!(!phase.is_measured(second - 1));
+        assert_eq!(phase.advance(second, 1), Some(Change::Measuring));
+        assert!(!phase.is_measured(second - 1), "of the warm-up");
+        phase.made(second, 1);
+        assert!(phase.is_measured(second));
+        let latency_ns = phase.latency_ns(second, 2 * second);
+        assert!(is_about(Duration::from_nanos(latency_ns), 1));
+        phase.record(latency_ns, 1, 2 * second);
+        assert_eq!(phase.advance(3 * second - 1, 1), None);
+        assert!(phase.is_calling());
+        assert_eq!(phase.advance(3 * second, 1), Some(Change::Ending));
+        assert!(phase.is_ending() && phase.due(3 * second).is_none());
+        assert!(is_about(phase.elapsed(), 2));
+        phase.record(1, 1, 6 * second);
+        assert!(is_about(phase.elapsed(), 5), "to the last call");
+    }
+
+    #[test]
+    fn a_count_is_made_and_no_more() {
+        let (mut phase, second) = phase(Limit::Count(3), None);
+        phase.advance(second, 0);
+        phase.made(phase.due(second + 1).unwrap(), 1);
+        assert_eq!(phase.left(), 2);
+        phase.made(phase.due(second + 1).unwrap(), 2);
+        assert_eq!(phase.due(second + 1), None);
+        assert!(phase.is_enough());
+        for outstanding in [2, 1] {
+            assert_eq!(phase.advance(second + 2, outstanding), None);
+            assert!(!phase.is_ending());
+        }
+        assert_eq!(phase.advance(second + 5, 0), Some(Change::Ending));
+        assert!(phase.is_ending());
+    }
+
+    #[test]
+    fn an_open_loop_starts_when_calls_are_due_and_tells_what_it_left() {
+        let (mut phase, second) = phase(Limit::Duration(Duration::from_secs(1)), Some(10));
+        assert_eq!(phase.due(0), Some(0));
+        phase.made(0, 1);
+        assert_eq!(phase.due(second / 20), None);
+        let idle = phase.idle_for(second / 20, Duration::from_secs(1));
+        assert!((49..=50).contains(&idle.as_millis()), "{idle:?}");
+        assert_eq!(phase.idle_for(0, Duration::from_millis(1)).as_millis(), 1);
+        assert_eq!(
+            phase.due(second / 2),
+            Some(second / 10),
+            "late, and since then"
+        );
+        phase.advance(second, 0);
+        phase.advance(2 * second, 0);
+        assert_eq!(phase.backlog(), 19);
+    }
+
+    #[test]
+    fn a_phase_without_a_load_makes_no_calls_and_an_end_that_is_asked_for_is_one() {
+        let idle = LoadPhase::idle();
+        assert!(idle.is_idle() && idle.due(1).is_none() && idle.next_due().is_none());
+        let (mut phase, second) = phase(Limit::Count(9), None);
+        assert_eq!(phase.end(5), None, "nothing was measured");
+        assert!(phase.is_ending() && phase.due(second).is_none());
+        assert_eq!(phase.elapsed(), Duration::ZERO);
+    }
+}

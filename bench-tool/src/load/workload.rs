@@ -1,0 +1,102 @@
+//! What an RPC program adds to the load generator.
+
+use rpcrdma_engine::{
+    BulkReply, CallError, CallRefused, CallTag, ConnectionKey, Context, Outcome, Reply,
+    ReplyWriter, Request,
+};
+use rpcrdma_fabric::interface::Port;
+
+use super::measured::Errors;
+
+/// What a reply is worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It is the right one; so much payload was moved beside the message.
+    Right { bytes: u64 },
+    /// It is not, and the workload noted an error.
+    Wrong,
+    /// The server asks to have the call again later.
+    Later,
+    /// The call stood for several, whose times are [`Workload::latencies_ns`]. The connection takes no more of them if
+    /// there is a reason why not.
+    Several { refused: Option<CallRefused> },
+}
+
+/// The calls of an RPC program on one core. The generator decides when a call is made, on which connection, and whether
+/// it counts; a workload, what it is.
+///
+/// Generic, not a trait object: what is called for every reply is inlined into the generator.
+pub(crate) trait Workload: Send + 'static {
+    /// What one call does: all that is needed to make it, to repeat it, and to check its reply. Each outstanding call
+    /// keeps one.
+    type Step: Copy + Default + Send;
+
+    /// The next call. The same until [`Workload::advance`], so that a call that is refused now is the next one still.
+    fn step(&self) -> Self::Step;
+
+    /// The next call has been made.
+    fn advance(&mut self);
+
+    /// How many calls the next step stands for, of which `left` are to be made at most.
+    #[inline]
+    fn calls(&mut self, left: u64) -> u64 {
+        let _ = left;
+        1
+    }
+
+    /// Makes the call of a step: the next one, or one that was made before and is repeated.
+    ///
+    /// # Errors
+    /// Those of the core; nothing was sent then.
+    fn issue<P: Port>(
+        &mut self,
+        core: &mut Context<'_, P>,
+        connection: ConnectionKey,
+        tag: CallTag,
+        step: Self::Step,
+    ) -> Result<(), CallRefused>;
+
+    /// Whether the reply to a step is right.
+    fn check(&mut self, step: Self::Step, reply: &Reply<'_>, errors: &mut Errors) -> Verdict;
+
+    /// The same of a reply with data that may have come beside it.
+    fn check_bulk(
+        &mut self,
+        step: Self::Step,
+        reply: &BulkReply<'_>,
+        errors: &mut Errors,
+    ) -> Verdict;
+
+    /// A call ended without a reply to check. Why its connection takes no more calls, if it does not.
+    #[cold]
+    fn failed(&mut self, error: CallError, errors: &mut Errors) -> Option<CallRefused> {
+        errors.note("calls_failed", || error.to_string());
+        None
+    }
+
+    /// A reply that was right counts, with its latency in nanoseconds: for figures of the workload's own.
+    #[inline]
+    fn counted(&mut self, step: Self::Step, bytes: u64, latency_ns: impl FnOnce() -> u64) {
+        let _ = (step, bytes, latency_ns);
+    }
+
+    /// The times of [`Verdict::Several`].
+    fn latencies_ns(&self) -> &[u64] {
+        &[]
+    }
+
+    /// Notes that a call is not repeated that the server asked to have later.
+    #[cold]
+    fn given_up(errors: &mut Errors) {
+        errors.note("calls_given_up", || {
+            "the server asks to have the call later".to_owned()
+        });
+    }
+
+    /// The server calls.
+    #[inline]
+    fn call(request: &Request<'_>, reply: &mut ReplyWriter<'_>) -> Outcome {
+        let _ = (request, reply);
+        Outcome::ProgramUnavailable
+    }
+}

@@ -1,0 +1,464 @@
+//! The load of a run over a node: cores, connections, and what they measured.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+use rpcrdma_control::{ConnectOptions, Node, NodeConfig, Provider};
+use rpcrdma_doctor::Counted;
+use rpcrdma_engine::{CallRefused, CoreHandle, CounterSnapshot};
+use rpcrdma_fabric::memory::{PageKind, PageReport};
+use rpcrdma_protocol::v2::ReverseRequestSupport;
+use rpcrdma_tuning::Loaded;
+
+use super::config::{RunConfig, Server};
+use super::idle::IdleProcesses;
+use super::{Load, server_counters};
+use crate::address::Address;
+use crate::authentication::of_server;
+use crate::bench_program::{self, ECHO, NULL};
+use crate::commands::{Op, Placement};
+use crate::exit::Failure;
+use crate::fabric::{Fabric, Job};
+use crate::load::connections::Connections;
+use crate::load::cores::LoadCores;
+use crate::load::generator::Generator;
+use crate::load::measured::Measured;
+use crate::load::pace::Rate;
+use crate::load::{Amount, Watch};
+use crate::report::per_call::PerCall;
+use crate::report::timeline::Timeline;
+use crate::report::{Memory, RunResult};
+use crate::sizing::{BulkNeed, Need};
+use crate::workloads::bench::bulk::BulkPlan;
+use crate::workloads::bench::{BACK_FAILED, BenchPlan, BenchWorkload, WRONG_REPLIES};
+
+/// How long outstanding calls may take after the measurement.
+const END_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The load of a node's connections, on the fabric of the server's address.
+#[derive(Debug, Default)]
+pub(crate) struct NodeLoad;
+
+impl Load for NodeLoad {
+    fn measure(
+        &mut self,
+        config: &RunConfig,
+        server: &Address,
+        watch: &Watch,
+    ) -> Result<RunResult, Failure> {
+        let fabric =
+            Fabric::to_connect(server, config.device.as_deref())?.delayed(config.slowed.delay)?;
+        let loaded = profile(config, &fabric)?;
+        let measure = Measure {
+            config,
+            server,
+            fabric: &fabric,
+            loaded: &loaded,
+            watch,
+        };
+        fabric.run(&loaded.profile, measure)
+    }
+}
+
+/// A measurement, on whatever fabric.
+struct Measure<'a> {
+    config: &'a RunConfig,
+    server: &'a Address,
+    fabric: &'a Fabric,
+    loaded: &'a Loaded,
+    watch: &'a Watch,
+}
+
+impl Job for Measure<'_> {
+    type Output = RunResult;
+
+    fn run<V: Provider>(self, provider: V) -> Result<RunResult, Failure> {
+        let Self {
+            config,
+            server,
+            fabric,
+            loaded,
+            watch,
+        } = self;
+        let address = server.to_string();
+        let mut client = Client::start(provider, config, loaded, &address, watch)?;
+        let idle = IdleProcesses::start(&address, config)?;
+        // Nothing is outstanding at any of these moments, so that what was counted between them
+        // is of whole calls.
+        let server_before = client.ask_server();
+        let client_before = client.counters();
+        let counted_before = counted(config, watch);
+        let began = SystemTime::now() + config.warmup;
+        let measured = client.measure(config, watch)?;
+        let disturbances = counted(config, watch).warnings_since(&counted_before);
+        let client_counted = client.counters().since(&client_before);
+        // A connection may have been lost since, or the last of the calls have brought no other one.
+        client.connections.restore(&client.cores)?;
+        let server_after = client.ask_server();
+        let shared = client.node.attributes().iter();
+        let own_queues = shared.map(|it| it.shared_receive_queue).any(|it| !it);
+        let Client {
+            node, connections, ..
+        } = client;
+        let pages = node.pages().to_vec();
+        let first = connections.first().cloned();
+        drop(connections);
+        drop(node.shutdown());
+        let probe = idle.map(|idle| idle.probe(free_core(config))).transpose()?;
+        check(&measured, config, &address)?;
+        let mut result = result(&measured, config, began, loaded, fabric);
+        result.memory = memory(&pages, own_queues, loaded);
+        result.warnings.splice(0..0, page_warnings(&pages));
+        result.warnings.extend(disturbances);
+        // Another server, or the same one since it was restarted, has counted from 0.
+        let both = server_before.zip(server_after);
+        result.server_counters = both
+            .filter(|_| measured.losses.connections == 0)
+            .map(|(before, after)| server_counters::since(&after, &before));
+        let call_bytes = result.payload_bytes.map_or_else(
+            || config.call_bytes(),
+            |bytes| bytes / result.latency.count().max(1),
+        );
+        result.per_call = PerCall::new(
+            &counts(&client_counted),
+            result.server_counters.as_ref(),
+            call_bytes,
+            config.reverse,
+        );
+        result.placement = result.per_call.placement(config.op).to_owned();
+        if let Some(first) = first {
+            result.protocol = first.version;
+            result.server_identity = first.identity.as_ref().map(ToString::to_string);
+        }
+        if let Some(probe) = probe {
+            probe.report(&mut result);
+        }
+        Ok(result)
+    }
+}
+
+/// Refuses what was measured with connections that were lost for good, or that took no more calls.
+fn check(measured: &Measured, config: &RunConfig, address: &str) -> Result<(), Failure> {
+    let refused = measured.first_refusal;
+    if config.retry.is_zero() {
+        // A call may be refused for its connection before the core has told that it is lost.
+        let found_lost = refused == Some(CallRefused::UnknownConnection);
+        let lost = measured.losses.connections.max(u64::from(found_lost));
+        if lost > 0 {
+            return Err(Failure::failed(format!(
+                "{lost} of {} connections to {address} were lost during the run",
+                config.connections
+            ))
+            .advice(
+                "look at the server's messages; it may have ended or been killed; --retry TIME goes on when it is back",
+            ));
+        }
+    }
+    refused.map_or(Ok(()), |refused| Err(cannot_call(refused, config)))
+}
+
+/// What the kernel has counted for the cores of both ends. Where they share one, each is the other's disturbance,
+/// which the configuration says; then nothing is.
+fn counted(config: &RunConfig, watch: &Watch) -> Counted {
+    let server: &[usize] = match &config.server {
+        Server::Own { cores, .. } => cores,
+        Server::At(_) => &[],
+    };
+    if server.iter().any(|core| config.cores.contains(core)) {
+        return Counted::default();
+    }
+    let own = Some(std::process::id());
+    let processes: Vec<u32> = own.into_iter().chain(watch.server_process).collect();
+    Counted::read(&[&config.cores, server].concat(), &processes)
+}
+
+/// Why no more calls could be made on a connection that is there still.
+fn cannot_call(refused: CallRefused, config: &RunConfig) -> Failure {
+    let failure = Failure::failed(format!("the calls cannot be made: {refused}"));
+    let placement = config.bulk.map(|bulk| bulk.placement);
+    match (refused, placement) {
+        (CallRefused::NoPlacement, Some(Placement::Send)) => failure.advice(
+            "both ends must place data by Sends: see `--profile` of both, or give --placement auto",
+        ),
+        (CallRefused::NoPlacement, _) => failure.advice(
+            "RDMA needs a device with memory windows at this end; give --placement auto, which does without",
+        ),
+        (CallRefused::NotTaken, _) => {
+            failure.advice("start the server with `bench-tool serve --reverse`, of the version that this is of")
+        }
+        (CallRefused::TooLong, _) if config.reverse => {
+            failure.advice("give a smaller --size: in version 1 a call in the reverse direction has to fit one message")
+        }
+        (CallRefused::TooLong, _) => {
+            failure.advice("give a smaller --size, fewer --operations, or --placement auto")
+        }
+        _ => failure.advice("look at the server's messages"),
+    }
+}
+
+fn counts(counters: &CounterSnapshot) -> server_counters::Counts {
+    let named = |(name, value): (&str, u64)| (name.to_owned(), value);
+    counters.iter().map(named).collect()
+}
+
+fn profile(config: &RunConfig, fabric: &Fabric) -> Result<Loaded, Failure> {
+    let cores = u32::try_from(config.cores.len()).unwrap_or(u32::MAX).max(1);
+    let connections = config.connections.div_ceil(cores);
+    let calls = connections
+        .checked_mul(config.depth)
+        .filter(|calls| *calls <= 1 << 16);
+    let calls = calls.ok_or_else(|| {
+        Failure::usage(format!(
+            "{connections} connections with {} calls each are more than the 65536 calls that one core can have outstanding",
+            config.depth
+        ))
+        .advice("lower --depth or --connections, or give --cores more of them")
+    })?;
+    Need {
+        connections_per_core: Some(connections),
+        credits: Some(config.credits()),
+        payload_bytes: Some(config.size_bytes),
+        bulk: BulkNeed {
+            calls: config.bulk.map_or(0, |_| calls),
+            payloads: config.bulk.map_or(1, |bulk| bulk.operations),
+        },
+        calls_per_core: Some(calls),
+        cores,
+        park: false,
+    }
+    .profile(&config.profile, fabric)
+}
+
+/// The client's node, with a generator on each core.
+struct Client<V: Provider> {
+    // Before the node: what makes lost connections again ends first.
+    connections: Connections,
+    node: Node<V, Generator<BenchWorkload>>,
+    cores: LoadCores<BenchWorkload>,
+}
+
+impl<V: Provider> Client<V> {
+    /// Starts the cores and makes the connections.
+    fn start(
+        provider: V,
+        config: &RunConfig,
+        loaded: &Loaded,
+        address: &str,
+        watch: &Watch,
+    ) -> Result<Self, Failure> {
+        let numbers: Vec<_> = config.cores.iter().copied().map(Some).collect();
+        let mut node_config = NodeConfig::from_profile(&loaded.profile, numbers);
+        if config.reverse {
+            node_config = node_config.with_reverse_calls(ReverseRequestSupport::Inline);
+        }
+        let cores = LoadCores::new(&config.cores);
+        let node = Node::start(provider, &node_config, |core| {
+            Generator::new(cores.control(core))
+        })
+        .map_err(|error| Failure::failed("the client could not be set up").because(error))?;
+        let options = ConnectOptions {
+            timeout: Duration::from_millis(u64::from(loaded.profile.connect_timeout_ms)),
+            authentication: of_server(config.host.as_ref()),
+            versions: config.protocol.versions(),
+            ..ConnectOptions::default()
+        };
+        let connections = Connections::connect(
+            &node,
+            address,
+            (config.connections as usize, cores.count()),
+            &options,
+            config.retry,
+            &watch.stop,
+        )?;
+        Ok(Self {
+            connections,
+            node,
+            cores,
+        })
+    }
+
+    fn measure(&mut self, config: &RunConfig, watch: &Watch) -> Result<Measured, Failure> {
+        let amount = Amount {
+            depth: config.depth,
+            warmup: config.warmup,
+            limit: config.limit,
+            rate: config.rate_per_s.map(Rate::new),
+            retry: config.retry,
+            interval: config.interval,
+        };
+        let workload = |part, _| BenchWorkload::new(plan(config, part));
+        let measured =
+            self.cores
+                .measure(&mut self.connections, workload, &amount, END_TIMEOUT, watch);
+        measured.map(|(measured, _)| measured)
+    }
+
+    /// What all cores counted.
+    fn counters(&self) -> CounterSnapshot {
+        let all = self.node.cores().iter().map(CoreHandle::counters);
+        all.reduce(|sum, core| sum.plus(&core)).unwrap_or_default()
+    }
+
+    /// What the server's cores counted; `None` where it does not say.
+    fn ask_server(&self) -> Option<server_counters::Counts> {
+        server_counters::ask(&self.cores, &self.connections)
+    }
+}
+
+/// A core that the load has left and that no core of the run's own server polls on.
+fn free_core(config: &RunConfig) -> Option<usize> {
+    let taken: &[usize] = match &config.server {
+        Server::Own { cores, .. } => cores,
+        Server::At(_) => &[],
+    };
+    config
+        .cores
+        .iter()
+        .copied()
+        .find(|core| !taken.contains(core))
+}
+
+/// What the calls of part number `part` do.
+fn plan(config: &RunConfig, part: u32) -> BenchPlan {
+    let message = |procedure, payload_bytes| BenchPlan::Message {
+        call: bench_program::call(procedure),
+        payload_bytes,
+    };
+    let size_bytes = || usize::try_from(config.size_bytes).ok();
+    match (config.bulk, config.op) {
+        (_, op) if config.reverse => BenchPlan::Back {
+            payload_bytes: u32::try_from(config.size_bytes)
+                .ok()
+                .filter(|_| op == Op::Echo),
+        },
+        (Some(bulk), _) => BenchPlan::Bulk(BulkPlan {
+            read_percent: bulk.read_percent,
+            payload_bytes: u32::try_from(config.size_bytes).unwrap_or(u32::MAX),
+            sizes: config.sizes,
+            operations: bulk.operations as usize,
+            placement: match bulk.placement {
+                Placement::Auto => rpcrdma_engine::Placement::Auto,
+                Placement::Inline => rpcrdma_engine::Placement::Inline,
+                Placement::Send => rpcrdma_engine::Placement::Send,
+                Placement::Rdma => rpcrdma_engine::Placement::Rdma,
+            },
+            // The cores of one run do not all the same.
+            seed: bulk.seed.wrapping_add(part.into()),
+        }),
+        (None, Op::Null) => message(NULL, None),
+        (None, _) => message(ECHO, size_bytes()),
+    }
+}
+
+/// What is to be said of the memory.
+fn page_warnings(pages: &[PageReport]) -> Vec<String> {
+    let warnings = pages.iter().filter_map(|pages| pages.warning.clone());
+    let mut warnings: Vec<String> = warnings.collect();
+    warnings.dedup();
+    warnings
+}
+
+/// What was measured, as far as it does not depend on the other end.
+fn result(
+    measured: &Measured,
+    config: &RunConfig,
+    began: SystemTime,
+    loaded: &Loaded,
+    fabric: &Fabric,
+) -> RunResult {
+    let counters = measured.counters.iter().flat_map(|it| it.iter());
+    let counters: BTreeMap<String, u64> = counters
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect();
+    let mut warnings = crate::profile::warnings_here(loaded);
+    let errors = &measured.errors;
+    if let Some(first) = &errors.first {
+        warnings.push(format!("the first call that failed: {first}"));
+    }
+    let (wrong, failed) = (errors.of(WRONG_REPLIES), errors.of(BACK_FAILED));
+    if wrong > 0 {
+        warnings.push(format!("{wrong} replies did not carry what was sent"));
+    }
+    if failed > 0 {
+        warnings.push(format!(
+            "{failed} calls of the server failed, or were answered with something else"
+        ));
+    }
+    if measured.backlog > 0 {
+        warnings.push(format!(
+            "the server could not keep up: {} calls were due and could not be made before the end; \
+             raise --depth or lower --rate",
+            measured.backlog
+        ));
+    }
+    RunResult {
+        latency: measured.latency(),
+        timeline: Timeline {
+            interval: config.interval,
+            began,
+            cores: measured.timelines.clone(),
+        },
+        payload_bytes: config.bulk.map(|_| measured.payload_bytes),
+        clock_read_ns: crate::floor::clock_read_ns(),
+        errors: errors.total(),
+        elapsed: measured.elapsed,
+        interrupted: measured.interrupted,
+        losses: measured.losses,
+        fabric: fabric.name().to_owned(),
+        device: fabric.device().map(str::to_owned),
+        protocol: 2,
+        placement: "inline".to_owned(),
+        profile: loaded.name.clone(),
+        server_identity: None,
+        counters,
+        server_counters: None,
+        per_call: PerCall::default(),
+        memory: memory(&[], false, loaded),
+        warnings,
+    }
+}
+
+fn memory(pages: &[PageReport], own_queues: bool, loaded: &Loaded) -> Memory {
+    let core = NodeConfig::from_profile(&loaded.profile, Vec::new()).core;
+    let receives = u64::from(core.receives_per_connection());
+    let segments = u64::from(core.receive_segments() - 1);
+    let placed = core
+        .placement_pool()
+        .map_or(0, |pool| segments * u64::from(pool.stride_bytes));
+    let kind = pages.first().map_or("ordinary", |pages| match pages.kind {
+        PageKind::Huge => "hugetlb",
+        PageKind::Transparent => "transparent",
+        PageKind::Ordinary => "ordinary",
+    });
+    Memory {
+        page_bytes: pages.first().map_or(0, |pages| pages.page_bytes),
+        kind: kind.to_owned(),
+        registered_bytes: pages.iter().map(|pages| pages.arena_bytes).sum(),
+        connection_bytes: receives * (u64::from(core.receive_pool().stride_bytes) + placed),
+        receive_queues: if own_queues { "own" } else { "shared" },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_free_core_is_one_that_no_server_polls_on() {
+        let mut config = crate::report::tests::config();
+        for (cores, server, free) in [
+            (vec![0], vec![1], Some(0)),
+            (vec![0, 1, 2], vec![0, 1], Some(2)),
+            (vec![0], vec![0], None),
+        ] {
+            config.cores = cores;
+            config.server = Server::Own {
+                fabric: crate::commands::OwnFabric::Shm,
+                cores: server,
+            };
+            assert_eq!(free_core(&config), free);
+        }
+        config.server = Server::At("shm:elsewhere".parse().expect("an address"));
+        assert_eq!(free_core(&config), Some(0));
+    }
+}

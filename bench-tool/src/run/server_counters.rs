@@ -1,0 +1,86 @@
+//! What the server counted: asked for before the first call and after the last one, on the core that
+//! makes the calls, because nobody else has connections.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use rpcrdma_protocol::rpc::OpaqueAuth;
+use rpcrdma_protocol::xdr::Reader;
+
+use crate::bench_program::{self, COUNTERS};
+use crate::load::connections::Connections;
+use crate::load::control::SingleCall;
+use crate::load::cores::LoadCores;
+use crate::workloads::bench::BenchWorkload;
+
+/// Counters by name.
+pub(super) type Counts = BTreeMap<String, u64>;
+
+/// How long the answer may take.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The longest name of a counter.
+const NAME_BYTES_MAX: usize = 256;
+
+/// Asks on the first connection; `None` where the server does not say.
+pub(super) fn ask(cores: &LoadCores<BenchWorkload>, connections: &Connections) -> Option<Counts> {
+    let first = connections.first()?;
+    let call = SingleCall {
+        connection: first.key,
+        call: bench_program::call(COUNTERS),
+        credential: (OpaqueAuth::NONE.flavor, Vec::new()),
+        args: Vec::new(),
+        results_bytes_max: 0,
+        data_bytes_max: 0,
+    };
+    let reply = cores.control(first.core).call(call, ANSWER_TIMEOUT);
+    reply.ok().and_then(|reply| decode(&reply.results))
+}
+
+/// The results of COUNTERS.
+fn decode(results: &[u8]) -> Option<Counts> {
+    let mut reader = Reader::new(results);
+    let count = reader.read_u32().ok()?;
+    let mut counts = Counts::new();
+    for _ in 0..count {
+        let name = reader.read_opaque(NAME_BYTES_MAX).ok()?;
+        let name = std::str::from_utf8(name).ok()?.to_owned();
+        counts.insert(name, reader.read_u64().ok()?);
+    }
+    reader.is_at_end().then_some(counts)
+}
+
+/// What was counted between two readings.
+pub(super) fn since(after: &Counts, before: &Counts) -> Counts {
+    let difference = |(name, value): (&String, &u64)| {
+        let before = before.get(name).copied().unwrap_or(0);
+        (name.clone(), value.saturating_sub(before))
+    };
+    after.iter().map(difference).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_are_read_whole_or_not_at_all() {
+        let results = [
+            &[0, 0, 0, 2, 0, 0, 0, 5][..],
+            b"polls\0\0\0",
+            &[0, 0, 0, 0, 0, 0, 1, 0],
+            &[0, 0, 0, 4],
+            b"idle",
+            &[0, 0, 0, 0, 0, 0, 0, 7],
+        ]
+        .concat();
+        let counts = Counts::from([("polls".to_owned(), 256), ("idle".to_owned(), 7)]);
+        assert_eq!(decode(&results), Some(counts.clone()));
+        for end in 0..results.len() {
+            assert_eq!(decode(&results[..end]), None, "{end}");
+        }
+        let before = Counts::from([("polls".to_owned(), 56)]);
+        let expected = Counts::from([("polls".to_owned(), 200), ("idle".to_owned(), 7)]);
+        assert_eq!(since(&counts, &before), expected);
+    }
+}

@@ -1,0 +1,161 @@
+//! What the calls of an NFS load moved and wrote, by procedure.
+
+use super::steps::{Step, StepKind, StepPlan};
+use crate::histogram::LatencyHistogram;
+
+/// What was measured of the calls of one procedure.
+#[derive(Clone, Debug)]
+pub(crate) struct Procedure {
+    pub(crate) latency: LatencyHistogram,
+    /// Payload that was moved.
+    pub(crate) bytes: u64,
+}
+
+/// What was measured.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tally {
+    /// By [`StepKind::index`]; what is never called has none.
+    pub(crate) procedures: [Option<Procedure>; StepKind::ALL.len()],
+    /// Calls that moved less than they were asked to, which servers may do.
+    pub(crate) short: u64,
+    /// How often the write verifier changed: the server lost what was not committed.
+    pub(crate) verifier_changes: u64,
+    /// The verifier that was told last.
+    verifier: Option<[u8; 8]>,
+    pub(crate) written: Written,
+}
+
+impl Tally {
+    /// With a place for what `kinds` are going to tell.
+    pub(crate) fn new(kinds: &[StepKind]) -> Self {
+        let mut tally = Self::default();
+        for kind in kinds {
+            if let Some(place) = tally.procedures.get_mut(kind.index()) {
+                *place = Some(Procedure {
+                    latency: LatencyHistogram::new(),
+                    bytes: 0,
+                });
+            }
+        }
+        tally
+    }
+
+    #[inline]
+    pub(crate) fn record(&mut self, kind: StepKind, latency_ns: u64, bytes: u64) {
+        if let Some(Some(procedure)) = self.procedures.get_mut(kind.index()) {
+            procedure.latency.record(latency_ns);
+            procedure.bytes += bytes;
+        }
+    }
+
+    /// A WRITE told its verifier.
+    #[inline]
+    pub(crate) fn note_verifier(&mut self, verifier: [u8; 8]) {
+        let before = self.verifier.replace(verifier);
+        self.verifier_changes += u64::from(before.is_some_and(|before| before != verifier));
+    }
+
+    /// Adds what another part of the load measured meanwhile.
+    pub(crate) fn merge(&mut self, other: Self) {
+        for (own, other) in self.procedures.iter_mut().zip(other.procedures) {
+            match (own, other) {
+                (Some(own), Some(other)) => {
+                    own.latency.merge(&other.latency);
+                    own.bytes += other.bytes;
+                }
+                (own, Some(other)) => *own = Some(other),
+                (_, None) => {}
+            }
+        }
+        self.short += other.short;
+        // Of several connections each sees the restart of a server.
+        self.verifier_changes = self.verifier_changes.max(other.verifier_changes);
+        if let (Some(own), Some(other)) = (self.verifier, other.verifier)
+            && own != other
+        {
+            self.verifier_changes = self.verifier_changes.max(1);
+        }
+        self.verifier = other.verifier.or(self.verifier);
+        self.written.merge(&other.written);
+    }
+
+    /// All procedures together.
+    pub(crate) fn latency(&self) -> LatencyHistogram {
+        let mut all = LatencyHistogram::new();
+        for procedure in self.procedures.iter().flatten() {
+            all.merge(&procedure.latency);
+        }
+        all
+    }
+
+    /// Calls that were recorded.
+    pub(crate) fn calls(&self) -> u64 {
+        let procedures = self.procedures.iter().flatten();
+        procedures.map(|it| it.latency.count()).sum()
+    }
+
+    /// Payload that was moved by all of them.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.procedures.iter().flatten().map(|it| it.bytes).sum()
+    }
+}
+
+/// Which blocks a load wrote, so that they can be read back.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Written {
+    bits: Vec<u64>,
+    blocks_per_file: u64,
+}
+
+impl Written {
+    /// For the blocks of a plan; for none where nobody is going to ask.
+    pub(crate) fn new(plan: &StepPlan, is_wanted: bool) -> Self {
+        let words = if is_wanted {
+            plan.blocks().div_ceil(64)
+        } else {
+            0
+        };
+        Self {
+            bits: vec![0; usize::try_from(words).unwrap_or(0)],
+            blocks_per_file: plan.blocks_per_file(),
+        }
+    }
+
+    /// The block of a step was written whole.
+    #[inline]
+    pub(crate) fn note(&mut self, step: Step) {
+        let number = u64::from(step.file) * self.blocks_per_file + step.block;
+        let word = usize::try_from(number / 64).unwrap_or(usize::MAX);
+        if let Some(word) = self.bits.get_mut(word) {
+            *word |= 1 << (number % 64);
+        }
+    }
+
+    /// Adds what another part of the load wrote.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        if self.bits.is_empty() {
+            self.clone_from(other);
+            return;
+        }
+        for (own, other) in self.bits.iter_mut().zip(&other.bits) {
+            *own |= other;
+        }
+    }
+
+    /// File and block of each, in order.
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = (u32, u64)> + '_ {
+        let blocks_per_file = self.blocks_per_file.max(1);
+        self.bits
+            .iter()
+            .zip(0_u64..)
+            .flat_map(move |(word, index)| {
+                (0..64)
+                    .filter(move |bit| word >> bit & 1 == 1)
+                    .map(move |bit| {
+                        let number = index * 64 + bit;
+                        let file = u32::try_from(number / blocks_per_file).unwrap_or(u32::MAX);
+                        (file, number % blocks_per_file)
+                    })
+            })
+    }
+}
