@@ -171,3 +171,20 @@ fn blocks_that_were_written_are_known() {
     unwanted.note(step(StepKind::Write));
     assert_eq!(unwanted.blocks().count(), 0);
 }
+
+#[test]
+fn one_status_alone_asks_for_the_call_later() {
+    let credential = Credential::new(0, 0, "test");
+    let mut workload = NfsWorkload::new(Arc::new(work(1)), credential, 0, 1);
+    let mut errors = Errors::default();
+    let mut verdict = |status: Status| {
+        let results = words(&[status.number(), 0, 0]);
+        let none = (0, std::iter::empty());
+        workload.check_results(step(StepKind::Write), &results, none, &mut errors)
+    };
+    assert_eq!(verdict(Status::Jukebox), Verdict::Later);
+    assert_eq!(verdict(Status::Io), Verdict::Wrong);
+    assert_eq!((errors.total(), errors.of("nfs3err_io")), (1, 1));
+    NfsWorkload::given_up(&mut errors);
+    assert_eq!(errors.of("nfs3err_jukebox"), 1);
+}
