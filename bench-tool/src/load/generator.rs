@@ -146,14 +146,16 @@ impl<W: Workload> Generator<W> {
         if self.phase.is_calling() && self.is_dead() {
             self.interrupt(core, now);
         }
-        let made = self.repeats.len() > 0 && self.repeat_calls(core, now);
+        while let Some(call) = self.repeats.later.pop_due(now) {
+            self.repeats.lost.push_back(call);
+        }
         if self.phase.is_ending() && self.outstanding == 0 && self.repeats.len() == 0 {
             self.record_ended();
             self.finish();
         }
         let waits = !self.phase.is_calling() || self.phase.is_enough() || self.repeats.len() > 0;
         self.attention = if waits { 0 } else { self.phase.until() };
-        made
+        false
     }
 
     fn note<P: Port>(&mut self, change: Option<Change>, core: &Context<'_, P>) {
@@ -301,7 +303,9 @@ impl<W: Workload> Generator<W> {
         let now = self.phase.now(now);
         let mut made = false;
         for _ in 0..CALLS_PER_POLL {
-            let Some(start) = self.phase.due(now) else {
+            let repeated = self.repeats.lost.front().copied();
+            let start = repeated.map(|call| call.1);
+            let Some(start) = start.or_else(|| self.phase.due(now)) else {
                 if self.phase.is_enough() {
                     // From now on each poll looks whether the last of them has ended.
                     self.attention = 0;
@@ -311,7 +315,7 @@ impl<W: Workload> Generator<W> {
             let Some(index) = self.free.pop_front() else {
                 break;
             };
-            match self.make_call(core, index, start) {
+            match self.make_call(core, index, start, repeated.map(|call| call.0)) {
                 Attempt::Made => made = true,
                 Attempt::Refused => break,
                 Attempt::Gone => {}
@@ -320,65 +324,37 @@ impl<W: Workload> Generator<W> {
         made
     }
 
-    /// Makes the next call, in a slot that is free.
+    /// Makes the next call, or a `repeated` one, in a slot that is free. One place for both, so that all of it is inlined.
     #[inline]
     fn make_call<P: Port>(
         &mut self,
         core: &mut Context<'_, P>,
         index: u32,
         start: Ticks,
+        repeated: Option<W::Step>,
     ) -> Attempt {
         let slot = self.slots.get_mut(index as usize);
         let (Some(slot), Some(workload)) = (slot.filter(|it| it.alive), &mut self.workload) else {
             return Attempt::Gone;
         };
-        let calls = workload.calls(self.phase.left());
-        let step = workload.step();
+        let (calls, step) = match repeated {
+            Some(step) => (0, step),
+            None => (workload.calls(self.phase.left()), workload.step()),
+        };
         match workload.issue(core, slot.connection, u64::from(index), step) {
             Ok(()) => {
-                workload.advance();
                 (slot.start, slot.step) = (start, step);
                 self.outstanding += 1;
-                self.phase.made(start, calls);
+                if repeated.is_some() {
+                    self.repeats.lost.pop_front();
+                } else {
+                    workload.advance();
+                    self.phase.made(start, calls);
+                }
                 Attempt::Made
             }
             Err(refused) => self.refused(index, refused),
         }
-    }
-
-    /// Repeats calls, as far as there are connections for them. Whether there were.
-    #[cold]
-    fn repeat_calls<P: Port>(&mut self, core: &mut Context<'_, P>, now: Ticks) -> bool {
-        while let Some(call) = self.repeats.later.pop_due(now) {
-            self.repeats.lost.push_back(call);
-        }
-        let mut made = false;
-        for _ in 0..CALLS_PER_POLL {
-            let Some((step, start)) = self.repeats.lost.front().copied() else {
-                break;
-            };
-            let Some(index) = self.free.pop_front() else {
-                break;
-            };
-            let slot = self.slots.get_mut(index as usize);
-            let (Some(slot), Some(workload)) = (slot.filter(|it| it.alive), &mut self.workload)
-            else {
-                continue;
-            };
-            match workload.issue(core, slot.connection, u64::from(index), step) {
-                Ok(()) => {
-                    (slot.start, slot.step) = (start, step);
-                    self.outstanding += 1;
-                    self.repeats.lost.pop_front();
-                    made = true;
-                }
-                Err(refused) => {
-                    self.refused(index, refused);
-                    break;
-                }
-            }
-        }
-        made
     }
 
     /// A call was not taken: it is tried again later, or its slot is of no use any more.
@@ -446,11 +422,12 @@ impl<W: Workload> Generator<W> {
         }
     }
 
-    /// The slot of a call.
+    /// The slot of a call, its step, and when it started.
     #[inline]
-    fn slot(&self, tag: CallTag) -> Option<(u32, Slot<W::Step>)> {
+    fn slot(&self, tag: CallTag) -> Option<(u32, W::Step, Ticks)> {
         let index = u32::try_from(tag).ok()?;
-        Some((index, *self.slots.get(index as usize)?))
+        let slot = self.slots.get(index as usize)?;
+        Some((index, slot.step, slot.start))
     }
 
     /// The slot of a call that has ended is free again.
@@ -462,25 +439,24 @@ impl<W: Workload> Generator<W> {
 
     /// A reply came at `now`.
     #[inline]
-    fn judge(&mut self, index: u32, slot: &Slot<W::Step>, verdict: Verdict, now: Ticks) {
+    fn judge(&mut self, index: u32, call: (W::Step, Ticks), verdict: Verdict, now: Ticks) {
         self.give_back(index);
         match verdict {
-            Verdict::Right { bytes } => self.call_succeeded(slot, bytes, now),
-            verdict => self.call_not_succeeded(index, slot, verdict, now),
+            Verdict::Right { bytes } => self.call_succeeded(call, bytes, now),
+            verdict => self.call_not_succeeded(index, call, verdict, now),
         }
     }
 
     /// One iteration starts several calls at the same time, and finds several replies: those are recorded as one.
     #[inline]
-    fn call_succeeded(&mut self, slot: &Slot<W::Step>, bytes: u64, end: Ticks) {
+    fn call_succeeded(&mut self, (step, start): (W::Step, Ticks), bytes: u64, end: Ticks) {
         self.completed += 1;
-        let start = slot.start;
         if !self.phase.is_measured(start) {
             return;
         }
         self.measured.payload_bytes += bytes;
         if let Some(workload) = &mut self.workload {
-            workload.counted(slot.step, bytes, || self.phase.latency_ns(start, end));
+            workload.counted(step, bytes, || self.phase.latency_ns(start, end));
         }
         match self.ended.last_mut() {
             Some(last) if (last.start, last.end) == (start, end) => last.calls += 1,
@@ -497,7 +473,7 @@ impl<W: Workload> Generator<W> {
     fn call_not_succeeded(
         &mut self,
         index: u32,
-        slot: &Slot<W::Step>,
+        (step, start): (W::Step, Ticks),
         verdict: Verdict,
         now: Ticks,
     ) {
@@ -505,7 +481,7 @@ impl<W: Workload> Generator<W> {
             Verdict::Right { .. } | Verdict::Wrong => {}
             Verdict::Later => {
                 let later = &mut self.repeats.later;
-                if later.push((slot.step, slot.start), slot.start, now) {
+                if later.push((step, start), start, now) {
                     self.attention = 0;
                 } else {
                     W::given_up(&mut self.measured.errors);
@@ -514,7 +490,7 @@ impl<W: Workload> Generator<W> {
             Verdict::Several { refused } => {
                 let times = self.workload.as_ref().map_or(&[][..], W::latencies_ns);
                 self.completed += times.len() as u64;
-                if self.phase.is_measured(slot.start) {
+                if self.phase.is_measured(start) {
                     for latency_ns in times {
                         self.phase.record(*latency_ns, 1, now);
                     }
@@ -537,10 +513,10 @@ impl<W: Workload> Generator<W> {
     /// A call ended without a reply.
     #[cold]
     #[inline(never)]
-    fn call_failed(&mut self, index: u32, slot: &Slot<W::Step>, error: CallError) {
+    fn call_failed(&mut self, index: u32, call: (W::Step, Ticks), error: CallError) {
         self.give_back(index);
         if self.reconnects && error == CallError::Disconnected {
-            self.repeats.lost.push_back((slot.step, slot.start));
+            self.repeats.lost.push_back(call);
             self.measured.losses.calls += 1;
             self.attention = 0;
             return;
@@ -575,7 +551,8 @@ impl<W: Workload> Application for Generator<W> {
         result: Result<Reply<'_>, CallError>,
         now: Ticks,
     ) {
-        let (Some((index, slot)), Some(workload)) = (self.slot(tag), &mut self.workload) else {
+        let (Some((index, step, start)), Some(workload)) = (self.slot(tag), &mut self.workload)
+        else {
             return self.single_completed(result.map(|reply| SingleReply {
                 results: reply.results.to_vec(),
                 beside: Vec::new(),
@@ -583,10 +560,10 @@ impl<W: Workload> Application for Generator<W> {
         };
         match result {
             Ok(reply) => {
-                let verdict = workload.check(slot.step, &reply, &mut self.measured.errors);
-                self.judge(index, &slot, verdict, now);
+                let verdict = workload.check(step, &reply, &mut self.measured.errors);
+                self.judge(index, (step, start), verdict, now);
             }
-            Err(error) => self.call_failed(index, &slot, error),
+            Err(error) => self.call_failed(index, (step, start), error),
         }
     }
 
@@ -598,7 +575,8 @@ impl<W: Workload> Application for Generator<W> {
         result: Result<BulkReply<'_>, CallError>,
         now: Ticks,
     ) {
-        let (Some((index, slot)), Some(workload)) = (self.slot(tag), &mut self.workload) else {
+        let (Some((index, step, start)), Some(workload)) = (self.slot(tag), &mut self.workload)
+        else {
             return self.single_completed(result.map(|bulk| {
                 SingleReply {
                     results: bulk.reply.results.to_vec(),
@@ -611,10 +589,10 @@ impl<W: Workload> Application for Generator<W> {
         };
         match result {
             Ok(reply) => {
-                let verdict = workload.check_bulk(slot.step, &reply, &mut self.measured.errors);
-                self.judge(index, &slot, verdict, now);
+                let verdict = workload.check_bulk(step, &reply, &mut self.measured.errors);
+                self.judge(index, (step, start), verdict, now);
             }
-            Err(error) => self.call_failed(index, &slot, error),
+            Err(error) => self.call_failed(index, (step, start), error),
         }
     }
 
@@ -625,14 +603,14 @@ impl<W: Workload> Application for Generator<W> {
 
     #[inline(never)]
     fn poll<P: Port>(&mut self, core: &mut Context<'_, P>, now: Ticks) -> Activity {
-        let repeated = now >= self.attention && self.attend(core, now);
+        let ordered = now >= self.attention && self.attend(core, now);
         self.polls = self.polls.wrapping_add(1);
         if self.polls.is_multiple_of(HOUSEKEEPING_POLLS) {
             self.housekeeping(core, now);
         }
         let made = self.make_calls(core, now);
         self.record_ended();
-        Activity::from_busy(made | repeated)
+        Activity::from_busy(made | ordered)
     }
 
     fn next_due(&self) -> Option<Ticks> {
