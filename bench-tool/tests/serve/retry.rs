@@ -1,32 +1,20 @@
 //! `run --retry`: connections that are lost under load, and what becomes of their calls.
 
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rpcrdma_testkit::{PATIENCE, Running, command};
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::log::start;
-use crate::{BENCH_TOOL, PATIENCE, Server, address, run, serve};
+use crate::{BENCH_TOOL, Server, address, run, serve};
 
 /// A client that makes calls until it is asked to end, and reports on standard output.
-fn client(address: &str, arguments: &[&str]) -> Child {
-    let mut command = Command::new(BENCH_TOOL);
-    command
-        .args(["run", "--connect", address, "--duration", "10m"])
-        .args(["--warmup", "0", "--interval", "100ms", "--json", "-"])
-        .args(arguments);
-    let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    command.spawn().unwrap()
-}
-
-/// Asks a client for its end; its report.
-fn report(client: Child) -> Value {
-    let process = rustix::process::Pid::from_child(&client);
-    rustix::process::kill_process(process, rustix::process::Signal::INT).unwrap();
-    let output = client.wait_with_output().unwrap();
-    let message = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{message}");
-    serde_json::from_slice(&output.stdout).unwrap()
+fn client(address: &str, arguments: &str) -> Running {
+    let line = format!(
+        "run --connect {address} --duration 10m --warmup 0 --interval 100ms --json - {arguments}"
+    );
+    Running::start(&mut command(BENCH_TOOL, &line))
 }
 
 fn number(report: &Value, key: &str) -> u64 {
@@ -39,33 +27,25 @@ fn number(report: &Value, key: &str) -> u64 {
 #[test]
 fn a_run_outlives_the_restart_of_its_server_and_says_what_was_lost() {
     const AWAY: Duration = Duration::from_millis(400);
-    for load in [
-        &["--op", "echo", "--connections", "2", "--depth", "4"][..],
-        &[
-            "--op", "write", "--size", "64KiB", "--depth", "4", "--rate", "2k",
-        ],
+    for (connections, load) in [
+        (2, "--op echo --connections 2 --depth 4"),
+        (1, "--op write --size 64KiB --depth 4 --rate 2k"),
     ] {
         let address = address("restart");
-        let (mut server, mut log) = start(&address, &[]);
-        let client = client(&address, &[load, &["--retry", "1m"]].concat());
+        let (server, mut log) = start(&address, "");
+        let client = client(&address, &format!("{load} --retry 1m"));
         log.until("connection_ready");
         std::thread::sleep(AWAY);
-        server.child.kill().unwrap();
-        server.child.wait().unwrap();
-        drop(server);
+        server.process.end_by(Signal::KILL);
         std::thread::sleep(AWAY);
-        let (server, mut log) = start(&address, &[]);
-        for _ in 0..if load.contains(&"--connections") {
-            2
-        } else {
-            1
-        } {
+        let (server, mut log) = start(&address, "");
+        for _ in 0..connections {
             log.until("connection_ready");
         }
         std::thread::sleep(AWAY);
-        let report = report(client);
-        assert_eq!(server.end().code(), Some(0));
-        let connections = number(&report, "connections");
+        let report = client.end_by(Signal::INT).json();
+        server.end();
+        assert_eq!(number(&report, "connections"), connections);
         assert_eq!(number(&report, "errors"), 0, "{report}");
         // One that is made while the server begins may be lost once more.
         assert!(
@@ -94,15 +74,10 @@ fn a_run_outlives_the_restart_of_its_server_and_says_what_was_lost() {
 #[test]
 fn calls_that_a_connection_took_with_it_are_repeated_and_none_is_missing() {
     let address = address("repeat");
-    let server = Server::start(&mut serve(&address, &["--fault", "disconnect:every=700"]));
-    let load = [
-        "--op", "echo", "--size", "300", "--depth", "8", "--json", "-",
-    ];
+    let server = Server::start(&mut serve(&address, "--fault disconnect:every=700"));
+    let load = "--count 3000 --op echo --size 300 --depth 8 --json -";
     let begin = Instant::now();
-    let output = run(&address, "3000", &[&load[..], &["--retry", "1m"]].concat());
-    let message = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{message}");
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let report = run(&address, &format!("{load} --retry 1m")).json();
     assert_eq!(number(&report, "calls"), 3000, "{report}");
     assert_eq!(number(&report, "errors"), 0, "{report}");
     let lost = number(&report, "connections_lost");
@@ -111,23 +86,16 @@ fn calls_that_a_connection_took_with_it_are_repeated_and_none_is_missing() {
     assert!(number(&report, "calls_lost") >= lost, "{report}");
     assert!(begin.elapsed() < PATIENCE);
     // Without it the first loss ends the run, as ever.
-    let output = run(&address, "3000", &load);
-    assert_eq!(output.status.code(), Some(1));
-    let message = String::from_utf8_lossy(&output.stderr);
-    assert!(message.contains("1 of 1 connections"), "{message}");
-    assert!(message.contains("--retry"), "{message}");
-    assert_eq!(server.end().code(), Some(0));
+    run(&address, load).check_failed(1, &["1 of 1 connections", "--retry"]);
+    server.end();
 }
 
 #[test]
 fn a_server_that_stays_away_ends_the_run_in_the_time_that_was_given() {
     let address = address("away");
-    let (server, mut log) = start(&address, &[]);
-    let client = client(&address, &["--retry", "300ms"]);
+    let (server, mut log) = start(&address, "");
+    let client = client(&address, "--retry 300ms");
     log.until("connection_ready");
     drop(server);
-    let output = client.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    let message = String::from_utf8_lossy(&output.stderr);
-    assert!(message.contains("could not be made again"), "{message}");
+    client.end().check_failed(1, &["could not be made again"]);
 }
