@@ -139,38 +139,57 @@ fn make<P: Port>(
     connection: ConnectionKey,
     tag: CallTag,
 ) -> Result<(), CallRefused> {
-    let (flavor, ref body) = message.credential;
+    if message.has_extras {
+        return make_with_extras(core, message, connection, tag);
+    }
+    let args = &message.args;
+    let write = |space: &mut [u8]| {
+        space.copy_from_slice(args);
+        args.len()
+    };
+    core.call_in_place(connection, message.procedure, args.len(), tag, write)
+}
+
+fn make_with_extras<P: Port>(
+    core: &mut Context<'_, P>,
+    message: &mut Message,
+    connection: ConnectionKey,
+    tag: CallTag,
+) -> Result<(), CallRefused> {
+    let procedure = message.procedure;
+    let args = std::mem::take(&mut message.args);
+    let extras = message.extras_mut();
+    let (flavor, ref body) = extras.credential;
     let credential = OpaqueAuth { flavor, body };
-    if message.items.is_empty() && message.expected.is_empty() {
-        let args = &message.args;
+    let made = if extras.items.is_empty() && extras.expected.is_empty() {
         let write = |space: &mut [u8]| {
-            space.copy_from_slice(args);
+            space.copy_from_slice(&args);
             args.len()
         };
-        let procedure = message.procedure;
-        return core.call_authenticated(connection, procedure, credential, args.len(), tag, write);
-    }
-    let mut call = BulkCall::new(message.procedure, &message.args);
-    call.credential = credential;
-    call.results_bytes_max = message.results_bytes_max;
-    for result in &message.expected {
-        call.expect(result.clone())
-            .map_err(|_| CallRefused::TooLong)?;
-    }
-    let items = &mut message.items;
-    let added = items
-        .iter_mut()
-        .try_for_each(|(at, item)| call.add(*at, item));
-    let made = match added {
-        Ok(()) => core.call_bulk(connection, &mut call, tag),
-        Err(_) => Err(CallRefused::TooLong),
-    };
-    if made.is_err() {
-        // Those that were added last come out first.
-        for (_, item) in items.iter_mut().rev().filter(|(_, item)| item.is_empty()) {
-            *item = call.pop().unwrap_or_default();
+        core.call_authenticated(connection, procedure, credential, args.len(), tag, write)
+    } else {
+        let mut call = BulkCall::new(procedure, &args);
+        call.credential = credential;
+        call.results_bytes_max = extras.results_bytes_max;
+        let expected = extras.expected.iter();
+        let mut fits = expected.cloned().try_for_each(|result| call.expect(result));
+        for (at, item) in &mut extras.items {
+            fits = fits.and_then(|()| call.add(*at, item));
         }
-    }
+        let made = match fits {
+            Ok(()) => core.call_bulk(connection, &mut call, tag),
+            Err(_) => Err(CallRefused::TooLong),
+        };
+        if made.is_err() {
+            // The items are the message's again. Those that were added last come out first.
+            let items = extras.items.iter_mut().rev();
+            for (_, item) in items.filter(|(_, item)| item.is_empty()) {
+                *item = call.pop().unwrap_or_default();
+            }
+        }
+        made
+    };
+    message.args = args;
     made
 }
 
@@ -234,7 +253,8 @@ impl Application for CoreApplication {
         let status = match result {
             Ok(bulk) => {
                 for result in bulk.items.iter_mut() {
-                    message.result_items.push(std::mem::take(&mut result.item));
+                    let item = std::mem::take(&mut result.item);
+                    message.extras_mut().result_items.push(item);
                 }
                 put_results(&mut message, bulk.reply.results)
             }

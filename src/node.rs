@@ -9,7 +9,7 @@ use rpcrdma_control::{
     Authentication, ConnectOptions, DrainReport, ListenOptions, NodeConfig, NodeError,
     NodeSnapshot, Provider, Reconnect, ShmProvider, Target, TargetEvent,
 };
-use rpcrdma_engine::ConnectionKey;
+use rpcrdma_engine::{ConnectionKey, IdlePolicy};
 use rpcrdma_fabric::clock::Clock;
 use rpcrdma_tuning::{Idle, Layers, Profile};
 
@@ -370,9 +370,12 @@ fn start<V: Provider>(
     application: impl FnMut(usize) -> CoreApplication,
 ) -> Result<Arc<dyn AnyNode>, Error> {
     let node = rpcrdma_control::Node::start(provider, config, application)?;
-    for (shared, core) in shared.iter().zip(node.cores()) {
-        let core = core.clone();
-        shared.set_wake(move || core.wake());
+    // A core that never sleeps is not woken: the check alone takes a fence for each call.
+    if matches!(config.core.idle, IdlePolicy::Park { .. }) {
+        for (shared, core) in shared.iter().zip(node.cores()) {
+            let core = core.clone();
+            shared.set_wake(move || core.wake());
+        }
     }
     Ok(Arc::new(node))
 }

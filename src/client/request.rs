@@ -59,12 +59,13 @@ impl Request {
     /// this for the item (it is *DDP-eligible*, RFC 8166 section 6).
     pub fn expect_bulk(&mut self, bytes_max: u32) -> &mut Self {
         if let Some(message) = self.message().filter(|_| bytes_max > 0) {
-            message.expected.push(ExpectedResult {
+            let extras = message.extras_mut();
+            extras.expected.push(ExpectedResult {
                 bytes_max,
                 ..ExpectedResult::default()
             });
             // For the core to put it into.
-            message.result_items.reserve(message.expected.len());
+            extras.result_items.reserve(extras.expected.len());
         }
         self
     }
@@ -72,7 +73,7 @@ impl Request {
     /// The most bytes that the results have without such data, if they are more than 512.
     pub fn results_bytes_max(&mut self, bytes_max: usize) -> &mut Self {
         if let Some(message) = self.message() {
-            message.results_bytes_max = bytes_max;
+            message.extras_mut().results_bytes_max = bytes_max;
         }
         self
     }
@@ -80,9 +81,10 @@ impl Request {
     /// Calls with this credential: its flavor, and its body of at most 400 bytes (RFC 5531 section 8.2).
     pub fn credential(&mut self, flavor: u32, body: &[u8]) -> &mut Self {
         if let Some(message) = self.message() {
-            message.credential.0 = flavor;
-            message.credential.1.clear();
-            message.credential.1.extend_from_slice(body);
+            let credential = &mut message.extras_mut().credential;
+            credential.0 = flavor;
+            credential.1.clear();
+            credential.1.extend_from_slice(body);
         }
         self
     }
@@ -135,7 +137,7 @@ impl Encode for Request {
         self.u32(length_word(&buffer));
         if let Some(message) = self.message().filter(|_| !buffer.is_empty()) {
             let at = message.args.len();
-            message.items.push((at, buffer.item));
+            message.extras_mut().items.push((at, buffer.item));
         }
         self
     }
@@ -165,7 +167,11 @@ impl fmt::Debug for Request {
 
 /// Refuses what no message can hold.
 pub(super) fn check(message: &Message) -> Result<(), Error> {
-    if message.items.len() > BULK_ITEMS_MAX || message.expected.len() > BULK_ITEMS_MAX {
+    if !message.has_extras {
+        return Ok(());
+    }
+    let extras = message.extras();
+    if extras.items.len() > BULK_ITEMS_MAX || extras.expected.len() > BULK_ITEMS_MAX {
         let max = BULK_ITEMS_MAX;
         return Err(Failure::TooManyItems { max }.into());
     }

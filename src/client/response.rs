@@ -27,7 +27,7 @@ impl Response {
     #[inline]
     pub fn results(&mut self) -> Decoder<'_> {
         match &mut self.message {
-            Some(message) => Decoder::of_reply(&message.results, &mut message.result_items),
+            Some(message) => message.decoder(),
             None => Decoder::of_reply(&[], &mut []),
         }
     }
