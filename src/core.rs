@@ -9,7 +9,7 @@ use rpcrdma_engine::{
     CallRefused, CallTag, CloseReason, ConnectionKey, Context, HostIdentity, Outcome, Reply,
     ReplyRefused, ReplyWriter, Request,
 };
-use rpcrdma_fabric::clock::Ticks;
+use rpcrdma_fabric::clock::{Clock, Ticks};
 use rpcrdma_fabric::interface::Port;
 use rpcrdma_protocol::rpc::OpaqueAuth;
 
@@ -30,8 +30,7 @@ pub(crate) struct CoreApplication {
     waiting: VecDeque<Box<Message>>,
     /// Answers whose connection takes none now.
     answers_waiting: VecDeque<Box<Answer>>,
-    /// Ticks for which a call waits for its connection.
-    patience: Ticks,
+    clock: Clock,
 }
 
 impl CoreApplication {
@@ -39,7 +38,7 @@ impl CoreApplication {
         shared: Arc<CoreShared>,
         programs: Programs,
         calls_max: u32,
-        patience: Ticks,
+        clock: Clock,
     ) -> Self {
         Self {
             shared,
@@ -48,7 +47,7 @@ impl CoreApplication {
             free: (0..calls_max).rev().collect(),
             waiting: VecDeque::with_capacity(calls_max as usize),
             answers_waiting: VecDeque::new(),
-            patience,
+            clock,
         }
     }
 
@@ -90,7 +89,9 @@ impl CoreApplication {
     #[cold]
     fn wait_for_connection(&mut self, now: Ticks, mut message: Box<Message>) -> bool {
         if message.wait_until == 0 {
-            message.wait_until = now.saturating_add(self.patience).max(1);
+            message.wait_until = now
+                .saturating_add(self.clock.ticks(message.line.patience))
+                .max(1);
         }
         if message.line.is_given_up() || now >= message.wait_until {
             message.finish(Status::NotConnected);

@@ -15,6 +15,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::Waker;
+use std::time::Duration;
 
 use atomic_waker::AtomicWaker;
 use crossbeam_queue::ArrayQueue;
@@ -254,6 +255,8 @@ impl Slot {
 /// A connection of a client, as its core and its threads see it.
 pub(crate) struct Line {
     pub(crate) address: String,
+    /// How long a call that was not sent waits for the connection.
+    pub(crate) patience: Duration,
     /// The key on the core: generation and index; [`NO_CONNECTION`] while there is none.
     connection: AtomicU64,
     is_given_up: AtomicBool,
@@ -269,8 +272,9 @@ const NO_CONNECTION: u64 = u64::MAX;
 
 impl Line {
     /// A line that is not connected, for `depth` calls at a time.
-    pub(crate) fn new(address: &str, depth: u32) -> Self {
+    pub(crate) fn new(address: &str, depth: u32, patience: Duration) -> Self {
         Self {
+            patience,
             permits: Permits::new(depth),
             address: address.to_owned(),
             connection: AtomicU64::new(NO_CONNECTION),

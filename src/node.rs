@@ -302,7 +302,6 @@ impl NodeBuilder {
         let config = NodeConfig::from_profile(&profile, cores);
         let shared: Arc<[_]> = config.cores.iter().map(|_| shared_of(&profile)).collect();
         let clock = Clock::new();
-        let patience = clock.ticks(Duration::from_millis(profile.call_timeout_ms.into()));
         let application = |core: usize| {
             let programs = programs.iter().map(|(number, versions, new)| Program {
                 number: *number,
@@ -315,7 +314,7 @@ impl NodeBuilder {
                 Arc::clone(shared),
                 programs,
                 profile.calls_outstanding_max,
-                patience,
+                clock.clone(),
             )
         };
         let inner: Arc<dyn AnyNode> = if fabric == "shm:" {

@@ -322,10 +322,9 @@ fn either_end_may_go_with_writes_in_flight() {
     assert_eq!(figures.errors, 0, "what was under way is done: {figures:?}");
     let output = client.wait_with_output().expect("it ends");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(
-        !output.status.success() && said.contains("the connection ended"),
-        "{output:?}"
-    );
+    // A call was under way, or the next ones found no connection.
+    let is_told = said.contains("the connection ended") || said.contains("no connection to");
+    assert!(!output.status.success() && is_told, "{output:?}");
 }
 
 /// The system calls by which a program moves bytes itself.

@@ -23,6 +23,7 @@ pub struct ClientBuilder {
     depth: u32,
     connect_timeout: Duration,
     timeout: Option<Duration>,
+    patience: Option<Duration>,
     spin: Duration,
     reconnect: Reconnect,
     authentication: Authentication,
@@ -37,6 +38,7 @@ impl Default for ClientBuilder {
             depth: 64,
             connect_timeout: Duration::from_secs(5),
             timeout: None,
+            patience: None,
             spin: Duration::from_micros(50),
             reconnect: Reconnect::default(),
             authentication: Authentication::default(),
@@ -109,6 +111,14 @@ impl ClientBuilder {
         self
     }
 
+    /// How long a call that was not sent waits for a lost connection (default: `call_timeout_ms` of the profile). With zero
+    /// it fails immediately.
+    #[must_use]
+    pub fn patience(mut self, patience: Duration) -> Self {
+        self.patience = Some(patience);
+        self
+    }
+
     /// How long a thread that waits for a reply looks for it before it sleeps (default: 50 us). Sleeping costs some
     /// microseconds for each call; looking costs the processor.
     #[must_use]
@@ -144,6 +154,7 @@ impl ClientBuilder {
         node.check_fabric(address)?;
         let profile = node.profile();
         let timeout = Duration::from_millis(profile.call_timeout_ms.into());
+        let patience = self.patience.unwrap_or(timeout);
         let timeout = self.timeout.unwrap_or(timeout);
         let results_bytes_max = profile.message_bytes_max as usize;
         let changes = Arc::new(Changes::default());
@@ -156,7 +167,7 @@ impl ClientBuilder {
                 wanted: self.depth,
                 max: u32::try_from(max).unwrap_or(u32::MAX),
             })?;
-            let line = Arc::new(Line::new(address, self.depth));
+            let line = Arc::new(Line::new(address, self.depth, patience));
             let mut options = connect_options(number % node.cores(), self.connect_timeout);
             options.authentication = self.authentication.clone();
             let sink = {

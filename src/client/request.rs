@@ -182,7 +182,8 @@ pub(super) fn check(message: &Message) -> Result<(), Error> {
 #[cold]
 pub(super) fn failure(line: &ClientLine, status: Status) -> Error {
     let address = line.line.address.clone();
-    let after_ms = u64::try_from(line.timeout.as_millis()).unwrap_or(u64::MAX);
+    let patience = line.line.patience.as_millis();
+    let after_ms = u64::try_from(patience).unwrap_or(u64::MAX);
     let failure = match status {
         Status::Failed(error) => Failure::Call { address, error },
         Status::Refused(error) => Failure::Refused { address, error },

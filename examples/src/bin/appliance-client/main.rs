@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 use std::error::Error;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
 use rpcrdma::prelude::*;
@@ -57,6 +58,9 @@ impl Arguments {
         starts.map(block).collect()
     }
 }
+
+/// How long a call waits for an appliance that was stopped to come back.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Makes a call for each block, several at a time. `ask` makes the request, or says that there is no memory for it now;
 /// `check` looks at the answers. A call that found the appliance busy is made again.
@@ -128,6 +132,7 @@ fn compare(block: Block, answer: &mut Response) -> Result<(), Box<dyn Error>> {
 
 fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let client = Client::builder().profile(profile(1, 512));
+    let client = client.patience(PATIENCE);
     let client = client.connect(&arguments.connect)?;
     let mut poller = client.poller(arguments.depth.into())?;
 
