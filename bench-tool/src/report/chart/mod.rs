@@ -3,7 +3,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`axis`] | ranges, marks and their texts |
-//! | [`file`] | a chart as a file: title, frame and legend |
+//! | [`mod@file`] | a chart as a file: title, frame and legend |
 //!
 //! Colours and sizes are in `style.css`, with plain values: not every program that shows SVG knows variables.
 
