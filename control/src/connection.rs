@@ -17,9 +17,9 @@ use crate::reconnect::TargetId;
 /// Which end of the connection this is.
 #[derive(Debug)]
 pub(crate) enum End {
-    /// We asked for it, and somebody may be waiting for the outcome.
+    /// This end requested it. A waiter may be waiting for the outcome.
     Client(Attempt),
-    /// A peer asked for it.
+    /// A peer requested it.
     Server,
 }
 
@@ -35,22 +35,22 @@ pub(crate) enum Waiter {
 impl Waiter {
     pub(crate) fn answer(self, outcome: Result<Connection, ConnectError>) {
         match self {
-            // Whoever waited may have given up; the connection is closed by its handle then.
+            // The application may have dropped its `PendingConnect`: then nobody takes the outcome.
             Self::Application(waiter) => drop(waiter.send(outcome)),
-            // The receiver is in the thread that this runs on.
+            // The receiver belongs to this thread, so it exists.
             Self::Target(id, waiter) => drop(waiter.send((id, ConnectionReport::Outcome(outcome)))),
         }
     }
 }
 
-/// What became of a target's attempt, or of its connection.
+/// The outcome of a target's attempt, or the end of its connection.
 #[derive(Debug)]
 pub(crate) enum ConnectionReport {
     Outcome(Result<Connection, ConnectError>),
     Lost(CloseReason),
 }
 
-/// An attempt to connect, and the client's end of what came of it.
+/// An attempt to connect; it stays with the connection that it leads to.
 #[derive(Debug)]
 pub(crate) struct Attempt {
     pub(crate) address: String,
@@ -58,7 +58,7 @@ pub(crate) struct Attempt {
     pub(crate) deadline: Instant,
     /// Taken when the outcome is known.
     pub(crate) waiter: Option<Waiter>,
-    /// The target that it is for.
+    /// The target for which the attempt is made.
     pub(crate) target: Option<TargetId>,
 }
 
@@ -77,7 +77,7 @@ impl Attempt {
         }
     }
 
-    /// Tells the waiter the outcome; the first one counts.
+    /// Reports the outcome to the waiter. Only the first outcome counts.
     pub(crate) fn answer(&mut self, outcome: Result<Connection, ConnectError>) {
         if let Some(waiter) = self.waiter.take() {
             waiter.answer(outcome);
@@ -94,15 +94,14 @@ pub(crate) struct Tracked {
     /// Known once the core has adopted the queue pair.
     pub(crate) key: Option<ConnectionKey>,
     pub(crate) stage: Stage,
-    /// Known to the server at once, to the client with the reply.
+    /// A server knows it from the request, a client from the reply.
     pub(crate) peer: Option<PeerIdentity>,
-    /// The versions that it may speak, and what the peer said of itself when it was made.
+    /// The versions that it may speak, and the peer's private data.
     pub(crate) versions: Versions,
     pub(crate) peer_data: PrivateData,
     /// Its property sets, and host authentication in them.
     pub(crate) session: Session,
-    /// The fabric's connection is gone, or is to go: close as soon as there is a key to close by,
-    /// for this reason.
+    /// The fabric's connection has ended or has to end: closed for this reason once the core has given it a key.
     pub(crate) ending: Option<CloseReason>,
 }
 

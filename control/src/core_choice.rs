@@ -12,7 +12,7 @@ pub enum CoreChoice {
     Core(usize),
 }
 
-/// Connections of each core against what its receive memory was reserved for.
+/// Connections of each core, limited to those with reserved receive memory.
 #[derive(Debug)]
 pub struct Occupancy {
     taken: Vec<u32>,

@@ -1,4 +1,4 @@
-//! What the control thread counted.
+//! The counters of the control thread.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -34,7 +34,7 @@ counters! {
     connections_closed,
     /// Requests rejected because all connections were taken.
     rejected_exhausted,
-    /// Requests rejected because the peer had as many as it may.
+    /// Requests rejected because the peer had reached its limit.
     rejected_peer_limit,
     /// Requests rejected because the node was draining.
     rejected_draining,
@@ -52,9 +52,9 @@ counters! {
     properties_changed,
     /// Peers that proved their identity.
     authentications,
-    /// Peers that were refused because they did not, or that refused this end.
+    /// Peers that were refused because authentication failed, or that refused this end.
     authentications_refused,
-    /// Peers that did not in time.
+    /// Peers that did not authenticate themselves in time.
     authentication_timeouts,
     /// Times that the control thread woke.
     wakes,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rpcrdma_engine::{AuthenticationFailure, CloseReason};
 use rpcrdma_fabric::interface::{ManagerError, RejectReason, SetupError};
 
-/// How far a connection had come.
+/// The stage that a connection had reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// The request was on its way.
@@ -68,7 +68,7 @@ pub enum ConnectError {
         /// The highest version that the peer speaks.
         high: u32,
     },
-    /// The peer went away.
+    /// The peer closed the connection or died.
     #[error("`{address}` closed the connection or died ({stage})")]
     PeerGone {
         /// The address that was connected to.
@@ -135,7 +135,7 @@ pub enum ConnectError {
 /// Why a node could not be started, or could not do what was asked.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
-    /// A limit that memory is not reserved for, or that nobody could be served with.
+    /// A limit above the reserved memory, or too low to serve any peer.
     #[error(
         "{asked} {what} cannot be: memory was reserved for it at the start, and from {least} to {most} can be had"
     )]
@@ -169,7 +169,7 @@ pub enum NodeError {
     /// The fabric could not do it.
     #[error(transparent)]
     Fabric(#[from] ManagerError),
-    /// It was left open who may connect, and the fabric vouches for nobody.
+    /// The options do not say who may connect, and the fabric does not check peers itself.
     #[error(
         "listening on `{address}` needs a decision: that fabric vouches for no peer, so say who may connect \
          (`ListenOptions::authentication`): peers with a key, or anybody"
@@ -190,13 +190,13 @@ pub enum NodeError {
         /// The least number of them.
         least: u16,
     },
-    /// What the connections of all cores are guaranteed is more memory than there is.
+    /// The memory guaranteed to the connections of all cores exceeds the memory of the machine.
     #[error(transparent)]
     Memory(SetupError),
     /// A thread could not be started.
     #[error("a thread could not be started")]
     Thread(#[source] std::io::Error),
-    /// The control thread is gone.
+    /// The control thread has ended.
     #[error("the control thread has ended")]
     Gone,
 }

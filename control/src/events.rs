@@ -1,4 +1,4 @@
-//! What happens to the connections of a node, for whoever keeps a log.
+//! Events of the connections of a node, for logs.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ pub enum NodeEvent {
         peer: String,
         /// What the peer proved to be, if host authentication took place.
         identity: Option<HostIdentity>,
-        /// The version of RPC-over-RDMA that is spoken.
+        /// The version of RPC-over-RDMA in use.
         version: u32,
     },
-    /// It is gone. Told of connections that never became ready, too.
+    /// It has closed. Connections that never became ready are reported as well.
     Closed {
         /// The number of its core within the node.
         core: usize,
@@ -32,10 +32,10 @@ pub enum NodeEvent {
         peer: String,
         /// Why.
         reason: CloseReason,
-        /// What passed over it.
+        /// Its counters.
         counters: ConnectionCounters,
     },
-    /// A peer asked for one and was refused.
+    /// A peer's connection request was refused.
     Rejected {
         /// The peer, for people.
         peer: String,
@@ -44,7 +44,7 @@ pub enum NodeEvent {
     },
 }
 
-/// Takes events. It is called on the control thread, and must not wait for anything.
+/// Receives events. It is called on the control thread, and must not block.
 #[derive(Clone)]
 pub struct EventSink(Arc<dyn Fn(NodeEvent) + Send + Sync>);
 

@@ -11,7 +11,7 @@
 //! * [`authentication`] checks the identity of peers, if this end demands it.
 //! * [`faults`] injects faults on purpose, to test how peers handle them.
 //! * [`core_choice`] chooses the core of a new connection, and counts peers against their limit.
-//! * [`reconnect`] decides when a lost connection is made again.
+//! * [`reconnect`] decides when a lost connection is re-established.
 //! * [`properties`] decides which properties this end announces, and how it uses the peer's.
 
 #![forbid(unsafe_code)]

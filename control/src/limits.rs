@@ -3,8 +3,7 @@
 use crate::error::NodeError;
 use crate::node::NodeConfig;
 
-/// Limits of a node. A change counts for connections that begin after it; those that are open stay as
-/// they are.
+/// Limits of a node. A change applies to new connections only; open connections keep theirs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeLimits {
     /// Connections of one core at a time.
@@ -16,7 +15,7 @@ pub struct NodeLimits {
 }
 
 impl NodeLimits {
-    /// What the memory of a node is reserved for.
+    /// The limits for which the memory of a node is reserved.
     pub(crate) const fn reserved(config: &NodeConfig) -> Self {
         Self {
             connections_per_core: config.core.connections_max,
@@ -25,9 +24,8 @@ impl NodeLimits {
         }
     }
 
-    /// Whether a node that has memory for `reserved`, and whose peers are to have `credits_least` credits,
-    /// can keep these. What one peer may have costs no
-    /// memory, and may be more than it was at the start.
+    /// Checks these limits against the reserved memory and the fewest credits that peers need. The limit of one peer
+    /// costs no memory, so it may exceed its value at the start.
     pub(crate) fn check(&self, reserved: &Self, credits_least: u16) -> Result<(), NodeError> {
         let limits = [
             (

@@ -1,4 +1,4 @@
-//! A node: polling cores and their control thread, as an application holds them.
+//! A node: the application's handle of polling cores and their control thread.
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ use crate::thread::{ControlThread, Request, Settings, TargetSink, Wanted};
 use crate::versions::Versions;
 use crate::watch::NodeSnapshot;
 
-/// What a node is made of.
+/// The configuration of a node.
 ///
 /// # Example
 /// ```
@@ -46,7 +46,7 @@ use crate::watch::NodeSnapshot;
 pub struct NodeConfig {
     /// One entry a core: the processor it is pinned to, or `None` to leave it to the scheduler.
     pub cores: Vec<Option<usize>>,
-    /// What every core is made of; its `cpu` is taken from `cores`.
+    /// The configuration of every core. Its `cpu` is taken from `cores`.
     pub core: CoreConfig,
     /// Hugepages or not.
     pub huge_pages: HugePages,
@@ -58,7 +58,7 @@ pub struct NodeConfig {
     pub peer_connections_max: u32,
     /// Attempts that begin in a second at most, over all targets that the node stays connected to.
     pub target_attempts_per_second_max: u32,
-    /// Who is told what happens to connections.
+    /// Receives the events of connections.
     pub events: Option<EventSink>,
 }
 
@@ -67,12 +67,11 @@ pub struct NodeConfig {
 pub struct ListenOptions {
     /// The core for each connection that comes in.
     pub core: CoreChoice,
-    /// Who may connect. The default is enough on a fabric that knows its peers, as `shm` does, and
-    /// nowhere else.
+    /// Who may connect. The default suffices only on a fabric that checks its peers, such as `shm`.
     pub authentication: Authentication,
     /// The time that a peer has to authenticate itself.
     pub authentication_timeout: Duration,
-    /// The versions that peers may speak. Those that are to authenticate themselves speak version 2.
+    /// The versions that peers may speak. Peers that must authenticate themselves speak version 2.
     pub versions: Versions,
 }
 
@@ -92,7 +91,7 @@ impl Default for ListenOptions {
 pub struct Listening {
     /// Its name within the node.
     pub listener: ListenerId,
-    /// Where it listens: the address that was asked for, with what the system chose.
+    /// The address that was asked for, with the port that the system chose.
     pub address: String,
 }
 
@@ -101,13 +100,13 @@ pub struct Listening {
 pub struct ConnectOptions {
     /// The core that takes the connection.
     pub core: CoreChoice,
-    /// The time for all of it, version, properties and authentication included.
+    /// The time for the whole connect, including version, properties and authentication.
     pub timeout: Duration,
     /// Who the server must be. This end proves itself as well, in the same exchange.
     pub authentication: Authentication,
-    /// The versions that may be spoken. With both, version 2 is asked for first, and a server that has
-    /// version 1 alone is remembered for [`VERSION_1_REMEMBERED`](crate::VERSION_1_REMEMBERED). Where
-    /// hosts authenticate themselves it is version 2 in any case.
+    /// The versions that may be spoken. With both, version 2 is asked for first, and a server with version 1 only is
+    /// remembered for [`VERSION_1_REMEMBERED`](crate::VERSION_1_REMEMBERED). If authentication is required, version 2
+    /// is used in any case.
     pub versions: Versions,
 }
 
@@ -167,8 +166,8 @@ pub struct DrainReport {
 
 /// Polling cores and the control thread that serves them.
 ///
-/// Dropping a node stops it at once: connections end, and calls in flight fail at their
-/// requesters. [`Node::drain`] comes first where that matters.
+/// Dropping a node stops it immediately: connections end, and calls in flight fail at their requesters. To let calls
+/// finish, call [`Node::drain`] first.
 ///
 /// # Example
 ///
@@ -218,10 +217,10 @@ pub struct Node<V: Provider, A: Application> {
     targets: AtomicU64,
 }
 
-/// A core's thread. It gives the application back, or nothing when the core could not be set up.
+/// A core's thread. It returns the application, or `None` if the core could not be set up.
 type CoreThread<A> = JoinHandle<Option<A>>;
 
-/// What a core's thread tells when it is set up.
+/// What a core's thread reports once it is set up.
 struct CoreReady<V: Provider> {
     handle: CoreHandle<V::Port>,
     port: <V::Manager as Manager>::PortHandle,
@@ -292,7 +291,7 @@ impl<V: Provider, A: Application> Node<V, A> {
             remote_invalidation: node.attributes.iter().all(|it| it.send_with_invalidate),
             send_buffer_bytes: config.core.send_buffer_bytes,
             target_attempts_per_second_max: config.target_attempts_per_second_max,
-            // The hashes of the standard library begin with chance of the system's.
+            // `RandomState` is seeded by the system: nodes that start together do not retry in step.
             seed: std::collections::hash_map::RandomState::new().hash_one(std::process::id()),
         };
         let thread = ControlThread::<V>::new(manager, links, inbox, settings, counters)
@@ -320,8 +319,8 @@ impl<V: Provider, A: Application> Node<V, A> {
     /// where `0.0.0.0` and `[::]` are all devices and port 0 is any that is free.
     ///
     /// # Errors
-    /// When the name cannot be used, is in use, or is not permitted; or when the options leave open
-    /// who may connect on a fabric that vouches for nobody.
+    /// When the name cannot be used, is in use, or is not permitted; or when the options do not say who may connect and
+    /// the fabric does not check peers itself.
     pub fn listen(&self, address: &str, options: ListenOptions) -> Result<Listening, NodeError> {
         if matches!(options.authentication, Authentication::Fabric) && !V::VOUCHES_FOR_PEERS {
             return Err(NodeError::AuthenticationUndecided {
@@ -359,14 +358,14 @@ impl<V: Provider, A: Application> Node<V, A> {
             options,
             answer,
         };
-        // When the control thread is gone the sender is dropped, and waiting tells so.
+        // If the control thread has ended, the sender is dropped here, and `wait` returns an error.
         let _ = self.request(request);
         PendingConnect { outcome }
     }
 
-    /// Stays connected to `address`: connects now, tries again when that fails or the connection is
-    /// lost, as `reconnect` says, and tells what happens. Calls that were in flight fail; whether to
-    /// repeat them is for the application to decide.
+    /// Stays connected to `address`: connects now, tries again when that fails or the connection is lost, as
+    /// `reconnect` says, and reports events. Calls in flight fail when the connection is lost; the application decides
+    /// whether to repeat them.
     ///
     /// It ends when the connection is closed from this side, when trying again cannot help, and when
     /// the target is dropped. A server that speaks no version of ours is not asked again for a minute,
@@ -379,7 +378,7 @@ impl<V: Provider, A: Application> Node<V, A> {
         reconnect: Reconnect,
     ) -> Target {
         let (events, told) = mpsc::channel();
-        // The application may have dropped the target; it is cancelled then.
+        // This fails if the application has dropped the target, which also cancels it.
         let sink = move |event| drop(events.send(event));
         self.start_target(address, options, reconnect, Box::new(sink), told)
     }
@@ -394,7 +393,7 @@ impl<V: Provider, A: Application> Node<V, A> {
         reconnect: Reconnect,
         sink: impl FnMut(TargetEvent) + Send + 'static,
     ) -> Target {
-        // No event comes by this channel, whose sender ends here.
+        // The sender is dropped here, so `Target::wait` returns `None`: all events go to the sink.
         let (_, none) = mpsc::channel();
         self.start_target(address, options, reconnect, Box::new(sink), none)
     }
@@ -415,12 +414,12 @@ impl<V: Provider, A: Application> Node<V, A> {
             reconnect,
             events,
         };
-        // When the control thread is gone the sink is dropped, and no event comes.
+        // If the control thread has ended, the sink is dropped and no event comes.
         let _ = self.request(Request::KeepConnected(wanted));
         Target::new(id, told, self.requests.clone(), Arc::clone(&self.wake))
     }
 
-    /// The limits that the node began with, which its memory is reserved for.
+    /// The limits at the start of the node. Its memory is reserved for them.
     #[must_use]
     pub const fn limits_reserved(&self) -> NodeLimits {
         self.reserved
@@ -429,7 +428,7 @@ impl<V: Provider, A: Application> Node<V, A> {
     /// Changes the limits, for connections that begin from now on.
     ///
     /// # Errors
-    /// [`NodeError::LimitOutside`], and nothing has changed; or the control thread is gone.
+    /// [`NodeError::LimitOutside`], which changes nothing; or when the control thread has ended.
     pub fn set_limits(&self, limits: NodeLimits) -> Result<(), NodeError> {
         limits.check(&self.reserved, self.credits_least)?;
         self.request(Request::SetLimits(limits))
@@ -443,7 +442,7 @@ impl<V: Provider, A: Application> Node<V, A> {
     /// As [`Node::close`], by the number of the core and the key there.
     pub fn close_connection(&self, core: usize, key: ConnectionKey) {
         let request = Request::Close { core, key };
-        // When the control thread is gone the connection is closed already.
+        // If the control thread has ended, the connection is closed already.
         let _ = self.request(request);
     }
 
@@ -451,11 +450,11 @@ impl<V: Provider, A: Application> Node<V, A> {
     /// closes all connections.
     ///
     /// # Errors
-    /// When the control thread is gone.
+    /// When the control thread has ended.
     pub fn drain(&self, timeout: Duration) -> Result<DrainReport, NodeError> {
         let (answer, outcome) = mpsc::channel();
         self.request(Request::Drain { timeout, answer })?;
-        // The thread answers soon after the timeout in any case; the margin is for its own wake.
+        // The control thread always answers soon after the timeout. The margin covers its close grace and its wake-up.
         match outcome.recv_timeout(timeout + Duration::from_secs(5)) {
             Ok(report) => Ok(report),
             Err(RecvTimeoutError::Timeout) => Ok(DrainReport::default()),
@@ -494,12 +493,12 @@ impl<V: Provider, A: Application> Node<V, A> {
         self.counters.snapshot()
     }
 
-    /// Reads what the node shows of itself, from any thread and for as long as it is kept.
+    /// Returns a function that reads counters and levels. It works on any thread, and after the node has stopped.
     pub fn watch(&self) -> impl Fn() -> NodeSnapshot + Send + Sync + 'static {
         crate::watch::watch(self.handles.clone(), Arc::clone(&self.counters))
     }
 
-    /// Stops the node and gives the applications of its cores back, in order.
+    /// Stops the node and returns the applications of its cores, in order.
     ///
     /// # Panics
     /// When an application panicked: the panic goes on here.
@@ -516,7 +515,7 @@ impl<V: Provider, A: Application> Node<V, A> {
     }
 
     fn stop_control(&mut self) {
-        // Either fails only when the control thread is gone, and has stopped the cores.
+        // Both fail only after the control thread has ended, which stops the cores.
         let _ = self.request(Request::Stop);
         if let Some(control) = self.control.take() {
             let _ = control.join();
@@ -590,7 +589,7 @@ fn start_core<V: Provider, A: Application>(
             let set_up = set_up_core(&*provider, number, &core, &need, clock, application);
             match set_up {
                 Ok((core, told)) => {
-                    // Whoever started us waits for this; if not, there is nobody to work for.
+                    // `start_core` waits for this. If it does not, the node does not exist: end the thread.
                     ready.send(Ok(told)).ok()?;
                     core.run().ok()
                 }
@@ -607,7 +606,8 @@ fn start_core<V: Provider, A: Application>(
 
 type SetUp<V, A> = (Core<<V as Provider>::Port, A>, CoreReady<V>);
 
-/// Pins the calling thread, then makes its port and its core, so that memory is touched first here.
+/// Pins the calling thread, then makes its port and core: memory is first touched after pinning, so it is on the core's
+/// NUMA node.
 fn set_up_core<V: Provider, A: Application>(
     provider: &V,
     number: usize,

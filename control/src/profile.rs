@@ -1,4 +1,4 @@
-//! From a tuning profile to the sizes of a node.
+//! The conversion of a tuning profile to the sizes of a node.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use crate::provider::VerbsProvider;
 /// The larger of the two sizes of hugepages.
 const HUGE_PAGE_BYTES_LARGE: u32 = 1 << 30;
 
-/// The least window with which calls may go in both directions.
+/// The smallest window that permits calls in both directions.
 const REVERSE_CREDITS_LEAST: u16 = 3;
 
 impl NodeConfig {
@@ -36,14 +36,14 @@ impl NodeConfig {
                 Hugepages::Require => HugePages::Require,
                 Hugepages::Never => HugePages::Never,
             },
-            // The profile's check leaves these two.
+            // The profile's check permits only these two sizes.
             huge_page_size: match profile.hugepage_bytes {
                 HUGE_PAGE_BYTES_LARGE => HugePageSize::Gib1,
                 _ => HugePageSize::Mib2,
             },
             properties: core.announced(Properties {
                 segment_count_max: profile.rdma_segments_max,
-                // Until the application says that it is ready for them (RFC 8167 section 6).
+                // None until the application enables them (RFC 8167 section 6).
                 reverse_requests: ReverseRequestSupport::None,
                 ..Properties::default()
             }),
@@ -54,11 +54,11 @@ impl NodeConfig {
         }
     }
 
-    /// Enables calls in the reverse direction, from servers to their clients, as far as `level` says. A client then takes
-    /// such calls: its application answers them. A server then may make them, on connections whose client enabled them as
-    /// well; of the two levels the lower one counts. `General` permits chunks, for which the core needs bulk buffers.
+    /// Enables calls in the reverse direction, from servers to their clients, up to `level`. A client then accepts such
+    /// calls: its application answers them. A server then may make them, on connections whose client enabled them as
+    /// well; the lower of the two levels applies. `General` permits chunks, for which the core needs bulk buffers.
     ///
-    /// Without this, none are made and none are taken (RFC 8167 section 6, -00 section 5.2.5). It takes
+    /// Without this, none are made and none are accepted (RFC 8167 section 6, -00 section 5.2.5). It requires
     /// `credits_per_connection` of three or more: the node does not start with fewer.
     #[must_use]
     pub fn with_reverse_calls(mut self, level: ReverseRequestSupport) -> Self {
@@ -67,9 +67,9 @@ impl NodeConfig {
         self
     }
 
-    /// Whether the credits that peers get are enough for the directions that calls may take. With three or more a peer
-    /// keeps one for replies, so that whatever both ends call, one of them can always answer; it need not be so at the
-    /// other end.
+    /// Checks that peers get enough credits for the permitted directions of calls. With three or more, a peer reserves
+    /// one for replies. One end with that reserve is enough: it can always answer, so the two ends do not block each
+    /// other.
     pub(crate) fn check_window(&self) -> Result<(), NodeError> {
         let (credits, least) = (self.core.credits_per_connection, self.credits_least());
         if credits < least {
@@ -107,7 +107,7 @@ impl ShmProvider {
 }
 
 impl VerbsProvider {
-    /// The device of that name, or the first that is active, used as `profile` says.
+    /// The device of that name, or the first active one, configured by `profile`.
     #[must_use]
     pub fn from_profile(profile: &Profile, device: Option<String>) -> Self {
         // The profile's check keeps all of these within a byte.
@@ -119,7 +119,8 @@ impl VerbsProvider {
             device,
             manager: ManagerOptions {
                 handshake_timeout: handshake_timeout(profile, default.handshake_timeout),
-                // Soon enough that an address that leads nowhere is told from a slow peer.
+                // Well before the connect timeout, so that an unreachable address is reported as such and not as a slow
+                // peer.
                 resolve_timeout: (connect_timeout * 2 / 5).min(default.resolve_timeout),
                 min_rnr_timer_code: byte(profile.min_rnr_timer_code),
                 ack_timeout_exponent: byte(profile.ack_timeout_exponent),
@@ -141,8 +142,7 @@ impl VerbsProvider {
         }
     }
 
-    /// What a device leaves of the knobs, for
-    /// [`Layers::limited`](rpcrdma_tuning::Layers::limited).
+    /// The limits that a device sets for knobs, for [`Layers::limited`](rpcrdma_tuning::Layers::limited).
     #[must_use]
     pub fn limits(limits: &DeviceLimits) -> Settings {
         let own_queues = limits.shared_receive_queues == 0;
@@ -164,8 +164,8 @@ impl VerbsProvider {
     }
 }
 
-/// How long a connection manager waits for a peer. The control plane has a time limit for each
-/// connect: this one is for what it has none for, and must not end a connect that was given longer.
+/// How long a connection manager waits for a peer. The control plane has its own limit for each connect. This one
+/// covers the rest, and must not end a connect with a longer limit.
 fn handshake_timeout(profile: &Profile, least: Duration) -> Duration {
     Duration::from_millis(profile.connect_timeout_ms.into()).max(least)
 }
@@ -196,7 +196,7 @@ fn core_config(profile: &Profile) -> CoreConfig {
         calls_outstanding_max: profile.calls_outstanding_max,
         deferred_max: profile.deferred_replies_max,
         bulk_buffers: profile.bulk_buffers,
-        // Which application keeps what is no matter of the machine.
+        // Depends on the application, and not on the machine.
         bulk_buffers_kept: 0,
         bulk_buffer_bytes: profile.bulk_buffer_bytes,
         bulk_calls: profile.bulk_calls_max,
@@ -216,9 +216,9 @@ fn core_config(profile: &Profile) -> CoreConfig {
         keep_alive_silent_ticks_max: u8::try_from(profile.keep_alive_silent_ticks_max)
             .unwrap_or(u8::MAX),
         mailbox_depth: profile.mailbox_depth,
-        // Calls in both directions ask for more.
+        // `with_reverse_calls` raises it.
         credits_guaranteed: CoreConfig::default().credits_guaranteed,
-        // What an application adds to the protocol is no matter of the machine either.
+        // These depend on the application as well.
         header_types: ApplicationHeaderTypes::NONE,
         application_properties: ApplicationProperties::NONE,
     }

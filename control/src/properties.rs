@@ -1,4 +1,4 @@
-//! What this end announces, and what it makes of the peer's properties (-00 section 5).
+//! The decision on a peer's properties (-00 section 5).
 
 use rpcrdma_protocol::v2::{Properties, PropertySet};
 
@@ -7,7 +7,7 @@ use rpcrdma_protocol::v2::{Properties, PropertySet};
 /// the first message, a connection could not even carry its own set-up.
 pub const RECEIVE_BUFFER_BYTES_LEAST: u32 = 1024;
 
-/// What is to be done with a peer's properties.
+/// The decision on a peer's properties.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// Use the connection, with these properties of the peer.
@@ -16,8 +16,8 @@ pub enum Decision {
     ReceiveBufferTooSmall(u32),
 }
 
-/// Decides on the properties that a peer announced. Properties stand for the life of the
-/// connection (-00 section 6.4.4), so this is asked once; of later sets, [`changes`] tells.
+/// Decides on the properties that a peer announced. Properties do not change during a connection (-00 section 6.4.4),
+/// so this is called once; later sets are checked with [`changes`].
 #[must_use]
 pub fn decide(peer: &Properties) -> Decision {
     if peer.receive_buffer_bytes < RECEIVE_BUFFER_BYTES_LEAST {
@@ -26,8 +26,8 @@ pub fn decide(peer: &Properties) -> Decision {
     Decision::Accept(*peer)
 }
 
-/// Whether a set that follows the first one has another value for a property, which is not allowed
-/// (-00 section 6.4.4). What it does not name stays as it is.
+/// Whether a set that follows the first one has another value for a property, which is not allowed (-00 section 6.4.4).
+/// A property that the set does not name keeps its value.
 #[must_use]
 pub fn changes(peer: &Properties, set: &PropertySet<'_>) -> bool {
     let mut changed = *peer;

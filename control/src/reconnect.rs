@@ -1,14 +1,13 @@
-//! Which lost connections are made again, and when.
+//! Which lost connections are re-established, and when.
 //!
-//! A *target* is an address that a node is to stay connected to. [`Targets`] decides when the next
-//! attempt at one is made: after a wait that grows with the failures in a row at its peer, varied so
-//! that clients of one server do not come back in step, and never more attempts in a second, over
-//! all targets, than were allowed. It does nothing itself: time comes in as an argument, and what is
-//! to be done goes out as a result.
+//! A *target* is an address to which a node stays connected. [`Targets`] decides when the next attempt at one is made:
+//! after a wait that grows with the failures in a row at its peer, varied so that clients of one server do not come
+//! back in step, and never more attempts in a second, over all targets, than were allowed. It performs no I/O: time is
+//! an argument, and decisions are results.
 //!
-//! The order of calls: [`Targets::add`]; then [`Targets::poll`] names a target whose attempt is to be
-//! made now; its outcome is told by [`Targets::handle_established`] or [`Targets::handle_failed`], and
-//! the end of an established connection by [`Targets::handle_lost`].
+//! The order of calls: [`Targets::add`]; then [`Targets::poll`] names a target that is due; report the outcome of its
+//! attempt with [`Targets::handle_established`] or [`Targets::handle_failed`], and the end of an established connection
+//! by [`Targets::handle_lost`].
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
@@ -19,23 +18,23 @@ use rpcrdma_fabric::interface::{ManagerError, RejectReason};
 use crate::error::ConnectError;
 use crate::versions::{Versions, have_common};
 
-/// How a connection is made again after it was lost, or could not be made.
+/// How a connection is retried after it was lost, or could not be established.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reconnect {
     /// Milliseconds to wait after a loss, or after the first failure; at least 1.
     pub first_ms: u32,
     /// Milliseconds to wait at most.
     pub most_ms: u32,
-    /// Each wait is so many times the one before, while attempts go on failing; at least 1.
+    /// Each further failure multiplies the wait by this; at least 1.
     pub factor: u32,
-    /// How much of a wait is left to chance, in percent: it is shorter by up to so much.
+    /// Each wait is shortened by a random part of up to this many percent.
     pub jitter_percent: u32,
     /// Attempts in a row that may fail; `None` is any number.
     pub attempts_max: Option<u32>,
 }
 
 impl Default for Reconnect {
-    /// After 50 to 100 ms, then twice as late each time up to 10 s, for ever.
+    /// 50 to 100 ms, then doubled each time up to 10 s, without end.
     fn default() -> Self {
         Self {
             first_ms: 100,
@@ -62,10 +61,10 @@ impl Reconnect {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TargetId(pub u64);
 
-/// What becomes of a target without a connection.
+/// The next step for a target without a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// It is tried again after this time, or a little later where many are.
+    /// It is tried again after this time, or a little later if many targets are due.
     Retry {
         /// From now.
         after: Duration,
@@ -74,8 +73,8 @@ pub enum Step {
     GiveUp,
 }
 
-/// How long a peer that speaks no version of ours is not asked again. It may be replaced meanwhile,
-/// so not for ever.
+/// How long a peer that speaks no version of ours is not tried again. The time is limited because the peer may be
+/// replaced.
 pub const VERSION_MISMATCH_REMEMBERED: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +90,7 @@ enum State {
 #[derive(Debug)]
 struct Target {
     address: String,
-    /// That it may speak.
+    /// The versions that it may speak.
     versions: Versions,
     reconnect: Reconnect,
     state: State,
@@ -125,8 +124,8 @@ pub struct Targets {
     /// The targets that wait, by when they are due.
     due: BTreeSet<(Instant, TargetId)>,
     peers: HashMap<String, Peer>,
-    /// Addresses whose servers speak other versions alone, from the lowest to the highest, and until
-    /// when that is believed.
+    /// Addresses of servers without a version in common: their lowest and highest version, and the end of this
+    /// knowledge.
     mismatched: HashMap<String, (u32, u32, Instant)>,
     /// The time between the beginnings of two attempts.
     spacing: Duration,
@@ -136,8 +135,8 @@ pub struct Targets {
 }
 
 impl Targets {
-    /// No targets yet. At most `per_second_max` attempts begin in a second, over all of them; `seed`
-    /// decides by how much waits vary.
+    /// Without targets. At most `per_second_max` attempts begin in a second, over all of them; `seed` decides by how
+    /// much waits vary.
     #[must_use]
     pub fn new(per_second_max: u32, seed: u64) -> Self {
         Self {
@@ -151,7 +150,7 @@ impl Targets {
         }
     }
 
-    /// A new target, which may speak `versions`, to be tried at once.
+    /// Adds a target that may speak `versions`. It is due immediately.
     ///
     /// # Errors
     /// [`ConnectError::VersionMismatch`] when its server lately said that it speaks none of these
@@ -187,7 +186,7 @@ impl Targets {
         Ok(())
     }
 
-    /// Forgets a target, whatever it is doing. Nothing is to be told of it any more.
+    /// Removes a target in any state. Later reports about it are ignored.
     pub fn remove(&mut self, id: TargetId) {
         let Some(target) = self.targets.remove(&id) else {
             return;
@@ -203,7 +202,7 @@ impl Targets {
         }
     }
 
-    /// The next target whose attempt is to begin now, if there is one.
+    /// The next target that is due now.
     pub fn poll(&mut self, now: Instant) -> Option<TargetId> {
         if self.next_due()? > now {
             return None;
@@ -214,7 +213,7 @@ impl Targets {
         Some(id)
     }
 
-    /// When [`Targets::poll`] has something to tell again.
+    /// The time at which [`Targets::poll`] next returns a target.
     #[must_use]
     pub fn next_due(&self) -> Option<Instant> {
         let (due, _) = self.due.first()?;
@@ -239,7 +238,7 @@ impl Targets {
         };
         let mut is_permanent = error.is_permanent();
         if let ConnectError::VersionMismatch { low, high, .. } = *error {
-            // The server may speak another version than the one it was asked for.
+            // The server may speak a permitted version that was not tried: then a retry can succeed.
             is_permanent = !have_common(target.versions, low, high);
             let until = now + VERSION_MISMATCH_REMEMBERED;
             let address = target.address.clone();
@@ -260,7 +259,7 @@ impl Targets {
         self.wait(id, now)
     }
 
-    /// The connection has ended. What was closed from this side was not lost.
+    /// The connection has ended. A connection closed from this side is not retried.
     pub fn handle_lost(&mut self, id: TargetId, reason: CloseReason, now: Instant) -> Step {
         let target = self.targets.get(&id);
         let Some((target, State::Connected(since))) = target.map(|it| (it, it.state)) else {
@@ -268,8 +267,7 @@ impl Targets {
         };
         let is_final = match reason {
             CloseReason::Local | CloseReason::Stopped => true,
-            // A server that was taken to speak version 1, because it had not answered version 2, may
-            // say otherwise when it is called.
+            // The server may have been assumed to speak version 1 because it did not answer version 2.
             CloseReason::VersionMismatch { low, high } => !have_common(target.versions, low, high),
             CloseReason::Unauthenticated(failure) => is_refusal(failure),
             CloseReason::Peer
@@ -287,8 +285,8 @@ impl Targets {
             return Step::GiveUp;
         }
         if let Some(peer) = self.peers.get_mut(&target.address) {
-            // A peer that accepts and soon drops what it accepted is no better than one that
-            // refuses: a connection counts when it has outlived the wait before it.
+            // A connection resets the failures only if it lasted longer than the wait before it. Otherwise a peer that
+            // accepts and soon drops connections would be retried without growing waits.
             if now.duration_since(since) >= target.reconnect.wait(peer.failures) {
                 *peer = Peer {
                     targets: peer.targets,
@@ -300,7 +298,7 @@ impl Targets {
         self.wait(id, now)
     }
 
-    /// Has a target wait, by the failures of its peer.
+    /// Starts the wait of a target, by the failures of its peer.
     fn wait(&mut self, id: TargetId, now: Instant) -> Step {
         let Some(target) = self.targets.get_mut(&id) else {
             return Step::GiveUp;
@@ -319,8 +317,8 @@ impl Targets {
 }
 
 impl ConnectError {
-    /// Whether trying again cannot help before somebody changed something: the address, the
-    /// permission, the keys, the version or the sizes of either end.
+    /// Whether a retry is useless until the address, the permission, the keys, the version or the sizes of an end
+    /// change.
     #[must_use]
     pub fn is_permanent(&self) -> bool {
         match self {
@@ -352,8 +350,7 @@ impl ConnectError {
     }
 }
 
-/// Whether who the ends are is why they part, and not that one of them was too slow, or unable, to
-/// tell.
+/// Whether an end was refused for its identity, and not because an end was too slow or failed locally.
 fn is_refusal(failure: AuthenticationFailure) -> bool {
     !matches!(
         failure,

@@ -17,12 +17,12 @@ use crate::thread::Request;
 pub enum TargetEvent {
     /// It is connected, for the first time or again.
     Established {
-        /// The connection; it has a key of its own each time.
+        /// The connection. Its key differs each time.
         connection: Connection,
     },
     /// The connection is lost. Calls in flight have failed.
     Lost {
-        /// The connection that there was.
+        /// The lost connection.
         connection: Connection,
         /// Why it ended.
         reason: CloseReason,
@@ -75,8 +75,8 @@ impl fmt::Display for TargetEvent {
 
 /// An address that a node stays connected to ([`Node::keep_connected`](crate::Node::keep_connected)).
 ///
-/// Its events are to be taken, or they pile up. Dropping it cancels it: it is not tried again, and an
-/// attempt under way is given up; a connection that stands is left to the application.
+/// Take its events, or they accumulate in memory. Dropping the target cancels it: no further attempt is made, and an
+/// attempt under way is given up. An established connection stays open, and the application has to close it.
 ///
 /// # Example
 ///
@@ -119,8 +119,8 @@ impl Target {
         }
     }
 
-    /// The next event, or nothing when none came within `timeout`, or none will come: after
-    /// [`TargetEvent::GivenUp`], and when the node is gone.
+    /// The next event, or nothing when none came within `timeout`, or none will come: after [`TargetEvent::GivenUp`],
+    /// and when the node has stopped.
     #[must_use]
     pub fn wait(&self, timeout: Duration) -> Option<TargetEvent> {
         self.events.recv_timeout(timeout).ok()
@@ -135,7 +135,7 @@ impl Target {
 
 impl Drop for Target {
     fn drop(&mut self) {
-        // It fails only when the control thread is gone, which tries nothing again.
+        // This fails only after the control thread has ended. Then no attempt is made anyway.
         if self.requests.send(Request::CancelTarget(self.id)).is_ok() {
             (self.wake)();
         }

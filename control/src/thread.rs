@@ -41,7 +41,7 @@ use crate::provider::Provider;
 use crate::reconnect::TargetId;
 use crate::versions::{Source, VersionMemory};
 
-/// What the application asks for.
+/// A request of the application.
 pub(crate) enum Request {
     Listen {
         address: String,
@@ -67,15 +67,15 @@ pub(crate) enum Request {
     Stop,
 }
 
-/// What the control thread decides by.
+/// The settings of the control thread.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
     pub(crate) limits: NodeLimits,
     pub(crate) properties: Properties,
-    /// What the cores announce besides, for the application.
+    /// The properties that the cores announce for the application.
     pub(crate) application_properties: ApplicationProperties,
-    /// Whether peers may invalidate what calls of this end expose, and are asked the same of their
-    /// own: all of it is memory windows, each bound for one call.
+    /// Whether peers may invalidate the memory that calls of this end expose. They may if all of it is memory windows,
+    /// each bound for one call. Invalidation of the peers' windows is enabled by the same flag.
     pub(crate) remote_invalidation: bool,
     /// The longest message of version 1 that a core can send: what one of its buffers holds.
     pub(crate) send_buffer_bytes: u32,
@@ -87,7 +87,7 @@ pub(crate) struct Settings {
 /// How long the thread sleeps when nothing is due: a bound on the cost of a lost wake.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
-/// How soon a command is tried again that found its core's mailbox full.
+/// The wait before a retry when a core's mailbox was full.
 const MAILBOX_RETRY: Duration = Duration::from_millis(10);
 
 /// How long connections may take to close after a drain, or when the node stops.
@@ -144,7 +144,7 @@ impl<V: Provider> ControlThread<V> {
         }
     }
 
-    /// Tells `events` what happens to connections.
+    /// Events of connections go to `events`.
     pub(crate) fn with_events(mut self, events: Option<EventSink>) -> Self {
         self.events = events;
         self
@@ -160,7 +160,7 @@ impl<V: Provider> ControlThread<V> {
         let mut events = Vec::new();
         loop {
             if self.manager.wait(self.sleep(), &mut events).is_err() {
-                // The fabric's own descriptor failed: nothing can be waited for any more.
+                // The fabric's descriptor failed: waiting is impossible.
                 break;
             }
             ControlCounters::add(&self.counters.wakes);
@@ -180,7 +180,7 @@ impl<V: Provider> ControlThread<V> {
         self.stop();
     }
 
-    /// Until when nothing is due.
+    /// The time until something is due.
     fn sleep(&self) -> Duration {
         if self.mailboxes_full {
             return MAILBOX_RETRY;
@@ -207,7 +207,7 @@ impl<V: Provider> ControlThread<V> {
 
     // ---- the application
 
-    /// Takes all requests; false when the thread is to end.
+    /// Takes all requests; false when the thread has to end.
     fn take_requests(&mut self) -> bool {
         loop {
             match self.inbox.try_recv() {
@@ -376,8 +376,8 @@ impl<V: Provider> ControlThread<V> {
                 connection,
                 port_event,
             } => {
-                // A core that has the queue pair ends the connection itself: it reads what the
-                // peer still sent, and it may know of a reason that the fabric does not carry.
+                // A core that has adopted the queue pair ends the connection itself: it first reads the peer's last
+                // messages, and may know a reason that the fabric does not report.
                 if !self.tell_core(connection, port_event) {
                     self.fail_attempt(connection, |attempt, stage| ConnectError::PeerGone {
                         address: attempt.address.clone(),
@@ -401,6 +401,7 @@ impl<V: Provider> ControlThread<V> {
             return Err(RejectReason::Draining);
         }
         let options = self.listeners.get(&listener).cloned().unwrap_or_default();
+        // The peer's limit comes first, so that a peer over it does not occupy a place in a core.
         if !self.peers.take(peer.key) {
             return Err(RejectReason::PeerLimit);
         }
@@ -487,8 +488,8 @@ impl<V: Provider> ControlThread<V> {
         }
     }
 
-    /// Hands a port event to the core that adopted the queue pair; without one it is not needed.
-    /// Returns whether there is one.
+    /// Passes a port event to the core that adopted the queue pair. Returns whether there is one; otherwise nobody
+    /// needs the event.
     fn tell_core(
         &mut self,
         id: ConnectionId,
@@ -560,6 +561,7 @@ impl<V: Provider> ControlThread<V> {
                         reason,
                         counters,
                     });
+                    // Before `fail_attempt`, which takes the waiter: `note_unanswered` looks for one that still waits.
                     self.note_unanswered(id);
                     self.note_closed(id, counters);
                     self.fail_attempt(id, |attempt, stage| ended(attempt, stage, reason));
@@ -578,7 +580,7 @@ impl<V: Provider> ControlThread<V> {
         }
     }
 
-    /// The core has the queue pair: the peer may be answered now.
+    /// The core has adopted the queue pair, with Receives posted: now the peer may be answered, and may send.
     fn adopted(&mut self, id: ConnectionId, result: Result<ConnectionKey, SetupError>) {
         let Some(tracked) = self.connections.get_mut(&id) else {
             return;
@@ -675,8 +677,8 @@ impl<V: Provider> ControlThread<V> {
         }
     }
 
-    /// Ends a connection: by its core when that has it, at once when no core ever got it, and as
-    /// soon as the core answers when the queue pair is being adopted.
+    /// Ends a connection: through its core if that has adopted the queue pair, when the core answers if it is adopting
+    /// it, and immediately otherwise.
     fn end(&mut self, id: ConnectionId, reason: CloseReason) {
         let Some(tracked) = self.connections.get_mut(&id) else {
             return;
@@ -692,7 +694,7 @@ impl<V: Provider> ControlThread<V> {
         }
     }
 
-    /// The connection is gone, on the fabric and in its core.
+    /// Releases what the connection holds here and on the fabric. Its core no longer has it.
     fn forget(&mut self, id: ConnectionId) {
         let Some(mut tracked) = self.connections.remove(&id) else {
             return;
@@ -746,7 +748,7 @@ impl<V: Provider> ControlThread<V> {
     }
 }
 
-/// What to tell whoever waits for a connection that its core has closed.
+/// The error of an attempt whose connection was closed by its core.
 fn ended(attempt: &Attempt, stage: Stage, reason: CloseReason) -> ConnectError {
     let address = attempt.address.clone();
     match reason {

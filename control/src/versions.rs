@@ -1,4 +1,5 @@
-//! Which version a connection begins with, and what is remembered of servers (RFC 8166 section 7, -00 section 4.3.3).
+//! The version with which a connection begins, and a memory of servers with version 1 only (RFC 8166 section 7, -00
+//! section 4.3.3).
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -6,9 +7,9 @@ use std::time::{Duration, Instant};
 pub use rpcrdma_protocol::connection::Versions;
 use rpcrdma_protocol::constants::{RPCRDMA_VERSION_1, RPCRDMA_VERSION_2};
 
-/// How long a server is taken to speak version 1 alone after it said so, or after a connection to it was lost before
-/// the first message was answered. It may be another one after that, or a newer one. What is only inferred from a
-/// silence ends sooner: with an ERR_VERS to version 1, or with a connection on which version 1 was not answered either.
+/// How long a server is assumed to speak version 1 only, after it said so, or after it did not answer the first message
+/// of a connection. The time is limited because the server may be replaced or upgraded. An assumption from silence ends
+/// sooner: when the server refuses version 1 with ERR_VERS, or does not answer version 1 either.
 pub const VERSION_1_REMEMBERED: Duration = Duration::from_secs(60);
 
 /// Servers remembered at most.
@@ -24,23 +25,23 @@ pub(crate) fn have_common(permitted: Versions, low: u32, high: u32) -> bool {
     low <= high && low <= highest && lowest <= high
 }
 
-/// How it is known that a server speaks version 1 alone.
+/// The reason to assume that a server speaks version 1 only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     /// It said so, by ERR_VERS.
     Server,
-    /// It did not answer version 2. It may have been slow, or another one that has been replaced.
+    /// It did not answer version 2. It may just have been slow.
     Silence,
 }
 
-/// The servers that speak version 1 alone, as far as is known.
+/// The servers that are assumed to speak version 1 only.
 #[derive(Debug, Default)]
 pub(crate) struct VersionMemory {
     until: HashMap<String, (Instant, Source)>,
 }
 
 impl VersionMemory {
-    /// What a connection to `address` begins with, where the application permits `permitted`.
+    /// The versions for a connection to `address`, if the application permits `permitted`.
     pub(crate) fn choose(&mut self, address: &str, permitted: Versions, now: Instant) -> Versions {
         self.until.retain(|_, (until, _)| *until > now);
         if permitted == Versions::Both && self.until.contains_key(address) {
@@ -49,9 +50,10 @@ impl VersionMemory {
         permitted
     }
 
-    /// The server at `address` speaks version 1, and as it seems no other.
+    /// The server at `address` seems to speak version 1 only.
     pub(crate) fn remember(&mut self, address: &str, source: Source, now: Instant) {
         self.until.retain(|_, (until, _)| *until > now);
+        // Without the bound, an application that connects to ever new addresses would grow this map.
         if self.until.len() < SERVERS_MAX {
             let known = (now + VERSION_1_REMEMBERED, source);
             self.until.insert(address.to_owned(), known);
@@ -63,7 +65,7 @@ impl VersionMemory {
         self.until.remove(address);
     }
 
-    /// The server at `address` did not answer version 1 either: its silence says nothing of its versions.
+    /// The server at `address` did not answer version 1 either: its silence says nothing about its versions.
     pub(crate) fn doubt(&mut self, address: &str) {
         if matches!(self.until.get(address), Some((_, Source::Silence))) {
             self.until.remove(address);

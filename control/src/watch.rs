@@ -7,7 +7,7 @@ use rpcrdma_fabric::interface::Port;
 
 use crate::counters::ControlCounters;
 
-/// What a core shows of itself.
+/// Counters and levels of a core.
 #[derive(Clone, Debug, Default)]
 pub struct CoreSnapshot {
     /// What it counted.
@@ -18,7 +18,7 @@ pub struct CoreSnapshot {
     pub poll_times: PollTimeSnapshot,
 }
 
-/// What a node shows of itself.
+/// Counters and levels of a node.
 #[derive(Clone, Debug, Default)]
 pub struct NodeSnapshot {
     /// Its cores, in order.
@@ -27,7 +27,7 @@ pub struct NodeSnapshot {
     pub control: Vec<(&'static str, u64)>,
 }
 
-/// Reads what a node shows of itself. Nothing on the path of a call takes part in that.
+/// Returns a function that reads the counters and levels. Reading does not involve the cores' threads.
 pub(crate) fn watch<P: Port>(
     cores: Vec<CoreHandle<P>>,
     control: Arc<ControlCounters>,

@@ -1,17 +1,18 @@
 //! Host authentication (-00 sections 5.2.6 and 10.4): the exchange of HOSTAUTH properties through a mechanism of the
 //! application's choice.
 //!
-//! -00 says what carries the messages and leaves open what they are. Here:
+//! -00 defines how messages are carried, and leaves their contents open. Here:
 //!
-//! * A client that authenticates puts its first message into its first CONNPROP, beside its properties; the server
-//!   answers in the same way. Every further message goes in a CONNPROP of its own, which holds HOSTAUTH and nothing
-//!   else: properties stand for the life of a connection. The server's last word makes the connection ready.
-//! * An empty message refuses the peer. So a client that offers nothing learns that the server requires something.
-//! * Where this end requires that the peer proves itself, no RPC message passes before that, in either direction:
-//!   the core closes the connection when one comes (`Command::Adopt`, `guarded`).
+//! * A client that authenticates puts its first message into its first CONNPROP, with its properties; the server
+//!   answers in the same way. Every further message goes in a separate CONNPROP with HOSTAUTH only, because properties
+//!   do not change during a connection. The server's last message makes the connection ready.
+//! * An empty message refuses the peer. From it, a client that does not authenticate learns that the server requires
+//!   it.
+//! * Where this end requires that the peer proves itself, no RPC message passes before that, in either direction: the
+//!   core closes the connection if one arrives (`Command::Adopt`, `guarded`).
 //!
-//! [`HostAuthentication`] is a mechanism, [`Exchange`] one run of it, both without any I/O; [`PresharedKey`] is the one
-//! that comes along. What it guards against, and what not, is in `docs/security.md`.
+//! [`HostAuthentication`] is a mechanism, [`Exchange`] one run of it, both without I/O; [`PresharedKey`] is the
+//! built-in mechanism. `docs/security.md` describes what it protects against, and what not.
 
 mod preshared;
 mod session;
@@ -27,14 +28,14 @@ pub(crate) use self::session::{Announced, Session, Verdict};
 /// Who a peer must be.
 #[derive(Clone, Debug, Default)]
 pub enum Authentication {
-    /// What the fabric itself vouches for is enough: on `shm`, that the peer belongs to the same user. On a fabric that
-    /// vouches for nobody this is enough to connect, and not to listen. The default.
+    /// The fabric's own check is enough: on `shm`, that the peer belongs to the same user. On a fabric without such a
+    /// check, this suffices to connect but not to listen. The default.
     #[default]
     Fabric,
-    /// Anybody whom the fabric lets through.
+    /// Every peer that the fabric admits.
     None,
-    /// A peer may prove itself, and is refused when that fails; one that does not try is accepted, and has no identity.
-    /// Whoever can change messages on their way can make a peer look like one that does not try.
+    /// A peer may prove itself, and is refused if that fails. A peer that does not try is accepted without an identity.
+    /// An attacker who can change messages in transit can make a peer look like one that does not try.
     Optional(Arc<dyn HostAuthentication>),
     /// A peer proves itself before any call, or is refused.
     Required(Arc<dyn HostAuthentication>),
@@ -57,7 +58,7 @@ impl Authentication {
 ///
 /// The initiator is the client of the transport: the end that connected.
 pub trait HostAuthentication: fmt::Debug + Send + Sync {
-    /// Begins an exchange as the initiator; gives its first message.
+    /// Begins an exchange as the initiator; returns its first message.
     ///
     /// # Errors
     /// When this end cannot take part.
@@ -87,7 +88,7 @@ pub trait Exchange: fmt::Debug + Send {
     ) -> Result<Step, AuthenticationFailure>;
 }
 
-/// What follows from a message.
+/// The next step after a message.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Step {
     /// Answer with this, and wait for the peer's next message.

@@ -12,16 +12,16 @@ use super::draws::Draws;
 use super::fault::FaultKind;
 use super::plan::FaultPlan;
 
-/// Polls between two looks at whether the connections of calls that are never answered are still there.
+/// Polls between two checks of whether the connections of unanswered calls are still open.
 const LOOK_POLLS: u32 = 64;
 
-/// An application, some of whose calls are answered with an error, or never, before it sees them.
+/// An application with faults: some calls are answered with an error, or never, before it sees them.
 #[derive(Debug)]
 pub struct FaultyApplication<A> {
     inner: A,
     error: Draws,
     drop: Draws,
-    /// Calls that are never answered. Their places are given back when their connections are gone.
+    /// Calls that are never answered. Their places are released when their connections have closed.
     unanswered: Vec<(DeferToken, ConnectionKey)>,
     polls: u32,
 }
@@ -43,7 +43,7 @@ impl<A> FaultyApplication<A> {
         self.inner
     }
 
-    /// What becomes of a call that a fault strikes.
+    /// The outcome of a call that a fault strikes.
     fn struck(&mut self, request: &Request<'_>) -> Option<Outcome> {
         if self.error.strike().is_some() {
             return Some(Outcome::SystemError);
@@ -51,19 +51,20 @@ impl<A> FaultyApplication<A> {
         if self.drop.is_empty() {
             return None;
         }
+        // Before the draw: a call that cannot be deferred is no occasion.
         let token = request.defer()?;
         self.drop.strike()?;
         self.unanswered.push((token, request.connection));
         Some(Outcome::Deferred)
     }
 
-    /// Gives places of calls back whose connections are gone. When the core drains, those connections are closed: these
-    /// calls would not end.
+    /// Releases the places of calls whose connections have closed. When the core drains, the other connections are
+    /// closed as well, because their unanswered calls would block the drain.
     fn forget_unanswered<P: Port>(&mut self, core: &mut Context<'_, P>) {
         for (token, connection) in std::mem::take(&mut self.unanswered) {
             let is_open = core.connections().any(|it| it == connection);
             if !is_open {
-                // Nothing is sent: its connection is gone.
+                // Nothing is sent: the connection has closed.
                 let forgotten = core.reply(token, Outcome::SystemError, &[]);
                 if let Err((ReplyRefused::Busy, token)) = forgotten {
                     self.unanswered.push((token, connection));

@@ -35,12 +35,12 @@ impl Draws {
         }
     }
 
-    /// Whether none strikes, ever.
+    /// Whether there are none.
     pub(super) fn is_empty(&self) -> bool {
         self.draws.is_empty()
     }
 
-    /// An occasion: the fault that strikes, which is counted. Of several it is the first of the plan.
+    /// Counts an occasion; returns the fault that strikes, the first of the plan if there are several.
     pub(super) fn strike(&mut self) -> Option<Fault> {
         let mut struck = None;
         for draw in &mut self.draws {
@@ -56,7 +56,7 @@ impl Draws {
 
 impl Draw {
     fn new(index: usize, fault: Fault, core: usize) -> Self {
-        // Faults of one seed, and one fault on several cores, are not to strike together.
+        // Otherwise faults of one seed, and one fault on several cores, would strike at the same occasions.
         let place = u64::try_from(index << 16 | core).unwrap_or(u64::MAX);
         let mut chance = Chance(fault.seed);
         Self {
@@ -68,7 +68,7 @@ impl Draw {
         }
     }
 
-    /// Takes note of an occasion, and says whether the fault may strike.
+    /// Counts an occasion; returns whether the fault may strike.
     fn is_due(&mut self) -> bool {
         self.occasions += 1;
         let Some(count) = self

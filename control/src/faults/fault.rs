@@ -5,33 +5,32 @@ use std::num::NonZeroU64;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// What a fault does. An occasion is when it may strike: one of those that are named here, counted on each core over
-/// all its connections.
+/// What a fault does. An occasion is an event at which it may strike. Each kind names its occasions; they are counted
+/// on each core over all its connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FaultKind {
-    /// A message that arrived reaches the core [`Fault::time`] later, and what follows it on its connection stays
-    /// behind it. Its Receive is not posted again before that, so that a peer without further credits waits.
-    /// Occasion: a message that arrived, of any kind.
+    /// A message that arrived reaches the core [`Fault::time`] later, and later messages of its connection stay behind
+    /// it. Its Receive is not posted again before that, so that a peer without further credits waits. Occasion: a
+    /// message that arrived, of any kind.
     DelayMessage,
-    /// A Receive is posted again [`Fault::time`] late, when its credit has been granted already. A message that finds
-    /// none waits in the ring on `shm`; on verbs the device answers receiver-not-ready, and how often the peer's device
-    /// tries again decides whether the connection lasts. Occasion: a Receive that is posted again.
+    /// A Receive is posted again [`Fault::time`] late, after its credit has been granted. A message without a Receive
+    /// waits in the ring on `shm`; on verbs the device answers receiver-not-ready, and the connection lasts only if the
+    /// peer's device retries long enough. Occasion: a Receive that is posted again.
     LateReceive,
     /// The connection is lost before a Send. Occasion: a Send, of any message.
     Disconnect,
     /// A connect is rejected, with the reason of a server whose connections are all taken. Occasion: a connection
     /// request; these are counted for the whole node.
     RefuseConnect,
-    /// A call is taken and never answered; the application does not see it. It holds what a deferred call holds until
-    /// its connection ends, and when no more calls can be deferred none is dropped. Occasion: a call that can be
-    /// deferred.
+    /// A call is accepted and never answered; the application does not see it. It occupies a deferred call until its
+    /// connection ends. When no more calls can be deferred, none is dropped. Occasion: a call that can be deferred.
     DropReply,
     /// A call is answered with SYSTEM_ERR (RFC 5531 section 9); the application does not see it. Occasion: a call.
     ErrorReply,
     /// An RDMA Read is posted for memory outside of what the peer exposed, so that the peer's device refuses it and
     /// the connection is lost. Occasion: an RDMA Read.
     FailRead,
-    /// The same of an RDMA Write. No memory is written. Occasion: an RDMA Write.
+    /// As `FailRead`, for an RDMA Write. No memory is written. Occasion: an RDMA Write.
     FailWrite,
 }
 
@@ -73,14 +72,14 @@ impl FaultKind {
 /// Which occasions a fault strikes, of those behind [`Fault::after`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Often {
-    /// The last of each so many: all of them with 1.
+    /// Every Nth; every one with N = 1.
     Every(NonZeroU64),
-    /// Each with a chance of one in so many. [`Fault::seed`] alone decides which.
+    /// Each with a probability of 1/N. Only [`Fault::seed`] decides which.
     OneIn(NonZeroU64),
 }
 
-/// A fault, and when it strikes. Which occasions it strikes depends on nothing but this value, the number of the core
-/// and the place of the fault in its plan: where the same messages come in the same order, the same ones are struck.
+/// A fault, and when it strikes. The choice of occasions depends only on this value, the number of the core and the
+/// index of the fault in its plan: with the same messages in the same order, the same ones are struck.
 ///
 /// As text it is `KIND` or `KIND:OPTION=VALUE,...`:
 ///
@@ -120,7 +119,7 @@ const UNITS: [(&str, u64); 4] = [
 ];
 
 impl Fault {
-    /// The fault at every occasion; where it takes a time, that is 0.
+    /// The fault at every occasion, with a time of 0.
     #[must_use]
     pub const fn new(kind: FaultKind) -> Self {
         Self {
@@ -133,7 +132,7 @@ impl Fault {
         }
     }
 
-    /// Takes one option; what is wrong with it.
+    /// Applies one option. The error says what is wrong with it.
     fn take(&mut self, name: &str, value: &str) -> Result<(), String> {
         let wrong = |wanted: &str| format!("{name} is {wanted}, and not `{value}`");
         let count =
@@ -179,7 +178,7 @@ fn time(text: &str) -> Option<Duration> {
     number.checked_mul(*scale_ns).map(Duration::from_nanos)
 }
 
-/// A text that is no fault. It says what is wrong, and what there is instead.
+/// A text that is not a fault. The message says what is wrong, and lists what is valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct FaultError(String);

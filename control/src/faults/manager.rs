@@ -17,7 +17,7 @@ use super::port::FaultyPort;
 pub struct FaultyManager<M: Manager> {
     inner: M,
     refuse: Draws,
-    /// What the fabric told, emptied after each wait.
+    /// Events of the fabric, emptied after each wait.
     told: Vec<ManagerEvent<M::Port>>,
 }
 
@@ -109,7 +109,7 @@ impl<M: Manager> Manager for FaultyManager<M> {
     }
 }
 
-/// The same event: a faulty port has the port events of its fabric.
+/// The same event with the other port type: a faulty port uses the port events of its fabric.
 fn of_faulty<P: Port>(event: ManagerEvent<P>) -> ManagerEvent<FaultyPort<P>> {
     match event {
         ManagerEvent::ConnectRequest {

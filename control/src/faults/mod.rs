@@ -1,8 +1,8 @@
-//! Faults on purpose: to see how peers, and applications, bear them.
+//! Injected faults, to test how peers and applications handle them.
 //!
 //! A [`FaultPlan`] is a list of [`Fault`]s; [`Node::start_with_faults`](crate::Node::start_with_faults) starts a node
-//! that injects them. They are injected around the interface that all fabrics share, and around the application, so
-//! that they are the same on `shm` and on RDMA devices:
+//! that injects them. They are injected at the interface that all fabrics share, and around the application. So they
+//! are the same on `shm` and on RDMA devices:
 //!
 //! | Where | What it injects |
 //! |---|---|

@@ -9,9 +9,9 @@ use super::provider::FaultyProvider;
 
 /// The faults that a node injects, and how often each has struck. Cloning shares the counts.
 ///
-/// A node that is started with [`Node::start`](crate::Node::start) has none of this on the path of its calls: faults
-/// are code of other types, which [`Node::start_with_faults`](crate::Node::start_with_faults) puts around the port of
-/// each core and around the application.
+/// A node that is started with [`Node::start`](crate::Node::start) has no fault code on the path of its calls:
+/// [`Node::start_with_faults`](crate::Node::start_with_faults) wraps the port of each core and the application in other
+/// types.
 #[derive(Clone, Debug, Default)]
 pub struct FaultPlan {
     planned: Arc<[Planned]>,
@@ -49,7 +49,7 @@ impl FaultPlan {
 
     /// The faults, and how often each has struck until now, on all cores together.
     pub fn injected(&self) -> impl Iterator<Item = (Fault, u64)> + '_ {
-        // Relaxed: nothing else is read by this count.
+        // Relaxed: no other memory depends on this count.
         let of = |it: &Planned| (it.fault, it.injected.load(Ordering::Relaxed));
         self.planned.iter().map(of)
     }

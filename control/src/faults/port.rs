@@ -17,40 +17,41 @@ use super::fault::{Fault, FaultKind};
 use super::plan::FaultPlan;
 use crate::provider::PortNeed;
 
-/// The bit of an offset in exposed memory that makes it one outside of it: addresses of processes and offsets from 0 lack
-/// it, addresses of a kernel have it, and no memory that is exposed reaches from the ones to the others.
+/// Flipping this bit moves an offset out of the exposed memory: process addresses and offsets from 0 have it clear,
+/// kernel addresses have it set, and no exposed memory reaches from one half to the other.
 const OUTSIDE: u64 = 1 << 63;
 
-/// A port of any fabric that injects faults into what its core posts and gets. A fault is what a device would do: a
-/// queue pair that goes into the error state, an access that the peer's device refuses, a completion that comes late.
+/// A port of any fabric that injects faults into a core's posts and completions. A fault is something that a device can
+/// do: a queue pair that goes into the error state, an access that the peer's device refuses, a completion that comes
+/// late.
 #[derive(Debug)]
 pub struct FaultyPort<P> {
     inner: P,
     clock: Clock,
-    /// The core polls: it has set itself up.
+    /// Whether the core has polled, and so has finished its set-up.
     is_polled: bool,
     delay: Draws,
-    /// Completions that are late, and when they are due; those of a queue pair in their order, none due before the one
-    /// in front of it.
+    /// Delayed completions, each with its due time. Those of one queue pair are in order, and due times do not
+    /// decrease.
     delayed: VecDeque<(Ticks, Completion)>,
     late: Draws,
-    /// Receives that are posted late, and when.
+    /// Receives that are posted late, each with its due time.
     withheld: VecDeque<(Ticks, Receive)>,
     disconnect: Posts,
     read: Posts,
     write: Posts,
 }
 
-/// Draws for what a core posts. What finds its queue full is posted again, which is no other occasion.
+/// Draws for what a core posts. A post that finds its queue full is repeated; the repetition is not another occasion.
 #[derive(Debug)]
 struct Posts {
     draws: Draws,
-    /// What was drawn for a post that found its queue full.
+    /// The draw for a post that found its queue full.
     drawn: Option<bool>,
 }
 
 impl Posts {
-    /// Posts something. `post` gets whether a fault strikes it.
+    /// Posts something. `post` receives whether a fault strikes.
     fn post<T>(&mut self, post: impl FnOnce(bool) -> T, error: fn(&T) -> Option<PostError>) -> T {
         let drawn = self.drawn.take();
         let is_struck = drawn.unwrap_or_else(|| self.draws.strike().is_some());
@@ -107,7 +108,7 @@ impl<P: Port> FaultyPort<P> {
             .saturating_add(self.clock.ticks(fault.time))
     }
 
-    /// Posts a Send. One that a fault strikes finds its queue pair in error.
+    /// Posts a Send. If a fault strikes, its queue pair is in the error state before.
     fn send(
         &mut self,
         queue_pair: QueuePairId,
@@ -123,18 +124,18 @@ impl<P: Port> FaultyPort<P> {
         self.disconnect.post(post, |posted| posted.err())
     }
 
-    /// Posts the Receives that are due. Whether there were any.
+    /// Posts the Receives that are due; returns whether there were any.
     fn post_withheld(&mut self, now: Ticks) -> bool {
         let mut posted = false;
         while let Some((_, receive)) = self.withheld.pop_front_if(|(due, _)| *due <= now) {
-            // One of another port is none of a node's.
+            // It is returned only if it belongs to another port, which does not happen within a node.
             let _ = self.inner.post_receive(receive);
             posted = true;
         }
         posted
     }
 
-    /// Hands over what is due, as far as the batch holds it. Whether anything was.
+    /// Moves due completions to the batch while it has room; returns whether there were any.
     fn hand_over(&mut self, now: Ticks, batch: &mut CompletionBatch) -> bool {
         let mut handed = false;
         let mut index = 0;
@@ -151,12 +152,12 @@ impl<P: Port> FaultyPort<P> {
         handed
     }
 
-    /// Takes a completion of the fabric: for the batch, or for later.
+    /// Puts a completion of the fabric into the batch, or delays it.
     fn take(&mut self, completion: Completion, now: Ticks, batch: &mut CompletionBatch) {
         let queue_pair = completion.queue_pair;
         let of_same = |entry: &&mut (Ticks, Completion)| entry.1.queue_pair == queue_pair;
         if matches!(completion.kind, CompletionKind::Disconnected) {
-            // The end of a connection waits for nothing: what came before it is due.
+            // The end of a connection is not delayed: everything before it becomes due.
             let entries = self.delayed.iter_mut();
             entries.filter(of_same).for_each(|entry| entry.0 = now);
         }
@@ -246,7 +247,7 @@ impl<P: Port> PortSetup for FaultyPort<P> {
 
 impl<P: Port> PortReceives for FaultyPort<P> {
     fn post_receive(&mut self, receive: Receive) -> Option<Receive> {
-        // Those of the setup are on time: no connection is made of Receives that are not there.
+        // Receives of the set-up are not delayed: a connection needs them from its start.
         if self.is_polled
             && let Some(fault) = self.late.strike()
         {
@@ -397,7 +398,7 @@ impl<P: Port> PortPoll for FaultyPort<P> {
     }
 
     fn prepare_to_park(&mut self) -> bool {
-        // Nobody would wake the core for what is late.
+        // A parked core would not be woken for delayed entries.
         self.delayed.is_empty() && self.withheld.is_empty() && self.inner.prepare_to_park()
     }
 
@@ -422,7 +423,7 @@ impl<P: Port> PortPoll for FaultyPort<P> {
     }
 }
 
-/// The place in the peer's memory, or where a fault strikes, one outside of what its key exposes.
+/// The place in the peer's memory; if a fault strikes, a place outside of the exposed memory.
 fn place(mut place: RemoteAddress, is_struck: bool) -> RemoteAddress {
     if is_struck {
         place.offset ^= OUTSIDE;

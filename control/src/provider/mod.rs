@@ -1,4 +1,4 @@
-//! What a fabric must bring along to be run by a [`Node`](crate::Node).
+//! What a fabric has to implement for a [`Node`](crate::Node).
 
 mod shm;
 mod verbs;
@@ -15,26 +15,27 @@ pub use self::verbs::VerbsProvider;
 pub struct PortNeed {
     /// Bytes of registered memory.
     pub arena_bytes: u64,
-    /// Those of them that need no memory before they are written: see [`carve_untouched`](rpcrdma_fabric::interface::PortSetup::carve_untouched).
+    /// The part of `arena_bytes` that takes no memory before it is written: see
+    /// [`carve_untouched`](rpcrdma_fabric::interface::PortSetup::carve_untouched).
     pub untouched_bytes: u64,
     /// Hugepages or not.
     pub huge_pages: HugePages,
     /// Their size.
     pub huge_page_size: HugePageSize,
-    /// Queue pairs, which is connections.
+    /// Queue pairs; one for each connection.
     pub queue_pairs_max: u32,
     /// Receives posted at a time.
     pub receives_max: u32,
     /// Sends in flight at a time, over all connections.
     pub sends_max: u32,
-    /// Memory windows bound at a time, as far as the device has them.
+    /// Memory windows bound at a time, if the device has windows.
     pub windows_max: u32,
 }
 
 impl PortNeed {
     /// Work requests of a port.
     pub(crate) fn work_requests(&self) -> u32 {
-        // A queue pair needs several, and few Sends ask for a completion. Of many few are busy at a time.
+        // A busy queue pair needs several. With many queue pairs, most are idle at a time and need fewer.
         const PER_QUEUE_PAIR: u32 = 4;
         const LEAST_PER_QUEUE_PAIR: u32 = 2;
         const BUSY_QUEUE_PAIRS: u32 = 1024;
@@ -43,14 +44,15 @@ impl PortNeed {
             .saturating_mul(self.queue_pairs_max - busy)
             .saturating_add(PER_QUEUE_PAIR * busy)
             .max(self.sends_max.saturating_mul(2))
-            // A window is bound and invalidated, and what it exposes read or written.
+            // Three for each window: bind, read or write, invalidate.
             .max(self.windows_max.saturating_mul(3))
     }
 }
 
 /// Makes the ports and the connection manager of one fabric.
 pub trait Provider: Send + Sync + 'static {
-    /// Whether the fabric itself checks that a peer may connect, so that a listener may take whom it lets through.
+    /// Whether the fabric itself checks that a peer may connect. If so, a listener may accept every peer that the
+    /// fabric admits.
     const VOUCHES_FOR_PEERS: bool;
 
     /// A core's view of the device.

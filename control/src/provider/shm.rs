@@ -10,7 +10,7 @@ use rpcrdma_fabric::shm;
 
 use super::{PortNeed, Provider};
 
-/// Numbers the shm ports of this process over all its nodes: peers tell cores apart by it.
+/// Numbers the shm ports of this process over all its nodes: peers distinguish cores by it.
 static NEXT_PORT: AtomicU32 = AtomicU32::new(0);
 
 /// The embedded fabric: processes and threads of one machine.
@@ -26,15 +26,15 @@ pub struct ShmProvider {
     pub hot_channels_max: u32,
     /// One cold channel is swept every so many polls.
     pub cold_sweep_polls: u32,
-    /// How long a peer may take for its part of a connect.
+    /// The time that a peer has for its part of a connect.
     pub handshake_timeout: Duration,
     /// Bytes of the registered memory of one core of a peer that are mapped at most.
     pub peer_arena_bytes_max: u64,
     /// Bytes that are mapped at most of all peers together.
     pub peer_memory_bytes_max: u64,
-    /// Give each connection a receive queue of its own, as devices without shared ones do.
+    /// Give each connection its own receive queue, as on devices without shared ones.
     pub own_receive_queues: bool,
-    /// One-way delay of every delivery, to try distance on one machine; at most 10 s.
+    /// One-way delay of every delivery, to simulate distance on one machine; at most 10 s.
     pub delay: Duration,
 }
 
@@ -57,7 +57,7 @@ impl Default for ShmProvider {
 }
 
 impl Provider for ShmProvider {
-    /// Both ends have the kernel tell that the other belongs to the same user.
+    /// Each end asks the kernel whether the peer belongs to the same user.
     const VOUCHES_FOR_PEERS: bool = true;
 
     type Port = shm::Port;

@@ -7,11 +7,10 @@ use rpcrdma_fabric::verbs;
 
 use super::{PortNeed, Provider};
 
-/// An RDMA device. All cores of a node share it; each has a protection domain, a completion queue
-/// and a shared receive queue of its own.
+/// An RDMA device. All cores of a node share it; each has its own protection domain, completion queue and shared
+/// receive queue.
 ///
-/// Children of the process are to be spawned before the node is started, unless the kernel is 5.12
-/// or later: `docs/verbs.md` says why.
+/// On kernels before 5.12, spawn child processes before the node is started: `docs/verbs.md` explains why.
 #[derive(Clone, Debug)]
 pub struct VerbsProvider {
     /// The device's name; `None` for the first that has an active port. Peers must be reached
@@ -21,7 +20,7 @@ pub struct VerbsProvider {
     pub manager: verbs::ManagerOptions,
     /// RDMA Reads outstanding on one connection, each way.
     pub read_depth_max: u8,
-    /// Bytes of a Send up to which the payload is copied, and its buffer free at once.
+    /// Bytes of a Send up to which the payload is copied, which frees its buffer immediately.
     pub inline_bytes_max: u32,
     /// Bytes of a Send up to which the device is asked to take it from the work request.
     pub device_inline_bytes_max: u32,
@@ -32,9 +31,9 @@ pub struct VerbsProvider {
     /// Work requests that one queue pair has outstanding at most; what does not fit waits in the
     /// engine.
     pub send_queue_depth_max: u32,
-    /// What becomes of explicit RDMA where the device has no memory windows.
+    /// How explicit RDMA works on a device without memory windows.
     pub without_windows: verbs::WithoutWindows,
-    /// Give each connection a receive queue of its own, even if the device has shared ones.
+    /// Give each connection its own receive queue, even if the device has shared ones.
     pub own_receive_queues: bool,
 }
 
@@ -56,7 +55,7 @@ impl Default for VerbsProvider {
 }
 
 impl Provider for VerbsProvider {
-    /// Whoever reaches the device may connect.
+    /// Any host that reaches the device may connect.
     const VOUCHES_FOR_PEERS: bool = false;
 
     type Port = verbs::Port;
@@ -71,7 +70,7 @@ impl Provider for VerbsProvider {
         need: &PortNeed,
         clock: &Clock,
     ) -> Result<(verbs::Port, verbs::PortHandle), SetupError> {
-        // The device reaches memory by its physical address, so that nobody else needs a file.
+        // Private memory: the device accesses it by physical address, and peers do not map it as on shm.
         let options = ArenaOptions {
             bytes: need.arena_bytes,
             huge_pages: need.huge_pages,

@@ -1,8 +1,8 @@
 //! Deadlines of connects and of host authentication.
 //!
-//! A walk over all connections finds those that are late. It is not made each time the thread wakes, but when the first
-//! deadline may have passed: else a storm of N connects, each of which wakes the thread a few times, would take time that
-//! grows with the square of N.
+//! A walk over all connections finds those that are late. It is made only when the first deadline may have passed, and
+//! not at each wake: N connects that start together wake the thread a few times each, and a walk each time would cost
+//! O(N²).
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use super::ControlThread;
 use crate::connection::{End, Tracked};
 use crate::provider::Provider;
 
-/// From one walk to the next, at least: deadlines that follow each other closely are found in one walk.
+/// The least time between two walks, so that one walk finds all deadlines that are close together.
 const WALK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// When the next walk is due.
@@ -24,14 +24,14 @@ pub(super) struct Deadlines {
 }
 
 impl Deadlines {
-    /// There is a new deadline.
+    /// Adds a deadline.
     pub(super) fn add(&mut self, deadline: Instant) {
         let resting_until = self.walked_at.map_or(deadline, |at| at + WALK_INTERVAL);
         let due = deadline.max(resting_until);
         self.next_walk = Some(self.next_walk.map_or(due, |next| next.min(due)));
     }
 
-    /// When connections are to be looked at.
+    /// The time of the next walk.
     pub(super) fn next_walk(&self) -> Option<Instant> {
         self.next_walk
     }
@@ -71,7 +71,7 @@ impl<V: Provider> ControlThread<V> {
         self.expire_unauthenticated(unauthenticated);
     }
 
-    /// The session of a connection may have a new deadline.
+    /// Adds the deadline of a connection's session, which may be new.
     pub(super) fn note_session_deadline(&mut self, id: ConnectionId) {
         let tracked = self.connections.get(&id);
         if let Some(deadline) = tracked.and_then(|tracked| tracked.session.deadline()) {
@@ -80,7 +80,7 @@ impl<V: Provider> ControlThread<V> {
     }
 }
 
-/// Until when an attempt to connect is to have an outcome.
+/// The deadline of an attempt to connect.
 fn connect_deadline(tracked: &Tracked) -> Option<Instant> {
     match &tracked.end {
         End::Client(attempt) if attempt.waiter.is_some() => Some(attempt.deadline),

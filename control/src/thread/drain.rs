@@ -21,6 +21,7 @@ pub(super) struct Drain {
 
 impl<V: Provider> ControlThread<V> {
     pub(super) fn start_draining(&mut self, timeout: Duration, answer: Sender<DrainReport>) {
+        // Closing the listeners is not enough: the fabric may have queued connection requests already.
         self.draining = true;
         for (listener, _) in self.listeners.drain() {
             self.manager.close_listener(listener);
@@ -40,8 +41,7 @@ impl<V: Provider> ControlThread<V> {
         });
     }
 
-    /// Closes the connections when the cores are done or the time is up, and answers when the
-    /// connections are gone.
+    /// Closes the connections when the cores are done or the time is up, and answers when all are closed.
     pub(super) fn go_on_draining(&mut self, now: Instant) {
         let Some(drain) = &mut self.drain else {
             return;
@@ -52,6 +52,7 @@ impl<V: Provider> ControlThread<V> {
         } else if drain.cores_left == 0 || late {
             drain.closing = true;
             drain.report.complete = drain.cores_left == 0;
+            // A core that does not close its connections must not delay the answer for ever.
             drain.deadline = now + CLOSE_GRACE;
             for (core, key) in self.keys.keys().copied() {
                 let reason = CloseReason::Local;
@@ -65,7 +66,7 @@ impl<V: Provider> ControlThread<V> {
             false
         };
         if done && let Some(drain) = self.drain.take() {
-            // Whoever asked may have stopped waiting.
+            // The application may have stopped waiting.
             let _ = drain.answer.send(drain.report);
         }
     }

@@ -16,14 +16,14 @@ use crate::properties;
 use crate::provider::Provider;
 
 impl<V: Provider> ControlThread<V> {
-    /// The connection stands: a client speaks first.
+    /// The connection is established. The client sends its properties first.
     pub(super) fn begin_exchange(&mut self, id: ConnectionId, core: usize, key: ConnectionKey) {
         let Some(tracked) = self.connections.get_mut(&id) else {
             return;
         };
         let is_client = matches!(tracked.end, End::Client(_));
         if is_client && tracked.versions == Versions::One {
-            // There is nothing to be exchanged; the core knows.
+            // Version 1 exchanges no properties: for the core this command only makes the connection ready.
             self.cores[core].send(Command::SendProperties { connection: key });
             return;
         }
@@ -44,7 +44,7 @@ impl<V: Provider> ControlThread<V> {
         }
     }
 
-    /// A property set of the peer came.
+    /// Handles a property set of the peer.
     pub(super) fn decide_properties(&mut self, core: usize, key: ConnectionKey, body: &[u8]) {
         let Some(id) = self.keys.get(&(core, key)).copied() else {
             return;
@@ -109,7 +109,7 @@ impl<V: Provider> ControlThread<V> {
                 });
                 self.close(core, key, CloseReason::Local);
             }
-            // The core handed over only what it had decoded; a set that does not decode closes.
+            // Not expected: the core has decoded the set before.
             Err(_) => self.close(core, key, CloseReason::Local),
         }
     }

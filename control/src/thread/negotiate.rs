@@ -1,4 +1,4 @@
-//! What is said of this end when a connection is made, and what is learned of the versions of servers.
+//! The private data of this end, and what the end of a connection shows about a server's versions.
 
 use std::time::Instant;
 
@@ -17,18 +17,18 @@ use crate::versions::Source;
 /// The versions that a connection with these options may speak.
 pub(super) const fn permitted(options: &ConnectOptions) -> Versions {
     if options.authentication.is_required() {
-        // Version 1 has no means for it.
+        // Version 1 has no host authentication.
         Versions::Two
     } else {
         options.versions
     }
 }
 
-/// What RFC 8797 has us tell, for version 1: our sizes, and whether remote invalidation is supported.
+/// The private data of RFC 8797, for version 1: sizes, and whether remote invalidation is supported.
 fn own_data(settings: &Settings) -> PrivateData {
     PrivateData {
         remote_invalidation: settings.remote_invalidation,
-        // Longer ones are gathered from several buffers, as transmission groups of version 2 alone.
+        // Only version 2 sends longer messages, from several buffers.
         send_bytes: settings
             .send_buffer_bytes
             .min(settings.properties.send_bytes_max),
@@ -45,7 +45,7 @@ impl<V: Provider> ControlThread<V> {
         own_data(&self.settings)
     }
 
-    /// What a core is to know of both ends.
+    /// What a core has to know about both ends.
     pub(super) fn terms(&self, tracked: &Tracked) -> Terms {
         Terms {
             versions: tracked.versions,
@@ -54,8 +54,8 @@ impl<V: Provider> ControlThread<V> {
         }
     }
 
-    /// A connection ends. A server that was asked for version 2, and has not answered that, may be one that does not
-    /// know what to say to it: the next attempt is made with version 1.
+    /// Handles the end of a connection. A server that did not answer version 2 may know only version 1: the next
+    /// attempt is made with version 1.
     pub(super) fn note_unanswered(&mut self, id: ConnectionId) {
         let Some(tracked) = self.connections.get_mut(&id) else {
             return;
@@ -69,7 +69,8 @@ impl<V: Provider> ControlThread<V> {
         }
     }
 
-    /// A connection has closed. A server that did not answer version 1 either is asked for version 2 by the next attempt.
+    /// Handles a closed connection. If the server did not answer version 1 either, the next attempt is made with
+    /// version 2.
     pub(super) fn note_closed(&mut self, id: ConnectionId, counters: ConnectionCounters) {
         let Some(tracked) = self.connections.get_mut(&id) else {
             return;

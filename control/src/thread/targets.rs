@@ -1,5 +1,5 @@
-//! Targets: addresses that the node stays connected to. [`Targets`]
-//! decides when; here it is done, and told to the application.
+//! Targets: addresses that the node stays connected to. [`Targets`] decides when to connect; this module connects, and
+//! reports to the application.
 
 use std::collections::HashMap;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -25,7 +25,7 @@ pub(crate) struct Wanted {
     pub(crate) events: TargetSink,
 }
 
-/// Where the events of a target go. It runs on the control thread, and does not wait for anything.
+/// Receives the events of a target. It runs on the control thread, and must not block.
 pub(crate) type TargetSink = Box<dyn FnMut(TargetEvent) + Send>;
 
 /// One target.
@@ -42,12 +42,12 @@ impl Kept {
     }
 }
 
-/// The targets of a node, and what came of their attempts.
+/// The targets of a node, and the outcomes of their attempts.
 pub(super) struct Keeper {
     pub(super) targets: Targets,
     kept: HashMap<TargetId, Kept>,
     news: Receiver<(TargetId, ConnectionReport)>,
-    /// For attempts, which tell their outcome by it.
+    /// Attempts report their outcome with it.
     tell: Sender<(TargetId, ConnectionReport)>,
 }
 
@@ -64,7 +64,7 @@ impl Keeper {
 
     /// A target's connection has ended.
     pub(super) fn lost(&self, id: TargetId, reason: CloseReason) {
-        // The receiver lives as long as we do.
+        // This cannot fail: the receiver is in `self`.
         let _ = self.tell.send((id, ConnectionReport::Lost(reason)));
     }
 
@@ -115,7 +115,7 @@ impl Keeper {
 }
 
 impl<V: Provider> ControlThread<V> {
-    /// Takes a new target on; its first attempt follows in [`ControlThread::serve_targets`].
+    /// Adds a target. Its first attempt follows in [`ControlThread::serve_targets`].
     pub(super) fn keep_connected(&mut self, wanted: Wanted, now: Instant) {
         let Wanted {
             id,
@@ -141,7 +141,7 @@ impl<V: Provider> ControlThread<V> {
         }
     }
 
-    /// Keeps a target no longer. Its connection stays; an attempt under way is given up.
+    /// Removes a target. Its connection stays open; an attempt under way is given up.
     pub(super) fn cancel_target(&mut self, id: TargetId) {
         self.keeper.targets.remove(id);
         self.keeper.kept.remove(&id);
@@ -156,8 +156,8 @@ impl<V: Provider> ControlThread<V> {
         }
     }
 
-    /// Takes what came of attempts and connections of targets, and makes the attempts that are
-    /// due. It ends because every attempt moves the time of the next.
+    /// Handles the outcomes of attempts and the ends of connections, and makes the attempts that are due. The loop ends
+    /// because every attempt moves the time of the next.
     pub(super) fn serve_targets(&mut self, now: Instant) {
         loop {
             while let Ok((id, news)) = self.keeper.news.try_recv() {

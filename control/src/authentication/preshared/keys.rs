@@ -11,13 +11,13 @@ use zeroize::Zeroizing;
 /// The most octets of a key's name.
 pub(super) const KEY_NAME_BYTES_MAX: usize = 64;
 
-/// Octets that a key may have: as many as the hash gives, up to as many as HMAC takes without hashing them first.
+/// Octets that a key may have: at least the output of the hash, at most what HMAC uses without hashing it first.
 const KEY_BYTES: std::ops::RangeInclusive<usize> = 32..=64;
 
 /// The most octets of a file of keys.
 const FILE_BYTES_MAX: u64 = 64 * 1024;
 
-/// The bits of a file's mode that give anything to group or others.
+/// The bits of a file's mode that permit anything to group or others.
 const MODE_OF_OTHERS: u32 = 0o077;
 
 /// Keys, each with a name by which the peers agree on one. There is at least one; the first is what this end begins
@@ -45,7 +45,7 @@ impl PresharedKeys {
             source,
         };
         let mut file = File::open(path).map_err(unreadable)?;
-        // Of what was opened, so that nothing can be put in its place.
+        // Of the opened file, not of the path: the file cannot be replaced between check and read.
         let metadata = file.metadata().map_err(unreadable)?;
         if !metadata.is_file() || metadata.len() > FILE_BYTES_MAX {
             return Err(KeyFileError::NoFile {
@@ -58,7 +58,7 @@ impl PresharedKeys {
                 mode: metadata.mode() & 0o777,
             });
         }
-        // With all its room from the start: what grows leaves copies behind.
+        // With full capacity from the start: a vector that grows leaves copies of the keys in freed memory.
         let room = usize::try_from(FILE_BYTES_MAX).unwrap_or(usize::MAX);
         let mut text = Zeroizing::new(Vec::with_capacity(room.saturating_add(1)));
         file.by_ref()
@@ -158,7 +158,7 @@ pub enum KeyFileError {
         #[source]
         source: std::io::Error,
     },
-    /// It is something else than a file, or a very large one.
+    /// It is not a file, or it is too large.
     #[error("{} is no file of keys: a file of at most 64 KiB is", path.display())]
     NoFile {
         /// The file.
@@ -176,7 +176,7 @@ pub enum KeyFileError {
         /// Its permissions.
         mode: u32,
     },
-    /// A line is wrong. What stands there is not repeated here.
+    /// A line is wrong. Its contents are not repeated, because they may be a key.
     #[error("line {line} of the file of keys {}: {what}", path.display())]
     Line {
         /// The file.

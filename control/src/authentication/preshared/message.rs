@@ -56,7 +56,7 @@ impl<'a> Message<'a> {
         Ok(decoded)
     }
 
-    /// `None` for what is well formed, and is not a message of this mechanism.
+    /// `None` for a well-formed message of another mechanism or kind.
     fn read(reader: &mut Reader<'a>) -> Result<Option<Self>, DecodeError> {
         let (mechanism, kind) = (reader.read_u32()?, reader.read_u32()?);
         if mechanism != MECHANISM {
@@ -118,7 +118,7 @@ fn read_fixed<const N: usize>(reader: &mut Reader<'_>) -> Result<[u8; N], Decode
     Ok(fixed)
 }
 
-/// Names are checked where they come from, and with the rest they fill less than a message may have.
+/// Names are checked before, at their source; so a message always fits its maximum length.
 fn write(kind: u32, names: &[&str], fixed: &[&[u8; 32]]) -> Vec<u8> {
     let mut space = [0; HOST_AUTHENTICATION_BYTES_MAX];
     let mut writer = Writer::new(&mut space);

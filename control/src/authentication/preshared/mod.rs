@@ -1,7 +1,7 @@
-//! Mutual challenge and response over a key that both ends have: HMAC-SHA-256 over everything that was said.
+//! Mutual challenge and response with a shared key: HMAC-SHA-256 over all messages and properties exchanged.
 //!
 //! Four messages ([`message`]), three proofs ([`proof`]): the responder proves itself first, the initiator second, and
-//! the third tells the initiator, with proof, that it was accepted.
+//! the third proves to the initiator that it was accepted.
 
 mod keys;
 mod message;
@@ -22,8 +22,7 @@ use super::{BoundProperties, Exchange, HostAuthentication, Step};
 
 /// The mechanism: this end's identity, and its keys.
 ///
-/// Whoever has a key can claim any identity under it. Where hosts are to be told apart with certainty, each pair of them
-/// has a key of its own.
+/// Any holder of a key can claim any identity with it. To distinguish hosts reliably, use a separate key for each pair.
 #[derive(Clone, Debug)]
 pub struct PresharedKey {
     identity: HostIdentity,
@@ -31,8 +30,8 @@ pub struct PresharedKey {
 }
 
 impl PresharedKey {
-    /// This end is called `identity`, which no peer may be. As initiator it uses the first of `keys`; as responder, the
-    /// one that its peer names.
+    /// This end's name is `identity`; no peer may have the same. As initiator it uses the first of `keys`; as
+    /// responder, the one that its peer names.
     #[must_use]
     pub fn new(identity: HostIdentity, keys: PresharedKeys) -> Self {
         Self {
@@ -88,7 +87,7 @@ fn nonce() -> Result<[u8; NONCE_BYTES], AuthenticationFailure> {
     Ok(nonce)
 }
 
-/// The peer's name for itself. One that is our own would be our own message come back.
+/// The peer's name for itself. Our own name is refused: it may be our own message, reflected by an attacker.
 fn peer(name: &str, own: &HostIdentity) -> Result<HostIdentity, AuthenticationFailure> {
     let peer = HostIdentity::new(name).map_err(|_| AuthenticationFailure::Malformed)?;
     if peer == *own {
@@ -114,7 +113,7 @@ struct Initiator {
     identity: HostIdentity,
     secret: Zeroizing<Vec<u8>>,
     hello: Vec<u8>,
-    /// After the challenge: the responder, and the proof that it still owes us.
+    /// After the challenge: the responder, and the proof that it still has to send.
     claimed: Option<(HostIdentity, Claim)>,
 }
 
@@ -135,7 +134,7 @@ impl Exchange for Initiator {
                 let transcript = Transcript {
                     properties,
                     hello: &self.hello,
-                    // The proof is what is proved, and stands last.
+                    // The proof covers the message up to the proof itself, which is last.
                     challenge: message
                         .split_at(message.len().saturating_sub(PROOF_BYTES))
                         .0,
@@ -162,7 +161,7 @@ struct Responder {
     challenged: Option<Challenged>,
 }
 
-/// What a responder keeps between challenge and proof.
+/// The state of a responder between challenge and proof.
 struct Challenged {
     peer: HostIdentity,
     secret: Zeroizing<Vec<u8>>,

@@ -1,4 +1,4 @@
-//! The proofs: HMAC-SHA-256 (RFC 2104, FIPS 180-4) over all that both ends know to have passed.
+//! The proofs: HMAC-SHA-256 (RFC 2104, FIPS 180-4) over everything that both ends have exchanged.
 //!
 //! Each field is preceded by its length in octets, a word in network order, so that no two lists of fields are the same
 //! octets. The first field is the label of the proof, which differs for each, so that none can be sent back as another.
@@ -14,7 +14,7 @@ const RESPONDER: &[u8] = b"rpcrdma psk1 responder";
 const INITIATOR: &[u8] = b"rpcrdma psk1 initiator";
 const ACCEPTED: &[u8] = b"rpcrdma psk1 accepted";
 
-/// What was said before the first proof.
+/// The exchange before the first proof.
 #[derive(Clone, Copy)]
 pub(super) struct Transcript<'a> {
     pub(super) properties: &'a BoundProperties,
@@ -78,7 +78,7 @@ impl Claim {
         Ok(mac.finalize().into_bytes().into())
     }
 
-    /// Compares in a time that does not depend on where they differ.
+    /// Compares in constant time, so that the time does not show how much of a guess is right.
     pub(super) fn verify(self, proof: &[u8; PROOF_BYTES]) -> Result<(), AuthenticationFailure> {
         let mac = self.0.ok_or(AuthenticationFailure::Local)?;
         mac.verify_slice(proof)

@@ -1,5 +1,5 @@
-//! The property sets of one connection, and the exchange of host authentication in them, without any I/O: what to do
-//! about each set that comes.
+//! The property sets of one connection, and the exchange of host authentication in them, without I/O: the decision on
+//! each received set.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use rpcrdma_protocol::xdr::Writer;
 use super::{Authentication, BoundProperties, Exchange, Step};
 use crate::properties::{self, Decision};
 
-/// How long a peer that was refused may take to read that.
+/// The time for a refused peer to read the refusal, before its connection is closed.
 const REFUSAL_GRACE: Duration = Duration::from_secs(1);
 
 /// The property sets of one connection.
@@ -23,7 +23,7 @@ const REFUSAL_GRACE: Duration = Duration::from_secs(1);
 pub(crate) struct Session {
     role: Role,
     policy: Authentication,
-    /// For a peer that authenticates itself.
+    /// The time for a peer to authenticate itself.
     timeout: Duration,
     stage: Stage,
     deadline: Option<Instant>,
@@ -42,23 +42,23 @@ enum Stage {
     Exchanged(Properties),
     /// The peer has proved what it is.
     Authenticated(HostIdentity),
-    /// The peer was told that it is refused, and shall close.
+    /// The refusal was sent to the peer, which has to close.
     Refused(AuthenticationFailure),
     /// The connection is to be closed.
     Over,
 }
 
-/// What this end announces in its first set, its message of host authentication apart, in this order.
+/// The properties in this end's first set, without HOSTAUTH, in this order.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Announced<'a> {
     pub(crate) properties: &'a Properties,
     pub(crate) application: &'a ApplicationProperties,
 }
 
-/// What to do about a set of the peer.
+/// The decision on a set of the peer.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Take the properties over: the connection is ready.
+    /// Use these properties: the connection is ready.
     Accept(Properties),
     /// The receive buffers that the peer announced, in octets, hold no message.
     ReceiveBufferTooSmall(u32),
@@ -68,14 +68,14 @@ pub(crate) enum Verdict {
         send: Option<AuthenticationMessage>,
         identity: Option<HostIdentity>,
     },
-    /// Send the message, by which the peer learns that it is refused; it has until the deadline to close.
+    /// Send the message, which refuses the peer. The peer has to close before the deadline.
     Refuse {
         send: AuthenticationMessage,
         failure: AuthenticationFailure,
     },
-    /// Close at once.
+    /// Close immediately.
     Close(AuthenticationFailure),
-    /// Close at once: the peer announced other properties than before.
+    /// Close immediately: the peer announced other properties than before.
     PropertiesChanged,
     /// Nothing: the peer was refused, or the connection is to be closed.
     Ignore,
@@ -86,8 +86,8 @@ impl Session {
         Self::new(Role::Client, policy, Duration::MAX)
     }
 
-    /// A peer that is to authenticate itself has so long for all of it, and one that may has so long from its first
-    /// message.
+    /// The time starts with the connection if authentication is required, and with the peer's first message if it is
+    /// optional.
     pub(crate) fn server(policy: Authentication, timeout: Duration) -> Self {
         Self::new(Role::Server, policy, timeout)
     }
@@ -120,7 +120,7 @@ impl Session {
         self.deadline
     }
 
-    /// The deadline has passed: why the connection is closed.
+    /// The deadline has passed: returns why the connection is closed.
     pub(crate) fn expire(&mut self) -> AuthenticationFailure {
         self.deadline = None;
         match self.stage {
@@ -129,7 +129,7 @@ impl Session {
         }
     }
 
-    /// The queue pair is adopted: what a client sends with its properties.
+    /// The queue pair is adopted: returns the message that a client sends with its properties.
     pub(crate) fn begin(
         &mut self,
         now: Instant,
@@ -148,7 +148,7 @@ impl Session {
         to_send(message, true).map(Some)
     }
 
-    /// A set of the peer came; `own` is what this end announces.
+    /// Handles a set of the peer; `own` is what this end announces.
     pub(crate) fn handle(
         &mut self,
         set: &PropertySet<'_>,
@@ -173,7 +173,7 @@ impl Session {
                 }
                 self.accept(peer)
             }
-            // What was proved was proved of the properties as they were.
+            // The proofs cover the properties of the first sets only.
             Stage::Authenticated(_) => Verdict::Close(AuthenticationFailure::PropertiesChanged),
             Stage::Refused(failure) => {
                 self.stage = Stage::Refused(failure);
@@ -203,7 +203,7 @@ impl Session {
         };
         let message = set.host_authentication();
         let Some(mechanism) = self.policy.mechanism() else {
-            // A server says nothing that it was not asked, but this: you are refused.
+            // A server sends HOSTAUTH unasked only to refuse the client.
             if self.role == Role::Client && message == Some(&[]) {
                 return Verdict::Close(AuthenticationFailure::RequiredByPeer);
             }
@@ -247,7 +247,7 @@ impl Session {
         if message.len() > HOST_AUTHENTICATION_BYTES_MAX {
             return self.fail(AuthenticationFailure::Malformed, is_first, now);
         }
-        // A client's own properties went with its first message.
+        // A client has sent its properties with its first message.
         let with_properties = is_first && self.role == Role::Server;
         let (send, identity) = match exchange.step(message, &properties) {
             Ok(Step::Continue(answer)) => (Some(answer), None),
@@ -277,7 +277,7 @@ impl Session {
         }
     }
 
-    /// A server tells the peer that it is refused, and leaves it a little time to read that; a client closes.
+    /// A server sends a refusal and gives the peer time to read it; a client closes.
     fn fail(&mut self, failure: AuthenticationFailure, is_first: bool, now: Instant) -> Verdict {
         self.stage = Stage::Refused(failure);
         if self.role == Role::Client {
@@ -310,7 +310,7 @@ fn to_send(
     })
 }
 
-/// The properties of both ends as octets. Those of the peer are no longer than the set that they came in.
+/// The properties of both ends as octets. Those of the peer are not longer than the received set.
 fn bound(
     role: Role,
     set: &PropertySet<'_>,
