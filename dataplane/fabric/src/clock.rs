@@ -1,4 +1,4 @@
-//! Ticks of the processor's time stamp counter, and what they are worth.
+//! Ticks of the processor's time stamp counter, and their conversion to time.
 //!
 //! A poll iteration reads the clock once. The counter is invariant and common to all cores on the
 //! machines that this project runs on, so that ticks may be compared between two processes (the

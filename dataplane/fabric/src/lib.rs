@@ -1,10 +1,10 @@
 //! The fabric: everything that touches memory a peer can see, and everything that moves bytes.
 //!
-//! * [`interface`] has the shape of verbs: [`interface::Port`] is one core's own view of a device
-//!   (its protection domain, completion queue, receive queues and queue pairs), and
-//!   [`interface::Manager`] is the control thread's way to make and end connections.
+//! * [`interface`] has the shape of verbs: [`interface::Port`] is one core's own view of a device (its protection
+//!   domain, completion queue, receive queues and queue pairs), and [`interface::Manager`] is the control thread's
+//!   interface to make and end connections.
 //! * [`memory`] holds registered arenas in hugepages, and the buffers that are carved from them.
-//! * [`share`] counts what many holders have in common, so that each keeps what it is guaranteed.
+//! * [`share`] counts a resource that many holders share, so that each gets its guaranteed part.
 //! * `storage` (feature `storage`) writes files from registered memory, and reads them into it.
 //! * [`shm`] is the embedded provider: two processes, or two threads, of one machine.
 //! * [`verbs`] is the provider for RDMA devices. It loads rdma-core when it is first used; with the feature `rdma-sys`

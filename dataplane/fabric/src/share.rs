@@ -1,4 +1,4 @@
-//! Shares of something that many have in common: what each holder can always have, and what all may borrow.
+//! Shares of a common resource: what each holder can always have, and what all may borrow.
 
 use crate::interface::SetupError;
 
@@ -6,9 +6,9 @@ use crate::interface::SetupError;
 const WORKS_GUARANTEED_MAX: u32 = 32;
 
 /// Work requests that each of the queue pairs of a port with `works` of them can always have. All guarantees together
-/// are at most half of the works, so that a busy queue pair can borrow; and none is less than one, because a queue pair
-/// without a work of its own waits for as long as the peers of others leave theirs undone.
-/// `remedy` says what to change otherwise.
+/// are at most half of the works, so that a busy queue pair can borrow; and none is less than one: a queue pair without
+/// a guaranteed work would wait for as long as the peers of other queue pairs leave theirs unfinished. `remedy` says
+/// what to change otherwise.
 pub(crate) fn works_guaranteed(
     works: u32,
     queue_pairs: u32,
@@ -28,11 +28,11 @@ pub(crate) fn works_guaranteed(
     Ok((works / (2 * queue_pairs.max(1))).min(WORKS_GUARANTEED_MAX))
 }
 
-/// What is left of one resource, and how much of that is kept for holders that have less than they are guaranteed.
+/// The free part of one resource, and how much of that is reserved for holders below their guarantee.
 ///
-/// A share counts and holds nothing: whoever has the resource keeps what each holder has of it. The capacity is at
-/// least the sum of all guarantees. What is beyond that sum can be borrowed by anybody, so a holder that takes all
-/// it can get leaves every other holder its guarantee.
+/// A share only counts: the owner of the resource records how much each holder has. The capacity is at least the sum of
+/// all guarantees. Any holder can borrow the rest, so a holder that takes all it can get leaves every other holder its
+/// guarantee.
 #[derive(Clone, Debug)]
 pub struct Share {
     free: u32,
@@ -53,7 +53,7 @@ impl Share {
         }
     }
 
-    /// What nobody holds.
+    /// The free part.
     #[inline]
     #[must_use]
     pub fn free(&self) -> u32 {
@@ -68,7 +68,7 @@ impl Share {
         self.free - self.kept + own.min(self.kept) >= count
     }
 
-    /// Takes one more for a holder of `held`, for which [`Share::may_take`] was asked.
+    /// Takes one more for a holder of `held`. Call it only after [`Share::may_take`] has permitted it.
     #[inline]
     pub fn take(&mut self, held: &mut u32, guaranteed: u32) {
         debug_assert!(self.free != 0, "it was asked for");
@@ -76,19 +76,19 @@ impl Share {
         if *held < guaranteed {
             self.kept = self.kept.saturating_sub(1);
         }
-        // Whoever did not ask borrows from a guarantee, which must not make the count wrong.
+        // A caller that did not check borrows from a guarantee: the count must not wrap.
         self.kept = self.kept.min(self.free);
         *held += 1;
     }
 
-    /// Gives one back that a holder of `held` had.
+    /// Returns one from a holder of `held`.
     #[inline]
     pub fn give(&mut self, held: &mut u32, guaranteed: u32) {
         debug_assert!(*held != 0, "it was taken");
         *held = held.saturating_sub(1);
         self.free += 1;
         if *held < guaranteed {
-            // Where not all can have their guarantees at a time, this may be one that was not kept for it.
+            // If not all holders can have their guarantees at a time, this one may not have been reserved.
             self.kept = (self.kept + 1).min(self.kept_max);
         }
     }

@@ -1,5 +1,5 @@
-//! What a connection manager waits with: descriptors that are readable, a waker for other threads,
-//! and timers. Everything that is waited for has a number of the manager's choice.
+//! How a connection manager waits: for readable descriptors, a waker for other threads, and timers. The manager chooses
+//! a number for each of them.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, Timespec, epoll};
 use rustix::io::Errno;
 
-/// Descriptors that one sleep tells of; the others are there at the next.
+/// Descriptors that one sleep reports; the next sleep reports the others.
 const DESCRIPTORS: usize = 64;
-/// The number of the waker, which nobody else has.
+/// The number of the waker; no descriptor may use it.
 const WAKER: u64 = u64::MAX;
 
-/// Wakes the thread that waits, from any other.
+/// Wakes the waiting thread from any other thread.
 pub(crate) type Waker = Arc<dyn Fn() + Send + Sync>;
 
 /// What happened while the manager slept.
@@ -62,19 +62,19 @@ impl Waiting {
         })
     }
 
-    /// Waits for a descriptor too; closing it ends that.
+    /// Adds a descriptor. Closing it removes it.
     pub(crate) fn watch(&self, descriptor: impl AsFd, number: u64) -> io::Result<()> {
         let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
         let data = epoll::EventData::new_u64(number);
         Ok(epoll::add(&self.epoll, descriptor, data, flags)?)
     }
 
-    /// Waits for a descriptor no more.
+    /// Removes a descriptor.
     pub(crate) fn forget(&self, descriptor: impl AsFd) -> io::Result<()> {
         Ok(epoll::delete(&self.epoll, descriptor)?)
     }
 
-    /// Sets, moves or clears the one timer of what `number` names; `timer` is when it is due.
+    /// Sets, moves or clears the only timer of `number`; `timer` is the time at which it is due.
     pub(crate) fn set_timer(
         &mut self,
         number: u64,
@@ -106,7 +106,7 @@ impl Waiting {
             (Some(until), Some(timer)) => Some(until.min(timer)),
             (until, timer) => until.or(timer),
         };
-        // A time too far for the kernel is as good as none.
+        // A time too far for the kernel counts as none.
         let timeout = at
             .map(|at| at.saturating_duration_since(Instant::now()))
             .and_then(|sleep| Timespec::try_from(sleep).ok());

@@ -1,4 +1,4 @@
-//! What a poll of the completion queue yields.
+//! The completions that a poll yields.
 
 use std::mem::MaybeUninit;
 
@@ -7,13 +7,13 @@ use super::{Gather, QueuePairId, Receive, RemoteKey, Window, WorkId};
 /// The most completions that one poll can be made to yield.
 pub const REAP_MAX: usize = 64;
 
-/// The completions that one poll yields at most, where nobody says otherwise.
+/// The default limit of completions for one poll.
 pub const REAP_USUAL: usize = 8;
 
 /// How a work request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Status {
-    /// As asked.
+    /// Success.
     Success,
     /// The message was longer than the Receive that it met.
     LocalLength,
@@ -23,7 +23,7 @@ pub enum Status {
     RemoteAccess,
     /// The peer could not do it: a Receive too short, a broken record, its queue pair in error.
     RemoteOperation,
-    /// The peer is gone, or did not answer.
+    /// The peer has died, or did not answer.
     RetryExceeded,
     /// The peer's device answered that no Receive was posted, and the retries ran out: the peer does
     /// not keep its credits, or is far behind. By default the device retries without limit, and this
@@ -36,10 +36,10 @@ pub enum Status {
     Injected,
 }
 
-/// One completion. It owns what it gives back, so it is handled by value.
+/// One completion. It owns the Receives and buffers that it returns, so it is passed by value.
 #[derive(Debug)]
 pub struct Completion {
-    /// The queue pair; it may be gone already, so compare generations.
+    /// The queue pair. It may have been destroyed already, so compare generations.
     pub queue_pair: QueuePairId,
     /// How it ended. Other fields are meaningful as each kind says.
     pub status: Status,
@@ -47,7 +47,7 @@ pub struct Completion {
     pub kind: CompletionKind,
 }
 
-/// What a completion was of.
+/// The work request that completed.
 #[derive(Debug)]
 pub enum CompletionKind {
     /// A Send arrived (or a Receive failed). The Receive comes back in either case.

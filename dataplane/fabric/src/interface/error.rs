@@ -1,4 +1,4 @@
-//! Errors of the interface: small and `Copy` on the data path, telling on the control path.
+//! Errors of the interface: small and `Copy` on the data path, detailed on the control path.
 
 use std::io;
 
@@ -17,8 +17,8 @@ pub enum PostError {
     BadSegments,
     /// A buffer of another port's memory, or a window of another port.
     ForeignMemory,
-    /// The device lacks the operation, or the two ends of the connection agreed to do without it:
-    /// posting it again helps nobody.
+    /// The device lacks the operation, or the two ends of the connection agreed not to use it: posting it again cannot
+    /// succeed.
     Unsupported,
     /// No memory window is free.
     NoWindow,
@@ -44,7 +44,7 @@ impl std::error::Error for PostError {}
 /// Why a resource could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
-    /// A limit of the device was asked to be exceeded.
+    /// The request exceeds a limit of the device.
     #[error("{what}: {asked} asked for, the device takes at most {limit}")]
     Limit {
         /// The limited thing.
@@ -54,7 +54,7 @@ pub enum SetupError {
         /// What there is.
         limit: u64,
     },
-    /// What the holders of something are guaranteed adds up to more than there is.
+    /// The guarantees of all holders of a resource exceed the resource.
     #[error(
         "{what} cannot be guaranteed: {sum} = {needed} needed, and there are {available} {of}; {remedy}"
     )]
@@ -63,7 +63,7 @@ pub enum SetupError {
         what: &'static str,
         /// The terms of the sum, with what each is.
         sum: String,
-        /// What they add up to.
+        /// The sum.
         needed: u64,
         /// What there is.
         available: u64,
@@ -84,7 +84,7 @@ pub enum SetupError {
         #[source]
         source: io::Error,
     },
-    /// The peer's part of a connection is not what it must be.
+    /// The peer's part of a connection is invalid.
     #[error("the peer's {what}")]
     Peer {
         /// What is wrong with it.
@@ -115,7 +115,7 @@ pub enum ManagerError {
         /// What is wrong with it, and how it should look.
         why: String,
     },
-    /// Somebody else listens there.
+    /// The address is in use by another listener.
     #[error(
         "the name `{address}` is in use: another process listens on it; choose another name or stop that process"
     )]
@@ -129,7 +129,7 @@ pub enum ManagerError {
         /// The address as given.
         address: String,
     },
-    /// No way leads there, or nobody answers.
+    /// There is no route, or no answer.
     #[error("`{address}` cannot be reached: {why}")]
     Unreachable {
         /// The address as given.
@@ -137,7 +137,7 @@ pub enum ManagerError {
         /// Why, and what to do.
         why: String,
     },
-    /// The peer's side of the fabric refused, or its application without a reason that we know.
+    /// The peer's fabric refused, or its application for an unknown reason.
     #[error("`{address}` refused the connection: {why}")]
     RefusedByPeer {
         /// The address as given.
@@ -145,14 +145,14 @@ pub enum ManagerError {
         /// Why.
         why: String,
     },
-    /// The way there leads through another device than the one that the port is on.
+    /// The route uses another device than the port.
     #[error(
         "`{address}` is reached through the device `{device}`, and this port is on `{port_device}`: name the other device, or an address of its network"
     )]
     OtherDevice {
         /// The address as given.
         address: String,
-        /// The device on the way.
+        /// The device of the route.
         device: String,
         /// The device of the port.
         port_device: String,
@@ -163,7 +163,7 @@ pub enum ManagerError {
         /// The address as given.
         address: String,
     },
-    /// The connection is gone.
+    /// The connection has ended.
     #[error("no such connection")]
     UnknownConnection,
     /// The operating system refused.

@@ -1,4 +1,4 @@
-//! The control thread's way to make and end connections.
+//! The control thread's interface to make and end connections.
 //!
 //! Both sides go through the same steps, so that a queue pair is always adopted in its core
 //! before the peer may send to it:
@@ -24,13 +24,13 @@ pub struct ListenerId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConnectionId(pub u64);
 
-/// Who the peer is, as far as the fabric can tell.
+/// The identity of the peer, as far as the fabric knows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PeerIdentity {
-    /// What a limit per peer counts by: the process on shm, the address on verbs.
+    /// The key for limits per peer: the process on shm, the address on verbs.
     pub key: u64,
-    /// Its IP address, in the canonical form, where the fabric has such: verbs. It is the same in each
-    /// connection of a host.
+    /// Its IP address, in the canonical form, if the fabric uses them (verbs). It is the same in all connections of a
+    /// host.
     pub address: Option<IpAddr>,
     /// The same for people.
     pub name: String,
@@ -76,8 +76,8 @@ pub enum ManagerEvent<P: Port> {
         listener: ListenerId,
         /// The peer.
         peer: PeerIdentity,
-        /// The private data of the request (RFC 8797); some fabrics fill it up with zeros, so what
-        /// it holds must tell its own length.
+        /// The private data of the request (RFC 8797); some fabrics pad it with zeros, so its contents must include
+        /// their length.
         private_data: Vec<u8>,
     },
     /// The peer accepts: prepare, adopt, then confirm.
@@ -89,7 +89,7 @@ pub enum ManagerEvent<P: Port> {
         /// The private data of the reply.
         private_data: Vec<u8>,
     },
-    /// The connection stands, on the server after the client's confirmation.
+    /// The connection is established; on the server, after the client's confirmation.
     Established {
         /// The connection.
         connection: ConnectionId,
@@ -161,7 +161,7 @@ pub trait Manager: Send + 'static {
     fn accept(&mut self, connection: ConnectionId, private_data: &[u8])
     -> Result<(), ManagerError>;
 
-    /// Rejects a request; the connection is gone.
+    /// Rejects a request, and forgets the connection.
     fn reject(&mut self, connection: ConnectionId, reason: RejectReason, private_data: &[u8]);
 
     /// Completes a connection at the client, after the core adopted the queue pair.

@@ -1,4 +1,4 @@
-//! What every provider offers, in the shape of verbs.
+//! The interface of every provider, modelled on verbs.
 //!
 //! A [`Port`] is owned by one core and never shared: it bundles what that core owns of a device
 //! (one protection domain, one completion queue, receive queues, queue pairs, registered
@@ -6,10 +6,10 @@
 //! outlive its queue pair. A [`Manager`] lives in the control thread: it listens, connects and
 //! accepts, and produces the [`PortSetup::PreparedQueuePair`] of a queue pair, which the core adopts.
 //!
-//! A [`Receive`] and a [`Window`] are tokens: there is one for each Receive and each window, and it
-//! carries the port that made it. Every call of another port refuses it, changes nothing, and gives
-//! it back where it was passed by value. A [`PortSetup::PreparedQueuePair`] is adopted in its own port alone. A
-//! [`QueuePairId`] and a [`ReceiveQueueId`] are plain numbers: a port cannot tell those of another port.
+//! A [`Receive`] and a [`Window`] are tokens: there is one for each Receive and each window, and it carries the port
+//! that made it. Another port refuses it, changes nothing, and returns it if it was passed by value. A
+//! [`PortSetup::PreparedQueuePair`] is adopted in its own port alone. A [`QueuePairId`] and a [`ReceiveQueueId`] are
+//! plain numbers: a port cannot tell those of another port.
 //!
 //! Ownership of memory is by move: a buffer that is posted, exposed or in flight has been moved
 //! into the port, so no slice of it can exist; its completion gives it back.

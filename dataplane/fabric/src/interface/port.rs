@@ -1,4 +1,4 @@
-//! One core's own view of a device.
+//! A core's view of a device.
 
 use std::os::fd::BorrowedFd;
 
@@ -53,7 +53,7 @@ pub trait PortSetup: Send + 'static {
     /// A queue pair that the control thread prepared for this port.
     type PreparedQueuePair: Send + 'static;
 
-    /// What the connection manager tells the port about one of its queue pairs.
+    /// An event that the connection manager reports about one of the port's queue pairs.
     type PortEvent: Send + 'static;
 
     /// The device's limits.
@@ -66,7 +66,7 @@ pub trait PortSetup: Send + 'static {
     fn carve(&mut self, shape: PoolShape) -> Result<Pool, SetupError>;
 
     /// Carves a pool of buffers for Receives out of memory that is allocated by the first write to each page. Only at
-    /// start-up. `None` where there is none: a device needs the pages of all that is registered.
+    /// start-up. `None` if there is no such memory: a device needs the pages of everything that is registered.
     fn carve_untouched(&mut self, _shape: PoolShape) -> Result<Option<Pool>, SetupError> {
         Ok(None)
     }
@@ -95,11 +95,11 @@ pub trait PortSetup: Send + 'static {
         queue: ReceiveQueueId,
     ) -> Result<QueuePairId, SetupError>;
 
-    /// Takes note of what the manager saw: established, peer gone, a fault to inject.
+    /// Handles an event of the manager: connection established, peer closed, a fault to inject.
     fn handle_event(&mut self, port_event: Self::PortEvent);
 
-    /// Puts a queue pair in the error state: what is outstanding is flushed, and after it comes
-    /// [`super::CompletionKind::Disconnected`]. The peer learns of it.
+    /// Puts a queue pair in the error state: outstanding work is flushed, followed by
+    /// [`super::CompletionKind::Disconnected`]. The peer is notified.
     fn disconnect(&mut self, queue_pair: QueuePairId);
 
     /// Forgets a queue pair after its `Disconnected`; windows bound on it end, their buffers
@@ -114,14 +114,14 @@ pub trait PortReceives {
     /// port; a caller that posts only Receives of this port can ignore the result.
     fn post_receive(&mut self, receive: Receive) -> Option<Receive>;
 
-    /// Makes the staged Receives count, all with one doorbell.
+    /// Posts the staged Receives, all with one doorbell.
     fn flush_receives(&mut self);
 
     /// Receives of `queue` that are posted and not yet consumed.
     fn receives_posted(&self, queue: ReceiveQueueId) -> u32;
 
-    /// The bytes of the first segment of a Receive, as far as its buffer reaches; the caller
-    /// cuts them to what arrived. None of a Receive of another port.
+    /// The bytes of the first segment of a Receive, as far as its buffer reaches; the caller cuts them to what arrived.
+    /// Empty for a Receive of another port.
     fn received(&self, receive: &Receive) -> &[u8];
 
     /// The bytes of segment `index` of a Receive, if there is such a segment, and the Receive is of
@@ -141,8 +141,8 @@ pub trait PortReceives {
 
 /// Work requests of a queue pair: Sends, RDMA Reads and RDMA Writes.
 pub trait PortSends {
-    /// Sends `bytes` bytes of `source` from its start, copied at once: the caller keeps the
-    /// buffer and may change it. At most [`Attributes::inline_bytes_max`].
+    /// Sends `bytes` bytes of `source` from its start, copied within the call: the caller keeps the buffer and may
+    /// change it. At most [`Attributes::inline_bytes_max`].
     fn post_send_copied(
         &mut self,
         queue_pair: QueuePairId,
@@ -160,10 +160,9 @@ pub trait PortSends {
         options: SendOptions,
     ) -> Result<(), PostError>;
 
-    /// Reads from the peer's memory into the segments of `list`; completes with
-    /// [`super::CompletionKind::Read`], which gives the list back with its buffers. One beyond the
-    /// depth that the peers agreed on waits for its turn; where they agreed on none it is refused with
-    /// [`PostError::Unsupported`].
+    /// Reads from the peer's memory into the segments of `list`; completes with [`super::CompletionKind::Read`], which
+    /// gives the list back with its buffers. One beyond the depth that the peers agreed on waits; if they agreed on
+    /// none it is refused with [`PostError::Unsupported`].
     fn post_read(
         &mut self,
         queue_pair: QueuePairId,
@@ -182,10 +181,9 @@ pub trait PortSends {
         signalled: Option<WorkId>,
     ) -> Result<(), PostError>;
 
-    /// Posts an RDMA Write of no bytes, which takes no Receive at the peer and touches no memory. It
-    /// completes with [`super::CompletionKind::Write`] when the peer's device acknowledges it, so
-    /// that it finds out whether a silent peer is still there. A port that notices a dead peer by
-    /// itself (`shm`) refuses it with [`PostError::Unsupported`].
+    /// Posts an RDMA Write of no bytes, which takes no Receive at the peer and touches no memory. It completes with
+    /// [`super::CompletionKind::Write`] when the peer's device acknowledges it, so it shows whether a silent peer is
+    /// still alive. A port that notices a dead peer by itself (`shm`) refuses it with [`PostError::Unsupported`].
     fn probe(&mut self, queue_pair: QueuePairId, work: WorkId) -> Result<(), PostError>;
 
     /// Hands the staged work to the device: one doorbell per queue pair, and acknowledgements.

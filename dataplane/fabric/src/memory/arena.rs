@@ -1,4 +1,4 @@
-//! Arenas: one mapping each, in hugepages where there are any.
+//! Arenas: one mapping each, in hugepages if available.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -28,7 +28,7 @@ pub enum HugePages {
 /// The size of hugepages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HugePageSize {
-    /// 2 MiB, which every machine has whose ordinary pages are of 4 KiB.
+    /// 2 MiB: on every machine with ordinary pages of 4 KiB.
     #[default]
     Mib2,
     /// 1 GiB; arenas are rounded up to it.
@@ -53,7 +53,7 @@ impl HugePageSize {
     }
 }
 
-/// What to make.
+/// The size and pages of an arena.
 #[derive(Clone, Debug)]
 pub struct ArenaOptions {
     /// Size in bytes; rounded up to whole pages.
@@ -62,18 +62,18 @@ pub struct ArenaOptions {
     pub huge_pages: HugePages,
 }
 
-/// What pages an arena lies in.
+/// The kind of an arena's pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageKind {
     /// Reserved hugepages (hugetlbfs).
     Huge,
-    /// Transparent hugepages, at least in part; the warning says how much.
+    /// Transparent hugepages, at least in part; the warning says which part.
     Transparent,
     /// Ordinary pages.
     Ordinary,
 }
 
-/// What an arena got, for reports.
+/// The memory of an arena, for reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PageReport {
     /// The kind of the pages.
@@ -82,7 +82,7 @@ pub struct PageReport {
     pub page_bytes: u64,
     /// The size of the arena in bytes.
     pub arena_bytes: u64,
-    /// What a person should know: why it is not hugepages, and what to do.
+    /// A warning for the user: why it is not in hugepages, and what to do.
     pub warning: Option<String>,
 }
 
@@ -144,7 +144,8 @@ impl Arena {
         size: HugePageSize,
         untouched_bytes: u64,
     ) -> Result<Self, SetupError> {
-        // It is ordinary memory, whatever pages the rest is in, and peers decide when it is written.
+        // This part is ordinary memory, whatever pages the rest is in. Peers determine when it is written, so the limit
+        // is checked now.
         check_available(untouched_bytes, pages::available())?;
         let huge = |bytes| sealed_file(bytes, size.flags(), size.bytes(), untouched_bytes);
         let huge_page_bytes = Some(size.bytes());
@@ -186,7 +187,7 @@ impl Arena {
         if pages::default_huge_page_bytes() == Some(size.bytes()) {
             return Self::private(options);
         }
-        // The allocator has the system's default size alone. Nobody gets the file.
+        // Only a memfd can have another size than the system's default. The file is not passed to anyone.
         let huge = |bytes| Ok((sealed_file(bytes, size.flags(), size.bytes(), 0)?.0, None));
         Self::make(
             options,
@@ -246,7 +247,7 @@ impl Arena {
         })
     }
 
-    /// Pages that are not reserved hugepages; joined to transparent ones where that is allowed.
+    /// Pages that are not reserved hugepages; the kernel joins them to transparent hugepages if permitted.
     fn ordinary(
         asked: u64,
         kind: TransparentKind,
@@ -254,7 +255,7 @@ impl Arena {
         join: bool,
         warning: Option<String>,
     ) -> Result<Self, SetupError> {
-        // Both parts are ordinary memory: each of them may fit alone, and not both.
+        // Checked together: both parts are ordinary memory, and each may fit alone but not both.
         let whole = asked.saturating_add(untouched_bytes);
         check_available(whole, pages::available())?;
         let bytes = round_up(asked, ORDINARY_PAGE_BYTES).unwrap_or(u64::MAX);
@@ -325,7 +326,7 @@ impl Arena {
         self.file.as_ref()
     }
 
-    /// What pages it got.
+    /// The kind of its pages.
     #[must_use]
     pub fn report(&self) -> &PageReport {
         &self.report
@@ -343,7 +344,7 @@ impl Arena {
         Ok(pool)
     }
 
-    /// Carves a pool out of what is allocated by the first write alone; `None` where the arena has nothing of that kind.
+    /// Carves a pool out of the memory that is allocated by the first write; `None` if the arena has none.
     ///
     /// # Errors
     ///
@@ -367,8 +368,8 @@ fn to_usize(bytes: u64) -> io::Result<usize> {
     usize::try_from(bytes).map_err(io::Error::other)
 }
 
-/// Every page will be made present, and the kernel would rather kill a process than refuse one:
-/// so it is checked first. One sixteenth is left to others.
+/// Checked in advance: every page will be made present, and if memory runs out the kernel kills a process instead of
+/// refusing a page. One sixteenth is left to others.
 fn check_available(asked: u64, available: Option<Available>) -> Result<u64, SetupError> {
     let bytes = round_up(asked, ORDINARY_PAGE_BYTES).unwrap_or(u64::MAX);
     match available {

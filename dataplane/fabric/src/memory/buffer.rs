@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::Mapping;
 
-/// Set in the number of a pool whose tokens are for bytes that others read as well.
+/// Set in the pool number of tokens for shared, read-only bytes.
 pub(super) const VIEWS: u32 = 1 << 31;
 
 /// Numbers the arenas and pools of this process, so that a token of one cannot pass for another's.
@@ -15,11 +15,9 @@ pub(super) fn unique_number() -> u32 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// A token for an exclusive piece of an arena. See the [module](super) for what that buys.
+/// A token for an exclusive piece of an arena. The [module](super) explains what this guarantees.
 ///
-/// What stands in the examples below is left out in those that must not compile:
-///
-/// A buffer cannot be doubled:
+/// A buffer cannot be cloned:
 ///
 /// ```compile_fail,E0599
 /// # use rpcrdma_fabric::memory::Buffer;
@@ -97,7 +95,7 @@ impl Buffer {
         self.start.as_ptr()
     }
 
-    /// Whether its bytes are read by others meanwhile, and so never written: it is a token of
+    /// Whether others may read its bytes at the same time, so that they are never written: it is a token of
     /// [`super::Views`].
     #[inline]
     #[must_use]
@@ -112,7 +110,7 @@ impl Buffer {
     }
 }
 
-/// Access to the bytes of one arena, for whoever holds a [`Buffer`] of it.
+/// Access to the bytes of one arena, for holders of its [`Buffer`]s.
 #[derive(Clone, Debug)]
 pub struct Memory {
     mapping: Arc<Mapping>,
@@ -146,8 +144,7 @@ impl Memory {
     ///
     /// # Panics
     ///
-    /// When the buffer is of another arena: that is a programming error, and going on would read
-    /// memory that may be gone.
+    /// When the buffer is of another arena. That is a programming error, and the memory may be unmapped already.
     #[inline]
     #[must_use]
     pub fn bytes<'a>(&'a self, buffer: &'a Buffer) -> &'a [u8] {

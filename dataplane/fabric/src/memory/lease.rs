@@ -6,13 +6,13 @@ use std::sync::Arc;
 use super::pool::Site;
 use super::{Buffer, Memory, SharedLease};
 
-/// Bytes in registered memory that outlive the call they came with, or are to go out with one.
+/// Bytes in registered memory that outlive the call in which they arrived, or that a later call sends.
 ///
-/// It is the only access to its bytes, so that its holder may write them as well. It keeps its
-/// arena alive and may be dropped on any thread; dropping it returns the buffer to its pool by a
-/// ring that holds every buffer of that pool, so that returning cannot fail.
+/// It is the only access to its bytes, so its holder may also write them. It keeps its arena alive and may be dropped
+/// on any thread; dropping it returns the buffer to its pool by a ring that holds every buffer of that pool, so that
+/// returning cannot fail.
 ///
-/// It cannot be doubled, so that nobody reads what another holder writes:
+/// It cannot be cloned, so nobody reads what another holder writes:
 ///
 /// ```compile_fail,E0599
 /// # use rpcrdma_fabric::memory::Lease;
@@ -21,7 +21,7 @@ use super::{Buffer, Memory, SharedLease};
 /// }
 /// ```
 ///
-/// A slice of it cannot outlive it, for its buffer is used again then:
+/// A slice of it cannot outlive it, because the buffer is then used again:
 ///
 /// ```compile_fail,E0505
 /// # use rpcrdma_fabric::memory::Lease;
@@ -32,7 +32,7 @@ use super::{Buffer, Memory, SharedLease};
 /// }
 /// ```
 ///
-/// A buffer that was leased is no longer its core's to post:
+/// Its core cannot post a leased buffer:
 ///
 /// ```compile_fail,E0382
 /// # use rpcrdma_fabric::interface::Gather;
@@ -54,7 +54,7 @@ use super::{Buffer, Memory, SharedLease};
 /// }
 /// ```
 ///
-/// It is small, so that a list of them can be moved without being missed.
+/// It is small, so that lists of leases are cheap to move.
 ///
 /// # Example
 ///
@@ -103,8 +103,8 @@ impl Lease {
         buffer_bytes.saturating_sub(self.offset) as usize
     }
 
-    /// Makes it `bytes` bytes long, at most its capacity; the bytes themselves stay as they are.
-    /// What lies behind its former end may be of any earlier use of the buffer.
+    /// Sets its length to `bytes`, at most its capacity. The bytes do not change. Bytes after the former end may be
+    /// from any earlier use of the buffer.
     pub fn set_len(&mut self, bytes: usize) {
         let bytes = u32::try_from(bytes.min(self.capacity())).unwrap_or(u32::MAX);
         self.bytes = bytes;
@@ -122,7 +122,7 @@ impl Lease {
         memory.is(&self.site.memory)
     }
 
-    /// The number of the pool that its buffer is of.
+    /// The number of its buffer's pool.
     pub(super) fn pool(&self) -> u32 {
         self.site.id
     }
@@ -134,7 +134,7 @@ impl Lease {
         unsafe { buffer.as_ptr().add(self.offset as usize) }
     }
 
-    /// Gives up writing, so that others may read as well.
+    /// Makes it read-only, so that others may read as well.
     #[must_use]
     pub fn share(mut self) -> SharedLease {
         let index = std::mem::replace(&mut self.index, NO_BUFFER);

@@ -1,20 +1,19 @@
-//! How much memory this process can have at most.
+//! The limit of memory for this process.
 
 use std::path::Path;
 
-/// The memory that this process can have at most, whatever others use of it, and what says so: the machine, or a
-/// control group that this process is in.
+/// The most memory that this process can have, not counting what other processes use, and the source of this limit: the
+/// machine, or a control group of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryLimit {
-    /// Bytes. Memory that the machine swaps out does not count: a core that waits for a disk serves nobody.
+    /// Bytes. Memory that the machine swaps out does not count: a core must not wait for a disk.
     pub bytes: u64,
-    /// Whose memory it is, after a number of MiB.
+    /// Text for messages, after a number of MiB: whose memory it is.
     pub of: &'static str,
 }
 
 impl MemoryLimit {
-    /// What `/proc/meminfo` and the control groups of this process say, of either version; `None` where they cannot be
-    /// read.
+    /// Reads `/proc/meminfo` and the control groups of this process, version 1 or 2; `None` if they cannot be read.
     #[must_use]
     pub fn find() -> Option<Self> {
         Self::below(Path::new("/"))
@@ -26,7 +25,7 @@ impl MemoryLimit {
             bytes: field_bytes(&told, "MemTotal")?,
             of: "MiB of memory in this machine",
         };
-        // Control groups do not count what is reserved as hugepages, which an arena may lie in.
+        // An arena may be in hugepages, which the memory limits of control groups do not count.
         let huge = field_bytes(&told, "Hugetlb").unwrap_or(0);
         let groups = std::fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
         let limits = groups.lines().flat_map(|line| limits_of(root, line));
@@ -48,7 +47,7 @@ fn field_bytes(told: &str, name: &str) -> Option<u64> {
     Some(kib.saturating_mul(1024))
 }
 
-/// The limits of the control group that `/proc/self/cgroup` names in this line, and of those around it: each holds.
+/// The limits of the control group in this line of `/proc/self/cgroup`, and of its parents: all of them apply.
 fn limits_of(root: &Path, line: &str) -> Vec<u64> {
     let mut fields = line.splitn(3, ':').skip(1);
     let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else {
@@ -62,7 +61,7 @@ fn limits_of(root: &Path, line: &str) -> Vec<u64> {
     let limit = |group: &Path| {
         let group = group.strip_prefix("/").ok()?;
         let text = std::fs::read_to_string(root.join(folder).join(group).join(file)).ok()?;
-        // A group without a limit says `max`, and one of version 1 a number beyond all memory.
+        // Without a limit, version 2 has the text `max`, and version 1 a number beyond all memory.
         text.trim().parse().ok()
     };
     Path::new(path).ancestors().filter_map(limit).collect()

@@ -1,13 +1,12 @@
 //! Registered memory: arenas in hugepages, the pools carved from them, and buffers as tokens.
 //!
-//! Everything that a wire touches lives in an [`Arena`], mapped once at start-up. A [`Buffer`] is
-//! a token for an exclusive piece of it: it cannot be copied, and its bytes are reached only
-//! through [`Memory`], with a borrow of both. Posting moves the token into the port, so a slice of
-//! posted, exposed or flying memory cannot exist; misuse does not compile. A [`Lease`] is a token
-//! that left its core: it keeps its arena alive, may be dropped on any thread, and its buffer
-//! then finds its way back by a ring that has room for every buffer. A lease that is given up to
-//! reading is a [`SharedLease`]: there may be many, of parts of one buffer, and [`Views`] are the
-//! tokens by which their bytes are posted.
+//! Everything that a wire touches lives in an [`Arena`], mapped once at start-up. A [`Buffer`] is a token for an
+//! exclusive piece of it: it cannot be copied, and its bytes are reached only through [`Memory`], with a borrow of
+//! both. Posting moves the token into the port, so a slice of posted, exposed or in-flight memory cannot exist; misuse
+//! does not compile. A [`Lease`] is a token that left its core: it keeps its arena alive, may be dropped on any thread,
+//! and its buffer then returns through a ring that has room for every buffer. A lease becomes read-only as a
+//! [`SharedLease`]: there may be many, of parts of one buffer, and [`Views`] provides the tokens with which their bytes
+//! are posted.
 
 mod arena;
 mod buffer;

@@ -11,7 +11,7 @@ use super::buffer::unique_number;
 use super::{Buffer, Lease, Memory, SharedLease};
 use crate::interface::SetupError;
 
-/// What a pool is made of.
+/// The number, size and place of a pool's buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolShape {
     /// How many buffers.
@@ -25,7 +25,7 @@ pub struct PoolShape {
     pub align_bytes: u32,
 }
 
-/// Where the buffers of a pool lie: what the pool and its leases share.
+/// The place of a pool's buffers in memory. The pool and its leases share it.
 #[derive(Debug)]
 pub(super) struct Site {
     pub(super) memory: Memory,
@@ -36,7 +36,7 @@ pub(super) struct Site {
     pub(super) shape: PoolShape,
     /// The indexes of buffers whose leases were dropped; there is room for all.
     pub(super) returns: ArrayQueue<u32>,
-    /// How many handles there are on each buffer whose lease is shared.
+    /// The number of handles on each buffer with a shared lease.
     pub(super) sharers: Box<[AtomicU32]>,
 }
 
@@ -54,8 +54,8 @@ impl Site {
         }
     }
 
-    /// The token of the buffer at `index`, made by whoever holds that index: the pool's list of
-    /// free ones, or a lease.
+    /// The token of the buffer at `index`, made only by the holder of that index: the pool's list of free ones, or a
+    /// lease.
     #[inline]
     pub(super) fn buffer(&self, index: u32) -> Buffer {
         Buffer {
@@ -68,7 +68,7 @@ impl Site {
     }
 }
 
-/// Buffers of one size, handed out last in, first out, so that warm ones are used again.
+/// Buffers of one size, handed out last in, first out, because the last one returned is most likely in the cache.
 #[derive(Debug)]
 pub struct Pool {
     site: Arc<Site>,
@@ -89,7 +89,7 @@ impl Pool {
             ..shape
         };
         let start = memory.mapping().start().addr() as u64;
-        // No mapping is as long as what 64 bits do not hold.
+        // An overflow of 64 bits is larger than any mapping.
         let (first, end) = place_of(start, room.start, shape).unwrap_or((0, u64::MAX));
         if end > room.end {
             return Err(SetupError::Limit {
@@ -119,7 +119,7 @@ impl Pool {
         *first as u64 + u64::from(shape.buffers) * u64::from(shape.stride_bytes)
     }
 
-    /// Takes a buffer, the one given back last.
+    /// Takes the buffer that was returned last.
     #[inline]
     pub fn take(&mut self) -> Option<Buffer> {
         let index = self.free.pop()?;
@@ -184,7 +184,7 @@ impl Pool {
         Some(Lease::new(Arc::clone(&self.site), buffer, offset, bytes))
     }
 
-    /// Takes back at most `count` buffers of leases that were dropped; returns how many came.
+    /// Takes back at most `count` buffers of dropped leases; returns their number.
     pub fn reclaim(&mut self, count: usize) -> usize {
         let mut came = 0;
         while came < count {
@@ -198,14 +198,13 @@ impl Pool {
     }
 }
 
-/// Where the first buffer of a pool begins that is carved behind the first `next` bytes of a mapping
-/// at address `start`, and where the last one ends, in bytes of the mapping. `None` when 64 bits do not
-/// hold it.
+/// The begin of the first buffer and the end of the last one, in bytes of the mapping, of a pool that is carved behind
+/// the first `next` bytes of a mapping at address `start`. `None` if this exceeds 64 bits.
 fn place_of(start: u64, next: u64, shape: PoolShape) -> Option<(u64, u64)> {
-    // Addresses are to be aligned, and a mapping starts at a page only.
+    // The address is aligned, and not the offset: the alignment may exceed a page, to which mappings are aligned.
     let align = u64::from(shape.align_bytes.max(1)).next_power_of_two();
     let first = start.checked_add(next)?.checked_next_multiple_of(align)? - start;
-    // Two factors of 32 bits each.
+    // Cannot overflow: two factors of 32 bits each.
     let bytes = u64::from(shape.buffers) * u64::from(shape.stride_bytes);
     Some((first, first.checked_add(bytes)?))
 }

@@ -1,4 +1,4 @@
-//! Leases that several holders read, and the tokens by which their bytes are posted.
+//! Leases that several holders read, and the tokens with which their bytes are posted.
 
 use std::fmt;
 use std::ops::Deref;
@@ -10,14 +10,14 @@ use super::Buffer;
 use super::buffer::{VIEWS, unique_number};
 use super::pool::Site;
 
-/// A range of a buffer that left its core, to be read by as many as hold one of these.
+/// A range of a buffer that left its core, read by any number of holders.
 ///
-/// It is made of a [`super::Lease`] ([`super::Lease::share`]). A clone, a slice, and a view each count;
-/// the buffer goes back to its pool with the last, on whatever thread that is. Nobody waits for
-/// anybody: what counts is one atomic word for each buffer.
+/// It is made of a [`super::Lease`] ([`super::Lease::share`]). A clone, a slice, and a view each count; dropping the
+/// last one, on any thread, returns the buffer to its pool. Nothing blocks: the count is one atomic word for each
+/// buffer.
 ///
-/// Who holds the only one may write ([`SharedLease::bytes_mut`]). Bytes that somebody else can still
-/// read, the device among them, never change:
+/// The holder of the only one may write ([`SharedLease::bytes_mut`]). Bytes that another holder or the device can still
+/// read never change:
 ///
 /// ```compile_fail,E0596
 /// # use rpcrdma_fabric::memory::SharedLease;
@@ -32,7 +32,7 @@ pub struct SharedLease {
     bytes: u32,
 }
 
-/// Handles on one buffer at most: a program that forgets so many of them is ended.
+/// The most handles on one buffer. A program that leaks more is aborted, before the count can wrap.
 const SHARERS_MAX: u32 = u32::MAX / 2;
 
 impl SharedLease {
@@ -45,13 +45,13 @@ impl SharedLease {
             offset,
             bytes,
         };
-        // Relaxed: other threads get to know of the buffer by this handle alone.
+        // Relaxed: other threads can reach the buffer only through this handle.
         lease.sharers().store(1, Ordering::Relaxed);
         lease
     }
 
     fn sharers(&self) -> &AtomicU32 {
-        // A handle is of a buffer of its site, and there is a word for each.
+        // Each buffer of the site has a word.
         &self.site.sharers[self.index as usize]
     }
 
@@ -61,7 +61,7 @@ impl SharedLease {
         self.offset
     }
 
-    /// All of its buffer, with what lies around this range: remains of whatever was there before.
+    /// Its whole buffer. Bytes outside of this range are from earlier uses.
     #[must_use]
     pub fn whole(mut self) -> Self {
         (self.offset, self.bytes) = (0, self.site.shape.buffer_bytes);
@@ -81,8 +81,8 @@ impl SharedLease {
         Some(slice)
     }
 
-    /// Takes the bytes of `offset..offset + bytes` of `whole` in as well, if they follow its own. False,
-    /// and it is as it was, when they do not.
+    /// Extends the range by `offset..offset + bytes` of `whole`, if these bytes follow its own. Otherwise returns false
+    /// and changes nothing.
     pub fn extend(&mut self, whole: &Self, offset: u32, bytes: u32) -> bool {
         let is_same = Arc::ptr_eq(&self.site, &whole.site) && self.index == whole.index;
         let lies_within = offset
@@ -95,7 +95,7 @@ impl SharedLease {
         is_same && lies_within && follows
     }
 
-    /// Its bytes, to be written; `None` while there is another handle on any of its buffer.
+    /// Its bytes, to be written; `None` while there is another handle on any part of its buffer.
     #[must_use]
     pub fn bytes_mut(&mut self) -> Option<&mut [u8]> {
         if !self.is_alone() {
@@ -107,14 +107,14 @@ impl SharedLease {
         Some(unsafe { std::slice::from_raw_parts_mut(self.start().as_ptr(), self.bytes as usize) })
     }
 
-    /// Whether there is no other handle on its buffer. Another can come of this one alone.
+    /// Whether there is no other handle on its buffer. If not, another can only be made from this one.
     #[must_use]
     pub fn is_alone(&self) -> bool {
         // Acquire: the partner is the Release by which other handles are dropped.
         self.sharers().load(Ordering::Acquire) == 1
     }
 
-    /// The number of the pool that its buffer goes back to: no other pool of this process has it.
+    /// The number of its buffer's pool, unique in this process.
     #[must_use]
     pub fn pool(&self) -> u32 {
         self.site.id
@@ -189,14 +189,14 @@ impl fmt::Debug for SharedLease {
     }
 }
 
-/// Tokens for bytes that are shared: each is a [`Buffer`] that can be sent or written to a peer, and
-/// that nobody can write. All are made at the start.
+/// Tokens for shared bytes: each is a [`Buffer`] that can be sent or written to a peer, and whose bytes nobody can
+/// change. All are made at the start.
 #[derive(Debug)]
 pub struct Views {
     id: u32,
     /// The index of the first; further ones follow.
     first_index: u32,
-    /// What the view of each place shows.
+    /// The lease of each place's view.
     shown: Box<[Option<SharedLease>]>,
     free: Vec<u32>,
 }
@@ -213,20 +213,20 @@ impl Views {
         }
     }
 
-    /// How many there may be at a time.
+    /// The most views at a time.
     #[must_use]
     pub fn total(&self) -> usize {
         self.shown.len()
     }
 
-    /// How many more can be made now.
+    /// The number of views that can be made now.
     #[must_use]
     pub fn available(&self) -> usize {
         self.free.len()
     }
 
-    /// A token for all bytes of `lease`, which is kept as long as there is the token. `None`, and the
-    /// lease ends, when no place is free.
+    /// A token for all bytes of `lease`, which is kept as long as the token exists. `None`, and the lease ends, when no
+    /// place is free.
     pub fn show(&mut self, lease: SharedLease) -> Option<Buffer> {
         let index = self.free.pop()?;
         let place = self.shown.get_mut(index as usize)?;
@@ -240,7 +240,7 @@ impl Views {
         })
     }
 
-    /// Whether `buffer` is a token of these.
+    /// Whether `buffer` is a token of this.
     #[inline]
     #[must_use]
     pub fn owns(&self, buffer: &Buffer) -> bool {
@@ -251,7 +251,7 @@ impl Views {
     ///
     /// # Panics
     ///
-    /// When it is of others.
+    /// When it is not a token of this.
     pub fn give(&mut self, buffer: Buffer) {
         assert!(self.owns(&buffer), "a view of others");
         let index = buffer.index - self.first_index;
@@ -264,8 +264,8 @@ impl Views {
 
 impl Drop for Views {
     fn drop(&mut self) {
-        // Tokens that are out can still be read by: what they show counts one more for good, so that
-        // nobody gets to write it.
+        // Outstanding tokens still give read access. Their leases are counted once more and never released, so that
+        // nobody writes the bytes.
         for lease in self.shown.iter().flatten() {
             // Relaxed: as in `clone`.
             lease.sharers().fetch_add(1, Ordering::Relaxed);
