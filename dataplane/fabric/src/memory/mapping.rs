@@ -16,12 +16,12 @@ const PAGE_BYTES_MIN: usize = 4096;
 pub struct Mapping {
     start: NonNull<u8>,
     bytes: usize,
-    /// Bytes at its end that are left out when its pages are made present.
+    /// Bytes at its end whose pages are not made present in advance.
     untouched_bytes: usize,
     origin: Origin,
 }
 
-/// Where the memory came from, and so how it goes back.
+/// The source of the memory, which determines how it is released.
 #[derive(Clone, Copy, Debug)]
 enum Origin {
     /// The kernel's `mmap`.
@@ -66,7 +66,7 @@ impl Mapping {
     ) -> io::Result<Self> {
         let too_much = || io::Error::from(io::ErrorKind::OutOfMemory);
         let whole = bytes.checked_add(untouched_bytes).ok_or_else(too_much)?;
-        // A range without access counts towards no limit of the machine: the file takes most of it.
+        // Mapped without access first, which counts towards no memory limit: the file replaces most of the range.
         let mut mapping = Self::private(whole, align, ProtFlags::empty())?;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::SHARED | MapFlags::FIXED;
@@ -85,14 +85,14 @@ impl Mapping {
     /// Maps `bytes` bytes of a peer's `file`, to read only, with every page present. Writing
     /// through [`Mapping::start`] ends in a segmentation fault.
     ///
-    /// A page that the file lacks is made, at the cost of this process: whether the file has them all
-    /// is for the caller to check.
+    /// A page that the file lacks is allocated, and charged to this process: the caller must check that the file has
+    /// all its pages.
     ///
     /// # Errors
     ///
     /// As [`Mapping::shared`].
     pub(crate) fn shared_read_only(file: impl AsFd, bytes: usize) -> io::Result<Self> {
-        // Hugepages are not reserved, because the file is to have its own.
+        // Hugepages are not reserved here: the peer's file must have its own.
         let flags = MapFlags::SHARED | MapFlags::POPULATE | MapFlags::NORESERVE;
         let mapping = Self::map(file, bytes, ProtFlags::READ, flags)?;
         mapping.advise_populate(Advice::LinuxPopulateRead)?;
@@ -180,35 +180,34 @@ impl Mapping {
         Ok(())
     }
 
-    /// Makes every page present, to be written, but for those that are to be untouched.
+    /// Makes every page present and writable, except the untouched ones.
     ///
     /// # Errors
     ///
     /// When the kernel has no memory for a page, where a plain access would end in SIGBUS.
     pub(super) fn populate(&self) -> io::Result<()> {
         if !self.advise_populate(Advice::LinuxPopulateWrite)? {
-            // Peers take a file for whole only when it has all its pages. Hugepages are reserved by the
-            // mapping, so that only a limit of the control group is missed, which ends in SIGBUS here.
+            // Peers accept a file only with all its pages. Hugepages are reserved by the mapping, so only a limit of
+            // the control group can fail here, with SIGBUS.
             self.touch();
         }
         Ok(())
     }
 
-    /// Has the kernel populate the mapping. False when the kernel is older than 5.14 and does not know
-    /// the advice.
+    /// Lets the kernel populate the mapping. False if the kernel is older than 5.14 and does not know the advice.
     fn advise_populate(&self, advice: Advice) -> io::Result<bool> {
         // SAFETY: our own mapping; populating it changes no contents.
         match unsafe { rustix::mm::madvise(self.start().cast(), self.touched_bytes(), advice) } {
             Ok(()) => Ok(true),
             Err(Errno::INVAL) => Ok(false),
-            // What would have been SIGBUS.
+            // Without the advice this would have been SIGBUS.
             Err(Errno::FAULT) => Err(Errno::NOMEM.into()),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Reads a byte of every page, by which a file gets the pages that it lacks. Those of private memory
-    /// come when they are first written.
+    /// Reads a byte of every page, which allocates the missing pages of a file. Pages of private memory are allocated
+    /// when they are first written.
     pub(super) fn touch(&self) {
         for offset in (0..self.touched_bytes()).step_by(PAGE_BYTES_MIN) {
             // SAFETY: within the mapping, which can be read; a peer that writes the byte meanwhile

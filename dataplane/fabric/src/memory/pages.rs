@@ -1,4 +1,4 @@
-//! What the machine has: hugepages, transparent hugepages, and memory to be had.
+//! The machine's hugepages, transparent hugepages and available memory.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ fn read_number(path: impl AsRef<Path>) -> Option<u64> {
     read(path)?.trim().parse().ok()
 }
 
-/// Where the kernel tells of hugepages of this size.
+/// The kernel's folder for hugepages of this size.
 fn folder(page_bytes: u64) -> PathBuf {
     Path::new(HUGE_PAGES).join(format!("hugepages-{}kB", page_bytes >> 10))
 }
@@ -35,12 +35,12 @@ fn size_name(page_bytes: u64) -> String {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct HugePageCounts {
     pub(super) total: u64,
-    /// Neither used nor promised to somebody.
+    /// Neither used nor reserved.
     pub(super) available: u64,
 }
 
 impl HugePageCounts {
-    /// `None` where the kernel has no hugepages of this size.
+    /// `None` if the kernel has no hugepages of this size.
     pub(super) fn read(page_bytes: u64) -> Option<Self> {
         let count = |name: &str| read_number(folder(page_bytes).join(name));
         let promised = count("resv_hugepages").unwrap_or(0);
@@ -51,7 +51,7 @@ impl HugePageCounts {
     }
 }
 
-/// Why there are no hugepages of this size for `bytes` bytes, and how to mend it.
+/// Why there are no hugepages of this size for `bytes` bytes, and how to fix it.
 pub(super) fn no_hugepages(bytes: u64, page_bytes: u64) -> String {
     match HugePageCounts::read(page_bytes) {
         Some(counts) => explain_shortage(bytes, page_bytes, counts),
@@ -115,7 +115,7 @@ impl TransparentKind {
         }
     }
 
-    /// Whether the kernel joins pages to hugepages for whoever asks for it.
+    /// Whether the kernel joins pages to hugepages on request.
     pub(super) fn is_allowed(self) -> bool {
         read(Path::new(TRANSPARENT).join(self.file()))
             .and_then(|text| chosen_word(&text).map(str::to_owned))
@@ -145,7 +145,7 @@ impl TransparentKind {
     }
 }
 
-/// The word in brackets, which is the one in force.
+/// The word in brackets, which is the active setting.
 fn chosen_word(text: &str) -> Option<&str> {
     let (_, rest) = text.split_once('[')?;
     Some(rest.split_once(']')?.0)
@@ -177,15 +177,15 @@ fn smaps_range(line: &str) -> Option<(usize, usize)> {
     Some((parse(from)?, parse(to)?))
 }
 
-/// Memory that can be had, and what says so.
+/// Available memory, and the source of this limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Available {
     pub(super) bytes: u64,
     pub(super) source: String,
 }
 
-/// What ordinary memory this process may still take before something is killed for it: the
-/// machine's, or what its control groups leave. `None` when nothing of it can be read.
+/// The ordinary memory that this process may still take before the kernel kills a process: that of the machine, or what
+/// its control groups leave. `None` if none of this can be read.
 pub(super) fn available() -> Option<Available> {
     let machine = read("/proc/meminfo")
         .and_then(|text| field_bytes(&text, "MemAvailable:"))
@@ -201,7 +201,7 @@ pub(super) fn available() -> Option<Available> {
         .min_by_key(|available| available.bytes)
 }
 
-/// What the control group of one line of `/proc/self/cgroup`, and those above it, leave.
+/// The memory left by the control group of one line of `/proc/self/cgroup`, and by its parents.
 fn group_available(line: &str) -> Option<Available> {
     let mut parts = line.splitn(3, ':');
     let (number, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
@@ -219,10 +219,10 @@ fn group_available(line: &str) -> Option<Available> {
     let up_to_root = group.ancestors().filter(|group| group.starts_with(root));
     up_to_root
         .filter_map(|group| {
-            // `max` stands for no limit, and is no number.
+            // `max` means no limit, and does not parse as a number.
             let limit = read_number(group.join(files[0]))?;
             let used = read_number(group.join(files[1]))?;
-            // Pages of files that were not used lately give way before anything is killed.
+            // The kernel reclaims inactive file pages before it kills a process.
             let gives_way = read(group.join("memory.stat"))
                 .and_then(|text| stat_number(&text, "inactive_file"))
                 .unwrap_or(0);

@@ -19,7 +19,7 @@ use super::work::List;
 use crate::interface::{RemoteKey, SetupError, Status};
 use crate::memory::Mapping;
 
-/// What is to be written into a record.
+/// The contents of a record.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outgoing {
     pub(super) destination: QueuePairNumber,
@@ -30,7 +30,7 @@ pub(super) struct Outgoing {
     pub(super) not_before: u64,
 }
 
-/// What a queue pair has to tell its peer when it fails.
+/// The report of a failed queue pair to its peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Report {
     /// The record at this position failed.
@@ -49,11 +49,11 @@ impl Report {
     }
 }
 
-/// The operation at the head of the peer's ring that takes more than one poll.
+/// The operation at the head of the peer's ring, if it takes more than one poll.
 #[derive(Debug)]
 pub(super) struct Pull {
     pub(super) target: Target,
-    /// Our queue pair, by number: it may be gone when the pull goes on.
+    /// Our queue pair, by number: it may be destroyed before the pull continues.
     pub(super) queue_pair: QueuePairNumber,
     /// The index of the record, and the units that it takes.
     pub(super) index: u32,
@@ -62,7 +62,7 @@ pub(super) struct Pull {
     pub(super) pieces: Pieces,
 }
 
-/// Where pulled bytes go.
+/// The target of pulled bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Target {
     /// Nothing is being pulled.
@@ -77,7 +77,7 @@ pub(super) enum Target {
     Window { key: RemoteKey, offset: u64 },
 }
 
-/// A queue pair whose peer is gone, to be flushed when the ring is drained.
+/// A queue pair whose peer has closed or died, to be flushed when the ring is drained.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Gone {
     pub(super) queue_pair: QueuePairNumber,
@@ -85,7 +85,7 @@ pub(super) struct Gone {
     pub(super) from: u32,
 }
 
-/// What of a payload is to be written: see [`Channel::publish`].
+/// The part of a payload to write: see [`Channel::publish`].
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Part {
     /// What lies behind so many bytes.
@@ -94,8 +94,7 @@ pub(super) enum Part {
     FirstLine(u32),
 }
 
-/// How the last short records were, by which lines for the next ones are asked for. A wrong guess costs
-/// time alone.
+/// How the last short records were, by which lines for the next ones are asked for. A wrong guess only costs time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Forecast {
     /// Lines behind the first one of the last record that came, and of the last one that was written.
@@ -112,18 +111,18 @@ pub(super) struct Channel {
     /// Its number among our doorbell's bits.
     pub(super) number: u32,
     pub(super) identity: CoreIdentity,
-    /// Our file, which `producer` and `head` point into. The only hold that the port has on it:
-    /// when somebody else has another, a prepared queue pair is under way, or may come.
+    /// Our file, which `producer` and `head` point into. The port's only reference: another reference means that a
+    /// prepared queue pair is under way, or may follow.
     own: Arc<Mapping>,
     pub(super) producer: Producer<MappedRing>,
     /// The head of our own file: how far we consumed the peer's ring.
     pub(super) head: ChannelHead,
     pub(super) peer: Option<CheckedPeer>,
-    /// How far the peer acknowledged our ring.
+    /// The position up to which the peer has acknowledged our ring.
     pub(super) acked: u32,
     /// Work requests that wait for that.
     pub(super) unacked: List,
-    /// How far we told the peer that we have come: in our control line, and in any way.
+    /// The positions that we have reported to the peer: in our control line, and in any way.
     told: Progress,
     pub(super) told_acked: u32,
     /// Failures that found our ring full, and how many of them may wait at most.
@@ -132,7 +131,7 @@ pub(super) struct Channel {
     /// The position of the first failed record among them: what lies there and behind is not
     /// acknowledged.
     unreported: Option<u32>,
-    /// More failures than `reports_max` found our ring full: the channel is to be given up.
+    /// More failures than `reports_max` found our ring full: the channel has to be abandoned.
     pub(super) overrun: bool,
     pub(super) pull: Pull,
     pub(super) gone: Vec<Gone>,
@@ -227,8 +226,8 @@ impl Channel {
         Arc::ptr_eq(&self.own, mapping)
     }
 
-    /// Ends the channel, unless somebody else holds our file: then it comes back. Nobody can take
-    /// a hold in between.
+    /// Ends the channel, unless another reference to our file exists: then it is returned. No reference can be taken in
+    /// between.
     pub(super) fn end(self: Box<Self>) -> Option<Box<Self>> {
         let channel = *self;
         match Arc::try_unwrap(channel.own) {
@@ -237,7 +236,7 @@ impl Channel {
         }
     }
 
-    /// How far we have consumed.
+    /// The position up to which we have consumed.
     #[inline]
     pub(super) fn consumed(&self) -> u32 {
         self.peer.as_ref().map_or(0, |peer| peer.consumer.head())
@@ -251,26 +250,26 @@ impl Channel {
             .map_or(u32::MAX, |peer| peer.consumer.memory().units())
     }
 
-    /// What may be acknowledged: nothing behind a failure that is not reported yet.
+    /// The position that may be acknowledged: never beyond a failure that is not reported yet.
     #[inline]
     pub(super) fn ackable(&self) -> u32 {
         self.unreported.unwrap_or_else(|| self.consumed())
     }
 
-    /// Whether the peer does not know all that it could.
+    /// Whether there is something to acknowledge.
     #[inline]
     pub(super) fn has_untold(&self) -> bool {
         self.ackable() != self.told_acked
             || (!self.reports.is_empty() && self.consumed() != self.told.freed)
     }
 
-    /// Units consumed that the peer was not told of.
+    /// Units consumed but not yet reported to the peer.
     #[inline]
     pub(super) fn untold_units(&self) -> u32 {
         distance(self.told_acked, self.consumed())
     }
 
-    /// Tells the peer by our control line.
+    /// Reports our position in our control line.
     #[inline]
     pub(super) fn tell(&mut self) {
         let progress = Progress {
@@ -284,7 +283,7 @@ impl Channel {
         self.told_acked = progress.acked;
     }
 
-    /// Takes over what the peer's control line says about free room.
+    /// Reads the free room from the peer's control line.
     #[cold]
     fn refresh_room(&mut self) -> bool {
         let Some(peer) = &self.peer else {
@@ -294,8 +293,8 @@ impl Channel {
         self.producer.set_freed(progress.freed)
     }
 
-    /// Takes note of an acknowledgement; whether it is news. What is behind what is known, or
-    /// beyond what was written, is ignored.
+    /// Handles an acknowledgement; returns whether it is new. Positions before the known one, or beyond what was
+    /// written, are ignored.
     #[inline]
     pub(super) fn accept_acked(&mut self, acked: u32) -> bool {
         let ahead = distance(self.acked, acked);
@@ -303,7 +302,7 @@ impl Channel {
             return false;
         }
         self.acked = acked;
-        // It is false when the control line told more already.
+        // False if the control line has already reported more.
         let _ = self.producer.set_freed(acked);
         true
     }
@@ -318,9 +317,9 @@ impl Channel {
     /// Writes and publishes a record, whose payload `fill` writes. Returns its position, or
     /// `None` when there is no room.
     ///
-    /// The receiver looks at the first line of the record all the time, and takes it away from us
-    /// with each look. So `fill` is called twice: for what lies behind that line, and then for
-    /// what lies in it; both get the place of the payload and how much of it is in the line.
+    /// The receiver polls the first line of the record, and each poll takes the line away from our cache. So `fill` is
+    /// called twice: first for the bytes behind that line, then for the bytes in it. Both calls get the place of the
+    /// payload and the number of its bytes in the line.
     #[inline]
     pub(super) fn publish(
         &mut self,
@@ -379,7 +378,7 @@ impl Channel {
         header.short_bytes().map(|_| header)
     }
 
-    /// What was written since the last time is a burst.
+    /// Everything written since the last call is one burst.
     #[inline]
     pub(super) fn end_burst(&mut self) {
         let tail = self.producer.tail();
@@ -387,7 +386,7 @@ impl Channel {
         self.forecast.burst_from = tail;
     }
 
-    /// Tells the peer that it has to look, if it would not by itself.
+    /// Rings the peer's doorbell, if the peer does not poll this channel.
     #[inline]
     pub(super) fn ring_peer(&self, counters: &mut Counters) {
         let Some(peer) = &self.peer else {
@@ -403,7 +402,7 @@ impl Channel {
         }
     }
 
-    /// Whether there is something to do although nothing came.
+    /// Whether there is work without a new record.
     #[inline]
     pub(super) fn has_rare_work(&self) -> bool {
         self.has_reports() || !self.gone.is_empty()
@@ -417,8 +416,8 @@ impl Channel {
 
     /// Reports a failure to the peer's queue pair `to`, now or when there is room.
     ///
-    /// Each of our queue pairs reports once. A peer that takes nothing while as many of them fail as
-    /// there may be at a time, and others in their places, makes the channel overrun.
+    /// Each of our queue pairs reports once. The channel overruns if the peer takes nothing while all queue pairs that
+    /// there may be at a time fail, and then their successors as well.
     pub(super) fn report(
         &mut self,
         to: QueuePairNumber,
@@ -437,7 +436,7 @@ impl Channel {
             return;
         }
         counters.reports_delayed += 1;
-        // Also for a failure that is never reported: it does not count as success either.
+        // Also for a failure that is never reported: its record must not be acknowledged as success.
         self.unreported = self.unreported.or(report.position());
         if self.reports.len() < self.reports_max {
             self.reports.push_back((to, report));
@@ -446,7 +445,7 @@ impl Channel {
         }
     }
 
-    /// Publishes the reports that waited, as far as there is room.
+    /// Publishes the waiting reports while there is room.
     pub(super) fn flush_reports(&mut self, not_before: u64, counters: &mut Counters) {
         while let Some((to, report)) = self.reports.front().copied() {
             // Its own header does not acknowledge beyond it yet.
@@ -492,7 +491,7 @@ impl Channel {
         self.publish(outgoing, counters, fill).is_some()
     }
 
-    /// Marks the record at `position` as revoked, if it still stands there.
+    /// Marks the record at `position` as revoked, if it has not been overwritten.
     pub(super) fn revoke(&self, position: u32) {
         if self.producer.still_holds(position) {
             let ring = self.producer.memory();

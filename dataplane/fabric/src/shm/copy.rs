@@ -1,4 +1,4 @@
-//! Copying bytes between mapped memories, and the words that stand in records.
+//! Copies of bytes between mapped memories, and accesses to the words of records.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 

@@ -1,4 +1,4 @@
-//! What a port counts.
+//! The counters of a port.
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
@@ -24,7 +24,7 @@ counters! {
     polls_empty,
     /// Records written, pads not counted.
     records_out,
-    /// Records worked off, pads not counted.
+    /// Records processed, pads not counted.
     records_in,
     /// Bytes of messages copied through the ring, as receiver.
     bytes_copied,
@@ -32,7 +32,7 @@ counters! {
     bytes_pulled,
     /// Stalls of a channel because no Receive was posted.
     receiver_not_ready,
-    /// Records for a queue pair that is not, or not any more, or that is in error.
+    /// Records for a queue pair that does not exist, no longer exists, or is in error.
     records_stale,
     /// Failures reported to a peer.
     naks_out,
@@ -50,12 +50,12 @@ counters! {
     sweeps,
     /// Channels that began to be looked at without a doorbell.
     promotions,
-    /// Channels that ceased to be.
+    /// Channels that are no longer looked at without a doorbell.
     demotions,
     /// Posts refused because the ring, the work requests or the queue pair's depth were used up.
     queue_full,
     /// RDMA Reads refused by the peer's key table.
     reads_refused,
-    /// Channels given up because of a broken record, or of reports that the peer does not take.
+    /// Channels abandoned because of a broken record, or because the peer does not take reports.
     channels_broken,
 }

@@ -1,9 +1,8 @@
-//! The doorbell: how a sender tells a core that does not look at its channel that there is work.
+//! The doorbell: how a sender notifies a core that does not poll its channel.
 //!
-//! A leaf bit per channel, and a summary bit per word of leaves. The sender sets the leaf, then
-//! the summary; the receiver takes the summary, then the leaves. So a bit that was set is seen by
-//! the take that sees its summary bit, or by a later one. Any peer may set any bit: a bit is a
-//! hint to look, no more.
+//! A leaf bit per channel, and a summary bit per word of leaves. The sender sets the leaf, then the summary; the
+//! receiver takes the summary, then the leaves. So a bit that was set is seen by the take that sees its summary bit, or
+//! by a later one. Any peer may set any bit: a bit is only a hint to look.
 
 /// Channels that one port may have.
 pub(super) const CHANNELS_MAX: u32 = 64 * 64;
@@ -51,7 +50,7 @@ impl Pending {
         self.summary == 0
     }
 
-    /// Takes over what was rung.
+    /// Takes the bits that were rung.
     #[inline]
     pub(super) fn collect(&mut self, bell: &impl BellMemory) {
         let mut summary = bell.take_summary();

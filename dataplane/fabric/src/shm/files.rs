@@ -1,4 +1,4 @@
-//! The files that ports share: how ours are made, and how a peer's are checked and mapped.
+//! The files that ports share: how this end makes its own, and checks and maps those of a peer.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -113,8 +113,8 @@ pub(super) fn create_doorbell() -> Result<(OwnedFd, MappedBell), SetupError> {
 
 /// Makes the socket pair by which peers wake a parked core: our end, and the one for all peers.
 ///
-/// It is no event counter, since whether a write to one may block is a flag that everybody who has
-/// the descriptor can change, at any time. Whether a Send may block is said with each Send.
+/// It is not an event counter: there, a flag decides whether a write may block, and every holder of the descriptor can
+/// change it. With a socket, each send has its own flag.
 pub(super) fn create_event() -> Result<(OwnedFd, OwnedFd), SetupError> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(|error| {
@@ -201,11 +201,11 @@ fn check_event(event: &OwnedFd) -> Result<(), SetupError> {
 
 /// Wakes a parked core. Never blocks, whatever the peer does to the socket.
 pub(super) fn wake(event: BorrowedFd<'_>) {
-    // A socket that is full wakes as well, and a peer that is gone needs no waking.
+    // Errors are ignored: a full socket wakes as well, and a dead peer needs no wake-up.
     let _ = rustix::net::send(event, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
 }
 
-/// Takes what woke us: all of it as a rule, and not for ever from a peer that never stops.
+/// Drains the socket: usually completely, but with a bound, because a peer may never stop writing.
 pub(super) fn drain(event: BorrowedFd<'_>) {
     const READS: usize = 8;
     let mut bytes = [0; 512];

@@ -10,8 +10,8 @@ use super::port::Port;
 use crate::interface::prelude::*;
 use crate::interface::{QueuePairId, ReceiveQueueId, SetupError};
 
-/// Joins two ports by a channel of their own with one queue pair. Both must have the same number
-/// of channels until now, or at least number `channel` free.
+/// Joins two ports by a separate channel with one queue pair. Both must have the same number of channels until now, or
+/// at least number `channel` free.
 ///
 /// # Errors
 ///
@@ -63,7 +63,7 @@ impl Joint {
         };
         Ok(Self {
             ends: [end(a, a_handle)?, end(b, b_handle)?],
-            // It is our own.
+            // Both ports are of this process, so limits on a peer's memory are not needed.
             memory: Mutex::new(PeerMemory::new(PeerMemoryLimits {
                 arena_bytes_max: u64::MAX,
                 total_bytes_max: u64::MAX,
@@ -131,7 +131,7 @@ impl Joint {
     }
 }
 
-/// What the peer would send over a socket.
+/// The data that a peer sends over a socket.
 fn peer_files(peer: &PortHandle, end: &End) -> Result<PeerFiles, SetupError> {
     let copy = |file: &OwnedFd| {
         file.try_clone().map_err(|source| SetupError::System {

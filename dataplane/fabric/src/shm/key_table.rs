@@ -1,9 +1,8 @@
 //! Memory windows: the owner's private table of them, and the table of keys that peers read.
 //!
-//! A peer that wants to read finds the entry by its key, checks range, access, generation and
-//! that the window is bound to this very queue pair, copies, and checks the generation again: it
-//! changed if the window ended meanwhile, and the copy does not count. RDMA Writes are executed
-//! by the owner, who asks the private table.
+//! A peer that wants to read finds the entry by its key, checks range, access, generation and that the window is bound
+//! to this very queue pair, copies, and checks the generation again: if the window ended meanwhile, the generation has
+//! changed and the copy is discarded. RDMA Writes are executed by the owner, who asks the private table.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -28,7 +27,7 @@ const SECRET_OFFSET: usize = 128;
 const ACCESS_READ: u32 = 1;
 const ACCESS_WRITE: u32 = 2;
 
-/// Whom a window is for: the channel's number at the owner, and the queue pair's at the peer.
+/// The holder of a window: the channel's number at the owner, and the queue pair's at the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Holder {
     pub(super) channel: u32,
@@ -42,7 +41,7 @@ pub(super) struct KeyMemory {
     entries: u32,
 }
 
-/// What an entry says, and the generation it says it in.
+/// The contents of an entry, and its generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Grant {
     index: u32,
@@ -91,7 +90,7 @@ impl KeyMemory {
         self.head_word(PARKED_OFFSET).load(Ordering::Relaxed) != 0
     }
 
-    /// Tells the peers whether the owner sleeps.
+    /// Shows the peers whether the owner sleeps.
     pub(super) fn set_parked(&self, parked: bool) {
         let word = self.head_word(PARKED_OFFSET);
         word.store(u32::from(parked), Ordering::Relaxed);
@@ -169,7 +168,7 @@ fn within(start: u64, length: u32, offset: u64, bytes: u32) -> bool {
     offset >= start && asked_end.is_some_and(|asked_end| asked_end <= end)
 }
 
-/// What became of a window.
+/// The state of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Free,

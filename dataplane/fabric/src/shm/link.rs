@@ -1,4 +1,4 @@
-//! What the connection manager and the ports of `shm` hand to each other.
+//! The data exchanged between the connection manager and the ports of `shm`.
 //!
 //! A *channel* joins an ordered pair of cores and carries all their queue pairs. Each side owns
 //! one channel file, which only it writes: the ring of its outgoing records, and the words that
@@ -14,7 +14,7 @@ use super::files::CheckedPeer;
 use crate::interface::{SetupError, Status};
 use crate::memory::Mapping;
 
-/// Tells cores apart over all processes of a machine.
+/// Identifies a core among all processes of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CoreIdentity {
     /// Random, drawn once per process.
@@ -41,7 +41,7 @@ pub struct PortFiles {
     pub event: OwnedFd,
 }
 
-/// What the manager knows of a port.
+/// The manager's data about a port.
 #[derive(Clone, Debug)]
 pub struct PortHandle {
     /// Who the port is.
@@ -141,7 +141,7 @@ pub struct PreparedQueuePair {
     pub channel: Arc<Mapping>,
     /// The number of our receiving end among our doorbell's bits.
     pub doorbell_number: u32,
-    /// The peer's memory, mapped: at the client at once, at the server with [`PortEvent::Established`].
+    /// The peer's memory, mapped: at the client immediately, at the server with [`PortEvent::Established`].
     pub memory: Option<CheckedPeer>,
 }
 
@@ -153,7 +153,7 @@ impl PreparedQueuePair {
     }
 }
 
-/// What the manager tells a port about a queue pair.
+/// An event that the manager reports to a port about a queue pair.
 #[derive(Debug)]
 pub enum PortEvent {
     /// The client confirmed: here is its memory (which is ignored when the channel has it).

@@ -44,7 +44,7 @@ pub(super) struct QueuePair {
     pub(super) last_write: u32,
     /// The first window that is bound on it.
     pub(super) windows: u32,
-    /// The next work request fails so.
+    /// The status with which the next work request fails.
     pub(super) fail_next: Option<Status>,
     /// A work request completed without success: later ones do not succeed any more.
     pub(super) failed: bool,

@@ -1,17 +1,16 @@
 //! The ring of records: the order in which its words are written and read, and nothing else.
 //!
-//! A ring is an array of units of 128 bytes. A record takes whole, adjacent units; its first word
-//! is a sequence number that is derived from the absolute position of the unit and stored last.
-//! There is no shared tail: the consumer looks at the word where the next record must begin, and
-//! must not find its number there before the record is published. What stands there from the lap
-//! before is the number of another position, or payload of a longer record. So the producer looks,
-//! as it writes a longer record, whether the payload has that very number where the next lap may
-//! begin a record: one time in four billion, if the payload is random. For one lap behind such a
-//! record it clears the word where the next record will begin before it publishes the one in front
-//! of it. Otherwise no word is cleared: a store to a line that the consumer looks at is saved. A
-//! record that does not fit before the end of the ring is preceded by a pad that fills the rest.
+//! A ring is an array of units of 128 bytes. A record takes whole, adjacent units; its first word is a sequence number
+//! that is derived from the absolute position of the unit and stored last. There is no shared tail: the consumer looks
+//! at the word where the next record must begin, and must not find its number there before the record is published. The
+//! word there from the lap before is the number of another position, or payload of a longer record. So when the
+//! producer writes a longer record, it checks whether the payload contains the number that the next lap expects at that
+//! place: one time in four billion, if the payload is random. For one lap behind such a record it clears the word where
+//! the next record will begin before it publishes the one in front of it. Otherwise no word is cleared, which saves a
+//! store to a line that the consumer polls. A record that does not fit before the end of the ring is preceded by a pad
+//! that fills the rest.
 //!
-//! The protocol is generic over the memory, so that the model checker runs the very same code.
+//! The protocol is generic over the memory, so that the model checker runs the same code.
 //!
 //! The consumer has the ring mapped for reading only, where the contract of the standard library's
 //! atomics covers Relaxed loads alone. So it loads the sequence number Relaxed, and a fence follows
@@ -53,10 +52,10 @@ pub(super) struct Producer<M> {
     memory: M,
     /// Where the next record will start, in units since the beginning.
     tail: u32,
-    /// What the consumer has given back, as far as it is known here.
+    /// The position up to which the consumer has freed units, as far as known here.
     freed: u32,
-    /// So many records have to clear the word behind them, for a word in this lap or the last is
-    /// the number of a record to come.
+    /// The number of records that still have to clear the word behind them, because a word of this lap or the last is
+    /// the number of a future record.
     unclean: u32,
 }
 
@@ -82,7 +81,7 @@ impl<M: RingMemory> Producer<M> {
         self.tail
     }
 
-    /// Takes note of what the consumer gave back. False when that is more than was written.
+    /// Handles the consumer's position. False if it is beyond what was written.
     #[inline]
     #[must_use]
     pub(super) fn set_freed(&mut self, freed: u32) -> bool {
@@ -113,7 +112,7 @@ impl<M: RingMemory> Producer<M> {
         let index = self.tail & (capacity - 1);
         let to_end = capacity - index;
         let pad = if units <= to_end { 0 } else { to_end };
-        // One more: the word where the header after this record will stand.
+        // One more: the word of the header after this record.
         if pad + units + 1 > self.known_room() {
             return None;
         }
@@ -127,7 +126,7 @@ impl<M: RingMemory> Producer<M> {
         Some(0)
     }
 
-    /// As [`Producer::reserve`] where there is room that is known of, and no pad is needed.
+    /// As [`Producer::reserve`], only if there is known room and no pad is needed.
     #[inline]
     pub(super) fn reserve_here(&self, units: u32) -> Option<u32> {
         let capacity = self.memory.units();
@@ -213,7 +212,7 @@ impl<M: RingMemory> Consumer<M> {
         self.memory.load_sequence(index) == sequence_of(position)
     }
 
-    /// Goes on behind a record of `units` units.
+    /// Moves past a record of `units` units.
     #[inline]
     pub(super) fn advance(&mut self, units: u32) {
         self.head = self.head.wrapping_add(units);

@@ -1,9 +1,8 @@
-//! Work requests that somebody waits for: a pool of them, and the lists that they stand in.
+//! Outstanding work requests: a pool of them, and the lists that contain them.
 //!
-//! A work request stands in the list of its queue pair, in the order of posting, until it is
-//! completed; and, when it waits for the peer's acknowledgement, in the list of its channel, in
-//! the order of records. So an acknowledgement costs what it completes, whatever the number of
-//! queue pairs.
+//! A work request is in the list of its queue pair, in the order of posting, until it is completed. While it waits for
+//! the peer's acknowledgement, it is also in the list of its channel, in the order of records. So the cost of an
+//! acknowledgement depends on the works that it completes, and not on the number of queue pairs.
 
 use crate::clock::Ticks;
 use crate::interface::{Gather, RemoteAddress, Status, Window, WorkId};
@@ -12,7 +11,7 @@ use crate::share::Share;
 /// No work request.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// What a work request is.
+/// The kind of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Send,
@@ -28,7 +27,7 @@ pub(super) struct Work {
     pub(super) signalled: Option<WorkId>,
     /// How it ended, once it has.
     pub(super) ended: Option<Status>,
-    /// Whether it stands in the list of its channel.
+    /// Whether it is in the list of its channel.
     pub(super) unacked: bool,
     /// Its record holds a descriptor, so the peer may be reading `list`.
     pub(super) pulled: bool,
@@ -36,7 +35,7 @@ pub(super) struct Work {
     pub(super) position: u32,
     /// Its queue pair's index.
     pub(super) queue_pair: u32,
-    /// The buffers of a Send or Write. Keeps its room for ever.
+    /// The buffers of a Send or Write. Its capacity is never released.
     pub(super) list: Gather,
     pub(super) read: Read,
     pub(super) window: Option<Window>,
@@ -45,7 +44,7 @@ pub(super) struct Work {
     previous_of_channel: u32,
 }
 
-/// An RDMA Read on its way.
+/// An RDMA Read in progress.
 #[derive(Debug)]
 pub(super) struct Read {
     pub(super) list: Gather,
@@ -104,7 +103,7 @@ pub(super) struct Works {
 }
 
 impl Works {
-    /// So many works for so many queue pairs, of which each can always have `guaranteed`.
+    /// A pool of works for a number of queue pairs, each of which can always have `guaranteed`.
     pub(super) fn new(count: u32, queue_pairs: u32, guaranteed: u32) -> Self {
         let entry = |_| Work {
             kind: Kind::Send,
@@ -138,20 +137,20 @@ impl Works {
         }
     }
 
-    /// Whether a queue pair with so many works outstanding may have `count` more. Each can always have some, whatever
-    /// others leave undone.
+    /// Whether a queue pair with this many works outstanding may have `count` more. Each can always have its guarantee,
+    /// whatever others leave unfinished.
     #[inline]
     pub(super) fn may_take(&self, outstanding: u32, count: u32) -> bool {
         self.share.may_take(outstanding, self.guaranteed, count)
     }
 
-    /// A work was taken for a queue pair with so many outstanding.
+    /// Records that a work was taken for a queue pair with this many outstanding.
     #[inline]
     pub(super) fn count(&mut self, outstanding: &mut u32) {
         self.share.take(outstanding, self.guaranteed);
     }
 
-    /// A work was released of a queue pair with so many outstanding.
+    /// Records that a work was released by a queue pair with this many outstanding.
     #[inline]
     pub(super) fn uncount(&mut self, outstanding: &mut u32) {
         self.share.give(outstanding, self.guaranteed);
