@@ -7,8 +7,8 @@
 //!   and so no access can fault.
 //! * It has the size of what it is for, within a limit, and together with all that is mapped already
 //!   stays within another.
-//! * It has all its pages. A page that a file lacks is made by whoever touches it first, at the cost
-//!   of the toucher; a file without pages would make us allocate what the peer never had.
+//! * It has all its pages. The first process that touches a missing page allocates it and is charged for it: with a
+//!   file without pages, a peer could make us allocate memory that it never had.
 
 use std::collections::HashMap;
 use std::io;
@@ -22,8 +22,8 @@ use super::mapped::{CHANNEL_HEAD_BYTES, DOORBELL_BYTES, RING_BYTES_MAX, RING_BYT
 use crate::interface::SetupError;
 use crate::memory::Mapping;
 
-/// What a peer may do to our memory, and we to a peer's: nothing but read it. No page of it can be
-/// taken away, because `FUTURE_WRITE` forbids to punch holes.
+/// The peer may only read our memory, and we may only read the peer's. No page of it can be taken away, because
+/// `FUTURE_WRITE` forbids to punch holes.
 pub(super) const SEALS_READ_ONLY: SealFlags = SealFlags::SHRINK
     .union(SealFlags::GROW)
     .union(SealFlags::FUTURE_WRITE)
@@ -43,7 +43,7 @@ pub(super) const SEALS_DOORBELL: SealFlags = SealFlags::SHRINK
     .union(SealFlags::GROW)
     .union(SealFlags::SEAL);
 
-/// How much memory of peers may be mapped.
+/// Limits on the mapped memory of peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PeerMemoryLimits {
     /// Bytes of one arena.
@@ -108,11 +108,11 @@ struct FileKey {
     purpose: Purpose,
 }
 
-/// What is mapped, and how much of it there may be.
+/// The mapped files, and the limits on them.
 #[derive(Debug)]
 pub(super) struct PeerMemory {
     limits: PeerMemoryLimits,
-    /// Ports hold the mappings, and let go of them when they like.
+    /// Ports own the mappings, and release them at any time.
     mapped: HashMap<FileKey, Weak<Mapping>>,
 }
 
@@ -150,7 +150,7 @@ impl PeerMemory {
         }
         let bytes = self.check(file, purpose)?;
         let mapping = match purpose {
-            // Others can punch a hole into it at any time, which is no fault of the peer.
+            // Not checked: other peers can punch a hole into it at any time, which is not this peer's fault.
             Purpose::Doorbell => Mapping::shared(file, bytes),
             Purpose::Channel | Purpose::Arena | Purpose::Keys => {
                 check_whole(file, name, bytes)?;
@@ -199,7 +199,7 @@ impl PeerMemory {
         usize::try_from(bytes).map_err(|_| wrong(format!("{name} has a wrong size: {bytes} bytes")))
     }
 
-    /// The bytes that are mapped. Forgets the files that nobody holds any more.
+    /// The bytes that are mapped. Forgets the files that no port holds any more.
     fn mapped_bytes(&mut self) -> u64 {
         let mut total = 0;
         self.mapped.retain(|_, mapping| {

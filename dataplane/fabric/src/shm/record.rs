@@ -1,4 +1,4 @@
-//! What stands in a record.
+//! The format of a record.
 //!
 //! ```text
 //! byte 0   sequence number     stored last
@@ -29,19 +29,19 @@ pub(super) const HEADER_BYTES: u32 = 16;
 pub(super) const EXTENSION_BYTES: u32 = 16;
 /// A piece of a descriptor: offset (64 bits), bytes (32), zero (32).
 pub(super) const PIECE_BYTES: u32 = 16;
-/// What of a payload lies in the first line of its record.
+/// The bytes of a payload in the first line of its record.
 pub(super) const FIRST_LINE_BYTES: u32 = LINE_BYTES - HEADER_BYTES;
 /// The messages of short records: they fill at least the first line, and reach as far as a Send is copied by default.
 pub(super) const SHORT_BYTES_MIN: u32 = FIRST_LINE_BYTES;
 pub(super) const SHORT_BYTES_MAX: u32 = 1024;
 /// The longest messages that are packed: they fit one unit as they are, too.
 pub(super) const PACKED_BYTES_MAX: u32 = UNIT_BYTES - HEADER_BYTES;
-/// What stands before the pieces of an RDMA Write: remote offset (64 bits), key (32), zero (32).
+/// The data before the pieces of an RDMA Write: remote offset (64 bits), key (32), zero (32).
 pub(super) const WRITE_BYTES: u32 = 16;
 /// The most payload that a descriptor record holds.
 pub(super) const DESCRIPTOR_BYTES_MAX: u32 = WRITE_BYTES + PIECES_MAX * PIECE_BYTES;
 
-/// The first bytes of a message that stand in the record of a Send which is pulled, at most.
+/// The most first bytes of a message in the record of a pulled Send.
 pub(super) const HEAD_BYTES_MAX: u32 = 256;
 
 const PIECES_MAX: u32 = 32;
@@ -51,10 +51,10 @@ const _: () = assert!(PIECES_MAX as usize == SEGMENTS_MAX);
 pub(super) const FLAG_EXTENDED: u8 = 1;
 /// Send With Invalidate: the extension holds the key.
 pub(super) const FLAG_INVALIDATE: u8 = 2;
-/// The sender took its memory back: a descriptor must not be followed any more.
+/// The sender has revoked its memory: a descriptor must not be followed any more.
 pub(super) const FLAG_REVOKED: u8 = 0x80;
 
-/// What a record asks for.
+/// The operation of a record.
 pub(super) mod op {
     /// Fills the rest of the ring.
     pub(in super::super) const PAD: u8 = 1;
@@ -239,7 +239,7 @@ impl Pieces {
     }
 }
 
-/// A status as it stands in a NAK.
+/// A status as encoded in a NAK.
 pub(super) fn status_code(status: Status) -> u32 {
     match status {
         Status::RemoteAccess => 1,
@@ -248,7 +248,7 @@ pub(super) fn status_code(status: Status) -> u32 {
     }
 }
 
-/// The status of a NAK. What is not known counts as the general one.
+/// The status of a NAK. An unknown value becomes the general one.
 pub(super) fn status_from(code: u32) -> Status {
     match code {
         1 => Status::RemoteAccess,

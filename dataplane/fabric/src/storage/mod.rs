@@ -5,7 +5,7 @@
 //! done with them. So nobody reads, writes or reuses memory that a disk is still reading or writing,
 //! whatever becomes of the call that the bytes came with, and of its connection.
 //!
-//! It is for a thread of its own: a polling core calls no kernel.
+//! Use it on a separate thread: a polling core makes no system calls.
 
 use std::fmt;
 use std::fs::File;

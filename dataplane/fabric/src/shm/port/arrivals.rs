@@ -7,8 +7,7 @@
 //!
 //! The receiver asks for as many lines as the last message took before it looks at the first one.
 //!
-//! Whatever is out of the ordinary in the least is left to [`Core::visit`](super::core::Core), before anything was
-//! changed.
+//! Every unusual case is left to [`Core::visit`](super::core::Core), before anything was changed.
 //!
 //! [`PortPoll::begin_poll`]: crate::interface::PortPoll::begin_poll
 
@@ -25,7 +24,7 @@ use super::{Port, inbound::push_receive};
 use crate::clock::Ticks;
 use crate::interface::{Arrival, CompletionBatch, Receive, Status};
 
-/// Where a short message stands after it was taken out of its ring.
+/// A short message after it was taken out of its ring.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct Inbox {
@@ -55,7 +54,7 @@ impl Inbox {
 /// The channels on which short Sends were found, and which of these are to be taken next.
 #[derive(Debug)]
 pub(super) struct Found {
-    /// Their numbers, and how many each of them has left.
+    /// Their numbers, and how many short Sends each has left.
     channels: Vec<(u32, usize)>,
     next: usize,
     /// The sum of what they have left.
@@ -84,7 +83,7 @@ impl Found {
     }
 }
 
-/// What stands at the head of a ring.
+/// The records at the head of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Head {
     /// So many short Sends, at least one.
@@ -116,7 +115,8 @@ impl Core {
         let Some(bytes) = ring.read_header(index).short_bytes() else {
             return Head::Other;
         };
-        // Where the next ones are if they are like this one. So no line is waited for to know where the next one is.
+        // The places of the next ones if they are like this one: so their lines can be requested before this one is
+        // read.
         let units = Header::short_units(bytes);
         let mut position = first;
         let mut count = 1;

@@ -33,7 +33,7 @@ impl Core {
         now: Ticks,
         batch: &mut CompletionBatch,
     ) -> bool {
-        // Another bit than that of cold channels, so that every combination of roundings comes.
+        // Another bit than that of cold channels, so that every combination of roundings occurs.
         let kept = self.keep_half(batch, self.counters.polls >> 1);
         let mut busy = self.complete_ready(channels, batch);
         busy |= self.go_on_reading(channels, now, true);
@@ -41,7 +41,7 @@ impl Core {
         busy
     }
 
-    /// The same within what the others left of the poll, and with what came up since.
+    /// The same within the rest of the poll, including work that came up since.
     #[inline(never)]
     pub(super) fn work_in_rest(
         &mut self,
@@ -145,7 +145,7 @@ impl Core {
             return true;
         }
         if channel.pull.queue_pair == queue_pair.local {
-            // What it was receiving never arrives.
+            // The message that it was receiving never arrives.
             self.drop_pull(channel);
         }
         while !batch.is_full() {
@@ -305,8 +305,7 @@ impl Core {
         }
     }
 
-    /// What is done when there is nothing else to do: peers are told how far we have come, and
-    /// asked how far they have.
+    /// Idle work: reports our progress to peers, and reads theirs.
     #[inline]
     pub(super) fn exchange_progress(&mut self, channels: &mut Channels) -> bool {
         let nothing_to_say = self.untold.is_empty() && self.awaiting.is_empty();
@@ -357,7 +356,7 @@ impl Core {
     }
 }
 
-/// Whether the end of a work request is told.
+/// Whether the end of a work request is reported.
 fn reports(work: &Work) -> bool {
     work.signalled.is_some()
 }

@@ -1,4 +1,4 @@
-//! What a port is made with, and what becomes of it.
+//! The configuration of a port, and its construction.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use crate::share::works_guaranteed;
 /// until then, also when the sender is dead: with this bound, a time further ahead is an error.
 pub(super) const DELAY_MAX: Duration = Duration::from_secs(10);
 
-/// What a port is made with.
+/// The configuration of a port.
 #[derive(Debug)]
 pub struct PortConfig {
     /// The port's number within its process.
@@ -47,12 +47,11 @@ pub struct PortConfig {
     /// Work requests outstanding per queue pair.
     pub send_queue_depth_max: u32,
     /// Work requests outstanding on the whole port that are signalled or hold buffers; at least two for each queue
-    /// pair, so that each can have one of its own and others are there to be borrowed.
+    /// pair, so that each has a guaranteed one, and others can be borrowed.
     pub work_requests_max: u32,
-    /// Give each queue pair a receive queue of its own, as a device without shared ones must: to
-    /// try that anywhere.
+    /// Give each queue pair its own receive queue, to test the behaviour of devices without shared ones.
     pub own_receive_queues: bool,
-    /// How long a delivery takes, one way; zero for as fast as can be, and at most 10 s.
+    /// The one-way delay of a delivery; zero for none, at most 10 s.
     pub delay: Duration,
     /// The clock whose readings [`crate::interface::PortPoll::poll`] gets.
     pub clock: Clock,

@@ -1,4 +1,4 @@
-//! What a port owns but for its channels, and the steps that all parts of it take.
+//! The parts of a port other than its channels, and the steps that all its parts use.
 
 use std::collections::VecDeque;
 
@@ -52,7 +52,7 @@ pub(super) struct Core {
     /// Work requests outstanding per queue pair.
     pub(super) send_queue_depth_max: u32,
     pub(super) copy_bytes_per_poll: u32,
-    /// What is left of it in this poll.
+    /// The rest of it in this poll.
     pub(super) copy_budget: u32,
     /// Polls for which no Receive counts as posted (a fault).
     pub(super) not_ready_polls: u32,
@@ -151,8 +151,8 @@ impl Core {
         }
     }
 
-    /// Puts a queue pair in error: what is outstanding will be flushed, and then `Disconnected`
-    /// be reported. The peer is told what `report` says.
+    /// Puts a queue pair in error: outstanding work is flushed, and then `Disconnected` is reported. The peer gets
+    /// `report`.
     pub(super) fn fail(&mut self, channel: &mut Channel, index: u32, report: Option<Report>) {
         let not_before = self.not_before();
         let Some(queue_pair) = self.queue_pairs.get_mut(index as usize) else {
@@ -189,7 +189,7 @@ impl Core {
         }
     }
 
-    /// A work request that waited for the peer's word has ended.
+    /// A work request that waited for the peer's acknowledgement has ended.
     pub(super) fn end_unacked(&mut self, channel: &mut Channel, work: u32, status: Status) {
         self.works.stop_awaiting(&mut channel.unacked, work);
         let entry = self.works.get_mut(work);
@@ -203,7 +203,7 @@ impl Core {
         self.mark_ready(index);
     }
 
-    /// Whom a window of this queue pair is for.
+    /// The holder of a window of this queue pair.
     pub(super) fn holder(queue_pair: &QueuePair) -> Holder {
         Holder {
             channel: queue_pair.channel,

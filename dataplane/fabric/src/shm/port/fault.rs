@@ -8,7 +8,7 @@ use super::core::{Core, channel_mut};
 use crate::interface::{Gather, PostError, QueuePairId, Status, WorkId};
 
 impl Port {
-    /// Injects a fault. A queue pair that is not there any more needs none.
+    /// Injects a fault. It is ignored if the queue pair no longer exists.
     pub(super) fn inject_fault(&mut self, fault: Fault) {
         match fault {
             Fault::DropConnection { local } => {
@@ -27,7 +27,7 @@ impl Port {
         }
     }
 
-    /// Puts a queue pair in error and tells the peer.
+    /// Puts a queue pair in error and notifies the peer.
     pub(super) fn disconnect_index(&mut self, index: u32) {
         let Some(queue_pair) = self.core.queue_pairs.get(index as usize) else {
             return;
@@ -70,7 +70,7 @@ impl Core {
         Ok(true)
     }
 
-    /// The failed work request takes its queue pair with it.
+    /// The failed work request puts its queue pair in error.
     #[cold]
     pub(super) fn fail_injected(&mut self, channel: &mut Channel, id: QueuePairId) {
         self.fail(channel, id.index, Some(Report::Disconnect));

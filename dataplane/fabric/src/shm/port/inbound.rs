@@ -1,7 +1,7 @@
-//! Working off the records that a peer published.
+//! Processing the records that a peer published.
 //!
-//! Whatever stands in a record may be wrong or hostile. It is read once, and checked against
-//! what was mapped; a record whose shape is wrong costs the channel, and nobody else anything.
+//! Every field of a record may be wrong or hostile. It is read once, and checked against what was mapped; a malformed
+//! record breaks its channel, and affects nothing else.
 
 use super::super::channel::{Channel, Report, Target};
 use super::super::copy::{copy_bytes, copy_small, read_u32};
@@ -17,10 +17,11 @@ use crate::interface::{
     Completion, CompletionBatch, CompletionKind, QueuePairId, Receive, RemoteKey, Status,
 };
 
-/// Records that one visit to a channel works off at most: some yield no completion.
+/// The most records that one visit to a channel processes. The batch is not enough of a limit: some records yield no
+/// completion.
 const RECORDS_PER_VISIT: u32 = 64;
 
-/// What a visit to a channel came to: bits, which stay in a register.
+/// The result of a visit to a channel, as bits that stay in a register.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Visit(u8);
 
@@ -67,7 +68,7 @@ impl Visit {
     }
 }
 
-/// What became of the record at the head.
+/// The result for the record at the head.
 pub(super) enum Step {
     /// It is done: go on behind it.
     Done,
@@ -80,7 +81,7 @@ pub(super) enum Step {
 }
 
 impl Core {
-    /// Works off what the peer of `channel` published, within the bounds of one poll.
+    /// Processes the records of the peer of `channel`, within the bounds of one poll.
     #[inline]
     pub(super) fn visit(
         &mut self,
@@ -110,7 +111,7 @@ impl Core {
         visit
     }
 
-    /// Works off records of any kind.
+    /// Processes records of any kind.
     #[inline(never)]
     pub(super) fn visit_any(
         &mut self,
@@ -179,8 +180,7 @@ impl Core {
         }
     }
 
-    /// Flushes the queue pairs whose peer is gone, once all that it published is worked off, or
-    /// cannot be.
+    /// Flushes the queue pairs whose peer has closed or died, once its records are processed, or cannot be.
     #[cold]
     fn flush_gone(&mut self, channel: &mut Channel, drained: bool) {
         let head = channel.consumed();
@@ -218,7 +218,7 @@ impl Core {
         let to_end = peer.consumer.to_end(index);
         let units = header.units();
         if header.op == op::PAD {
-            // A pad of a whole ring would never end.
+            // Otherwise a pad as long as the ring would be processed again for ever.
             let step = if index == 0 { Step::Broken } else { Step::Done };
             return (step, to_end);
         }
@@ -241,8 +241,8 @@ impl Core {
         (step, units)
     }
 
-    /// What is to be done with a record that is not due `now`: it waits, unless no port has such a
-    /// delay. A record for the end of time would keep its channel open without a peer.
+    /// What is to be done with a record that is not due `now`: it waits, unless no port has such a delay. A record with
+    /// a time in the far future would keep its channel open without a peer.
     #[inline(never)]
     fn put_off(&self, not_before: Ticks, now: Ticks) -> Step {
         let is_too_far = |now: Ticks| not_before - now > self.not_before_ahead_max;

@@ -53,7 +53,7 @@ pub struct Port {
     attributes: Attributes,
     inline_bytes_max: u32,
     sweep_mask: u64,
-    /// The last poll found something to do.
+    /// Whether the last poll found something to do.
     was_busy: bool,
     arena: Arena,
 }
@@ -130,7 +130,7 @@ fn duplicate(file: &OwnedFd) -> Result<OwnedFd, SetupError> {
 
 #[cfg(feature = "testing")]
 impl Port {
-    /// The channels, to see how far they are and to write what no port would.
+    /// The channels, to see their progress and to write records that no port would write.
     pub(in crate::shm) fn channels(&self) -> &[Option<Box<super::channel::Channel>>] {
         &self.channels
     }

@@ -9,7 +9,7 @@ use super::core::channel_mut;
 use crate::clock::Ticks;
 use crate::interface::{Arrival, CompletionBatch, PortPoll, Receive};
 
-/// Polls after which progress is exchanged with peers although there is other work.
+/// Polls after which progress is exchanged with peers even if there is other work.
 const BUSY_EXCHANGE_POLLS: u64 = 64;
 /// Cold channels that rang and that one poll looks at.
 const COLD_VISITS_PER_POLL: u32 = 8;
@@ -83,7 +83,7 @@ impl PortPoll for Port {
         idle
     }
 
-    /// Acknowledgements are words that wake nobody.
+    /// Acknowledgements are plain words: they wake nobody, so we have to look.
     fn waits_unnotified(&self) -> bool {
         !self.core.awaiting.is_empty()
     }
@@ -240,7 +240,7 @@ impl Port {
         swept
     }
 
-    /// Whether nothing is to be done that nobody would wake us for, but for what `waits_unnotified` says.
+    /// Whether there is no work that would be missed without a wake-up, apart from `waits_unnotified`.
     fn is_idle(&mut self) -> bool {
         let core = &self.core;
         if self.schedule.has_pending() || self.bell.rung() {
@@ -254,7 +254,7 @@ impl Port {
         }
         let mut place = 0;
         while let Some(number) = self.schedule.hot(place) {
-            // What a broken channel holds is never worked off.
+            // The records of a broken channel are never processed.
             let peer = channel_mut(&mut self.channels, number)
                 .filter(|channel| !channel.broken)
                 .and_then(|channel| channel.peer.as_ref());

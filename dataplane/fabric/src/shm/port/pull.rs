@@ -1,8 +1,8 @@
 //! Pulling bytes from a peer's arena: long Sends into a Receive, RDMA Writes into our own windows.
 //!
-//! A pull is resumable: it moves at most what the poll has left of its budget. Descriptors are
-//! read once, when the pull begins, and checked against the peer's arena; whatever can change
-//! meanwhile (the queue pair, the window, the sender's mind) is asked anew each time.
+//! A pull is resumable: it moves at most what the poll has left of its budget. Descriptors are read once, when the pull
+//! begins, and checked against the peer's arena; everything that can change meanwhile (the queue pair, the window, a
+//! revocation by the sender) is checked again each time.
 
 use super::super::channel::{Channel, Pull, Target};
 use super::super::copy::{copy_small, read_u32, read_u64};
@@ -147,7 +147,7 @@ impl Core {
                 unsafe { copy_between(sources, targets, count) }
             }
             Target::Window { key, offset } => {
-                // Asked anew in each poll: the window may have ended since.
+                // Checked again in each poll: the window may have ended since.
                 let (at, left) = (offset + u64::from(*done), pieces.total() - done);
                 let at = self.windows.writable(key, queue_pair, at, left);
                 let to = place(self.memory.mapping(), at.map_err(|_| ())?).ok_or(())?;
@@ -187,8 +187,7 @@ impl Core {
         }
     }
 
-    /// The peer's queue pair took its memory back, which it does when it is in error: what it
-    /// published behind that must not arrive past the gap.
+    /// The peer's queue pair is in error and has revoked its memory: later records of it must not arrive past the gap.
     #[cold]
     fn end_at_gap(&mut self, channel: &mut Channel, queue_pair: u32) -> Step {
         self.fail(channel, queue_pair, None);

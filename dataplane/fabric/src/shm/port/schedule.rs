@@ -30,7 +30,7 @@ pub(super) struct Schedule {
     checked: usize,
 }
 
-/// What became of the order: a channel to be looked at once more.
+/// The result of a change of the order: a channel to be looked at once more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Moved {
     pub(super) promoted: bool,
@@ -56,8 +56,7 @@ impl Schedule {
         self.hot.get(index).copied()
     }
 
-    /// Has the next poll begin with the hot channel that is at place `index` now: the places count
-    /// from there.
+    /// The next poll begins with the hot channel that is now at place `index`; the places then count from there.
     pub(super) fn begin_hot_at(&mut self, index: usize) {
         let count = self.hot.len();
         if index < count {
@@ -77,7 +76,7 @@ impl Schedule {
         self.live.get(index).copied()
     }
 
-    /// Takes a new channel in.
+    /// Adds a channel.
     pub(super) fn open(&mut self, channels: &mut Channels, number: u32) {
         self.live.push(number);
         if self.hot.len() < self.hot_max {
@@ -91,13 +90,13 @@ impl Schedule {
         self.hot.retain(|entry| *entry != number);
     }
 
-    /// Has a channel looked at in the next poll.
+    /// Marks a channel for the next poll.
     #[inline]
     pub(super) fn mark(&mut self, number: u32) {
         self.pending.mark(number);
     }
 
-    /// Takes over what was rung.
+    /// Takes the bits that were rung.
     #[inline]
     pub(super) fn collect(&mut self, bell: &impl BellMemory) {
         if bell.rung() {
@@ -118,7 +117,7 @@ impl Schedule {
         Some(number)
     }
 
-    /// Has the search for the next cold channel begin with this number.
+    /// The search for the next cold channel begins with this number.
     pub(super) fn begin_pending_at(&mut self, number: u32) {
         self.cursor = number;
     }

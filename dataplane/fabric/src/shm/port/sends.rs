@@ -250,7 +250,7 @@ impl Port {
         }
         let not_before = match core.delay {
             0 => 0,
-            // There and back.
+            // A Read travels both ways.
             delay => core.not_before().saturating_add(delay),
         };
         let Some(queue_pair) = core.queue_pairs.get_mut(id.index as usize) else {
@@ -358,7 +358,7 @@ impl Core {
         self.mark_awaiting(channel);
     }
 
-    /// Gives the buffers of a list back at once: their bytes were copied.
+    /// Returns the buffers of a list immediately: their bytes were copied.
     fn give_back(&mut self, list: &mut Gather) {
         while let Some((buffer, _, _)) = list.pop() {
             self.returned.push(buffer);

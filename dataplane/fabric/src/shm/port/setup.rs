@@ -1,5 +1,5 @@
-//! Adopting and destroying queue pairs, and what the connection manager tells of them. Control
-//! operations: they may unmap and allocate. They map nothing, since a peer decides how much there is.
+//! Adopting and destroying queue pairs, and the connection manager's events about them. Control operations: they may
+//! unmap and allocate. They map nothing, because a peer decides the size.
 
 use std::sync::Arc;
 
@@ -162,7 +162,8 @@ impl PortSetup for Port {
         // Destroying the queue pair gives it back.
         own_number.keep();
         if let Some(queue_pair) = self.core.queue_pairs.get_mut(id.index as usize) {
-            // What a former user of the index left in lists of the port stays true.
+            // Entries of an earlier queue pair with this index may still be in lists of the port, so these flags are
+            // kept.
             let (in_ready, in_readers) = (queue_pair.in_ready, queue_pair.in_readers);
             *queue_pair = QueuePair {
                 state,
@@ -280,7 +281,7 @@ impl Port {
             ));
         }
         channel.peer = Some(memory);
-        // It may have rung already, when we could not look.
+        // The peer may have rung before its memory was mapped.
         self.schedule.mark(number);
         Ok(())
     }
@@ -326,8 +327,7 @@ impl Port {
         self.schedule.mark(number);
     }
 
-    /// All queue pairs of a channel end, because its peer broke the rules of the ring, or does not
-    /// take what is reported to it.
+    /// All queue pairs of a channel end, because its peer broke the rules of the ring, or does not take reports.
     #[cold]
     pub(super) fn break_channel(&mut self, number: u32) {
         let Some(channel) = channel_mut(&mut self.channels, number) else {

@@ -1,14 +1,13 @@
-//! How a poll is shared among those who want something from it.
+//! How a poll is shared among channels and queue pairs.
 //!
-//! A poll has two things to give: places in the batch, and bytes of the copy budget. Three classes
-//! ask for them, in this order: cold channels, our own work (completions, then RDMA Reads), and hot
-//! channels. Whatever one of them asks for, none keeps another waiting for more than a few polls:
+//! A poll has two things to give: places in the batch, and bytes of the copy budget. Three classes ask for them, in
+//! this order: cold channels, our own work (completions, then RDMA Reads), and hot channels. However much one of them
+//! asks for, it delays the others by a few polls at most:
 //!
-//! * **Between classes.** Cold channels get half of both things, own work gets half of what is left
-//!   then, and hot channels may use up the rest. So a class has at least a quarter to itself in each
-//!   poll, whatever the others do. What nobody used goes to own work at the end. A half of an odd
-//!   number is rounded up and down by turns, so that even a batch with a single place goes to each
-//!   class in one of four polls.
+//! * **Between classes.** Cold channels get half of both things, own work gets half of what is left then, and hot
+//!   channels may use up the rest. So a class has at least a quarter to itself in each poll, whatever the others do.
+//!   The unused rest goes to own work at the end. A half of an odd number is rounded up and down by turns, so that even
+//!   a batch with a single place goes to each class in one of four polls.
 //! * **Within a class.** Channels and queue pairs stand in a circle. Who comes first in a poll may use
 //!   up the whole share of the class, and is last in the next poll when it did. Who finds the share
 //!   used up by others, or uses up what others left of it, is first in the next poll. So in a class
@@ -21,7 +20,7 @@
 use super::core::Core;
 use crate::interface::CompletionBatch;
 
-/// What of a poll is kept for others: see [`Core::keep_half`].
+/// The part of a poll that is reserved for others: see [`Core::keep_half`].
 #[derive(Debug)]
 #[must_use]
 pub(super) struct Kept {
@@ -50,7 +49,7 @@ impl Core {
         kept
     }
 
-    /// Gives back what was kept.
+    /// Releases the reserved part.
     pub(super) fn give_rest(&mut self, batch: &mut CompletionBatch, kept: &Kept) {
         batch.release(kept.places);
         self.copy_budget += kept.bytes;

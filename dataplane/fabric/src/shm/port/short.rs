@@ -5,7 +5,7 @@
 //! early and together. The sender asks for the lines of a whole burst when it writes the first record; it
 //! expects as many units as the last burst had.
 //!
-//! Whatever is out of the ordinary in the least is left to [`Channel::publish`], before anything was changed.
+//! Every unusual case is left to [`Channel::publish`], before anything was changed.
 
 use super::super::channel::Channel;
 use super::super::copy::{copy_block, copy_bytes, copy_from};
@@ -16,7 +16,7 @@ use super::super::record::{
 };
 use crate::memory::Buffer;
 
-/// What of a payload lies in the first line of its record.
+/// The bytes of a payload in the first line of its record.
 const FIRST_LINE: usize = FIRST_LINE_BYTES as usize;
 /// Units of a burst that are asked for at once, at most. 16 and 64 are as quick (`docs/performance.md`).
 const BURST_UNITS_MAX: u32 = 32;
@@ -31,7 +31,7 @@ impl Channel {
             return;
         }
         let (tail, ring) = (self.producer.tail(), self.producer.memory());
-        // What the receiver has not read is not taken away from it.
+        // Only lines that the receiver has read: requesting others would take them away from it.
         let expected = self.forecast.burst_units.min(BURST_UNITS_MAX);
         for unit in units..expected.min(self.producer.known_room()) {
             ring.prefetch_to_write(tail.wrapping_add(unit), self.forecast.sent_lines_behind);
@@ -77,8 +77,8 @@ impl Channel {
                     ..header
                 }
             } else {
-                // The receiver looks at the first line of the record all the time, and takes it
-                // away from us with each look: what lies behind it is written first.
+                // The receiver polls the first line of the record, and each poll takes it away from our cache: the
+                // bytes behind it are written first.
                 if bytes <= COPIED_BY_BLOCKS_MAX {
                     copy_from::<FIRST_LINE>(source, payload, bytes);
                 } else {
