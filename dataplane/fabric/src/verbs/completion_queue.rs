@@ -13,11 +13,11 @@ use super::events::set_nonblocking;
 use super::leaked;
 use crate::interface::SetupError;
 
-/// A completion queue with the channel that wakes whoever sleeps on it.
+/// A completion queue with the channel that wakes a sleeping core.
 #[derive(Debug)]
 pub(crate) struct CompletionQueue {
     raw: NonNull<ibv_cq>,
-    /// Given back after the queue.
+    /// Released after the queue.
     channel: Channel,
     _context: Arc<Context>,
 }
@@ -123,7 +123,7 @@ impl Drop for CompletionQueue {
     }
 }
 
-/// A channel that gives itself back.
+/// A channel that is destroyed on drop.
 #[derive(Debug)]
 struct Channel(NonNull<ibv_comp_channel>);
 

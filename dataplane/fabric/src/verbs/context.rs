@@ -16,7 +16,7 @@ use super::events::Listeners;
 use super::leaked;
 use crate::interface::SetupError;
 
-/// What a device can do, as it says itself (`ibv_query_device`).
+/// The limits of a device, as it reports them (`ibv_query_device`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceLimits {
     /// Queue pairs.
@@ -47,7 +47,7 @@ pub struct DeviceLimits {
     pub ports: u8,
     /// Bytes of one message, on the first active port.
     pub message_bytes: u32,
-    /// The flags of a completion of which any says that a key was invalidated.
+    /// The completion flags each of which says that a key was invalidated.
     pub(super) invalidated_flags: u32,
     /// The device speaks iWARP. See [`DeviceLimits::reads_outstanding`].
     pub iwarp: bool,
@@ -58,11 +58,10 @@ pub struct DeviceLimits {
 impl DeviceLimits {
     /// RDMA Reads that a queue pair may have outstanding here, as initiator: none on iWARP.
     ///
-    /// There the request of an RDMA Read tells the peer the key of the memory that it reads into
-    /// (RFC 5040 section 4.4), and that memory is registered for writing by peers. The key that our
-    /// work requests name is that of the whole arena, so a peer that was read from once could write
-    /// anywhere in it, at any time. A registration of the very bytes for each RDMA Read would be a
-    /// system call on the path of a call.
+    /// There the request of an RDMA Read gives the peer the key of the memory that it reads into (RFC 5040 section
+    /// 4.4), and that memory is registered for writing by peers. The key that our work requests name is that of the
+    /// whole arena, so a peer that was read from once could write anywhere in it, at any time. A registration of the
+    /// very bytes for each RDMA Read would be a system call on the path of a call.
     #[must_use]
     pub fn reads_outstanding(&self) -> u8 {
         if self.iwarp { 0 } else { self.initiator_depth }
@@ -93,7 +92,7 @@ impl DeviceLimits {
     }
 }
 
-/// How far a child process disturbs the registered memory of its parent.
+/// The effect of a child process on the registered memory of its parent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForkSafety {
     /// The kernel copies pinned pages for the child: nothing to do.
@@ -112,7 +111,7 @@ pub struct Context {
     list: NonNull<*mut ibv_context>,
     name: String,
     limits: DeviceLimits,
-    /// On software iWARP alone.
+    /// Only on software iWARP.
     placeholder: Option<Placeholder>,
     pub(super) listeners: Listeners,
 }
@@ -123,13 +122,13 @@ unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
 
-/// All contexts that are in use, so that everybody who asks for a device gets the same.
+/// All contexts in use, so that every request for a device gets the same one.
 static IN_USE: Mutex<Vec<Weak<Context>>> = Mutex::new(Vec::new());
 
 impl Context {
     /// Opens the device of this name, or the first that has an active port.
     ///
-    /// Children of the process are to be spawned before: see [`ForkSafety`].
+    /// Spawn child processes before: see [`ForkSafety`].
     ///
     /// # Errors
     ///
@@ -256,7 +255,7 @@ impl Placeholder {
     /// Entries of 32 bytes.
     const ENTRIES: c_int = (1 << 20) / 32;
 
-    /// None where it cannot be had: then it is the queues that cannot, some time later.
+    /// `None` if the place is not free: then a later queue may fail instead.
     fn new(raw: NonNull<ibv_context>) -> Option<Self> {
         let null = std::ptr::null_mut();
         let channel = std::ptr::null_mut();
@@ -278,7 +277,7 @@ impl Drop for Placeholder {
 /// What is reported when rdma-core is missing, before the reason.
 const NO_RDMA_CORE: &str = "RDMA addresses need rdma-core";
 
-/// What the rdma-core of this machine has beyond what the fabric needs.
+/// The optional features of this machine's rdma-core.
 ///
 /// # Errors
 ///
@@ -394,13 +393,13 @@ fn limits(attributes: &ibv_device_attr, message_bytes: u32, iwarp: bool) -> Devi
     }
 }
 
-/// What software iWARP has for a vendor.
+/// The vendor number of software iWARP.
 const SOFT_IWARP: u32 = 0x0062_6d74;
 
 /// Soft-RoCE hands the kernel's flag through, whose number means, in user space, that a checksum
 /// is right: which nobody says of a reliable connection.
 fn invalidated_flags(vendor: u32) -> u32 {
-    /// What soft-RoCE has for a vendor.
+    /// The vendor number of soft-RoCE.
     const SOFT_ROCE: u32 = 0x00ff_ffff;
     /// `IB_WC_WITH_INVALIDATE` of the kernel.
     const KERNEL_WITH_INVALIDATE: u32 = 1 << 2;
@@ -412,7 +411,7 @@ fn invalidated_flags(vendor: u32) -> u32 {
     }
 }
 
-/// A count that a device tells; a negative one is none.
+/// A count that a device reports; a negative one counts as zero.
 fn count(number: c_int) -> u32 {
     u32::try_from(number).unwrap_or(0)
 }

@@ -4,7 +4,7 @@
 //! * `ibv_post_*`, `ibv_modify_*`, `ibv_destroy_*` and `ibv_query_*` return the error number.
 //! * `rdma_*`, and some calls of some providers, return -1 and set `errno`.
 //!
-//! A provider that mixes the last two up is read right as well.
+//! A provider that confuses the last two is handled as well.
 
 use std::ffi::c_int;
 use std::io;
@@ -12,7 +12,7 @@ use std::ptr::NonNull;
 
 use crate::interface::SetupError;
 
-/// What a call made, or why it did not.
+/// The result of a call that makes an object.
 pub(crate) fn made<T>(pointer: *mut T) -> io::Result<NonNull<T>> {
     NonNull::new(pointer).ok_or_else(io::Error::last_os_error)
 }
@@ -26,7 +26,7 @@ pub(crate) fn done(returned: c_int) -> io::Result<()> {
     }
 }
 
-/// What was being done, and what the system said.
+/// The error, with the operation and the system's reason.
 pub(crate) fn failed(doing: impl Into<String>) -> impl FnOnce(io::Error) -> SetupError {
     let doing = doing.into();
     move |source| SetupError::System { doing, source }

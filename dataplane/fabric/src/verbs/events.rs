@@ -1,8 +1,8 @@
-//! Asynchronous events of a device, and who is told of them.
+//! Asynchronous events of a device, and the ports that receive them.
 //!
-//! All ports of a process share the descriptor of their device. Whoever finds it readable (the
-//! control thread) calls [`Context::dispatch_events`], which hands each event to the port that
-//! it concerns, by a ring: the port looks into it now and then, without a system call.
+//! All ports of a process share the descriptor of their device. The thread that finds it readable (the control thread)
+//! calls [`Context::dispatch_events`], which passes each event to its port through a ring. The port checks the ring now
+//! and then, without a system call.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -15,13 +15,13 @@ use rustix::fs::OFlags;
 use super::bindings::{self, ibv_async_event, ibv_event_type};
 use super::context::Context;
 
-/// Events that a port has not looked at yet. What a full ring loses shows in completions too.
+/// Events that a port has not looked at yet. Events that a full ring loses also show in completions.
 const EVENTS_MAX: usize = 256;
 
-/// What a device tells about a port of ours.
+/// An event of a device about a port of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AsyncEvent {
-    /// The device is broken or gone.
+    /// The device is broken or removed.
     DeviceFatal,
     /// The completion queue lost entries.
     CompletionQueueError,
@@ -44,7 +44,7 @@ pub(super) enum AsyncEvent {
 /// The events of one port.
 #[derive(Debug)]
 pub(super) struct EventRing {
-    /// Tells the ports of a process apart; queue pairs and queues carry it as their context.
+    /// Identifies a port within the process; queue pairs and queues carry it as their context.
     pub(super) port: usize,
     ring: ArrayQueue<AsyncEvent>,
 }
@@ -83,7 +83,7 @@ impl Listeners {
         rings.push(Arc::downgrade(ring));
     }
 
-    /// Tells one port, or all.
+    /// Passes an event to one port, or to all.
     fn tell(&self, port: Option<usize>, event: AsyncEvent) {
         let rings = self.rings.lock().unwrap_or_else(PoisonError::into_inner);
         for ring in rings.iter().filter_map(Weak::upgrade) {
@@ -112,7 +112,7 @@ impl Context {
         Ok(count)
     }
 
-    /// The next event, and the port that it is for; `None` for an event that nobody wants.
+    /// The next event, and the port that it is for; `None` for an event that no port needs.
     #[allow(clippy::type_complexity)]
     fn next_event(&self) -> io::Result<Option<(Option<usize>, Option<AsyncEvent>)>> {
         let mut event = MaybeUninit::<ibv_async_event>::zeroed();

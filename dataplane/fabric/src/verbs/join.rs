@@ -24,7 +24,7 @@ const FIRST_PACKET: u32 = 1;
 const MIN_RNR_TIMER: u8 = 12;
 /// 4.096 µs shifted left by this: 67 ms.
 const ACK_TIMEOUT: u8 = 14;
-/// Retries before a peer that does not answer is given up: soft-RoCE takes 7 for without end.
+/// Retries before a connection to a silent peer ends. Not 7, which soft-RoCE treats as unlimited.
 const RETRIES: u8 = 6;
 /// Retries of a receiver that is not ready: without end.
 const RNR_RETRIES: u8 = 7;

@@ -1,9 +1,9 @@
-//! What the connection manager and the ports of `verbs` hand to each other.
+//! The data exchanged between the connection manager and the ports of `verbs`.
 //!
-//! The manager makes a [`QueuePair`] for a port that it knows by its [`PortHandle`], connects it,
-//! and hands it over in a [`PreparedQueuePair`]. From then on both name it by its [`QueuePairId`]: the manager
-//! tells the port what it sees ([`PortEvent`]), and the port tells the manager which connections it
-//! has given up ([`PortHandle::next_closing`]), so that the peer learns of it.
+//! The manager makes a [`QueuePair`] for a port that it knows by its [`PortHandle`], connects it, and hands it over in
+//! a [`PreparedQueuePair`]. From then on both name it by its [`QueuePairId`]: the manager reports events to the port
+//! ([`PortEvent`]), and the port reports the connections that it has given up ([`PortHandle::next_closing`]), so that
+//! the manager disconnects them.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,7 +23,7 @@ use crate::memory::Mapping;
 /// Ends a wait of the manager early.
 type Waker = Arc<dyn Fn() + Send + Sync>;
 
-/// What a port and the manager share.
+/// The state shared by a port and the manager.
 pub(super) struct PortShared {
     pub(super) domain: Arc<ProtectionDomain>,
     pub(super) completion_queue: Arc<CompletionQueue>,
@@ -42,7 +42,7 @@ pub(super) struct PortShared {
     waker: Mutex<Option<Waker>>,
     /// Where each queue pair has a protection domain: the memory that is registered in it.
     apart: Option<[Arc<Mapping>; 2]>,
-    /// Domains of queue pairs that are no more, to be given back where nobody polls.
+    /// Domains of destroyed queue pairs, to be released outside of the polling thread.
     retired: ArrayQueue<OwnDomain>,
 }
 
@@ -101,7 +101,7 @@ impl PortShared {
     /// The queue pair of the domain is no more. The manager is to give it back: the longer the arena, the longer that
     /// takes.
     fn retire(&self, domain: OwnDomain) {
-        // Where nobody takes them, this thread gives back what there is no room for.
+        // If nobody takes them and the ring is full, this thread releases the domain.
         drop(self.retired.force_push(domain));
         self.wake();
     }
@@ -142,7 +142,7 @@ impl PortShared {
     /// Tells the manager that the port has given a queue pair up. Not for the hot path: it may
     /// wake the manager by a system call.
     pub(super) fn tell_closing(&self, id: QueuePairId) {
-        // When nobody reads them, the oldest are of no use any more.
+        // If nobody reads them, the oldest are no longer needed.
         self.closing.force_push(id);
         self.wake();
     }
@@ -164,7 +164,7 @@ impl fmt::Debug for PortShared {
     }
 }
 
-/// What the manager knows of a port. Cheap to clone, for any thread.
+/// The manager's data about a port. Cheap to clone, for any thread.
 #[derive(Clone, Debug)]
 pub struct PortHandle {
     pub(super) shared: Arc<PortShared>,
@@ -242,11 +242,11 @@ pub struct PreparedQueuePair {
     pub established: bool,
 }
 
-/// What the manager tells a port about a queue pair.
+/// An event that the manager reports to a port about a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PortEvent {
     /// The peer is ready to receive.
     Established(QueuePairId),
-    /// The peer closed the connection or is gone.
+    /// The peer closed the connection or died.
     PeerGone(QueuePairId),
 }

@@ -14,8 +14,8 @@ use crate::interface::SetupError;
 #[derive(Debug)]
 pub(crate) struct MemoryWindow {
     raw: NonNull<ibv_mw>,
-    /// The key of the last binding: the upper 24 bits name the window and stay, the lower 8 are
-    /// ours to vary. A key that is old by 256 bindings of one window is valid again.
+    /// The key of the last binding: the upper 24 bits name the window and stay, the lower 8 are ours to vary. So a key
+    /// becomes valid again after 256 bindings of its window.
     key: u32,
     region: Arc<MemoryRegion>,
 }

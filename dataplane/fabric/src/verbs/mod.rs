@@ -2,22 +2,22 @@
 //!
 //! # Objects
 //!
-//! There is a file for each object of verbs, and one (`errno`) for the ways in which their
-//! calls report failure. A [`Port`] is one core's protection domain, completion queue, shared
-//! receive queue, queue pairs and memory windows, all on the [`Context`] that librdmacm opened.
+//! There is a file for each object of verbs, and one (`errno`) for the ways in which calls report failure. A [`Port`]
+//! is one core's protection domain, completion queue, shared receive queue, queue pairs and memory windows, all on the
+//! [`Context`] that librdmacm opened.
 //!
-//! All queue pairs of a port share one protection domain, as those of one shared receive queue
-//! must, but where memory is registered for calls and each has a receive queue of its own: there each has a
-//! domain as well, in which the memory of the port is registered once more. Elsewhere, what keeps a peer from the memory of another is the window: memory is registered without
-//! any remote access, and exposed only by windows of type 2B, whose keys work on the queue pair
-//! that they were bound on and on no other (InfiniBand volume 1, section 10.6.7.2.4).
+//! All queue pairs of a port share one protection domain, as a shared receive queue requires. The exception is a device
+//! where memory is registered for calls and each queue pair has its own receive queue: there each queue pair also has
+//! its own domain, in which the memory of the port is registered again. Otherwise windows protect the memory of one
+//! peer from another: memory is registered without remote access, and exposed only by windows of type 2B, whose keys
+//! work only on the queue pair on which they were bound (InfiniBand volume 1, section 10.6.7.2.4).
 //!
 //! # Children
 //!
-//! Spawn child processes before a device is opened. Kernels from 5.12 on copy pinned pages for a
-//! child; [`Context::fork_safety`] tells whether this is one. On older ones set `RDMAV_FORK_SAFE`,
-//! and with hugepages `RDMAV_HUGEPAGES_SAFE`, in the environment: this crate does not, because
-//! the library then advises the kernel about each registration, whether there are children or not.
+//! Spawn child processes before a device is opened. Kernels from 5.12 on copy pinned pages for a child;
+//! [`Context::fork_safety`] reports whether this is one. On older ones set `RDMAV_FORK_SAFE`, and with hugepages
+//! `RDMAV_HUGEPAGES_SAFE`, in the environment: this crate does not, because the library then advises the kernel about
+//! each registration, whether there are children or not.
 
 mod bindings;
 mod cm;

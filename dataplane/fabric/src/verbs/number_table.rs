@@ -23,14 +23,14 @@ impl NumberTable {
         }
     }
 
-    /// Where `number` would stand if it were alone.
+    /// The place of `number` in an otherwise empty table.
     #[inline]
     fn home(&self, number: u32) -> usize {
         // Fibonacci hashing: device numbers are often multiples of something.
         (number.wrapping_mul(0x9E37_79B9) >> 7) as usize & self.mask
     }
 
-    /// Where `number` stands, or the empty place at which looking for it ends.
+    /// The place of `number`, or the empty place at which the search for it ends.
     #[inline]
     fn place(&self, number: u32) -> usize {
         let mut place = self.home(number);
@@ -52,8 +52,7 @@ impl NumberTable {
         }
     }
 
-    /// Notes the index of `number`, in the place of what was noted of it. Returns whether there
-    /// was room.
+    /// Sets the index of `number`, replacing an earlier one. Returns whether there was room.
     pub(super) fn set(&mut self, number: u32, index: u32) -> bool {
         let place = self.place(number);
         let new = self.entries[place].0 == EMPTY.0;
@@ -72,7 +71,8 @@ impl NumberTable {
             return;
         }
         self.count -= 1;
-        // What stands behind the hole moves up, unless it would then stand before its home.
+        // Entries behind the hole move up, unless an entry would then be before its home place, where a search would
+        // miss it.
         let mut place = hole;
         loop {
             place = (place + 1) & self.mask;

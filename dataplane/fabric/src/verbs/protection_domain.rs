@@ -10,8 +10,8 @@ use super::leaked;
 use super::memory_region::MemoryRegion;
 use crate::interface::SetupError;
 
-/// A protection domain: the objects of one port, or of one queue pair of it, can be used together, and with nobody
-/// else's.
+/// A protection domain: the objects of one port, or of one of its queue pairs, can be used together, but not with
+/// others.
 #[derive(Debug)]
 pub(crate) struct ProtectionDomain {
     raw: NonNull<ibv_pd>,
@@ -55,12 +55,12 @@ impl Drop for ProtectionDomain {
 }
 
 /// The protection domain of one queue pair, by the memory of its port that is registered in it for the queue pair's own
-/// works. What is exposed to its peer is registered there too, and opens nothing to the peer of another.
+/// works. Memory exposed to its peer is registered there too, so its keys are useless to other peers.
 #[derive(Debug)]
 pub(super) struct OwnDomain {
-    /// What messages are sent from and arrive in.
+    /// The memory for messages, sent and received.
     pub(super) arena: Arc<MemoryRegion>,
-    /// What copied Sends are sent from.
+    /// The memory for copied Sends.
     pub(super) staging: MemoryRegion,
 }
 

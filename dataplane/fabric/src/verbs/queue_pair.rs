@@ -28,20 +28,20 @@ pub(super) struct QueuePairSizes {
     pub(super) send_segments: u32,
     /// Bytes that a Send may carry in its work request.
     pub(super) inline_bytes: u32,
-    /// Receives of a queue pair that has a receive queue of its own.
+    /// Receives of a queue pair that has its own receive queue.
     pub(super) receive_depth: u32,
     /// Segments of those.
     pub(super) receive_segments: u32,
 }
 
-/// How long a queue pair waits for its peer, and how often.
+/// The timeouts and retries of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timers {
     /// The ACK timeout: 4.096 µs times two to this power (InfiniBand volume 1, section 9.7.6.1.3).
     pub ack_timeout_exponent: u8,
     /// How often it sends again what was not acknowledged.
     pub retry_count: u8,
-    /// How often it sends again to a peer that has no Receive posted; 7 is for ever.
+    /// How often it sends again to a peer that has no Receive posted; 7 is unlimited.
     pub rnr_retry_count: u8,
     /// The code of the time that a peer is told to wait when no Receive is posted (section
     /// 9.7.5.2.8).
@@ -146,7 +146,7 @@ impl QueuePair {
         self.id
     }
 
-    /// The device that it is of.
+    /// Its device.
     pub(super) fn context(&self) -> &Arc<Context> {
         self.port.domain.context()
     }
@@ -156,7 +156,7 @@ impl QueuePair {
         self.domain.as_ref()
     }
 
-    /// Whether it has a receive queue of its own.
+    /// Whether it has its own receive queue.
     pub(super) fn has_own_receive_queue(&self) -> bool {
         self.receive_queue.is_none()
     }
@@ -181,11 +181,11 @@ impl QueuePair {
         done(unsafe { bindings::ibv_modify_qp(self.raw.as_ptr(), attributes, mask) })
     }
 
-    /// The timers and retries that it works with, as the device tells them.
+    /// Its timers and retries, as the device reports them.
     ///
     /// # Errors
     ///
-    /// When the device does not tell.
+    /// When the device does not report them.
     pub fn timers(&self) -> io::Result<Timers> {
         // SAFETY: the structure is plain numbers, for which zero is a value.
         let mut attributes: ibv_qp_attr = unsafe { std::mem::zeroed() };
@@ -220,7 +220,7 @@ impl QueuePair {
         self.modify(&mut attributes, state_mask())
     }
 
-    /// Takes everything away from the device; what was outstanding never completes.
+    /// Removes all work from the device; outstanding work never completes.
     pub(super) fn reset(&self) -> io::Result<()> {
         // SAFETY: the structure is plain numbers, for which zero is a value.
         let mut attributes: ibv_qp_attr = unsafe { std::mem::zeroed() };
@@ -244,7 +244,7 @@ impl QueuePair {
         if returned == 0 { Ok(()) } else { Err(bad) }
     }
 
-    /// As [`SharedReceiveQueue::post`], for a receive queue of its own.
+    /// As [`SharedReceiveQueue::post`], for its own receive queue.
     ///
     /// # Safety
     ///
@@ -308,13 +308,13 @@ fn make(
     made(unsafe { bindings::ibv_create_qp(domain.raw(), &raw mut attributes) })
 }
 
-/// The most bytes, at most `wanted`, that a Send of this device carries in its work request:
-/// found by making queue pairs, because no attribute tells, and what a device says when it makes
-/// one is not always what it takes.
+/// The most bytes, at most `wanted`, that a Send of this device carries in its work request: found by making queue
+/// pairs, because no attribute reports it, and the value that a device returns for a queue pair is not always the value
+/// that it accepts.
 ///
 /// # Errors
 ///
-/// What the device says to a queue pair without any.
+/// The value that the device returns for a queue pair without inline data.
 pub(super) fn probe_inline_bytes(
     domain: &ProtectionDomain,
     queue: &CompletionQueue,

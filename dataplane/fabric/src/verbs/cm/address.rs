@@ -12,7 +12,7 @@ const SCHEME: &str = "rdma:";
 pub(in crate::verbs) struct Target {
     host: String,
     port: u16,
-    /// A numeric address, which needs nobody to resolve it.
+    /// A numeric address, which needs no resolver.
     numeric: Option<IpAddr>,
     /// The zone of a link-local IPv6 address: an interface's name or number.
     zone: Option<String>,
@@ -73,7 +73,7 @@ impl Target {
         Ok(target)
     }
 
-    /// The address, when nobody must be asked for it.
+    /// The address, if it needs no resolver.
     pub(in crate::verbs) fn numeric(&self) -> io::Result<Option<SocketAddr>> {
         Ok(match self.numeric {
             None => None,

@@ -1,4 +1,4 @@
-//! What an event of RDMA-CM says, in plain values.
+//! An event of RDMA-CM in plain values.
 
 use std::ffi::c_uint;
 
@@ -17,7 +17,7 @@ pub(in crate::verbs) enum EventKind {
     RouteError,
     /// A peer asks a listener for a connection.
     ConnectRequest,
-    /// The peer accepted; the connection stands when we confirm.
+    /// The peer accepted; our confirmation establishes the connection.
     ConnectResponse,
     /// The connection could not be made, or broke while it was being made.
     ConnectError,
@@ -25,17 +25,17 @@ pub(in crate::verbs) enum EventKind {
     Unreachable,
     /// The peer rejected.
     Rejected,
-    /// The connection stands.
+    /// The connection is established.
     Established,
     /// The peer ended the connection, or answered our end of it.
     Disconnected,
-    /// The device is being removed: everything on it must be let go of.
+    /// The device is being removed: everything on it must be released.
     DeviceRemoval,
     /// The address now belongs to another device (a bond that failed over).
     AddressChange,
     /// The queue pair's numbers may be used again.
     TimewaitExit,
-    /// Anything else, such as multicast, which nobody here asked for.
+    /// Anything else, such as multicast, which this crate does not use.
     Other(c_uint),
 }
 
@@ -61,7 +61,7 @@ impl EventKind {
     }
 }
 
-/// What the peer said of the connection. All zero and empty in events that carry none.
+/// The peer's parameters of the connection. All zero and empty in events that carry none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::verbs) struct Parameters {
     /// The peer's private data, padded with zeros as the CM pads it.

@@ -24,7 +24,7 @@ const OPTION_ACK_TIMEOUT: c_int = 3;
 /// until its event is read.
 const BACKLOG: c_int = c_int::MAX;
 
-/// What we say of a connection that we ask for or accept.
+/// Our parameters of a connection that we request or accept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::verbs) struct ConnectionParameters<'a> {
     pub(in crate::verbs) private_data: &'a [u8],
@@ -32,9 +32,9 @@ pub(in crate::verbs) struct ConnectionParameters<'a> {
     pub(in crate::verbs) responder_resources: u8,
     /// RDMA Reads of ours in flight at a time.
     pub(in crate::verbs) initiator_depth: u8,
-    /// How often the peer shall send again what was not acknowledged; 7 at most.
+    /// The peer's retries of unacknowledged packets; 7 at most.
     pub(in crate::verbs) retry_count: u8,
-    /// How often the peer shall send again when we are not ready to receive; 7 is for ever.
+    /// The peer's retries when we are not ready to receive; 7 is unlimited.
     pub(in crate::verbs) rnr_retry_count: u8,
     /// Whether our queue pair draws from a shared receive queue.
     pub(in crate::verbs) shared_receive_queue: bool,
@@ -63,8 +63,8 @@ impl ConnectionParameters<'_> {
 
 /// An identifier of RDMA-CM, without a queue pair; destroyed when it is dropped.
 ///
-/// Destroying it ends what is under way on it: a request is withdrawn, one that came in is
-/// rejected, a connection that stands is disconnected.
+/// Destroying it ends what is under way on it: a request is withdrawn, one that came in is rejected, an established
+/// connection is disconnected.
 #[derive(Debug)]
 pub(in crate::verbs) struct Id {
     raw: NonNull<c::rdma_cm_id>,
@@ -219,7 +219,7 @@ impl Id {
         done(unsafe { c::rdma_reject(self.raw.as_ptr(), private_data.as_ptr().cast(), length) })
     }
 
-    /// Confirms the peer's acceptance: the connection stands.
+    /// Confirms the peer's acceptance, which establishes the connection.
     pub(in crate::verbs) fn establish(&mut self) -> io::Result<()> {
         // SAFETY: the identifier is alive and has no queue pair of librdmacm's.
         done(unsafe { c::rdma_establish(self.raw.as_ptr()) })
