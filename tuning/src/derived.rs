@@ -20,7 +20,7 @@ impl Profile {
         // Granted: the peer may send this many messages, the implicit credit of the first message
         // included.
         u64::from(self.credits_per_connection)
-            // Spare: an empty NOMSG consumes no credit but does land in a receive.
+            // Spare: an empty NOMSG consumes no credit but takes a receive.
             + 1
     }
 
@@ -43,11 +43,11 @@ impl Profile {
             0 => lent * WHOLE_WINDOWS,
             shared => shared.into(),
         };
-        // Those of each connection, and those that busy ones are lent: no more than all can be lent.
+        // Those of each connection, and those lent to busy ones: capped by what all connections together could borrow.
         connections * self.receives_guaranteed() + shared.min(connections * lent)
     }
 
-    /// Bytes of one whole receive buffer: what peers are told as its size.
+    /// Bytes of one whole receive buffer: the size that is announced to peers.
     #[must_use]
     pub fn receive_bytes(&self) -> u64 {
         if self.placement_segments == 0 {
@@ -85,8 +85,8 @@ impl Profile {
     pub fn send_pool_bytes(&self) -> u64 {
         // Those that connections share ...
         let buffers = u64::from(self.send_buffers)
-            // ... and those that each has of its own, for a message, and for a grant or an error: as many as can have
-            // theirs at a time.
+            // ... and the guaranteed ones, for a message and for a grant or an error: for as many connections as can
+            // have theirs at a time.
             + 2 * u64::from(self.connections_max).min(SENDERS_AT_A_TIME);
         buffers * u64::from(self.send_buffer_bytes)
     }
@@ -110,15 +110,15 @@ impl Profile {
     /// Bytes of registered memory that a core takes.
     #[must_use]
     pub fn registered_bytes(&self) -> u64 {
-        // What peers send into.
+        // Peers send into these.
         self.receive_pool_bytes()
-            // What takes the place of segments that services keep.
+            // These replace segments that services keep.
             + self.placement_spare_bytes()
-            // What Sends are made from.
+            // Sends are made from these.
             + self.send_pool_bytes()
-            // What is sent between the pieces of bulk data.
+            // Sent between the pieces of bulk data.
             + self.padding_pool_bytes()
-            // What bulk data lies in.
+            // Bulk data.
             + self.bulk_pool_bytes()
     }
 
@@ -133,7 +133,7 @@ impl Profile {
     /// are used, and keep it then: if each peer uses all of its own, this much.
     #[must_use]
     pub fn reassembly_guaranteed_bytes(&self) -> u64 {
-        // A call and a reply that come, a call and a reply that go.
+        // One each for a received call, a received reply, a sent call and a sent reply.
         let buffers = 4 * u64::from(self.connections_max);
         buffers * u64::from(self.message_bytes_max)
     }

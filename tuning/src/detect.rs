@@ -1,15 +1,15 @@
-//! Which profile a device of this machine takes: by its driver, its PCI identifiers, and its name where
-//! no hardware is behind it. All of it is read from `/sys`, without privilege or library.
+//! The choice of a profile for a device of this machine: by its driver, its PCI identifiers, and for a software device
+//! its name. All of it is read from `/sys`, without privilege or library.
 
 use std::path::Path;
 
 use crate::families;
 use crate::text::Match;
 
-/// Where the kernel tells of RDMA devices, below the root.
+/// The kernel's folder of RDMA devices, below the root.
 const CLASS: &str = "sys/class/infiniband";
 
-/// An RDMA device, as the kernel tells of it.
+/// An RDMA device, as described by the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Device {
     /// Its name, as `rdma link` has it.
@@ -21,14 +21,14 @@ pub struct Device {
     pub part: Option<String>,
 }
 
-/// What is known of a device.
+/// The profile of a device, or why there is none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Detected {
-    /// The profile that is for it, `FAMILY` or `FAMILY/DEVICE`.
+    /// Its profile, `FAMILY` or `FAMILY/DEVICE`.
     Profile(String),
     /// It cannot be used.
     Refused {
-        /// The family that says so.
+        /// The family whose file says so.
         family: &'static str,
         /// What it lacks.
         reason: String,
@@ -52,7 +52,7 @@ impl Device {
         names.iter().map(|name| Self::named(root, name)).collect()
     }
 
-    /// The device of that name. One that is not there has neither driver nor identifiers.
+    /// The device of that name. A missing device has neither driver nor identifiers.
     #[must_use]
     pub fn named(root: &Path, name: &str) -> Self {
         let function = root.join(CLASS).join(name).join("device");
@@ -95,9 +95,9 @@ impl Device {
         })
     }
 
-    /// How closely a family is for this device; `None` when it is not.
+    /// How closely a family matches this device; `None` if it does not.
     fn closeness(&self, wanted: &Match) -> Option<u8> {
-        // Software devices are named by whoever makes them, and may sit on any NIC.
+        // The user chooses the name of a software device, and it may be on any NIC: so only its name identifies it.
         if wanted
             .names
             .iter()

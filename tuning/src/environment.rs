@@ -1,7 +1,7 @@
 //! Environment variables that a device's library reads, once, when the device is opened.
 //!
-//! They are checked and told, never set: a process of several threads cannot change its environment
-//! safely, and the library may have read it already.
+//! They are checked and reported, never set: a process of several threads cannot change its environment safely, and the
+//! library may have read it already.
 
 use std::fmt;
 
@@ -24,7 +24,7 @@ pub struct EnvironmentRule {
 /// What a variable should hold, or must not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EnvironmentValue {
-    /// It should be set to this; another value that somebody chose is left alone.
+    /// It should be set to this; another value that the user chose is left alone.
     Set(String),
     /// It must not have this value.
     Avoid(String),
@@ -60,8 +60,8 @@ impl TryFrom<RuleText> for EnvironmentRule {
 }
 
 impl EnvironmentRule {
-    /// What is wrong with the variable's value, and the shell's command that mends it; `None` when
-    /// nothing is. `value` is what the environment holds.
+    /// What is wrong with the variable's value, and the shell command that fixes it; `None` if nothing is wrong.
+    /// `value` is what the environment holds.
     #[must_use]
     pub fn complaint(&self, value: Option<&str>) -> Option<(String, String)> {
         let Self { name, why, .. } = self;

@@ -1,5 +1,5 @@
-//! Layers of settings, put on top of each other: built-in defaults, family, device, the user's
-//! file, the command line; and under all of it what the device can do.
+//! Layers of settings, on top of each other: built-in defaults, family, device, the user's file, the command line; all
+//! limited by what the device can do.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -30,7 +30,7 @@ pub enum Origin {
     File(PathBuf),
     /// The command line.
     CommandLine,
-    /// What a device can do: a layer above asked for more. Names whose limit it is.
+    /// What a device can do: a layer above asked for more. Names the device with the limit.
     Limit(String),
 }
 
@@ -61,7 +61,7 @@ pub struct Clamp {
     pub asked: Knob,
     /// The value that is used instead, as TOML writes it.
     pub used: String,
-    /// Whose limit it is.
+    /// The device with the limit.
     pub of: String,
 }
 
@@ -79,7 +79,7 @@ pub struct Loaded {
     pub profile: Profile,
     /// The name or the path that the profile was chosen by, for reports.
     pub name: String,
-    /// What was asked for and is not to be had: worth a warning each.
+    /// Values that the device cannot provide: each deserves a warning.
     pub clamps: Vec<Clamp>,
     /// What the environment of the process should hold before a device is opened.
     pub environment: Vec<EnvironmentRule>,
@@ -250,8 +250,8 @@ impl Layers {
         self
     }
 
-    /// Takes the limits of a device at hand, in place of what is published of its kind: a knob that
-    /// `limits` sets cannot go beyond. `of` names the device, for warnings.
+    /// Uses the limits of the actual device instead of those published for its model: a knob that `limits` sets cannot
+    /// go beyond. `of` names the device, for warnings.
     #[must_use]
     pub fn limited(mut self, limits: &Settings, of: &str) -> Self {
         self.put_limits(limits, &BTreeMap::new(), of);
@@ -265,7 +265,7 @@ impl Layers {
     /// [`Error::Range`] or [`Error::Relation`] for the first value that cannot be
     /// used; the error names the layer that set it.
     pub fn build(mut self) -> Result<Loaded, Error> {
-        // A limit must not hide a value out of its range, which is a mistake.
+        // Checked before the limits are applied: a limit must not hide a value out of its range, which is a mistake.
         self.profile.validate_values(&|name| self.knob(name))?;
         let clamps = self.clamp();
         // A device's limit may be below the range.
@@ -327,7 +327,7 @@ impl Layers {
         of: &str,
     ) {
         self.limits.merge(limits);
-        // Of a profile to throw away: it goes through the knobs that are set.
+        // Applied to a temporary profile, to visit the knobs that are set.
         Profile::default().apply(limits, |name| {
             let source = sources.get(name).cloned().flatten();
             self.limit_entries.insert(name, (of.to_owned(), source));

@@ -16,9 +16,9 @@
 //! # Ok::<(), rpcrdma_tuning::Error>(())
 //! ```
 //!
-//! What a device can do limits what a profile asks: the families' files state what is published of their
-//! devices, and a device at hand is asked itself. What was cut down is told ([`Loaded::clamps`]).
-//! [`Device`] finds the family of a device.
+//! The limits of a device cap the values of a profile: the families' files have the published limits of their devices,
+//! and an actual device is queried. Reduced values are reported ([`Loaded::clamps`]). [`Device`] finds the family of a
+//! device.
 //!
 //! The relations between knobs are checked when the layers are built ([`Profile::validate`]), and
 //! sizes that follow from several knobs are sums written out in one place

@@ -230,7 +230,7 @@ impl Settings {
         let value = value.trim_matches('"');
         let is_word = value.starts_with(|first: char| first.is_ascii_alphabetic());
         let quote = if is_word { "\"" } else { "" };
-        // A line break would smuggle in a second assignment.
+        // A value with a line break would be parsed as a second assignment.
         if value.chars().any(char::is_control) {
             return Err(refuse("the value holds a control character".to_owned()));
         }

@@ -71,7 +71,7 @@ impl ProfileText {
         })
     }
 
-    /// What it has that belongs to families alone, and where to put it instead.
+    /// A section of it that only families may have, and where to put it instead.
     pub(crate) fn misplaced_in_a_file(&self) -> Option<&'static str> {
         let Match {
             drivers,

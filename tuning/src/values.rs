@@ -81,7 +81,7 @@ pub enum Values {
         /// Why only these.
         because: &'static str,
     },
-    /// A range, and 0 with a meaning of its own.
+    /// A range, and 0 with a special meaning.
     ZeroOrRange {
         /// The least number of the range.
         least: u32,
