@@ -3,9 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use rpcrdma_control::ConnectOptions;
 use rpcrdma_engine::{
-    Activity, Application, ArgumentViews, BulkArguments, BulkCall, BulkReply, Call, CallError,
+    Activity, Application, ArgumentViews, BulkArguments, BulkCall, BulkReply, CallError,
     CallRefused, CallTag, CloseReason, ConnectionKey, Context, HostIdentity, Outcome, Reply,
     ReplyRefused, ReplyWriter, Request,
 };
@@ -30,6 +29,8 @@ pub(crate) struct CoreApplication {
     waiting: VecDeque<Box<Message>>,
     /// Answers whose connection takes none now.
     answers_waiting: VecDeque<Box<Answer>>,
+    /// A call found too little registered memory since the last look at those that wait.
+    lacks_memory: bool,
     clock: Clock,
 }
 
@@ -37,7 +38,7 @@ impl CoreApplication {
     pub(crate) fn new(
         shared: Arc<CoreShared>,
         programs: Programs,
-        calls_max: u32,
+        (calls_max, deferred_max): (u32, u32),
         clock: Clock,
     ) -> Self {
         Self {
@@ -46,7 +47,8 @@ impl CoreApplication {
             in_flight: (0..calls_max).map(|_| None).collect(),
             free: (0..calls_max).rev().collect(),
             waiting: VecDeque::with_capacity(calls_max as usize),
-            answers_waiting: VecDeque::new(),
+            answers_waiting: VecDeque::with_capacity(deferred_max as usize),
+            lacks_memory: false,
             clock,
         }
     }
@@ -69,7 +71,8 @@ impl CoreApplication {
                 true
             }
             Err(refused) if refused.is_transient() => {
-                if refused == CallRefused::NoSlot {
+                if refused == CallRefused::NoSlot && message.has_extras {
+                    self.lacks_memory = true;
                     self.shared.empty_stock();
                 }
                 self.waiting.push_back(message);
@@ -99,6 +102,18 @@ impl CoreApplication {
         }
         self.waiting.push_back(message);
         false
+    }
+
+    fn fill_stock<P: Port>(&mut self, core: &mut Context<'_, P>) {
+        for _ in 0..MOVED_MAX {
+            let Some(piece) = core.take_bulk() else {
+                break;
+            };
+            self.shared.put_piece(piece);
+            if !self.shared.lacks_stock() {
+                break;
+            }
+        }
     }
 
     fn take_in_flight(&mut self, tag: CallTag) -> Option<Box<Message>> {
@@ -266,17 +281,6 @@ impl Application for CoreApplication {
 
     fn poll<P: Port>(&mut self, core: &mut Context<'_, P>, _now: Ticks) -> Activity {
         let mut is_busy = false;
-        if self.waiting.is_empty() && self.shared.lacks_stock() {
-            for _ in 0..MOVED_MAX {
-                let Some(piece) = core.take_bulk() else {
-                    break;
-                };
-                self.shared.put_piece(piece);
-                if !self.shared.lacks_stock() {
-                    break;
-                }
-            }
-        }
         // What waits is tried once each, in turn, so that one connection holds up no other.
         for _ in 0..MOVED_MAX.min(self.answers_waiting.len()) {
             if let Some(answer) = self.answers_waiting.pop_front() {
@@ -289,6 +293,7 @@ impl Application for CoreApplication {
             };
             is_busy |= self.answer(core, answer);
         }
+        self.lacks_memory = false;
         for _ in 0..MOVED_MAX.min(self.waiting.len()) {
             if let Some(message) = self.waiting.pop_front() {
                 is_busy |= self.start(core, message);
@@ -300,6 +305,10 @@ impl Application for CoreApplication {
             };
             self.start(core, message);
             is_busy = true;
+        }
+        // Behind the calls, which come first where memory is scarce.
+        if !self.lacks_memory && self.shared.lacks_stock() {
+            self.fill_stock(core);
         }
         Activity::from_busy(is_busy)
     }
@@ -320,23 +329,5 @@ impl Drop for CoreApplication {
             message.finish(Status::ShuttingDown);
         }
         self.shared.close();
-    }
-}
-
-/// The versions and times of connects that a node makes.
-pub(crate) fn connect_options(core: usize, timeout: std::time::Duration) -> ConnectOptions {
-    ConnectOptions {
-        core: rpcrdma_control::CoreChoice::Core(core),
-        timeout,
-        ..ConnectOptions::default()
-    }
-}
-
-/// A procedure as the engine names it.
-pub(crate) fn engine_call(program: u32, version: u32, procedure: u32) -> Call {
-    Call {
-        program,
-        version,
-        procedure,
     }
 }

@@ -48,6 +48,8 @@ pub enum ErrorKind {
     Denied,
     /// The reply cannot be decoded.
     BadReply,
+    /// The program uses a request in a way that cannot work. Nothing was sent.
+    Usage,
     /// The node is shutting down.
     ShuttingDown,
 }
@@ -134,6 +136,12 @@ pub(crate) enum Failure {
     Malformed(#[from] Malformed),
     #[error("no call to `{address}` is under way, so no reply will come")]
     NothingUnderWay { address: String },
+    #[error("the request was sent already: begin a new one for each call")]
+    AlreadySent,
+    #[error(
+        "the request was begun by another client or poller: begin it with `Poller::request` of this one"
+    )]
+    OtherPoller,
     #[error("the node is shutting down")]
     ShuttingDown,
 }
@@ -156,6 +164,7 @@ impl Failure {
             Self::ResultsTooLong { .. } | Self::TooManyItems { .. } => ErrorKind::TooLong,
             Self::NoBuffers { .. } => ErrorKind::NoBuffers,
             Self::Malformed(_) => ErrorKind::BadReply,
+            Self::AlreadySent | Self::OtherPoller => ErrorKind::Usage,
         }
     }
 }

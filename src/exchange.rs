@@ -9,7 +9,8 @@
 //! ```
 //!
 //! Every queue is bounded, and what comes back always has room: a slot takes one message, and a queue as many as its
-//! poller may have under way. Messages are reused, so that a core neither allocates nor frees.
+//! poller may have under way. Messages are reused, so that a core neither allocates nor frees, but for calls whose sender
+//! has given them up: it frees their messages.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -28,6 +29,7 @@ use rpcrdma_engine::{
 use rpcrdma_fabric::memory::Lease;
 
 use crate::decode::Decoder;
+use crate::error::{Error, Failure};
 
 /// Pieces of registered memory that a core keeps ready for its threads at most. It keeps half of them for itself: calls
 /// that expect bulk data need some to start.
@@ -95,6 +97,17 @@ pub(crate) enum Destination {
 pub(crate) struct Completions {
     pub(crate) queue: ArrayQueue<Box<Message>>,
     pub(crate) waker: AtomicWaker,
+    _reservation: Reservation,
+}
+
+impl Completions {
+    pub(crate) fn new(reservation: Reservation) -> Arc<Self> {
+        Arc::new(Self {
+            queue: ArrayQueue::new(reservation.calls as usize),
+            waker: AtomicWaker::new(),
+            _reservation: reservation,
+        })
+    }
 }
 
 impl Message {
@@ -244,11 +257,11 @@ impl Slot {
     /// Who is woken when the message comes. Look for it again after this.
     pub(crate) fn register(&self, waker: &Waker) {
         self.waker.register(waker);
+        let (from, to) = (EMPTY, WAITING);
         // Release, with the Acquire of `put`: the core finds the waker. It fails when the message is there already.
-        let to_waiting =
-            self.state
-                .compare_exchange(EMPTY, WAITING, Ordering::Release, Ordering::Relaxed);
-        let _ = to_waiting;
+        let _ = self
+            .state
+            .compare_exchange(from, to, Ordering::Release, Ordering::Relaxed);
     }
 }
 
@@ -265,17 +278,19 @@ pub(crate) struct Line {
     /// The times that a connection was made.
     established: AtomicU64,
     pub(crate) permits: Permits,
+    _reservation: Reservation,
 }
 
 /// No index of a connection is as high.
 const NO_CONNECTION: u64 = u64::MAX;
 
 impl Line {
-    /// A line that is not connected, for `depth` calls at a time.
-    pub(crate) fn new(address: &str, depth: u32, patience: Duration) -> Self {
+    /// A line that is not connected, for so many calls at a time.
+    pub(crate) fn new(address: &str, reservation: Reservation, patience: Duration) -> Self {
         Self {
             patience,
-            permits: Permits::new(depth),
+            permits: Permits::new(reservation.calls),
+            _reservation: reservation,
             address: address.to_owned(),
             connection: AtomicU64::new(NO_CONNECTION),
             is_given_up: AtomicBool::new(false),
@@ -350,8 +365,8 @@ pub(crate) struct CoreShared {
     /// Some thread takes pieces.
     is_stock_wanted: AtomicBool,
     is_closed: AtomicBool,
-    /// Calls that clients may have under way on this core, together.
-    depth: AtomicUsize,
+    /// Calls that were set aside for connections and pollers.
+    reserved: AtomicUsize,
     wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
@@ -367,7 +382,7 @@ impl CoreShared {
             bulk_pieces,
             is_stock_wanted: AtomicBool::new(false),
             is_closed: AtomicBool::new(false),
-            depth: AtomicUsize::new(0),
+            reserved: AtomicUsize::new(0),
             wake: OnceLock::new(),
         })
     }
@@ -384,19 +399,28 @@ impl CoreShared {
         }
     }
 
-    /// Sets calls aside for a client: what it may have under way.
-    pub(crate) fn reserve(&self, depth: usize) -> Result<(), usize> {
+    /// Sets calls aside: what a connection or a poller may have under way.
+    ///
+    /// # Errors
+    /// How many calls there are for all of them.
+    pub(crate) fn reserve(self: &Arc<Self>, calls: u32) -> Result<Reservation, Error> {
         let max = self.submissions.capacity();
-        let more = |taken: usize| taken.checked_add(depth).filter(|all| *all <= max);
+        let more = |taken: usize| taken.checked_add(calls as usize).filter(|all| *all <= max);
         // Relaxed: a count, and nothing else is read by it.
         let reserved = self
-            .depth
+            .reserved
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
-        reserved.map(|_| ()).map_err(|_| max)
-    }
-
-    pub(crate) fn release(&self, depth: usize) {
-        self.depth.fetch_sub(depth, Ordering::Relaxed);
+        match reserved {
+            Ok(_) => Ok(Reservation {
+                core: Arc::clone(self),
+                calls,
+            }),
+            Err(_) => Err(Failure::Depth {
+                wanted: calls,
+                max: u32::try_from(max).unwrap_or(u32::MAX),
+            }
+            .into()),
+        }
     }
 
     /// Hands a call to the core.
@@ -515,6 +539,21 @@ impl CoreShared {
 impl fmt::Debug for CoreShared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CoreShared").finish_non_exhaustive()
+    }
+}
+
+/// Calls that were set aside on a core. All that are under way share it, so that it ends with the last of them, not with the
+/// poller or the client that made them.
+pub(crate) struct Reservation {
+    core: Arc<CoreShared>,
+    calls: u32,
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.core
+            .reserved
+            .fetch_sub(self.calls as usize, Ordering::Relaxed);
     }
 }
 

@@ -57,9 +57,9 @@ pub use decode::{Bulk, Decoder, Malformed};
 pub use encode::Encode;
 pub use error::{Error, ErrorKind};
 pub use metrics::{Metric, Metrics};
-pub use node::{Listen, Node, NodeBuilder};
+pub use node::{Node, NodeBuilder};
 pub use procedure::Procedure;
-pub use server::{Server, ServerBuilder};
+pub use server::Server;
 pub use service::{Incoming, Later, Refusal, Reply, Results, Service};
 
 pub use rpcrdma_control::{

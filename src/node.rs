@@ -20,6 +20,7 @@ use crate::error::{Error, Failure};
 use crate::exchange::CoreShared;
 use crate::metrics::Metrics;
 use crate::procedure::Procedure;
+use crate::server::Server;
 use crate::service::{Incoming, Procedures, Program, Programs, Refusal, Reply, Service};
 
 /// Pieces of registered memory of a node whose profile is not given.
@@ -29,9 +30,11 @@ const BULK_BUFFERS: u32 = 64;
 ///
 /// Most programs start one by [`Server`](crate::Server) or [`Client`](crate::Client). One that serves and calls, or has
 /// several clients, shares a node among them. Dropping the last of them stops the node: calls in flight fail. To let them
-/// finish, use [`Node::drain`].
+/// finish, use [`Node::drain`]. Do not drop the last of them on a core, that is in a service: it would wait for itself.
 #[derive(Clone)]
 pub struct Node {
+    /// `shm:` or `rdma:`.
+    fabric: &'static str,
     inner: Arc<dyn AnyNode>,
     cores: Arc<[Arc<CoreShared>]>,
     profile: Arc<Profile>,
@@ -39,7 +42,6 @@ pub struct Node {
 
 /// What a node does, whatever its fabric is.
 pub(crate) trait AnyNode: Send + Sync {
-    fn fabric(&self) -> &'static str;
     fn listen(&self, address: &str, options: ListenOptions) -> Result<String, NodeError>;
     fn keep_connected(
         &self,
@@ -54,14 +56,6 @@ pub(crate) trait AnyNode: Send + Sync {
 }
 
 impl<V: Provider> AnyNode for rpcrdma_control::Node<V, CoreApplication> {
-    fn fabric(&self) -> &'static str {
-        if V::VOUCHES_FOR_PEERS {
-            "shm:"
-        } else {
-            "rdma:"
-        }
-    }
-
     fn listen(&self, address: &str, options: ListenOptions) -> Result<String, NodeError> {
         Self::listen(self, address, options).map(|listening| listening.address)
     }
@@ -99,15 +93,15 @@ impl Node {
     /// Accepts connections at `address`: `shm:NAME`, or `rdma:HOST:PORT` with `0.0.0.0` or `[::]` for all devices and port
     /// 0 for any that is free. Returns the address with what the system chose.
     ///
-    /// On `shm` the kernel vouches for the peer's user. An `rdma:` address needs
-    /// [`Listen::authentication`].
+    /// `authentication` says who may connect. [`Authentication::Fabric`] is enough on `shm`, where the kernel vouches for
+    /// the peer's user, and nowhere else.
     ///
     /// # Errors
     /// When the address cannot be used or is in use, or it is left open who may connect.
-    pub fn listen(&self, address: &str, listen: Listen) -> Result<String, Error> {
+    pub fn listen(&self, address: &str, authentication: Authentication) -> Result<String, Error> {
         self.check_fabric(address)?;
         let options = ListenOptions {
-            authentication: listen.authentication,
+            authentication,
             ..ListenOptions::default()
         };
         Ok(self.inner.listen(address, options)?)
@@ -152,7 +146,7 @@ impl Node {
     }
 
     pub(crate) fn check_fabric(&self, address: &str) -> Result<(), Error> {
-        let fabric = self.inner.fabric();
+        let fabric = self.fabric;
         if fabric_of(address)? != fabric {
             return Err(Failure::OtherFabric {
                 address: address.to_owned(),
@@ -175,7 +169,7 @@ impl Node {
 impl fmt::Debug for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Node")
-            .field("fabric", &self.inner.fabric())
+            .field("fabric", &self.fabric)
             .field("cores", &self.cores.len())
             .finish_non_exhaustive()
     }
@@ -190,23 +184,18 @@ pub(crate) fn fabric_of(address: &str) -> Result<&'static str, Error> {
     fabric.ok_or_else(|| Failure::NoAddress(address.to_owned()).into())
 }
 
-/// How to listen.
-#[derive(Clone, Debug, Default)]
-pub struct Listen {
-    /// Who may connect. The default is enough on `shm`, where the kernel vouches for the peer's user, and nowhere else.
-    pub authentication: Authentication,
-}
-
 /// Makes the service of each core.
 type NewService = dyn Fn(usize) -> Box<dyn Service>;
 
-/// Chooses what a node is made of: profile, cores, and the programs that it serves.
+/// Chooses what a node or a server is made of: profile, cores, and the programs that it serves.
 #[derive(Default)]
 pub struct NodeBuilder {
     profile: Option<Profile>,
     profile_error: Option<rpcrdma_tuning::Error>,
     cores: Vec<Option<usize>>,
     device: Option<String>,
+    authentication: Authentication,
+    more: Vec<String>,
     programs: Vec<(u32, RangeInclusive<u32>, Box<NewService>)>,
     procedures: Procedures,
 }
@@ -278,7 +267,37 @@ impl NodeBuilder {
         self
     }
 
-    /// Starts the node for the fabric of `address`, which it need not listen on or connect to.
+    /// Who may connect. It must be chosen for `rdma:` addresses; on `shm` the kernel vouches for the peer's user.
+    #[must_use]
+    pub fn authentication(mut self, authentication: Authentication) -> Self {
+        self.authentication = authentication;
+        self
+    }
+
+    /// Listens at a further address of the same fabric.
+    #[must_use]
+    pub fn also_at(mut self, address: &str) -> Self {
+        self.more.push(address.to_owned());
+        self
+    }
+
+    /// Starts the cores, and listens at `address`: `shm:NAME`, or `rdma:HOST:PORT`.
+    ///
+    /// # Errors
+    /// Those of [`NodeBuilder::start`] and [`Node::listen`].
+    pub fn listen(mut self, address: &str) -> Result<Server, Error> {
+        let mut wanted = vec![address.to_owned()];
+        wanted.append(&mut self.more);
+        let authentication = std::mem::take(&mut self.authentication);
+        let node = self.start(address)?;
+        let addresses = wanted
+            .iter()
+            .map(|address| node.listen(address, authentication.clone()))
+            .collect::<Result<_, _>>()?;
+        Ok(Server::new(node, addresses))
+    }
+
+    /// Starts the node, without a listener, for the fabric of `address`.
     ///
     /// # Errors
     /// When the profile cannot be used, a core cannot be pinned or has too little memory, or the fabric is not there.
@@ -313,7 +332,7 @@ impl NodeBuilder {
             CoreApplication::new(
                 Arc::clone(shared),
                 programs,
-                profile.calls_outstanding_max,
+                (profile.calls_outstanding_max, profile.deferred_replies_max),
                 clock.clone(),
             )
         };
@@ -324,6 +343,7 @@ impl NodeBuilder {
             start_rdma(&profile, self.device, &config, &shared, application)?
         };
         Ok(Node {
+            fabric,
             inner,
             cores: shared,
             profile,

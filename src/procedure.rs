@@ -1,5 +1,7 @@
 //! Names of procedures.
 
+use rpcrdma_engine::Call;
+
 /// What is called: a procedure of a version of a program (RFC 5531 section 8.1).
 ///
 /// Numbers of programs from 0x2000_0000 to 0x3fff_ffff are for anybody's use (RFC 5531 section 8.2). Procedure 0
@@ -22,6 +24,16 @@ impl Procedure {
             program,
             version,
             number,
+        }
+    }
+}
+
+impl From<Procedure> for Call {
+    fn from(procedure: Procedure) -> Self {
+        Self {
+            program: procedure.program,
+            version: procedure.version,
+            procedure: procedure.number,
         }
     }
 }

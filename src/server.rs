@@ -1,16 +1,12 @@
 //! A server: a node that listens.
 
-use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use rpcrdma_control::{Authentication, DrainReport};
-use rpcrdma_tuning::Profile;
+use rpcrdma_control::DrainReport;
 
 use crate::error::Error;
 use crate::metrics::Metrics;
-use crate::node::{Listen, Node, NodeBuilder};
-use crate::procedure::Procedure;
-use crate::service::{Incoming, Refusal, Reply, Service};
+use crate::node::{Node, NodeBuilder};
 
 /// Serves programs at one or several addresses, until it is dropped.
 ///
@@ -42,11 +38,15 @@ pub struct Server {
 }
 
 impl Server {
-    /// Chooses what the server is made of. Add what it serves with [`ServerBuilder::procedure`] or
-    /// [`ServerBuilder::program`].
+    /// Chooses what the server is made of. Add what it serves with [`NodeBuilder::procedure`] or
+    /// [`NodeBuilder::program`], then start it with [`NodeBuilder::listen`].
     #[must_use]
-    pub fn builder() -> ServerBuilder {
-        ServerBuilder::default()
+    pub fn builder() -> NodeBuilder {
+        NodeBuilder::default()
+    }
+
+    pub(crate) fn new(node: Node, addresses: Vec<String>) -> Self {
+        Self { node, addresses }
     }
 
     /// Where it listens, with what the system chose.
@@ -79,105 +79,5 @@ impl Server {
     /// When the node has failed.
     pub fn drain(&self, timeout: Duration) -> Result<DrainReport, Error> {
         self.node.drain(timeout)
-    }
-}
-
-/// Chooses what a [`Server`] is made of.
-#[derive(Debug, Default)]
-pub struct ServerBuilder {
-    node: NodeBuilder,
-    listen: Listen,
-    more: Vec<String>,
-}
-
-impl ServerBuilder {
-    /// As [`NodeBuilder::profile`].
-    #[must_use]
-    pub fn profile(mut self, profile: Profile) -> Self {
-        self.node = self.node.profile(profile);
-        self
-    }
-
-    /// As [`NodeBuilder::profile_named`].
-    #[must_use]
-    pub fn profile_named(mut self, name_or_path: &str) -> Self {
-        self.node = self.node.profile_named(name_or_path);
-        self
-    }
-
-    /// As [`NodeBuilder::pinned`].
-    #[must_use]
-    pub fn pinned(mut self, cpus: impl IntoIterator<Item = usize>) -> Self {
-        self.node = self.node.pinned(cpus);
-        self
-    }
-
-    /// As [`NodeBuilder::cores`].
-    #[must_use]
-    pub fn cores(mut self, cores: usize) -> Self {
-        self.node = self.node.cores(cores);
-        self
-    }
-
-    /// As [`NodeBuilder::device`].
-    #[must_use]
-    pub fn device(mut self, name: &str) -> Self {
-        self.node = self.node.device(name);
-        self
-    }
-
-    /// As [`NodeBuilder::program`].
-    #[must_use]
-    pub fn program<S: Service>(
-        mut self,
-        program: u32,
-        versions: RangeInclusive<u32>,
-        service: impl Fn(usize) -> S + 'static,
-    ) -> Self {
-        self.node = self.node.program(program, versions, service);
-        self
-    }
-
-    /// Answers `procedure` with a closure. All cores share it, so what it changes must be atomic or locked; a [`Service`]
-    /// has state of its core alone.
-    #[must_use]
-    pub fn procedure(
-        mut self,
-        procedure: Procedure,
-        handler: impl Fn(&mut Incoming<'_>, &mut Reply<'_, '_>) -> Result<(), Refusal>
-        + Send
-        + Sync
-        + 'static,
-    ) -> Self {
-        self.node = self.node.procedure(procedure, handler);
-        self
-    }
-
-    /// Who may connect. It must be chosen for `rdma:` addresses; on `shm` the kernel vouches for the peer's user.
-    #[must_use]
-    pub fn authentication(mut self, authentication: Authentication) -> Self {
-        self.listen.authentication = authentication;
-        self
-    }
-
-    /// Listens at a further address of the same fabric.
-    #[must_use]
-    pub fn also_at(mut self, address: &str) -> Self {
-        self.more.push(address.to_owned());
-        self
-    }
-
-    /// Starts the cores, and listens at `address`: `shm:NAME`, or `rdma:HOST:PORT`.
-    ///
-    /// # Errors
-    /// Those of [`NodeBuilder::start`] and [`Node::listen`].
-    pub fn listen(self, address: &str) -> Result<Server, Error> {
-        let node = self.node.start(address)?;
-        let more = self.more.iter().map(String::as_str);
-        let addresses = std::iter::once(address)
-            .chain(more)
-            .map(|address| node.listen(address, self.listen.clone()))
-            .collect::<Result<_, _>>()?;
-        Ok(Server { node, addresses })
     }
 }

@@ -6,11 +6,12 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crossbeam_queue::ArrayQueue;
-use rpcrdma_control::{Authentication, GivenUp, Reconnect, TargetEvent};
+use rpcrdma_control::{
+    Authentication, ConnectOptions, CoreChoice, GivenUp, Reconnect, TargetEvent,
+};
 use rpcrdma_tuning::Profile;
 
 use super::{Client, ClientLine, Inner};
-use crate::core::connect_options;
 use crate::error::{Error, Failure};
 use crate::exchange::Line;
 use crate::node::{Node, NodeBuilder};
@@ -162,14 +163,14 @@ impl ClientBuilder {
         let mut lines = Vec::with_capacity(self.connections);
         for number in 0..self.connections {
             let core = Arc::clone(node.core(number));
-            let reserved = core.reserve(self.depth as usize);
-            reserved.map_err(|max| Failure::Depth {
-                wanted: self.depth,
-                max: u32::try_from(max).unwrap_or(u32::MAX),
-            })?;
-            let line = Arc::new(Line::new(address, self.depth, patience));
-            let mut options = connect_options(number % node.cores(), self.connect_timeout);
-            options.authentication = self.authentication.clone();
+            let reservation = core.reserve(self.depth)?;
+            let line = Arc::new(Line::new(address, reservation, patience));
+            let options = ConnectOptions {
+                core: CoreChoice::Core(number % node.cores()),
+                timeout: self.connect_timeout,
+                authentication: self.authentication.clone(),
+                ..ConnectOptions::default()
+            };
             let sink = {
                 let (line, core, changes) =
                     (Arc::clone(&line), Arc::clone(&core), Arc::clone(&changes));

@@ -120,7 +120,8 @@ impl Client {
         Poller::new(self.line(), depth)
     }
 
-    /// Registered memory for bulk data of this client's calls. With several connections it is of the core of the first.
+    /// Registered memory for bulk data of this client's calls. With several connections it is of the core of the first, and
+    /// calls of the other cores cannot send it; [`Encode::buffer_for`](crate::Encode::buffer_for) of a request always fits.
     #[must_use]
     pub fn buffers(&self) -> Buffers {
         Buffers::new(&self.inner.lines[0].core)
@@ -196,6 +197,5 @@ impl Drop for ClientLine {
         if let Some(key) = self.line.connection() {
             self.node.inner().close(self.core_number, key);
         }
-        self.core.release(self.line.permits.max() as usize);
     }
 }

@@ -6,9 +6,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use atomic_waker::AtomicWaker;
-use crossbeam_queue::ArrayQueue;
-
 use super::request::{Unsent, check, failure, sleep_for, spin_for};
 use super::{ClientLine, Request, Response};
 use crate::error::{Error, Failure};
@@ -36,8 +33,7 @@ use crate::procedure::Procedure;
 ///         sum += poller.wait()?.result?.results().u32()?;
 ///     }
 ///     let mut request = poller.request(DOUBLE);
-///     request.u32(number);
-///     poller.submit(request, 0)?;
+///     poller.submit(request.u32(number), 0)?;
 /// }
 /// while !poller.is_empty() {
 ///     sum += poller.wait()?.result?.results().u32()?;
@@ -65,18 +61,9 @@ pub struct Ended {
 impl Poller {
     pub(super) fn new(line: &Arc<ClientLine>, depth: u32) -> Result<Self, Error> {
         let depth = depth.max(1);
-        line.core
-            .reserve(depth as usize)
-            .map_err(|max| Failure::Depth {
-                wanted: depth,
-                max: u32::try_from(max).unwrap_or(u32::MAX),
-            })?;
         Ok(Self {
             line: Arc::clone(line),
-            completions: Arc::new(Completions {
-                queue: ArrayQueue::new(depth as usize),
-                waker: AtomicWaker::new(),
-            }),
+            completions: Completions::new(line.core.reserve(depth)?),
             depth,
             outstanding: 0,
         })
@@ -88,20 +75,28 @@ impl Poller {
         Request::new(&self.line, procedure)
     }
 
-    /// Sends a call. It comes back with `tag` by [`Poller::complete`].
+    /// Sends a call that [`Poller::request`] began. It comes back with `tag` by [`Poller::complete`].
     ///
     /// # Errors
-    /// [`ErrorKind::Busy`](crate::ErrorKind::Busy) when the poller is full, or
-    /// [`ErrorKind::TooLong`](crate::ErrorKind::TooLong) for too many items of bulk data. Nothing was sent.
+    /// [`ErrorKind::Busy`](crate::ErrorKind::Busy) when the poller is full: the request can be submitted again.
+    /// [`ErrorKind::TooLong`](crate::ErrorKind::TooLong) for too many items of bulk data, and
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) for a request that was sent already, or that another client or poller
+    /// began. Nothing was sent.
     #[inline]
-    pub fn submit(&mut self, mut request: Request, tag: u64) -> Result<(), Error> {
+    pub fn submit(&mut self, request: &mut Request, tag: u64) -> Result<(), Error> {
         if self.is_full() {
             return Err(Failure::Busy { depth: self.depth }.into());
         }
-        let Some(Unsent { line, mut message }) = request.take() else {
-            return Ok(());
-        };
-        check(&message)?;
+        let Unsent { line, mut message } = request.take().ok_or(Failure::AlreadySent)?;
+        if !Arc::ptr_eq(&line, &self.line) {
+            // Its message would be used again for calls of this poller, and go to its own server.
+            line.recycle(message);
+            return Err(Failure::OtherPoller.into());
+        }
+        if let Err(error) = check(&message) {
+            line.recycle(message);
+            return Err(error);
+        }
         message.tag = tag;
         message.destination = Destination::Queue(Arc::clone(&self.completions));
         self.outstanding += 1;
@@ -180,12 +175,6 @@ impl Poller {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.outstanding == 0
-    }
-}
-
-impl Drop for Poller {
-    fn drop(&mut self) {
-        self.line.core.release(self.depth as usize);
     }
 }
 

@@ -12,7 +12,6 @@ use rpcrdma_engine::{BULK_ITEMS_MAX, ExpectedResult};
 
 use super::{ClientLine, Response};
 use crate::buffers::{Buffer, Buffers};
-use crate::core::engine_call;
 use crate::encode::{Encode, length_word};
 use crate::error::{Error, Failure};
 use crate::exchange::{Message, Slot, Status};
@@ -36,7 +35,7 @@ impl Request {
     #[inline]
     pub(super) fn new(line: &Arc<ClientLine>, procedure: Procedure) -> Self {
         let mut message = line.new_message();
-        message.procedure = engine_call(procedure.program, procedure.version, procedure.number);
+        message.procedure = procedure.into();
         let line = Arc::clone(line);
         Self {
             unsent: Some(Unsent { line, message }),
@@ -113,7 +112,8 @@ impl Request {
     }
 
     /// Sends the call when the future is first polled. The future needs no runtime, and may be dropped at any time: the
-    /// call goes on at the server then. It has the time limit of the profile (`call_timeout_ms`); for a shorter one use
+    /// call goes on at the server then. The core wakes the task, so what the runtime's waker does takes time of the core. The
+    /// call has the time limit of the profile (`call_timeout_ms`); for a shorter one use
     /// that of your runtime.
     #[inline]
     pub fn call_async(&mut self) -> Pending {
@@ -289,7 +289,7 @@ impl Pending {
                 address: line.line.address.clone(),
                 after_ms: u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX),
             },
-            State::Done => Failure::ShuttingDown,
+            State::Done => Failure::AlreadySent,
         };
         failure.into()
     }
@@ -366,7 +366,7 @@ impl Future for Pending {
             return Poll::Ready(result);
         }
         let State::Sent(_, slot) = &self.0 else {
-            return Poll::Ready(Err(Failure::ShuttingDown.into()));
+            return Poll::Ready(Err(Failure::AlreadySent.into()));
         };
         slot.register(context.waker());
         self.take().map_or(Poll::Pending, Poll::Ready)

@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use rpcrdma::prelude::*;
-use rpcrdma::{Idle, Listen, Poller, Profile};
+use rpcrdma::{Authentication, Idle, Poller, Profile};
 use rpcrdma_control::{
     ConnectOptions, ListenOptions, Node as ControlNode, NodeConfig, ShmProvider,
 };
@@ -59,7 +59,7 @@ fn by_poller(poller: &mut Poller) -> u32 {
     while !poller.is_full() {
         let mut request = poller.request(ECHO);
         request.bytes(&ARGS);
-        poller.submit(request, 0).expect("it is not full");
+        poller.submit(&mut request, 0).expect("it is not full");
     }
     let mut ended = 0;
     while let Some(call) = poller.complete() {
@@ -173,7 +173,7 @@ fn facade() -> (f64, f64, f64) {
             Ok(())
         });
     let node = node.start(&address()).expect("there is memory");
-    let listening = node.listen(&address(), Listen::default());
+    let listening = node.listen(&address(), Authentication::Fabric);
     listening.expect("the address is free");
     let client = node.client().connect(&address()).expect("the node listens");
     let call = each(|| {

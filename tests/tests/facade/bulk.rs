@@ -150,3 +150,23 @@ fn memory_that_is_kept_is_missed_and_comes_back() {
         "at once: there is never so much"
     );
 }
+
+#[test]
+fn calls_that_wait_for_a_connection_keep_no_memory_from_others() {
+    let (at, elsewhere) = (address(), address());
+    let (_server, _) = store(&at);
+    let (gone, _) = store(&elsewhere);
+    let node = Node::builder().profile(profile()).start(&at).unwrap();
+    let client = node.client().connect(&at).unwrap();
+    let waiting = node.client().connect(&elsewhere).unwrap();
+    drop(gone);
+    let mut poller = waiting.poller(4).unwrap();
+    while !poller.is_full() {
+        poller.submit(&mut poller.request(GET), 0).unwrap();
+    }
+    for _ in 0..40 {
+        let buffer = client.buffers().wait(65_536, Duration::from_secs(10));
+        let mut request = client.request(PUT);
+        request.u32(0).bulk(buffer.unwrap()).u32(0).call().unwrap();
+    }
+}

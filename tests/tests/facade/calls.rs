@@ -107,12 +107,15 @@ fn a_poller_has_many_calls_under_way() {
         }
         let mut request = poller.request(ECHO);
         request.opaque(&tag.to_be_bytes());
-        poller.submit(request, tag).unwrap();
+        poller.submit(&mut request, tag).unwrap();
     }
     let mut more = poller.request(ECHO);
     more.opaque(b"one too many");
     assert!(poller.is_full());
-    assert_eq!(poller.submit(more, 0).unwrap_err().kind(), ErrorKind::Busy);
+    assert_eq!(
+        poller.submit(&mut more, 0).unwrap_err().kind(),
+        ErrorKind::Busy
+    );
     while !poller.is_empty() {
         take(&mut poller);
     }
@@ -230,6 +233,90 @@ fn a_blocking_call_ends_in_time_and_the_next_one_works() {
     kept.lock().unwrap().clear();
     let mut answer = client.request(WAIT).call().unwrap();
     assert_eq!(answer.results().u32().unwrap(), 7);
+}
+
+/// A server that keeps calls of procedure 2 until they are dropped.
+fn keeper(at: &str) -> (Server, Arc<std::sync::Mutex<Vec<rpcrdma::Later>>>) {
+    let kept = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let keep = Arc::clone(&kept);
+    let server = Server::builder().profile(profile());
+    let server = server.procedure(KEPT, move |call, _| {
+        keep.lock().unwrap().push(call.later()?);
+        Ok(())
+    });
+    (server.listen(at).unwrap(), kept)
+}
+
+const KEPT: Procedure = Procedure::new(PROGRAM, 1, 2);
+
+#[test]
+fn calls_of_a_dropped_poller_or_client_keep_their_places() {
+    let at = address();
+    let (_server, kept) = keeper(&at);
+    let mut small = profile();
+    small.calls_outstanding_max = 8;
+    let node = Node::builder().profile(small).start(&at).unwrap();
+    let client = node.client().depth(2).connect(&at).unwrap();
+    let other = node.client().depth(2).connect(&at).unwrap();
+    let mut poller = client.poller(4).unwrap();
+    while !poller.is_full() {
+        poller.submit(&mut poller.request(KEPT), 0).unwrap();
+    }
+    let mut lost = other.request(KEPT).call_async();
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(
+        std::pin::Pin::new(&mut lost)
+            .poll(&mut context)
+            .is_pending()
+    );
+    while kept.lock().unwrap().len() < 5 {
+        std::thread::yield_now();
+    }
+    drop(poller);
+    drop((lost, other));
+    let full = client.poller(1).unwrap_err();
+    assert_eq!(full.kind(), ErrorKind::Configuration, "{full}");
+    kept.lock().unwrap().clear();
+    let begin = std::time::Instant::now();
+    while client.poller(6).is_err() {
+        assert!(
+            begin.elapsed() < Duration::from_secs(60),
+            "the places never come back"
+        );
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_request_is_sent_once_and_by_its_own_poller() {
+    let (at, elsewhere) = (address(), address());
+    let (_server, _other) = (echo(&at), echo(&elsewhere));
+    let (client, other) = (connect(&at), connect(&elsewhere));
+    let mut poller = client.poller(4).unwrap();
+    let mut foreign = other.request(ECHO);
+    let error = poller.submit(foreign.opaque(b"x"), 0).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Usage, "{error}");
+    assert!(poller.is_empty());
+    let mut twice = client.request(ECHO);
+    twice.opaque(b"x").call().unwrap();
+    assert_eq!(twice.call().unwrap_err().kind(), ErrorKind::Usage);
+    assert_eq!(
+        poller.submit(&mut twice, 0).unwrap_err().kind(),
+        ErrorKind::Usage
+    );
+    // One that finds the poller full is as it was.
+    let mut one = client.poller(1).unwrap();
+    let mut first = one.request(ECHO);
+    one.submit(first.opaque(b"first"), 1).unwrap();
+    let mut second = one.request(ECHO);
+    assert_eq!(
+        one.submit(second.opaque(b"second"), 2).unwrap_err().kind(),
+        ErrorKind::Busy
+    );
+    one.wait().unwrap().result.unwrap();
+    one.submit(&mut second, 2).unwrap();
+    let mut answer = one.wait().unwrap().result.unwrap();
+    assert_eq!(answer.results().opaque().unwrap(), b"second");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rpcrdma::prelude::*;
-use rpcrdma::{Listen, Reconnect};
+use rpcrdma::{Authentication, Reconnect};
 
 use crate::{ECHO, address, connect, echo, profile};
 
@@ -40,7 +40,7 @@ fn addresses_are_checked() {
     }
     let node = Node::builder().profile(profile()).start("shm:any").unwrap();
     let error = node
-        .listen("rdma:0.0.0.0:0", Listen::default())
+        .listen("rdma:0.0.0.0:0", Authentication::Fabric)
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Address);
 }
@@ -137,7 +137,7 @@ fn a_server_and_a_client_share_a_node() {
             Ok(())
         });
     let node = node.start(&at).unwrap();
-    node.listen(&at, Listen::default()).unwrap();
+    node.listen(&at, Authentication::Fabric).unwrap();
     let client = node.client().connect(&at).unwrap();
     let mut answer = client.request(ECHO).opaque(b"self").call().unwrap();
     assert_eq!(answer.results().opaque().unwrap(), b"self");

@@ -60,7 +60,7 @@ fn other_threads_answer() {
         while next < 400 && !poller.is_full() {
             let mut request = poller.request(SLOW);
             request.u32(next).expect_bulk(65_536);
-            poller.submit(request, next.into()).unwrap();
+            poller.submit(&mut request, next.into()).unwrap();
             next += 1;
         }
         let ended = poller.wait().unwrap();

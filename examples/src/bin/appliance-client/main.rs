@@ -73,10 +73,10 @@ fn call_all(
     let mut calls = Vec::new();
     while !blocks.is_empty() || !poller.is_empty() {
         while let Some(&block) = blocks.front().filter(|_| !poller.is_full()) {
-            let Some(request) = ask(poller, block) else {
+            let Some(mut request) = ask(poller, block) else {
                 break;
             };
-            poller.submit(request, calls.len() as u64)?;
+            poller.submit(&mut request, calls.len() as u64)?;
             calls.push(block);
             blocks.pop_front();
         }

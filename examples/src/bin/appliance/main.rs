@@ -70,7 +70,7 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
         .spawn(move || storage.run())?;
 
     // One core, which the scheduler places. On an RDMA device the address differs, and
-    // `ServerBuilder::authentication` must say which clients to accept.
+    // `NodeBuilder::authentication` must say which clients to accept.
     let disk = DiskService::new(
         arguments.size_bytes,
         jobs,
