@@ -157,14 +157,16 @@ impl Failure {
             Self::Connect(_) | Self::GivenUp { .. } | Self::NotConnected { .. } => {
                 ErrorKind::NotConnected
             }
-            Self::TimedOut { .. } | Self::NothingUnderWay { .. } => ErrorKind::TimedOut,
+            Self::TimedOut { .. } => ErrorKind::TimedOut,
             Self::Call { error, .. } => of_call(*error),
             Self::Refused { error, .. } => of_refusal(*error),
             Self::Busy { .. } => ErrorKind::Busy,
             Self::ResultsTooLong { .. } | Self::TooManyItems { .. } => ErrorKind::TooLong,
             Self::NoBuffers { .. } => ErrorKind::NoBuffers,
             Self::Malformed(_) => ErrorKind::BadReply,
-            Self::AlreadySent | Self::OtherPoller => ErrorKind::Usage,
+            Self::AlreadySent | Self::OtherPoller | Self::NothingUnderWay { .. } => {
+                ErrorKind::Usage
+            }
         }
     }
 }

@@ -127,7 +127,7 @@ impl Poller {
     /// Takes a call that has ended, and waits for one on this thread.
     ///
     /// # Errors
-    /// [`ErrorKind::TimedOut`](crate::ErrorKind::TimedOut) when no call is under way, since none would come.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) when no call is under way, so that none would come.
     pub fn wait(&mut self) -> Result<Ended, Error> {
         if let Some(ended) = spin_for(self.line.spin, || self.complete()) {
             return Ok(ended);
