@@ -338,8 +338,9 @@ impl<P: Port> State<P> {
                 let served = serving.serve(xid, bytes, |request, reply| {
                     application.call(request, reply)
                 });
-                // Counted before the reply is encoded, so that the reply grants it. The Receive itself is
-                // posted below, before the reply leaves.
+                // Counted before the reply is encoded, so that the reply grants it. The Receive itself is posted below:
+                // on a device before the reply, because a poll flushes Receives before Sends; on `shm` a message
+                // without a Receive waits in its ring.
                 connection.protocol.handle_receives_posted(1);
                 let (transmit, port) = (&mut core.transmit, &mut core.port);
                 let is_sent = matches!(served, Served::Short(rpc_bytes)
