@@ -383,8 +383,9 @@ impl<V: Provider, A: Application> Node<V, A> {
         self.start_target(address, options, reconnect, Box::new(sink), told)
     }
 
-    /// As [`Node::keep_connected`], but the events go to `sink` instead of the target. It runs on the control thread, so it
-    /// must not wait for anything, and must not call this node.
+    /// As [`Node::keep_connected`], but events go to `sink`; [`Target::wait`] and [`Target::next_event`] return `None`.
+    /// `sink` runs on the control thread, which serves all connections of the node. It must not block, and must not
+    /// call this node: a function that waits for that thread would never return.
     #[must_use]
     pub fn keep_connected_with(
         &self,
@@ -393,7 +394,7 @@ impl<V: Provider, A: Application> Node<V, A> {
         reconnect: Reconnect,
         sink: impl FnMut(TargetEvent) + Send + 'static,
     ) -> Target {
-        // The sender is dropped here, so `Target::wait` returns `None`: all events go to the sink.
+        // The sender is dropped here, so `Target::wait` returns `None` immediately.
         let (_, none) = mpsc::channel();
         self.start_target(address, options, reconnect, Box::new(sink), none)
     }
@@ -434,12 +435,12 @@ impl<V: Provider, A: Application> Node<V, A> {
         self.request(Request::SetLimits(limits))
     }
 
-    /// Closes a connection; calls in flight fail with "closed" on both sides.
+    /// Closes a connection; calls in flight fail with "closed" on both sides. A connection that has ended is ignored.
     pub fn close(&self, connection: &Connection) {
         self.close_connection(connection.core, connection.key);
     }
 
-    /// As [`Node::close`], by the number of the core and the key there.
+    /// As [`Node::close`], for a connection given by the number of its core within the node and its key on that core.
     pub fn close_connection(&self, core: usize, key: ConnectionKey) {
         let request = Request::Close { core, key };
         // If the control thread has ended, the connection is closed already.
@@ -454,7 +455,8 @@ impl<V: Provider, A: Application> Node<V, A> {
     pub fn drain(&self, timeout: Duration) -> Result<DrainReport, NodeError> {
         let (answer, outcome) = mpsc::channel();
         self.request(Request::Drain { timeout, answer })?;
-        // The control thread always answers soon after the timeout. The margin covers its close grace and its wake-up.
+        // The control thread answers at the latest `CLOSE_GRACE` (1 s) after the timeout. The rest of the margin is for
+        // a control thread that runs late.
         match outcome.recv_timeout(timeout + Duration::from_secs(5)) {
             Ok(report) => Ok(report),
             Err(RecvTimeoutError::Timeout) => Ok(DrainReport::default()),

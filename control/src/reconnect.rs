@@ -7,7 +7,7 @@
 //!
 //! The order of calls: [`Targets::add`]; then [`Targets::poll`] names a target that is due; report the outcome of its
 //! attempt with [`Targets::handle_established`] or [`Targets::handle_failed`], and the end of an established connection
-//! by [`Targets::handle_lost`].
+//! with [`Targets::handle_lost`].
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};

@@ -74,8 +74,9 @@ pub(crate) struct Settings {
     pub(crate) properties: Properties,
     /// The properties that the cores announce for the application.
     pub(crate) application_properties: ApplicationProperties,
-    /// Whether peers may invalidate the memory that calls of this end expose. They may if all of it is memory windows,
-    /// each bound for one call. Invalidation of the peers' windows is enabled by the same flag.
+    /// Whether this end announces remote invalidation (RFC 8797, version 1): peers may invalidate the memory that its
+    /// calls expose, because all of it is memory windows, each bound for one call. This end invalidates the memory of a
+    /// peer only if both announce it.
     pub(crate) remote_invalidation: bool,
     /// The longest message of version 1 that a core can send: what one of its buffers holds.
     pub(crate) send_buffer_bytes: u32,

@@ -109,7 +109,7 @@ impl<V: Provider> ControlThread<V> {
                 });
                 self.close(core, key, CloseReason::Local);
             }
-            // Not expected: the core has decoded the set before.
+            // The core passes on only sets that it has decoded. One that does not decode here closes the connection.
             Err(_) => self.close(core, key, CloseReason::Local),
         }
     }

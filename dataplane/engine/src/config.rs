@@ -53,7 +53,7 @@ pub struct CoreConfig {
     pub connections_max: u32,
     /// The most credits that a peer ever holds on one connection, at least 1. Where both ends call
     /// each other, one of them needs 3 or more: then the other keeps one credit for replies. With fewer at
-    /// both, calls whose replies wait for credits can come to hold all Receives of both ends.
+    /// both, calls whose replies wait for credits may occupy all Receives of both ends.
     pub credits_per_connection: u16,
     /// The credits that each peer can always have: at least 1; values above `credits_per_connection` act as that. If
     /// Receives are lent, the rule above for calls in both directions applies to this number.

@@ -314,7 +314,7 @@ impl Requester {
             let Some(slot) = self.slots.get_mut(self.sweep_next) else {
                 self.sweep_next = 0;
                 // Sweeps are at least 1/128 of the time limit apart: a call times out less than a hundredth
-                // too late, and many calls cause no more sweeps than one.
+                // too late, and the number of sweeps does not grow with that of the calls.
                 let soonest = self.sweep_due.saturating_add(self.timeout / 128);
                 self.sweep_due = self.deadline_next.max(soonest);
                 break;

@@ -50,8 +50,8 @@ impl PrivateData {
 
     /// The octets to send.
     ///
-    /// Sizes are encoded in units of 1024 octets and rounded down, so that a peer never sends too much. Sizes below
-    /// 1024 are encoded as 1024, the least that version 1 allows; sizes above 262144 as 262144.
+    /// Sizes are encoded in units of 1024 octets and rounded down, so that a peer never sends too much. A size below
+    /// 1024, the smallest size that the format can express, is encoded as 1024, and one above 262144 as 262144.
     #[must_use]
     pub fn to_bytes(self) -> [u8; PRIVATE_DATA_BYTES] {
         let [i0, i1, i2, i3] = PRIVATE_DATA_IDENTIFIER.to_be_bytes();

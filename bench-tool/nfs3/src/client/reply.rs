@@ -201,8 +201,8 @@ pub struct Mounted {
     pub root: FileHandle,
 }
 
-/// Of MNT (RFC 1813 section 5.2.1). The flavors of credentials behind the handle are read and left out: the client has
-/// one, and the server refuses calls with a flavor that it does not take.
+/// Of MNT (RFC 1813 section 5.2.1). The flavors of credentials after the handle are read and ignored: the client uses
+/// only one, and the server refuses calls with a flavor that it does not accept.
 pub fn mounted(results: &[u8]) -> Result<Mounted, ReplyError> {
     let mut reader = Reader::new(results);
     match MountStatus::decode(&mut reader)? {

@@ -56,7 +56,7 @@ impl<'a> Message<'a> {
         Ok(decoded)
     }
 
-    /// `None` for a well-formed message of another mechanism or kind.
+    /// `None` for a message of another mechanism or kind, or with a name that is not UTF-8.
     fn read(reader: &mut Reader<'a>) -> Result<Option<Self>, DecodeError> {
         let (mechanism, kind) = (reader.read_u32()?, reader.read_u32()?);
         if mechanism != MECHANISM {

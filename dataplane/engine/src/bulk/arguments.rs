@@ -79,15 +79,16 @@ impl BulkArguments<'_> {
         self.leases_of(index).iter().flatten().map(|part| &**part)
     }
 
-    /// Takes item `index` out of the call, to keep it. `None` when it was taken already, or has more than
-    /// [`super::ITEM_PARTS_MAX`] pieces.
+    /// Takes item `index` out of the call, to keep it. `None` when it was taken already, has no pieces, or has more
+    /// than [`super::ITEM_PARTS_MAX`].
     pub fn take(&mut self, index: usize) -> Option<BulkItem> {
         let item = self.items.get(index)?;
         let range = item.first_part..item.first_part + item.parts;
         take_parts(self.leases.get_mut(range)?)
     }
 
-    /// The items one by one, in order, each to be read or taken apart from the others.
+    /// Iterates over the items, in order. Each view borrows only the pieces of its item: so items can be read or taken
+    /// while other views exist.
     pub fn split(&mut self) -> ArgumentViews<'_> {
         ArgumentViews {
             items: self.items.iter(),
@@ -132,13 +133,13 @@ impl BulkArguments<'_> {
 #[derive(Debug, Default)]
 pub struct ArgumentViews<'a> {
     items: std::slice::Iter<'a, ArgumentItem>,
-    /// The pieces of those that are left: items have theirs one behind the other.
+    /// The pieces of the items that are left, in the order of the items.
     leases: &'a mut [Option<Lease>],
     is_version_1: bool,
 }
 
 impl ArgumentViews<'_> {
-    /// [`BulkArguments::args_offset`] of the next item.
+    /// [`BulkArguments::args_offset`] of the next item; `None` after the last.
     #[must_use]
     pub fn next_args_offset(&self) -> Option<usize> {
         self.items.as_slice().first().map(|item| item.args_offset)
@@ -161,7 +162,7 @@ impl<'a> Iterator for ArgumentViews<'a> {
     }
 }
 
-/// One item of a call.
+/// One item of a call, with access to its pieces.
 #[derive(Debug)]
 pub struct ArgumentView<'a> {
     bytes: usize,
@@ -176,15 +177,15 @@ impl ArgumentView<'_> {
         is_opaque_of(self.bytes, bytes, self.is_version_1)
     }
 
-    /// Its pieces.
+    /// Its pieces; none if it was taken before.
     pub fn parts(&self) -> impl Iterator<Item = &[u8]> {
         self.leases.iter().flatten().map(|part| &**part)
     }
 
-    /// Takes it, to be kept.
+    /// Takes the item out of the call, to keep it.
     ///
     /// # Errors
-    /// Gives it back when it has more than [`super::ITEM_PARTS_MAX`] pieces.
+    /// The view, unchanged, in the cases in which [`BulkArguments::take`] returns `None`.
     pub fn take(self) -> Result<BulkItem, Self> {
         take_parts(self.leases).ok_or(self)
     }
@@ -196,7 +197,7 @@ fn is_opaque_of(item_bytes: usize, bytes: usize, is_version_1: bool) -> bool {
 
 fn take_parts(leases: &mut [Option<Lease>]) -> Option<BulkItem> {
     let is_there = leases.iter().all(Option::is_some) && leases.len() <= super::ITEM_PARTS_MAX;
-    // All pieces or none: half of an item in the hands of the service would be of no use.
+    // All pieces or none: a service cannot use a part of an item.
     if !is_there || leases.is_empty() {
         return None;
     }

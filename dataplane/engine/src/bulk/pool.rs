@@ -178,7 +178,7 @@ impl BulkPool {
             if !buffer.is_view() {
                 return Some(buffer);
             }
-            // A view has no memory of its own to offer.
+            // Giving up a view frees a token, and not a buffer.
             self.kept_views -= 1;
             self.give(buffer);
         }

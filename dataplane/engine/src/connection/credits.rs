@@ -1,4 +1,4 @@
-//! Credits of a connection, and who may use them: calls of ours, replies to the peer, transmission groups.
+//! How the credits of a connection are divided among calls of ours, replies to the peer, and transmission groups.
 
 use rpcrdma_protocol::v2::ReverseRequestSupport;
 
@@ -34,7 +34,7 @@ impl Connection {
         self.outbound.replies() < REPLIES_MAX
     }
 
-    /// Whether the state of the connection allows to encode a reply of one message now.
+    /// Whether the state of the connection permits a reply of one message now.
     #[inline]
     pub(crate) fn can_reply(&self) -> bool {
         !self.has_backlog_of_replies() && self.protocol.credits_for_replies() != 0
@@ -51,7 +51,7 @@ impl Connection {
         self.protocol.credits_available().saturating_sub(kept)
     }
 
-    /// Whether the state of the connection allows to encode a call of one message now.
+    /// Whether the state of the connection permits a call of one message now.
     #[inline]
     pub(crate) fn can_call(&self) -> bool {
         !self.has_backlog() && self.credits_for_calls() != 0 && self.group_first.is_none()

@@ -95,7 +95,7 @@ pub(crate) struct Connection {
     pub(crate) waiting: Option<Waiting>,
     /// This end answers calls of the peer, so a credit is reserved for replies.
     pub(crate) serves: bool,
-    /// The most credits that the peer will ever grant, as it announced; 0 before it did.
+    /// The most unused credits that the peer will ever have granted at one time, as it announced; 0 before it did.
     pub(crate) peer_window: u16,
     /// The properties that the peer announced, as far as later refusals leave them.
     pub(crate) peer: Properties,

@@ -274,7 +274,7 @@ pub(super) fn take_part(
     }
 }
 
-/// Notes the most credits that the peer will ever grant: the high half of the credit word
+/// Notes the most unused credits that the peer will ever have granted at one time: the high half of the credit word
 /// (-00 section 4.3.1.1) of a valid message.
 fn note_window(connection: &mut Connection, message: &[u8]) {
     const CREDIT_WORD_OFFSET: usize = 8;

@@ -58,7 +58,7 @@ impl<P: Port> Resources<P> {
         let owing = Owing {
             first_message: is_silent,
             rest_of_message: unfinished_message(connection),
-            // With no Send in flight, and a send buffer to be had, a waiting reply can only lack credits. Without
+            // With no Send in flight and a send buffer available, a waiting reply can only lack credits. Without
             // the last condition a peer would be blamed when other connections have all send buffers.
             credits: (reply_waits && sends.held == 0 && self.transmit.has_room(connection))
                 .then_some(sent),

@@ -338,8 +338,9 @@ impl<P: Port> State<P> {
                 let served = serving.serve(xid, bytes, |request, reply| {
                     application.call(request, reply)
                 });
-                // Counted before the reply is encoded, so that the reply grants it. The Receive itself is
-                // posted below, before the reply leaves.
+                // Counted before the reply is encoded, so that the reply grants it. The Receive itself is posted below:
+                // on a device before the reply, because a poll flushes Receives before Sends; on `shm` a message
+                // without a Receive waits in its ring.
                 connection.protocol.handle_receives_posted(1);
                 let (transmit, port) = (&mut core.transmit, &mut core.port);
                 let is_sent = matches!(served, Served::Short(rpc_bytes)
@@ -491,7 +492,7 @@ impl<P: Port> State<P> {
                 });
             }
             Action::EndCall { xid, error } => {
-                outgoing.end_call(core, application, key, xid, Err(error));
+                outgoing.end_call(core, application, key, xid, error);
             }
             Action::PeerError { xid, error } => {
                 self.handle_peer_error(application, key, xid, error);
@@ -523,12 +524,12 @@ impl<P: Port> State<P> {
         match why {
             GivenUp::Broken => {
                 if let Some((Assembled::Message(Direction::Reply), xid)) = given_up {
-                    outgoing.end_call(core, application, key, xid, Err(CallError::BadReply));
+                    outgoing.end_call(core, application, key, xid, CallError::BadReply);
                 }
             }
             GivenUp::Refused(refusal) => core.complain(key, Complaint::Error(refusal)),
             GivenUp::Reply { xid, error } => {
-                outgoing.end_call(core, application, key, xid, Err(error));
+                outgoing.end_call(core, application, key, xid, error);
             }
         }
     }
@@ -550,12 +551,10 @@ impl<P: Port> State<P> {
         if is_mended_by_another_form(error) && outgoing.make_call_plain(key, xid, error) {
             return;
         }
-        let ended = outgoing.take_end(core, xid, key);
+        let ended = outgoing.end_call(core, application, key, xid, CallError::Transport(error));
         if ended == Ended::Unknown {
             application.message_refused(key, xid, error);
         }
-        let error = Err(CallError::Transport(error));
-        outgoing.end_call_as(core, application, key, ended, error);
     }
 
     /// The peer reported an error in a transmission of ours.

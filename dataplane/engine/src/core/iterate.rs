@@ -172,8 +172,8 @@ pub fn pin_current_thread(cpu: usize) -> Result<(), RunError> {
     }
 }
 
-/// The longest sleep of a core. Its ticks are late by no more than a quarter of the interval. Since it sends
-/// something at every second tick at least, its peer hears from it before three of its own ticks have passed.
+/// The longest sleep of a core: its ticks are late by no more than a quarter of the interval. A core sends something at
+/// every second tick at least, so fewer than three ticks of its peer pass without a message.
 fn park_time_max(keep_alive_interval: Duration) -> Duration {
     match keep_alive_interval {
         Duration::ZERO => PARK_TIME_MAX,

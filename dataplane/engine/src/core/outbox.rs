@@ -186,7 +186,7 @@ impl<P: Port> Resources<P> {
         let Some(connection) = self.connections.at(index).filter(|it| it.is_live()) else {
             return Progress::Empty;
         };
-        // It is encoded with a sequence of credits already: nothing may overtake it.
+        // Its credit word is encoded already, and later messages count on it: nothing may overtake it.
         if connection.unposted.is_some() {
             let sent = self
                 .transmit

@@ -9,7 +9,7 @@
 //! A [`Receive`] and a [`Window`] are tokens: there is one for each Receive and each window, and it carries the port
 //! that made it. Another port refuses it, changes nothing, and returns it if it was passed by value. A
 //! [`PortSetup::PreparedQueuePair`] is adopted in its own port alone. A [`QueuePairId`] and a [`ReceiveQueueId`] are
-//! plain numbers: a port cannot tell those of another port.
+//! plain numbers: a port cannot recognise those of another port.
 //!
 //! Ownership of memory is by move: a buffer that is posted, exposed or in flight has been moved
 //! into the port, so no slice of it can exist; its completion gives it back.

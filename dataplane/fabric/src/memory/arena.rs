@@ -187,7 +187,8 @@ impl Arena {
         if pages::default_huge_page_bytes() == Some(size.bytes()) {
             return Self::private(options);
         }
-        // Only a memfd can have another size than the system's default. The file is not passed to anyone.
+        // The allocator behind `Mapping::huge_private` has only the system's default size; a memfd can have another.
+        // The file is not passed to anyone.
         let huge = |bytes| Ok((sealed_file(bytes, size.flags(), size.bytes(), 0)?.0, None));
         Self::make(
             options,

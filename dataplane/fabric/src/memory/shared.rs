@@ -107,7 +107,7 @@ impl SharedLease {
         Some(unsafe { std::slice::from_raw_parts_mut(self.start().as_ptr(), self.bytes as usize) })
     }
 
-    /// Whether there is no other handle on its buffer. If not, another can only be made from this one.
+    /// Whether this is the only handle on its buffer. If so, further handles can only be made from this one.
     #[must_use]
     pub fn is_alone(&self) -> bool {
         // Acquire: the partner is the Release by which other handles are dropped.

@@ -113,8 +113,8 @@ pub(super) fn create_doorbell() -> Result<(OwnedFd, MappedBell), SetupError> {
 
 /// Makes the socket pair by which peers wake a parked core: our end, and the one for all peers.
 ///
-/// It is not an event counter: there, a flag decides whether a write may block, and every holder of the descriptor can
-/// change it. With a socket, each send has its own flag.
+/// It is not an event counter: whether a write to one may block is a flag of the open file, which every peer can change
+/// at any time. With a socket, each send says whether it may block ([`wake`]).
 pub(super) fn create_event() -> Result<(OwnedFd, OwnedFd), SetupError> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(|error| {

@@ -41,7 +41,7 @@ pub(super) const WRITE_BYTES: u32 = 16;
 /// The most payload that a descriptor record holds.
 pub(super) const DESCRIPTOR_BYTES_MAX: u32 = WRITE_BYTES + PIECES_MAX * PIECE_BYTES;
 
-/// The most first bytes of a message in the record of a pulled Send.
+/// The most bytes from the start of a message that the record of a pulled Send contains.
 pub(super) const HEAD_BYTES_MAX: u32 = 256;
 
 const PIECES_MAX: u32 = 32;

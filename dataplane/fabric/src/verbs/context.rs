@@ -246,16 +246,15 @@ impl fmt::Debug for Context {
 }
 
 /// Keeps a place in the address space of a device's file. Software iWARP maps each queue of a process
-/// there, at the first place that is free, and its library takes the place at 576 KiB for a failure:
-/// the queue is not made, and nor is any later one, until something before it goes. So the first that is
-/// made is one that lies across that place.
+/// there, at the first free place, and its library mistakes the place at 576 KiB for a failure: that queue is not made,
+/// and no later one either, until a place before it is free again. So the first queue is one that covers that place.
 struct Placeholder(NonNull<bindings::ibv_cq>);
 
 impl Placeholder {
     /// Entries of 32 bytes.
     const ENTRIES: c_int = (1 << 20) / 32;
 
-    /// `None` if the place is not free: then a later queue may fail instead.
+    /// `None` if the queue cannot be made: then a later queue that is mapped at that place fails.
     fn new(raw: NonNull<ibv_context>) -> Option<Self> {
         let null = std::ptr::null_mut();
         let channel = std::ptr::null_mut();

@@ -309,12 +309,12 @@ fn make(
 }
 
 /// The most bytes, at most `wanted`, that a Send of this device carries in its work request: found by making queue
-/// pairs, because no attribute reports it, and the value that a device returns for a queue pair is not always the value
-/// that it accepts.
+/// pairs, because no attribute reports it, and a device does not always accept the value that it returned for a queue
+/// pair.
 ///
 /// # Errors
 ///
-/// The value that the device returns for a queue pair without inline data.
+/// The device's error, if it refuses even a queue pair without inline data.
 pub(super) fn probe_inline_bytes(
     domain: &ProtectionDomain,
     queue: &CompletionQueue,

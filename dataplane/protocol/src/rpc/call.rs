@@ -18,7 +18,7 @@ pub struct CallHeader<'a> {
     pub procedure: u32,
     /// The identity of the caller.
     pub credential: OpaqueAuth<'a>,
-    /// Its proof.
+    /// The proof of that identity.
     pub verifier: OpaqueAuth<'a>,
 }
 

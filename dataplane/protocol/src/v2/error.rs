@@ -244,7 +244,7 @@ pub const fn refusal(error: DecodeError) -> Refusal {
 ///
 /// With version 2 in its version word (a version 1 server copies that word from our message) the 28 octets could
 /// also be a version 2 error with a flags word of 1. It is one if a valid version 2 message came before, or if the word
-/// behind is the code of a version 2 error of exactly that length: READ_CHUNKS, WRITE_CHUNKS, SEGMENTS or
+/// after the flags is the code of a version 2 error of exactly that length: READ_CHUNKS, WRITE_CHUNKS, SEGMENTS or
 /// REPLY_RESOURCE.
 #[must_use]
 pub fn err_vers_in_version_1_layout(

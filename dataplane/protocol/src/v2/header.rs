@@ -314,7 +314,7 @@ fn decode_any(message: &[u8], announced: RtrSupport) -> Result<Header<'_>, Decod
     let xid = reader.read_u32()?;
     let version_field = reader;
     if reader.read_u32()? != RPCRDMA_VERSION_2 {
-        // ERR_VERS answers only a message of another version whose XID can be trusted.
+        // ERR_VERS answers only a message of full size: the XID of a shorter one cannot be trusted.
         let is_whole = message.len() >= OTHER_VERSION_BYTES_LEAST;
         let unsupported = version_field.error(Reason::UnsupportedVersion);
         return if is_whole {
@@ -374,7 +374,7 @@ fn decode_body<'a>(reader: &mut Reader<'a>, header_type: u32) -> Result<Body<'a>
     match header_type {
         RDMA2_MSG => {
             let chunks = decode_chunks(reader)?;
-            // The least size of the type counts empty lists. Behind longer ones there must be a word of payload too.
+            // The size check above assumed empty lists. After longer lists, too, there must be a word of payload.
             let mut payload = *reader;
             payload.read_u32()?;
             Ok(Body::Msg(chunks))

@@ -21,7 +21,7 @@ pub(in crate::core) struct TransmissionNote {
 
 impl TransmissionNote {
     pub(in crate::core) fn new(transmission: &Transmission<'_>) -> Self {
-        // No reply of this end has more transmissions, so a larger offer reserves nothing.
+        // No reply of this end has more transmissions, so a larger offer reserves no more credits.
         let most = u32::try_from(RTR_TRANSMISSIONS_MAX).unwrap_or(u32::MAX);
         let reply_transmissions_max = match transmission.part {
             TransmissionPart::Request {

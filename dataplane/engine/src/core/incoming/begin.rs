@@ -164,7 +164,7 @@ impl Incoming {
         let connection = core.connections.get(call.connection);
         let connection = connection.ok_or(TransportError::System)?;
         let limits = chunk_limits(connection, core.config.message_bytes_max);
-        // The reply returns the lists, and needs room for at least an RPC error besides.
+        // The reply returns the lists, and needs room for at least an RPC error after them.
         let threshold = connection.protocol.send_threshold_bytes() as usize;
         let room = threshold.min(call.reply_space.len());
         let fits = RPC_OFFSET + call.returned_bytes() + RPC_ERROR_ROOM <= room;

@@ -3,7 +3,7 @@
 //!
 //! Nothing acknowledges a reply. It is kept until the requester has granted credits for all messages up to it again, or
 //! until a later reply takes its place. Its buffers stay in the pool and are given up when other work needs them. So
-//! keeping replies costs no memory; for a late report the reply may be gone.
+//! keeping replies costs no memory; a late report may find its reply dropped.
 
 use crate::bulk::directed::ReplyResult;
 use crate::bulk::{BULK_PARTS_MAX, BulkPool};

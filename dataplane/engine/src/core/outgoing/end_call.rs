@@ -34,32 +34,21 @@ impl Outgoing {
         core.messages.give(message);
     }
 
-    /// Ends the call with this XID.
+    /// Ends the call with this XID with an error. Returns what ended: nothing, if there is no such call.
     pub(in crate::core) fn end_call<P: Port, A: Application>(
         &mut self,
         core: &mut Resources<P>,
         application: &mut A,
         key: ConnectionKey,
         xid: u32,
-        result: Result<Reply<'_>, CallError>,
-    ) {
+        error: CallError,
+    ) -> Ended {
         let ended = self.take_end(core, xid, key);
-        self.end_call_as(core, application, key, ended, result);
-    }
-
-    pub(in crate::core) fn end_call_as<P: Port, A: Application>(
-        &mut self,
-        core: &mut Resources<P>,
-        application: &mut A,
-        key: ConnectionKey,
-        ended: Ended,
-        result: Result<Reply<'_>, CallError>,
-    ) {
-        if let Ended::Bulk(index) = ended {
-            let error = result.err().unwrap_or(CallError::BadReply);
-            return self.end_bulk_with_error(core, index, error);
+        match ended {
+            Ended::Bulk(index) => self.end_bulk_with_error(core, index, error),
+            _ => self.report_end(core, application, key, ended, Err(error)),
         }
-        self.report_end(core, application, key, ended, result);
+        ended
     }
 
     /// Ends the call with this XID in the table of the requester, and returns what ended. The slot of a call without

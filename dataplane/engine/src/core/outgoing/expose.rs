@@ -103,7 +103,7 @@ impl Outgoing {
         }
     }
 
-    /// Handles the completion of a local invalidation. The buffer of the window comes back apart.
+    /// Handles the completion of a local invalidation. The port returns the buffer of the window separately.
     #[cold]
     pub(in crate::core) fn window_ended<P: Port, A: Application>(
         &mut self,

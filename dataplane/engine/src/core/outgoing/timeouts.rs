@@ -1,4 +1,4 @@
-//! Calls of ours that the peer has not answered in time.
+//! Ends calls of ours that the peer has not answered in time.
 
 use rpcrdma_fabric::interface::Port;
 
@@ -11,11 +11,11 @@ use crate::core::resources::Resources;
 use crate::requester::{Ended, TimedOut};
 use crate::rpc::CallError;
 
-/// Slots for calls of ours whose time is looked at in one iteration.
+/// The most slots whose deadlines one iteration checks.
 const TIMERS_MAX: usize = 32;
 
 impl Outgoing {
-    /// Ends calls whose time is up.
+    /// Ends calls that have reached their time limit. Returns whether there is more to do.
     #[inline]
     pub(in crate::core) fn end_late_calls<P: Port, A: Application>(
         &mut self,
@@ -55,15 +55,15 @@ impl Outgoing {
         let key = late.connection;
         let ended = self.take_end(core, late.xid, key);
         debug_assert_eq!(ended, Ended::TimedOut);
-        // Version 1 has no message that would tell a slow peer from a dead one, and the call keeps its
-        // credit.
+        // Version 1 has no message that distinguishes a slow peer from a dead one, and the call keeps its credit until
+        // its reply comes.
         let of_version_1 = |it: &&Connection| it.is_live() && it.protocol.is_version_1();
         if core.connections.get(key).filter(of_version_1).is_some() {
             core.begin_close(key.index, CloseReason::CallUnanswered);
         }
     }
 
-    /// The time of a call of ours is over, and the application has been informed.
+    /// Handles a call with bulk data that has reached its time limit. The application was notified before.
     #[cold]
     pub(super) fn bulk_timed_out<P: Port>(&mut self, core: &mut Resources<P>, late: &TimedOut) {
         let call = late.bulk.and_then(|it| self.calls.get_mut(it));
@@ -71,14 +71,14 @@ impl Outgoing {
             return;
         };
         if late.is_second {
-            // The peer may still write to what the call exposed: only the end of the queue pair takes that away
-            // for sure.
+            // The peer may still write to the memory that the call exposed. Only the end of the queue pair certainly
+            // prevents that.
             return core.begin_close(late.connection.index, CloseReason::CallUnanswered);
         }
         call.notified = true;
         let is_before_send = matches!(call.state, OutgoingState::Binding | OutgoingState::Sending);
         if call.group.sent == 0 && is_before_send {
-            // Nobody knows of it.
+            // Nothing of it was sent: the peer does not know its keys, and will send no reply.
             call.state = OutgoingState::AwaitingInvalidation;
             let index = call.index;
             self.calls.queue(index);
@@ -87,7 +87,7 @@ impl Outgoing {
 }
 
 impl OutgoingCall {
-    /// Whether the slot has this call, still.
+    /// Whether the slot still has this call.
     fn is(&self, late: &TimedOut) -> bool {
         self.state != OutgoingState::Free
             && (self.connection, self.xid) == (late.connection, late.xid)

@@ -54,7 +54,7 @@ impl Inbox {
 /// The channels on which short Sends were found, and which of these are to be taken next.
 #[derive(Debug)]
 pub(super) struct Found {
-    /// Their numbers, and how many short Sends each has left.
+    /// Their numbers, and how many short Sends each still has.
     channels: Vec<(u32, usize)>,
     next: usize,
     /// The sum of what they have left.

@@ -162,8 +162,8 @@ impl PortSetup for Port {
         // Destroying the queue pair gives it back.
         own_number.keep();
         if let Some(queue_pair) = self.core.queue_pairs.get_mut(id.index as usize) {
-            // Entries of an earlier queue pair with this index may still be in lists of the port, so these flags are
-            // kept.
+            // These flags say that the index is in a list of the port. An earlier queue pair may have put it there, so
+            // they are kept.
             let (in_ready, in_readers) = (queue_pair.in_ready, queue_pair.in_readers);
             *queue_pair = QueuePair {
                 state,

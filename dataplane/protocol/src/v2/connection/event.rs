@@ -239,7 +239,7 @@ impl TransmissionPart<'_> {
 pub struct TransmissionRefusal {
     /// The answer.
     pub report: ReportError,
-    /// Whether it broke, or ended, the group that was being received: give up what was kept of that.
+    /// Whether it broke, or ended, the group that was being received: discard what was kept of it.
     pub group_given_up: bool,
 }
 
@@ -340,7 +340,8 @@ pub struct Refusal {
     pub version: u32,
     /// What was wrong.
     pub error: TransportError,
-    /// Whether the message broke, or ended, a sequence or a transmission group that was being assembled: give up that.
+    /// Whether the message broke, or ended, a sequence or a transmission group that was being assembled: discard what
+    /// was kept of it.
     pub sequence_given_up: bool,
 }
 

@@ -20,7 +20,7 @@ const TYPE_AT: usize = 12;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HeaderCache {
     header: [u8; HEADER_BYTES_MAX],
-    /// All zero while there is none.
+    /// All zero before the first header is kept.
     arrival: Arrival,
     lists: Option<TransmitLists>,
     /// 0 for a reply.

@@ -75,8 +75,8 @@ pub use event::{
 };
 pub use phase::{IllegalEvent, Phase, PhaseEvent};
 
-/// The least send size and the least receive buffer size of a peer, in octets: no connection can begin with less
-/// (-00 section 4.3.3).
+/// The minimum of our send size and of a peer's receive buffer size, in octets: the first message of a connection may
+/// have this length (-00 section 4.3.3).
 const SEND_BYTES_LEAST: u32 = V1_INLINE_THRESHOLD_DEFAULT_BYTES;
 
 /// The versions in the ERR_VERS of a server that supports only version 2.
@@ -376,7 +376,8 @@ impl Connection {
         self.phase
     }
 
-    /// Whether a continued message of ours is incomplete: it has to be completed before another payload is sent.
+    /// Whether a continued message or a transmission group of ours is incomplete: it has to be completed before another
+    /// payload is sent.
     #[must_use]
     pub const fn sequence_open(&self) -> bool {
         self.outbound.is_open()

@@ -229,8 +229,8 @@ impl Layout<'_> {
             }))
     }
 
-    /// The error for a piece that begins before the first free octet. A greater offset would correct it if the item
-    /// begins in this segment and the end of the segment is free; otherwise the item needs another segment.
+    /// The error for a piece that begins before the first free octet. If the item begins in this segment, and the end of
+    /// the segment is free, the error asks for a greater offset; otherwise for another segment.
     #[cold]
     fn overlap(&self, number: u32, segment: NumberedSegment, offset: Option<u32>) -> Problem {
         let is_here = segment.transmission == self.transmission;

@@ -244,12 +244,13 @@ impl<'a, I: BulkItems + ?Sized> Layout<'a, I> {
                 chosen = chosen.or_else(|| candidate.has_placements().then_some(candidate));
                 break;
             }
-            // The rest of the items fits: the stream takes as much as it can leave them room.
+            // The rest of the items fits behind this much stream. Try more stream.
             chosen = Some(candidate);
         }
         let transmission = chosen.unwrap_or(most);
-        // A first transmission may be its header alone: a long one may reach into the only segment for the item,
-        // which then is in the next transmission. A later one without stream or items would make no progress.
+        // The first transmission may have only its header: a long header may overlap the only targetable segment of the
+        // buffer, and then the item is in the next transmission, whose header is shorter. A later transmission without
+        // stream and items would make no progress.
         if index == 0 || transmission.stream_bytes > 0 || transmission.has_placements() {
             Ok(transmission)
         } else if stream_left_bytes == 0 && space_bytes > 0 {

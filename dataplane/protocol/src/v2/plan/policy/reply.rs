@@ -223,8 +223,8 @@ fn plan_plain<I: ReplyItems + ?Sized>(
             if facts.is_version_1 {
                 return Err(write_resource(chunk, length_bytes));
             }
-            // A chunk that stays empty would shift the results after it: the requester could not tell in which chunk
-            // they are.
+            // Results are matched with chunks by their order. If this chunk stayed empty and the next one were filled,
+            // the requester could take the next result for this one.
             too_small = Some((chunk, length_bytes));
             break;
         }

@@ -26,7 +26,7 @@ impl<I: BulkItems + ?Sized> Planner<'_, I> {
         let results = directions(facts.results.len(), |result| {
             by_length(bytes_max(facts.results, result))
         });
-        // A peer asks for the whole message if there are more chunks than it serves. So then none is used.
+        // A peer refuses a call with more chunks than it serves: then all items, or all results, stay in the stream.
         let served = |directions: Directions, most: u32| {
             let explicit = directions.iter().filter(|way| **way == Direction::Explicit);
             let is_served = u32::try_from(explicit.count()).is_ok_and(|count| count <= most);
