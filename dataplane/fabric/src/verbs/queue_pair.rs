@@ -314,7 +314,7 @@ fn make(
 ///
 /// # Errors
 ///
-/// The value that the device returns for a queue pair without inline data.
+/// The device's error for a queue pair without inline data.
 pub(super) fn probe_inline_bytes(
     domain: &ProtectionDomain,
     queue: &CompletionQueue,

@@ -44,7 +44,7 @@ impl BlockingCalls {
         Self { wake, tell, told }
     }
 
-    /// Sends a request; [`BlockingCalls::sent`] tells of it.
+    /// Sends a request; [`BlockingCalls::sent`] reports the outcome.
     ///
     /// # Errors
     /// When no thread can be started.
