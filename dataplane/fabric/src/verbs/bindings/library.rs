@@ -13,7 +13,7 @@ const PACKAGES: &str = "libibverbs1 librdmacm1 ibverbs-providers (Debian, Ubuntu
 const VERBS: &CStr = c"libibverbs.so.1";
 
 /// Why rdma-core cannot be used: the library or the symbol that is missing, and what to install.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) struct Missing(String);
 
 impl Missing {
@@ -53,7 +53,7 @@ impl From<Missing> for io::Error {
 /// [`Missing`], of the kind `NotFound`.
 pub(crate) fn available() -> io::Result<()> {
     #[cfg(not(feature = "rdma-sys"))]
-    super::functions::loaded().map_err(Clone::clone)?;
+    super::functions::loaded()?;
     Ok(())
 }
 
@@ -185,14 +185,17 @@ macro_rules! functions {
             }
         }
 
-        /// The functions of this machine's rdma-core.
-        pub(crate) fn loaded() -> Result<&'static Functions, &'static super::library::Missing> {
-            static LOADED: std::sync::OnceLock<Result<Functions, super::library::Missing>> =
-                std::sync::OnceLock::new();
-            LOADED.get_or_init(|| Functions::load(None)).as_ref()
+        /// The functions of this machine's rdma-core. After an error the next call tries again.
+        pub(crate) fn loaded() -> Result<&'static Functions, super::library::Missing> {
+            static LOADED: std::sync::OnceLock<Functions> = std::sync::OnceLock::new();
+            if let Some(functions) = LOADED.get() {
+                return Ok(functions);
+            }
+            let functions = Functions::load(None)?;
+            Ok(LOADED.get_or_init(|| functions))
         }
 
-        /// As [`loaded`], for those who have asked [`super::available`] before.
+        /// As [`loaded`], for callers after a success of [`super::available`].
         fn table() -> &'static Functions {
             match loaded() {
                 Ok(functions) => functions,
