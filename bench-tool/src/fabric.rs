@@ -1,6 +1,7 @@
 //! Which fabric an address is on, by which device it is reached, and what to do on it.
 
 mod device;
+pub(crate) use device::own_rdma_address;
 
 use std::time::Duration;
 
@@ -154,14 +155,6 @@ impl Fabric {
             }
         }
     }
-}
-
-/// An address of an RDMA device of this machine, at which a run's own server can listen.
-///
-/// # Errors
-/// A failure when there is no device, or none with an IP address.
-pub(crate) fn own_rdma_address(device: Option<&str>) -> Result<Address, Failure> {
-    device::own_address(device)
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! RDMA devices and their ports, as the kernel tells of them without any library; and their limits, as rdma-core tells
-//! of them where it is installed.
+//! RDMA devices and their ports, as the kernel reports them without any library, and their limits, as rdma-core reports
+//! them where it is installed.
 //!
 //! | module | what |
 //! |---|---|
@@ -164,7 +164,7 @@ fn read_device(
     ports.sort_unstable_by_key(|port| port.number);
     let usable = file.as_deref().is_some_and(|file| system.is_usable(file));
     let answer = if system.is_real() && usable {
-        ask(&name, &mut ports)
+        ask(&name, &mut ports).map(Some)
     } else {
         Ok(None)
     };
@@ -285,7 +285,7 @@ fn judge_cm(system: &System, findings: &mut Findings<'_>) {
 
 /// Asks the device for its limits, what they leave of the knobs, and the size of packets on its
 /// ports, by rdma-core.
-fn ask(name: &str, ports: &mut [DevicePort]) -> Result<Option<(Limits, Settings)>, String> {
+fn ask(name: &str, ports: &mut [DevicePort]) -> Result<(Limits, Settings), String> {
     use rpcrdma_control::VerbsProvider;
     use rpcrdma_fabric::verbs::Context;
     let context = Context::open(Some(name)).map_err(|error| error.to_string())?;
@@ -308,7 +308,7 @@ fn ask(name: &str, ports: &mut [DevicePort]) -> Result<Option<(Limits, Settings)
         windows: limits.windows,
         send_with_invalidate: limits.send_with_invalidate,
     };
-    Ok(Some((limits, knobs)))
+    Ok((limits, knobs))
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use super::system::System;
 /// The first kernel with F_SEAL_FUTURE_WRITE, which shm protects its memory with.
 const KERNEL_LEAST: (u32, u32) = (5, 1);
 
-/// How rdma-core is installed.
+/// The command that installs rdma-core.
 const RDMA_CORE: &str = "apt-get install libibverbs1 librdmacm1 ibverbs-providers   # Fedora, RHEL: dnf install \
                          libibverbs librdmacm";
 
@@ -30,7 +30,7 @@ pub(crate) struct Choice {
 pub(crate) fn examine(system: &System, devices: &[Device], all: &mut Vec<Finding>) -> Vec<Choice> {
     let mut findings = Findings::new(Area::Providers, all);
     let shm = choose_shm(system, &mut findings);
-    // Another machine's files do not tell which libraries it has.
+    // The libraries are those of this machine, and the files may be another's.
     let missing = system.is_real().then(|| rdma_core(&mut findings)).flatten();
     vec![
         shm,
@@ -38,7 +38,7 @@ pub(crate) fn examine(system: &System, devices: &[Device], all: &mut Vec<Finding
     ]
 }
 
-/// Why rdma-core cannot be used.
+/// Reports what rdma-core supports; why it cannot be used, if so.
 fn rdma_core(findings: &mut Findings<'_>) -> Option<String> {
     let facilities = match rpcrdma_fabric::verbs::facilities() {
         Ok(facilities) => facilities,

@@ -124,9 +124,12 @@ pub(super) fn limits(device: &str) -> Result<Settings, Failure> {
     Ok(VerbsProvider::limits(context.limits()))
 }
 
-/// An address at which the run's own server listens: of the first port of the device, with a port
-/// number that the system chooses.
-pub(super) fn own_address(device: Option<&str>) -> Result<Address, Failure> {
+/// An address of an RDMA device of this machine, at which a run's own server can listen: of the first port of the
+/// device, with a port number that the system chooses.
+///
+/// # Errors
+/// A failure when there is no device, or none with an IP address.
+pub(crate) fn own_rdma_address(device: Option<&str>) -> Result<Address, Failure> {
     let device = open(device)?;
     let gids = format!("{DEVICES}/{device}/ports/1/gids");
     let address = std::fs::read_dir(&gids)

@@ -282,7 +282,7 @@ const NO_RDMA_CORE: &str = "RDMA addresses need rdma-core";
 ///
 /// When rdma-core is missing or too old: the error names the library or the function, and the packages to install.
 pub fn facilities() -> Result<Facilities, SetupError> {
-    bindings::facilities().map_err(failed(NO_RDMA_CORE))
+    bindings::facilities(None).map_err(failed(NO_RDMA_CORE))
 }
 
 /// The devices as librdmacm lists them; freed when dropped.

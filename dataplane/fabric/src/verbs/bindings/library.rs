@@ -3,16 +3,17 @@
 use std::ffi::{CStr, CString, c_void};
 use std::fmt;
 use std::io;
+use std::path::Path;
 use std::ptr::NonNull;
 
-/// What has the libraries, by distribution.
+/// The packages that contain the libraries, by distribution.
 const PACKAGES: &str = "libibverbs1 librdmacm1 ibverbs-providers (Debian, Ubuntu) or libibverbs librdmacm (Fedora, RHEL)";
 
 /// The library of verbs.
 const VERBS: &CStr = c"libibverbs.so.1";
 
 /// Why rdma-core cannot be used: the library or the symbol that is missing, and what to install.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) struct Missing(String);
 
 impl Missing {
@@ -39,6 +40,12 @@ impl fmt::Display for Missing {
 
 impl std::error::Error for Missing {}
 
+impl From<Missing> for io::Error {
+    fn from(missing: Missing) -> Self {
+        Self::new(io::ErrorKind::NotFound, missing)
+    }
+}
+
 /// Whether rdma-core can be used on this machine. Every other function of the bindings may be called after that.
 ///
 /// # Errors
@@ -46,8 +53,7 @@ impl std::error::Error for Missing {}
 /// [`Missing`], of the kind `NotFound`.
 pub(crate) fn available() -> io::Result<()> {
     #[cfg(not(feature = "rdma-sys"))]
-    super::functions::loaded()
-        .map_err(|missing| io::Error::new(io::ErrorKind::NotFound, missing.clone()))?;
+    super::functions::loaded()?;
     Ok(())
 }
 
@@ -62,14 +68,17 @@ pub struct Facilities {
     pub counts_completions: bool,
 }
 
-/// Looks the facilities up. Whether a device supports them only their use shows.
+/// Looks the facilities of libibverbs up, in `folder` or where the system has it. Whether a device supports them only
+/// their use shows.
 ///
 /// # Errors
 ///
 /// As [`available`].
-pub(crate) fn facilities() -> io::Result<Facilities> {
+pub(crate) fn facilities(folder: Option<&Path>) -> io::Result<Facilities> {
     available()?;
-    let has = |symbol, version| optional(symbol, version).is_some();
+    let path = path(folder, VERBS);
+    let library = Library::open(&path)?;
+    let has = |symbol, version| library.symbol(symbol, version).is_ok();
     Ok(Facilities {
         registers_dmabuf: has("ibv_reg_dmabuf_mr", c"IBVERBS_1.12"),
         registers_by_attributes: has("ibv_reg_mr_ex", c"IBVERBS_1.15"),
@@ -80,7 +89,9 @@ pub(crate) fn facilities() -> io::Result<Facilities> {
 /// How children of the process affect registered memory; `IBV_FORK_DISABLED` where the library is missing, or older than
 /// the question.
 pub(crate) fn ibv_is_fork_initialized() -> super::ibv_fork_status {
-    let Some(symbol) = optional("ibv_is_fork_initialized", c"IBVERBS_1.13") else {
+    let library = Library::open(VERBS);
+    let symbol = library.and_then(|it| it.symbol("ibv_is_fork_initialized", c"IBVERBS_1.13"));
+    let Ok(symbol) = symbol else {
         return super::IBV_FORK_DISABLED;
     };
     // SAFETY: the header of this version declares the function so, and it has no preconditions.
@@ -89,11 +100,6 @@ pub(crate) fn ibv_is_fork_initialized() -> super::ibv_fork_status {
             symbol,
         )()
     }
-}
-
-/// A symbol of libibverbs that not every version has.
-fn optional(symbol: &str, version: &CStr) -> Option<NonNull<c_void>> {
-    Library::open(VERBS).ok()?.symbol(symbol, version).ok()
 }
 
 /// A library. It is never unloaded: its functions may run until the process ends.
@@ -179,14 +185,17 @@ macro_rules! functions {
             }
         }
 
-        /// The functions of this machine's rdma-core.
-        pub(crate) fn loaded() -> Result<&'static Functions, &'static super::library::Missing> {
-            static LOADED: std::sync::OnceLock<Result<Functions, super::library::Missing>> =
-                std::sync::OnceLock::new();
-            LOADED.get_or_init(|| Functions::load(None)).as_ref()
+        /// The functions of this machine's rdma-core. After an error the next call tries again.
+        pub(crate) fn loaded() -> Result<&'static Functions, super::library::Missing> {
+            static LOADED: std::sync::OnceLock<Functions> = std::sync::OnceLock::new();
+            if let Some(functions) = LOADED.get() {
+                return Ok(functions);
+            }
+            let functions = Functions::load(None)?;
+            Ok(LOADED.get_or_init(|| functions))
         }
 
-        /// As [`loaded`], for those who have asked [`super::available`] before.
+        /// As [`loaded`], for callers after a success of [`super::available`].
         fn table() -> &'static Functions {
             match loaded() {
                 Ok(functions) => functions,
@@ -215,8 +224,7 @@ macro_rules! functions {
 pub(super) use functions;
 
 /// Where a library is: in `folder`, or where the system's loader finds it.
-#[cfg(not(feature = "rdma-sys"))]
-pub(super) fn path(folder: Option<&std::path::Path>, file: &CStr) -> CString {
+pub(super) fn path(folder: Option<&Path>, file: &CStr) -> CString {
     use std::os::unix::ffi::OsStrExt;
     let Some(folder) = folder else {
         return file.to_owned();
