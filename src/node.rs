@@ -28,7 +28,7 @@ const BULK_BUFFERS: u32 = 64;
 
 /// Polling cores with their memory, and the thread that makes, accepts and closes their connections.
 ///
-/// Most programs start one by [`Server`](crate::Server) or [`Client`](crate::Client). One that serves and calls, or has
+/// Most programs start one by [`Server`] or [`Client`](crate::Client). One that serves and calls, or has
 /// several clients, shares a node among them. Dropping the last of them stops the node: calls in flight fail. To let them
 /// finish, use [`Node::drain`]. Do not drop the last of them on a core, that is in a service: it would wait for itself.
 #[derive(Clone)]
