@@ -8,12 +8,14 @@
 //! | `retry_later` | calls that the server asks to have again later |
 //! | `control`, `cores` | what the thread of the command and the cores tell each other |
 //! | `connections` | the connections, and what replaces those that are lost |
+//! | `measure`, `measured` | one load on all cores, and what it measured |
 
 pub(crate) mod connections;
 pub(crate) mod control;
 pub(crate) mod cores;
 pub(crate) mod generator;
 pub(crate) mod intervals;
+mod measure;
 pub(crate) mod measured;
 pub(crate) mod pace;
 pub(crate) mod phase;
