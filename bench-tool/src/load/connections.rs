@@ -121,7 +121,7 @@ impl Connections {
         own.map(|connection| connection.key).collect()
     }
 
-    /// Takes note of what became of the connections, and tells the cores.
+    /// Notes which connections were lost and made again, and gives the cores the new ones.
     ///
     /// # Errors
     /// When one is not going to be made again, or not in time.
@@ -246,7 +246,7 @@ fn established((target, patience): (Target, Duration)) -> Result<Line, Option<Co
     }
 }
 
-/// Makes `count` connections that are not made again, some at a time. On failure tells how many were made.
+/// Makes `count` connections that are not made again, some at a time. A failure has the number of those that were made.
 pub(crate) fn connect_many(
     count: usize,
     start: impl Fn(usize) -> PendingConnect,
@@ -255,7 +255,7 @@ pub(crate) fn connect_many(
     start_many(count, start, PendingConnect::wait, stop)
 }
 
-/// Starts `count` of something, some at a time, and waits for each. On failure tells how many there were before.
+/// Starts `count` of something, some at a time, and waits for each. A failure has the number of those before it.
 fn start_many<S, D, E>(
     count: usize,
     start: impl Fn(usize) -> S,

@@ -27,13 +27,13 @@ impl<W: Workload> LoadCores<W> {
         self.cores.len()
     }
 
-    /// What the generator of the core with this index is controlled by.
+    /// What controls the generator of the core with this index.
     pub(crate) fn control(&self, index: usize) -> Arc<LoadControl<W>> {
         let core = self.cores.get(index);
         core.map_or_else(Arc::default, |(_, control)| Arc::clone(control))
     }
 
-    /// Tells the core with this index that another connection took the place of one that was lost.
+    /// Gives the core with this index another connection for one that was lost.
     pub(super) fn replace(&self, index: usize, lost: ConnectionKey, fresh: ConnectionKey) {
         if let Some((_, control)) = self.cores.get(index) {
             control.replace(lost, fresh);

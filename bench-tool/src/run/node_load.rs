@@ -141,7 +141,7 @@ impl Job for Measure<'_> {
 fn check(measured: &Measured, config: &RunConfig, address: &str) -> Result<(), Failure> {
     let refused = measured.first_refusal;
     if config.retry.is_zero() {
-        // A call may be refused for its connection before the core has told that it is lost.
+        // A call may be refused for its connection before the core has noted that it is lost.
         let found_lost = refused == Some(CallRefused::UnknownConnection);
         let lost = measured.losses.connections.max(u64::from(found_lost));
         if lost > 0 {

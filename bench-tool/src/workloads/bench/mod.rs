@@ -21,7 +21,7 @@ use crate::load::workload::{Verdict, Workload};
 /// The name of the error of a reply that does not carry what was sent.
 pub(crate) const WRONG_REPLIES: &str = "wrong_replies";
 
-/// The name of the errors of calls in the reverse direction, which the server tells of.
+/// The name of the errors of calls in the reverse direction, which the server reports.
 pub(crate) const BACK_FAILED: &str = "reverse_calls_failed";
 
 /// What the calls do. Fixed before they start.
@@ -34,7 +34,7 @@ pub(crate) enum BenchPlan {
         /// `None` for calls without payload.
         payload_bytes: Option<usize>,
     },
-    /// Payloads may travel beside it.
+    /// Payloads may travel outside it.
     Bulk(BulkPlan),
     /// The server calls, and says how long that took.
     Back {
@@ -48,7 +48,7 @@ pub(crate) enum BenchPlan {
 enum Maker {
     Message(Call, Payload),
     Bulk(BulkLoad),
-    /// With what the server told last.
+    /// With the last reply of the server.
     Back(Option<u32>, Box<CalledBack>),
 }
 
@@ -86,7 +86,7 @@ impl BenchWorkload {
         workload
     }
 
-    /// What the next call does beside its number.
+    /// Draws what the operations of the next call do.
     #[inline]
     fn draw(&mut self) {
         if let Maker::Bulk(load) = &mut self.maker {
@@ -94,7 +94,7 @@ impl BenchWorkload {
         }
     }
 
-    /// A reply to a call that is none of those in messages alone.
+    /// A reply in a message, to a call in the reverse direction or one with bulk data.
     #[inline(never)]
     fn check_other(&mut self, reply: &Reply<'_>, errors: &mut Errors) -> Verdict {
         let Maker::Back(_, called) = &mut self.maker else {
