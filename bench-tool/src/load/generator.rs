@@ -521,10 +521,13 @@ impl<W: Workload> Generator<W> {
             self.attention = 0;
             return;
         }
-        let errors = &mut self.measured.errors;
-        let workload = self.workload.as_mut();
-        if let Some(refused) = workload.and_then(|it| it.failed(error, errors)) {
-            self.give_up(index, refused);
+        let workload = self.workload.as_ref();
+        match workload.and_then(|it| it.refusal(error)) {
+            Some(refused) => self.give_up(index, refused),
+            None => self
+                .measured
+                .errors
+                .note("calls_failed", || error.to_string()),
         }
     }
 

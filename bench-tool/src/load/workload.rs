@@ -67,10 +67,10 @@ pub(crate) trait Workload: Send + 'static {
         errors: &mut Errors,
     ) -> Verdict;
 
-    /// A call ended without a reply to check. Why its connection takes no more calls, if it does not.
-    #[cold]
-    fn failed(&mut self, error: CallError, errors: &mut Errors) -> Option<CallRefused> {
-        errors.note("calls_failed", || error.to_string());
+    /// A call ended with `error` and without a reply to check: why its connection takes no more calls, or `None` if it
+    /// does.
+    fn refusal(&self, error: CallError) -> Option<CallRefused> {
+        let _ = error;
         None
     }
 
