@@ -97,5 +97,6 @@ fn a_server_that_stays_away_ends_the_run_in_the_time_that_was_given() {
     let client = client(&address, "--retry 300ms");
     log.until("connection_ready");
     drop(server);
-    client.end().check_failed(1, &["could not be made again"]);
+    let words = format!("a connection to {address} was lost, and could not be made again");
+    client.end().check_failed(1, &[&words]);
 }
