@@ -33,6 +33,8 @@ const LOOK_PERIOD: Duration = Duration::from_millis(10);
 /// The connections of a load, in the order of their numbers: core by core in turn.
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
+    /// Of the server.
+    address: String,
     lines: Vec<Line>,
     /// How long a lost connection is tried again; 0 does not.
     retry: Duration,
@@ -103,6 +105,7 @@ impl Connections {
             made.map_err(|(made, error)| failed(made, error))?
         };
         Ok(Self {
+            address: address.to_owned(),
             lines,
             retry,
             losses: Losses::default(),
@@ -121,7 +124,7 @@ impl Connections {
         own.map(|connection| connection.key).collect()
     }
 
-    /// Takes note of what became of the connections, and tells the cores.
+    /// Notes which connections were lost and made again, and gives the cores the new ones.
     ///
     /// # Errors
     /// When one is not going to be made again, or not in time.
@@ -131,24 +134,38 @@ impl Connections {
         is_stopping: bool,
     ) -> Result<(), Failure> {
         let Self {
+            address,
             lines,
             retry,
             losses,
         } = self;
-        lines.iter_mut().try_for_each(|line| {
-            line.look_after(losses, *retry, is_stopping, |index, lost, fresh| {
-                cores.replace(index, lost, fresh);
+        lines
+            .iter_mut()
+            .try_for_each(|line| {
+                line.look_after(losses, *retry, is_stopping, |index, lost, fresh| {
+                    cores.replace(index, lost, fresh);
+                })
             })
-        })
+            .map_err(|why| {
+                Failure::failed(format!(
+                    "a connection to {address} was lost, and could not be made again"
+                ))
+                .because(why)
+                .advice("look at the server's messages; --retry TIME says how long it may be away")
+            })
     }
 
-    /// Waits until all connections are there; immediately where none is lost.
+    /// Waits until all connections are there, or `is_stopping`; returns immediately if none is lost.
     ///
     /// # Errors
     /// As [`Connections::look_after`].
-    pub(crate) fn restore<W: Workload>(&mut self, cores: &LoadCores<W>) -> Result<(), Failure> {
+    pub(crate) fn restore<W: Workload>(
+        &mut self,
+        cores: &LoadCores<W>,
+        is_stopping: impl Fn() -> bool,
+    ) -> Result<(), Failure> {
         self.look_after(cores, false)?;
-        while self.lines.iter().any(|line| line.lost.is_some()) {
+        while self.lines.iter().any(|line| line.lost.is_some()) && !is_stopping() {
             std::thread::sleep(LOOK_PERIOD);
             self.look_after(cores, false)?;
         }
@@ -176,24 +193,21 @@ impl Connections {
     }
 
     /// What was lost since the losses were taken last.
-    pub(super) fn take_losses(&mut self) -> Losses {
+    pub(crate) fn take_losses(&mut self) -> Losses {
         std::mem::take(&mut self.losses)
     }
 }
 
 impl Line {
+    /// # Errors
+    /// Why the connection is not made again.
     fn look_after(
         &mut self,
         losses: &mut Losses,
         retry: Duration,
         is_stopping: bool,
         mut replace: impl FnMut(usize, ConnectionKey, ConnectionKey),
-    ) -> Result<(), Failure> {
-        let gone = |why: &str| {
-            Failure::failed("a connection was lost, and could not be made again")
-                .because(why.to_owned())
-                .advice("look at the server's messages; --retry TIME says how long it may be away")
-        };
+    ) -> Result<(), String> {
         while let Some(event) = self.target.as_ref().and_then(Target::next_event) {
             match event {
                 TargetEvent::Established { connection } => {
@@ -209,7 +223,7 @@ impl Line {
                     self.lost = Some((Instant::now(), reason.to_string()));
                 }
                 TargetEvent::Failed { error, .. } if is_stopping => {
-                    return Err(gone(&error.to_string()));
+                    return Err(error.to_string());
                 }
                 TargetEvent::Failed { error, .. } => {
                     if let Some((_, why)) = &mut self.lost {
@@ -217,15 +231,15 @@ impl Line {
                     }
                 }
                 TargetEvent::GivenUp(GivenUp::Failed(error)) => {
-                    return Err(gone(&error.to_string()));
+                    return Err(error.to_string());
                 }
                 TargetEvent::GivenUp(GivenUp::Closed(reason)) => {
-                    return Err(gone(&reason.to_string()));
+                    return Err(reason.to_string());
                 }
             }
         }
         match &self.lost {
-            Some((since, why)) if since.elapsed() > retry => Err(gone(why)),
+            Some((since, why)) if since.elapsed() > retry => Err(why.clone()),
             _ => Ok(()),
         }
     }
@@ -246,7 +260,7 @@ fn established((target, patience): (Target, Duration)) -> Result<Line, Option<Co
     }
 }
 
-/// Makes `count` connections that are not made again, some at a time. On failure tells how many were made.
+/// Makes `count` connections that are not made again, some at a time. A failure has the number of those that were made.
 pub(crate) fn connect_many(
     count: usize,
     start: impl Fn(usize) -> PendingConnect,
@@ -255,7 +269,7 @@ pub(crate) fn connect_many(
     start_many(count, start, PendingConnect::wait, stop)
 }
 
-/// Starts `count` of something, some at a time, and waits for each. On failure tells how many there were before.
+/// Starts `count` of something, some at a time, and waits for each. A failure has the number of those before it.
 fn start_many<S, D, E>(
     count: usize,
     start: impl Fn(usize) -> S,

@@ -1,4 +1,4 @@
-//! Between the generator of a polling core and the thread that has it work.
+//! Orders to the generator of a polling core, and its answers.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -42,7 +42,7 @@ impl SingleCall {
 #[derive(Debug, Default)]
 pub(crate) struct SingleReply {
     pub(crate) results: Vec<u8>,
-    /// Data that came beside the results.
+    /// Data that came outside the results.
     pub(crate) beside: Vec<u8>,
 }
 
@@ -58,7 +58,7 @@ pub(crate) enum SingleError {
 }
 
 impl SingleError {
-    /// Whether the reason is that the connection is gone, or about to be.
+    /// Whether the reason is that the connection is lost, or about to be.
     pub(crate) fn is_lost(self) -> bool {
         match self {
             Self::Refused(refused) => is_lost(refused),
@@ -68,7 +68,7 @@ impl SingleError {
     }
 }
 
-/// Whether a connection that refuses so is gone, or about to be.
+/// Whether a connection that refuses so is lost, or about to be.
 pub(super) fn is_lost(refused: CallRefused) -> bool {
     matches!(
         refused,
@@ -112,7 +112,7 @@ pub(super) enum Answer<W> {
     Load(Box<LoadAnswer<W>>),
 }
 
-/// Between the generator of a core and the thread that has it work.
+/// Orders to the generator of a core, and its answers.
 #[derive(Debug)]
 pub(crate) struct LoadControl<W> {
     /// Orders given so far.
@@ -215,14 +215,14 @@ impl<W: Workload> LoadControl<W> {
         self.answered.fetch_add(1, Ordering::Release);
     }
 
-    /// Tells that a connection was lost, and another took its place.
+    /// A connection was lost, and another took its place.
     pub(super) fn replace(&self, lost: ConnectionKey, fresh: ConnectionKey) {
         if let Ok(mut replaced) = self.replaced.lock() {
             replaced.push((lost, fresh));
         }
     }
 
-    /// What [`LoadControl::replace`] told since it was asked last; does not wait for who is telling something just now.
+    /// The replacements since the last look, or none while another thread adds one: the core never waits for the lock.
     pub(super) fn replaced(&self) -> Vec<(ConnectionKey, ConnectionKey)> {
         let replaced = self.replaced.try_lock();
         replaced.map_or_else(|_| Vec::new(), |mut it| std::mem::take(&mut *it))

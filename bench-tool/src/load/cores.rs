@@ -1,24 +1,17 @@
-//! A load on all polling cores: its parts are handed out, looked after and put together.
+//! The polling cores of a load.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use super::connections::Connections;
-use super::control::{LoadControl, LoadOrder};
-use super::intervals::Collector;
-use super::measured::Measured;
+use rpcrdma_engine::ConnectionKey;
+
+use super::control::LoadControl;
 use super::workload::Workload;
-use super::{Amount, Watch};
-use crate::exit::Failure;
-
-/// How soon the end of a load is noticed: the thread that waits is to take nothing from the cores.
-const LOOK_PERIOD: Duration = Duration::from_millis(20);
 
 /// The polling cores that make a load.
 #[derive(Debug)]
 pub(crate) struct LoadCores<W> {
     /// With the number of each core.
-    cores: Vec<(usize, Arc<LoadControl<W>>)>,
+    pub(super) cores: Vec<(usize, Arc<LoadControl<W>>)>,
 }
 
 impl<W: Workload> LoadCores<W> {
@@ -34,88 +27,16 @@ impl<W: Workload> LoadCores<W> {
         self.cores.len()
     }
 
-    /// What the generator of the core with this index is controlled by.
+    /// What controls the generator of the core with this index.
     pub(crate) fn control(&self, index: usize) -> Arc<LoadControl<W>> {
         let core = self.cores.get(index);
         core.map_or_else(Arc::default, |(_, control)| Arc::clone(control))
     }
 
-    /// Tells the core with this index that another connection took the place of one that was lost.
-    pub(super) fn replace(
-        &self,
-        index: usize,
-        lost: rpcrdma_engine::ConnectionKey,
-        fresh: rpcrdma_engine::ConnectionKey,
-    ) {
+    /// Gives the core with this index another connection for one that was lost.
+    pub(super) fn replace(&self, index: usize, lost: ConnectionKey, fresh: ConnectionKey) {
         if let Some((_, control)) = self.cores.get(index) {
             control.replace(lost, fresh);
         }
-    }
-
-    /// Makes a load, and returns what was measured, with the workloads of the cores. `workload` makes that of each part;
-    /// `patience` is how long outstanding calls may take after the measurement.
-    ///
-    /// # Errors
-    /// When a connection is lost and not made again in time, and when calls do not end.
-    pub(crate) fn measure(
-        &self,
-        connections: &mut Connections,
-        workload: impl Fn(u32, u32) -> W,
-        amount: &Amount,
-        patience: Duration,
-        watch: &Watch,
-    ) -> Result<(Measured, Vec<W>), Failure> {
-        let parts = u32::try_from(self.cores.len()).unwrap_or(1);
-        for ((index, (_, control)), part) in self.cores.iter().enumerate().zip(0..) {
-            control.begin(LoadOrder {
-                connections: connections.keys(index),
-                workload: workload(part, parts),
-                amount: amount.share(part, parts),
-                part,
-                watch: watch.clone(),
-            });
-        }
-        let patience = amount.retry + patience;
-        let mut deadline = amount
-            .expected()
-            .map(|expected| Instant::now() + expected + patience);
-        let mut collectors: Vec<Collector> =
-            self.cores.iter().map(|_| Collector::default()).collect();
-        let mut lost = Ok(());
-        let (mut measured, mut workloads) = (Measured::default(), Vec::new());
-        for (index, (number, control)) in self.cores.iter().enumerate() {
-            let ended = control.end(LOOK_PERIOD, || {
-                for (collector, (_, control)) in collectors.iter_mut().zip(&self.cores) {
-                    collector.collect(&control.exchange);
-                }
-                let is_stopping = watch.stop.is_asked();
-                lost = connections.look_after(self, is_stopping);
-                if deadline.is_none() && is_stopping {
-                    deadline = Some(Instant::now() + patience);
-                }
-                lost.is_ok() && deadline.is_none_or(|deadline| Instant::now() < deadline)
-            });
-            let Some(ended) = ended else {
-                lost?;
-                return Err(Failure::failed(format!(
-                    "calls were still outstanding {} s after the measurement",
-                    patience.as_secs()
-                ))
-                .advice("the server may be stopped (SIGSTOP) or overloaded"));
-            };
-            let mut part = ended.measured;
-            let collector = collectors.get_mut(index).map(std::mem::take);
-            let timeline = collector.unwrap_or_default().finish(
-                &control.exchange,
-                &ended.last,
-                *number,
-                part.elapsed,
-            );
-            part.timelines.push(timeline);
-            measured.merge(part);
-            workloads.push(ended.workload);
-        }
-        measured.losses.merge(&connections.take_losses());
-        Ok((measured, workloads))
     }
 }

@@ -55,8 +55,8 @@ enum Attempt {
     Made,
     /// Not now.
     Refused,
-    /// Its connection is gone, and the slot with it.
-    Gone,
+    /// Its connection is lost, and the slot is not used any more.
+    Lost,
 }
 
 /// Calls that are to be made once more, and when they started.
@@ -280,7 +280,7 @@ impl<W: Workload> Generator<W> {
         }
     }
 
-    /// What need not be done in every poll, and has no time of its own.
+    /// What is done every [`HOUSEKEEPING_POLLS`] polls.
     #[cold]
     #[inline(never)]
     fn housekeeping<P: Port>(&mut self, core: &Context<'_, P>, now: Ticks) {
@@ -318,7 +318,7 @@ impl<W: Workload> Generator<W> {
             match self.make_call(core, index, start, repeated.map(|call| call.0)) {
                 Attempt::Made => made = true,
                 Attempt::Refused => break,
-                Attempt::Gone => {}
+                Attempt::Lost => {}
             }
         }
         made
@@ -335,7 +335,7 @@ impl<W: Workload> Generator<W> {
     ) -> Attempt {
         let slot = self.slots.get_mut(index as usize);
         let (Some(slot), Some(workload)) = (slot.filter(|it| it.alive), &mut self.workload) else {
-            return Attempt::Gone;
+            return Attempt::Lost;
         };
         let (calls, step) = match repeated {
             Some(step) => (0, step),
@@ -378,7 +378,7 @@ impl<W: Workload> Generator<W> {
         self.attention = 0;
     }
 
-    /// Whether nothing can be called any more, and nothing replaces what is gone.
+    /// Whether all connections are lost, and none is made again.
     fn is_dead(&self) -> bool {
         let is_dead = !self.slots.is_empty() && self.slots.iter().all(|slot| !slot.alive);
         is_dead && !self.reconnects
@@ -521,10 +521,13 @@ impl<W: Workload> Generator<W> {
             self.attention = 0;
             return;
         }
-        let errors = &mut self.measured.errors;
-        let workload = self.workload.as_mut();
-        if let Some(refused) = workload.and_then(|it| it.failed(error, errors)) {
-            self.give_up(index, refused);
+        let workload = self.workload.as_ref();
+        match workload.and_then(|it| it.refusal(error)) {
+            Some(refused) => self.give_up(index, refused),
+            None => self
+                .measured
+                .errors
+                .note("calls_failed", || error.to_string()),
         }
     }
 

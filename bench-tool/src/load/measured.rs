@@ -83,10 +83,11 @@ impl Measured {
     }
 }
 
-/// Errors by name, with the words of the first one.
+/// Errors by name.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Errors {
     pub(crate) by_name: BTreeMap<String, u64>,
+    /// The words of the first one that had any.
     pub(crate) first: Option<String>,
 }
 
@@ -94,17 +95,17 @@ impl Errors {
     /// One more error.
     #[cold]
     pub(crate) fn note(&mut self, name: &str, words: impl FnOnce() -> String) {
-        self.note_several(name, 1, words);
+        self.add(name, 1);
+        self.first.get_or_insert_with(words);
     }
 
-    /// So many errors, at least one.
+    /// `count` more errors whose name says all.
     #[cold]
-    pub(crate) fn note_several(&mut self, name: &str, count: u64, words: impl FnOnce() -> String) {
+    pub(crate) fn add(&mut self, name: &str, count: u64) {
         match self.by_name.get_mut(name) {
             Some(place) => *place += count,
             None => drop(self.by_name.insert(name.to_owned(), count)),
         }
-        self.first.get_or_insert_with(words);
     }
 
     /// Errors with this name.

@@ -5,15 +5,17 @@
 //! | `workload` | what a program adds: which call comes next, and whether a reply is right |
 //! | `generator` | the application of a core: makes the calls, repeats and times them |
 //! | `phase`, `pace`, `intervals` | from warm-up to end, when calls are due, what is recorded |
-//! | `retry_later` | calls that the server asks to have again later |
-//! | `control`, `cores` | what the thread of the command and the cores tell each other |
+//! | `retry_later` | calls that the server asks to repeat later |
+//! | `control`, `cores` | orders of the command's thread to the cores, and their answers |
 //! | `connections` | the connections, and what replaces those that are lost |
+//! | `measure`, `measured` | one load on all cores, and what it measured |
 
 pub(crate) mod connections;
 pub(crate) mod control;
 pub(crate) mod cores;
 pub(crate) mod generator;
 pub(crate) mod intervals;
+mod measure;
 pub(crate) mod measured;
 pub(crate) mod pace;
 pub(crate) mod phase;
@@ -29,9 +31,9 @@ use crate::signals::Stop;
 /// What a load shares with the rest of the tool while it measures.
 #[derive(Clone, Debug)]
 pub(crate) struct Watch {
-    /// Asked when the load shall end early; polling cores look at it now and then.
+    /// Set when the load shall end early; polling cores look at it now and then.
     pub(crate) stop: Stop,
-    /// Where each part tells how far it is, by its number.
+    /// Where each part publishes how far it is, by its number.
     pub(crate) progress: Progress,
     /// The run's own server; `None` where the server is elsewhere.
     pub(crate) server_process: Option<u32>,
@@ -57,8 +59,8 @@ pub(crate) struct Amount {
     pub(crate) limit: Limit,
     /// `None` for a closed loop.
     pub(crate) rate: Option<Rate>,
-    /// How long a lost connection is tried again, and how long after its start a call is repeated that the server asks
-    /// to have later; with 0 neither is.
+    /// How long to try to make a lost connection again, and for how long after its start to repeat a call that the
+    /// server asks to repeat later. With 0 neither is done.
     pub(crate) retry: Duration,
     /// Length of the intervals that are reported too.
     pub(crate) interval: Duration,

@@ -30,7 +30,7 @@ pub(crate) enum Change {
     Ending,
 }
 
-/// The phase that one part of a load is in. It is told of calls made and ended, and tells whether to make the next.
+/// The phase that one part of a load is in. It counts the calls that are made, and decides whether the next one may be.
 #[derive(Debug)]
 pub(crate) struct LoadPhase {
     clock: Clock,
@@ -213,7 +213,7 @@ impl LoadPhase {
         })
     }
 
-    /// A call was made that started at `start`, and stands for so many.
+    /// A call was made that started at `start`, and counts as `calls` calls.
     #[inline]
     pub(crate) fn made(&mut self, start: Ticks, calls: u64) {
         if let Some(pace) = &mut self.pace {

@@ -1,5 +1,5 @@
-//! Calls that the server asks to have again later, by a call of their own, as NFS does with NFS3ERR_JUKEBOX (RFC 1813,
-//! section 2.6).
+//! Calls that the server asks to repeat later, as NFS does with NFS3ERR_JUKEBOX (RFC 1813, section 2.6). Each is repeated
+//! as a new call.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -15,14 +15,14 @@ pub(crate) struct RetryLater<C> {
     /// Each with when it is due; all wait equally long, so the first one is due first.
     waiting: VecDeque<(C, Ticks)>,
     pause: Ticks,
-    /// How long after its start a call may wait still.
+    /// The longest time from the start of a call to its last repetition.
     patience: Ticks,
-    /// How often a call was.
+    /// How many repetitions were accepted.
     count: u64,
 }
 
 impl<C: Copy> RetryLater<C> {
-    /// With room for `calls` calls, none of which waits longer than `patience`: with none, they fail immediately.
+    /// Has room for `calls` calls. A call is repeated until `patience` after its start; if that is zero, never.
     pub(crate) fn new(patience: Duration, calls: usize) -> Self {
         let clock = Clock::new();
         Self {
@@ -54,7 +54,7 @@ impl<C: Copy> RetryLater<C> {
         }
     }
 
-    /// Waits for nothing any more: the calls that did.
+    /// Accepts no more calls, and returns those that wait.
     pub(crate) fn end(&mut self) -> impl Iterator<Item = C> + '_ {
         self.patience = 0;
         self.waiting.drain(..).map(|(call, _)| call)
@@ -70,7 +70,7 @@ impl<C: Copy> RetryLater<C> {
         self.waiting.front().map(|(_, due)| *due)
     }
 
-    /// How often a call was taken.
+    /// How many repetitions were accepted.
     pub(crate) fn count(&self) -> u64 {
         self.count
     }

@@ -8,17 +8,17 @@ use rpcrdma_fabric::interface::Port;
 
 use super::measured::Errors;
 
-/// What a reply is worth.
+/// The result of checking a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It is the right one; so much payload was moved beside the message.
+    /// It is right; so many bytes of bulk data were moved.
     Right { bytes: u64 },
-    /// It is not, and the workload noted an error.
+    /// It is wrong, and the workload noted an error.
     Wrong,
-    /// The server asks to have the call again later.
+    /// The server asks to repeat the call later.
     Later,
-    /// The call stood for several, whose times are [`Workload::latencies_ns`]. The connection takes no more of them if
-    /// there is a reason why not.
+    /// The call counts as several, whose times are [`Workload::latencies_ns`]. With `refused` the connection takes no
+    /// more of them, for that reason.
     Several { refused: Option<CallRefused> },
 }
 
@@ -37,7 +37,7 @@ pub(crate) trait Workload: Send + 'static {
     /// The next call has been made.
     fn advance(&mut self);
 
-    /// How many calls the next step stands for, of which `left` are to be made at most.
+    /// How many calls the next step counts as, at most `left`.
     #[inline]
     fn calls(&mut self, left: u64) -> u64 {
         let _ = left;
@@ -59,7 +59,7 @@ pub(crate) trait Workload: Send + 'static {
     /// Whether the reply to a step is right.
     fn check(&mut self, step: Self::Step, reply: &Reply<'_>, errors: &mut Errors) -> Verdict;
 
-    /// The same of a reply with data that may have come beside it.
+    /// The same of a reply to a call with bulk data.
     fn check_bulk(
         &mut self,
         step: Self::Step,
@@ -67,10 +67,10 @@ pub(crate) trait Workload: Send + 'static {
         errors: &mut Errors,
     ) -> Verdict;
 
-    /// A call ended without a reply to check. Why its connection takes no more calls, if it does not.
-    #[cold]
-    fn failed(&mut self, error: CallError, errors: &mut Errors) -> Option<CallRefused> {
-        errors.note("calls_failed", || error.to_string());
+    /// A call ended with `error` and without a reply to check: why its connection takes no more calls, or `None` if it
+    /// does.
+    fn refusal(&self, error: CallError) -> Option<CallRefused> {
+        let _ = error;
         None
     }
 
@@ -85,11 +85,11 @@ pub(crate) trait Workload: Send + 'static {
         &[]
     }
 
-    /// Notes that a call is not repeated that the server asked to have later.
+    /// Notes that a call is not repeated although the server asked to repeat it later.
     #[cold]
     fn given_up(errors: &mut Errors) {
         errors.note("calls_given_up", || {
-            "the server asks to have the call later".to_owned()
+            "the server asked to repeat the call later, and its time was over".to_owned()
         });
     }
 

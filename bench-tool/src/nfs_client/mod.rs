@@ -7,7 +7,8 @@
 //! | `session` | connections to a server, and the calls that are measured |
 //! | `report` | what is told of them |
 //!
-//! Which call comes next, and whether its answer is right, is in [`crate::workloads::nfs`]. How calls are encoded, what is believed of their answers, and MOUNT are in `rpcrdma_nfs3::client`.
+//! Which call comes next, and whether its answer is right, is in [`crate::workloads::nfs`]. How calls are encoded, what is
+//! accepted of their answers, and MOUNT are in `rpcrdma_nfs3::client`.
 
 pub(crate) mod address;
 mod config;

@@ -24,7 +24,7 @@ pub(super) fn escape(text: &str) -> String {
 pub(crate) mod tests {
     use super::*;
 
-    /// Checks that tags are balanced, that attributes stand in quotes, and that every `&` begins an entity: it is XML.
+    /// Checks that tags are balanced, that attributes are in quotes, and that every `&` begins an entity: it is XML.
     /// How many elements there are of each name.
     pub(crate) fn elements(markup: &str) -> std::collections::BTreeMap<String, usize> {
         let (mut open, mut counts) = (Vec::new(), std::collections::BTreeMap::new());

@@ -89,11 +89,14 @@ impl Job for Measure<'_> {
         let client_before = client.counters();
         let counted_before = counted(config, watch);
         let began = SystemTime::now() + config.warmup;
-        let measured = client.measure(config, watch)?;
+        let mut measured = client.measure(config, watch)?;
         let disturbances = counted(config, watch).warnings_since(&counted_before);
         let client_counted = client.counters().since(&client_before);
-        // A connection may have been lost since, or the last of the calls have brought no other one.
-        client.connections.restore(&client.cores)?;
+        // A connection that was lost may not be there again: the calls went to others, or were the last ones.
+        client
+            .connections
+            .restore(&client.cores, || watch.stop.is_asked())?;
+        measured.losses.merge(&client.connections.take_losses());
         let server_after = client.ask_server();
         let shared = client.node.attributes().iter();
         let own_queues = shared.map(|it| it.shared_receive_queue).any(|it| !it);
@@ -106,9 +109,7 @@ impl Job for Measure<'_> {
         drop(node.shutdown());
         let probe = idle.map(|idle| idle.probe(free_core(config))).transpose()?;
         check(&measured, config, &address)?;
-        let mut result = result(&measured, config, began, loaded, fabric);
-        result.memory = memory(&pages, own_queues, loaded);
-        result.warnings.splice(0..0, page_warnings(&pages));
+        let mut result = result(&measured, config, began, loaded, fabric, &pages, own_queues);
         result.warnings.extend(disturbances);
         // Another server, or the same one since it was restarted, has counted from 0.
         let both = server_before.zip(server_after);
@@ -141,7 +142,7 @@ impl Job for Measure<'_> {
 fn check(measured: &Measured, config: &RunConfig, address: &str) -> Result<(), Failure> {
     let refused = measured.first_refusal;
     if config.retry.is_zero() {
-        // A call may be refused for its connection before the core has told that it is lost.
+        // A call may be refused for its connection before the core has noted that it is lost.
         let found_lost = refused == Some(CallRefused::UnknownConnection);
         let lost = measured.losses.connections.max(u64::from(found_lost));
         if lost > 0 {
@@ -365,12 +366,15 @@ fn result(
     began: SystemTime,
     loaded: &Loaded,
     fabric: &Fabric,
+    pages: &[PageReport],
+    own_queues: bool,
 ) -> RunResult {
     let counters = measured.counters.iter().flat_map(|it| it.iter());
     let counters: BTreeMap<String, u64> = counters
         .map(|(name, value)| (name.to_owned(), value))
         .collect();
-    let mut warnings = crate::profile::warnings_here(loaded);
+    let mut warnings = page_warnings(pages);
+    warnings.extend(crate::profile::warnings_here(loaded));
     let errors = &measured.errors;
     if let Some(first) = &errors.first {
         warnings.push(format!("the first call that failed: {first}"));
@@ -413,7 +417,7 @@ fn result(
         counters,
         server_counters: None,
         per_call: PerCall::default(),
-        memory: memory(&[], false, loaded),
+        memory: memory(pages, own_queues, loaded),
         warnings,
     }
 }

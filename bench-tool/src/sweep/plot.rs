@@ -8,7 +8,7 @@ use super::grid::{Axis, Point};
 use super::table::heading;
 use crate::compare::metric::Metric;
 use crate::exit::Failure;
-use crate::report::chart::axis::{self as chart, Unit};
+use crate::report::chart::axis::{self as chart, Unit, whole};
 use crate::report::chart::{ChartFile, Curve};
 use rpcrdma_units::{rate_mark, size};
 
@@ -120,15 +120,6 @@ fn places_axis(axis: Axis, values: &[f64]) -> chart::Axis {
         Axis::Rate => rate_mark(value),
         _ => format!("{value:.0}"),
     })
-}
-
-#[allow(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "values of an axis are not below zero, and the conversion saturates"
-)]
-const fn whole(value: f64) -> u64 {
-    value.round() as u64
 }
 
 #[cfg(test)]

@@ -145,7 +145,7 @@ impl<V: Provider> Session for FabricSession<V> {
     }
 
     fn caller(&mut self) -> Result<Box<dyn NfsCaller + '_>, Failure> {
-        self.connections.restore(&self.cores)?;
+        self.connections.restore(&self.cores, || false)?;
         Ok(Box::new(OverFabric {
             connections: &mut self.connections,
             cores: &self.cores,

@@ -21,7 +21,7 @@ use crate::load::workload::{Verdict, Workload as _};
 use crate::load::{Amount, Watch};
 use crate::workloads::nfs::steps::Step;
 use crate::workloads::nfs::tally::Tally;
-use crate::workloads::nfs::{NfsWorkload, Work};
+use crate::workloads::nfs::{NfsWorkload, StepReply, Work};
 use rpcrdma_nfs3::client::caller::{accept_words, reject_words};
 use rpcrdma_nfs3::client::credential::Credential;
 use rpcrdma_nfs3::client::request::ARGUMENTS_BYTES_MAX;
@@ -405,8 +405,8 @@ impl Driver {
                 continue;
             }
             let results = message.get(bytes..).unwrap_or(&[]);
-            let none = (0, std::iter::empty());
-            match self.workload.check_results(step, results, none, errors) {
+            let reply = StepReply::whole(results);
+            match self.workload.check_reply(step, reply, errors) {
                 Verdict::Right { bytes } => {
                     self.completed += 1;
                     if self.phase.is_measured(start) {

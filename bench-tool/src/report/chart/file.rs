@@ -1,4 +1,4 @@
-//! A chart as a file of its own, with title, frame and legend.
+//! A chart as a separate file, with title, frame and legend.
 
 use std::fmt::{self, Write as _};
 

@@ -220,7 +220,7 @@ fn write_axes(svg: &mut String, (x, y): (&Axis, &Axis)) -> fmt::Result {
             escape(name)
         )?;
     }
-    // The label of the vertical axis stands above it: turned by 90 degrees it would take width, and be harder to read.
+    // The label of the vertical axis is above it: turned by 90 degrees it would take width, and be harder to read.
     writeln!(
         svg,
         "<text x=\"16\" y=\"{}\">{}</text>\n\

@@ -21,7 +21,7 @@ use crate::load::workload::{Verdict, Workload};
 /// The name of the error of a reply that does not carry what was sent.
 pub(crate) const WRONG_REPLIES: &str = "wrong_replies";
 
-/// The name of the errors of calls in the reverse direction, which the server tells of.
+/// The name of the errors of calls in the reverse direction, which the server reports.
 pub(crate) const BACK_FAILED: &str = "reverse_calls_failed";
 
 /// What the calls do. Fixed before they start.
@@ -34,7 +34,7 @@ pub(crate) enum BenchPlan {
         /// `None` for calls without payload.
         payload_bytes: Option<usize>,
     },
-    /// Payloads may travel beside it.
+    /// Payloads may travel outside it.
     Bulk(BulkPlan),
     /// The server calls, and says how long that took.
     Back {
@@ -48,7 +48,7 @@ pub(crate) enum BenchPlan {
 enum Maker {
     Message(Call, Payload),
     Bulk(BulkLoad),
-    /// With what the server told last.
+    /// With the last reply of the server.
     Back(Option<u32>, Box<CalledBack>),
 }
 
@@ -86,7 +86,7 @@ impl BenchWorkload {
         workload
     }
 
-    /// What the next call does beside its number.
+    /// Draws what the operations of the next call do.
     #[inline]
     fn draw(&mut self) {
         if let Maker::Bulk(load) = &mut self.maker {
@@ -94,7 +94,7 @@ impl BenchWorkload {
         }
     }
 
-    /// A reply to a call that is none of those in messages alone.
+    /// A reply in a message, to a call in the reverse direction or one with bulk data.
     #[inline(never)]
     fn check_other(&mut self, reply: &Reply<'_>, errors: &mut Errors) -> Verdict {
         let Maker::Back(_, called) = &mut self.maker else {
@@ -106,9 +106,7 @@ impl BenchWorkload {
         };
         **called = decoded;
         if called.failed > 0 {
-            errors.note_several(BACK_FAILED, called.failed.into(), || {
-                "a call of the server failed, or was answered with something else".to_owned()
-            });
+            errors.add(BACK_FAILED, called.failed.into());
         }
         Verdict::Several {
             refused: match called.status {
@@ -122,9 +120,7 @@ impl BenchWorkload {
 
 #[cold]
 fn wrong(errors: &mut Errors) -> Verdict {
-    errors.note(WRONG_REPLIES, || {
-        "a reply did not carry what was sent".to_owned()
-    });
+    errors.add(WRONG_REPLIES, 1);
     Verdict::Wrong
 }
 
@@ -221,15 +217,11 @@ impl Workload for BenchWorkload {
         }
     }
 
-    #[cold]
-    fn failed(&mut self, error: CallError, errors: &mut Errors) -> Option<CallRefused> {
-        let is_back = matches!(self.maker, Maker::Back(..));
-        if is_back && error == CallError::ProcedureUnavailable {
-            // A server that was made before CALL_BACK was.
-            return Some(CallRefused::NotTaken);
-        }
-        errors.note("calls_failed", || error.to_string());
-        None
+    fn refusal(&self, error: CallError) -> Option<CallRefused> {
+        // A server that was made before CALL_BACK was.
+        let is_old =
+            matches!(self.maker, Maker::Back(..)) && error == CallError::ProcedureUnavailable;
+        is_old.then_some(CallRefused::NotTaken)
     }
 
     fn latencies_ns(&self) -> &[u64] {
@@ -243,5 +235,49 @@ impl Workload for BenchWorkload {
     #[inline]
     fn call(request: &Request<'_>, reply: &mut ReplyWriter<'_>) -> Outcome {
         answer_plain(request, reply).unwrap_or(Outcome::ProcedureUnavailable)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rpcrdma_protocol::rpc::OpaqueAuth;
+
+    fn reply(results: &[u8]) -> Reply<'_> {
+        Reply {
+            results,
+            verifier: OpaqueAuth::NONE,
+        }
+    }
+
+    #[test]
+    fn a_wrong_reply_is_an_error_and_not_the_first_call_that_failed() {
+        let mut errors = Errors::default();
+        let mut workload = BenchWorkload::new(BenchPlan::Message {
+            call: bench_program::call(bench_program::NULL),
+            payload_bytes: None,
+        });
+        let step = workload.step();
+        let mut check = |results: &[u8]| workload.check(step, &reply(results), &mut errors);
+        assert_eq!(check(&[]), Verdict::Right { bytes: 0 });
+        assert_eq!(check(&[0; 4]), Verdict::Wrong);
+        assert_eq!(check(&[0; 8]), Verdict::Wrong);
+        assert_eq!((errors.total(), errors.of(WRONG_REPLIES)), (2, 2));
+        assert_eq!(errors.first, None);
+    }
+
+    #[test]
+    fn a_server_without_calls_in_the_reverse_direction_refuses_them_alone() {
+        let back = BenchWorkload::new(BenchPlan::Back {
+            payload_bytes: None,
+        });
+        let missing = CallError::ProcedureUnavailable;
+        assert_eq!(back.refusal(missing), Some(CallRefused::NotTaken));
+        assert_eq!(back.refusal(CallError::TimedOut), None);
+        let null = BenchWorkload::new(BenchPlan::Message {
+            call: bench_program::call(bench_program::NULL),
+            payload_bytes: None,
+        });
+        assert_eq!(null.refusal(missing), None);
     }
 }

@@ -7,6 +7,7 @@ mod content;
 pub(crate) mod steps;
 pub(crate) mod tally;
 
+use std::iter::{self, Empty};
 use std::sync::Arc;
 
 use rpcrdma_engine::{
@@ -71,6 +72,27 @@ impl Targets {
     #[inline]
     pub(crate) fn matches(&self, number: u32, offset: u64, piece: &[u8], every: bool) -> bool {
         content::matches(piece, offset, self.key(number), every)
+    }
+}
+
+/// The reply to a call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StepReply<'a, I> {
+    pub(crate) results: &'a [u8],
+    /// Bytes of data that came outside the results.
+    pub(crate) data_bytes: usize,
+    /// These bytes, in pieces, in order.
+    pub(crate) data: I,
+}
+
+impl<'a> StepReply<'a, Empty<&'static [u8]>> {
+    /// A reply with all of its data in the results.
+    pub(crate) const fn whole(results: &'a [u8]) -> Self {
+        Self {
+            results,
+            data_bytes: 0,
+            data: iter::empty(),
+        }
     }
 }
 
@@ -177,15 +199,14 @@ impl Work {
         self.targets.matches(step.file, offset, piece, self.verify)
     }
 
-    /// Whether the reply to a step is right. `beside_bytes` came beside its results, in the pieces `beside`, in order.
+    /// Whether the reply to a step is right.
     #[inline]
     pub(crate) fn check<'a>(
         &self,
         step: Step,
-        results: &[u8],
-        beside_bytes: usize,
-        beside: impl Iterator<Item = &'a [u8]>,
+        reply: StepReply<'_, impl Iterator<Item = &'a [u8]>>,
     ) -> Result<Done, StepError> {
+        let results = reply.results;
         match step.kind {
             StepKind::Null => {
                 reply::null(results)?;
@@ -202,7 +223,7 @@ impl Work {
                 }
                 Ok(Done::default())
             }
-            StepKind::Read => self.check_read(step, results, beside_bytes, beside),
+            StepKind::Read => self.check_read(step, reply),
             StepKind::Write => {
                 let written = reply::write(results, self.plan.bytes_of(step))?;
                 if written.count_bytes == 0 {
@@ -223,12 +244,10 @@ impl Work {
     fn check_read<'a>(
         &self,
         step: Step,
-        results: &[u8],
-        beside_bytes: usize,
-        beside: impl Iterator<Item = &'a [u8]>,
+        mut reply: StepReply<'_, impl Iterator<Item = &'a [u8]>>,
     ) -> Result<Done, StepError> {
         let asked = self.plan.bytes_of(step);
-        let read = reply::read(results, asked, beside_bytes)?;
+        let read = reply::read(reply.results, asked, reply.data_bytes)?;
         // A block lies inside its file: what comes may be less, but not for the reason that the file ends.
         let is_whole = read.count_bytes == asked;
         if read.count_bytes == 0 || (read.is_end && !is_whole) {
@@ -239,9 +258,8 @@ impl Work {
             ReadData::Beside => {
                 let mut at = 0;
                 let bytes = read.count_bytes as usize;
-                let mut beside = beside;
-                beside.all(|piece| {
-                    // What came beside may end with padding.
+                reply.data.all(|piece| {
+                    // Data outside the results may end with padding.
                     let piece = piece.get(..piece.len().min(bytes - at)).unwrap_or(&[]);
                     let is_right = self.matches(step, at, piece);
                     at += piece.len();
@@ -262,7 +280,7 @@ impl Work {
 /// Results of any procedure that is called here, the data of a READ aside: status, attributes and a few words.
 pub(crate) const RESULTS_BYTES_MAX: usize = 256;
 
-/// What a call ends with that the server asks to have later.
+/// The reply of a server that asks to repeat the call later.
 const LATER: StepError = StepError::Reply(ReplyError::Status(Status::Jukebox));
 
 /// The call of a procedure.
@@ -308,16 +326,15 @@ impl NfsWorkload {
         &self.work
     }
 
-    /// What the results of a step are worth. `beside_bytes` came beside them, in the pieces `beside`, in order.
+    /// Checks the reply to a step, and notes what it says.
     #[inline]
-    pub(crate) fn check_results<'a>(
+    pub(crate) fn check_reply<'a>(
         &mut self,
         step: Step,
-        results: &[u8],
-        (beside_bytes, beside): (usize, impl Iterator<Item = &'a [u8]>),
+        reply: StepReply<'_, impl Iterator<Item = &'a [u8]>>,
         errors: &mut Errors,
     ) -> Verdict {
-        match self.work.check(step, results, beside_bytes, beside) {
+        match self.work.check(step, reply) {
             Ok(done) => {
                 if let Some(verifier) = done.verifier {
                     self.tally.note_verifier(verifier);
@@ -423,16 +440,18 @@ impl Workload for NfsWorkload {
     }
 
     fn check(&mut self, step: Step, reply: &Reply<'_>, errors: &mut Errors) -> Verdict {
-        let none = (0, std::iter::empty());
-        self.check_results(step, reply.results, none, errors)
+        self.check_reply(step, StepReply::whole(reply.results), errors)
     }
 
     fn check_bulk(&mut self, step: Step, reply: &BulkReply<'_>, errors: &mut Errors) -> Verdict {
         let item = reply.items.first().map(|result| &result.item);
-        let bytes = item.map_or(0, BulkItem::len);
         let pieces = item.into_iter().flat_map(BulkItem::parts);
-        let beside = (bytes, pieces.map(|piece| &piece[..]));
-        self.check_results(step, reply.reply.results, beside, errors)
+        let reply = StepReply {
+            results: reply.reply.results,
+            data_bytes: item.map_or(0, BulkItem::len),
+            data: pieces.map(|piece| &piece[..]),
+        };
+        self.check_reply(step, reply, errors)
     }
 
     #[inline]

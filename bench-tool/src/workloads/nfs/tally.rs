@@ -20,13 +20,13 @@ pub(crate) struct Tally {
     pub(crate) short: u64,
     /// How often the write verifier changed: the server lost what was not committed.
     pub(crate) verifier_changes: u64,
-    /// The verifier that was told last.
+    /// The verifier of the last WRITE or COMMIT.
     verifier: Option<[u8; 8]>,
     pub(crate) written: Written,
 }
 
 impl Tally {
-    /// With a place for what `kinds` are going to tell.
+    /// Has a place for the calls of each of `kinds`.
     pub(crate) fn new(kinds: &[StepKind]) -> Self {
         let mut tally = Self::default();
         for kind in kinds {
@@ -48,7 +48,7 @@ impl Tally {
         }
     }
 
-    /// A WRITE told its verifier.
+    /// The verifier in the reply to a WRITE or COMMIT.
     #[inline]
     pub(crate) fn note_verifier(&mut self, verifier: [u8; 8]) {
         let before = self.verifier.replace(verifier);

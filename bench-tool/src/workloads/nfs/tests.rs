@@ -52,8 +52,12 @@ fn payload(work: &Work, step: Step) -> Vec<u8> {
 const NONE: [&[u8]; 0] = [];
 
 fn check(work: &Work, step: Step, results: &[u8], beside: &[&[u8]]) -> Result<Done, StepError> {
-    let bytes = beside.iter().map(|piece| piece.len()).sum();
-    work.check(step, results, bytes, beside.iter().copied())
+    let reply = StepReply {
+        results,
+        data_bytes: beside.iter().map(|piece| piece.len()).sum(),
+        data: beside.iter().copied(),
+    };
+    work.check(step, reply)
 }
 
 fn check_alone(work: &Work, step: Step, results: &[u8]) -> Result<Done, StepError> {
@@ -179,8 +183,11 @@ fn one_status_alone_asks_for_the_call_later() {
     let mut errors = Errors::default();
     let mut verdict = |status: Status| {
         let results = words(&[status.number(), 0, 0]);
-        let none = (0, std::iter::empty());
-        workload.check_results(step(StepKind::Write), &results, none, &mut errors)
+        workload.check_reply(
+            step(StepKind::Write),
+            StepReply::whole(&results),
+            &mut errors,
+        )
     };
     assert_eq!(verdict(Status::Jukebox), Verdict::Later);
     assert_eq!(verdict(Status::Io), Verdict::Wrong);
