@@ -9,11 +9,14 @@ use serde_json::Value;
 
 #[path = "cli/decode.rs"]
 mod decode;
+#[path = "support/json.rs"]
+mod json;
 #[path = "cli/reverse.rs"]
 mod reverse;
 #[path = "support/usable.rs"]
 mod usable;
 
+use self::json::Json as _;
 use self::usable::cores_usable;
 
 const BENCH_TOOL: &str = env!("CARGO_BIN_EXE_bench-tool");

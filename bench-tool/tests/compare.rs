@@ -2,6 +2,11 @@
 
 use rpcrdma_testkit::{Ended, Folder, command};
 
+#[path = "support/json.rs"]
+mod json;
+
+use self::json::Json as _;
+
 fn compare(arguments: &str) -> Ended {
     let line = format!("compare {arguments}");
     Ended::of(&mut command(env!("CARGO_BIN_EXE_bench-tool"), &line))

@@ -3,6 +3,11 @@
 use rpcrdma_testkit::{Ended, Folder, command};
 use serde_json::Value;
 
+#[path = "support/json.rs"]
+mod json;
+
+use self::json::Json as _;
+
 fn bench_tool(line: &str) -> Ended {
     Ended::of(&mut command(env!("CARGO_BIN_EXE_bench-tool"), line))
 }

@@ -1,7 +1,6 @@
 //! The XDR of version 2 and of the extension RTR in `docs/extension`: it is XDR (RFC 4506 section 6), it names nothing
 //! that it does not define, its numbers are those of the code, and messages of the code are what it describes.
 
-use rpcrdma_testkit::CheckWords;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -13,6 +12,7 @@ use rpcrdma_protocol::v2::rtr::{
     TransmissionId, TransmitContinue, TransmitRequest, TransmitResponse,
 };
 use rpcrdma_protocol::v2::{self, Direction, Prefix};
+use rpcrdma_testkit::CheckWords;
 
 /// A member of a struct or arm of a union.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,7 +1,8 @@
 //! Whole machines made of files, and what is said of them.
 
-use rpcrdma_testkit::CheckWords;
 use std::path::{Path, PathBuf};
+
+use rpcrdma_testkit::CheckWords;
 
 use super::finding::tests::{about, check_no_complaints, complaints};
 use super::system::tests::FakeMachine;

@@ -1,5 +1,7 @@
 //! `bench-tool nfs` against servers that are right, and against servers that are not.
 
+#[path = "../support/json.rs"]
+mod json;
 mod server;
 
 use std::net::TcpListener;
@@ -9,6 +11,7 @@ use rpcrdma_testkit::{Ended, Folder, Running, until};
 use rustix::process::Signal;
 use serde_json::Value;
 
+use self::json::Json as _;
 use self::server::{Fault, Server};
 
 /// A run with the files of `server`, whose MOUNT is at `port`.

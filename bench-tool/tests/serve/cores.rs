@@ -3,6 +3,7 @@
 
 use rpcrdma_testkit::{Ended, command};
 
+use crate::json::Json as _;
 use crate::prometheus::Page;
 use crate::usable::cores_usable;
 use crate::{BENCH_TOOL, Server, address, run, serve};

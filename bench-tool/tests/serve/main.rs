@@ -3,6 +3,8 @@
 
 mod cores;
 mod faults;
+#[path = "../support/json.rs"]
+mod json;
 mod limits;
 mod log;
 mod metrics;

@@ -16,7 +16,7 @@ fn manager(what: &str) -> (UnixDatagram, String) {
     (socket, format!("@{name}"))
 }
 
-/// What is told up to the message that begins so, which is the last.
+/// All messages up to the first that begins with `begin`; that one is the last.
 fn until(manager: &UnixDatagram, begin: &str) -> Vec<String> {
     let mut told: Vec<String> = Vec::new();
     while told.last().is_none_or(|text| !text.starts_with(begin)) {

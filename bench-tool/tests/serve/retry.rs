@@ -6,6 +6,7 @@ use rpcrdma_testkit::{PATIENCE, Running, command};
 use rustix::process::Signal;
 use serde_json::Value;
 
+use crate::json::Json as _;
 use crate::log::start;
 use crate::{BENCH_TOOL, Server, address, run, serve};
 

@@ -3,8 +3,8 @@
 #![allow(unsafe_code)]
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+
+use rpcrdma_testkit::{CheckWords, Ended, Folder, command};
 
 // The fabric's own bindings, which it does not export.
 #[path = "../src/verbs/bindings/mod.rs"]
@@ -30,44 +30,26 @@ fn asked(library: &str) -> Symbols {
         .collect()
 }
 
-/// A folder that goes with its test.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let id = std::process::id();
-        let path = std::env::temp_dir().join(format!("rpcrdma-rdma-core-{name}-{id}"));
-        std::fs::create_dir_all(&path).expect("a folder");
-        Self(path)
+/// A folder with both libraries, adjusted.
+fn libraries(adjust: impl Fn(&mut Symbols)) -> Folder {
+    let folder = Folder::new("rdma-core");
+    for library in ["libibverbs", "librdmacm"] {
+        let mut symbols = asked(library);
+        assert!(symbols.len() > 10, "{library}: {symbols:?}");
+        adjust(&mut symbols);
+        make(&folder, library, &symbols);
     }
-
-    /// A folder with both libraries, adjusted.
-    fn with(name: &str, adjust: impl Fn(&mut Symbols)) -> Self {
-        let folder = Self::new(name);
-        for library in ["libibverbs", "librdmacm"] {
-            let mut symbols = asked(library);
-            assert!(symbols.len() > 10, "{library}: {symbols:?}");
-            adjust(&mut symbols);
-            make(&folder.0, library, &symbols);
-        }
-        folder
-    }
-
-    fn error(&self) -> String {
-        let loaded = Functions::load(Some(&self.0));
-        loaded.err().expect("something is missing").to_string()
-    }
+    folder
 }
 
-impl Drop for Folder {
-    fn drop(&mut self) {
-        std::fs::remove_dir_all(&self.0).expect("the folder is ours");
-    }
+/// Why the libraries in a folder are not loaded.
+fn error(folder: &Folder) -> String {
+    let loaded = Functions::load(Some(folder));
+    loaded.err().expect("something is missing").to_string()
 }
 
 /// A library with these symbols, which do nothing.
-fn make(folder: &Path, library: &str, symbols: &Symbols) {
-    let (source, script) = (folder.join("stub.c"), folder.join("stub.map"));
+fn make(folder: &Folder, library: &str, symbols: &Symbols) {
     let mut versions = BTreeMap::<&str, String>::new();
     let mut text = String::new();
     for (symbol, version) in symbols {
@@ -77,45 +59,32 @@ fn make(folder: &Path, library: &str, symbols: &Symbols) {
     let map = versions
         .iter()
         .map(|(version, symbols)| format!("{version} {{ global: {symbols} }};\n"));
-    std::fs::write(&source, text).expect("the source is written");
-    std::fs::write(&script, map.collect::<String>()).expect("the versions are written");
-    let output = Command::new("cc")
-        .args(["-shared", "-fPIC", "-o"])
-        .arg(folder.join(format!("{library}.so.1")))
-        .arg(&source)
-        .arg(format!("-Wl,--version-script={}", script.display()))
-        .output()
-        .expect("a C compiler");
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    let source = folder.write("stub.c", text);
+    let script = folder.write("stub.map", map.collect::<String>());
+    let mut compiler = command("cc", "-shared -fPIC -o");
+    compiler
+        .arg(folder.path(&format!("{library}.so.1")))
+        .arg(source)
+        .arg(format!("-Wl,--version-script={script}"));
+    Ended::of(&mut compiler).check_code(0);
 }
 
 #[test]
 fn libraries_with_every_symbol_are_loaded() {
-    let folder = Folder::with("whole", |_| {});
-    assert!(Functions::load(Some(&folder.0)).is_ok());
+    let folder = libraries(|_| {});
+    assert!(Functions::load(Some(&folder)).is_ok());
 }
 
 #[test]
 fn a_missing_library_is_named_with_the_packages_that_have_it() {
-    let folder = Folder::new("empty");
-    let error = folder.error();
-    for words in [
+    let folder = Folder::new("rdma-core");
+    error(&folder).check_words(&[
         "libibverbs.so.1 could not be loaded",
         "libibverbs1 librdmacm1 ibverbs-providers",
         "libibverbs librdmacm",
-    ] {
-        assert!(error.contains(words), "{error}");
-    }
-    make(&folder.0, "libibverbs", &asked("libibverbs"));
-    let error = folder.error();
-    assert!(
-        error.contains("librdmacm.so.1 could not be loaded"),
-        "{error}"
-    );
+    ]);
+    make(&folder, "libibverbs", &asked("libibverbs"));
+    error(&folder).check_words(&["librdmacm.so.1 could not be loaded"]);
 }
 
 #[test]
@@ -124,13 +93,11 @@ fn a_missing_symbol_is_named_with_its_library() {
         ("libibverbs", "ibv_reg_mr"),
         ("librdmacm", "rdma_establish"),
     ] {
-        let folder = Folder::with(symbol, |symbols| {
+        let folder = libraries(|symbols| {
             symbols.remove(symbol);
         });
-        let error = folder.error();
         let words = format!("{library}.so.1 has no {symbol} ");
-        assert!(error.contains(&words), "{error}");
-        assert!(error.contains("install a newer"), "{error}");
+        error(&folder).check_words(&[&words, "install a newer"]);
     }
 }
 
@@ -138,14 +105,12 @@ fn a_missing_symbol_is_named_with_its_library() {
 #[cfg(target_env = "gnu")]
 #[test]
 fn a_symbol_of_another_version_is_not_taken() {
-    let folder = Folder::with("older", |symbols| {
+    let folder = libraries(|symbols| {
         if let Some(version) = symbols.get_mut("ibv_create_qp") {
             *version = "IBVERBS_1.0".to_owned();
         }
     });
-    let error = folder.error();
-    assert!(error.contains("has no ibv_create_qp "), "{error}");
-    assert!(error.contains("IBVERBS_1.1"), "{error}");
+    error(&folder).check_words(&["has no ibv_create_qp ", "IBVERBS_1.1"]);
 }
 
 /// Each is found by one symbol, in the version that rdma-core's libibverbs.map.in gives it.

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write as _};
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Output, Stdio};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -62,7 +63,7 @@ impl Ended {
         Self::new(words(command), command.output().expect("it starts"))
     }
 
-    /// The same with `input` on its standard input.
+    /// The same with `input`, which fits in a pipe, on its standard input.
     ///
     /// # Panics
     ///
@@ -149,18 +150,6 @@ impl Ended {
         self.check_code(code);
         self.check_errors(words);
         assert!(self.out.is_empty(), "{self}");
-    }
-
-    /// The JSON that it wrote to standard output, where it succeeded.
-    ///
-    /// # Panics
-    ///
-    /// When it failed or wrote none.
-    #[track_caller]
-    #[must_use]
-    pub fn json(&self) -> serde_json::Value {
-        self.check_code(0);
-        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self}"))
     }
 }
 
@@ -267,8 +256,7 @@ impl Running {
         self.end()
     }
 
-    /// Closes its standard input, waits for its end, and takes what it wrote that nobody has read. For programs that write
-    /// less than fits in a pipe.
+    /// Closes its standard input, waits for its end, and takes what it wrote that nobody has read.
     ///
     /// # Panics
     ///
@@ -276,22 +264,32 @@ impl Running {
     #[track_caller]
     pub fn end(mut self) -> Ended {
         drop(self.input.take());
+        // In threads, because a program that has filled a pipe does not end before it is read.
+        let (out, errors) = (
+            self.out.take().map(read_in_thread),
+            self.errors.take().map(read_in_thread),
+        );
         let status = until(&self.words, || self.child.try_wait().expect("it is ours"));
-        let mut output = Output {
-            status,
-            stdout: Vec::new(),
-            stderr: Vec::new(),
+        let bytes = |reader: Option<JoinHandle<Vec<u8>>>| {
+            let bytes = reader.map(|reader| reader.join().expect("the pipe is read"));
+            bytes.unwrap_or_default()
         };
-        if let Some(out) = &mut self.out {
-            out.read_to_end(&mut output.stdout).expect("its output");
-        }
-        if let Some(errors) = &mut self.errors {
-            errors
-                .read_to_end(&mut output.stderr)
-                .expect("its messages");
-        }
+        let output = Output {
+            status,
+            stdout: bytes(out),
+            stderr: bytes(errors),
+        };
         Ended::new(std::mem::take(&mut self.words), output)
     }
+}
+
+/// All that comes out of a pipe until it is closed.
+fn read_in_thread(mut pipe: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        pipe.read_to_end(&mut bytes).expect("a pipe can be read");
+        bytes
+    })
 }
 
 impl Drop for Running {
@@ -319,3 +317,16 @@ pub trait CheckWords: std::fmt::Display {
 }
 
 impl<T: std::fmt::Display + ?Sized> CheckWords for T {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_fills_both_pipes_ends_with_all_that_it_wrote() {
+        let line = "head -c 300000 /dev/zero; head -c 200000 /dev/zero >&2";
+        let mut program = command("sh", "-c");
+        let ended = Running::start(program.arg(line)).end().with_code(0);
+        assert_eq!((ended.out.len(), ended.errors.len()), (300_000, 200_000));
+    }
+}

@@ -38,6 +38,25 @@ pub(crate) fn with_extension(extensions: &[&str]) -> Vec<PathBuf> {
     found
 }
 
+/// The path from the root of every file of the repository, whatever its kind, also of those that are not committed yet.
+pub(crate) fn all() -> Vec<PathBuf> {
+    let listed = std::process::Command::new("git")
+        .args([
+            "ls-files",
+            "-z",
+            "--cached",
+            "--others",
+            "--exclude-standard",
+        ])
+        .current_dir(root())
+        .output()
+        .expect("git starts");
+    let listed = String::from_utf8(listed.stdout).expect("UTF-8");
+    let paths = listed.split_terminator('\0').map(PathBuf::from);
+    // Git also lists files that were removed and not committed.
+    paths.filter(|path| root().join(path).is_file()).collect()
+}
+
 /// The rows of every table of a Markdown text whose header begins with `first_header`, each as its
 /// cells without surrounding spaces.
 pub(crate) fn table_rows(markdown: &str, first_header: &str) -> Vec<Vec<String>> {

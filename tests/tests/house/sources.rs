@@ -40,10 +40,13 @@ const FORBIDDEN: &[&str] = &[
 #[test]
 fn nothing_is_unfinished_and_nothing_names_one_machine() {
     let mut found = Vec::new();
-    let mut paths = files::with_extension(&["rs", "md", "toml", "sh"]);
-    paths.extend(["check".into(), ".ci/run".into()]);
+    let paths = files::all();
+    assert!(paths.iter().any(|path| path == Path::new(".ci/run")));
     for path in &paths {
-        for (index, line) in files::text(path).lines().enumerate() {
+        let bytes = std::fs::read(files::root().join(path)).expect("a file");
+        // What is no text is no work and no path.
+        let text = String::from_utf8(bytes).unwrap_or_default();
+        for (index, line) in text.lines().enumerate() {
             // What mktemp fills in.
             let line = line.replace(concat!("XX", "XX", "XX"), "");
             if let Some(word) = FORBIDDEN.iter().find(|word| line.contains(**word)) {

@@ -592,7 +592,8 @@ fn files_that_are_missing_are_problems() {
     let machine = roce();
     machine.remove("dev/infiniband/rdma_cm");
     let cm = about(&of(&machine).1, "/dev/infiniband/rdma_cm").clone();
-    cm.check(Severity::Problem, "modprobe rdma_ucm");
+    assert_eq!(cm.severity, Severity::Problem);
+    assert_eq!(cm.fix.as_deref(), Some("modprobe rdma_ucm"));
     machine.remove("dev/infiniband/uverbs0");
     let (devices, findings) = of(&machine);
     assert!(!devices[0].usable && devices[0].file.is_none());

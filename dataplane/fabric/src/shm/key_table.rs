@@ -413,3 +413,16 @@ pub(super) fn place(mapping: &Mapping, offset: u64) -> Option<NonNull<u8>> {
     // SAFETY: at most one past the end of the mapping.
     NonNull::new(unsafe { mapping.start().add(offset) })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::within;
+
+    #[test]
+    fn a_range_whose_end_wraps_is_outside() {
+        assert!(within(1000, 100, 1000, 100));
+        assert!(!within(1000, 100, 1000, 101));
+        assert!(!within(1000, 100, 999, 1));
+        assert!(!within(1000, 100, u64::MAX - 5, 1100));
+    }
+}

@@ -78,6 +78,29 @@ fn it_is_told_as_if_it_went_the_long_way() {
     }
 }
 
+/// Every octet with one bit changed, and every cut: changes that are drawn seldom differ in one bit.
+#[test]
+fn whatever_differs_goes_the_same_way() {
+    let connection = established(Role::Server, 8);
+    let (mut taken, mut left) = (0, 0);
+    for (message, _) in messages() {
+        for octet in 0..message.len() {
+            for change in [1, 2, 4, 0x80] {
+                let mut changed = message.clone();
+                changed[octet] ^= change;
+                match both_ways(&connection, &changed) {
+                    true => taken += 1,
+                    false => left += 1,
+                }
+            }
+        }
+        for bytes in 0..message.len() {
+            left += u32::from(!both_ways(&connection, &message[..bytes]));
+        }
+    }
+    assert!(taken > 500 && left > 500, "{taken} {left}");
+}
+
 #[test]
 fn it_is_left_alone_while_other_messages_are_open_or_none_has_passed() {
     let (message, _) = messages().swap_remove(0);

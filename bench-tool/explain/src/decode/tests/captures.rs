@@ -1,7 +1,8 @@
 //! Captures of the lab, and what is made of them.
 
-use rpcrdma_testkit::CheckWords;
 use std::collections::HashMap;
+
+use rpcrdma_testkit::CheckWords;
 
 use super::super::conversation::Conversation;
 use super::super::input;

@@ -2,8 +2,9 @@
 
 mod captures;
 
-use rpcrdma_testkit::CheckWords;
 use std::io::{self, Write};
+
+use rpcrdma_testkit::CheckWords;
 
 use super::text::tests::WORDS_PER_LINE_MAX;
 use super::*;

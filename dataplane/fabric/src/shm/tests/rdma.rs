@@ -91,6 +91,19 @@ fn a_read_brings_the_bytes_of_a_window() {
 }
 
 #[test]
+fn a_queue_pair_that_has_ended_binds_no_window() {
+    let (mut a, mut b) = pair();
+    a.port.disconnect(a.id);
+    b.settle();
+    for end in [&mut a, &mut b] {
+        let buffer = end.large.take().unwrap();
+        let (error, buffer) = end.port.bind_window(end.id, buffer, 1, READ).unwrap_err();
+        assert_eq!(error, PostError::NotConnected);
+        end.give(buffer);
+    }
+}
+
+#[test]
 fn a_window_that_ends_in_the_middle_of_a_read_fails_it() {
     let (mut a, mut b) = pair_with(|config| config.copy_bytes_per_poll = 100);
     let window = expose(&mut b, &[1; 1000], READ);

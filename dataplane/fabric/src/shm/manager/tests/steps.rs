@@ -125,7 +125,7 @@ fn a_process_may_connect_to_itself() {
     expect_established(&mut manager);
 }
 
-/// Before it is prepared, and behind that.
+/// Whether it is rejected before or after it was prepared.
 #[test]
 fn a_rejected_request_leaves_nothing() {
     let (mut client, mut server, address) = client_and_server();
@@ -139,7 +139,7 @@ fn a_rejected_request_leaves_nothing() {
         server.reject(accepted, RejectReason::PeerLimit, b"because");
         let told = expect_rejected(&mut client);
         assert_eq!(told, (asked, RejectReason::PeerLimit, b"because".to_vec()));
-        // The only numbers are free again, and nothing more is told on either side.
+        // The only numbers are free again, and neither side has another event.
         assert_eq!(client_port.numbers.len(), 1);
         assert_eq!(server_port.numbers.len(), 1);
         assert_quiet(&mut client);
