@@ -1,4 +1,4 @@
-//! Preparing queue pairs: prepared queue pairs for ports, from what the handshake has brought.
+//! Prepares queue pairs for ports, from the contents of a request or a reply.
 
 use std::io;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ fn prepare_client(
     };
     if client.port.identity != port.identity {
         return Err(SetupError::System {
-            doing: "preparing a queue pair for another port than the one that connected".into(),
+            doing: "preparing a queue pair for a port that is not the one that connected".into(),
             source: io::ErrorKind::InvalidInput.into(),
         });
     }
@@ -114,7 +114,7 @@ fn prepare_server(
 
 fn not_ready() -> SetupError {
     SetupError::System {
-        doing: "preparing a queue pair before there is a request or a reply, or twice".into(),
+        doing: "preparing a queue pair before a request or reply has arrived, or twice".into(),
         source: io::ErrorKind::InvalidInput.into(),
     }
 }
