@@ -41,7 +41,7 @@ fn prepare_client(
     };
     if client.port.identity != port.identity {
         return Err(SetupError::System {
-            doing: "preparing a queue pair for a port that is not the one that connected".into(),
+            doing: "preparing a queue pair for another port than the one that connected".into(),
             source: io::ErrorKind::InvalidInput.into(),
         });
     }
