@@ -20,7 +20,7 @@ pub use self::response::Response;
 
 use crate::buffers::Buffers;
 use crate::error::Error;
-use crate::exchange::{CoreShared, Line, Message};
+use crate::exchange::{CoreShared, Line, Message, Slots, Submissions};
 use crate::node::Node;
 use crate::procedure::Procedure;
 
@@ -61,6 +61,10 @@ struct Inner {
 pub(crate) struct ClientLine {
     line: Arc<Line>,
     core: Arc<CoreShared>,
+    /// Where calls wait for their replies, but for those of pollers.
+    slots: Arc<Slots>,
+    /// The way to the core for those calls.
+    submissions: Mutex<Submissions>,
     /// Messages to be used again.
     free: ArrayQueue<Box<Message>>,
     results_bytes_max: usize,
@@ -175,7 +179,21 @@ impl ClientLine {
     #[inline]
     fn new_message(&self) -> Box<Message> {
         let free = self.free.pop();
-        free.unwrap_or_else(|| Message::new(&self.line, self.results_bytes_max))
+        free.unwrap_or_else(|| Message::new(self.results_bytes_max))
+    }
+
+    /// Hands a call to the core. Its tag is the slot that it comes back to.
+    #[inline]
+    fn submit(&self, message: Box<Message>) {
+        let submissions = self.submissions.lock();
+        let pushed = submissions
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(message);
+        debug_assert!(
+            pushed.is_ok(),
+            "there is room for as many as there are slots"
+        );
+        self.core.wake();
     }
 
     #[inline]
