@@ -5,7 +5,6 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crossbeam_queue::ArrayQueue;
 use rpcrdma_control::{
     Authentication, ConnectOptions, CoreChoice, GivenUp, Reconnect, TargetEvent,
 };
@@ -189,7 +188,6 @@ impl ClientBuilder {
                 core,
                 slots,
                 submissions: Mutex::new(submissions),
-                free: ArrayQueue::new(self.depth as usize),
                 results_bytes_max,
                 timeout,
                 spin: self.spin,

@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crossbeam_queue::ArrayQueue;
 use rpcrdma_control::Target;
 
 pub use self::builder::ClientBuilder;
@@ -65,8 +64,6 @@ pub(crate) struct ClientLine {
     slots: Arc<Slots>,
     /// The way to the core for those calls.
     submissions: Mutex<Submissions>,
-    /// Messages to be used again.
-    free: ArrayQueue<Box<Message>>,
     results_bytes_max: usize,
     timeout: Duration,
     spin: Duration,
@@ -175,13 +172,6 @@ impl fmt::Debug for Client {
 }
 
 impl ClientLine {
-    /// A message to fill.
-    #[inline]
-    fn new_message(&self) -> Box<Message> {
-        let free = self.free.pop();
-        free.unwrap_or_else(|| Message::new(self.results_bytes_max))
-    }
-
     /// Hands a call to the core. Its tag is the slot that it comes back to.
     #[inline]
     fn submit(&self, message: Box<Message>) {
@@ -194,13 +184,6 @@ impl ClientLine {
             "there is room for as many as there are slots"
         );
         self.core.wake();
-    }
-
-    #[inline]
-    fn recycle(&self, mut message: Box<Message>) {
-        message.clear();
-        // One that finds no place is freed.
-        let _ = self.free.push(message);
     }
 }
 

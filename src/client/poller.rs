@@ -93,11 +93,11 @@ impl Poller {
         let Unsent { line, mut message } = request.take().ok_or(Failure::AlreadySent)?;
         if !Arc::ptr_eq(&line, &self.line) {
             // Its message would be used again for calls of this poller, and go to its own server.
-            line.recycle(message);
+            message.recycle();
             return Err(Failure::OtherPoller.into());
         }
         if let Err(error) = check(&message) {
-            line.recycle(message);
+            message.recycle();
             return Err(error);
         }
         message.tag = tag;
@@ -119,9 +119,9 @@ impl Poller {
         self.outstanding -= 1;
         let tag = message.tag;
         let result = match message.status {
-            Status::Success => Ok(Response::new(Arc::clone(&self.line), message)),
+            Status::Success => Ok(Response::new(message)),
             status => {
-                self.line.recycle(message);
+                message.recycle();
                 Err(failure(&self.line, status))
             }
         };

@@ -35,7 +35,7 @@ pub(super) struct Unsent {
 impl Request {
     #[inline]
     pub(super) fn new(line: &Arc<ClientLine>, procedure: Procedure) -> Self {
-        let mut message = line.new_message();
+        let mut message = Message::with_room(line.results_bytes_max);
         message.procedure = procedure.into();
         let line = Arc::clone(line);
         Self {
@@ -151,8 +151,8 @@ impl Encode for Request {
 
 impl Drop for Request {
     fn drop(&mut self) {
-        if let Some(Unsent { line, message }) = self.unsent.take() {
-            line.recycle(message);
+        if let Some(unsent) = self.unsent.take() {
+            unsent.message.recycle();
         }
     }
 }
@@ -260,9 +260,9 @@ impl Pending {
             return None;
         };
         Some(match message.status {
-            Status::Success => Ok(Response::new(line, message)),
+            Status::Success => Ok(Response::new(message)),
             status => {
-                line.recycle(message);
+                message.recycle();
                 Err(failure(&line, status))
             }
         })
@@ -302,9 +302,9 @@ impl Pending {
 /// Looks for something for a while.
 #[inline]
 pub(super) fn spin_for<T>(spin: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
-    // A look at the clock takes longer than one for a reply.
+    // A look at the clock takes longer than one for a reply, and most replies come before the first.
     const LOOKS: u32 = 64;
-    let begin = Instant::now();
+    let mut begin = None;
     loop {
         for _ in 0..LOOKS {
             if let Some(found) = look() {
@@ -312,7 +312,7 @@ pub(super) fn spin_for<T>(spin: Duration, mut look: impl FnMut() -> Option<T>) -
             }
             std::hint::spin_loop();
         }
-        if begin.elapsed() >= spin {
+        if begin.get_or_insert_with(Instant::now).elapsed() >= spin {
             return None;
         }
     }
@@ -382,10 +382,10 @@ impl Future for Pending {
 impl Drop for Pending {
     fn drop(&mut self) {
         match std::mem::replace(&mut self.0, State::Done) {
-            State::Unsent(Unsent { line, message }) => line.recycle(message),
+            State::Unsent(unsent) => unsent.message.recycle(),
             State::Sent(line, slot) => {
                 if let Some(message) = line.slots.abandon(slot) {
-                    line.recycle(message);
+                    message.recycle();
                 }
             }
             State::Done => {}

@@ -1,5 +1,6 @@
 //! A call on its way to a core and back.
 
+use std::cell::RefCell;
 use std::fmt;
 
 use rpcrdma_engine::{BulkItem, Call, CallError, CallRefused, ExpectedResult};
@@ -9,6 +10,9 @@ use crate::decode::Decoder;
 /// Bytes that the stream of a reply has at most beside bulk data, unless the request says otherwise: for more than a
 /// message of the connection holds, memory is set aside.
 const RESULTS_BYTES: usize = 512;
+
+/// Messages that a thread keeps at most.
+const SPARE_MAX: usize = 64;
 
 /// How a call ended.
 #[derive(Clone, Copy, Debug, Default)]
@@ -56,8 +60,43 @@ pub(crate) struct Extras {
     pub(crate) results_bytes_max: usize,
 }
 
+/// In their boxes, in which they travel.
+type Spare = RefCell<Vec<Box<Message>>>;
+
+thread_local! {
+    /// Messages that this thread can use again.
+    static SPARE: Spare = const { RefCell::new(Vec::new()) };
+}
+
 impl Message {
-    pub(crate) fn new(results_bytes_max: usize) -> Box<Self> {
+    /// A message to fill, with room for results of so many bytes.
+    #[inline]
+    pub(crate) fn with_room(results_bytes: usize) -> Box<Self> {
+        let spare = SPARE.try_with(|spare| spare.borrow_mut().pop());
+        let Ok(Some(mut message)) = spare else {
+            return Self::new(results_bytes);
+        };
+        if message.results.capacity() < results_bytes {
+            message.results.reserve(results_bytes);
+        }
+        message
+    }
+
+    /// Keeps a message for the next call of this thread.
+    #[inline]
+    pub(crate) fn recycle(mut self: Box<Self>) {
+        self.clear();
+        // While a thread ends it keeps none.
+        let _ = SPARE.try_with(|spare| {
+            let mut spare = spare.borrow_mut();
+            if spare.len() < SPARE_MAX {
+                spare.push(self);
+            }
+        });
+    }
+
+    #[cold]
+    fn new(results_bytes: usize) -> Box<Self> {
         Box::new(Self {
             procedure: Call::default(),
             has_extras: false,
@@ -65,7 +104,7 @@ impl Message {
             lane: 0,
             args: Vec::new(),
             // Reserved and not touched: it takes memory only as far as replies are long.
-            results: Vec::with_capacity(results_bytes_max),
+            results: Vec::with_capacity(results_bytes),
             status: Status::Success,
             wait_until: 0,
             extras: Box::default(),
@@ -98,7 +137,7 @@ impl Message {
 
     /// Makes it ready for another call.
     #[inline]
-    pub(crate) fn clear(&mut self) {
+    fn clear(&mut self) {
         self.args.clear();
         self.results.clear();
         self.status = Status::Success;

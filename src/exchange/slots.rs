@@ -204,11 +204,11 @@ mod tests {
             let index = slots.take().expect("it is free");
             assert!(slots.abandon(index).is_none());
             assert_eq!(slots.take(), None);
-            slots.put(Message::new(0));
+            slots.put(Message::with_room(0));
             assert!(slots.look(index).is_none());
         }
         let index = slots.take().expect("it is free");
-        slots.put(Message::new(0));
+        slots.put(Message::with_room(0));
         assert!(slots.abandon(index).is_some());
         assert_eq!(slots.take(), Some(0));
     }
@@ -221,7 +221,7 @@ mod tests {
                 scope.spawn(|| {
                     for _ in 0..10_000 {
                         let Some(index) = slots.take() else { continue };
-                        let mut message = Message::new(0);
+                        let mut message = Message::with_room(0);
                         message.tag = index as u64;
                         slots.put(message);
                         assert!(slots.look(index).is_some());
