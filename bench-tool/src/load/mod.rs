@@ -48,6 +48,16 @@ pub(crate) enum Limit {
     Count(u64),
 }
 
+impl Limit {
+    /// How long it should take after a warm-up, which counts too; `None` where that is up to the calls.
+    pub(crate) fn expected(self, warmup: Duration) -> Option<Duration> {
+        match self {
+            Self::Duration(duration) => Some(warmup + duration),
+            Self::Count(_) => None,
+        }
+    }
+}
+
 /// How much of a load is made, and how fast. Fixed before it starts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Amount {
@@ -77,14 +87,6 @@ impl Amount {
             },
             rate: self.rate.map(|rate| rate.share(part, parts)),
             ..*self
-        }
-    }
-
-    /// How long it should take, warm-up included; `None` where that is up to the calls.
-    pub(crate) fn expected(&self) -> Option<Duration> {
-        match self.limit {
-            Limit::Duration(duration) => Some(self.warmup + duration),
-            Limit::Count(_) => None,
         }
     }
 }

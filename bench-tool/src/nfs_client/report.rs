@@ -6,7 +6,6 @@ use std::fmt::{self, Write as _};
 use serde::Serialize;
 
 use super::config::NfsConfig;
-use crate::commands::nfs::NfsOp;
 use crate::histogram::LatencySummary;
 use crate::load::measured::Measured;
 use crate::machine::Machine;
@@ -16,6 +15,7 @@ use crate::report::table::{
 use crate::report::timeline::{IntervalFigures, Timeline};
 use crate::report::view::{LoadReport, LoadView, machine_facts};
 use crate::report::{CorrectedLatency, LossFigures, few_calls, losses, not_kept_up, stretched};
+use crate::workloads::nfs::steps::NfsOp;
 use crate::workloads::nfs::steps::StepKind;
 use crate::workloads::nfs::tally::Tally;
 use rpcrdma_doctor::format_cores;
@@ -264,16 +264,6 @@ impl Report {
             },
             warnings: warnings(config, machine, outcome, rate_per_s),
         }
-    }
-
-    /// The JSON, indented, with a newline at its end.
-    ///
-    /// # Panics
-    /// Never: the report holds only strings, numbers and lists; a test serializes it.
-    pub(crate) fn to_json(&self) -> String {
-        let mut text = serde_json::to_string_pretty(self).expect("a report is plain data");
-        text.push('\n');
-        text
     }
 
     /// The table, for people; `intervals` asks for a line for each of them.

@@ -20,12 +20,12 @@ use serde::Serialize;
 
 use self::per_call::PerCall;
 use self::timeline::{CoreFigures, IntervalFigures, Timeline};
-use crate::commands::Op;
 use crate::floor::RoundTrip;
 use crate::histogram::{LatencyHistogram, LatencySummary};
 use crate::load::measured::Losses;
 use crate::machine::Machine;
 use crate::run::config::{RunConfig, Server};
+use crate::workloads::bench::op::Op;
 use crate::workloads::bench::sizes::Sizes;
 use rpcrdma_units as units;
 
@@ -404,17 +404,6 @@ impl Report {
             memory: result.memory.clone(),
         }
     }
-
-    /// The JSON, indented, with a newline at its end.
-    ///
-    /// # Panics
-    /// Never: the report holds only strings, numbers and lists; a test serializes it.
-    #[must_use]
-    pub(crate) fn to_json(&self) -> String {
-        let mut text = serde_json::to_string_pretty(self).expect("a report is plain data");
-        text.push('\n');
-        text
-    }
 }
 
 /// A rate below this share of what was offered means that the open loop was not kept up with.
@@ -534,7 +523,7 @@ pub(crate) mod tests {
         RunConfig {
             command: "bench-tool run --depth 1".to_owned(),
             server: Server::Own {
-                fabric: crate::commands::OwnFabric::Shm,
+                fabric: crate::run::config::OwnFabric::Shm,
                 cores: vec![1],
             },
             op: Op::Null,
@@ -542,8 +531,8 @@ pub(crate) mod tests {
             sizes: None,
             bulk: None,
             reverse: false,
-            protocol: crate::commands::Protocol::Auto,
-            slowed: crate::commands::SlowedArgs::default(),
+            protocol: crate::protocol::Protocol::Auto,
+            slowed: crate::run::config::Slowed::default(),
             depth: 1,
             connections: 1,
             idle_connections: 0,
@@ -553,8 +542,9 @@ pub(crate) mod tests {
             retry: Duration::ZERO,
             warmup: Duration::from_millis(500),
             interval: Duration::from_secs(1),
+            shows_intervals: false,
             device: None,
-            profile: crate::commands::ProfileChoice::default(),
+            profile: crate::sizing::ProfileChoice::default(),
             host: None,
             warnings: vec![],
         }
@@ -614,7 +604,7 @@ pub(crate) mod tests {
 
     #[test]
     fn the_keys_of_the_json_are_stable() {
-        let value: serde_json::Value = serde_json::from_str(&report().to_json()).unwrap();
+        let value: serde_json::Value = serde_json::to_value(report()).unwrap();
         let object = value.as_object().unwrap();
         // A new key belongs into this list and into docs/bench-tool.md.
         let expected = "schema version revision command machine fabric device protocol placement profile op direction \
@@ -719,6 +709,6 @@ pub(crate) mod tests {
         let report = Report::new(&config(), &Machine::detect(), &short, None);
         assert!(has(&report, "stopped by a signal") && has(&report, "no call completed"));
         assert!(report.rate_per_s == 0.0);
-        assert!(serde_json::from_str::<serde_json::Value>(&report.to_json()).is_ok());
+        assert!(serde_json::to_value(&report).is_ok());
     }
 }

@@ -16,7 +16,6 @@ use super::{Load, server_counters};
 use crate::address::Address;
 use crate::authentication::of_server;
 use crate::bench_program::{self, ECHO, NULL};
-use crate::commands::{Op, Placement};
 use crate::exit::Failure;
 use crate::fabric::{Fabric, Job};
 use crate::load::connections::Connections;
@@ -30,6 +29,7 @@ use crate::report::timeline::Timeline;
 use crate::report::{Memory, RunResult};
 use crate::sizing::{BulkNeed, Need};
 use crate::workloads::bench::bulk::BulkPlan;
+use crate::workloads::bench::op::{Op, Placement};
 use crate::workloads::bench::{BACK_FAILED, BenchPlan, BenchWorkload, WRONG_REPLIES};
 
 /// How long outstanding calls may take after the measurement.
@@ -457,7 +457,7 @@ mod tests {
         ] {
             config.cores = cores;
             config.server = Server::Own {
-                fabric: crate::commands::OwnFabric::Shm,
+                fabric: crate::run::config::OwnFabric::Shm,
                 cores: server,
             };
             assert_eq!(free_core(&config), free);

@@ -3,6 +3,7 @@
 
 pub(crate) mod bulk;
 pub(crate) mod null_calls;
+pub(crate) mod op;
 pub(crate) mod sizes;
 
 use rpcrdma_engine::{
