@@ -19,7 +19,7 @@ mod serve;
 mod sweep;
 mod values;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
 use self::compare::CompareArgs;
 use self::decode::DecodeArgs;
@@ -97,8 +97,8 @@ pub(crate) fn execute(command: &Command, typed: String) -> Result<Status, Failur
         Command::Decode(args) => return decode::execute(args),
         Command::Doctor(args) => return doctor::execute(args, typed),
         Command::Profile(args) => profile::execute(args),
-        Command::Completions(args) => return manual::completions(args),
-        Command::Man(args) => return manual::man(args),
+        Command::Completions(args) => manual::completions(args, &Cli::command()),
+        Command::Man(args) => manual::man(args, Cli::command()),
         Command::Idle(args) => idle::execute(args),
     };
     done.map(|()| Status::Success)

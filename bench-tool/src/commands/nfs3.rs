@@ -4,7 +4,7 @@ use clap::Args;
 
 use super::values;
 use crate::address::{AddressError, ListenAddress};
-use crate::serve::nfs3::Nfs3Config;
+use crate::serve::config::Nfs3Config;
 
 /// What an NFS server holds.
 #[derive(Args, Clone, Debug)]

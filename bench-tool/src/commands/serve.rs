@@ -13,8 +13,9 @@ use super::values;
 use crate::address::{Address, ListenAddress};
 use crate::exit::Failure;
 use crate::machine::Machine;
+use crate::serve::config::{ServeConfig, Service};
 use crate::serve::operate::Operation;
-use crate::serve::{self, ServeConfig, Service, nfs3};
+use crate::serve::{self, nfs3};
 use crate::sizing::{BulkNeed, Need};
 
 /// Calls with bulk data that a core has memory for when nobody says otherwise.

@@ -12,6 +12,12 @@ use rpcrdma_nfs3::wire::results::Fsinfo;
 use rpcrdma_nfs3::wire::types::Stability;
 use rpcrdma_units as units;
 
+/// Calls outstanding on each connection while files are filled.
+pub(crate) const FILL_DEPTH: u32 = 8;
+
+/// The most bytes of a WRITE that fills.
+pub(crate) const FILL_BYTES_MAX: u32 = 64 << 10;
+
 /// What the server is to promise before it answers a write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Stable {

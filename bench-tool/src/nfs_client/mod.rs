@@ -25,7 +25,7 @@ use rpcrdma_control::Provider;
 use rpcrdma_tuning::Loaded;
 
 use self::address::NfsAddress;
-use self::config::{NfsConfig, Stable};
+use self::config::{FILL_BYTES_MAX, FILL_DEPTH, NfsConfig, Stable};
 use self::files::{Files, FilesPlan, file_system};
 use self::report::{Outcome, Report, Transport};
 use self::session::fabric::FabricSession;
@@ -52,12 +52,6 @@ use rpcrdma_nfs3::client::credential::Credential;
 use rpcrdma_nfs3::client::mount::MountService;
 use rpcrdma_nfs3::wire::results::Fsinfo;
 use rpcrdma_nfs3::wire::types::Stability;
-
-/// Calls outstanding on each connection while files are filled.
-pub(crate) const FILL_DEPTH: u32 = 8;
-
-/// The most bytes of a WRITE that fills.
-pub(crate) const FILL_BYTES_MAX: u32 = 64 << 10;
 
 /// Makes the calls at one rate, or as fast as they go, and writes the report.
 ///

@@ -2,6 +2,7 @@
 //!
 //! | module | what |
 //! |---|---|
+//! | `config` | what it does |
 //! | [`operate`] | what operators see of it |
 //! | [`metrics`], [`exposition`] | what Prometheus reads, and its text |
 //! | [`http`] | the pages by HTTP |
@@ -11,6 +12,7 @@
 //! | [`log`] | its log |
 //! | [`notify`] | readiness, for the service manager |
 
+pub(crate) mod config;
 pub(crate) mod exposition;
 pub(crate) mod http;
 pub(crate) mod limits;
@@ -30,52 +32,15 @@ use rpcrdma_engine::{Application, CoreHandle};
 use rpcrdma_protocol::v2::ReverseRequestSupport;
 use rpcrdma_tuning::Loaded;
 
-use crate::address::Address;
-use crate::authentication::Host;
 use crate::bench_program::{BenchService, Common};
 use crate::exit::Failure;
 use crate::fabric::{Fabric, Job};
 use crate::signals::Stop;
-use crate::sizing::{Need, ProfileChoice};
 
+use self::config::{ServeConfig, Service};
 use self::listening::{end, listen};
-use self::nfs3::{Nfs3Config, ServeOnFabric};
-use self::operate::{Operation, Operator};
-
-/// What is served, where and how.
-pub(crate) struct ServeConfig {
-    /// Where to listen.
-    pub listen: Address,
-    /// RDMA device as given; `None` leaves it to the address.
-    pub device: Option<String>,
-    /// One-way delay of everything that is sent.
-    pub delay: Duration,
-    /// The polling cores; at least one.
-    pub cores: Vec<usize>,
-    /// What each of them needs.
-    pub need: Need,
-    /// Tuning profile as given.
-    pub profile: ProfileChoice,
-    /// How clients prove themselves, if they have to.
-    pub host: Option<Host>,
-    /// What is served.
-    pub service: Service,
-    /// How it is watched.
-    pub operation: Operation,
-}
-
-/// What a server serves.
-pub(crate) enum Service {
-    /// The bench program.
-    Bench {
-        /// For how long each call keeps its core busy.
-        time: Duration,
-        /// Whether it calls clients that request it.
-        reverse: bool,
-    },
-    /// NFS version 3, on one core.
-    Nfs3(Nfs3Config),
-}
+use self::nfs3::ServeOnFabric;
+use self::operate::Operator;
 
 /// Serves over a fabric until it is told to end.
 ///

@@ -7,7 +7,7 @@ use rpcrdma_control::{Node, NodeConfig, NodeError, Provider};
 use rpcrdma_engine::Application;
 use rpcrdma_tuning::{Loaded, Profile};
 
-use super::ServeConfig;
+use super::config::{Nfs3Config, ServeConfig};
 use super::listening::{end, listen};
 use super::operate::{Operation, Operator};
 use crate::address::ListenAddress;
@@ -18,16 +18,6 @@ use rpcrdma_nfs3::server::fabric::{AtHatch, Hatch, NfsApplication};
 use rpcrdma_nfs3::server::tcp::{Answers, TcpServer};
 use rpcrdma_nfs3::server::{EXPORT, Service};
 use rpcrdma_nfs3::store::{HeapPages, LeasedPages, Limits, Pages};
-
-/// What an NFS server holds.
-pub(crate) struct Nfs3Config {
-    /// Space for files.
-    pub space_bytes: u64,
-    /// Most files of all kinds, directories included.
-    pub files_max: u32,
-    /// Where MOUNT is.
-    pub mount_listen: (String, u16),
-}
 
 /// Connections on TCP at a time when nobody says otherwise.
 const CONNECTIONS_DEFAULT: u32 = 256;

@@ -42,9 +42,6 @@ pub const EXPORT: &str = "/export";
 /// The longest READ and WRITE, in bytes.
 pub const DATA_BYTES_MAX: u32 = 1 << 20;
 
-/// The longest READDIR, in octets of XDR.
-pub const LISTING_BYTES_MAX: u32 = 64 * 1024;
-
 /// The NFS service.
 #[derive(Debug)]
 pub struct Service<P> {

@@ -17,7 +17,7 @@ use crate::load::cores::LoadCores;
 use crate::load::generator::Generator;
 use crate::load::measured::Measured;
 use crate::load::{Amount, Watch};
-use crate::nfs_client::config::NfsConfig;
+use crate::nfs_client::config::{FILL_BYTES_MAX, FILL_DEPTH, NfsConfig};
 use crate::signals::Stop;
 use crate::sizing::{BulkNeed, Need};
 use crate::workloads::nfs::tally::Tally;
@@ -32,7 +32,7 @@ const END_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The longest payload of a run: at least one of those that fill the files.
 fn payload_bytes(config: &NfsConfig) -> u32 {
-    config.size_bytes.max(crate::nfs_client::FILL_BYTES_MAX)
+    config.size_bytes.max(FILL_BYTES_MAX)
 }
 
 /// The tuning profile for a run.
@@ -42,7 +42,7 @@ fn payload_bytes(config: &NfsConfig) -> u32 {
 pub(crate) fn profile(config: &NfsConfig, fabric: &Fabric) -> Result<Loaded, Failure> {
     let cores = u32::try_from(config.cores.len()).unwrap_or(u32::MAX).max(1);
     let connections = config.connections.div_ceil(cores);
-    let depth = config.depth.max(crate::nfs_client::FILL_DEPTH);
+    let depth = config.depth.max(FILL_DEPTH);
     let calls = connections.saturating_mul(depth);
     if calls > 1 << 16 {
         return Err(Failure::usage(format!(
