@@ -13,8 +13,8 @@ use super::operate::{Operation, Operator};
 use crate::address::ListenAddress;
 use crate::exit::Failure;
 use crate::fabric::Job;
-use rpcrdma_nfs3::server::desk::Desk;
-use rpcrdma_nfs3::server::fabric::{AtHatch, Hatch, NfsApplication};
+use rpcrdma_nfs3::server::fabric::{CallChannel, NfsApplication, ServerHandle};
+use rpcrdma_nfs3::server::rpc_service::RpcService;
 use rpcrdma_nfs3::server::tcp::{Answers, TcpServer};
 use rpcrdma_nfs3::server::{EXPORT, Service};
 use rpcrdma_nfs3::store::{HeapPages, LeasedPages, Limits, Pages};
@@ -32,11 +32,11 @@ const BUFFER_BYTES: u32 = 64 * 1024;
 /// For how much of its space a server keeps buffers that Sends placed data in: one in so many.
 const PLACED_SHARE: u64 = 4;
 
-fn desk<P: Pages>(config: &Nfs3Config, pages: P) -> Desk<P> {
+fn rpc_service<P: Pages>(config: &Nfs3Config, pages: P) -> RpcService<P> {
     let limits = Limits {
         files_max: config.files_max,
     };
-    Desk::new(Service::new(pages, limits))
+    RpcService::new(Service::new(pages, limits))
 }
 
 /// A node whose one core has bulk buffers that files lie in, and the memory that these are.
@@ -66,12 +66,12 @@ fn with_files(
 }
 
 /// A server on TCP, and the port that it has.
-fn tcp_server<D: Answers>(
+fn tcp_server<A: Answers>(
     host: &str,
     port: u16,
     connections_max: u32,
-    desk: D,
-) -> Result<(TcpServer<D>, ListenAddress), Failure> {
+    answers: A,
+) -> Result<(TcpServer<A>, ListenAddress), Failure> {
     let address = |port: u16| ListenAddress::Tcp {
         host: host.to_owned(),
         port,
@@ -81,7 +81,7 @@ fn tcp_server<D: Answers>(
     };
     let listener = TcpListener::bind((host, port)).map_err(cannot)?;
     let bound = listener.local_addr().map_err(cannot)?.port();
-    let server = TcpServer::new(listener, connections_max as usize, desk).map_err(cannot)?;
+    let server = TcpServer::new(listener, connections_max as usize, answers).map_err(cannot)?;
     Ok((server, address(bound)))
 }
 
@@ -97,8 +97,8 @@ pub(crate) fn serve_on_tcp(
 ) -> Result<(), Failure> {
     let mut operator = Operator::start(operation, &[])?;
     let connections_max = connections_max.unwrap_or(CONNECTIONS_DEFAULT);
-    let desk = desk(config, HeapPages::new(config.space_bytes, PAGE_BYTES));
-    let (mut server, address) = tcp_server(host, port, connections_max, desk)?;
+    let rpc = rpc_service(config, HeapPages::new(config.space_bytes, PAGE_BYTES));
+    let (mut server, address) = tcp_server(host, port, connections_max, rpc)?;
     operator.ready(&format!(
         "{address} (NFS version 3, {EXPORT}, MOUNT at the same port)"
     ))?;
@@ -129,12 +129,12 @@ impl Job for ServeOnFabric<'_> {
         let (mut config, pages) = with_files(&self.loaded.profile, core, space_bytes);
         config.events = Some(self.operator.events());
         let mut pages = Some(pages);
-        let hatch = Arc::new(Hatch::new());
+        let channel = Arc::new(CallChannel::new());
         let service = |_| {
             let pages = pages
                 .take()
                 .unwrap_or_else(|| LeasedPages::new(0, PAGE_BYTES, BUFFER_BYTES, 0));
-            NfsApplication::new(desk(self.nfs3, pages), Arc::clone(&hatch))
+            NfsApplication::new(rpc_service(self.nfs3, pages), Arc::clone(&channel))
         };
         let failed = |error: NodeError| {
             Failure::failed("the server could not be set up")
@@ -144,10 +144,10 @@ impl Job for ServeOnFabric<'_> {
         let faults = self.operator.faults().clone();
         if faults.is_empty() {
             let node = Node::start(provider, &config, service).map_err(failed)?;
-            self.serve(node, hatch)
+            self.serve(node, channel)
         } else {
             let node = Node::start_with_faults(provider, &config, &faults, service);
-            self.serve(node.map_err(failed)?, hatch)
+            self.serve(node.map_err(failed)?, channel)
         }
     }
 }
@@ -156,16 +156,16 @@ impl ServeOnFabric<'_> {
     fn serve<V: Provider, A: Application>(
         mut self,
         node: Node<V, A>,
-        hatch: Arc<Hatch>,
+        channel: Arc<CallChannel>,
     ) -> Result<(), Failure> {
         self.operator.attend(&node)?;
         if let Some(core) = node.cores().first().cloned() {
-            hatch.set_wake(move || core.wake());
+            channel.set_wake(move || core.wake());
         }
         let (mount_host, mount_port) = &self.nfs3.mount_listen;
-        let at_hatch = AtHatch::new(hatch);
+        let handle = ServerHandle::new(channel);
         let (mut server, mount_address) =
-            tcp_server(mount_host, *mount_port, CONNECTIONS_DEFAULT, at_hatch)?;
+            tcp_server(mount_host, *mount_port, CONNECTIONS_DEFAULT, handle)?;
         let listening = listen(&node, &self.config.listen, self.config.host.as_ref())?;
         let operator = &mut self.operator;
         operator.ready(&format!(

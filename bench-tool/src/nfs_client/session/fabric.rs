@@ -187,7 +187,7 @@ impl NfsCaller for OverFabric<'_> {
         match control.call(call, CALL_TIMEOUT) {
             Ok(reply) => Ok(Results {
                 stream: reply.results,
-                beside: reply.beside,
+                bulk: reply.bulk,
                 ..Results::default()
             }),
             Err(error) if error.is_lost() => Err(CallFailed::Lost(error.to_string())),
