@@ -12,6 +12,7 @@ use super::common::{LengthArgs, OutputArgs};
 use super::profile::ProfileChoiceArgs;
 use super::values;
 use crate::exit::Failure;
+use crate::load::LoadConfig;
 use crate::machine::Machine;
 use crate::nfs_client;
 use crate::nfs_client::address::NfsAddress;
@@ -214,20 +215,22 @@ impl NfsArgs {
             stable: self.stable.unwrap_or_default(),
             seed: self.seed,
             verify: self.verify,
-            retry: self.retry,
             uid: self.uid.unwrap_or_else(|| getuid().as_raw()),
             gid: self.gid.unwrap_or_else(|| getgid().as_raw()),
-            depth: self.depth,
-            connections: self.connections,
             device: self.device.clone(),
             protocol: self.protocol.unwrap_or_default(),
             profile: self.profile.choice(),
-            cores: cores(self, machine)?,
-            rate_per_s: self.rate,
-            interval: self.output.interval(limit)?,
-            shows_intervals: self.output.intervals,
-            limit,
-            warmup: self.length.warmup,
+            load: LoadConfig {
+                depth: self.depth,
+                connections: self.connections,
+                cores: cores(self, machine)?,
+                rate_per_s: self.rate,
+                limit,
+                warmup: self.length.warmup,
+                retry: self.retry,
+                interval: self.output.interval(limit)?,
+                shows_intervals: self.output.intervals,
+            },
         })
     }
 }
@@ -379,7 +382,7 @@ pub(crate) mod tests {
         let null = config("").unwrap();
         assert_eq!((null.size_bytes, null.files, null.file_bytes), (0, 0, 0));
         assert_eq!(
-            null.limit.expected(null.warmup),
+            null.load.limit.expected(null.load.warmup),
             Some(Duration::from_millis(5500))
         );
         let read = config("--op read").unwrap();
@@ -393,7 +396,10 @@ pub(crate) mod tests {
         assert_eq!(odd.file_bytes, 255 * 4097);
         let large = config("--op read --size 32MiB --count 3").unwrap();
         assert_eq!(
-            (large.file_bytes, large.limit.expected(large.warmup)),
+            (
+                large.file_bytes,
+                large.load.limit.expected(large.load.warmup)
+            ),
             (32 << 20, None)
         );
         let getattr = config("--op getattr --files 0").unwrap();
@@ -431,7 +437,7 @@ pub(crate) mod tests {
             assert_eq!(failure.status(), Status::Usage, "{line}");
             assert!(failure.to_string().contains(words), "{line}: {failure}");
         }
-        let cores = |address| config_at(address, "").unwrap().cores;
+        let cores = |address| config_at(address, "").unwrap().load.cores;
         assert_eq!(
             (cores("rdma:server:20049"), cores("tcp:server:2049")),
             (vec![0], vec![])

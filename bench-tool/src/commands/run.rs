@@ -7,6 +7,7 @@ use clap::Args;
 use super::common::{CommonArgs, OutputArgs};
 use super::values;
 use crate::exit::Failure;
+use crate::load::LoadConfig;
 use crate::machine::Machine;
 use crate::run::config::{BulkConfig, RunConfig, Server};
 use crate::run::{self, Load};
@@ -170,16 +171,18 @@ impl RunArgs {
             reverse: self.reverse,
             protocol: self.common.protocol,
             slowed: self.common.slowed.slowed(),
-            depth: self.depth,
-            connections: self.connections,
+            load: LoadConfig {
+                depth: self.depth,
+                connections: self.connections,
+                cores,
+                rate_per_s: self.rate,
+                limit,
+                warmup: self.common.length.warmup,
+                retry: self.retry,
+                interval: self.output.interval(limit)?,
+                shows_intervals: self.output.intervals,
+            },
             idle_connections: self.common.idle_connections,
-            cores,
-            rate_per_s: self.rate,
-            limit,
-            retry: self.retry,
-            warmup: self.common.length.warmup,
-            interval: self.output.interval(limit)?,
-            shows_intervals: self.output.intervals,
             device: self.common.device.clone(),
             profile: self.common.profile.choice(),
             host: self.common.authentication.host()?,
@@ -333,13 +336,13 @@ mod tests {
     #[test]
     fn a_bare_run_uses_two_cores_and_five_seconds() {
         let config = config_on(&[900, 901], "").unwrap();
-        assert_eq!(config.cores, [900]);
+        assert_eq!(config.load.cores, [900]);
         assert_eq!(config.server, own(&[901]));
-        assert_eq!(config.limit, Limit::Duration(Duration::from_secs(5)));
+        assert_eq!(config.load.limit, Limit::Duration(Duration::from_secs(5)));
         assert_eq!(config.size_bytes, 0);
         assert_eq!(config.floor_cores(), Some([900, 901]));
         assert_eq!(
-            config.limit.expected(config.warmup),
+            config.load.limit.expected(config.load.warmup),
             Some(Duration::from_millis(5_500))
         );
         assert!(config.warnings.is_empty());
@@ -348,11 +351,14 @@ mod tests {
     #[test]
     fn the_list_of_cores_is_split_for_an_own_server_only() {
         let config = config_on(&[0, 1, 2, 3, 4], "--cores 4,1-3 --connections 2").unwrap();
-        assert_eq!((config.cores, config.server), (vec![4, 1], own(&[2, 3])));
+        assert_eq!(
+            (config.load.cores, config.server),
+            (vec![4, 1], own(&[2, 3]))
+        );
         let config = config_on(&[0, 1, 2], "--cores 0-2 --connections 3").unwrap();
-        assert_eq!((config.cores, config.server), (vec![0], own(&[1, 2])));
+        assert_eq!((config.load.cores, config.server), (vec![0], own(&[1, 2])));
         let config = config_on(&[0, 1, 2], "--cores 0-2 --connections 3 --connect shm:x").unwrap();
-        assert_eq!(config.cores, [0, 1, 2]);
+        assert_eq!(config.load.cores, [0, 1, 2]);
         assert_eq!(config.floor_cores(), None);
     }
 
@@ -360,7 +366,7 @@ mod tests {
     fn one_core_runs_and_says_clearly_what_that_means() {
         let config = config_on(&[5], "").unwrap();
         assert_eq!(
-            (config.cores.clone(), config.server.clone()),
+            (config.load.cores.clone(), config.server.clone()),
             (vec![5], own(&[5]))
         );
         assert_eq!(config.floor_cores(), None);
@@ -379,7 +385,7 @@ mod tests {
 
     #[test]
     fn intervals_are_seconds_unless_the_run_is_long() {
-        let interval = |line: &str| config_on(&[0, 1], line).unwrap().interval;
+        let interval = |line: &str| config_on(&[0, 1], line).unwrap().load.interval;
         for (line, expected_ms) in [
             ("", 1_000),
             ("--count 5M", 1_000),
@@ -418,8 +424,8 @@ mod tests {
     fn echo_has_a_payload_and_a_count_replaces_the_time() {
         let config = config_on(&[0, 1], "--op echo --count 1M").unwrap();
         assert_eq!(config.size_bytes, ECHO_SIZE_BYTES_DEFAULT);
-        assert_eq!(config.limit, Limit::Count(1_000_000));
-        assert_eq!(config.limit.expected(config.warmup), None);
+        assert_eq!(config.load.limit, Limit::Count(1_000_000));
+        assert_eq!(config.load.limit.expected(config.load.warmup), None);
         assert_eq!(
             config_on(&[0, 1], "--op echo --size 4KiB")
                 .unwrap()

@@ -1,10 +1,8 @@
 //! What a run does.
 
-use std::time::Duration;
-
 use super::address::NfsAddress;
 use crate::exit::Failure;
-use crate::load::Limit;
+use crate::load::LoadConfig;
 use crate::protocol::Protocol;
 use crate::sizing::ProfileChoice;
 use crate::workloads::nfs::steps::{Access, NfsOp, StepPlan};
@@ -69,23 +67,13 @@ pub(crate) struct NfsConfig {
     pub(crate) stable: Stable,
     pub(crate) seed: u64,
     pub(crate) verify: bool,
-    pub(crate) retry: Duration,
     pub(crate) uid: u32,
     pub(crate) gid: u32,
-    pub(crate) depth: u32,
-    pub(crate) connections: u32,
     pub(crate) device: Option<String>,
     pub(crate) protocol: Protocol,
     pub(crate) profile: ProfileChoice,
-    /// The polling cores of a fabric. Of TCP where the threads run: empty leaves it to the kernel.
-    pub(crate) cores: Vec<usize>,
-    pub(crate) rate_per_s: Option<u64>,
-    pub(crate) limit: Limit,
-    pub(crate) warmup: Duration,
-    /// The measured time is reported in intervals of this length too.
-    pub(crate) interval: Duration,
-    /// Whether the table has these intervals.
-    pub(crate) shows_intervals: bool,
+    /// How the load is made.
+    pub(crate) load: LoadConfig,
 }
 
 impl NfsConfig {

@@ -69,7 +69,7 @@ pub(crate) fn execute(
         outputs.is_quiet(),
         &Stop::on_signals()?,
         &mut |run| {
-            outcome = Some(run.outcome_at(config.rate_per_s)?);
+            outcome = Some(run.outcome_at(config.load.rate_per_s)?);
             Ok(())
         },
     )?;
@@ -79,7 +79,7 @@ pub(crate) fn execute(
     };
     let report = Report::new(config, machine, &outcome);
     let latency = outcome.tally.latency();
-    let table = report.table(config.shows_intervals);
+    let table = report.table(config.load.shows_intervals);
     outputs.write(&table, &report.warnings, |option| match option {
         "--hgrm" => hgrm::text(&latency),
         "--hlog" => hlog::text(&outcome.timeline, &report.command),
@@ -140,12 +140,12 @@ fn drive(config: &NfsConfig, quiet: bool, stop: &Stop, calls: Calls<'_>) -> Resu
                 host: host.clone(),
                 port: *port,
                 credential,
-                retry: config.retry,
+                retry: config.load.retry,
             };
             let mut session = TcpSession {
                 server,
-                connections: config.connections,
-                cores: config.cores.clone(),
+                connections: config.load.connections,
+                cores: config.load.cores.clone(),
             };
             manner.run(&mut session, files, Transport::KernelTcp, calls)
         }
@@ -263,10 +263,10 @@ impl Run<'_> {
     fn outcome_at(&mut self, rate_per_s: Option<u64>) -> Result<Outcome, Failure> {
         let info = self.info;
         let info = info.ok_or_else(|| Failure::failed("the server did not say what it takes"))?;
-        let began = SystemTime::now() + self.config.warmup;
+        let began = SystemTime::now() + self.config.load.warmup;
         let (mut measured, tally) = self.measure(rate_per_s)?;
         let timeline = Timeline {
-            interval: self.config.interval,
+            interval: self.config.load.interval,
             began,
             cores: std::mem::take(&mut measured.timelines),
         };
@@ -280,10 +280,8 @@ impl Run<'_> {
     /// The report of calls at a rate, or of a closed loop.
     fn report_at(&mut self, rate_per_s: Option<u64>, machine: &Machine) -> Result<Report, Failure> {
         let outcome = self.outcome_at(rate_per_s)?;
-        let config = NfsConfig {
-            rate_per_s,
-            ..self.config.clone()
-        };
+        let mut config = self.config.clone();
+        config.load.rate_per_s = rate_per_s;
         Ok(Report::new(&config, machine, &outcome))
     }
 
@@ -299,7 +297,7 @@ impl Run<'_> {
     fn watch(&self) -> Watch {
         Watch {
             stop: self.stop.clone(),
-            progress: Progress::new(self.config.connections as usize),
+            progress: Progress::new(self.config.load.connections as usize),
             server_process: None,
         }
     }
@@ -317,8 +315,7 @@ impl Run<'_> {
             warmup: Duration::ZERO,
             limit: Limit::Count(plan.blocks()),
             rate: None,
-            retry: self.config.retry,
-            interval: self.config.interval,
+            ..self.config.load.amount()
         };
         let work = self.work(plan, Stability::Unstable);
         let (filled, tally) = self.session.measure(work, &amount, &self.watch())?;
@@ -343,12 +340,8 @@ impl Run<'_> {
     fn measure(&mut self, rate_per_s: Option<u64>) -> Result<(Measured, Tally), Failure> {
         let config = self.config;
         let amount = Amount {
-            depth: config.depth,
-            warmup: config.warmup,
-            limit: config.limit,
             rate: rate_per_s.map(Rate::new),
-            retry: self.config.retry,
-            interval: self.config.interval,
+            ..config.load.amount()
         };
         if self.stop.is_asked() {
             let nothing = Measured {
@@ -363,7 +356,7 @@ impl Run<'_> {
         );
         let line = ProgressLine::start(
             &watch.progress,
-            config.limit.expected(config.warmup),
+            config.load.limit.expected(config.load.warmup),
             self.quiet,
         );
         let measured = self.session.measure(work, &amount, &watch);

@@ -358,18 +358,18 @@ impl Report {
             service_time_ns: u64::try_from(config.slowed.service_time.as_nanos())
                 .unwrap_or(u64::MAX),
             placement_asked: config.bulk.map(|bulk| bulk.placement.name()),
-            depth: config.depth,
-            connections: config.connections,
+            depth: config.load.depth,
+            connections: config.load.connections,
             idle_connections: config.idle_connections,
-            cores: config.cores.clone(),
+            cores: config.load.cores.clone(),
             server_cores,
-            load_loop: if config.rate_per_s.is_some() {
+            load_loop: if config.load.rate_per_s.is_some() {
                 "open"
             } else {
                 "closed"
             },
-            offered_rate_per_s: config.rate_per_s,
-            warmup_s: config.warmup.as_secs_f64(),
+            offered_rate_per_s: config.load.rate_per_s,
+            warmup_s: config.load.warmup.as_secs_f64(),
             duration_s,
             interrupted: result.interrupted,
             calls: latency_ns.count,
@@ -387,8 +387,8 @@ impl Report {
             latency_corrected_ns: CorrectedLatency::new(
                 &result.latency,
                 result.elapsed,
-                u64::from(config.depth) * u64::from(config.connections),
-                config.rate_per_s.is_some(),
+                u64::from(config.load.depth) * u64::from(config.load.connections),
+                config.load.rate_per_s.is_some(),
             ),
             fabric: result.fabric.clone(),
             device: result.device.clone(),
@@ -427,7 +427,7 @@ fn warnings(
     warnings.extend(few_calls(result.latency.count()));
     warnings.extend(clock_share(result));
     warnings.extend(stretched(&result.timeline));
-    warnings.extend(not_kept_up(config.rate_per_s, rate_per_s));
+    warnings.extend(not_kept_up(config.load.rate_per_s, rate_per_s));
     warnings
 }
 
@@ -517,7 +517,7 @@ fn clock_share(result: &RunResult) -> Option<String> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::load::Limit;
+    use crate::load::{Limit, LoadConfig};
 
     pub(crate) fn config() -> RunConfig {
         RunConfig {
@@ -533,16 +533,18 @@ pub(crate) mod tests {
             reverse: false,
             protocol: crate::protocol::Protocol::Auto,
             slowed: crate::run::config::Slowed::default(),
-            depth: 1,
-            connections: 1,
+            load: LoadConfig {
+                depth: 1,
+                connections: 1,
+                cores: vec![0],
+                rate_per_s: None,
+                limit: Limit::Duration(Duration::from_secs(5)),
+                warmup: Duration::from_millis(500),
+                retry: Duration::ZERO,
+                interval: Duration::from_secs(1),
+                shows_intervals: false,
+            },
             idle_connections: 0,
-            cores: vec![0],
-            rate_per_s: None,
-            limit: Limit::Duration(Duration::from_secs(5)),
-            retry: Duration::ZERO,
-            warmup: Duration::from_millis(500),
-            interval: Duration::from_secs(1),
-            shows_intervals: false,
             device: None,
             profile: crate::sizing::ProfileChoice::default(),
             host: None,
@@ -691,7 +693,7 @@ pub(crate) mod tests {
     fn doubt_is_said() {
         let has = |report: &Report, words: &str| report.warnings.iter().any(|w| w.contains(words));
         let mut open = config();
-        open.rate_per_s = Some(1_000_000);
+        open.load.rate_per_s = Some(1_000_000);
         let report = Report::new(&open, &Machine::detect(), &result(), None);
         assert!(has(&report, "offered 1.000 M/s"), "{:?}", report.warnings);
         assert!(has(&report, "ordinary pages"));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::address::Address;
 use crate::authentication::Host;
-use crate::load::Limit;
+use crate::load::LoadConfig;
 use crate::protocol::Protocol;
 use crate::sizing::ProfileChoice;
 use crate::workloads::bench::op::{Op, Placement};
@@ -100,26 +100,10 @@ pub(crate) struct RunConfig {
     pub protocol: Protocol,
     /// What is made slower, at both ends where the server is the run's own.
     pub slowed: Slowed,
-    /// Calls outstanding on each connection.
-    pub depth: u32,
-    /// Connections that carry calls, spread over the cores.
-    pub connections: u32,
-    /// Connections beside them that stay silent.
+    /// How the load is made.
+    pub load: LoadConfig,
+    /// Connections beside it that stay silent.
     pub idle_connections: u32,
-    /// The client's polling cores; at least one.
-    pub cores: Vec<usize>,
-    /// Open loop: calls per second in all. `None` is a closed loop.
-    pub rate_per_s: Option<u64>,
-    /// When to stop.
-    pub limit: Limit,
-    /// How long a lost connection is tried again; 0 does not.
-    pub retry: Duration,
-    /// Time before the measurement.
-    pub warmup: Duration,
-    /// The measured time is reported in intervals of this length too.
-    pub interval: Duration,
-    /// Whether the table has these intervals.
-    pub shows_intervals: bool,
     /// RDMA device as given; `None` leaves it to the address.
     pub device: Option<String>,
     /// Tuning profile as given.
@@ -138,7 +122,7 @@ impl RunConfig {
         let Server::Own { cores, .. } = &self.server else {
             return None;
         };
-        let (&client, &server) = (self.cores.first()?, cores.first()?);
+        let (&client, &server) = (self.load.cores.first()?, cores.first()?);
         (client != server).then_some([client, server])
     }
 
@@ -154,6 +138,6 @@ impl RunConfig {
     #[must_use]
     pub(crate) fn credits(&self) -> u32 {
         let times = if self.reverse { 4 } else { 1 };
-        self.depth.saturating_mul(times).min(u16::MAX.into())
+        self.load.depth.saturating_mul(times).min(u16::MAX.into())
     }
 }

@@ -60,7 +60,7 @@ pub(crate) fn execute(
 ) -> Result<(), Failure> {
     let (result, floor) = measure(config, outputs.is_quiet(), Stop::on_signals()?, load)?;
     let report = Report::new(config, machine, &result, floor.as_ref());
-    let table = table::text(&report, config.shows_intervals);
+    let table = table::text(&report, config.load.shows_intervals);
     outputs.write(&table, &report.warnings, |option| match option {
         "--hgrm" => hgrm::text(&result.latency),
         "--hlog" => hlog::text(&result.timeline, &report.command),
@@ -95,10 +95,8 @@ fn climb(
     load: &mut impl Load,
 ) -> Result<KneeReport<Report>, Failure> {
     knee::climb(stop, |rate_per_s| {
-        let config = RunConfig {
-            rate_per_s,
-            ..config.clone()
-        };
+        let mut config = config.clone();
+        config.load.rate_per_s = rate_per_s;
         let (result, floor) = measure(&config, quiet, stop.clone(), load)?;
         Ok(Report::new(&config, machine, &result, floor.as_ref()))
     })
@@ -147,10 +145,14 @@ pub(crate) fn measure(
     };
     let watch = Watch {
         stop,
-        progress: Progress::new(config.cores.len()),
+        progress: Progress::new(config.load.cores.len()),
         server_process: own.as_ref().map(OwnServer::process_id),
     };
-    let line = ProgressLine::start(&watch.progress, config.limit.expected(config.warmup), quiet);
+    let line = ProgressLine::start(
+        &watch.progress,
+        config.load.limit.expected(config.load.warmup),
+        quiet,
+    );
     let result = load.measure(config, &address, &watch);
     drop(line);
     // The load's failure is the first cause; that of a server stopped after it only follows from it.
@@ -215,7 +217,7 @@ fn server_bulk_calls(config: &RunConfig, cores: &[usize]) -> u64 {
         return 0;
     }
     let cores = u64::try_from(cores.len()).unwrap_or(1).max(1);
-    let calls = u64::from(config.connections).div_ceil(cores) * u64::from(config.depth);
+    let calls = u64::from(config.load.connections).div_ceil(cores) * u64::from(config.load.depth);
     // A call may come while the payload of the one before is on its way still.
     let wanted = calls.saturating_mul(2);
     let fitting = SERVER_BULK_BYTES / config.call_bytes().max(1);
@@ -228,7 +230,10 @@ fn server_arguments(
     listen: &Address,
     cores: &[usize],
 ) -> Result<Vec<String>, Failure> {
-    let connections = config.connections.saturating_add(config.idle_connections);
+    let connections = config
+        .load
+        .connections
+        .saturating_add(config.idle_connections);
     let mut arguments = vec![
         "serve".to_owned(),
         "--listen".to_owned(),
@@ -347,7 +352,7 @@ mod tests {
     #[test]
     fn the_own_server_gets_room_for_all_connections() {
         let mut config = config();
-        (config.connections, config.idle_connections) = (4, 4096);
+        (config.load.connections, config.idle_connections) = (4, 4096);
         config.profile.profile = Some("shm".to_owned());
         config.profile.set = vec!["reap_batch=4".to_owned()];
         let arguments = server_arguments(&config, &"shm:x".parse().unwrap(), &[2, 3]).unwrap();
@@ -365,7 +370,11 @@ mod tests {
     #[test]
     fn the_own_server_gets_memory_for_payloads_and_the_delay() {
         let mut config = config();
-        (config.depth, config.connections, config.size_bytes) = (8, 4, 1 << 20);
+        (
+            config.load.depth,
+            config.load.connections,
+            config.size_bytes,
+        ) = (8, 4, 1 << 20);
         config.slowed.delay = Duration::from_micros(50);
         config.slowed.service_time = Duration::from_nanos(40);
         config.bulk = Some(crate::run::config::BulkConfig {

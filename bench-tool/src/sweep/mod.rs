@@ -248,20 +248,20 @@ pub(crate) mod tests {
             _: &Address,
             watch: &Watch,
         ) -> Result<RunResult, Failure> {
-            self.made.push((config.size_bytes, config.depth));
+            self.made.push((config.size_bytes, config.load.depth));
             let made_before = self
                 .made
                 .iter()
-                .filter(|(_, it)| *it == config.depth)
+                .filter(|(_, it)| *it == config.load.depth)
                 .count()
                 - 1;
-            if self.fails_at_depth == Some(config.depth) && made_before >= self.fails_after {
+            if self.fails_at_depth == Some(config.load.depth) && made_before >= self.fails_after {
                 return Err(Failure::failed("no such placement"));
             }
             let mut made = result();
             made.latency = crate::histogram::LatencyHistogram::new();
             let step = self.made.len() as u64;
-            for _ in 0..10_000 * u64::from(config.depth) {
+            for _ in 0..10_000 * u64::from(config.load.depth) {
                 made.latency.record(400 + config.size_bytes / 8 + step);
             }
             if self.stops_after == Some(self.made.len()) {

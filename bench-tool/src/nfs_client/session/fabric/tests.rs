@@ -177,7 +177,7 @@ fn outcome_against(
 ) -> Result<serde_json::Value, Failure> {
     let mut config = nfs_at(&format!("shm:{name}"), &format!("--warmup 0 {line}")).unwrap();
     let machine = Machine::detect();
-    config.cores = machine.cores_usable.iter().take(1).copied().collect();
+    config.load.cores = machine.cores_usable.iter().take(1).copied().collect();
     let fabric = Fabric::SHM;
     let loaded = profile(&config, &fabric).unwrap();
     let plan = FilesPlan {
@@ -209,7 +209,7 @@ fn outcome_against(
         Files::new(root, plan),
         transport,
         &mut |run| {
-            report = Some(run.report_at(config.rate_per_s, &machine)?);
+            report = Some(run.report_at(config.load.rate_per_s, &machine)?);
             Ok(())
         },
     )?;
