@@ -82,7 +82,7 @@ pub(crate) fn execute(
     let table = report.table(config.load.shows_intervals);
     outputs.write(&table, &report.warnings, |option| match option {
         "--hgrm" => hgrm::text(&latency),
-        "--hlog" => hlog::text(&outcome.timeline, &report.command),
+        "--hlog" => hlog::text(&outcome.timeline, &report.origin.command),
         "--html" => page::text(&report, &latency),
         _ => json_text(&report),
     })?;

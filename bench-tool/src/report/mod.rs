@@ -2,6 +2,7 @@
 
 pub(crate) mod chart;
 pub(crate) mod escape;
+pub(crate) mod figures;
 pub(crate) mod hgrm;
 pub(crate) mod hlog;
 pub(crate) mod knee;
@@ -18,16 +19,17 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use self::figures::{LoadFigures, Totals, few_calls, losses, not_kept_up, stretched};
+use self::origin::Origin;
 use self::per_call::PerCall;
-use self::timeline::{CoreFigures, IntervalFigures, Timeline};
+use self::timeline::{CoreFigures, Timeline};
 use crate::floor::RoundTrip;
-use crate::histogram::{LatencyHistogram, LatencySummary};
+use crate::histogram::LatencyHistogram;
 use crate::load::measured::Losses;
 use crate::machine::Machine;
 use crate::run::config::{RunConfig, Server};
 use crate::workloads::bench::op::Op;
 use crate::workloads::bench::sizes::Sizes;
-use rpcrdma_units as units;
 
 /// Name and number of the layout of a run's JSON. The number changes only when a key changes meaning or goes away.
 pub(crate) const RUN_SCHEMA: &str = "rpcrdma.bench-tool.run/1";
@@ -114,14 +116,9 @@ pub(crate) struct Memory {
 /// The report of a run; its serialization is the stable JSON.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Report {
-    /// [`RUN_SCHEMA`].
-    pub schema: &'static str,
-    /// Version of the tool.
-    pub version: &'static str,
-    /// Git revision that it was built from, or `unknown`.
-    pub revision: &'static str,
-    /// The command line.
-    pub command: String,
+    /// What wrote it.
+    #[serde(flatten)]
+    pub origin: Origin,
     /// Where it ran.
     pub machine: Machine,
     /// The clock that timed the calls.
@@ -163,46 +160,13 @@ pub(crate) struct Report {
     /// Time for which the service of the run's own server kept its core busy in each call; nobody
     /// knows of another's.
     pub service_time_ns: u64,
-    /// Calls outstanding per connection.
-    pub depth: u32,
-    /// Connections that carried calls.
-    pub connections: u32,
-    /// Connections beside them that stayed silent.
+    /// How the load was made, and what it measured.
+    #[serde(flatten)]
+    pub load: LoadFigures,
+    /// Connections beside it that stayed silent.
     pub idle_connections: u32,
-    /// The client's polling cores.
-    pub cores: Vec<usize>,
     /// The polling cores of the run's own server; `None` for a server elsewhere.
     pub server_cores: Option<Vec<usize>>,
-    /// `closed` or `open`.
-    #[serde(rename = "loop")]
-    pub load_loop: &'static str,
-    /// What `--rate` asked for; `None` in a closed loop.
-    pub offered_rate_per_s: Option<u64>,
-    /// Time before the measurement.
-    pub warmup_s: f64,
-    /// The measured time.
-    pub duration_s: f64,
-    /// The measured time was cut short by a signal.
-    pub interrupted: bool,
-    /// Calls that completed well in the measured time.
-    pub calls: u64,
-    /// Calls that ended in an error.
-    pub errors: u64,
-    /// See [`RunResult::losses`].
-    #[serde(flatten)]
-    pub losses: LossFigures,
-    /// `calls` per second of the measured time.
-    pub rate_per_s: f64,
-    /// Payload of all operations, per second; an echo carries as much back.
-    pub bandwidth_bytes_per_s: f64,
-    /// Round-trip times.
-    pub latency_ns: LatencySummary,
-    /// The same, corrected for coordinated omission; `None` in an open loop, which measures it.
-    pub latency_corrected_ns: Option<CorrectedLatency>,
-    /// Length of an interval.
-    pub interval_s: f64,
-    /// All cores together, interval by interval.
-    pub intervals: Vec<IntervalFigures>,
     /// Each of the client's cores.
     pub per_core: Vec<CoreFigures>,
     /// See [`RunResult::per_call`].
@@ -217,63 +181,6 @@ pub(crate) struct Report {
     pub memory: Memory,
     /// What a reader must know to trust the numbers.
     pub warnings: Vec<String>,
-}
-
-/// Round-trip times of a closed loop as callers would have met them that do not wait: see [`LatencyHistogram::corrected`].
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub(crate) struct CorrectedLatency {
-    /// Nanoseconds between two calls of such a caller: the mean of each outstanding call of this run.
-    pub expected_interval: u64,
-    /// What they would have met.
-    #[serde(flatten)]
-    pub summary: LatencySummary,
-}
-
-impl CorrectedLatency {
-    /// `None` of an open loop, and of a run without calls.
-    ///
-    /// `outstanding` calls of all connections together were under way during `elapsed`.
-    pub(crate) fn new(
-        latency: &LatencyHistogram,
-        elapsed: Duration,
-        outstanding: u64,
-        is_open: bool,
-    ) -> Option<Self> {
-        let calls = u128::from(latency.count());
-        if is_open || calls == 0 {
-            return None;
-        }
-        let interval = elapsed.as_nanos() * u128::from(outstanding) / calls;
-        let expected_interval = u64::try_from(interval).unwrap_or(u64::MAX).max(1);
-        Some(Self {
-            expected_interval,
-            summary: latency.corrected(expected_interval).summary(),
-        })
-    }
-}
-
-/// Connections that were lost and made again, in a report.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub(crate) struct LossFigures {
-    /// Connections that were lost.
-    pub connections_lost: u64,
-    /// Connections that took the place of lost ones.
-    pub reconnects: u64,
-    /// Calls that were in flight on lost connections, and were repeated.
-    pub calls_lost: u64,
-    /// The longest time from a loss to the connection that took its place, in seconds.
-    pub longest_loss_s: f64,
-}
-
-impl From<Losses> for LossFigures {
-    fn from(losses: Losses) -> Self {
-        Self {
-            connections_lost: losses.connections,
-            reconnects: losses.reconnects,
-            calls_lost: losses.calls,
-            longest_loss_s: losses.longest.as_secs_f64(),
-        }
-    }
 }
 
 /// The floor of latency in a report.
@@ -326,19 +233,22 @@ impl Report {
         result: &RunResult,
         floor: Option<&RoundTrip>,
     ) -> Self {
-        let latency_ns = result.latency.summary();
-        let duration_s = result.elapsed.as_secs_f64();
-        let per_s = |total| units::per_s(total, duration_s);
-        let rate_per_s = per_s(latency_ns.count);
+        let calls = result.latency.count();
+        let payload_bytes = result.payload_bytes;
+        let totals = Totals {
+            elapsed: result.elapsed,
+            interrupted: result.interrupted,
+            errors: result.errors,
+            losses: result.losses,
+            payload_bytes: payload_bytes.unwrap_or(calls.saturating_mul(config.call_bytes())),
+        };
+        let load = LoadFigures::new(&config.load, &result.latency, &result.timeline, totals);
         let (connect, server_cores) = match &config.server {
             Server::Own { cores, .. } => (None, Some(cores.clone())),
             Server::At(address) => (Some(address.to_string()), None),
         };
         Self {
-            schema: RUN_SCHEMA,
-            version: crate::VERSION,
-            revision: crate::REVISION,
-            command: config.command.clone(),
+            origin: Origin::new(RUN_SCHEMA, config.command.clone()),
             machine: machine.clone(),
             clock: crate::clock::source(),
             clock_read_ns: result.clock_read_ns,
@@ -358,45 +268,16 @@ impl Report {
             service_time_ns: u64::try_from(config.slowed.service_time.as_nanos())
                 .unwrap_or(u64::MAX),
             placement_asked: config.bulk.map(|bulk| bulk.placement.name()),
-            depth: config.load.depth,
-            connections: config.load.connections,
             idle_connections: config.idle_connections,
-            cores: config.load.cores.clone(),
             server_cores,
-            load_loop: if config.load.rate_per_s.is_some() {
-                "open"
-            } else {
-                "closed"
-            },
-            offered_rate_per_s: config.load.rate_per_s,
-            warmup_s: config.load.warmup.as_secs_f64(),
-            duration_s,
-            interrupted: result.interrupted,
-            calls: latency_ns.count,
-            errors: result.errors,
-            losses: result.losses.into(),
-            rate_per_s,
-            bandwidth_bytes_per_s: per_s(
-                result
-                    .payload_bytes
-                    .unwrap_or_else(|| latency_ns.count.saturating_mul(config.call_bytes())),
-            ),
-            floor: floor.map(|floor| FloorSummary::new(floor, Some(latency_ns.p50))),
-            warnings: warnings(config, machine, result, rate_per_s),
-            latency_ns,
-            latency_corrected_ns: CorrectedLatency::new(
-                &result.latency,
-                result.elapsed,
-                u64::from(config.load.depth) * u64::from(config.load.connections),
-                config.load.rate_per_s.is_some(),
-            ),
+            floor: floor.map(|floor| FloorSummary::new(floor, Some(load.latency_ns.p50))),
+            warnings: warnings(config, machine, result, load.rate_per_s),
+            load,
             fabric: result.fabric.clone(),
             device: result.device.clone(),
             placement: result.placement.clone(),
             profile: result.profile.clone(),
             server_identity: result.server_identity.clone(),
-            interval_s: result.timeline.interval.as_secs_f64(),
-            intervals: result.timeline.figures(),
             per_core: result.timeline.core_figures(),
             per_call: result.per_call.clone(),
             counters: result.counters.clone(),
@@ -405,9 +286,6 @@ impl Report {
         }
     }
 }
-
-/// A rate below this share of what was offered means that the open loop was not kept up with.
-const OFFERED_SHARE_MIN: f64 = 0.95;
 
 fn warnings(
     config: &RunConfig,
@@ -429,71 +307,6 @@ fn warnings(
     warnings.extend(stretched(&result.timeline));
     warnings.extend(not_kept_up(config.load.rate_per_s, rate_per_s));
     warnings
-}
-
-/// Says that intervals have more calls than those of their time.
-pub(crate) fn stretched(timeline: &Timeline) -> Option<String> {
-    timeline.is_stretched().then(|| {
-        "some intervals have calls of the next ones too: the machine was too busy to look after them, or there \
-         were too many; give a longer --interval"
-            .to_owned()
-    })
-}
-
-/// Says that connections were lost and made again.
-pub(crate) fn losses(losses: &Losses) -> Option<String> {
-    (losses.connections > 0).then(|| {
-        format!(
-            "{} connections were lost and {} made again, the slowest after {}: {} calls that were in flight were \
-             repeated, with their waits in the latencies",
-            units::count(losses.connections),
-            units::count(losses.reconnects),
-            units::duration(losses.longest),
-            units::count(losses.calls)
-        )
-    })
-}
-
-/// Says that an open loop was not kept up with.
-#[allow(clippy::cast_precision_loss, reason = "a rate")]
-pub(crate) fn not_kept_up(offered: Option<u64>, rate_per_s: f64) -> Option<String> {
-    let offered = offered? as f64;
-    (rate_per_s < offered * OFFERED_SHARE_MIN).then(|| {
-        format!(
-            "only {} of the offered {} completed: the load is above what this path carries, and latencies \
-             grow with the length of the run",
-            units::rate(rate_per_s),
-            units::rate(offered)
-        )
-    })
-}
-
-/// Percentiles that the table shows, and how many calls it takes until one of them lies above.
-const CALLS_FOR: [(&str, u64); 4] = [
-    ("p90", 10),
-    ("p99", 100),
-    ("p99.9", 1_000),
-    ("p99.99", 10_000),
-];
-
-/// Which percentiles are nothing but the maximum.
-pub(crate) fn few_calls(calls: u64) -> Option<String> {
-    if calls == 0 {
-        let what = "no call completed in the measured time: the latencies are empty";
-        return Some(what.to_owned());
-    }
-    let missing: Vec<_> = CALLS_FOR
-        .iter()
-        .filter(|(_, needed)| calls < *needed)
-        .collect();
-    let (_, needed) = missing.last()?;
-    let names: Vec<&str> = missing.iter().map(|(name, _)| *name).collect();
-    Some(format!(
-        "only {} calls, too few for {}: each is the maximum or close to it; measure for longer, {} calls at least",
-        units::count(calls),
-        names.join(" and "),
-        units::count(*needed)
-    ))
 }
 
 /// The share of the median, in percent, above which the timing itself is in the figures.
@@ -649,13 +462,13 @@ pub(crate) mod tests {
         let mut config = config();
         (config.op, config.size_bytes) = (Op::Echo, 4096);
         let report = Report::new(&config, &Machine::detect(), &result(), Some(&floor()));
-        assert_eq!(report.calls, 20_001);
+        assert_eq!(report.load.calls, 20_001);
         // One call at a time for 2 s: the longest one kept 16 others.
-        let corrected = report.latency_corrected_ns.unwrap();
+        let corrected = report.load.latency_corrected_ns.unwrap();
         assert_eq!(corrected.expected_interval, 99_995);
         assert_eq!(corrected.summary.count, 20_001 + 16);
-        assert!((report.rate_per_s - 10_000.5).abs() < 1e-9);
-        assert!((report.bandwidth_bytes_per_s - 10_000.5 * 4096.0).abs() < 1e-3);
+        assert!((report.load.rate_per_s - 10_000.5).abs() < 1e-9);
+        assert!((report.load.bandwidth_bytes_per_s - 10_000.5 * 4096.0).abs() < 1e-3);
         // The median of the result is 449 or 450, its bucket 449 at the least.
         let ratio = report.floor.unwrap().p50_ratio.unwrap();
         assert!((2.03..2.06).contains(&ratio), "{ratio}");
@@ -697,8 +510,8 @@ pub(crate) mod tests {
         let report = Report::new(&open, &Machine::detect(), &result(), None);
         assert!(has(&report, "offered 1.000 M/s"), "{:?}", report.warnings);
         assert!(has(&report, "ordinary pages"));
-        assert_eq!(report.load_loop, "open");
-        assert_eq!(report.latency_corrected_ns, None, "it was measured");
+        assert_eq!(report.load.load_loop, "open");
+        assert_eq!(report.load.latency_corrected_ns, None, "it was measured");
         assert!(report.floor.is_none());
         // Without a pair of cores nothing is said about one.
         let mut elsewhere = config();
@@ -710,7 +523,7 @@ pub(crate) mod tests {
         short.elapsed = Duration::ZERO;
         let report = Report::new(&config(), &Machine::detect(), &short, None);
         assert!(has(&report, "stopped by a signal") && has(&report, "no call completed"));
-        assert!(report.rate_per_s == 0.0);
+        assert!(report.load.rate_per_s == 0.0);
         assert!(serde_json::to_value(&report).is_ok());
     }
 }

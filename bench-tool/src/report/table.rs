@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 
+use super::figures::{CorrectedLatency, LoadFigures, plural};
 use super::per_call::{EndPerCall, PerCall};
 use super::timeline::{CoreFigures, IntervalFigures};
-use super::{CorrectedLatency, FloorSummary, Report, SizeShare};
+use super::{FloorSummary, Report, SizeShare};
 use crate::histogram::LatencySummary;
 use rpcrdma_doctor::format_cores;
 use rpcrdma_units::{bandwidth, count, duration, nanoseconds, rate, size, text_of};
@@ -39,28 +40,17 @@ pub(crate) fn text(report: &Report, intervals: bool) -> String {
 
 fn write(text: &mut String, report: &Report, intervals: bool) -> fmt::Result {
     write_heading(text, report)?;
-    write_latency(text, &report.latency_ns, report.load_loop == "open")?;
-    if let Some(corrected) = &report.latency_corrected_ns {
-        write_corrected(text, corrected)?;
-    }
+    write_latencies(text, &report.load)?;
     write_totals(text, report)?;
     if report.per_core.len() > 1 {
         write_cores(text, &report.per_core)?;
     }
     if intervals {
-        write_intervals(text, &report.intervals)?;
+        write_intervals(text, &report.load.intervals)?;
     }
     write_warnings(text, &report.warnings)?;
     writeln!(text)?;
     write_floor(text, report)
-}
-
-pub(crate) fn plural(number: u32, one: &str, many: &str) -> String {
-    format!(
-        "{} {}",
-        count(u64::from(number)),
-        if number == 1 { one } else { many }
-    )
 }
 
 /// What a call does: `null`, `write of 4 KiB`, `mix of 4 times 4 KiB, 70 % of them reads`.
@@ -103,11 +93,6 @@ pub(crate) fn write_heading(text: &mut String, report: &Report) -> fmt::Result {
         .as_deref()
         .map(|d| format!(" ({d})"))
         .unwrap_or_default();
-    let looped = match report.offered_rate_per_s {
-        #[allow(clippy::cast_precision_loss, reason = "a rate")]
-        Some(offered) => format!("open loop at {}", rate(offered as f64)),
-        None => "closed loop".to_owned(),
-    };
     let delay = match report.delay_ns {
         0 => String::new(),
         delay => format!(" with {} of delay each way", nanoseconds(delay)),
@@ -122,10 +107,11 @@ pub(crate) fn write_heading(text: &mut String, report: &Report) -> fmt::Result {
     };
     writeln!(
         text,
-        "{}{direction}, RPC-over-RDMA {} over {}{device}{delay}{service_time}, {looped}",
+        "{}{direction}, RPC-over-RDMA {} over {}{device}{delay}{service_time}, {}",
         work(report),
         report.protocol,
-        report.fabric
+        report.fabric,
+        report.load.loop_text()
     )?;
     let idle = match report.idle_connections {
         0 => String::new(),
@@ -139,18 +125,11 @@ pub(crate) fn write_heading(text: &mut String, report: &Report) -> fmt::Result {
     writeln!(
         text,
         "depth {}, {}{idle}, client on core {}, {server}",
-        report.depth,
-        plural(report.connections, "connection", "connections"),
-        format_cores(&report.cores),
+        report.load.depth,
+        plural(report.load.connections, "connection", "connections"),
+        format_cores(&report.load.cores),
     )?;
-    let warmup = std::time::Duration::from_secs_f64(report.warmup_s.max(0.0));
-    let measured = std::time::Duration::from_secs_f64(report.duration_s.max(0.0));
-    writeln!(
-        text,
-        "measured for {} after {} of warm-up",
-        duration(measured),
-        duration(warmup)
-    )
+    writeln!(text, "measured for {}", report.load.time_text())
 }
 
 /// What the latencies of an open loop or a closed one are.
@@ -207,7 +186,15 @@ pub(crate) fn write_latency(
     )
 }
 
-pub(crate) fn write_corrected(text: &mut String, corrected: &CorrectedLatency) -> fmt::Result {
+/// [`write_latency`] of a load, and the correction of a closed loop.
+pub(crate) fn write_latencies(text: &mut String, load: &LoadFigures) -> fmt::Result {
+    write_latency(text, &load.latency_ns, load.is_open())?;
+    load.latency_corrected_ns
+        .as_ref()
+        .map_or(Ok(()), |corrected| write_corrected(text, corrected))
+}
+
+fn write_corrected(text: &mut String, corrected: &CorrectedLatency) -> fmt::Result {
     let summary = &corrected.summary;
     writeln!(
         text,
@@ -231,29 +218,28 @@ pub(crate) fn correction_meaning(corrected: &CorrectedLatency) -> String {
 }
 
 /// The lines of calls, errors and rate.
-pub(crate) fn write_calls(
-    text: &mut String,
-    calls: u64,
-    errors: u64,
-    rate_per_s: f64,
-) -> fmt::Result {
-    let errors = match errors {
+pub(crate) fn write_calls(text: &mut String, load: &LoadFigures) -> fmt::Result {
+    let errors = match load.errors {
         0 => "no errors".to_owned(),
         1 => "1 error".to_owned(),
         errors => format!("{} errors", count(errors)),
     };
-    writeln!(text, "\ncalls     {} completed, {errors}", count(calls))?;
-    writeln!(text, "rate      {}", rate(rate_per_s))
+    writeln!(
+        text,
+        "\ncalls     {} completed, {errors}",
+        count(load.calls)
+    )?;
+    writeln!(text, "rate      {}", rate(load.rate_per_s))
 }
 
 fn write_totals(text: &mut String, report: &Report) -> fmt::Result {
-    write_calls(text, report.calls, report.errors, report.rate_per_s)?;
+    write_calls(text, &report.load)?;
     if report.size_bytes > 0 {
         let direction = if report.op == "echo" { " each way" } else { "" };
         writeln!(
             text,
             "bandwidth {} of payload{direction}",
-            bandwidth(report.bandwidth_bytes_per_s)
+            bandwidth(report.load.bandwidth_bytes_per_s)
         )?;
     }
     if report.placement_asked.is_some() {
@@ -444,7 +430,7 @@ pub(crate) fn write_floor(text: &mut String, report: &Report) -> fmt::Result {
                 p50_ratio: Some(ratio),
                 ..
             },
-        ) if report.calls > 0 => writeln!(
+        ) if report.load.calls > 0 => writeln!(
             text,
             "floor     {} between cores {} and {} (p50); p50 of the run is {ratio:.2} times that",
             nanoseconds(floor.round_trip_ns),

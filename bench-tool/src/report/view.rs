@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
-use super::timeline::{CoreFigures, IntervalFigures};
-use super::{CorrectedLatency, Report, table};
-use crate::histogram::LatencySummary;
+use super::figures::LoadFigures;
+use super::timeline::CoreFigures;
+use super::{Report, table};
 use crate::machine::Machine;
 use rpcrdma_doctor::format_cores;
 use rpcrdma_units::{nanoseconds, size, text_of};
@@ -23,19 +23,9 @@ pub(crate) struct LoadView<'a> {
     /// The same with how and where, in the lines that a table begins with.
     pub(crate) heading: String,
     pub(crate) command: &'a str,
-    pub(crate) interrupted: bool,
-    pub(crate) is_open: bool,
-    pub(crate) offered_rate_per_s: Option<u64>,
-    pub(crate) warmup_s: f64,
-    pub(crate) duration_s: f64,
-    pub(crate) calls: u64,
-    pub(crate) errors: u64,
-    pub(crate) rate_per_s: f64,
+    pub(crate) load: &'a LoadFigures,
     /// `None` where the calls carry no payload.
     pub(crate) bandwidth_bytes_per_s: Option<f64>,
-    pub(crate) latency_ns: LatencySummary,
-    pub(crate) latency_corrected_ns: Option<CorrectedLatency>,
-    pub(crate) intervals: &'a [IntervalFigures],
     pub(crate) per_core: &'a [CoreFigures],
     /// The median over the machine's floor.
     pub(crate) floor_ratio: Option<f64>,
@@ -52,24 +42,14 @@ impl LoadReport for Report {
             title: format!(
                 "{}, depth {}, RPC-over-RDMA {} over {}",
                 table::work(self),
-                self.depth,
+                self.load.depth,
                 self.protocol,
                 self.fabric
             ),
             heading: text_of(|text| table::write_heading(text, self)),
-            command: &self.command,
-            interrupted: self.interrupted,
-            is_open: self.load_loop == "open",
-            offered_rate_per_s: self.offered_rate_per_s,
-            warmup_s: self.warmup_s,
-            duration_s: self.duration_s,
-            calls: self.calls,
-            errors: self.errors,
-            rate_per_s: self.rate_per_s,
-            bandwidth_bytes_per_s: (self.size_bytes > 0).then_some(self.bandwidth_bytes_per_s),
-            latency_ns: self.latency_ns,
-            latency_corrected_ns: self.latency_corrected_ns,
-            intervals: &self.intervals,
+            command: &self.origin.command,
+            load: &self.load,
+            bandwidth_bytes_per_s: (self.size_bytes > 0).then_some(self.load.bandwidth_bytes_per_s),
             per_core: &self.per_core,
             floor_ratio: self.floor.as_ref().and_then(|floor| floor.p50_ratio),
             floor: text_of(|text| table::write_floor(text, self)),
@@ -94,16 +74,8 @@ impl Report {
             },
         );
         let mut facts = vec![
-            (
-                "load",
-                format!(
-                    "{} loop, depth {}, {}",
-                    self.load_loop,
-                    self.depth,
-                    table::plural(self.connections, "connection", "connections")
-                ),
-            ),
-            ("client", format!("core {}", format_cores(&self.cores))),
+            ("load", self.load.shape()),
+            ("client", format!("core {}", format_cores(&self.load.cores))),
             ("server", server),
             (
                 "fabric",

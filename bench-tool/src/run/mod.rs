@@ -63,7 +63,7 @@ pub(crate) fn execute(
     let table = table::text(&report, config.load.shows_intervals);
     outputs.write(&table, &report.warnings, |option| match option {
         "--hgrm" => hgrm::text(&result.latency),
-        "--hlog" => hlog::text(&result.timeline, &report.command),
+        "--hlog" => hlog::text(&result.timeline, &report.origin.command),
         "--html" => page::text(&report, &result.latency),
         _ => json_text(&report),
     })?;
@@ -117,7 +117,7 @@ pub(crate) fn put_knee(
         _ => json_text(report),
     })?;
     verdict(
-        report.closed_loop.view().calls,
+        report.closed_loop.view().load.calls,
         report.errors(),
         errors_advice,
     )
