@@ -6,12 +6,12 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::{
-    ClockCost, CopyBandwidth, CopyShape, Gaps, RoundTrip, clock_cost, copy, gaps, round_trip,
+    ClockCost, CopyBandwidth, CopyShape, FloorSummary, Gaps, RoundTrip, clock_cost, copy, gaps,
+    round_trip,
 };
 use crate::exit::Failure;
 use crate::histogram::LatencySummary;
 use crate::machine::Machine;
-use crate::report::FloorSummary;
 use crate::report::origin::Origin;
 use crate::report::output::{Output, put_report};
 use crate::report::table::write_warnings;

@@ -8,13 +8,13 @@ use serde::Serialize;
 use super::config::NfsConfig;
 use crate::histogram::LatencySummary;
 use crate::load::measured::Measured;
+use crate::load::timeline::Timeline;
 use crate::machine::Machine;
 use crate::report::figures::{
     LoadFigures, Totals, few_calls, losses, not_kept_up, plural, stretched,
 };
 use crate::report::origin::Origin;
 use crate::report::table::{write_calls, write_intervals, write_latencies, write_warnings};
-use crate::report::timeline::Timeline;
 use crate::report::view::{LoadReport, LoadView, machine_facts};
 use crate::workloads::nfs::steps::{NfsOp, StepKind};
 use crate::workloads::nfs::tally::Tally;

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::timeline::{IntervalFigures, Timeline};
 use crate::histogram::{LatencyHistogram, LatencySummary};
 use crate::load::LoadConfig;
 use crate::load::measured::Losses;
+use crate::load::timeline::{IntervalFigures, Timeline};
 use rpcrdma_units as units;
 
 /// How a load was made and what it measured, with the keys that the JSON of all of them has.

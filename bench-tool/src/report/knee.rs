@@ -208,8 +208,8 @@ fn write(text: &mut String, report: &KneeReport<impl LoadReport>) -> fmt::Result
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::report::Report;
-    use crate::report::tests::report;
+    use crate::run::report::Report;
+    use crate::run::report::tests::report;
     use rpcrdma_testkit::CheckWords;
 
     /// A step at a share of 20 k/s.

@@ -58,12 +58,12 @@ mod tests {
     use crate::histogram::LatencyHistogram;
     use crate::load::Watch;
     use crate::machine::Machine;
-    use crate::report::Report;
-    use crate::report::RunResult;
-    use crate::report::tests::{config, result};
     use crate::run::Load;
     use crate::run::config::RunConfig;
     use crate::run::config::Server;
+    use crate::run::report::Report;
+    use crate::run::report::RunResult;
+    use crate::run::report::tests::{config, result};
 
     const CAPACITY_PER_S: u64 = 20_000;
 

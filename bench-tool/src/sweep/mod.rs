@@ -18,10 +18,10 @@ use crate::compare::rank_sum::{median, sorted};
 use crate::exit::{Failure, Status};
 use crate::machine::Machine;
 use crate::progress::Rounds;
-use crate::report::Report;
 use crate::report::origin::Origin;
 use crate::report::output::{Output, Outputs, json_text, verdict};
 use crate::run::config::RunConfig;
+use crate::run::report::Report;
 use crate::run::{Load, measure};
 use crate::signals::Stop;
 
@@ -227,8 +227,8 @@ pub(crate) mod tests {
     use crate::address::Address;
     use crate::commands::tests::sweep as args;
     use crate::load::Watch;
-    use crate::report::RunResult;
-    use crate::report::tests::result;
+    use crate::run::report::RunResult;
+    use crate::run::report::tests::result;
     use rpcrdma_testkit::CheckWords;
 
     /// A load whose latency grows with size and depth; it fails and stops where it is told.

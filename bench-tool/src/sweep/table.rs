@@ -5,8 +5,8 @@ use std::fmt::{self, Write as _};
 use super::SweepReport;
 use super::grid::Axis;
 use crate::compare::metric::Metric;
-use crate::report::Report;
 use crate::report::table::{warnings_of, write_warnings};
+use crate::run::report::Report;
 use rpcrdma_units::text_of;
 
 /// The figures that are shown.

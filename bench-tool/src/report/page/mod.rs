@@ -9,9 +9,9 @@ use super::chart::axis::{Axis, Unit};
 use super::chart::{self, Curve};
 use super::escape::escape;
 use super::table::{correction_meaning, latency_meaning};
-use super::timeline::{IntervalFigures, IntervalLatency};
 use super::view::{LoadReport, LoadView};
 use crate::histogram::{LatencyHistogram, LatencySummary};
+use crate::load::timeline::{IntervalFigures, IntervalLatency};
 use rpcrdma_units::{bandwidth, count, duration, nanoseconds, rate, text_of};
 
 const STYLE: &str = include_str!("style.css");
@@ -313,11 +313,11 @@ fn write_facts(page: &mut String, report: &LoadView<'_>) -> fmt::Result {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::super::Report;
-    use super::super::tests::{config, floor, result};
     use super::*;
     use crate::machine::Machine;
     use crate::report::escape;
+    use crate::run::report::Report;
+    use crate::run::report::tests::{config, floor, result};
     use crate::workloads::bench::op::Op;
     use rpcrdma_testkit::CheckWords;
 
