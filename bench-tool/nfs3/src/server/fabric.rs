@@ -71,6 +71,12 @@ impl<P: Pages> NfsApplication<P> {
         }
     }
 
+    /// The service.
+    #[must_use]
+    pub const fn service(&self) -> &Service<P> {
+        &self.rpc.service
+    }
+
     fn answer<I: Items>(
         &mut self,
         request: &Request<'_>,
