@@ -17,7 +17,7 @@ pub struct Results {
     /// The result stream. On TCP it ends with the data.
     pub stream: Vec<u8>,
     /// The data that RDMA moved outside the stream, with or without its padding.
-    pub beside: Vec<u8>,
+    pub bulk: Vec<u8>,
     /// Whether the call was sent before on a connection that was lost: the server may have executed it twice.
     pub is_repeated: bool,
 }
