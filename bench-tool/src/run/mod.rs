@@ -69,7 +69,7 @@ pub(crate) fn execute(
         "--html" => page::text(&report, &result.latency),
         _ => json_text(&report),
     })?;
-    verdict(result.latency.count(), result.errors, ERRORS_ADVICE)
+    verdict(result.latency.count(), result.totals.errors, ERRORS_ADVICE)
 }
 
 const ERRORS_ADVICE: &str = "the counters of the report say which errors; --json has all of them";
@@ -324,7 +324,7 @@ mod tests {
     #[test]
     fn errors_and_silence_fail_the_run_after_the_report() {
         let mut errors = result();
-        errors.errors = 7;
+        errors.totals.errors = 7;
         let failure = run_with("", Ok(errors)).unwrap_err();
         failure.check_words(&["7 calls ended in an error"]);
         let mut nothing = result();
