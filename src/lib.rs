@@ -53,7 +53,7 @@ mod service;
 
 pub use buffers::{Buffer, Buffers};
 pub use client::{Client, ClientBuilder, Ended, Pending, Poller, Request, Response};
-pub use decode::{Bulk, Decoder, Malformed};
+pub use decode::{Bulk, Decoder, Malformed, Position};
 pub use encode::Encode;
 pub use error::{Error, ErrorKind};
 pub use metrics::{Metric, Metrics};

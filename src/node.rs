@@ -11,7 +11,7 @@ use rpcrdma_control::{
 };
 use rpcrdma_engine::{ConnectionKey, IdlePolicy};
 use rpcrdma_fabric::clock::Clock;
-use rpcrdma_tuning::{Idle, Layers, Profile};
+use rpcrdma_tuning::{Idle, Layers, Profile, Settings};
 
 use crate::buffers::Buffers;
 use crate::client::ClientBuilder;
@@ -192,6 +192,7 @@ type NewService = dyn Fn(usize) -> Box<dyn Service>;
 pub struct NodeBuilder {
     profile: Option<Profile>,
     profile_error: Option<rpcrdma_tuning::Error>,
+    settings: Settings,
     cores: Vec<Option<usize>>,
     device: Option<String>,
     authentication: Authentication,
@@ -216,6 +217,15 @@ impl NodeBuilder {
             Ok(loaded) => self.profile = Some(loaded.profile),
             Err(error) => self.profile_error = Some(error),
         }
+        self
+    }
+
+    /// Sets one knob on top of the profile: `NAME=VALUE`, such as `idle=spin` (docs/tuning.md). A mistake is reported when
+    /// the node starts.
+    #[must_use]
+    pub fn knob(mut self, assignment: &str) -> Self {
+        let assigned = self.settings.assign(assignment);
+        self.profile_error = self.profile_error.or(assigned.err());
         self
     }
 
@@ -306,7 +316,12 @@ impl NodeBuilder {
         if let Some(error) = self.profile_error {
             return Err(error.into());
         }
-        let profile = Arc::new(self.profile.unwrap_or_else(default_profile));
+        let mut profile = self.profile.unwrap_or_else(default_profile);
+        if self.settings != Settings::default() {
+            let layers = Layers::over(profile).program(&self.settings);
+            profile = layers.build()?.profile;
+        }
+        let profile = Arc::new(profile);
         let cores = if self.cores.is_empty() {
             vec![None]
         } else {
