@@ -67,6 +67,7 @@ pub use rpcrdma_control::{
     Reconnect,
 };
 pub use rpcrdma_engine::{CloseReason, ConnectionKey, HostIdentity};
+pub use rpcrdma_protocol::rpc::AuthStatus;
 pub use rpcrdma_tuning::{Idle, Profile};
 
 /// The result of what can fail here.
