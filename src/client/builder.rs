@@ -164,7 +164,8 @@ impl ClientBuilder {
         Ok(client)
     }
 
-    /// As [`ClientBuilder::connect`], but returns immediately: calls wait for their connection.
+    /// As [`ClientBuilder::connect`], but returns immediately: calls wait for their connection. For threads that poll the core
+    /// themselves ([`NodeBuilder::polled_by_caller`]), which nobody does while they wait.
     ///
     /// # Errors
     /// Those of [`NodeBuilder::start`].
