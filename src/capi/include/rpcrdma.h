@@ -158,6 +158,12 @@ typedef struct rpcrdma_call rpcrdma_call;
 typedef struct rpcrdma_client rpcrdma_client;
 
 /*
+ A core without a thread: it serves and calls in rpcrdma_core_poll(), on whichever thread calls that. For programs whose
+ threads poll several things in turn, such as reactors of SPDK.
+ */
+typedef struct rpcrdma_core rpcrdma_core;
+
+/*
  Polling cores with their memory, and the thread that makes their connections. Servers and clients that share one
  keep it alive: it ends with the last handle.
  */
@@ -472,6 +478,31 @@ int rpcrdma_client_reconnects(const struct rpcrdma_client *client, uint64_t *cou
 void rpcrdma_client_free(struct rpcrdma_client *client);
 
 /*
+ Hands out a core of a node that was started with the option "polled", for one thread to poll. What waits for a core waits
+ for ever on the thread that polls it, so there: connect with the option "wait" set to "no", call by a poller, take memory by
+ rpcrdma_call_buffer(), and leave rpcrdma_node_drain() to another thread.
+
+ Errors: RPCRDMA_E_USAGE when it was handed out already, or the node has no such core or polls it itself.
+ */
+int rpcrdma_node_take_core(const struct rpcrdma_node *node,
+                           size_t index,
+                           struct rpcrdma_core **core);
+
+/*
+ Does what there is to do, within bounds, and returns 1 when there was something, else 0. It never waits. Handlers run in it,
+ on the calling thread. Call it again and again: while nobody does, no call goes on, and peers that hear nothing for long
+ end their connections.
+
+ Errors: RPCRDMA_E_SHUTTING_DOWN when the node has ended: free the core then.
+ */
+int rpcrdma_core_poll(struct rpcrdma_core *core);
+
+/*
+ Ends a core: its connections close, and calls under way fail. End the other handles of its node before it.
+ */
+void rpcrdma_core_free(struct rpcrdma_core *core);
+
+/*
  Starts a node without a listener, for the fabric of `address` ("shm:" or "rdma:"; what follows is not looked at). It
  serves the `count` programs of `services`, which may be NULL for none; they are copied.
 
@@ -534,6 +565,7 @@ struct rpcrdma_options *rpcrdma_options_new(void);
  - "cpus": processors, such as "2,4": one core for each, pinned to it.
  - "cores": so many cores, which the scheduler places (default: 1).
  - "device": the RDMA device by name (default: the first that is active).
+ - "polled": "yes" for cores that threads of the program poll (default: "no"): rpcrdma_node_take_core(). Not for a client's own node.
 
  Of listeners and of clients:
  - "authentication": who the other end must be. "fabric" (default): what the fabric admits, which is enough on shm:

@@ -36,7 +36,7 @@ pub unsafe extern "C" fn rpcrdma_client_connect(
                 options::of(options),
             )
         };
-        let node = options.node()?.start(address)?;
+        let node = options.own_node()?.start(address)?;
         let client = options.connect(&node, address)?;
         place.put(ClientHandle { client });
         Ok(())

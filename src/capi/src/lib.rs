@@ -15,6 +15,7 @@ pub mod buffer;
 pub mod call;
 pub mod client;
 pub mod codes;
+pub mod core;
 pub mod node;
 pub mod options;
 mod pointers;

@@ -34,6 +34,7 @@ pub struct Options {
     patience: Option<Duration>,
     spin: Option<Duration>,
     does_not_wait: bool,
+    is_polled: bool,
 }
 
 /// How peers prove who they are.
@@ -95,6 +96,7 @@ impl Options {
             "patience_ms" => self.patience = Some(Duration::from_millis(number(name, value)?)),
             "spin_us" => self.spin = Some(Duration::from_micros(number(name, value)?)),
             "wait" => self.does_not_wait = !yes_or_no(name, value)?,
+            "polled" => self.is_polled = yes_or_no(name, value)?,
             knob => {
                 let assignment = format!("{knob}={value}");
                 // Here, so that the mistake is reported where it is made.
@@ -146,7 +148,19 @@ impl Options {
         if let Some(device) = &self.device {
             builder = builder.device(device);
         }
+        if self.is_polled {
+            builder = builder.polled_by_caller();
+        }
         Ok(builder.authentication(self.authentication()?))
+    }
+
+    /// What a client's own node is made of.
+    pub(crate) fn own_node(&self) -> Result<NodeBuilder, Failed> {
+        if self.is_polled {
+            let text = "nobody could poll the cores of a client's own node: start a node, and connect on it";
+            return Err(Failed::new(RPCRDMA_E_CONFIGURATION, text));
+        }
+        self.node()
     }
 
     /// How a client of a node calls.
@@ -209,6 +223,7 @@ pub extern "C" fn rpcrdma_options_new() -> *mut Options {
 /// - "cpus": processors, such as "2,4": one core for each, pinned to it.
 /// - "cores": so many cores, which the scheduler places (default: 1).
 /// - "device": the RDMA device by name (default: the first that is active).
+/// - "polled": "yes" for cores that threads of the program poll (default: "no"): rpcrdma_node_take_core(). Not for a client's own node.
 ///
 /// Of listeners and of clients:
 /// - "authentication": who the other end must be. "fabric" (default): what the fabric admits, which is enough on shm:

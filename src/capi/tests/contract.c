@@ -390,6 +390,33 @@ static void batches(rpcrdma_client *client)
     rpcrdma_poller_free(poller);
 }
 
+/* A node whose core this thread polls, and which ends before its core. */
+static void polled(const char *address)
+{
+    rpcrdma_service service = {PROGRAM, 1, 2, serve, NULL, NULL, &state};
+    rpcrdma_options *options = rpcrdma_options_new();
+    rpcrdma_node *node;
+    rpcrdma_core *core, *second;
+    rpcrdma_client *client;
+    OK(rpcrdma_options_set(options, "polled", "yes"));
+    FAILS(RPCRDMA_E_CONFIGURATION, rpcrdma_client_connect(address, options, &client));
+    OK(rpcrdma_node_start(address, &service, 1, options, &node));
+    FAILS(RPCRDMA_E_USAGE, rpcrdma_node_take_core(node, 1, &core));
+    OK(rpcrdma_node_take_core(node, 0, &core));
+    FAILS(RPCRDMA_E_USAGE, rpcrdma_node_take_core(node, 0, &second));
+    CHECK(rpcrdma_core_poll(core) == 0);
+    FAILS(RPCRDMA_E_ARGUMENT, rpcrdma_core_poll(NULL));
+    FAILS(RPCRDMA_E_ARGUMENT, rpcrdma_node_take_core(NULL, 0, &second));
+    rpcrdma_core_free(NULL);
+    rpcrdma_node_free(node);
+    int polled;
+    while ((polled = rpcrdma_core_poll(core)) >= 0)
+        ;
+    FAILS(RPCRDMA_E_SHUTTING_DOWN, polled);
+    rpcrdma_core_free(core);
+    rpcrdma_options_free(options);
+}
+
 int main(int count, char **words)
 {
     const char *address = count > 1 ? words[1] : "shm:contract";
@@ -424,6 +451,7 @@ int main(int count, char **words)
     OK(rpcrdma_server_drain(server, 5000));
     rpcrdma_server_free(server);
     rpcrdma_node_free(node);
+    polled(address);
     CHECK(state.connected == 3 && state.disconnected == 3);
     puts("kept");
 }
