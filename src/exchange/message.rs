@@ -6,6 +6,7 @@ use std::fmt;
 use rpcrdma_engine::{BulkItem, Call, CallError, CallRefused, ExpectedResult};
 
 use crate::decode::Decoder;
+use crate::trace::CallTrace;
 
 /// Bytes that the stream of a reply has at most beside bulk data, unless the request says otherwise: for more than a
 /// message of the connection holds, memory is set aside.
@@ -45,6 +46,7 @@ pub(crate) struct Message {
     pub(crate) status: Status,
     /// In ticks of the core: when it is no longer worth waiting for the connection. 0 until the core has set it.
     pub(crate) wait_until: u64,
+    trace: CallTrace,
     extras: Box<Extras>,
 }
 
@@ -107,8 +109,25 @@ impl Message {
             results: Vec::with_capacity(results_bytes),
             status: Status::Success,
             wait_until: 0,
+            trace: CallTrace::default(),
             extras: Box::default(),
         })
+    }
+
+    /// It goes to its core now.
+    #[inline]
+    pub(crate) fn begin_trace(&mut self) {
+        self.trace.begin(&self.procedure, self.args.len());
+    }
+
+    /// It has come back.
+    #[inline]
+    pub(crate) fn end_trace(&mut self) {
+        let error: Option<&dyn fmt::Debug> = match &self.status {
+            Status::Success => None,
+            status => Some(status),
+        };
+        self.trace.end(&self.procedure, self.results.len(), error);
     }
 
     /// Reads the results.

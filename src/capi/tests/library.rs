@@ -184,7 +184,11 @@ fn exactly_the_functions_of_the_header_are_exported_with_a_version() {
             name.to_owned()
         })
         .collect();
-    assert_eq!(exported, declared);
+    let differing: Vec<_> = exported.symmetric_difference(&declared).take(20).collect();
+    assert!(
+        differing.is_empty(),
+        "exported or declared, not both: {differing:?}"
+    );
     assert!(exported.len() > 50, "{exported:?}");
     let dynamic = listed(&installed, "readelf", "--dynamic --wide");
     assert!(dynamic.contains("soname: [librpcrdma.so.0]"), "{dynamic}");
