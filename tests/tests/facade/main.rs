@@ -5,6 +5,7 @@ mod calls;
 mod connections;
 mod later;
 mod observe;
+mod polled;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
