@@ -12,7 +12,7 @@ use rpcrdma_fabric::clock::Clock;
 use rpcrdma_fabric::interface::prelude::*;
 use rpcrdma_fabric::interface::{Attributes, ListenerId, Manager};
 use rpcrdma_fabric::memory::{HugePageSize, HugePages, PageReport};
-use rpcrdma_protocol::v2::Properties;
+use rpcrdma_protocol::v2::{ApplicationProperties, Properties};
 
 use crate::authentication::Authentication;
 use crate::core_choice::CoreChoice;
@@ -60,6 +60,17 @@ pub struct NodeConfig {
     pub target_attempts_per_second_max: u32,
     /// Receives the events of connections.
     pub events: Option<EventSink>,
+    /// The properties that each core announces for the application, in place of
+    /// [`CoreConfig::application_properties`]. A core without an entry announces those.
+    pub properties_of_cores: Vec<ApplicationProperties>,
+}
+
+impl NodeConfig {
+    /// What core `core` announces for the application.
+    fn application_properties(&self, core: usize) -> ApplicationProperties {
+        let of_core = self.properties_of_cores.get(core).copied();
+        of_core.unwrap_or(self.core.application_properties)
+    }
 }
 
 /// How to listen.
@@ -267,6 +278,7 @@ impl<V: Provider, A: Application> Node<V, A> {
         for (number, cpu) in config.cores.iter().enumerate() {
             let core = CoreConfig {
                 cpu: *cpu,
+                application_properties: config.application_properties(number),
                 ..config.core.clone()
             };
             let started = start_core(&provider, number, core, config, &clock, application(number));
@@ -282,12 +294,12 @@ impl<V: Provider, A: Application> Node<V, A> {
             node.pages.push(ready.pages);
             node.attributes.push(ready.attributes);
             node.handles.push(ready.handle.clone());
-            links.push(CoreLink::new(ready.handle, ready.port));
+            let announced = config.application_properties(number);
+            links.push(CoreLink::new(ready.handle, ready.port, announced));
         }
         let settings = Settings {
             limits: node.reserved,
             properties: config.properties,
-            application_properties: config.core.application_properties,
             remote_invalidation: node.attributes.iter().all(|it| it.send_with_invalidate),
             send_buffer_bytes: config.core.send_buffer_bytes,
             target_attempts_per_second_max: config.target_attempts_per_second_max,

@@ -20,8 +20,8 @@ use rpcrdma_fabric::interface::{
 use rpcrdma_protocol::cm_private_data::PrivateData;
 use rpcrdma_protocol::connection::Versions;
 use rpcrdma_protocol::constants::{RPCRDMA_VERSION_1, RPCRDMA_VERSION_2};
+use rpcrdma_protocol::v2::Properties;
 use rpcrdma_protocol::v2::connection::Role;
-use rpcrdma_protocol::v2::{ApplicationProperties, Properties};
 
 pub(crate) use self::targets::{TargetSink, Wanted};
 
@@ -72,8 +72,6 @@ pub(crate) enum Request {
 pub(crate) struct Settings {
     pub(crate) limits: NodeLimits,
     pub(crate) properties: Properties,
-    /// The properties that the cores announce for the application.
-    pub(crate) application_properties: ApplicationProperties,
     /// Whether this end announces remote invalidation (RFC 8797, version 1): peers may invalidate the memory that its
     /// calls expose, because all of it is memory windows, each bound for one call. This end invalidates the memory of a
     /// peer only if both announce it.

@@ -56,7 +56,7 @@ impl<V: Provider> ControlThread<V> {
         let answer = matches!(tracked.end, End::Server);
         let own = Announced {
             properties: &self.settings.properties,
-            application: &self.settings.application_properties,
+            application: &self.cores[core].application_properties,
         };
         let verdict =
             PropertySet::decode(body).map(|set| tracked.session.handle(&set, own, Instant::now()));

@@ -100,9 +100,17 @@ fn node<F: Fabric>(
     knows: bool,
 ) -> (Node<F::Provider, Asking>, Arc<Mutex<Log>>) {
     let mut config = NodeConfig::from_profile(&profile(), vec![None]);
-    config.core.application_properties = ApplicationProperties::NONE
-        .with(PROPERTY, announced)
-        .expect("it fits");
+    let announced = ApplicationProperties::NONE.with(PROPERTY, announced);
+    let announced = announced.expect("it fits");
+    if is_first {
+        // What is announced by one core alone takes the place of what all of them announce.
+        config.core.application_properties = ApplicationProperties::NONE
+            .with(PROPERTY, b"all cores")
+            .expect("it fits");
+        config.properties_of_cores = vec![announced];
+    } else {
+        config.core.application_properties = announced;
+    }
     if knows {
         config.core.header_types = ApplicationHeaderTypes::NONE
             .with(TYPE)
