@@ -4,12 +4,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use rpcrdma_engine::{
-    Activity, Application, ArgumentViews, BulkArguments, BulkCall, BulkReply, CallError,
-    CallRefused, CallTag, CloseReason, ConnectionKey, Context, HostIdentity, Outcome, Reply,
+    Activity, Application, BulkArguments, BulkCall, BulkReply, CallError, CallRefused, CallTag,
+    CloseReason, ConnectionKey, Context, HostIdentity, Outcome, PeerProperties, Reply,
     ReplyRefused, ReplyWriter, Request,
 };
 use rpcrdma_fabric::clock::{Clock, Ticks};
-use rpcrdma_fabric::interface::Port;
+use rpcrdma_fabric::interface::{PeerIdentity, Port};
 use rpcrdma_protocol::rpc::OpaqueAuth;
 
 use crate::exchange::{Answer, CoreShared, Message, Status};
@@ -224,8 +224,7 @@ impl Application for CoreApplication {
 
     #[inline]
     fn call(&mut self, request: &Request<'_>, reply: &mut ReplyWriter<'_>) -> Outcome {
-        let none = ArgumentViews::default();
-        self.programs.serve(&self.shared, request, none, reply)
+        self.programs.serve(&self.shared, request, None, reply)
     }
 
     fn call_bulk(
@@ -235,7 +234,7 @@ impl Application for CoreApplication {
         reply: &mut ReplyWriter<'_>,
     ) -> Outcome {
         self.programs
-            .serve(&self.shared, request, items.split(), reply)
+            .serve(&self.shared, request, Some(items), reply)
     }
 
     #[inline]
@@ -311,6 +310,14 @@ impl Application for CoreApplication {
             self.fill_stock(core);
         }
         Activity::from_busy(is_busy)
+    }
+
+    fn opened(&mut self, connection: ConnectionKey, peer: &PeerIdentity) {
+        self.programs.opened(connection, peer);
+    }
+
+    fn peer_properties(&mut self, connection: ConnectionKey, properties: &PeerProperties) {
+        self.programs.announced(connection, properties);
     }
 
     fn connected(&mut self, connection: ConnectionKey, peer: Option<&HostIdentity>) {

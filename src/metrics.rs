@@ -5,9 +5,14 @@ use std::sync::Arc;
 
 use rpcrdma_control::NodeSnapshot;
 
+use crate::once::Clients;
+
 /// Reads the counters and levels of a node, from any thread and also after the node has ended. No call waits for that.
 #[derive(Clone)]
-pub struct Metrics(Arc<dyn Fn() -> NodeSnapshot + Send + Sync>);
+pub struct Metrics {
+    watch: Arc<dyn Fn() -> NodeSnapshot + Send + Sync>,
+    once: Option<Arc<Clients>>,
+}
 
 /// One value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,14 +28,17 @@ pub struct Metric {
 }
 
 impl Metrics {
-    pub(crate) fn new(watch: Arc<dyn Fn() -> NodeSnapshot + Send + Sync>) -> Self {
-        Self(watch)
+    pub(crate) fn new(
+        watch: Arc<dyn Fn() -> NodeSnapshot + Send + Sync>,
+        once: Option<Arc<Clients>>,
+    ) -> Self {
+        Self { watch, once }
     }
 
     /// All of it as the engine has it, with the distribution of poll times.
     #[must_use]
     pub fn snapshot(&self) -> NodeSnapshot {
-        (self.0)()
+        (self.watch)()
     }
 
     /// All counters and levels.
@@ -42,6 +50,13 @@ impl Metrics {
             core: None,
             is_counter: true,
             value,
+        });
+        // Calls of procedures that must not run twice which came again, and did not run.
+        let repeated = self.once.iter().map(|clients| Metric {
+            name: "calls_repeated",
+            core: None,
+            is_counter: true,
+            value: clients.repeated(),
         });
         let cores = snapshot.cores.iter().enumerate();
         let cores = cores.flat_map(|(core, values)| {
@@ -62,7 +77,7 @@ impl Metrics {
                     value,
                 })
         });
-        node.chain(cores).collect()
+        node.chain(repeated).chain(cores).collect()
     }
 
     /// The sum of a counter or level over all cores. `None` when there is none of that name.

@@ -19,6 +19,7 @@ use crate::core::CoreApplication;
 use crate::error::{Error, Failure};
 use crate::exchange::CoreShared;
 use crate::metrics::Metrics;
+use crate::once::{self, Clients};
 use crate::procedure::Procedure;
 use crate::server::Server;
 use crate::service::{Incoming, Procedures, Program, Programs, Refusal, Reply, Service};
@@ -38,6 +39,8 @@ pub struct Node {
     inner: Arc<dyn AnyNode>,
     cores: Arc<[Arc<CoreShared>]>,
     profile: Arc<Profile>,
+    /// The replies that are kept, if it serves procedures that must not run twice.
+    once: Option<Arc<Clients>>,
 }
 
 /// What a node does, whatever its fabric is.
@@ -128,7 +131,7 @@ impl Node {
     /// What the node counts and how full it is, for exporters.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
-        Metrics::new(self.inner.watch())
+        Metrics::new(self.inner.watch(), self.once.clone())
     }
 
     /// The profile that the node was made by.
@@ -267,6 +270,29 @@ impl NodeBuilder {
         self
     }
 
+    /// As [`NodeBuilder::procedure`], for a procedure that must not run twice. A client that lost its connection does not
+    /// know which of its calls ran; one that repeats them gets the first reply again then.
+    ///
+    /// The server keeps the replies to the last 64 calls or more of each connection of a client. It knows a client of
+    /// version 2 by a name that facade clients announce, and any other by its address: then XIDs and arguments of its
+    /// programs must tell their calls apart, for two minutes. A call that comes again while it runs is answered when it
+    /// has run.
+    ///
+    /// Results of more than 512 bytes, bulk data included, are not kept: the call that comes again fails with SYSTEM_ERR,
+    /// and does not run. So does a new call while 128 calls of its client run.
+    #[must_use]
+    pub fn procedure_once(
+        mut self,
+        procedure: Procedure,
+        handler: impl Fn(&mut Incoming<'_>, &mut Reply<'_, '_>) -> Result<(), Refusal>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Self {
+        self.procedures.add_once(procedure, Arc::new(handler));
+        self
+    }
+
     /// Who may connect. It must be chosen for `rdma:` addresses; on `shm` the kernel vouches for the peer's user.
     #[must_use]
     pub fn authentication(mut self, authentication: Authentication) -> Self {
@@ -318,20 +344,29 @@ impl NodeBuilder {
             let new = move |_| -> Box<dyn Service> { Box::new(procedures.clone()) };
             programs.push((program, versions, Box::new(new)));
         }
-        let config = NodeConfig::from_profile(&profile, cores);
+        let mut config = NodeConfig::from_profile(&profile, cores);
+        let mut served: Vec<Programs> = (0..config.cores.len())
+            .map(|core| {
+                let of_core = programs.iter().map(|(number, versions, new)| {
+                    Program::new(*number, versions.clone(), new(core))
+                });
+                Programs::new(of_core.collect())
+            })
+            .collect();
+        let once = served.iter().any(Programs::have_once).then(|| {
+            let connections_max = profile.connections_max as usize * served.len();
+            Arc::new(Clients::new(connections_max))
+        });
+        if let Some(clients) = &once {
+            served.iter_mut().for_each(|it| it.keep(clients));
+        }
+        config.properties_of_cores = once::properties(served.len(), once.is_some());
         let shared: Arc<[_]> = config.cores.iter().map(|_| shared_of(&profile)).collect();
         let clock = Clock::new();
         let application = |core: usize| {
-            let programs = programs.iter().map(|(number, versions, new)| Program {
-                number: *number,
-                versions: versions.clone(),
-                service: new(core),
-            });
-            let shared: &Arc<CoreShared> = &shared[core];
-            let programs = Programs(programs.collect());
             CoreApplication::new(
-                Arc::clone(shared),
-                programs,
+                Arc::clone(&shared[core]),
+                std::mem::take(&mut served[core]),
                 (profile.calls_outstanding_max, profile.deferred_replies_max),
                 clock.clone(),
             )
@@ -347,6 +382,7 @@ impl NodeBuilder {
             inner,
             cores: shared,
             profile,
+            once,
         })
     }
 }

@@ -1,0 +1,28 @@
+//! Calls that must not run twice: a duplicate request cache (RFC 5531 section 8 has the reason for one).
+//!
+//! A client whose connection is lost does not know which of its calls ran, and sends them again. A procedure that is
+//! marked as not idempotent then runs once all the same: its first reply is kept, and sent again.
+//!
+//! * **Who calls** ([`clients`]). A client of version 2 names whoever counts its XIDs by a property ([`property`]); it
+//!   connects again under the same name. Any other is known by its address.
+//! * **What is the same call** ([`calls`]): client, XID, program, version, procedure, and a keyed hash over the credential,
+//!   the lengths, and the first bytes of the arguments.
+//! * **How much is kept** ([`window`]). Each client has entries of its own, so that no other can displace them, however many
+//!   calls it makes. A client that has at most [`CALLS_MAX`] calls under way finds the replies to all of them.
+//!
+//! All cores of a node share it, because a client that connects again may come to another core. A client has its own
+//! lock, which the one core takes that has its connection; two cores wait for each other only where connections of one
+//! client are on both. Procedures that are idempotent take no lock and look at nothing here.
+
+mod calls;
+mod clients;
+mod property;
+mod window;
+
+pub(crate) use self::calls::{Calls, Kept, Running, Verdict};
+pub(crate) use self::clients::Clients;
+pub(crate) use self::property::properties;
+
+/// Calls that a client may have under way for the replies to all of them to be there when it connects again. The server
+/// announces it.
+pub(crate) const CALLS_MAX: u32 = 64;
