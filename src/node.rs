@@ -367,7 +367,7 @@ impl NodeBuilder {
             CoreApplication::new(
                 Arc::clone(&shared[core]),
                 std::mem::take(&mut served[core]),
-                (profile.calls_outstanding_max, profile.deferred_replies_max),
+                (profile.calls_outstanding_max, deferred_max(&profile)),
                 clock.clone(),
             )
         };
@@ -406,6 +406,12 @@ fn default_profile() -> Profile {
     }
 }
 
+/// The calls of a core that can be deferred: each connection has one beyond those that all of them share.
+fn deferred_max(profile: &Profile) -> u32 {
+    let shared = profile.deferred_replies_max;
+    shared.saturating_add(profile.connections_max)
+}
+
 fn shared_of(profile: &Profile) -> Arc<CoreShared> {
     let bulk = (
         profile.bulk_buffers as usize,
@@ -413,7 +419,7 @@ fn shared_of(profile: &Profile) -> Arc<CoreShared> {
     );
     CoreShared::new(
         profile.calls_outstanding_max as usize,
-        profile.deferred_replies_max as usize,
+        deferred_max(profile) as usize,
         bulk,
     )
 }
