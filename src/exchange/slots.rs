@@ -12,7 +12,7 @@ use super::Message;
 
 /// As many slots as calls may be under way on a connection: a call goes when it has one.
 pub(crate) struct Slots {
-    slots: Box<[Slot]>,
+    slots: Box<[CachePadded<Slot>]>,
     /// A bit for each slot that is free, 64 to a word.
     free: Box<[CachePadded<AtomicU64>]>,
     /// Some thread or task waits for a free slot.
@@ -20,12 +20,12 @@ pub(crate) struct Slots {
     wakers: Mutex<Vec<Waker>>,
 }
 
-/// Where one thread or task waits for one call.
+/// Where one thread or task waits for one call. It has a cache line of its own: the core takes that from the waiter, who looks
+/// at it all the time, once for both of its writes.
 #[derive(Default)]
 struct Slot {
-    /// [`EMPTY`], [`WAITING`], [`DONE`] or [`ABANDONED`]. By itself on its cache line: the waiter looks at it all the time,
-    /// and takes the line from the core with each look.
-    state: CachePadded<AtomicU8>,
+    /// [`EMPTY`], [`WAITING`], [`DONE`] or [`ABANDONED`].
+    state: AtomicU8,
     message: AtomicCell<Option<Box<Message>>>,
     waker: AtomicWaker,
 }
@@ -45,7 +45,7 @@ impl Slots {
         // The bits of a word that stand for slots.
         let word = |first: u32| u64::MAX >> (64 - (slots - first).min(64));
         Self {
-            slots: (0..slots).map(|_| Slot::default()).collect(),
+            slots: (0..slots).map(|_| CachePadded::<Slot>::default()).collect(),
             free: (0..slots)
                 .step_by(64)
                 .map(|first| CachePadded::new(AtomicU64::new(word(first))))
