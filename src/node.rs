@@ -128,6 +128,12 @@ impl Node {
         self.cores.len()
     }
 
+    /// Closes a connection of core `core`, as [`Service::connected`] named it. Calls under way by it fail, and a client that
+    /// has made it connects again. One that has ended is ignored.
+    pub fn close(&self, core: usize, connection: ConnectionKey) {
+        self.inner.close(core, connection);
+    }
+
     /// What the node counts and how full it is, for exporters.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
@@ -271,7 +277,7 @@ impl NodeBuilder {
     }
 
     /// As [`NodeBuilder::procedure`], for a procedure that must not run twice. A client that lost its connection does not
-    /// know which of its calls ran; one that repeats them gets the first reply again then.
+    /// know which of its calls ran; one that repeats them ([`ClientBuilder::repeat`]) gets the first reply again then.
     ///
     /// The server keeps the replies to the last 64 calls or more of each connection of a client. It knows a client of
     /// version 2 by a name that facade clients announce, and any other by its address: then XIDs and arguments of its

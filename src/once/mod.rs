@@ -10,6 +10,8 @@
 //! * **How much is kept** ([`window`]). Each client has entries of its own, so that no other can displace them, however many
 //!   calls it makes. A client that has at most [`CALLS_MAX`] calls under way finds the replies to all of them.
 //!
+//! A client that repeats calls keeps to that ([`repeat`]).
+//!
 //! All cores of a node share it, because a client that connects again may come to another core. A client has its own
 //! lock, which the one core takes that has its connection; two cores wait for each other only where connections of one
 //! client are on both. Procedures that are idempotent take no lock and look at nothing here.
@@ -17,11 +19,13 @@
 mod calls;
 mod clients;
 mod property;
+mod repeat;
 mod window;
 
 pub(crate) use self::calls::{Calls, Kept, Running, Verdict};
 pub(crate) use self::clients::Clients;
 pub(crate) use self::property::properties;
+pub(crate) use self::repeat::{Sent, Servers};
 
 /// Calls that a client may have under way for the replies to all of them to be there when it connects again. The server
 /// announces it.

@@ -4,8 +4,11 @@
 //! mark, the name of the end, and how many calls it keeps:
 //!
 //! ```text
-//!  4 bytes "once" │ 16 bytes name │ 4 bytes number of calls, 0 if none
+//!  4 bytes "once" │ 12 bytes node │ 4 bytes core │ 4 bytes number of calls, 0 if none
 //! ```
+//!
+//! Node and core are the name of who counts the XIDs of the calls of this end. The node is random: it is another one after a
+//! restart, by which a client learns that its replies are no longer there.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Instant;
@@ -21,34 +24,31 @@ const NUMBER: u32 = 0xffff_ff6f;
 /// Other applications can choose the same number, but hardly the same mark.
 const MARK: [u8; 4] = *b"once";
 
-/// Bytes of a name. It comes from the system's randomness: nobody else has it.
+/// Bytes of a name.
 pub(crate) const NAME_BYTES: usize = 16;
 
-/// What the cores of a node announce, each under a name of its own.
+/// Bytes of the part of a name that is the same for all cores of a node.
+const NODE_BYTES: usize = 12;
+
+/// What the cores of a node announce.
 pub(crate) fn properties(cores: usize, keeps: bool) -> Vec<ApplicationProperties> {
     let calls_max = if keeps { CALLS_MAX } else { 0 };
-    let announced = |_| Announced {
-        name: random_name(),
-        calls_max,
-    };
-    (0..cores)
-        .map(announced)
-        .map(|it| it.properties())
-        .collect()
-}
-
-fn random_name() -> [u8; NAME_BYTES] {
     // The keys of each `RandomState` differ, and those of a thread's first one are random.
     let keys = RandomState::new();
-    let halves = [
+    let node = [
         keys.hash_one(std::process::id()),
         keys.hash_one(Instant::now()),
     ];
-    let mut name = [0; NAME_BYTES];
-    for (space, half) in name.chunks_exact_mut(8).zip(halves) {
-        space.copy_from_slice(&half.to_be_bytes());
-    }
-    name
+    let of_core = |core: usize| {
+        let mut name = [0; NAME_BYTES];
+        for (space, half) in name.chunks_exact_mut(8).zip(node) {
+            space.copy_from_slice(&half.to_be_bytes());
+        }
+        let number = u32::try_from(core).unwrap_or(u32::MAX);
+        name[NODE_BYTES..].copy_from_slice(&number.to_be_bytes());
+        Announced { name, calls_max }.properties()
+    };
+    (0..cores).map(of_core).collect()
 }
 
 /// What an end announces.
@@ -72,6 +72,12 @@ impl Announced {
         // Never refused: the number is in the range, and the only one.
         let properties = ApplicationProperties::NONE.with(NUMBER, &data);
         properties.unwrap_or(ApplicationProperties::NONE)
+    }
+
+    /// The node, which all of its cores have in common and no other node has.
+    pub(crate) fn node(&self) -> [u8; NODE_BYTES] {
+        let node = self.name.first_chunk();
+        node.copied().unwrap_or_default()
     }
 
     /// What a peer announced. `None` if it did not, or another application has the number.
@@ -112,6 +118,23 @@ mod tests {
         let id = 0xffff_ff6f;
         assert_eq!(sent, [Property::Unknown { id, data }]);
         assert_eq!(Announced::of(&received(&sent)), Some(announced));
+    }
+
+    #[test]
+    fn cores_have_names_of_their_own_and_their_node_in_common() {
+        let announced = |keeps| {
+            let cores = properties(3, keeps).into_iter();
+            let cores = cores.map(|core| received(&core.iter().collect::<Vec<_>>()));
+            cores.map(|core| Announced::of(&core).unwrap()).collect()
+        };
+        let [one, other]: [Vec<_>; 2] = [announced(true), announced(false)];
+        assert_ne!(one[0].node(), other[0].node());
+        for (node, calls_max) in [(&one, 64), (&other, 0)] {
+            assert!(node.iter().all(|core| core.node() == node[0].node()));
+            assert!(node.iter().all(|core| core.calls_max == calls_max));
+            let names: std::collections::HashSet<_> = node.iter().map(|core| core.name).collect();
+            assert_eq!(names.len(), 3);
+        }
     }
 
     #[test]

@@ -5,11 +5,12 @@ mod calls;
 mod connections;
 mod later;
 mod once;
+mod repeat;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rpcrdma::prelude::*;
-use rpcrdma::{Idle, Profile};
+use rpcrdma::{Idle, Profile, Reconnect};
 
 const PROGRAM: u32 = 0x2000_0f00;
 /// Sends its opaque back.
@@ -29,6 +30,15 @@ fn profile() -> Profile {
         bulk_buffers: 32,
         idle: Idle::Park,
         ..Profile::default()
+    }
+}
+
+/// Connects again without delay.
+fn soon() -> Reconnect {
+    Reconnect {
+        first_ms: 1,
+        most_ms: 20,
+        ..Reconnect::default()
     }
 }
 

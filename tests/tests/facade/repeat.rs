@@ -1,0 +1,243 @@
+//! A client that makes calls again when it has connected again, and a server where nothing runs twice.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use rpcrdma::prelude::*;
+use rpcrdma::{ClientBuilder, CloseReason, ConnectionKey, HostIdentity, Later};
+use rpcrdma_testkit::Random;
+
+use crate::{PROGRAM, address, profile, soon};
+
+/// Makes the entry of the argument, and returns its number.
+const ENTER: Procedure = Procedure::new(PROGRAM, 1, 40);
+/// As `ENTER`, answered by another thread.
+const ENTER_LATER: Procedure = Procedure::new(PROGRAM, 1, 41);
+
+/// How often the connection is cut.
+const CUTS: u32 = 200;
+const CORES: usize = 3;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How often each entry was made, and who is connected.
+#[derive(Default)]
+struct Ledger {
+    entries: Mutex<HashMap<u32, u32>>,
+    connections: Mutex<Vec<(usize, ConnectionKey)>>,
+}
+
+impl Ledger {
+    fn enter(&self, number: u32) {
+        *self.entries.lock().unwrap().entry(number).or_default() += 1;
+    }
+
+    fn times(&self, number: u32) -> u32 {
+        let entries = self.entries.lock().unwrap();
+        entries.get(&number).copied().unwrap_or(0)
+    }
+}
+
+/// The service of a core.
+struct Clerk {
+    core: usize,
+    ledger: Arc<Ledger>,
+    later: Sender<(Later, u32)>,
+}
+
+impl Service for Clerk {
+    fn call(&mut self, call: &mut Incoming<'_>, reply: &mut Reply<'_, '_>) -> Result<(), Refusal> {
+        let number = call.args().u32()?;
+        self.ledger.enter(number);
+        if call.named() == ENTER {
+            reply.u32(number);
+            return Ok(());
+        }
+        let later = (call.later()?, number);
+        self.later.send(later).map_err(|_| Refusal::SystemError)
+    }
+
+    fn non_idempotent(&self) -> Vec<Procedure> {
+        vec![ENTER, ENTER_LATER]
+    }
+
+    fn connected(&mut self, connection: ConnectionKey, _: Option<&HostIdentity>) {
+        let mut connections = self.ledger.connections.lock().unwrap();
+        connections.push((self.core, connection));
+    }
+
+    fn disconnected(&mut self, connection: ConnectionKey, _: CloseReason) {
+        let mut connections = self.ledger.connections.lock().unwrap();
+        connections.retain(|other| *other != (self.core, connection));
+    }
+}
+
+fn serve(at: &str) -> (Server, Arc<Ledger>, Receiver<(Later, u32)>) {
+    let ledger = Arc::<Ledger>::default();
+    let (later, deferred) = channel();
+    let server = Server::builder().profile(profile()).cores(CORES);
+    let server = server.program(PROGRAM, 1..=1, {
+        let ledger = Arc::clone(&ledger);
+        move |core| Clerk {
+            core,
+            ledger: Arc::clone(&ledger),
+            later: later.clone(),
+        }
+    });
+    (server.listen(at).unwrap(), ledger, deferred)
+}
+
+fn repeating() -> ClientBuilder {
+    let client = Client::builder().profile(profile());
+    client.reconnect(soon()).repeat(true)
+}
+
+/// Answers after up to a millisecond.
+fn answer_later(deferred: &Receiver<(Later, u32)>) {
+    let mut random = Random(7);
+    for (later, number) in deferred {
+        if random.once_in(4) {
+            std::thread::sleep(Duration::from_micros(random.between(1, 1000).into()));
+        }
+        later.reply(|results| {
+            results.u32(number);
+        });
+    }
+}
+
+/// Cuts connections of the server, each time after a few more entries.
+fn cut(server: &Server, ledger: &Ledger, client: &Client, ended: &AtomicU32) {
+    let mut random = Random(8);
+    let deadline = Instant::now() + 5 * PATIENCE;
+    let mut cuts = 0;
+    while cuts < CUTS {
+        let next = ended.load(Ordering::Relaxed) + random.between(0, 100);
+        while ended.load(Ordering::Relaxed) < next || !client.is_connected() {
+            assert!(Instant::now() < deadline, "{cuts} cuts");
+            std::thread::yield_now();
+        }
+        let connections = ledger.connections.lock().unwrap().clone();
+        if !connections.is_empty() {
+            let (core, connection) = random.pick(&connections);
+            server.node().close(core, connection);
+            cuts += 1;
+        }
+    }
+}
+
+/// Calls one after the other until it is told to end.
+fn call_on(client: &Client, first: u32, is_over: &AtomicBool, ended: &AtomicU32) -> u32 {
+    let mut number = first;
+    while !is_over.load(Ordering::Relaxed) {
+        let procedure = if number.is_multiple_of(5) {
+            ENTER_LATER
+        } else {
+            ENTER
+        };
+        let mut answer = client.request(procedure).u32(number).call().unwrap();
+        assert_eq!(answer.results().u32().unwrap(), number);
+        ended.fetch_add(1, Ordering::Relaxed);
+        number += 1;
+    }
+    number
+}
+
+/// As many calls as the server keeps the replies of, and more.
+fn poll_on(client: &Client, is_over: &AtomicBool, ended: &AtomicU32) -> u32 {
+    let mut poller = client.poller(100).unwrap();
+    let mut number = 0;
+    loop {
+        while !poller.is_full() && !is_over.load(Ordering::Relaxed) {
+            let procedure = if number % 7 == 0 { ENTER_LATER } else { ENTER };
+            let mut request = poller.request(procedure);
+            poller.submit(request.u32(number), number.into()).unwrap();
+            number += 1;
+        }
+        if poller.is_empty() {
+            return number;
+        }
+        let answer = poller.wait().unwrap();
+        let mut results = answer.result.unwrap();
+        assert_eq!(u64::from(results.results().u32().unwrap()), answer.tag);
+        ended.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn nothing_runs_twice_and_nothing_fails_while_connections_are_cut_200_times() {
+    let at = address();
+    let (server, ledger, deferred) = serve(&at);
+    let worker = std::thread::spawn(move || answer_later(&deferred));
+    let client = repeating().connections(2).connect(&at).unwrap();
+    let (is_over, ended) = (AtomicBool::new(false), AtomicU32::new(0));
+    let firsts = [1 << 24, 2 << 24];
+    let made = std::thread::scope(|scope| {
+        let (client, is_over, ended) = (&client, &is_over, &ended);
+        let callers =
+            firsts.map(|first| scope.spawn(move || call_on(client, first, is_over, ended)));
+        let poller = scope.spawn(move || poll_on(client, is_over, ended));
+        let cutter = scope.spawn(|| cut(&server, &ledger, client, ended));
+        let cutter = cutter.join();
+        is_over.store(true, Ordering::Relaxed);
+        cutter.unwrap();
+        let mut made = vec![0..poller.join().unwrap()];
+        for (first, caller) in firsts.into_iter().zip(callers) {
+            made.push(first..caller.join().unwrap());
+        }
+        made
+    });
+    let repeated = server.metrics().total("calls_repeated").unwrap();
+    assert!(
+        client.reconnects() >= u64::from(CUTS) / 2,
+        "{}",
+        client.reconnects()
+    );
+    assert!(repeated > 0, "no reply was lost: the test shows nothing");
+    let wrong: Vec<_> = made
+        .into_iter()
+        .flatten()
+        .map(|number| (number, ledger.times(number)))
+        .filter(|(_, times)| *times != 1)
+        .collect();
+    assert_eq!(wrong, [], "entries that were not made once");
+    drop((client, server));
+    worker.join().unwrap();
+}
+
+#[test]
+fn a_call_is_not_repeated_to_a_server_that_was_restarted() {
+    let at = address();
+    let (first, ledger, later) = serve(&at);
+    let client = repeating().connect(&at).unwrap();
+    let mut poller = client.poller(1).unwrap();
+    let mut request = poller.request(ENTER_LATER);
+    poller.submit(request.u32(1), 1).unwrap();
+    let unanswered = later.recv_timeout(PATIENCE).unwrap();
+    drop(first);
+    drop(unanswered);
+    let (_second, of_second, _) = serve(&at);
+    let error = poller.wait().unwrap().result.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Disconnected, "{error}");
+    assert_eq!((ledger.times(1), of_second.times(1)), (1, 0));
+    // Others go on there.
+    client.request(ENTER).u32(2).call().unwrap();
+    assert_eq!(of_second.times(2), 1);
+}
+
+#[test]
+fn a_call_that_was_lost_ends_in_time() {
+    let at = address();
+    let (server, _, later) = serve(&at);
+    let client = repeating().patience(Duration::from_millis(100));
+    let client = client.connect(&at).unwrap();
+    let mut poller = client.poller(1).unwrap();
+    let mut request = poller.request(ENTER_LATER);
+    poller.submit(request.u32(1), 1).unwrap();
+    let unanswered = later.recv_timeout(PATIENCE).unwrap();
+    drop(server);
+    let error = poller.wait().unwrap().result.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Disconnected, "{error}");
+    drop(unanswered);
+}
