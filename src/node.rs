@@ -11,6 +11,7 @@ use rpcrdma_control::{
 };
 use rpcrdma_engine::{ConnectionKey, IdlePolicy};
 use rpcrdma_fabric::clock::Clock;
+use rpcrdma_protocol::v2::ApplicationProperties;
 use rpcrdma_tuning::{Idle, Layers, Profile};
 
 use crate::buffers::Buffers;
@@ -19,7 +20,7 @@ use crate::core::CoreApplication;
 use crate::error::{Error, Failure};
 use crate::exchange::CoreShared;
 use crate::metrics::Metrics;
-use crate::once::{self, Clients};
+use crate::once::{Clients, Names};
 use crate::procedure::Procedure;
 use crate::server::Server;
 use crate::service::{Incoming, Procedures, Program, Programs, Refusal, Reply, Service};
@@ -41,6 +42,7 @@ pub struct Node {
     profile: Arc<Profile>,
     /// The replies that are kept, if it serves procedures that must not run twice.
     once: Option<Arc<Clients>>,
+    names: Arc<Names>,
 }
 
 /// What a node does, whatever its fabric is.
@@ -168,6 +170,11 @@ impl Node {
 
     pub(crate) fn inner(&self) -> &dyn AnyNode {
         &*self.inner
+    }
+
+    /// What a new connection of a client announces.
+    pub(crate) fn new_name(&self) -> ApplicationProperties {
+        self.names.as_client()
     }
 
     pub(crate) fn core(&self, index: usize) -> &Arc<CoreShared> {
@@ -366,7 +373,8 @@ impl NodeBuilder {
         if let Some(clients) = &once {
             served.iter_mut().for_each(|it| it.keep(clients));
         }
-        config.properties_of_cores = once::properties(served.len(), once.is_some());
+        let names = Arc::new(Names::new(once.is_some()));
+        config.core.application_properties = names.as_server();
         let shared: Arc<[_]> = config.cores.iter().map(|_| shared_of(&profile)).collect();
         let clock = Clock::new();
         let application = |core: usize| {
@@ -389,6 +397,7 @@ impl NodeBuilder {
             cores: shared,
             profile,
             once,
+            names,
         })
     }
 }

@@ -4,27 +4,19 @@ use std::collections::VecDeque;
 
 use rpcrdma_engine::{Command, CoreHandle, Full};
 use rpcrdma_fabric::interface::Port;
-use rpcrdma_protocol::v2::ApplicationProperties;
 
 /// A core's mailbox, with the commands that did not fit yet. Order is kept.
 pub(crate) struct CoreLink<P: Port, H> {
     pub(crate) handle: CoreHandle<P>,
     pub(crate) port: H,
-    /// What the core announces for the application.
-    pub(crate) application_properties: ApplicationProperties,
     waiting: VecDeque<Command<P>>,
 }
 
 impl<P: Port, H> CoreLink<P, H> {
-    pub(crate) fn new(
-        handle: CoreHandle<P>,
-        port: H,
-        application_properties: ApplicationProperties,
-    ) -> Self {
+    pub(crate) fn new(handle: CoreHandle<P>, port: H) -> Self {
         Self {
             handle,
             port,
-            application_properties,
             waiting: VecDeque::new(),
         }
     }

@@ -60,17 +60,6 @@ pub struct NodeConfig {
     pub target_attempts_per_second_max: u32,
     /// Receives the events of connections.
     pub events: Option<EventSink>,
-    /// The properties that each core announces for the application, in place of
-    /// [`CoreConfig::application_properties`]. A core without an entry announces those.
-    pub properties_of_cores: Vec<ApplicationProperties>,
-}
-
-impl NodeConfig {
-    /// What core `core` announces for the application.
-    fn application_properties(&self, core: usize) -> ApplicationProperties {
-        let of_core = self.properties_of_cores.get(core).copied();
-        of_core.unwrap_or(self.core.application_properties)
-    }
 }
 
 /// How to listen.
@@ -119,6 +108,8 @@ pub struct ConnectOptions {
     /// remembered for [`VERSION_1_REMEMBERED`](crate::VERSION_1_REMEMBERED). If authentication is required, version 2
     /// is used in any case.
     pub versions: Versions,
+    /// What to announce for the application, in place of [`CoreConfig::application_properties`].
+    pub application_properties: Option<ApplicationProperties>,
 }
 
 impl Default for ConnectOptions {
@@ -128,6 +119,7 @@ impl Default for ConnectOptions {
             timeout: Duration::from_secs(5),
             authentication: Authentication::default(),
             versions: Versions::Both,
+            application_properties: None,
         }
     }
 }
@@ -278,7 +270,6 @@ impl<V: Provider, A: Application> Node<V, A> {
         for (number, cpu) in config.cores.iter().enumerate() {
             let core = CoreConfig {
                 cpu: *cpu,
-                application_properties: config.application_properties(number),
                 ..config.core.clone()
             };
             let started = start_core(&provider, number, core, config, &clock, application(number));
@@ -294,12 +285,12 @@ impl<V: Provider, A: Application> Node<V, A> {
             node.pages.push(ready.pages);
             node.attributes.push(ready.attributes);
             node.handles.push(ready.handle.clone());
-            let announced = config.application_properties(number);
-            links.push(CoreLink::new(ready.handle, ready.port, announced));
+            links.push(CoreLink::new(ready.handle, ready.port));
         }
         let settings = Settings {
             limits: node.reserved,
             properties: config.properties,
+            application_properties: config.core.application_properties,
             remote_invalidation: node.attributes.iter().all(|it| it.send_with_invalidate),
             send_buffer_bytes: config.core.send_buffer_bytes,
             target_attempts_per_second_max: config.target_attempts_per_second_max,

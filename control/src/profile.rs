@@ -51,7 +51,6 @@ impl NodeConfig {
             peer_connections_max: profile.peers_connections_max,
             target_attempts_per_second_max: profile.reconnects_per_second_max,
             events: None,
-            properties_of_cores: Vec::new(),
         }
     }
 

@@ -20,8 +20,8 @@ use rpcrdma_fabric::interface::{
 use rpcrdma_protocol::cm_private_data::PrivateData;
 use rpcrdma_protocol::connection::Versions;
 use rpcrdma_protocol::constants::{RPCRDMA_VERSION_1, RPCRDMA_VERSION_2};
-use rpcrdma_protocol::v2::Properties;
 use rpcrdma_protocol::v2::connection::Role;
+use rpcrdma_protocol::v2::{ApplicationProperties, Properties};
 
 pub(crate) use self::targets::{TargetSink, Wanted};
 
@@ -72,6 +72,8 @@ pub(crate) enum Request {
 pub(crate) struct Settings {
     pub(crate) limits: NodeLimits,
     pub(crate) properties: Properties,
+    /// The properties that the cores announce for the application.
+    pub(crate) application_properties: ApplicationProperties,
     /// Whether this end announces remote invalidation (RFC 8797, version 1): peers may invalidate the memory that its
     /// calls expose, because all of it is memory windows, each bound for one call. This end invalidates the memory of a
     /// peer only if both announce it.
@@ -262,6 +264,7 @@ impl<V: Provider> ControlThread<V> {
                     versions,
                     peer_data: PrivateData::default(),
                     session,
+                    announces: options.application_properties,
                     ending: None,
                 };
                 self.connections.insert(id, tracked);
@@ -429,6 +432,7 @@ impl<V: Provider> ControlThread<V> {
             versions: options.versions,
             peer_data,
             session: Session::server(options.authentication, options.authentication_timeout),
+            announces: None,
             ending: None,
         };
         self.connections.insert(id, tracked);

@@ -186,6 +186,7 @@ impl ClientBuilder {
                 core: CoreChoice::Core(number % node.cores()),
                 timeout: self.connect_timeout,
                 authentication: self.authentication.clone(),
+                application_properties: Some(node.new_name()),
                 ..ConnectOptions::default()
             };
             let sink = {

@@ -164,8 +164,10 @@ impl Clients {
         table.departed.remove(&place.departure);
         place.connections += 1;
         let session = Arc::clone(&place.session);
-        // Without room its connections share what there is.
-        if place.connections > place.units && table.make_room() {
+        // One with a name has a single connection, or a second one before the first is known to be lost. Without room the
+        // connections of others share what there is.
+        let has_several = session.forgets && place.connections > place.units;
+        if has_several && table.make_room() {
             session.window().grow();
             table.units += 1;
             if let Some(place) = table.clients.get_mut(id) {
@@ -312,9 +314,9 @@ mod tests {
     }
 
     #[test]
-    fn each_connection_of_a_client_brings_entries() {
+    fn each_connection_of_an_address_brings_entries() {
         let clients = Clients::new(2);
-        let id = named(1);
+        let id = ClientId::Process(1);
         let session = clients.attach(&id).unwrap();
         clients.attach(&id).unwrap();
         let tickets: Vec<_> = (0..256).map(|xid| run(&session, xid)).collect();

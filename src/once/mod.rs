@@ -3,7 +3,7 @@
 //! A client whose connection is lost does not know which of its calls ran, and sends them again. A procedure that is
 //! marked as not idempotent then runs once all the same: its first reply is kept, and sent again.
 //!
-//! * **Who calls** ([`clients`]). A client of version 2 names whoever counts its XIDs by a property ([`property`]); it
+//! * **Who calls** ([`clients`]). A client of version 2 gives each of its connections a name by a property ([`property`]), and
 //!   connects again under the same name. Any other is known by its address.
 //! * **What is the same call** ([`calls`]): client, XID, program, version, procedure, and a keyed hash over the credential,
 //!   the lengths, and the first bytes of the arguments.
@@ -12,9 +12,10 @@
 //!
 //! A client that repeats calls keeps to that ([`repeat`]).
 //!
-//! All cores of a node share it, because a client that connects again may come to another core. A client has its own
-//! lock, which the one core takes that has its connection; two cores wait for each other only where connections of one
-//! client are on both. Procedures that are idempotent take no lock and look at nothing here.
+//! All cores of a node share it, because a client that connects again may come to another core. Each client has its own
+//! lock, which the one core takes that has its connection. Two cores want one only while calls of a lost connection
+//! finish, and where several connections are known by one address. Procedures that are idempotent take no lock and look
+//! at nothing here.
 
 mod calls;
 mod clients;
@@ -24,7 +25,7 @@ mod window;
 
 pub(crate) use self::calls::{Calls, Kept, Running, Verdict};
 pub(crate) use self::clients::Clients;
-pub(crate) use self::property::properties;
+pub(crate) use self::property::Names;
 pub(crate) use self::repeat::{Sent, Servers};
 
 /// Calls that a client may have under way for the replies to all of them to be there when it connects again. The server

@@ -4,13 +4,15 @@
 //! mark, the name of the end, and how many calls it keeps:
 //!
 //! ```text
-//!  4 bytes "once" │ 12 bytes node │ 4 bytes core │ 4 bytes number of calls, 0 if none
+//!  4 bytes "once" │ 12 bytes node │ 4 bytes connection │ 4 bytes number of calls, 0 if none
 //! ```
 //!
-//! Node and core are the name of who counts the XIDs of the calls of this end. The node is random: it is another one after a
-//! restart, by which a client learns that its replies are no longer there.
+//! Node and connection are the name of a client: it has the same one when it connects again, and each connection has its
+//! own, so that the calls on others do not displace its replies while it is away. The node is random: it is another one
+//! after a restart, by which a client learns that its replies are no longer there.
 
 use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 use rpcrdma_engine::PeerProperties;
@@ -27,34 +29,64 @@ const MARK: [u8; 4] = *b"once";
 /// Bytes of a name.
 pub(crate) const NAME_BYTES: usize = 16;
 
-/// Bytes of the part of a name that is the same for all cores of a node.
+/// Bytes of the part of a name that is that of the node.
 const NODE_BYTES: usize = 12;
 
-/// What the cores of a node announce.
-pub(crate) fn properties(cores: usize, keeps: bool) -> Vec<ApplicationProperties> {
-    let calls_max = if keeps { CALLS_MAX } else { 0 };
-    // The keys of each `RandomState` differ, and those of a thread's first one are random.
-    let keys = RandomState::new();
-    let node = [
-        keys.hash_one(std::process::id()),
-        keys.hash_one(Instant::now()),
-    ];
-    let of_core = |core: usize| {
-        let mut name = [0; NAME_BYTES];
-        for (space, half) in name.chunks_exact_mut(8).zip(node) {
-            space.copy_from_slice(&half.to_be_bytes());
+/// The names of a node.
+#[derive(Debug)]
+pub(crate) struct Names {
+    node: [u8; NODE_BYTES],
+    /// How many connections of clients have one.
+    connections: AtomicU32,
+    calls_max: u32,
+}
+
+impl Names {
+    /// New ones, for a node that keeps replies or does not.
+    pub(crate) fn new(keeps: bool) -> Self {
+        // The keys of each `RandomState` differ, and those of a thread's first one are random.
+        let keys = RandomState::new();
+        let random = [
+            keys.hash_one(std::process::id()),
+            keys.hash_one(Instant::now()),
+        ];
+        let [high, low] = random.map(u64::to_be_bytes);
+        let mut node = [0; NODE_BYTES];
+        for (space, byte) in node.iter_mut().zip(high.into_iter().chain(low)) {
+            *space = byte;
         }
-        let number = u32::try_from(core).unwrap_or(u32::MAX);
-        name[NODE_BYTES..].copy_from_slice(&number.to_be_bytes());
-        Announced { name, calls_max }.properties()
-    };
-    (0..cores).map(of_core).collect()
+        Self {
+            node,
+            connections: AtomicU32::new(0),
+            calls_max: if keeps { CALLS_MAX } else { 0 },
+        }
+    }
+
+    /// What the node announces to its clients.
+    pub(crate) fn as_server(&self) -> ApplicationProperties {
+        self.announced(0).properties()
+    }
+
+    /// What a new connection of a client announces, each time that it is made.
+    pub(crate) fn as_client(&self) -> ApplicationProperties {
+        let number = self.connections.fetch_add(1, Ordering::Relaxed);
+        self.announced(number.wrapping_add(1)).properties()
+    }
+
+    fn announced(&self, number: u32) -> Announced {
+        let mut name = [0; NAME_BYTES];
+        let (node, rest) = name.split_at_mut(NODE_BYTES);
+        node.copy_from_slice(&self.node);
+        rest.copy_from_slice(&number.to_be_bytes());
+        let calls_max = self.calls_max;
+        Announced { name, calls_max }
+    }
 }
 
 /// What an end announces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Announced {
-    /// Who counts the XIDs of its calls: a core of a process, for as long as that lives.
+    /// The node, and the number of a client's connection.
     pub(crate) name: [u8; NAME_BYTES],
     /// The calls of a connection that it keeps the replies of, if it serves procedures that are not idempotent.
     pub(crate) calls_max: u32,
@@ -74,7 +106,7 @@ impl Announced {
         properties.unwrap_or(ApplicationProperties::NONE)
     }
 
-    /// The node, which all of its cores have in common and no other node has.
+    /// The node, which no other node has.
     pub(crate) fn node(&self) -> [u8; NODE_BYTES] {
         let node = self.name.first_chunk();
         node.copied().unwrap_or_default()
@@ -121,20 +153,21 @@ mod tests {
     }
 
     #[test]
-    fn cores_have_names_of_their_own_and_their_node_in_common() {
-        let announced = |keeps| {
-            let cores = properties(3, keeps).into_iter();
-            let cores = cores.map(|core| received(&core.iter().collect::<Vec<_>>()));
-            cores.map(|core| Announced::of(&core).unwrap()).collect()
+    fn connections_have_names_of_their_own_and_their_node_in_common() {
+        let announced = |properties: ApplicationProperties| {
+            let properties: Vec<_> = properties.iter().collect();
+            Announced::of(&received(&properties)).unwrap()
         };
-        let [one, other]: [Vec<_>; 2] = [announced(true), announced(false)];
-        assert_ne!(one[0].node(), other[0].node());
-        for (node, calls_max) in [(&one, 64), (&other, 0)] {
-            assert!(node.iter().all(|core| core.node() == node[0].node()));
-            assert!(node.iter().all(|core| core.calls_max == calls_max));
-            let names: std::collections::HashSet<_> = node.iter().map(|core| core.name).collect();
-            assert_eq!(names.len(), 3);
+        let nodes = [(Names::new(true), 64), (Names::new(false), 0)];
+        let mut all = std::collections::HashSet::new();
+        for (names, calls_max) in &nodes {
+            let of_node = [names.as_server(), names.as_client(), names.as_client()];
+            for one in of_node.map(announced) {
+                assert_eq!((one.node(), one.calls_max), (names.node, *calls_max));
+                assert!(all.insert(one.name));
+            }
         }
+        assert_ne!(nodes[0].0.node, nodes[1].0.node);
     }
 
     #[test]

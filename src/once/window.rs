@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use rpcrdma_engine::Outcome;
 
-/// Calls that are remembered for each connection of a client: those that run, and behind them those that finished last.
+/// Calls that are remembered for each connection: those that run, and behind them those that finished last.
 /// Twice [`super::CALLS_MAX`], so that replies with bulk data, which others overtake, are still there.
 pub(super) const ENTRIES: usize = 128;
 

@@ -86,7 +86,7 @@ impl<V: Provider> ControlThread<V> {
 
 #[cfg(test)]
 mod tests {
-    use rpcrdma_protocol::v2::Properties;
+    use rpcrdma_protocol::v2::{ApplicationProperties, Properties};
 
     use super::*;
     use crate::limits::NodeLimits;
@@ -103,6 +103,7 @@ mod tests {
                     peer_connections_max: 1,
                 },
                 properties: Properties::default(),
+                application_properties: ApplicationProperties::NONE,
                 remote_invalidation,
                 send_buffer_bytes: 4096,
                 target_attempts_per_second_max: 1,
