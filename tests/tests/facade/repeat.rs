@@ -241,3 +241,75 @@ fn a_call_that_was_lost_ends_in_time() {
     assert_eq!(error.kind(), ErrorKind::Disconnected, "{error}");
     drop(unanswered);
 }
+
+#[test]
+fn no_more_calls_are_under_way_than_the_server_keeps_replies_of() {
+    let at = address();
+    let (_server, _, later) = serve(&at);
+    let client = repeating().connect(&at).unwrap();
+    let mut poller = client.poller(100).unwrap();
+    for number in 0..100 {
+        let mut request = poller.request(ENTER_LATER);
+        poller.submit(request.u32(number), number.into()).unwrap();
+    }
+    let next = || later.recv_timeout(PATIENCE).unwrap();
+    let mut under_way: Vec<_> = (0..64).map(|_| next()).collect();
+    let more = later.recv_timeout(Duration::from_millis(100));
+    assert!(more.is_err(), "a 65th call");
+    for ended in 0..100 {
+        let (answer, number) = under_way.swap_remove(0);
+        answer.reply(|results| {
+            results.u32(number);
+        });
+        assert!(poller.wait().unwrap().result.is_ok());
+        if ended < 36 {
+            under_way.push(next());
+        }
+    }
+}
+
+/// Waits until nobody is connected, or somebody is.
+fn until_connected(ledger: &Ledger, is_connected: bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while ledger.connections.lock().unwrap().is_empty() == is_connected {
+        assert!(Instant::now() < deadline);
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_call_that_expects_bulk_data_is_repeated_and_one_that_sent_some_is_not() {
+    let at = address();
+    let (server, ledger, later) = serve(&at);
+    let client = repeating().connect(&at).unwrap();
+    let mut poller = client.poller(2).unwrap();
+    let mut expecting = poller.request(ENTER_LATER);
+    expecting.u32(1).expect_bulk(4096);
+    poller.submit(&mut expecting, 1).unwrap();
+    let mut sending = poller.request(ENTER_LATER);
+    sending.u32(2).bulk_copy(&[3; 20_000]);
+    poller.submit(&mut sending, 2).unwrap();
+    let answers = [(); 2].map(|()| later.recv_timeout(PATIENCE).unwrap());
+    until_connected(&ledger, true);
+    let (core, connection) = ledger.connections.lock().unwrap()[0];
+    server.node().close(core, connection);
+    let ended = poller.wait().unwrap();
+    let error = ended.result.unwrap_err();
+    assert_eq!((ended.tag, error.kind()), (2, ErrorKind::Disconnected));
+    // The repeated call waits for the first.
+    while server.metrics().total("calls_repeated") == Some(0) {
+        std::thread::yield_now();
+    }
+    for (answer, number) in answers {
+        answer.reply(|results| {
+            results.u32(number).bulk_copy(&[7; 400]);
+        });
+    }
+    let ended = poller.wait().unwrap();
+    let mut answer = ended.result.unwrap();
+    let mut results = answer.results();
+    assert_eq!((ended.tag, results.u32().unwrap()), (1, 1));
+    let data = results.bulk().unwrap();
+    assert!(data.len() == 400 && data.pieces().flatten().all(|byte| *byte == 7));
+    assert_eq!((ledger.times(1), ledger.times(2)), (1, 1));
+}
