@@ -286,8 +286,9 @@ fn a_call_that_expects_bulk_data_is_repeated_and_one_that_sent_some_is_not() {
     let mut expecting = poller.request(ENTER_LATER);
     expecting.u32(1).expect_bulk(4096);
     poller.submit(&mut expecting, 1).unwrap();
+    let buffer = client.buffers().wait(20_000, PATIENCE).unwrap();
     let mut sending = poller.request(ENTER_LATER);
-    sending.u32(2).bulk_copy(&[3; 20_000]);
+    sending.u32(2).bulk(buffer);
     poller.submit(&mut sending, 2).unwrap();
     let answers = [(); 2].map(|()| later.recv_timeout(PATIENCE).unwrap());
     until_connected(&ledger, true);
