@@ -1,13 +1,12 @@
-//! Host authentication on the command line: the keys and the name of this end, and what follows for whom it talks to.
+//! Host authentication: the keys and the name of this end, and what follows for whom it talks to.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rpcrdma_control::{Authentication, HostAuthentication, PresharedKey, PresharedKeys};
 use rpcrdma_engine::HostIdentity;
 
 use crate::address::Address;
-use crate::commands::AuthenticationArgs;
 use crate::exit::Failure;
 
 /// This end, as it proves itself.
@@ -19,22 +18,19 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// Reads the file of keys, if one is given.
+    /// Reads the file of keys.
     ///
     /// # Errors
     /// A usage failure when it cannot be used.
-    pub(crate) fn new(args: &AuthenticationArgs) -> Result<Option<Self>, Failure> {
-        let (Some(file), Some(identity)) = (&args.psk_file, &args.identity) else {
-            return Ok(None);
-        };
+    pub(crate) fn new(file: &Path, identity: &HostIdentity) -> Result<Self, Failure> {
         let keys = PresharedKeys::read(file).map_err(|error| {
             Failure::usage("the keys of --psk-file cannot be used").because(error)
         })?;
-        Ok(Some(Self {
-            file: file.clone(),
+        Ok(Self {
+            file: file.to_owned(),
             identity: identity.clone(),
             mechanism: Arc::new(PresharedKey::new(identity.clone(), keys)),
-        }))
+        })
     }
 
     fn required(&self) -> Authentication {
@@ -111,13 +107,9 @@ mod tests {
 
     #[test]
     fn a_file_that_is_not_there_is_a_usage_error() {
-        let args = AuthenticationArgs {
-            psk_file: Some("/nonexistent/keys".into()),
-            identity: HostIdentity::new("a").ok(),
-        };
-        let failure = Host::new(&args).expect_err("no file").to_string();
+        let identity = HostIdentity::new("a").expect("a name");
+        let failure = Host::new(Path::new("/nonexistent/keys"), &identity);
+        let failure = failure.expect_err("no file").to_string();
         failure.check_words(&["--psk-file", "/nonexistent/keys"]);
-        let none = Host::new(&AuthenticationArgs::default());
-        assert!(none.is_ok_and(|host| host.is_none()));
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | `commands` | the command line, and the commands that are little else: `decode`, `doctor`, `completions`, `man` |
+//! | `commands` | the command line, which becomes the configurations of the others, and the commands that are little else: `decode`, `doctor`, `completions`, `man` |
 //! | `run` | `run`: its configuration, its own server, its phases |
 //! | `load`, `workloads` | the load generator, and the calls of the two RPC programs that it makes |
 //! | `serve` | `serve`: the server |
@@ -15,7 +15,7 @@
 //! | `report` | table, JSON, percentile distribution, and the files they go to |
 //! | `histogram` | latency histograms |
 //! | `progress`, `signals`, `exit` | the manners of a command: a live line, a clean stop, exit codes |
-//! | `machine`, `clock`, `address`, `fabric` | where it runs, what times it, whom it calls, and by what |
+//! | `machine`, `clock`, `address`, `fabric`, `protocol` | where it runs, what times it, whom it calls, and by what |
 //!
 //! The user's view is `docs/bench-tool.md`.
 #![forbid(unsafe_code)]
@@ -36,6 +36,7 @@ mod machine;
 mod nfs_client;
 mod profile;
 mod progress;
+mod protocol;
 mod report;
 mod run;
 mod serve;
@@ -49,8 +50,6 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, Parser as _};
 
 pub use self::workloads::bench::null_calls::NullCalls;
-
-use self::exit::{Failure, Status};
 
 /// Version of the tool.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -72,7 +71,7 @@ const VERSION_LINE: &str = concat!(
 #[must_use]
 pub fn main() -> ExitCode {
     let cli = commands::Cli::parse();
-    let status = execute(&cli.command).unwrap_or_else(|failure| {
+    let status = commands::execute(&cli.command, typed()).unwrap_or_else(|failure| {
         eprintln!("bench-tool: {failure}");
         failure.status()
     });
@@ -83,31 +82,6 @@ pub fn main() -> ExitCode {
 #[must_use]
 pub fn command_line() -> clap::Command {
     commands::Cli::command()
-}
-
-fn execute(command: &commands::Command) -> Result<Status, Failure> {
-    match command {
-        commands::Command::Floor(args) => {
-            floor::command::execute(args, typed()).map(|()| Status::Success)
-        }
-        commands::Command::Decode(args) => commands::decode::execute(args),
-        commands::Command::Doctor(args) => commands::doctor::execute(args, typed()),
-        commands::Command::Profile(args) => profile::execute(args),
-        commands::Command::Completions(args) => commands::manual::completions(args),
-        commands::Command::Man(args) => commands::manual::man(args),
-        commands::Command::Run(args) => {
-            run::execute(args, typed(), &mut run::node_load::NodeLoad).map(|()| Status::Success)
-        }
-        commands::Command::Nfs(args) => {
-            nfs_client::execute(args, typed()).map(|()| Status::Success)
-        }
-        commands::Command::Sweep(args) => {
-            sweep::execute(args, typed(), &mut run::node_load::NodeLoad)
-        }
-        commands::Command::Compare(args) => compare::execute(args, typed()),
-        commands::Command::Serve(args) => serve::execute(args).map(|()| Status::Success),
-        commands::Command::Idle(args) => run::idle::execute(args).map(|()| Status::Success),
-    }
 }
 
 /// The command line as typed, for reports.

@@ -2,7 +2,6 @@
 
 use rpcrdma_tuning::{Layers, Loaded, Profile, Settings};
 
-use crate::commands::ProfileChoice;
 use crate::exit::Failure;
 use crate::fabric::Fabric;
 
@@ -32,6 +31,58 @@ const RECEIVES_SHARED_MAX: u32 = 1 << 24;
 
 /// Bulk buffers are made of pages.
 const PAGE_BYTES: u64 = 4096;
+
+/// The profile that a user chose, and the knobs over it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ProfileChoice {
+    /// Its name or its file; `None` is the one for the device.
+    pub profile: Option<String>,
+    /// `KNOB=VALUE`.
+    pub set: Vec<String>,
+}
+
+impl ProfileChoice {
+    /// The option that was given, for messages.
+    #[must_use]
+    pub(crate) fn given(&self) -> Option<&'static str> {
+        let named = self.profile.as_ref().map(|_| "--profile");
+        named.or_else(|| (!self.set.is_empty()).then_some("--set"))
+    }
+
+    /// The knobs that are set.
+    ///
+    /// # Errors
+    /// A usage failure for one that does not exist or does not take the value.
+    pub(crate) fn settings(&self) -> Result<Settings, Failure> {
+        settings_of(&self.set)
+    }
+
+    /// The same choice, as another process of this program takes it.
+    #[must_use]
+    pub(crate) fn arguments(&self) -> Vec<String> {
+        let option = |name: &str, value: &String| [name.to_owned(), value.clone()];
+        let named = self
+            .profile
+            .iter()
+            .flat_map(|name| option("--profile", name));
+        let set = self.set.iter().flat_map(|knob| option("--set", knob));
+        named.chain(set).collect()
+    }
+}
+
+/// The knobs that assignments set, the last one of each.
+///
+/// # Errors
+/// A usage failure for one that does not exist or does not take the value.
+pub(crate) fn settings_of(assignments: &[String]) -> Result<Settings, Failure> {
+    let mut settings = Settings::default();
+    for assignment in assignments {
+        settings
+            .assign(assignment)
+            .map_err(|error| Failure::usage("the tuning profile cannot be used").because(error))?;
+    }
+    Ok(settings)
+}
 
 /// Payloads beside their messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -22,7 +22,7 @@ mod profile;
 use rpcrdma_tuning::Settings;
 use serde::Serialize;
 
-use self::pcie::Pcie;
+use self::pcie::{Card, Pcie};
 use self::place::Place;
 pub(crate) use self::port::DevicePort;
 use self::profile::DeviceProfile;
@@ -103,6 +103,28 @@ pub(crate) fn near_cores(devices: &[Device]) -> &[usize] {
     local.unwrap_or_default()
 }
 
+/// A device with the functions of its card, as the two ports of many. Virtual functions share the ports of those.
+fn card<'a>(device: &'a Device, pcie: &Pcie, all: &'a [Device]) -> Card<'a> {
+    let is_in = |slot, other: &Device| {
+        let pcie = other.pcie.as_ref();
+        pcie.is_some_and(|pcie| !pcie.virtual_function && pcie.slot() == Some(slot))
+    };
+    let sharing: Vec<&Device> = match pcie.slot() {
+        Some(slot) => all.iter().filter(|other| is_in(slot, other)).collect(),
+        None => vec![device],
+    };
+    let ports = sharing.iter().flat_map(|device| &device.ports);
+    let rates = ports
+        .filter(|port| port.is_active())
+        .filter_map(DevicePort::rate_mbps);
+    Card {
+        name: &device.name,
+        driver: device.driver.as_deref(),
+        rate_mbps: rates.fold(0, u64::saturating_add),
+        sharing: sharing.iter().map(|device| device.name.as_str()).collect(),
+    }
+}
+
 /// Finds and examines the devices.
 pub(crate) fn examine(system: &System, needs: &Needs, all: &mut Vec<Finding>) -> Vec<Device> {
     let mut findings = Findings::new(Area::Devices, all);
@@ -126,17 +148,20 @@ pub(crate) fn examine(system: &System, needs: &Needs, all: &mut Vec<Finding>) ->
         judge_device(system, device, &mut findings);
         profile::judge(name, &device.profile, &mut findings);
         if let Some(pcie) = &device.pcie {
-            pcie::judge(device, pcie, &devices, &mut findings);
+            pcie::judge(&card(device, pcie, &devices), pcie, &mut findings);
         }
         // What carries nothing costs nothing, while something else carries it.
         if device.is_active() || !any_active {
-            place::judge(system, needs, device, &mut findings);
+            place::judge(system, needs, (name, &device.place), &mut findings);
         }
         for port in &device.ports {
             port::judge(name, port, any_active, &mut findings);
             if port.is_active() || !any_active {
-                counters::judge(name, port, &mut findings);
-                congestion::judge(name, port, &mut findings);
+                counters::judge(name, port.number, &port.counters, &mut findings);
+                if let Some(congestion) = &port.congestion {
+                    let netdev = port.netdev.as_deref();
+                    congestion::judge(name, port.number, netdev, congestion, &mut findings);
+                }
             }
         }
     }

@@ -5,6 +5,9 @@ use std::path::PathBuf;
 use clap::Args;
 use rpcrdma_engine::HostIdentity;
 
+use crate::authentication::Host;
+use crate::exit::Failure;
+
 const HEADING: &str = "Host authentication";
 
 /// The options of every command that connects or listens.
@@ -19,4 +22,17 @@ pub(crate) struct AuthenticationArgs {
     /// What this end calls itself in that, without spaces; each end needs a name of its own
     #[arg(long, value_name = "NAME", help_heading = HEADING, requires = "psk_file")]
     pub identity: Option<HostIdentity>,
+}
+
+impl AuthenticationArgs {
+    /// This end, if it has keys.
+    ///
+    /// # Errors
+    /// Those of [`Host::new`].
+    pub(super) fn host(&self) -> Result<Option<Host>, Failure> {
+        // Clap takes both or neither.
+        let keys = self.psk_file.as_deref().zip(self.identity.as_ref());
+        keys.map(|(file, identity)| Host::new(file, identity))
+            .transpose()
+    }
 }

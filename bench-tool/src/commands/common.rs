@@ -6,12 +6,36 @@ use std::time::Duration;
 use clap::Args;
 use rpcrdma_doctor::{CoreList, core_list};
 
-use super::{OPERATIONS_MAX, OwnFabric, ProfileChoice, Protocol, values};
+use super::authentication::AuthenticationArgs;
+use super::profile::ProfileChoiceArgs;
+use super::values;
 use crate::address::Address;
-use crate::commands::AuthenticationArgs;
 use crate::exit::Failure;
 use crate::load::Limit;
+use crate::protocol::Protocol;
 use crate::report::output::Outputs;
+use crate::report::timeline::INTERVALS_MAX;
+use crate::run::config::{OwnFabric, Slowed};
+
+/// Operations of one call, as clap counts.
+pub(super) const OPERATIONS_MAX: i64 = 8;
+
+const _: () = assert!(crate::bench_program::OPERATIONS_MAX == 8, "the same");
+
+/// Measured time when neither `--duration` nor `--count` is given.
+const DURATION_DEFAULT: Duration = Duration::from_secs(5);
+
+/// The same of each step to the knee.
+const DURATION_TO_KNEE_DEFAULT: Duration = Duration::from_secs(2);
+
+/// Length of an interval when `--interval` is not given, in runs up to [`INTERVALS_DEFAULT`] of them.
+const INTERVAL_DEFAULT: Duration = Duration::from_secs(1);
+
+/// Intervals of a longer run, at most, when `--interval` is not given.
+const INTERVALS_DEFAULT: u32 = 3_600;
+
+/// The shortest interval: its histograms are looked after every 20 ms.
+const INTERVAL_MIN: Duration = Duration::from_millis(100);
 
 /// The options of every command that makes runs.
 #[derive(Args, Clone, Debug)]
@@ -62,7 +86,7 @@ pub(crate) struct CommonArgs {
 
     /// Tuning
     #[command(flatten)]
-    pub profile: ProfileChoice,
+    pub profile: ProfileChoiceArgs,
 
     /// Host authentication of this end and the server
     #[command(flatten)]
@@ -86,17 +110,11 @@ pub(crate) struct SlowedArgs {
 }
 
 impl SlowedArgs {
-    /// The same as arguments, for a server that a run starts.
-    #[must_use]
-    pub(crate) fn arguments(&self) -> Vec<String> {
-        let given = [
-            ("--delay", self.delay),
-            ("--service-time", self.service_time),
-        ];
-        let given = given.into_iter().filter(|(_, time)| !time.is_zero());
-        given
-            .flat_map(|(option, time)| [option.to_owned(), format!("{}ns", time.as_nanos())])
-            .collect()
+    pub(crate) fn slowed(&self) -> Slowed {
+        Slowed {
+            delay: self.delay,
+            service_time: self.service_time,
+        }
     }
 }
 
@@ -117,10 +135,14 @@ pub(crate) struct LengthArgs {
 }
 
 impl LengthArgs {
-    /// When a run ends; after `duration`, where nothing is said.
-    #[must_use]
-    pub(crate) fn limit(&self, duration: Duration) -> Limit {
-        let duration = || Limit::Duration(self.duration.unwrap_or(duration));
+    /// When a run ends, or each step `to_knee`.
+    pub(super) fn limit(&self, to_knee: bool) -> Limit {
+        let default = if to_knee {
+            DURATION_TO_KNEE_DEFAULT
+        } else {
+            DURATION_DEFAULT
+        };
+        let duration = || Limit::Duration(self.duration.unwrap_or(default));
         self.count.map_or_else(duration, Limit::Count)
     }
 }
@@ -158,12 +180,45 @@ impl OutputArgs {
     ///
     /// # Errors
     /// A failure that names the file.
-    pub(crate) fn check(&self) -> Result<Outputs, Failure> {
-        Outputs::check(&[
+    pub(super) fn check(&self, quiet: bool) -> Result<Outputs, Failure> {
+        let files = [
             ("--json", self.json.as_deref()),
             ("--hgrm", self.hgrm.as_deref()),
             ("--hlog", self.hlog.as_deref()),
             ("--html", self.html.as_deref()),
-        ])
+        ];
+        Outputs::check(&files, quiet)
+    }
+
+    /// The length of an interval: as asked for, or a second, or whole seconds so that a long run has
+    /// some thousands of them.
+    pub(super) fn interval(&self, limit: Limit) -> Result<Duration, Failure> {
+        let refuse = |what: String, advice: String| Err(Failure::usage(what).advice(advice));
+        let shown = rpcrdma_units::duration;
+        let measured = match limit {
+            Limit::Duration(duration) => duration,
+            Limit::Count(_) => Duration::ZERO,
+        };
+        match self.interval {
+            None => {
+                let seconds = (measured / INTERVALS_DEFAULT).as_secs_f64().ceil();
+                Ok(Duration::from_secs_f64(seconds).max(INTERVAL_DEFAULT))
+            }
+            Some(interval) if interval < INTERVAL_MIN => refuse(
+                format!(
+                    "intervals of {} are too short to be looked after",
+                    shown(interval)
+                ),
+                format!(
+                    "give --interval {} at least",
+                    shown(INTERVAL_MIN).replace(' ', "")
+                ),
+            ),
+            Some(interval) if measured > interval * INTERVALS_MAX => refuse(
+                format!("more than {INTERVALS_MAX} intervals are more than anybody reads"),
+                "give a longer --interval, or a shorter --duration".to_owned(),
+            ),
+            Some(interval) => Ok(interval),
+        }
     }
 }

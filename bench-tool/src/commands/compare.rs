@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::compare::Threshold;
+use crate::compare::{self, RUNS_DEFAULT, Source, Threshold};
+use crate::exit::{Failure, Status};
+use crate::report::output::Output;
 
 /// `bench-tool compare`.
 #[derive(Args, Debug)]
@@ -63,4 +65,21 @@ pub(crate) struct CompareArgs {
     /// Show no progress
     #[arg(long, short)]
     pub quiet: bool,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// Those of [`compare::execute`].
+pub(super) fn execute(args: &CompareArgs, command: String) -> Result<Status, Failure> {
+    let json = Output::check_json(args.json.as_deref())?;
+    let source = match &args.files[..] {
+        [a, b] => Source::Files([a.clone(), b.clone()]),
+        _ => Source::Commands {
+            words: args.commands.clone(),
+            count: args.runs.unwrap_or(RUNS_DEFAULT),
+            quiet: args.quiet,
+        },
+    };
+    compare::execute(&source, &args.fail_if, json.as_ref(), command)
 }

@@ -6,7 +6,7 @@ use clap::Args;
 use rpcrdma_doctor::{Needs, Report, Severity, System};
 use serde::Serialize;
 
-use super::ProfileChoice;
+use super::profile::ProfileChoiceArgs;
 use crate::exit::{Failure, Status};
 use crate::fabric::Fabric;
 use crate::report::origin::Origin;
@@ -53,7 +53,7 @@ Examples:
 pub(crate) struct DoctorArgs {
     /// The profile whose needs are checked
     #[command(flatten)]
-    pub profile: ProfileChoice,
+    pub profile: ProfileChoiceArgs,
 
     /// Write the report as JSON; `-` is standard output, instead of the table
     #[arg(long, value_name = "FILE")]
@@ -69,12 +69,8 @@ pub(crate) struct DoctorArgs {
 /// # Errors
 /// When the profile does not exist, or the report cannot be written.
 pub(crate) fn execute(args: &DoctorArgs, command: String) -> Result<Status, Failure> {
-    let output = args
-        .json
-        .as_deref()
-        .map(|path| Output::check("--json", path))
-        .transpose()?;
-    let profile = Need::default().profile(&args.profile, &Fabric::SHM)?;
+    let output = Output::check_json(args.json.as_deref())?;
+    let profile = Need::default().profile(&args.profile.choice(), &Fabric::SHM)?;
     let report = Report::of(&System::below(&args.root), &Needs::of(&profile));
     let json = Json {
         origin: Origin::new(SCHEMA, command),

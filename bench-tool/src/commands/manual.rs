@@ -4,12 +4,11 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-use clap::{Args, Command, CommandFactory};
+use clap::{Args, Command};
 use clap_complete::Shell;
 use clap_mangen::Man;
 
-use super::Cli;
-use crate::exit::{Failure, Status, written};
+use crate::exit::{Failure, written};
 use crate::report::output::Output;
 
 /// `bench-tool completions`.
@@ -47,16 +46,16 @@ pub(crate) struct ManArgs {
 ///
 /// # Errors
 /// When standard output cannot be written.
-pub(crate) fn completions(args: &CompletionsArgs) -> Result<Status, Failure> {
-    print(&completions_for(args.shell))
+pub(super) fn completions(args: &CompletionsArgs, command: &Command) -> Result<(), Failure> {
+    print(&completions_for(args.shell, command))
 }
 
 /// Runs `man`.
 ///
 /// # Errors
 /// When a page cannot be written.
-pub(crate) fn man(args: &ManArgs) -> Result<Status, Failure> {
-    let pages = pages();
+pub(super) fn man(args: &ManArgs, command: Command) -> Result<(), Failure> {
+    let pages = pages(command);
     let Some(folder) = &args.out else {
         return print(pages[0].1.as_bytes());
     };
@@ -68,15 +67,15 @@ pub(crate) fn man(args: &ManArgs) -> Result<Status, Failure> {
     for (file, text) in &pages {
         Output::check("--out", &folder.join(file))?.write(text)?;
     }
-    Ok(Status::Success)
+    Ok(())
 }
 
-fn print(bytes: &[u8]) -> Result<Status, Failure> {
-    written(io::stdout().lock().write_all(bytes)).map(|()| Status::Success)
+fn print(bytes: &[u8]) -> Result<(), Failure> {
+    written(io::stdout().lock().write_all(bytes))
 }
 
-fn completions_for(shell: Shell) -> Vec<u8> {
-    let mut command = shown(&Cli::command());
+fn completions_for(shell: Shell, command: &Command) -> Vec<u8> {
+    let mut command = shown(command);
     let name = command.get_name().to_owned();
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut command, name, &mut script);
@@ -113,13 +112,13 @@ fn shown(command: &Command) -> Command {
 }
 
 /// The main page, and behind it those of the commands, each with its file name (`bench-tool-run.1`).
-fn pages() -> Vec<(String, String)> {
+fn pages(command: Command) -> Vec<(String, String)> {
     fn add(command: &Command, pages: &mut Vec<(String, String)>) {
         pages.push(page(command));
         let commands = command.get_subcommands().filter(|it| !it.is_hide_set());
         commands.for_each(|it| add(it, pages));
     }
-    let mut command = Cli::command().disable_help_subcommand(true);
+    let mut command = command.disable_help_subcommand(true);
     command.build();
     let mut pages = Vec::new();
     add(&command, &mut pages);
@@ -157,6 +156,8 @@ fn page(command: &Command) -> (String, String) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commands::Cli;
+    use clap::CommandFactory;
     use clap::ValueEnum;
     use std::process::{Command as Process, Stdio};
 
@@ -210,7 +211,7 @@ mod tests {
     #[test]
     fn completions_of_every_shell_know_every_option_and_nothing_hidden() {
         for &shell in Shell::value_variants() {
-            let script = String::from_utf8(completions_for(shell)).unwrap();
+            let script = String::from_utf8(completions_for(shell, &Cli::command())).unwrap();
             for (words, command) in commands() {
                 for word in &words {
                     assert!(script.contains(word), "{shell}: {word}");
@@ -230,7 +231,7 @@ mod tests {
     #[test]
     fn shells_read_their_completions() {
         for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
-            let script = completions_for(shell);
+            let script = completions_for(shell, &Cli::command());
             assert!(script.len() > 10_000, "{shell}");
             // bash is on every machine that builds this; the others where they are installed.
             match told(&shell.to_string(), &["-n"], &script) {
@@ -242,7 +243,7 @@ mod tests {
 
     #[test]
     fn bash_completes_every_option_of_every_command() {
-        let script = String::from_utf8(completions_for(Shell::Bash)).unwrap();
+        let script = String::from_utf8(completions_for(Shell::Bash, &Cli::command())).unwrap();
         let (_, function) = script.rsplit_once("complete -F ").unwrap();
         let function = function.split(' ').next().unwrap();
         for (words, command) in commands() {
@@ -276,7 +277,7 @@ mod tests {
 
     #[test]
     fn every_command_has_a_page_with_its_options_and_examples() {
-        let pages = pages();
+        let pages = pages(Cli::command());
         let commands = commands();
         assert_eq!(pages.len(), commands.len());
         assert_eq!(pages[0].0, "bench-tool.1");
@@ -299,7 +300,7 @@ mod tests {
 
     #[test]
     fn pages_have_the_form_of_a_manual_page() {
-        for (file, text) in pages() {
+        for (file, text) in pages(Cli::command()) {
             let title = format!("\n.TH {} 1 \"\" \"rpcrdma ", file.trim_end_matches(".1"));
             assert!(text.contains(&title), "{file}: {text}");
             assert!(!text.contains(".SH EXTRA"), "{file}");

@@ -2,92 +2,35 @@
 
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
-
-use super::values;
-use super::{LengthArgs, OutputArgs, ProfileChoice, Protocol};
-use crate::nfs_client::address::NfsAddress;
+use clap::Args;
 use rpcrdma_doctor::{CoreList, core_list};
+use rpcrdma_nfs3::wire::mount::PATH_BYTES_MAX;
+use rpcrdma_units as units;
+use rustix::process::{getgid, getuid};
 
-/// What `nfs` calls.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum NfsOp {
-    /// No arguments, no results: the cost of the call itself
-    Null,
-    /// Attributes of the files, or of the export
-    Getattr,
-    /// Reads of files with known contents
-    Read,
-    /// Writes to files
-    Write,
-    /// Reads and writes, drawn by --seed and --read-percent
-    Mix,
-}
+use super::common::{LengthArgs, OutputArgs};
+use super::profile::ProfileChoiceArgs;
+use super::values;
+use crate::exit::Failure;
+use crate::load::LoadConfig;
+use crate::machine::Machine;
+use crate::nfs_client;
+use crate::nfs_client::address::NfsAddress;
+use crate::nfs_client::config::{NfsConfig, Stable};
+use crate::protocol::Protocol;
+use crate::workloads::nfs::steps::{Access, NfsOp};
 
-impl NfsOp {
-    /// The name used on the command line and in reports.
-    #[must_use]
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Null => "null",
-            Self::Getattr => "getattr",
-            Self::Read => "read",
-            Self::Write => "write",
-            Self::Mix => "mix",
-        }
-    }
+/// Bytes of one READ or WRITE when `--size` is not given.
+const SIZE_BYTES_DEFAULT: u64 = 4096;
 
-    /// Whether its calls carry payload.
-    #[must_use]
-    pub(crate) const fn is_bulk(self) -> bool {
-        matches!(self, Self::Read | Self::Write | Self::Mix)
-    }
-}
+/// Bytes of a file when `--file-size` is not given.
+const FILE_BYTES_DEFAULT: u64 = 16 << 20;
 
-/// Where in the files the calls go.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Access {
-    /// Block after block, file after file; connections start apart from each other
-    #[default]
-    Sequential,
-    /// Blocks drawn by --seed
-    Random,
-}
+/// Files when `--files` is not given.
+const FILES_DEFAULT: u32 = 4;
 
-impl Access {
-    /// The name used on the command line and in reports.
-    #[must_use]
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Sequential => "sequential",
-            Self::Random => "random",
-        }
-    }
-}
-
-/// What the server is to promise before it answers a write.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Stable {
-    /// None before the COMMIT at the end
-    #[default]
-    Unstable,
-    /// The data is on stable storage
-    Data,
-    /// The data, and the metadata needed to find it, are on stable storage
-    File,
-}
-
-impl Stable {
-    /// The name used on the command line and in reports.
-    #[must_use]
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Unstable => "unstable",
-            Self::Data => "data",
-            Self::File => "file",
-        }
-    }
-}
+/// The largest READ or WRITE that is tried: servers tell of less.
+const SIZE_BYTES_MAX: u64 = 64 << 20;
 
 /// `bench-tool nfs`.
 #[derive(Args, Debug)]
@@ -193,7 +136,7 @@ pub(crate) struct NfsArgs {
 
     /// Tuning
     #[command(flatten)]
-    pub profile: ProfileChoice,
+    pub profile: ProfileChoiceArgs,
 
     /// Open loop: calls per second over all connections, whether or not replies come, such as 200k
     #[arg(long, value_name = "CALLS_PER_S", value_parser = values::rate_per_s)]
@@ -214,4 +157,330 @@ pub(crate) struct NfsArgs {
     /// Show only errors and warnings, no table and no progress
     #[arg(long, short)]
     pub quiet: bool,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// Arguments that do not fit each other, and those of [`nfs_client::execute`].
+pub(super) fn execute(args: &NfsArgs, command: String) -> Result<(), Failure> {
+    let machine = Machine::detect();
+    let config = args.config(&machine, command)?;
+    let outputs = args.output.check(args.quiet)?;
+    if args.to_knee {
+        nfs_client::to_knee(&config, &machine, &outputs)
+    } else {
+        nfs_client::execute(&config, &machine, &outputs)
+    }
+}
+
+impl NfsArgs {
+    /// # Errors
+    /// A usage failure that names the argument and what to give instead.
+    pub(crate) fn config(&self, machine: &Machine, command: String) -> Result<NfsConfig, Failure> {
+        refuse_what_means_nothing(self)?;
+        refuse_what_another_transport_has(self)?;
+        if !self.export.starts_with('/') {
+            let what = format!("`{}` is no path that a server exports", self.export);
+            return Err(Failure::usage(what).advice("begin --export with a slash, as in /srv"));
+        }
+        if self.export.len() > PATH_BYTES_MAX {
+            return Err(
+                Failure::usage("the path of --export is too long").advice(format!(
+                    "{PATH_BYTES_MAX} bytes are the most that MOUNT takes"
+                )),
+            );
+        }
+        if let Some(cores) = &self.cores {
+            machine.check_cores(cores)?;
+        }
+        let limit = self.length.limit(self.to_knee);
+        let size_bytes = size_bytes(self)?;
+        let (files, file_bytes) = files(self, size_bytes)?;
+        Ok(NfsConfig {
+            command,
+            server: self.connect.clone(),
+            export: self.export.clone(),
+            mount_port: self.mount_port,
+            op: self.op,
+            size_bytes,
+            file_bytes,
+            files,
+            access: self.access.unwrap_or_default(),
+            read_percent: match self.op {
+                NfsOp::Read => 100,
+                NfsOp::Mix => self.read_percent.unwrap_or(50),
+                _ => 0,
+            },
+            stable: self.stable.unwrap_or_default(),
+            seed: self.seed,
+            verify: self.verify,
+            uid: self.uid.unwrap_or_else(|| getuid().as_raw()),
+            gid: self.gid.unwrap_or_else(|| getgid().as_raw()),
+            device: self.device.clone(),
+            protocol: self.protocol.unwrap_or_default(),
+            profile: self.profile.choice(),
+            load: LoadConfig {
+                depth: self.depth,
+                connections: self.connections,
+                cores: cores(self, machine)?,
+                rate_per_s: self.rate,
+                limit,
+                warmup: self.length.warmup,
+                retry: self.retry,
+                interval: self.output.interval(limit)?,
+                shows_intervals: self.output.intervals,
+            },
+        })
+    }
+}
+
+/// Where the client runs.
+fn cores(args: &NfsArgs, machine: &Machine) -> Result<Vec<usize>, Failure> {
+    match (&args.cores, &args.connect) {
+        (Some(list), _) => Ok(list.0.clone()),
+        (None, NfsAddress::Tcp { .. }) => Ok(Vec::new()),
+        (None, NfsAddress::Fabric(_)) => machine
+            .cores_usable
+            .first()
+            .map(|&core| vec![core])
+            .ok_or_else(|| Failure::failed("this process may use no core")),
+    }
+}
+
+/// Flags that are for other transports.
+fn refuse_what_another_transport_has(args: &NfsArgs) -> Result<(), Failure> {
+    let refuse = |flag: &str, scheme: &str| {
+        Err(
+            Failure::usage(format!("{flag} means nothing for {}", args.connect))
+                .advice(format!("it is for addresses {scheme}, or leave it out")),
+        )
+    };
+    match &args.connect {
+        NfsAddress::Tcp { .. } if args.device.is_some() => refuse("--device", "rdma:HOST:PORT"),
+        NfsAddress::Tcp { .. } if args.protocol.is_some() => refuse("--protocol", "rdma:HOST:PORT"),
+        NfsAddress::Tcp { .. } => match args.profile.choice().given() {
+            Some(flag) => refuse(flag, "rdma:HOST:PORT"),
+            None => Ok(()),
+        },
+        NfsAddress::Fabric(_) => Ok(()),
+    }
+}
+
+/// Flags that are for other procedures.
+fn refuse_what_means_nothing(args: &NfsArgs) -> Result<(), Failure> {
+    let bulk = args.op.is_bulk();
+    let writes = matches!(args.op, NfsOp::Write | NfsOp::Mix);
+    let flags = [
+        ("--size", args.size.is_some(), bulk, "read, write or mix"),
+        (
+            "--file-size",
+            args.file_size.is_some(),
+            bulk,
+            "read, write or mix",
+        ),
+        (
+            "--access",
+            args.access.is_some(),
+            bulk,
+            "read, write or mix",
+        ),
+        ("--verify", args.verify, bulk, "read, write or mix"),
+        ("--stable", args.stable.is_some(), writes, "write or mix"),
+        (
+            "--read-percent",
+            args.read_percent.is_some(),
+            args.op == NfsOp::Mix,
+            "mix",
+        ),
+        (
+            "--files",
+            args.files.is_some(),
+            args.op != NfsOp::Null,
+            "getattr, read, write or mix",
+        ),
+    ];
+    match flags.iter().find(|(_, given, fits, _)| *given && !fits) {
+        None => Ok(()),
+        Some((flag, _, _, ops)) => Err(Failure::usage(format!(
+            "{flag} means nothing with --op {}",
+            args.op.name()
+        ))
+        .advice(format!("it goes with --op {ops}"))),
+    }
+}
+
+fn size_bytes(args: &NfsArgs) -> Result<u32, Failure> {
+    if !args.op.is_bulk() {
+        return Ok(0);
+    }
+    match args.size.unwrap_or(SIZE_BYTES_DEFAULT) {
+        0 => Err(Failure::usage("a read or write of nothing moves nothing")
+            .advice("give --size at least one byte, or --op null")),
+        size @ 1..=SIZE_BYTES_MAX => Ok(u32::try_from(size).unwrap_or(u32::MAX)),
+        size => Err(Failure::usage(format!(
+            "{} are more than one call carries",
+            units::size(size)
+        ))
+        .advice("servers take 1MiB in most cases, some 4MiB")),
+    }
+}
+
+/// How many files of how many bytes.
+fn files(args: &NfsArgs, size_bytes: u32) -> Result<(u32, u64), Failure> {
+    match args.op {
+        NfsOp::Null => return Ok((0, 0)),
+        NfsOp::Getattr => return Ok((args.files.unwrap_or(FILES_DEFAULT), 0)),
+        NfsOp::Read | NfsOp::Write | NfsOp::Mix => {}
+    }
+    let files = args.files.unwrap_or(FILES_DEFAULT);
+    if files == 0 {
+        return Err(
+            Failure::usage("reads and writes need a file").advice("give --files at least 1")
+        );
+    }
+    let size = u64::from(size_bytes);
+    let wanted = args.file_size.unwrap_or(FILE_BYTES_DEFAULT.max(size));
+    if wanted < size {
+        return Err(Failure::usage(format!(
+            "a file of {} holds no block of {}",
+            units::size(wanted),
+            units::size(size)
+        ))
+        .advice("raise --file-size, or lower --size"));
+    }
+    // Whole blocks: what is behind the last one is never called for.
+    Ok((files, wanted / size * size))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::super::{Cli, Command};
+    use super::*;
+    use crate::exit::Status;
+    use clap::Parser;
+    use rpcrdma_nfs3::wire::results::Fsinfo;
+
+    pub(crate) fn config(line: &str) -> Result<NfsConfig, Failure> {
+        config_at("tcp:server:2049", line)
+    }
+
+    pub(crate) fn config_at(address: &str, line: &str) -> Result<NfsConfig, Failure> {
+        let line = format!("bench-tool nfs --connect {address} --export /srv {line}");
+        let Command::Nfs(args) = Cli::parse_from(line.split_whitespace()).command else {
+            panic!("not nfs")
+        };
+        let machine = Machine {
+            cores_usable: vec![0, 1],
+            ..Machine::detect()
+        };
+        args.config(&machine, line)
+    }
+
+    #[test]
+    fn what_is_left_open_is_chosen() {
+        let null = config("").unwrap();
+        assert_eq!((null.size_bytes, null.files, null.file_bytes), (0, 0, 0));
+        assert_eq!(
+            null.load.limit.expected(null.load.warmup),
+            Some(Duration::from_millis(5500))
+        );
+        let read = config("--op read").unwrap();
+        assert_eq!(
+            (read.size_bytes, read.files, read.file_bytes),
+            (4096, 4, 16 << 20)
+        );
+        assert_eq!(read.steps().blocks_per_file(), 4096);
+        let odd = config("--op write --size 4097 --file-size 1MiB").unwrap();
+        assert_eq!(odd.steps().blocks_per_file(), 255);
+        assert_eq!(odd.file_bytes, 255 * 4097);
+        let large = config("--op read --size 32MiB --count 3").unwrap();
+        assert_eq!(
+            (
+                large.file_bytes,
+                large.load.limit.expected(large.load.warmup)
+            ),
+            (32 << 20, None)
+        );
+        let getattr = config("--op getattr --files 0").unwrap();
+        assert_eq!((getattr.files, getattr.steps().files), (0, 1));
+    }
+
+    #[test]
+    fn what_cannot_be_is_a_usage_failure_with_advice() {
+        for (line, words) in [
+            ("--size 4KiB", "--op read"),
+            ("--op read --stable file", "--op write or mix"),
+            ("--op write --read-percent 3", "--op mix"),
+            ("--op getattr --verify", "--op read"),
+            ("--files 3", "--op getattr"),
+            ("--op read --size 0", "at least one byte"),
+            ("--op read --size 1GiB", "1MiB"),
+            ("--op read --files 0", "at least 1"),
+            ("--op read --file-size 1KiB", "--file-size"),
+            ("--cores 7", "numbers from"),
+        ] {
+            let failure = config(line).unwrap_err();
+            assert_eq!(failure.status(), Status::Usage, "{line}");
+            assert!(failure.to_string().contains(words), "{line}: {failure}");
+        }
+    }
+
+    #[test]
+    fn each_transport_has_its_own_flags() {
+        for (address, line, words) in [
+            ("tcp:server:2049", "--device mlx5_0", "rdma:HOST:PORT"),
+            ("tcp:server:2049", "--profile shm", "rdma:HOST:PORT"),
+            ("tcp:server:2049", "--protocol v1", "rdma:HOST:PORT"),
+        ] {
+            let failure = config_at(address, line).unwrap_err();
+            assert_eq!(failure.status(), Status::Usage, "{line}");
+            assert!(failure.to_string().contains(words), "{line}: {failure}");
+        }
+        let cores = |address| config_at(address, "").unwrap().load.cores;
+        assert_eq!(
+            (cores("rdma:server:20049"), cores("tcp:server:2049")),
+            (vec![0], vec![])
+        );
+        assert_eq!(
+            config_at("rdma:server:20049", "").unwrap().server.host(),
+            "server"
+        );
+        assert_eq!(config_at("shm:nfs", "").unwrap().server.host(), "localhost");
+    }
+
+    #[test]
+    fn the_server_has_the_last_word_on_sizes() {
+        let mut info = Fsinfo {
+            attributes: None,
+            read_bytes_max: 1 << 20,
+            read_bytes_preferred: 1 << 20,
+            read_bytes_multiple: 4096,
+            write_bytes_max: 65_536,
+            write_bytes_preferred: 65_536,
+            write_bytes_multiple: 4096,
+            readdir_bytes_preferred: 4096,
+            file_bytes_max: 1 << 40,
+            time_delta: rpcrdma_nfs3::wire::types::Time::default(),
+            properties: 0,
+        };
+        assert!(
+            config("--op read --size 1MiB")
+                .unwrap()
+                .check_against(&info)
+                .is_ok()
+        );
+        let failure = config("--op write --size 64KiB");
+        assert!(failure.unwrap().check_against(&info).is_ok());
+        let failure = config("--op mix --size 65537")
+            .unwrap()
+            .check_against(&info);
+        let text = failure.unwrap_err().to_string();
+        assert!(
+            text.contains("WRITE") && text.contains("--size 64KiB"),
+            "{text}"
+        );
+        info.file_bytes_max = 1 << 20;
+        assert!(config("--op read").unwrap().check_against(&info).is_err());
+    }
 }

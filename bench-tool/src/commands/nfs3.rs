@@ -4,6 +4,7 @@ use clap::Args;
 
 use super::values;
 use crate::address::{AddressError, ListenAddress};
+use crate::serve::config::Nfs3Config;
 
 /// What an NFS server holds.
 #[derive(Args, Clone, Debug)]
@@ -20,6 +21,16 @@ pub(crate) struct Nfs3Args {
     /// TCP address of MOUNT, and of NFS over TCP, when --listen is rdma: or shm:
     #[arg(long, value_name = "HOST:PORT", default_value = "0.0.0.0:20048", value_parser = host_port)]
     pub mount_listen: (String, u16),
+}
+
+impl Nfs3Args {
+    pub(super) fn config(&self) -> Nfs3Config {
+        Nfs3Config {
+            space_bytes: self.space,
+            files_max: self.max_files,
+            mount_listen: self.mount_listen.clone(),
+        }
+    }
 }
 
 /// Reads `HOST:PORT`.

@@ -2,31 +2,10 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 
 use super::nfs3::host_port;
-
-/// How a line looks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum LogFormat {
-    /// Time, level, event, and name=value
-    #[default]
-    Text,
-    /// One object a line
-    Json,
-}
-
-/// How much an event matters.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
-pub(crate) enum LogLevel {
-    /// What was asked for could not be done
-    Error,
-    /// Something is wrong, and the server goes on
-    #[default]
-    Warn,
-    /// Connections, limits, the beginning and the end
-    Info,
-}
+use crate::serve::log::{LogFormat, LogLevel};
 
 /// How a server is watched.
 #[derive(Args, Clone, Debug, Default)]

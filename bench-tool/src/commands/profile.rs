@@ -6,10 +6,12 @@ use clap::{Args, Subcommand};
 use rpcrdma_tuning::Settings;
 
 use crate::exit::Failure;
+use crate::profile::{check, detect, list, show};
+use crate::sizing::ProfileChoice;
 
 /// The options of every command that needs a profile.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ProfileChoice {
+pub(crate) struct ProfileChoiceArgs {
     /// Tuning profile: a name or a TOML file [default: the one for the device; `bench-tool profile list` has all]
     #[arg(long, value_name = "NAME|FILE")]
     pub profile: Option<String>,
@@ -19,47 +21,13 @@ pub(crate) struct ProfileChoice {
     pub set: Vec<String>,
 }
 
-impl ProfileChoice {
-    /// The option that was given, for messages.
-    #[must_use]
-    pub(crate) fn given(&self) -> Option<&'static str> {
-        let named = self.profile.as_ref().map(|_| "--profile");
-        named.or_else(|| (!self.set.is_empty()).then_some("--set"))
+impl ProfileChoiceArgs {
+    pub(crate) fn choice(&self) -> ProfileChoice {
+        ProfileChoice {
+            profile: self.profile.clone(),
+            set: self.set.clone(),
+        }
     }
-
-    /// The knobs that are set.
-    ///
-    /// # Errors
-    /// A usage failure for one that does not exist or does not take the value.
-    pub(crate) fn settings(&self) -> Result<Settings, Failure> {
-        settings_of(&self.set)
-    }
-
-    /// The same choice, as another process of this program takes it.
-    #[must_use]
-    pub(crate) fn arguments(&self) -> Vec<String> {
-        let option = |name: &str, value: &String| [name.to_owned(), value.clone()];
-        let named = self
-            .profile
-            .iter()
-            .flat_map(|name| option("--profile", name));
-        let set = self.set.iter().flat_map(|knob| option("--set", knob));
-        named.chain(set).collect()
-    }
-}
-
-/// The knobs that assignments set, the last one of each.
-///
-/// # Errors
-/// A usage failure for one that does not exist or does not take the value.
-pub(crate) fn settings_of(assignments: &[String]) -> Result<Settings, Failure> {
-    let mut settings = Settings::default();
-    for assignment in assignments {
-        settings
-            .assign(assignment)
-            .map_err(|error| Failure::usage("the tuning profile cannot be used").because(error))?;
-    }
-    Ok(settings)
 }
 
 /// An assignment that can be made.
@@ -166,4 +134,19 @@ pub(crate) struct ProfileCheckArgs {
     /// The file
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
+}
+
+/// Does what the action says.
+///
+/// # Errors
+/// When a profile cannot be used, a device is not there, or the output cannot be written.
+pub(super) fn execute(args: &ProfileArgs) -> Result<(), Failure> {
+    match &args.action {
+        ProfileAction::List => list(),
+        ProfileAction::Show(args) => show(&args.profile, &args.set, args.json.as_deref()),
+        ProfileAction::Detect(args) => {
+            detect(&args.root, args.device.as_deref(), args.json.as_deref())
+        }
+        ProfileAction::Check(args) => check(&args.file),
+    }
 }

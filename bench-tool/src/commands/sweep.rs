@@ -1,12 +1,25 @@
 //! The command line of `bench-tool sweep`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 
-use super::{CommonArgs, Op, Placement, values};
+use super::common::{CommonArgs, OutputArgs};
+use super::run::RunArgs;
+use super::values;
 use crate::compare::metric::Metric;
-use crate::sweep::plot::Picture;
+use crate::exit::{Failure, Status};
+use crate::machine::Machine;
+use crate::report::output::{Output, Outputs};
+use crate::run::Load;
+use crate::sweep::grid::Point;
+use crate::sweep::plot::{self, Picture};
+use crate::sweep::{self, SweepConfig};
+use crate::workloads::bench::op::{Op, Placement};
+
+/// The most runs of one sweep.
+const RUNS_MAX: usize = 10_000;
 
 /// `bench-tool sweep`.
 #[derive(Args, Debug)]
@@ -91,4 +104,175 @@ pub(crate) struct SweepArgs {
 fn figure(text: &str) -> Result<Metric, String> {
     let names = || Metric::ALL.map(Metric::name).join(", ");
     Metric::named(text).ok_or_else(|| format!("`{text}` is not one of {}", names()))
+}
+
+/// Runs the command with a load generator.
+///
+/// # Errors
+/// Combinations that do not fit the machine, and those of [`sweep::execute`].
+pub(super) fn execute(
+    args: &SweepArgs,
+    command: String,
+    load: &mut impl Load,
+) -> Result<Status, Failure> {
+    let machine = Machine::detect();
+    let config = args.config(&machine, command)?;
+    let files = [
+        ("--json", args.json.as_deref()),
+        ("--csv", args.csv.as_deref()),
+    ];
+    let outputs = Outputs::check(&files, args.common.quiet)?;
+    let chart = args.plot.as_ref();
+    let chart = chart.map(|picture| {
+        plot::axis(&config.points)?;
+        Output::check("--plot", &picture.0)
+    });
+    sweep::execute(
+        config,
+        &machine,
+        &outputs,
+        chart.transpose()?.as_ref(),
+        load,
+    )
+}
+
+impl SweepArgs {
+    /// # Errors
+    /// A usage failure for a combination that cannot be, or for too many.
+    pub(crate) fn config(
+        &self,
+        machine: &Machine,
+        command: String,
+    ) -> Result<SweepConfig, Failure> {
+        let points = points(self)?;
+        let runs = points
+            .iter()
+            .map(|point| self.run_args(point).config(machine, command.clone()))
+            .collect::<Result<_, _>>()?;
+        Ok(SweepConfig {
+            command,
+            points,
+            runs,
+            repeats: self.repeats,
+            figure: self.figure,
+        })
+    }
+
+    /// What `run` would be told for a combination.
+    fn run_args(&self, point: &Point) -> RunArgs {
+        RunArgs {
+            op: point.op,
+            size: point.size,
+            placement: point.placement,
+            depth: point.depth,
+            connections: point.connections,
+            rate: point.rate_per_s,
+            to_knee: false,
+            retry: Duration::ZERO,
+            reverse: false,
+            common: self.common.clone(),
+            sizes: None,
+            output: OutputArgs::default(),
+        }
+    }
+}
+
+/// Every combination of the lists; what stands in a list twice counts once.
+///
+/// # Errors
+/// A usage failure when there are more runs than anybody waits for.
+fn points(args: &SweepArgs) -> Result<Vec<Point>, Failure> {
+    let sizes = options(&args.size);
+    let rates = options(&args.rate);
+    let lengths = [
+        args.op.len(),
+        sizes.len(),
+        args.placement.len(),
+        args.depth.len(),
+        args.connections.len(),
+        rates.len(),
+        usize::try_from(args.repeats).unwrap_or(usize::MAX),
+    ];
+    let runs = lengths.into_iter().fold(1, usize::saturating_mul);
+    if runs > RUNS_MAX {
+        return Err(Failure::usage(format!("these are {runs} runs"))
+            .advice(format!("make the lists shorter: {RUNS_MAX} runs at most")));
+    }
+    let mut points = Vec::new();
+    for &op in &args.op {
+        for &size in &sizes {
+            for &placement in &args.placement {
+                for &depth in &args.depth {
+                    for &connections in &args.connections {
+                        for &rate_per_s in &rates {
+                            let point = Point {
+                                op,
+                                size,
+                                placement,
+                                depth,
+                                connections,
+                                rate_per_s,
+                            };
+                            if !points.contains(&point) {
+                                points.push(point);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+    Ok(points)
+}
+
+fn options(list: &[u64]) -> Vec<Option<u64>> {
+    if list.is_empty() {
+        vec![None]
+    } else {
+        list.iter().copied().map(Some).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::tests::sweep as args;
+    use crate::sweep::grid::Axis;
+    use rpcrdma_testkit::CheckWords;
+
+    #[test]
+    fn every_combination_is_there_once() {
+        let sweep = args("--op read,write --size 1k,4k,1k --placement send,rdma --depth 1,8");
+        let points = points(&sweep).unwrap();
+        assert_eq!(points.len(), 2 * 2 * 2 * 2);
+        assert_eq!(
+            Axis::varied(&points),
+            [Axis::Op, Axis::Size, Axis::Placement, Axis::Depth]
+        );
+        assert_eq!(
+            points[0].label(&Axis::varied(&points)),
+            "read, size 1 KiB, send, depth 1"
+        );
+        assert_eq!(Axis::Size.number(&points[0]), Some(1024.0));
+        let run = sweep.run_args(&points[15]);
+        assert_eq!((run.op, run.size, run.depth), (Op::Write, Some(4096), 8));
+    }
+
+    #[test]
+    fn a_bare_sweep_is_one_point() {
+        let points = points(&args("")).unwrap();
+        assert_eq!(points.len(), 1);
+        assert!(Axis::varied(&points).is_empty());
+        assert_eq!(Axis::Rate.text(&points[0]), "closed");
+    }
+
+    #[test]
+    fn too_many_runs_are_refused() {
+        let list = (1..200)
+            .map(|n| n.to_string())
+            .collect::<Vec<_>>()
+            .join(",");
+        let failure = points(&args(&format!("--depth {list} --connections {list}"))).unwrap_err();
+        failure.check_words(&["10000 runs at most"]);
+    }
 }

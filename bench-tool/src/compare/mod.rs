@@ -21,6 +21,7 @@ pub(crate) mod threshold;
 pub(crate) mod verdict;
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 
 use serde::Serialize;
 use serde_json::Value;
@@ -30,7 +31,6 @@ use self::runs::Run;
 use self::threshold::Check;
 pub(crate) use self::threshold::Threshold;
 use self::verdict::{Comparison, compare, sentence};
-use crate::commands::CompareArgs;
 use crate::exit::{Failure, Status};
 use crate::report::origin::Origin;
 use crate::report::output::{Output, put_report};
@@ -41,7 +41,7 @@ use crate::signals::Stop;
 const SCHEMA: &str = "rpcrdma.bench-tool.compare/1";
 
 /// Runs of each command when `--runs` is not given: as many as every choice is counted for.
-const RUNS_DEFAULT: u32 = 10;
+pub(crate) const RUNS_DEFAULT: u32 = 10;
 
 /// One side of a comparison.
 #[derive(Clone, Debug, Serialize)]
@@ -155,28 +155,41 @@ fn warnings(a: &[Run], b: &[Run]) -> Vec<String> {
     warnings
 }
 
-/// Runs the command.
+/// Where the runs of a comparison come from.
+pub(crate) enum Source {
+    /// They were made before.
+    Files([PathBuf; 2]),
+    /// Two commands make them, in turns.
+    Commands {
+        /// Two commands, with `--` between them.
+        words: Vec<String>,
+        /// Runs of each.
+        count: u32,
+        /// Shows no progress.
+        quiet: bool,
+    },
+}
+
+/// Compares, and writes the report.
 ///
 /// # Errors
 /// Files that cannot be read or compared, commands that fail, a report that cannot be written.
-pub(crate) fn execute(args: &CompareArgs, command: String) -> Result<Status, Failure> {
-    let json = args.json.as_deref();
-    let json = json.map(|path| Output::check("--json", path)).transpose()?;
-    let (sources, runs, interrupted) = sides(args)?;
-    let mut report = Report::new(
-        command,
-        sources,
-        &runs,
-        args.files.is_empty(),
-        &args.fail_if,
-    );
+pub(crate) fn execute(
+    source: &Source,
+    thresholds: &[Threshold],
+    json: Option<&Output>,
+    command: String,
+) -> Result<Status, Failure> {
+    let (sources, runs, interrupted) = sides(source)?;
+    let in_turns = matches!(source, Source::Commands { .. });
+    let mut report = Report::new(command, sources, &runs, in_turns, thresholds);
     if interrupted {
         report.interrupted = true;
         report
             .warnings
             .push("stopped by a signal: the runs made until then are compared".to_owned());
     }
-    put_report(&table::text(&report), &report, json.as_ref())?;
+    put_report(&table::text(&report), &report, json)?;
     match Check::status(&report.thresholds) {
         // Fewer runs were made than were asked for: that a threshold is kept says nothing.
         Status::Success if interrupted && !report.thresholds.is_empty() => Ok(Status::Failure),
@@ -187,15 +200,21 @@ pub(crate) fn execute(args: &CompareArgs, command: String) -> Result<Status, Fai
 type Sides = ([String; 2], [Vec<Run>; 2], bool);
 
 /// Reads the two files, or makes the runs.
-fn sides(args: &CompareArgs) -> Result<Sides, Failure> {
-    if let [a, b] = &args.files[..] {
-        let sources = [a, b].map(|path| path.display().to_string());
-        return Ok((sources, [runs::from_file(a)?, runs::from_file(b)?], false));
-    }
-    let words = commands::split(&args.commands)?;
+fn sides(source: &Source) -> Result<Sides, Failure> {
+    let (words, count, quiet) = match source {
+        Source::Files(files) => {
+            let [a, b] = files;
+            let sources = [a, b].map(|path| path.display().to_string());
+            return Ok((sources, [runs::from_file(a)?, runs::from_file(b)?], false));
+        }
+        Source::Commands {
+            words,
+            count,
+            quiet,
+        } => (commands::split(words)?, *count, *quiet),
+    };
     let stop = Stop::on_signals()?;
-    let count = args.runs.unwrap_or(RUNS_DEFAULT);
-    let runs = commands::take_turns(words, count, args.quiet, &stop)?;
+    let runs = commands::take_turns(words, count, quiet, &stop)?;
     if runs.iter().any(Vec::is_empty) {
         return Err(
             Failure::failed("stopped by a signal before there was a run of either")

@@ -279,7 +279,7 @@ pub(super) mod tests {
 
     #[test]
     fn the_report_of_a_run_is_understood() {
-        let text = crate::report::tests::report().to_json();
+        let text = crate::report::output::json_text(&crate::report::tests::report());
         let runs = from_text(&text, "run.json").unwrap();
         assert_eq!(runs[0].facts["op"], "null");
         assert!(runs[0].value(Metric::Rate) > 0.0 && !runs[0].warnings.is_empty());

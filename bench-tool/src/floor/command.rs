@@ -1,7 +1,6 @@
 //! `bench-tool floor`: all four measurements, as a table or as JSON.
 
 use std::fmt::{self, Write as _};
-use std::io::Write as _;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -9,12 +8,11 @@ use serde::Serialize;
 use super::{
     ClockCost, CopyBandwidth, CopyShape, Gaps, RoundTrip, clock_cost, copy, gaps, round_trip,
 };
-use crate::commands::FloorArgs;
-use crate::exit::{Failure, written};
+use crate::exit::Failure;
 use crate::histogram::LatencySummary;
 use crate::machine::Machine;
 use crate::report::FloorSummary;
-use crate::report::output::Output;
+use crate::report::output::{Output, put_report};
 use crate::report::table::write_warnings;
 use rpcrdma_units::{bandwidth, count, duration, nanoseconds, size, text_of};
 
@@ -73,71 +71,40 @@ pub(crate) struct FloorReport {
     pub warnings: Vec<String>,
 }
 
-/// Runs the command.
+/// What is measured, where, and for how long.
+pub(crate) struct FloorConfig {
+    /// The command line, for the report.
+    pub command: String,
+    /// The two cores.
+    pub cores: [usize; 2],
+    /// Payloads of the copy.
+    pub shapes: Vec<CopyShape>,
+    /// A quarter of the time.
+    pub is_quick: bool,
+}
+
+/// Measures, and prints the report, or writes it as JSON.
 ///
 /// # Errors
-/// Cores that are not there, sizes that do not fit into memory, an output that cannot be written.
-pub(crate) fn execute(args: &FloorArgs, command: String) -> Result<(), Failure> {
-    let machine = Machine::detect();
-    let shapes = shapes(args)?;
-    let cores = choose_cores(args, &machine)?;
-    let output = args
-        .json
-        .as_deref()
-        .map(|path| Output::check("--json", path))
-        .transpose()?;
-    let report = measure(&machine, cores, &shapes, args.quick, command)?;
-    if !output.as_ref().is_some_and(Output::is_standard_output) {
-        written(std::io::stdout().lock().write_all(text(&report).as_bytes()))?;
-    }
-    output.map_or(Ok(()), |output| output.write(to_json(&report)))
-}
-
-fn choose_cores(args: &FloorArgs, machine: &Machine) -> Result<[usize; 2], Failure> {
-    let Some(list) = &args.cores else {
-        return machine.default_pair();
-    };
-    machine.check_cores(list)?;
-    <[usize; 2]>::try_from(list.0.as_slice()).map_err(|_| {
-        Failure::usage(format!(
-            "the floor is between two cores, and --cores names {}",
-            list.0.len()
-        ))
-        .advice("give two, as in --cores 0,1")
-    })
-}
-
-fn shapes(args: &FloorArgs) -> Result<Vec<CopyShape>, Failure> {
-    let whole = |value: u32| usize::try_from(value).unwrap_or(usize::MAX);
-    args.size
-        .iter()
-        .map(|&bytes| match usize::try_from(bytes) {
-            Ok(size_bytes) if size_bytes > 0 => Ok(CopyShape {
-                size_bytes,
-                depth: whole(args.depth),
-                buffers: whole(args.buffers.unwrap_or(args.depth)),
-            }),
-            _ => Err(
-                Failure::usage(format!("a payload of {} cannot be copied", size(bytes)))
-                    .advice("give --size one byte or more"),
-            ),
-        })
-        .collect()
-}
-
-fn measure(
+/// Sizes that do not fit into memory, an output that cannot be written.
+pub(crate) fn execute(
+    config: FloorConfig,
     machine: &Machine,
-    cores: [usize; 2],
-    shapes: &[CopyShape],
-    quick: bool,
-    command: String,
-) -> Result<FloorReport, Failure> {
-    let times = if quick { QUICK } else { FULL };
+    json: Option<&Output>,
+) -> Result<(), Failure> {
+    let report = measure(config, machine)?;
+    put_report(&text(&report), &report, json)
+}
+
+fn measure(config: FloorConfig, machine: &Machine) -> Result<FloorReport, Failure> {
+    let cores = config.cores;
+    let times = if config.is_quick { QUICK } else { FULL };
     let mut trips = round_trip(cores, times.round)?;
     for _ in 1..ROUNDS {
         trips.merge(&round_trip(cores, times.round)?);
     }
-    let copies: Result<Vec<_>, _> = shapes
+    let copies: Result<Vec<_>, _> = config
+        .shapes
         .iter()
         .map(|&shape| copy(cores, shape, times.copy))
         .collect();
@@ -147,7 +114,7 @@ fn measure(
         schema: FLOOR_SCHEMA,
         version: crate::VERSION,
         revision: crate::REVISION,
-        command,
+        command: config.command,
         machine: machine.clone(),
         floor: FloorSummary::new(&trips, None),
         round_trip_latency_ns: trips.latency.summary(),
@@ -190,12 +157,6 @@ fn extremes(values: &[u64]) -> (u64, u64) {
     let low = values.iter().copied().min().unwrap_or(0);
     let high = values.iter().copied().max().unwrap_or(0);
     (low, high)
-}
-
-fn to_json(report: &FloorReport) -> String {
-    let mut text = serde_json::to_string_pretty(report).expect("a report is plain data");
-    text.push('\n');
-    text
 }
 
 fn text(report: &FloorReport) -> String {
@@ -297,60 +258,14 @@ fn watched(report: &FloorReport) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::{Cli, Command};
-    use crate::exit::Status;
     use crate::histogram::LatencyHistogram;
-    use clap::Parser;
     use rpcrdma_testkit::CheckWords;
-
-    fn args(line: &str) -> FloorArgs {
-        let line = ["bench-tool", "floor"]
-            .into_iter()
-            .chain(line.split_whitespace());
-        let Command::Floor(args) = Cli::parse_from(line).command else {
-            panic!("not a floor")
-        };
-        args
-    }
 
     fn machine() -> Machine {
         Machine {
             cores_usable: vec![900, 901, 902],
             ..Machine::detect()
         }
-    }
-
-    #[test]
-    fn two_cores_no_more_and_no_less() {
-        assert_eq!(choose_cores(&args(""), &machine()).unwrap(), [900, 901]);
-        assert_eq!(
-            choose_cores(&args("--cores 902,900"), &machine()).unwrap(),
-            [902, 900]
-        );
-        for line in ["--cores 900", "--cores 900-902", "--cores 0,1"] {
-            assert_eq!(
-                choose_cores(&args(line), &machine()).unwrap_err().status(),
-                Status::Usage
-            );
-        }
-    }
-
-    #[test]
-    fn shapes_come_from_the_command_line() {
-        let shape = |size_bytes, depth, buffers| CopyShape {
-            size_bytes,
-            depth,
-            buffers,
-        };
-        assert_eq!(
-            shapes(&args("")).unwrap(),
-            [shape(65_536, 8, 8), shape(1 << 20, 8, 8)]
-        );
-        assert_eq!(
-            shapes(&args("--size 4K --depth 2 --buffers 64")).unwrap(),
-            [shape(4096, 2, 64)]
-        );
-        assert!(shapes(&args("--size 0")).is_err());
     }
 
     fn report() -> FloorReport {
@@ -415,7 +330,7 @@ mod tests {
 
     #[test]
     fn the_json_carries_units_in_its_keys() {
-        let value: serde_json::Value = serde_json::from_str(&to_json(&report())).unwrap();
+        let value: serde_json::Value = serde_json::to_value(report()).unwrap();
         assert_eq!(value["schema"], FLOOR_SCHEMA);
         assert_eq!(value["floor"]["round_trip_ns"], 221);
         assert_eq!(value["floor"]["cores"], serde_json::json!([0, 1]));

@@ -43,7 +43,7 @@ impl SingleCall {
 pub(crate) struct SingleReply {
     pub(crate) results: Vec<u8>,
     /// Data that came outside the results.
-    pub(crate) beside: Vec<u8>,
+    pub(crate) bulk: Vec<u8>,
 }
 
 /// Why a single call has no reply.

@@ -558,7 +558,7 @@ impl<W: Workload> Application for Generator<W> {
         else {
             return self.single_completed(result.map(|reply| SingleReply {
                 results: reply.results.to_vec(),
-                beside: Vec::new(),
+                bulk: Vec::new(),
             }));
         };
         match result {
@@ -583,7 +583,7 @@ impl<W: Workload> Application for Generator<W> {
             return self.single_completed(result.map(|bulk| {
                 SingleReply {
                     results: bulk.reply.results.to_vec(),
-                    beside: bulk
+                    bulk: bulk
                         .items
                         .first()
                         .map_or_else(Vec::new, |it| data(&it.item)),

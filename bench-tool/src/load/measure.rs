@@ -40,7 +40,8 @@ impl<W: Workload> LoadCores<W> {
         }
         let patience = amount.retry + patience;
         let mut deadline = amount
-            .expected()
+            .limit
+            .expected(amount.warmup)
             .map(|expected| Instant::now() + expected + patience);
         let mut collectors: Vec<Collector> =
             self.cores.iter().map(|_| Collector::default()).collect();

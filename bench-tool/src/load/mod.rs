@@ -48,6 +48,53 @@ pub(crate) enum Limit {
     Count(u64),
 }
 
+impl Limit {
+    /// How long it should take after a warm-up, which counts too; `None` where that is up to the calls.
+    pub(crate) fn expected(self, warmup: Duration) -> Option<Duration> {
+        match self {
+            Self::Duration(duration) => Some(warmup + duration),
+            Self::Count(_) => None,
+        }
+    }
+}
+
+/// How a load is made, whichever calls it makes.
+#[derive(Clone, Debug)]
+pub(crate) struct LoadConfig {
+    /// Calls outstanding on each connection.
+    pub(crate) depth: u32,
+    /// Connections that carry calls, spread over the cores.
+    pub(crate) connections: u32,
+    /// The polling cores of a fabric, at least one. Over TCP where the threads run: empty leaves it to the kernel.
+    pub(crate) cores: Vec<usize>,
+    /// Open loop: calls per second in all. `None` is a closed loop.
+    pub(crate) rate_per_s: Option<u64>,
+    /// When to stop.
+    pub(crate) limit: Limit,
+    /// Time before the measurement.
+    pub(crate) warmup: Duration,
+    /// See [`Amount::retry`].
+    pub(crate) retry: Duration,
+    /// The measured time is reported in intervals of this length too.
+    pub(crate) interval: Duration,
+    /// Whether the table has these intervals.
+    pub(crate) shows_intervals: bool,
+}
+
+impl LoadConfig {
+    /// What the load generator makes.
+    pub(crate) fn amount(&self) -> Amount {
+        Amount {
+            depth: self.depth,
+            warmup: self.warmup,
+            limit: self.limit,
+            rate: self.rate_per_s.map(Rate::new),
+            retry: self.retry,
+            interval: self.interval,
+        }
+    }
+}
+
 /// How much of a load is made, and how fast. Fixed before it starts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Amount {
@@ -77,14 +124,6 @@ impl Amount {
             },
             rate: self.rate.map(|rate| rate.share(part, parts)),
             ..*self
-        }
-    }
-
-    /// How long it should take, warm-up included; `None` where that is up to the calls.
-    pub(crate) fn expected(&self) -> Option<Duration> {
-        match self.limit {
-            Limit::Duration(duration) => Some(self.warmup + duration),
-            Limit::Count(_) => None,
         }
     }
 }

@@ -130,12 +130,12 @@ impl Files {
             let bytes = u32::try_from(end - offset).map_or(piece_bytes, |it| it.min(piece_bytes));
             let asked = caller.call_for(&request::read(file, offset, bytes), bytes);
             let results = asked.map_err(|error| failed(&what, error))?;
-            let (stream, beside) = (&results.stream, &results.beside);
-            let read = reply::read(stream, bytes, beside.len());
+            let (stream, bulk) = (&results.stream, &results.bulk);
+            let read = reply::read(stream, bytes, bulk.len());
             let read = read.map_err(|error| told(&what, error))?;
             let data = match read.data {
-                ReadData::Here(data) => data,
-                ReadData::Beside => beside.get(..read.count_bytes as usize).unwrap_or(&[]),
+                ReadData::Inline(data) => data,
+                ReadData::Bulk => bulk.get(..read.count_bytes as usize).unwrap_or(&[]),
             };
             if data.is_empty() || !self.targets.matches(number, offset, data, true) {
                 return Ok(false);

@@ -11,7 +11,7 @@
 //! accepted of their answers, and MOUNT are in `rpcrdma_nfs3::client`.
 
 pub(crate) mod address;
-mod config;
+pub(crate) mod config;
 mod files;
 mod report;
 mod session;
@@ -25,15 +25,13 @@ use rpcrdma_control::Provider;
 use rpcrdma_tuning::Loaded;
 
 use self::address::NfsAddress;
-use self::config::NfsConfig;
+use self::config::{FILL_BYTES_MAX, FILL_DEPTH, NfsConfig, Stable};
 use self::files::{Files, FilesPlan, file_system};
 use self::report::{Outcome, Report, Transport};
 use self::session::fabric::FabricSession;
 use self::session::tcp::TcpServer;
 use self::session::{Session, TcpSession};
 use crate::address::Address;
-use crate::commands::NfsArgs;
-use crate::commands::nfs::{Access, NfsOp, Stable};
 use crate::exit::Failure;
 use crate::fabric::{Fabric, Job};
 use crate::load::measured::Measured;
@@ -41,13 +39,13 @@ use crate::load::pace::Rate;
 use crate::load::{Amount, Limit, Watch};
 use crate::machine::Machine;
 use crate::progress::{Progress, ProgressLine};
-use crate::report::output::{Outputs, verdict};
+use crate::report::output::{Outputs, json_text, verdict};
 use crate::report::timeline::Timeline;
 use crate::report::{hgrm, hlog, page};
 use crate::run::{knee, put_knee};
 use crate::signals::Stop;
 use crate::workloads::nfs::Work;
-use crate::workloads::nfs::steps::StepPlan;
+use crate::workloads::nfs::steps::{Access, NfsOp, StepPlan};
 use crate::workloads::nfs::tally::Tally;
 use rpcrdma_nfs3::client::CALL_TIMEOUT;
 use rpcrdma_nfs3::client::credential::Credential;
@@ -55,69 +53,63 @@ use rpcrdma_nfs3::client::mount::MountService;
 use rpcrdma_nfs3::wire::results::Fsinfo;
 use rpcrdma_nfs3::wire::types::Stability;
 
-/// Calls outstanding on each connection while files are filled.
-pub(crate) const FILL_DEPTH: u32 = 8;
-
-/// The most bytes of a WRITE that fills.
-pub(crate) const FILL_BYTES_MAX: u32 = 64 << 10;
-
-/// Runs the command.
+/// Makes the calls at one rate, or as fast as they go, and writes the report.
 ///
 /// # Errors
-/// Arguments that do not fit each other or the server, a server that cannot be reached or refuses, a report that
-/// cannot be written, and calls that ended in errors (after the report).
-pub(crate) fn execute(args: &NfsArgs, command: String) -> Result<(), Failure> {
-    let machine = Machine::detect();
-    let config = NfsConfig::new(args, &machine, command)?;
-    let outputs = args.output.check()?;
-    let stop = Stop::on_signals()?;
-    if args.to_knee {
-        let mut found = None;
-        drive(&config, args.quiet, &stop, &mut |run| {
-            let report_at = |rate_per_s| run.report_at(rate_per_s, &machine);
-            found = Some(knee::climb(&stop, report_at)?);
-            Ok(())
-        })?;
-        // Without a failure the calls were made.
-        return found.map_or(Ok(()), |report| {
-            put_knee(&report, &outputs, args.quiet, ERRORS_ADVICE)
-        });
-    }
+/// A configuration that does not fit the server, a server that cannot be reached or refuses, a report that cannot be
+/// written, and calls that ended in errors (after the report).
+pub(crate) fn execute(
+    config: &NfsConfig,
+    machine: &Machine,
+    outputs: &Outputs,
+) -> Result<(), Failure> {
     let mut outcome = None;
-    drive(&config, args.quiet, &stop, &mut |run| {
-        outcome = Some(run.outcome_at(config.rate_per_s)?);
+    drive(
+        config,
+        outputs.is_quiet(),
+        &Stop::on_signals()?,
+        &mut |run| {
+            outcome = Some(run.outcome_at(config.load.rate_per_s)?);
+            Ok(())
+        },
+    )?;
+    // Without a failure the calls were made.
+    let Some(outcome) = outcome else {
+        return Ok(());
+    };
+    let report = Report::new(config, machine, &outcome);
+    let latency = outcome.tally.latency();
+    let table = report.table(config.load.shows_intervals);
+    outputs.write(&table, &report.warnings, |option| match option {
+        "--hgrm" => hgrm::text(&latency),
+        "--hlog" => hlog::text(&outcome.timeline, &report.command),
+        "--html" => page::text(&report, &latency),
+        _ => json_text(&report),
+    })?;
+    verdict(outcome.tally.calls(), outcome.errors(), ERRORS_ADVICE)
+}
+
+/// Makes the calls at rates up to where their latency turns upward, and writes the report.
+///
+/// # Errors
+/// Those of [`execute`].
+pub(crate) fn to_knee(
+    config: &NfsConfig,
+    machine: &Machine,
+    outputs: &Outputs,
+) -> Result<(), Failure> {
+    let stop = Stop::on_signals()?;
+    let mut found = None;
+    drive(config, outputs.is_quiet(), &stop, &mut |run| {
+        let report_at = |rate_per_s| run.report_at(rate_per_s, machine);
+        found = Some(knee::climb(&stop, report_at)?);
         Ok(())
     })?;
-    outcome.map_or(Ok(()), |outcome| {
-        let report = Report::new(&config, &machine, &outcome);
-        put(&report, &outcome, &outputs, args)
-    })
+    found.map_or(Ok(()), |report| put_knee(&report, outputs, ERRORS_ADVICE))
 }
 
 const ERRORS_ADVICE: &str =
     "the warnings of the report say which error came first, its `errors_by_name` counts all";
-
-fn put(
-    report: &Report,
-    outcome: &Outcome,
-    outputs: &Outputs,
-    args: &NfsArgs,
-) -> Result<(), Failure> {
-    let latency = outcome.tally.latency();
-    let table = report.table(args.output.intervals);
-    outputs.write(
-        &table,
-        &report.warnings,
-        args.quiet,
-        |option| match option {
-            "--hgrm" => hgrm::text(&latency),
-            "--hlog" => hlog::text(&outcome.timeline, &report.command),
-            "--html" => page::text(report, &latency),
-            _ => report.to_json(),
-        },
-    )?;
-    verdict(outcome.tally.calls(), outcome.errors(), ERRORS_ADVICE)
-}
 
 /// What is done once everything is prepared.
 type Calls<'a> = &'a mut dyn FnMut(&mut Run<'_>) -> Result<(), Failure>;
@@ -148,12 +140,12 @@ fn drive(config: &NfsConfig, quiet: bool, stop: &Stop, calls: Calls<'_>) -> Resu
                 host: host.clone(),
                 port: *port,
                 credential,
-                retry: config.retry,
+                retry: config.load.retry,
             };
             let mut session = TcpSession {
                 server,
-                connections: config.connections,
-                cores: config.cores.clone(),
+                connections: config.load.connections,
+                cores: config.load.cores.clone(),
             };
             manner.run(&mut session, files, Transport::KernelTcp, calls)
         }
@@ -271,10 +263,10 @@ impl Run<'_> {
     fn outcome_at(&mut self, rate_per_s: Option<u64>) -> Result<Outcome, Failure> {
         let info = self.info;
         let info = info.ok_or_else(|| Failure::failed("the server did not say what it takes"))?;
-        let began = SystemTime::now() + self.config.warmup;
+        let began = SystemTime::now() + self.config.load.warmup;
         let (mut measured, tally) = self.measure(rate_per_s)?;
         let timeline = Timeline {
-            interval: self.config.interval,
+            interval: self.config.load.interval,
             began,
             cores: std::mem::take(&mut measured.timelines),
         };
@@ -288,10 +280,8 @@ impl Run<'_> {
     /// The report of calls at a rate, or of a closed loop.
     fn report_at(&mut self, rate_per_s: Option<u64>, machine: &Machine) -> Result<Report, Failure> {
         let outcome = self.outcome_at(rate_per_s)?;
-        let config = NfsConfig {
-            rate_per_s,
-            ..self.config.clone()
-        };
+        let mut config = self.config.clone();
+        config.load.rate_per_s = rate_per_s;
         Ok(Report::new(&config, machine, &outcome))
     }
 
@@ -307,7 +297,7 @@ impl Run<'_> {
     fn watch(&self) -> Watch {
         Watch {
             stop: self.stop.clone(),
-            progress: Progress::new(self.config.connections as usize),
+            progress: Progress::new(self.config.load.connections as usize),
             server_process: None,
         }
     }
@@ -325,8 +315,7 @@ impl Run<'_> {
             warmup: Duration::ZERO,
             limit: Limit::Count(plan.blocks()),
             rate: None,
-            retry: self.config.retry,
-            interval: self.config.interval,
+            ..self.config.load.amount()
         };
         let work = self.work(plan, Stability::Unstable);
         let (filled, tally) = self.session.measure(work, &amount, &self.watch())?;
@@ -350,18 +339,9 @@ impl Run<'_> {
 
     fn measure(&mut self, rate_per_s: Option<u64>) -> Result<(Measured, Tally), Failure> {
         let config = self.config;
-        let stability = match config.stable {
-            Stable::Unstable => Stability::Unstable,
-            Stable::Data => Stability::DataSync,
-            Stable::File => Stability::FileSync,
-        };
         let amount = Amount {
-            depth: config.depth,
-            warmup: config.warmup,
-            limit: config.limit,
             rate: rate_per_s.map(Rate::new),
-            retry: self.config.retry,
-            interval: self.config.interval,
+            ..config.load.amount()
         };
         if self.stop.is_asked() {
             let nothing = Measured {
@@ -370,8 +350,15 @@ impl Run<'_> {
             };
             return Ok((nothing, Tally::default()));
         }
-        let (work, watch) = (self.work(config.steps(), stability), self.watch());
-        let line = ProgressLine::start(&watch.progress, config.expected(), self.quiet);
+        let (work, watch) = (
+            self.work(config.steps(), config.stable.stability()),
+            self.watch(),
+        );
+        let line = ProgressLine::start(
+            &watch.progress,
+            config.load.limit.expected(config.load.warmup),
+            self.quiet,
+        );
         let measured = self.session.measure(work, &amount, &watch);
         drop(line);
         measured

@@ -6,7 +6,6 @@ use std::fmt::{self, Write as _};
 use serde::Serialize;
 
 use super::config::NfsConfig;
-use crate::commands::nfs::NfsOp;
 use crate::histogram::LatencySummary;
 use crate::load::measured::Measured;
 use crate::machine::Machine;
@@ -16,6 +15,7 @@ use crate::report::table::{
 use crate::report::timeline::{IntervalFigures, Timeline};
 use crate::report::view::{LoadReport, LoadView, machine_facts};
 use crate::report::{CorrectedLatency, LossFigures, few_calls, losses, not_kept_up, stretched};
+use crate::workloads::nfs::steps::NfsOp;
 use crate::workloads::nfs::steps::StepKind;
 use crate::workloads::nfs::tally::Tally;
 use rpcrdma_doctor::format_cores;
@@ -222,16 +222,16 @@ impl Report {
             stable: config.is_written().then(|| config.stable.name()),
             seed: config.seed,
             verify: config.verify,
-            depth: config.depth,
-            connections: config.connections,
-            cores: config.cores.clone(),
-            load_loop: if config.rate_per_s.is_some() {
+            depth: config.load.depth,
+            connections: config.load.connections,
+            cores: config.load.cores.clone(),
+            load_loop: if config.load.rate_per_s.is_some() {
                 "open"
             } else {
                 "closed"
             },
-            offered_rate_per_s: config.rate_per_s,
-            warmup_s: config.warmup.as_secs_f64(),
+            offered_rate_per_s: config.load.rate_per_s,
+            warmup_s: config.load.warmup.as_secs_f64(),
             duration_s,
             interrupted: measured.interrupted,
             calls: latency_ns.count,
@@ -243,8 +243,8 @@ impl Report {
             latency_corrected_ns: CorrectedLatency::new(
                 &latency,
                 measured.elapsed,
-                u64::from(config.depth) * u64::from(config.connections),
-                config.rate_per_s.is_some(),
+                u64::from(config.load.depth) * u64::from(config.load.connections),
+                config.load.rate_per_s.is_some(),
             ),
             interval_s: outcome.timeline.interval.as_secs_f64(),
             intervals: outcome.timeline.figures(),
@@ -264,16 +264,6 @@ impl Report {
             },
             warnings: warnings(config, machine, outcome, rate_per_s),
         }
-    }
-
-    /// The JSON, indented, with a newline at its end.
-    ///
-    /// # Panics
-    /// Never: the report holds only strings, numbers and lists; a test serializes it.
-    pub(crate) fn to_json(&self) -> String {
-        let mut text = serde_json::to_string_pretty(self).expect("a report is plain data");
-        text.push('\n');
-        text
     }
 
     /// The table, for people; `intervals` asks for a line for each of them.
@@ -457,7 +447,7 @@ fn warnings(
     rate_per_s: f64,
 ) -> Vec<String> {
     let (measured, tally) = (&outcome.measured, &outcome.tally);
-    let mut warnings = machine.warnings(&config.cores);
+    let mut warnings = machine.warnings(&config.load.cores);
     if let Transport::Fabric { warnings: told, .. } = &outcome.transport {
         warnings.extend(told.iter().cloned());
     }
@@ -506,7 +496,7 @@ fn warnings(
     }
     warnings.extend(few_calls(tally.calls()));
     warnings.extend(stretched(&outcome.timeline));
-    warnings.extend(not_kept_up(config.rate_per_s, rate_per_s));
+    warnings.extend(not_kept_up(config.load.rate_per_s, rate_per_s));
     if config.op == NfsOp::Read && config.file_bytes * u64::from(config.files) <= 1 << 30 {
         warnings.push(
             "the files fit a server's memory: reads show its cache and not its disks".to_owned(),

@@ -7,7 +7,6 @@ use rpcrdma_tuning::{Detected, Device, Layers};
 use serde::Serialize;
 
 use super::{cannot_be_used, own_variable, put};
-use crate::commands::ProfileDetectArgs;
 use crate::exit::Failure;
 use rpcrdma_doctor::{Complaint, complaints};
 
@@ -35,10 +34,18 @@ struct Line {
     complaints: Vec<Complaint>,
 }
 
-pub(super) fn execute(args: &ProfileDetectArgs) -> Result<(), Failure> {
-    let mut devices = Device::all(&args.root);
-    if let Some(wanted) = &args.device {
-        devices.retain(|device| device.name == *wanted);
+/// Shows the profile of each device below `root`, or of the `wanted` one alone.
+///
+/// # Errors
+/// When there is no such device, or the output cannot be written.
+pub(crate) fn detect(
+    root: &Path,
+    wanted: Option<&str>,
+    json: Option<&Path>,
+) -> Result<(), Failure> {
+    let mut devices = Device::all(root);
+    if let Some(wanted) = wanted {
+        devices.retain(|device| device.name == wanted);
         if devices.is_empty() {
             return Err(Failure::failed(format!("there is no RDMA device {wanted}"))
                 .advice("`rdma link` and `bench-tool profile detect` name those that are there"));
@@ -46,14 +53,14 @@ pub(super) fn execute(args: &ProfileDetectArgs) -> Result<(), Failure> {
     }
     let variable = |name: &str| {
         // A copy of another machine's files says nothing of its environment.
-        (args.root == Path::new("/")).then(|| own_variable(name))?
+        (root == Path::new("/")).then(|| own_variable(name))?
     };
     let lines = devices.into_iter().map(|device| line(device, variable));
     let report = Report {
         schema: SCHEMA,
         devices: lines.collect::<Result<_, _>>()?,
     };
-    put(&text(&report), &report, args.json.as_deref())
+    put(&text(&report), &report, json)
 }
 
 fn line(device: Device, variable: impl Fn(&str) -> Option<String>) -> Result<Line, Failure> {

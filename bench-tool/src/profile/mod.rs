@@ -9,33 +9,29 @@
 mod detect;
 mod show;
 
+pub(crate) use self::detect::detect;
+pub(crate) use self::show::show;
+
 use std::fmt::Write as _;
 use std::path::Path;
 
 use rpcrdma_doctor::{Complaint, complaints};
-use rpcrdma_tuning::{Error, Layers, Loaded, Origin, list};
+use rpcrdma_tuning::{Error, Layers, Loaded, Origin};
 use serde::Serialize;
 
-use crate::commands::{ProfileAction, ProfileArgs, ProfileCheckArgs};
-use crate::exit::{Failure, Status};
+use crate::exit::Failure;
 use crate::report::output::{Output, print, put_report};
 
 /// Where to read on, for whoever has a profile that cannot be used.
 const LOOK_AT_KNOBS: &str =
     "`bench-tool profile show shm` has all knobs, docs/tuning.md what they mean and their ranges";
 
-/// Runs the command.
+/// Prints what each profile is for.
 ///
 /// # Errors
-/// When a profile cannot be used, a device is not there, or the output cannot be written.
-pub(crate) fn execute(args: &ProfileArgs) -> Result<Status, Failure> {
-    match &args.action {
-        ProfileAction::List => print(&listed()),
-        ProfileAction::Show(args) => show::execute(args),
-        ProfileAction::Detect(args) => detect::execute(args),
-        ProfileAction::Check(args) => check(args),
-    }?;
-    Ok(Status::Success)
+/// When standard output cannot be written.
+pub(crate) fn list() -> Result<(), Failure> {
+    print(&listed())
 }
 
 /// What a profile asks for and does not get, and what is wrong with the environment, one sentence each.
@@ -73,7 +69,7 @@ fn cannot_be_used(error: Error) -> Failure {
 
 fn listed() -> String {
     let mut text = String::new();
-    for family in list() {
+    for family in rpcrdma_tuning::list() {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "{:<16}{}", family.name, family.description);
         if let Some(reason) = family.refused {
@@ -88,14 +84,17 @@ fn listed() -> String {
 }
 
 /// Says what a file sets, or fails by what is wrong with it.
-fn check(args: &ProfileCheckArgs) -> Result<(), Failure> {
-    let loaded = checked(&args.file).map_err(|error| {
-        let file = args.file.display();
+///
+/// # Errors
+/// When it cannot be used, or standard output cannot be written.
+pub(crate) fn check(file: &Path) -> Result<(), Failure> {
+    let loaded = checked(file).map_err(|error| {
+        let file = file.display();
         Failure::failed(format!("{file} cannot be used"))
             .because(error)
             .advice(LOOK_AT_KNOBS)
     })?;
-    print(&checked_text(&args.file, &loaded))
+    print(&checked_text(file, &loaded))
 }
 
 fn checked(file: &Path) -> Result<Loaded, Error> {
@@ -117,8 +116,7 @@ fn checked_text(file: &Path, loaded: &Loaded) -> String {
 
 /// Prints `text`, and writes `report` as JSON where `--json` says so; to standard output it is in place of the text.
 fn put(text: &str, report: &impl Serialize, json: Option<&Path>) -> Result<(), Failure> {
-    let output = json.map(|path| Output::check("--json", path)).transpose()?;
-    put_report(text, report, output.as_ref())
+    put_report(text, report, Output::check_json(json)?.as_ref())
 }
 
 #[cfg(test)]

@@ -1,13 +1,14 @@
 //! `bench-tool profile show`: every knob with its value, the layer that set it, and why.
 
 use std::fmt::Write as _;
+use std::path::Path;
 
 use rpcrdma_tuning::{EnvironmentValue, Layers, Loaded, Value};
 use serde::Serialize;
 
 use super::{cannot_be_used, own_variable, put};
-use crate::commands::{ProfileShowArgs, settings_of};
 use crate::exit::Failure;
+use crate::sizing::settings_of;
 use rpcrdma_doctor::{Complaint, complaints};
 
 /// The `schema` of the JSON report; the meaning of its keys does not change under one.
@@ -70,13 +71,17 @@ struct Sizes {
     reassembly_guaranteed_bytes: u64,
 }
 
-pub(super) fn execute(args: &ProfileShowArgs) -> Result<(), Failure> {
-    let settings = settings_of(&args.set)?;
-    let loaded = Layers::choose(&args.profile)
+/// Shows every knob of a profile, with the assignments of `set` over it.
+///
+/// # Errors
+/// When the profile cannot be used, or the output cannot be written.
+pub(crate) fn show(profile: &str, set: &[String], json: Option<&Path>) -> Result<(), Failure> {
+    let settings = settings_of(set)?;
+    let loaded = Layers::choose(profile)
         .and_then(|layers| layers.overrides(&settings).build())
         .map_err(cannot_be_used)?;
     let report = report(&loaded);
-    put(&text(&report), &report, args.json.as_deref())
+    put(&text(&report), &report, json)
 }
 
 fn report(loaded: &Loaded) -> Report {

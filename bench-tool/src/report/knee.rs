@@ -93,15 +93,6 @@ impl<R: LoadReport> KneeReport<R> {
         self.closed_loop.view().errors + self.steps.iter().map(|it| it.errors).sum::<u64>()
     }
 
-    /// The JSON document, with a newline at its end.
-    ///
-    /// # Panics
-    /// Never: the report is plain data.
-    #[must_use]
-    pub(crate) fn to_json(&self) -> String {
-        serde_json::to_string_pretty(self).expect("a report is plain data") + "\n"
-    }
-
     /// What was found, in a sentence.
     #[must_use]
     pub(crate) fn finding(&self) -> String {
@@ -302,7 +293,7 @@ pub(crate) mod tests {
 
     #[test]
     fn the_json_has_the_knee_the_steps_and_the_closed_loop() {
-        let value: serde_json::Value = serde_json::from_str(&knee_report().to_json()).unwrap();
+        let value: serde_json::Value = serde_json::to_value(knee_report()).unwrap();
         assert_eq!(value["schema"], SCHEMA);
         assert_eq!(value["knee"]["offered_rate_per_s"], 16_000);
         assert_eq!(value["steps"].as_array().unwrap().len(), 6);

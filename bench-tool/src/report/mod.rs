@@ -20,12 +20,12 @@ use serde::Serialize;
 
 use self::per_call::PerCall;
 use self::timeline::{CoreFigures, IntervalFigures, Timeline};
-use crate::commands::Op;
 use crate::floor::RoundTrip;
 use crate::histogram::{LatencyHistogram, LatencySummary};
 use crate::load::measured::Losses;
 use crate::machine::Machine;
 use crate::run::config::{RunConfig, Server};
+use crate::workloads::bench::op::Op;
 use crate::workloads::bench::sizes::Sizes;
 use rpcrdma_units as units;
 
@@ -358,18 +358,18 @@ impl Report {
             service_time_ns: u64::try_from(config.slowed.service_time.as_nanos())
                 .unwrap_or(u64::MAX),
             placement_asked: config.bulk.map(|bulk| bulk.placement.name()),
-            depth: config.depth,
-            connections: config.connections,
+            depth: config.load.depth,
+            connections: config.load.connections,
             idle_connections: config.idle_connections,
-            cores: config.cores.clone(),
+            cores: config.load.cores.clone(),
             server_cores,
-            load_loop: if config.rate_per_s.is_some() {
+            load_loop: if config.load.rate_per_s.is_some() {
                 "open"
             } else {
                 "closed"
             },
-            offered_rate_per_s: config.rate_per_s,
-            warmup_s: config.warmup.as_secs_f64(),
+            offered_rate_per_s: config.load.rate_per_s,
+            warmup_s: config.load.warmup.as_secs_f64(),
             duration_s,
             interrupted: result.interrupted,
             calls: latency_ns.count,
@@ -387,8 +387,8 @@ impl Report {
             latency_corrected_ns: CorrectedLatency::new(
                 &result.latency,
                 result.elapsed,
-                u64::from(config.depth) * u64::from(config.connections),
-                config.rate_per_s.is_some(),
+                u64::from(config.load.depth) * u64::from(config.load.connections),
+                config.load.rate_per_s.is_some(),
             ),
             fabric: result.fabric.clone(),
             device: result.device.clone(),
@@ -403,17 +403,6 @@ impl Report {
             server_counters: result.server_counters.clone(),
             memory: result.memory.clone(),
         }
-    }
-
-    /// The JSON, indented, with a newline at its end.
-    ///
-    /// # Panics
-    /// Never: the report holds only strings, numbers and lists; a test serializes it.
-    #[must_use]
-    pub(crate) fn to_json(&self) -> String {
-        let mut text = serde_json::to_string_pretty(self).expect("a report is plain data");
-        text.push('\n');
-        text
     }
 }
 
@@ -438,7 +427,7 @@ fn warnings(
     warnings.extend(few_calls(result.latency.count()));
     warnings.extend(clock_share(result));
     warnings.extend(stretched(&result.timeline));
-    warnings.extend(not_kept_up(config.rate_per_s, rate_per_s));
+    warnings.extend(not_kept_up(config.load.rate_per_s, rate_per_s));
     warnings
 }
 
@@ -528,13 +517,13 @@ fn clock_share(result: &RunResult) -> Option<String> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::load::Limit;
+    use crate::load::{Limit, LoadConfig};
 
     pub(crate) fn config() -> RunConfig {
         RunConfig {
             command: "bench-tool run --depth 1".to_owned(),
             server: Server::Own {
-                fabric: crate::commands::OwnFabric::Shm,
+                fabric: crate::run::config::OwnFabric::Shm,
                 cores: vec![1],
             },
             op: Op::Null,
@@ -542,19 +531,22 @@ pub(crate) mod tests {
             sizes: None,
             bulk: None,
             reverse: false,
-            protocol: crate::commands::Protocol::Auto,
-            slowed: crate::commands::SlowedArgs::default(),
-            depth: 1,
-            connections: 1,
+            protocol: crate::protocol::Protocol::Auto,
+            slowed: crate::run::config::Slowed::default(),
+            load: LoadConfig {
+                depth: 1,
+                connections: 1,
+                cores: vec![0],
+                rate_per_s: None,
+                limit: Limit::Duration(Duration::from_secs(5)),
+                warmup: Duration::from_millis(500),
+                retry: Duration::ZERO,
+                interval: Duration::from_secs(1),
+                shows_intervals: false,
+            },
             idle_connections: 0,
-            cores: vec![0],
-            rate_per_s: None,
-            limit: Limit::Duration(Duration::from_secs(5)),
-            retry: Duration::ZERO,
-            warmup: Duration::from_millis(500),
-            interval: Duration::from_secs(1),
             device: None,
-            profile: crate::commands::ProfileChoice::default(),
+            profile: crate::sizing::ProfileChoice::default(),
             host: None,
             warnings: vec![],
         }
@@ -614,7 +606,7 @@ pub(crate) mod tests {
 
     #[test]
     fn the_keys_of_the_json_are_stable() {
-        let value: serde_json::Value = serde_json::from_str(&report().to_json()).unwrap();
+        let value: serde_json::Value = serde_json::to_value(report()).unwrap();
         let object = value.as_object().unwrap();
         // A new key belongs into this list and into docs/bench-tool.md.
         let expected = "schema version revision command machine fabric device protocol placement profile op direction \
@@ -701,7 +693,7 @@ pub(crate) mod tests {
     fn doubt_is_said() {
         let has = |report: &Report, words: &str| report.warnings.iter().any(|w| w.contains(words));
         let mut open = config();
-        open.rate_per_s = Some(1_000_000);
+        open.load.rate_per_s = Some(1_000_000);
         let report = Report::new(&open, &Machine::detect(), &result(), None);
         assert!(has(&report, "offered 1.000 M/s"), "{:?}", report.warnings);
         assert!(has(&report, "ordinary pages"));
@@ -719,6 +711,6 @@ pub(crate) mod tests {
         let report = Report::new(&config(), &Machine::detect(), &short, None);
         assert!(has(&report, "stopped by a signal") && has(&report, "no call completed"));
         assert!(report.rate_per_s == 0.0);
-        assert!(serde_json::from_str::<serde_json::Value>(&report.to_json()).is_ok());
+        assert!(serde_json::to_value(&report).is_ok());
     }
 }

@@ -46,6 +46,11 @@ impl Output {
         Ok(Self { option, target })
     }
 
+    /// [`Output::check`] for the option `--json`, if it was given.
+    pub(crate) fn check_json(path: Option<&Path>) -> Result<Option<Self>, Failure> {
+        path.map(|path| Self::check("--json", path)).transpose()
+    }
+
     /// True when this is standard output.
     #[must_use]
     pub(crate) fn is_standard_output(&self) -> bool {
@@ -186,17 +191,16 @@ pub(crate) fn put_report(
     let Some(output) = json else {
         return Ok(());
     };
-    output.write(json_text(report)?)
+    output.write(json_text(report))
 }
 
 /// A report as JSON, indented, with a newline at its end.
 ///
-/// # Errors
-/// When it holds what JSON has no form for.
-pub(crate) fn json_text(report: &impl Serialize) -> Result<String, Failure> {
-    let json = serde_json::to_string_pretty(report);
-    json.map(|text| text + "\n")
-        .map_err(|error| Failure::failed("it cannot be written as JSON").because(error))
+/// # Panics
+/// Never: a report holds only strings, numbers and lists.
+#[must_use]
+pub(crate) fn json_text(report: &impl Serialize) -> String {
+    serde_json::to_string_pretty(report).expect("a report is plain data") + "\n"
 }
 
 /// Whether what was measured counts. `advice` says where the errors stand.
@@ -219,21 +223,28 @@ pub(crate) fn verdict(calls: u64, errors: u64, advice: &str) -> Result<(), Failu
 
 /// Where the parts of a report go.
 #[derive(Debug)]
-pub(crate) struct Outputs(Vec<Output>);
+pub(crate) struct Outputs {
+    files: Vec<Output>,
+    quiet: bool,
+}
 
 impl Outputs {
     /// Checks what the options named, as [`Output::check`] does: each option with its path, if it was given.
+    /// When `quiet` is set only warnings are shown beside them.
     ///
     /// # Errors
     /// Those of [`Output::check`], and a usage failure when two are standard output.
-    pub(crate) fn check(paths: &[(&'static str, Option<&Path>)]) -> Result<Self, Failure> {
+    pub(crate) fn check(
+        paths: &[(&'static str, Option<&Path>)],
+        quiet: bool,
+    ) -> Result<Self, Failure> {
         let given = paths
             .iter()
             .filter_map(|(option, path)| Some((*option, (*path)?)));
-        let outputs: Vec<Output> = given
+        let files: Vec<Output> = given
             .map(|(option, path)| Output::check(option, path))
             .collect::<Result<_, _>>()?;
-        let mut to_stdout = outputs.iter().filter(|output| output.is_standard_output());
+        let mut to_stdout = files.iter().filter(|output| output.is_standard_output());
         if let (Some(first), Some(second)) = (to_stdout.next(), to_stdout.next()) {
             return Err(Failure::usage(format!(
                 "{} and {} cannot both go to standard output",
@@ -241,11 +252,16 @@ impl Outputs {
             ))
             .advice("give one of them a file"));
         }
-        Ok(Self(outputs))
+        Ok(Self { files, quiet })
     }
 
-    /// The table first: should a file fail, what was measured has been seen. When `quiet` is set only the warnings
-    /// of it are shown. `contents_of` makes what goes to the file that an option named.
+    /// Whether only warnings are shown.
+    #[must_use]
+    pub(crate) const fn is_quiet(&self) -> bool {
+        self.quiet
+    }
+
+    /// The table first: should a file fail, what was measured has been seen. `contents_of` makes what goes to the file that an option named.
     ///
     /// # Errors
     /// Those of [`Output::write`].
@@ -253,25 +269,24 @@ impl Outputs {
         &self,
         table: &str,
         warnings: &[String],
-        quiet: bool,
         contents_of: impl Fn(&str) -> C,
     ) -> Result<(), Failure> {
-        if quiet {
+        if self.quiet {
             let mut text = String::new();
             let _ = table::write_warnings(&mut text, warnings);
             eprint!("{}", text.trim_start());
-        } else if self.0.iter().any(Output::is_standard_output) {
+        } else if self.files.iter().any(Output::is_standard_output) {
             eprint!("{table}");
         } else {
             print(table)?;
         }
         // All of them are tried, whatever becomes of one.
         let tried = self
-            .0
+            .files
             .iter()
             .map(|output| output.write(contents_of(output.option)));
         let all = tried.fold(Ok(()), Result::and);
-        if all.is_err() && quiet {
+        if all.is_err() && self.quiet {
             eprint!("{table}");
         }
         all

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::commands::Op;
+use crate::workloads::bench::op::Op;
 
 /// What a call took at either end: means over all calls of the run, those of the warm-up included.
 ///

@@ -469,9 +469,9 @@ pub(crate) fn write_floor(text: &mut String, report: &Report) -> fmt::Result {
 mod tests {
     use super::super::tests::{config, floor, result};
     use super::*;
-    use crate::commands::Op;
     use crate::machine::Machine;
     use crate::run::config::Server;
+    use crate::workloads::bench::op::Op;
     use crate::workloads::bench::sizes::Sizes;
     use rpcrdma_testkit::CheckWords;
 
@@ -487,9 +487,9 @@ mod tests {
     fn a_closed_loop_reads_well() {
         let mut config = config();
         // Cores without topology files: no machine of ours says that they are siblings.
-        config.cores = vec![900];
+        config.load.cores = vec![900];
         config.server = Server::Own {
-            fabric: crate::commands::OwnFabric::Shm,
+            fabric: crate::run::config::OwnFabric::Shm,
             cores: vec![901],
         };
         let mut report = Report::new(&config, &quiet_machine(), &result(), Some(&floor()));
@@ -559,7 +559,7 @@ from              calls        rate        p50        p99        max
             operations: 4,
             read_percent: 70,
             seed: 1,
-            placement: crate::commands::Placement::Auto,
+            placement: crate::workloads::bench::op::Placement::Auto,
         });
         let mut result = result();
         result.placement = "rdma".to_owned();
@@ -584,8 +584,8 @@ from              calls        rate        p50        p99        max
     #[test]
     fn an_open_loop_says_so_and_shows_what_waited() {
         let mut config = config();
-        (config.op, config.size_bytes, config.connections) = (Op::Echo, 4096, 4);
-        (config.idle_connections, config.rate_per_s) = (4096, Some(10_000));
+        (config.op, config.size_bytes, config.load.connections) = (Op::Echo, 4096, 4);
+        (config.idle_connections, config.load.rate_per_s) = (4096, Some(10_000));
         config.server = Server::At("shm:bench".parse().unwrap());
         let mut result = result();
         result.errors = 3;

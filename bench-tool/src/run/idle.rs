@@ -20,16 +20,17 @@ use rpcrdma_fabric::clock::{Clock, Ticks};
 use rpcrdma_fabric::interface::Port;
 use rpcrdma_tuning::Loaded;
 
+use crate::address::Address;
 use crate::authentication::{Host, of_server};
 use crate::bench_program::{self, NULL};
-use crate::commands::{IdleArgs, ProfileChoice};
 use crate::exit::{Failure, written};
 use crate::fabric::{Fabric, Job};
 use crate::load::connections::connect_many;
+use crate::protocol::Protocol;
 use crate::report::RunResult;
 use crate::run::config::RunConfig;
 use crate::signals::Stop;
-use crate::sizing::Need;
+use crate::sizing::{Need, ProfileChoice};
 
 /// Processes that the silent connections are spread over.
 const PROCESSES_MAX: u32 = 8;
@@ -172,7 +173,7 @@ impl IdleProcess {
                 &connections.to_string(),
             ])
             .args(config.device.iter().flat_map(|device| ["--device", device]))
-            .args(config.protocol.arguments())
+            .args(["--protocol", config.protocol.name()])
             .args(config.host.iter().flat_map(Host::arguments))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -346,14 +347,28 @@ impl Application for Prober {
     }
 }
 
+/// What a process that holds silent connections does.
+pub(crate) struct IdleConfig {
+    /// The server.
+    pub connect: Address,
+    /// RDMA device.
+    pub device: Option<String>,
+    /// This end, where both ends prove themselves.
+    pub host: Option<Host>,
+    /// The version of RPC-over-RDMA.
+    pub protocol: Protocol,
+    /// Connections to hold.
+    pub connections: u32,
+}
+
 /// Runs the command `idle`, which `run` starts for itself.
 ///
 /// # Errors
 /// When the server cannot be reached.
-pub(crate) fn execute(args: &IdleArgs) -> Result<(), Failure> {
-    let fabric = Fabric::to_connect(&args.connect, args.device.as_deref())?;
+pub(crate) fn execute(config: &IdleConfig) -> Result<(), Failure> {
+    let fabric = Fabric::to_connect(&config.connect, config.device.as_deref())?;
     let need = Need {
-        connections_per_core: Some(args.connections),
+        connections_per_core: Some(config.connections),
         credits: Some(1),
         cores: 1,
         park: true,
@@ -361,7 +376,7 @@ pub(crate) fn execute(args: &IdleArgs) -> Result<(), Failure> {
     };
     let loaded = need.profile(&ProfileChoice::default(), &fabric)?;
     let hold = Hold {
-        args,
+        config,
         loaded: &loaded,
     };
     fabric.run(&loaded.profile, hold)
@@ -369,7 +384,7 @@ pub(crate) fn execute(args: &IdleArgs) -> Result<(), Failure> {
 
 /// Holding connections, on whatever fabric.
 struct Hold<'a> {
-    args: &'a IdleArgs,
+    config: &'a IdleConfig,
     loaded: &'a Loaded,
 }
 
@@ -377,10 +392,9 @@ impl Job for Hold<'_> {
     type Output = ();
 
     fn run<V: Provider>(self, provider: V) -> Result<(), Failure> {
-        let Self { args, loaded } = self;
-        let host = Host::new(&args.authentication)?;
-        let address = args.connect.to_string();
-        let config = NodeConfig::from_profile(&loaded.profile, vec![None]);
+        let Self { config, loaded } = self;
+        let address = config.connect.to_string();
+        let node_config = NodeConfig::from_profile(&loaded.profile, vec![None]);
         let (order, orders) = mpsc::channel();
         let (outcome, outcomes) = mpsc::channel();
         let ordered = Arc::new(AtomicU64::new(0));
@@ -401,7 +415,7 @@ impl Job for Hold<'_> {
                 .take()
                 .unwrap_or_else(|| unreachable!("a node of one core"))
         };
-        let node = Node::start(provider, &config, application).map_err(|error| {
+        let node = Node::start(provider, &node_config, application).map_err(|error| {
             Failure::failed("idle connections could not be set up").because(error)
         })?;
         let start = |_| {
@@ -409,18 +423,18 @@ impl Job for Hold<'_> {
                 &address,
                 ConnectOptions {
                     timeout: Duration::from_secs(30),
-                    authentication: of_server(host.as_ref()),
-                    versions: args.protocol.versions(),
+                    authentication: of_server(config.host.as_ref()),
+                    versions: config.protocol.versions(),
                     ..ConnectOptions::default()
                 },
             )
         };
-        let connections = connect_many(args.connections as usize, start, &Stop::new()).map_err(
+        let connections = connect_many(config.connections as usize, start, &Stop::new()).map_err(
             |(made, error)| {
                 let what = format!(
                     "idle connection {} of {} to {address}",
                     made + 1,
-                    args.connections
+                    config.connections
                 );
                 Failure::failed(what).because(error)
             },

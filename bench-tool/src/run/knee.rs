@@ -81,11 +81,11 @@ mod tests {
             _: &Address,
             watch: &Watch,
         ) -> Result<RunResult, Failure> {
-            self.rates.push(config.rate_per_s);
+            self.rates.push(config.load.rate_per_s);
             if self.signal_at == Some(self.rates.len()) {
                 watch.stop.ask();
             }
-            let offered = config.rate_per_s.unwrap_or(CAPACITY_PER_S);
+            let offered = config.load.rate_per_s.unwrap_or(CAPACITY_PER_S);
             let room = CAPACITY_PER_S.saturating_sub(offered).max(1);
             let mut latency = LatencyHistogram::new();
             for _ in 0..offered.min(CAPACITY_PER_S) {

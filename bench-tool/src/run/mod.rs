@@ -9,10 +9,9 @@ mod server_counters;
 
 use std::time::Duration;
 
-use self::config::{RunConfig, Server};
+use self::config::{OwnFabric, RunConfig, Server};
 use self::own_server::{OwnServer, START_TIMEOUT};
 use crate::address::Address;
-use crate::commands::{OwnFabric, RunArgs};
 use crate::exit::Failure;
 use crate::fabric::own_rdma_address;
 use crate::floor::{RoundTrip, round_trip};
@@ -20,7 +19,7 @@ use crate::load::Watch;
 use crate::machine::Machine;
 use crate::progress::{Progress, ProgressLine};
 use crate::report::knee::KneeReport;
-use crate::report::output::{Outputs, verdict};
+use crate::report::output::{Outputs, json_text, verdict};
 use crate::report::view::LoadReport;
 use crate::report::{self, Report, RunResult, hgrm, hlog, page, table};
 use crate::signals::Stop;
@@ -51,42 +50,43 @@ pub(crate) trait Load {
 /// Runs the command with a load generator.
 ///
 /// # Errors
-/// Arguments that do not fit the machine, a server that does not start, a load that fails, a report that cannot be
-/// written, and calls that ended in errors (after the report).
+/// A server that does not start, a load that fails, a report that cannot be written, and calls that ended in errors
+/// (after the report).
 pub(crate) fn execute(
-    args: &RunArgs,
-    command: String,
+    config: &RunConfig,
+    machine: &Machine,
+    outputs: &Outputs,
     load: &mut impl Load,
 ) -> Result<(), Failure> {
-    let machine = Machine::detect();
-    let config = RunConfig::new(args, &machine, command)?;
-    let outputs = args.output.check()?;
-    let stop = Stop::on_signals()?;
-    if args.to_knee {
-        let report = climb(&config, &machine, args.common.quiet, &stop, load)?;
-        return put_knee(&report, &outputs, args.common.quiet, ERRORS_ADVICE);
-    }
-    let (result, floor) = measure(&config, args.common.quiet, stop, load)?;
-    let (calls, errors) = (result.latency.count(), result.errors);
-    let report = Report::new(&config, &machine, &result, floor.as_ref());
-    let table = table::text(&report, args.output.intervals);
-    outputs.write(
-        &table,
-        &report.warnings,
-        args.common.quiet,
-        |option| match option {
-            "--hgrm" => hgrm::text(&result.latency),
-            "--hlog" => hlog::text(&result.timeline, &report.command),
-            "--html" => page::text(&report, &result.latency),
-            _ => report.to_json(),
-        },
-    )?;
-    verdict(calls, errors, ERRORS_ADVICE)
+    let (result, floor) = measure(config, outputs.is_quiet(), Stop::on_signals()?, load)?;
+    let report = Report::new(config, machine, &result, floor.as_ref());
+    let table = table::text(&report, config.load.shows_intervals);
+    outputs.write(&table, &report.warnings, |option| match option {
+        "--hgrm" => hgrm::text(&result.latency),
+        "--hlog" => hlog::text(&result.timeline, &report.command),
+        "--html" => page::text(&report, &result.latency),
+        _ => json_text(&report),
+    })?;
+    verdict(result.latency.count(), result.errors, ERRORS_ADVICE)
 }
 
 const ERRORS_ADVICE: &str = "the counters of the report say which errors; --json has all of them";
 
-/// The way to the knee, each step a run with its own server and floor.
+/// The way to the knee, each step a run with its own server and floor; writes the report.
+///
+/// # Errors
+/// Those of [`execute`].
+pub(crate) fn to_knee(
+    config: &RunConfig,
+    machine: &Machine,
+    outputs: &Outputs,
+    load: &mut impl Load,
+) -> Result<(), Failure> {
+    let stop = Stop::on_signals()?;
+    let report = climb(config, machine, outputs.is_quiet(), &stop, load)?;
+    put_knee(&report, outputs, ERRORS_ADVICE)
+}
+
 fn climb(
     config: &RunConfig,
     machine: &Machine,
@@ -95,10 +95,8 @@ fn climb(
     load: &mut impl Load,
 ) -> Result<KneeReport<Report>, Failure> {
     knee::climb(stop, |rate_per_s| {
-        let config = RunConfig {
-            rate_per_s,
-            ..config.clone()
-        };
+        let mut config = config.clone();
+        config.load.rate_per_s = rate_per_s;
         let (result, floor) = measure(&config, quiet, stop.clone(), load)?;
         Ok(Report::new(&config, machine, &result, floor.as_ref()))
     })
@@ -111,13 +109,12 @@ fn climb(
 pub(crate) fn put_knee(
     report: &KneeReport<impl LoadReport>,
     outputs: &Outputs,
-    quiet: bool,
     errors_advice: &str,
 ) -> Result<(), Failure> {
     let table = report::knee::text(report);
-    outputs.write(&table, &report.warnings(), quiet, |option| match option {
+    outputs.write(&table, &report.warnings(), |option| match option {
         "--html" => page::knee::text(report),
-        _ => report.to_json(),
+        _ => json_text(report),
     })?;
     verdict(
         report.closed_loop.view().calls,
@@ -148,10 +145,14 @@ pub(crate) fn measure(
     };
     let watch = Watch {
         stop,
-        progress: Progress::new(config.cores.len()),
+        progress: Progress::new(config.load.cores.len()),
         server_process: own.as_ref().map(OwnServer::process_id),
     };
-    let line = ProgressLine::start(&watch.progress, config.expected(), quiet);
+    let line = ProgressLine::start(
+        &watch.progress,
+        config.load.limit.expected(config.load.warmup),
+        quiet,
+    );
     let result = load.measure(config, &address, &watch);
     drop(line);
     // The load's failure is the first cause; that of a server stopped after it only follows from it.
@@ -216,7 +217,7 @@ fn server_bulk_calls(config: &RunConfig, cores: &[usize]) -> u64 {
         return 0;
     }
     let cores = u64::try_from(cores.len()).unwrap_or(1).max(1);
-    let calls = u64::from(config.connections).div_ceil(cores) * u64::from(config.depth);
+    let calls = u64::from(config.load.connections).div_ceil(cores) * u64::from(config.load.depth);
     // A call may come while the payload of the one before is on its way still.
     let wanted = calls.saturating_mul(2);
     let fitting = SERVER_BULK_BYTES / config.call_bytes().max(1);
@@ -229,7 +230,10 @@ fn server_arguments(
     listen: &Address,
     cores: &[usize],
 ) -> Result<Vec<String>, Failure> {
-    let connections = config.connections.saturating_add(config.idle_connections);
+    let connections = config
+        .load
+        .connections
+        .saturating_add(config.idle_connections);
     let mut arguments = vec![
         "serve".to_owned(),
         "--listen".to_owned(),
@@ -263,20 +267,10 @@ fn server_arguments(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::{Cli, Command, SlowedArgs};
+    use crate::commands::tests as commands;
     use crate::report::tests::{config, result};
-    use clap::Parser;
+    use crate::run::config::Slowed;
     use rpcrdma_testkit::{CheckWords, Folder};
-
-    fn args(line: &str) -> RunArgs {
-        let line = ["bench-tool", "run"]
-            .into_iter()
-            .chain(line.split_whitespace());
-        let Command::Run(args) = Cli::parse_from(line).command else {
-            panic!("not a run")
-        };
-        args
-    }
 
     /// A load that ends at once with what it was given.
     struct Given(Option<Result<RunResult, Failure>>);
@@ -294,13 +288,14 @@ mod tests {
         }
     }
 
+    /// Runs the command line.
+    fn execute_run(line: &str, result: Option<Result<RunResult, Failure>>) -> Result<(), Failure> {
+        let args = commands::run(&format!("bench-tool run --connect shm:elsewhere {line}"));
+        commands::execute_run(&args, "test".to_owned(), &mut Given(result))
+    }
+
     fn run_with(line: &str, result: Result<RunResult, Failure>) -> Result<(), Failure> {
-        let mut load = Given(Some(result));
-        execute(
-            &args(&format!("--connect shm:elsewhere --quiet {line}")),
-            "test".to_owned(),
-            &mut load,
-        )
+        execute_run(&format!("--quiet {line}"), Some(result))
     }
 
     #[test]
@@ -350,53 +345,46 @@ mod tests {
             "--json - --hgrm -",
             "--json - --hlog -",
         ] {
-            let mut load = Given(None);
-            let line = format!("--connect shm:elsewhere {line}");
-            assert!(
-                execute(&args(&line), "test".to_owned(), &mut load).is_err(),
-                "{line}"
-            );
+            assert!(execute_run(line, None).is_err(), "{line}");
         }
     }
 
     #[test]
     fn the_own_server_gets_room_for_all_connections() {
         let mut config = config();
-        (config.connections, config.idle_connections) = (4, 4096);
+        (config.load.connections, config.idle_connections) = (4, 4096);
         config.profile.profile = Some("shm".to_owned());
         config.profile.set = vec!["reap_batch=4".to_owned()];
         let arguments = server_arguments(&config, &"shm:x".parse().unwrap(), &[2, 3]).unwrap();
-        let cli = Cli::parse_from(["bench-tool".to_owned()].into_iter().chain(arguments));
-        let Command::Serve(serve) = cli.command else {
-            panic!("not a serve")
-        };
+        let serve = commands::serve(&arguments);
         assert_eq!(serve.listen.to_string(), "shm:x");
         assert_eq!(serve.device, None);
         assert_eq!(serve.max_connections, Some(4100));
         assert_eq!(serve.cores.unwrap().0, [2, 3]);
-        assert_eq!(serve.profile, config.profile);
+        assert_eq!(serve.profile.choice(), config.profile);
         assert!(serve.exit_with_stdin);
         assert_eq!(serve.bulk_calls, Some(0));
-        assert_eq!(serve.slowed, SlowedArgs::default());
+        assert_eq!(serve.slowed.slowed(), Slowed::default());
     }
 
     #[test]
     fn the_own_server_gets_memory_for_payloads_and_the_delay() {
         let mut config = config();
-        (config.depth, config.connections, config.size_bytes) = (8, 4, 1 << 20);
+        (
+            config.load.depth,
+            config.load.connections,
+            config.size_bytes,
+        ) = (8, 4, 1 << 20);
         config.slowed.delay = Duration::from_micros(50);
         config.slowed.service_time = Duration::from_nanos(40);
         config.bulk = Some(crate::run::config::BulkConfig {
             operations: 2,
             read_percent: 50,
             seed: 1,
-            placement: crate::commands::Placement::Auto,
+            placement: crate::workloads::bench::op::Placement::Auto,
         });
         let arguments = server_arguments(&config, &"shm:x".parse().unwrap(), &[2, 3]).unwrap();
-        let cli = Cli::parse_from(["bench-tool".to_owned()].into_iter().chain(arguments));
-        let Command::Serve(serve) = cli.command else {
-            panic!("not a serve")
-        };
+        let serve = commands::serve(&arguments);
         assert_eq!(
             serve.bulk_calls,
             Some(32),
@@ -406,7 +394,7 @@ mod tests {
             (serve.max_payload, serve.max_operations),
             (Some(1 << 20), 2)
         );
-        assert_eq!(serve.slowed, config.slowed);
+        assert_eq!(serve.slowed.slowed(), config.slowed);
         config.size_bytes = 64 << 20;
         assert_eq!(server_bulk_calls(&config, &[2]), 32, "not all at once");
     }

@@ -16,20 +16,19 @@ use super::{Load, server_counters};
 use crate::address::Address;
 use crate::authentication::of_server;
 use crate::bench_program::{self, ECHO, NULL};
-use crate::commands::{Op, Placement};
 use crate::exit::Failure;
 use crate::fabric::{Fabric, Job};
+use crate::load::Watch;
 use crate::load::connections::Connections;
 use crate::load::cores::LoadCores;
 use crate::load::generator::Generator;
 use crate::load::measured::Measured;
-use crate::load::pace::Rate;
-use crate::load::{Amount, Watch};
 use crate::report::per_call::PerCall;
 use crate::report::timeline::Timeline;
 use crate::report::{Memory, RunResult};
 use crate::sizing::{BulkNeed, Need};
 use crate::workloads::bench::bulk::BulkPlan;
+use crate::workloads::bench::op::{Op, Placement};
 use crate::workloads::bench::{BACK_FAILED, BenchPlan, BenchWorkload, WRONG_REPLIES};
 
 /// How long outstanding calls may take after the measurement.
@@ -88,7 +87,7 @@ impl Job for Measure<'_> {
         let server_before = client.ask_server();
         let client_before = client.counters();
         let counted_before = counted(config, watch);
-        let began = SystemTime::now() + config.warmup;
+        let began = SystemTime::now() + config.load.warmup;
         let mut measured = client.measure(config, watch)?;
         let disturbances = counted(config, watch).warnings_since(&counted_before);
         let client_counted = client.counters().since(&client_before);
@@ -141,14 +140,14 @@ impl Job for Measure<'_> {
 /// Refuses what was measured with connections that were lost for good, or that took no more calls.
 fn check(measured: &Measured, config: &RunConfig, address: &str) -> Result<(), Failure> {
     let refused = measured.first_refusal;
-    if config.retry.is_zero() {
+    if config.load.retry.is_zero() {
         // A call may be refused for its connection before the core has noted that it is lost.
         let found_lost = refused == Some(CallRefused::UnknownConnection);
         let lost = measured.losses.connections.max(u64::from(found_lost));
         if lost > 0 {
             return Err(Failure::failed(format!(
                 "{lost} of {} connections to {address} were lost during the run",
-                config.connections
+                config.load.connections
             ))
             .advice(
                 "look at the server's messages; it may have ended or been killed; --retry TIME goes on when it is back",
@@ -165,12 +164,12 @@ fn counted(config: &RunConfig, watch: &Watch) -> Counted {
         Server::Own { cores, .. } => cores,
         Server::At(_) => &[],
     };
-    if server.iter().any(|core| config.cores.contains(core)) {
+    if server.iter().any(|core| config.load.cores.contains(core)) {
         return Counted::default();
     }
     let own = Some(std::process::id());
     let processes: Vec<u32> = own.into_iter().chain(watch.server_process).collect();
-    Counted::read(&[&config.cores, server].concat(), &processes)
+    Counted::read(&[&config.load.cores, server].concat(), &processes)
 }
 
 /// Why no more calls could be made on a connection that is there still.
@@ -203,15 +202,17 @@ fn counts(counters: &CounterSnapshot) -> server_counters::Counts {
 }
 
 fn profile(config: &RunConfig, fabric: &Fabric) -> Result<Loaded, Failure> {
-    let cores = u32::try_from(config.cores.len()).unwrap_or(u32::MAX).max(1);
-    let connections = config.connections.div_ceil(cores);
+    let cores = u32::try_from(config.load.cores.len())
+        .unwrap_or(u32::MAX)
+        .max(1);
+    let connections = config.load.connections.div_ceil(cores);
     let calls = connections
-        .checked_mul(config.depth)
+        .checked_mul(config.load.depth)
         .filter(|calls| *calls <= 1 << 16);
     let calls = calls.ok_or_else(|| {
         Failure::usage(format!(
             "{connections} connections with {} calls each are more than the 65536 calls that one core can have outstanding",
-            config.depth
+            config.load.depth
         ))
         .advice("lower --depth or --connections, or give --cores more of them")
     })?;
@@ -247,12 +248,12 @@ impl<V: Provider> Client<V> {
         address: &str,
         watch: &Watch,
     ) -> Result<Self, Failure> {
-        let numbers: Vec<_> = config.cores.iter().copied().map(Some).collect();
+        let numbers: Vec<_> = config.load.cores.iter().copied().map(Some).collect();
         let mut node_config = NodeConfig::from_profile(&loaded.profile, numbers);
         if config.reverse {
             node_config = node_config.with_reverse_calls(ReverseRequestSupport::Inline);
         }
-        let cores = LoadCores::new(&config.cores);
+        let cores = LoadCores::new(&config.load.cores);
         let node = Node::start(provider, &node_config, |core| {
             Generator::new(cores.control(core))
         })
@@ -266,9 +267,9 @@ impl<V: Provider> Client<V> {
         let connections = Connections::connect(
             &node,
             address,
-            (config.connections as usize, cores.count()),
+            (config.load.connections as usize, cores.count()),
             &options,
-            config.retry,
+            config.load.retry,
             &watch.stop,
         )?;
         Ok(Self {
@@ -279,18 +280,14 @@ impl<V: Provider> Client<V> {
     }
 
     fn measure(&mut self, config: &RunConfig, watch: &Watch) -> Result<Measured, Failure> {
-        let amount = Amount {
-            depth: config.depth,
-            warmup: config.warmup,
-            limit: config.limit,
-            rate: config.rate_per_s.map(Rate::new),
-            retry: config.retry,
-            interval: config.interval,
-        };
         let workload = |part, _| BenchWorkload::new(plan(config, part));
-        let measured =
-            self.cores
-                .measure(&mut self.connections, workload, &amount, END_TIMEOUT, watch);
+        let measured = self.cores.measure(
+            &mut self.connections,
+            workload,
+            &config.load.amount(),
+            END_TIMEOUT,
+            watch,
+        );
         measured.map(|(measured, _)| measured)
     }
 
@@ -313,6 +310,7 @@ fn free_core(config: &RunConfig) -> Option<usize> {
         Server::At(_) => &[],
     };
     config
+        .load
         .cores
         .iter()
         .copied()
@@ -398,7 +396,7 @@ fn result(
     RunResult {
         latency: measured.latency(),
         timeline: Timeline {
-            interval: config.interval,
+            interval: config.load.interval,
             began,
             cores: measured.timelines.clone(),
         },
@@ -455,9 +453,9 @@ mod tests {
             (vec![0, 1, 2], vec![0, 1], Some(2)),
             (vec![0], vec![0], None),
         ] {
-            config.cores = cores;
+            config.load.cores = cores;
             config.server = Server::Own {
-                fabric: crate::commands::OwnFabric::Shm,
+                fabric: crate::run::config::OwnFabric::Shm,
                 cores: server,
             };
             assert_eq!(free_core(&config), free);

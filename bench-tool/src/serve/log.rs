@@ -12,14 +12,41 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Map, Value};
 
-use crate::commands::{LogFormat, LogLevel};
 use crate::machine;
 
 /// Events that wait to be written; more are lost, and counted.
 const WAITING_MAX: usize = 1024;
 
+/// How a line looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum LogFormat {
+    #[default]
+    Text,
+    Json,
+}
+
+/// How much an event matters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum LogLevel {
+    Error,
+    #[default]
+    Warn,
+    Info,
+}
+
+impl LogFormat {
+    /// The name used on the command line.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Json => "json",
+        }
+    }
+}
+
 impl LogLevel {
-    const fn name(self) -> &'static str {
+    /// The name used on the command line and in lines.
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Error => "error",
             Self::Warn => "warn",

@@ -7,15 +7,14 @@ use rpcrdma_control::{Node, NodeConfig, NodeError, Provider};
 use rpcrdma_engine::Application;
 use rpcrdma_tuning::{Loaded, Profile};
 
+use super::config::{Nfs3Config, ServeConfig};
 use super::listening::{end, listen};
-use super::operate::Operator;
-use crate::address::{Address, ListenAddress};
-use crate::authentication::Host;
-use crate::commands::{Nfs3Args, ServeArgs};
+use super::operate::{Operation, Operator};
+use crate::address::ListenAddress;
 use crate::exit::Failure;
 use crate::fabric::Job;
-use rpcrdma_nfs3::server::desk::Desk;
-use rpcrdma_nfs3::server::fabric::{AtHatch, Hatch, NfsApplication};
+use rpcrdma_nfs3::server::fabric::{CallChannel, NfsApplication, ServerHandle};
+use rpcrdma_nfs3::server::rpc_service::RpcService;
 use rpcrdma_nfs3::server::tcp::{Answers, TcpServer};
 use rpcrdma_nfs3::server::{EXPORT, Service};
 use rpcrdma_nfs3::store::{HeapPages, LeasedPages, Limits, Pages};
@@ -33,15 +32,19 @@ const BUFFER_BYTES: u32 = 64 * 1024;
 /// For how much of its space a server keeps buffers that Sends placed data in: one in so many.
 const PLACED_SHARE: u64 = 4;
 
-fn desk<P: Pages>(args: &Nfs3Args, pages: P) -> Desk<P> {
+fn rpc_service<P: Pages>(config: &Nfs3Config, pages: P) -> RpcService<P> {
     let limits = Limits {
-        files_max: args.max_files,
+        files_max: config.files_max,
     };
-    Desk::new(Service::new(pages, limits))
+    RpcService::new(Service::new(pages, limits))
 }
 
 /// A node whose one core has bulk buffers that files lie in, and the memory that these are.
-fn with_files(profile: &Profile, core: usize, space_bytes: u64) -> (NodeConfig, LeasedPages) {
+fn with_files(
+    profile: &Profile,
+    core: Option<usize>,
+    space_bytes: u64,
+) -> (NodeConfig, LeasedPages) {
     let mut profile = profile.clone();
     // As many bytes for calls under way as before, in more buffers.
     let pieces = profile.bulk_buffer_bytes.div_ceil(BUFFER_BYTES).max(1);
@@ -56,19 +59,19 @@ fn with_files(profile: &Profile, core: usize, space_bytes: u64) -> (NodeConfig, 
         placed_max = u32::try_from(kept).unwrap_or(u32::MAX);
         profile.placement_spares = profile.placement_spares.saturating_add(placed_max);
     }
-    let mut config = NodeConfig::from_profile(&profile, vec![Some(core)]);
+    let mut config = NodeConfig::from_profile(&profile, vec![core]);
     config.core.bulk_buffers_kept = LeasedPages::buffers(space_bytes, BUFFER_BYTES);
     let pages = LeasedPages::new(space_bytes, PAGE_BYTES, BUFFER_BYTES, placed_max);
     (config, pages)
 }
 
 /// A server on TCP, and the port that it has.
-fn tcp_server<D: Answers>(
+fn tcp_server<A: Answers>(
     host: &str,
     port: u16,
     connections_max: u32,
-    desk: D,
-) -> Result<(TcpServer<D>, ListenAddress), Failure> {
+    answers: A,
+) -> Result<(TcpServer<A>, ListenAddress), Failure> {
     let address = |port: u16| ListenAddress::Tcp {
         host: host.to_owned(),
         port,
@@ -78,7 +81,7 @@ fn tcp_server<D: Answers>(
     };
     let listener = TcpListener::bind((host, port)).map_err(cannot)?;
     let bound = listener.local_addr().map_err(cannot)?.port();
-    let server = TcpServer::new(listener, connections_max as usize, desk).map_err(cannot)?;
+    let server = TcpServer::new(listener, connections_max as usize, answers).map_err(cannot)?;
     Ok((server, address(bound)))
 }
 
@@ -86,12 +89,16 @@ fn tcp_server<D: Answers>(
 ///
 /// # Errors
 /// A failure when the address cannot be listened on.
-pub(super) fn serve_on_tcp(args: &ServeArgs, host: &str, port: u16) -> Result<(), Failure> {
-    let mut operator = Operator::start(args, &[])?;
-    let connections_max = args.max_connections.unwrap_or(CONNECTIONS_DEFAULT);
-    let pages = HeapPages::new(args.nfs3.space, PAGE_BYTES);
-    let desk = desk(&args.nfs3, pages);
-    let (mut server, address) = tcp_server(host, port, connections_max, desk)?;
+pub(crate) fn serve_on_tcp(
+    config: &Nfs3Config,
+    operation: &Operation,
+    (host, port): (&str, u16),
+    connections_max: Option<u32>,
+) -> Result<(), Failure> {
+    let mut operator = Operator::start(operation, &[])?;
+    let connections_max = connections_max.unwrap_or(CONNECTIONS_DEFAULT);
+    let rpc = rpc_service(config, HeapPages::new(config.space_bytes, PAGE_BYTES));
+    let (mut server, address) = tcp_server(host, port, connections_max, rpc)?;
     operator.ready(&format!(
         "{address} (NFS version 3, {EXPORT}, MOUNT at the same port)"
     ))?;
@@ -102,14 +109,10 @@ pub(super) fn serve_on_tcp(args: &ServeArgs, host: &str, port: u16) -> Result<()
 
 /// Serving by RPC-over-RDMA, with MOUNT on TCP.
 pub(super) struct ServeOnFabric<'a> {
-    /// The command line.
-    pub(super) args: &'a ServeArgs,
-    /// Where to listen.
-    pub(super) listen: &'a Address,
-    /// How clients prove themselves, if they have to.
-    pub(super) host: Option<Host>,
-    /// The core.
-    pub(super) core: usize,
+    /// Where and how.
+    pub(super) config: &'a ServeConfig,
+    /// What the server holds.
+    pub(super) nfs3: &'a Nfs3Config,
     /// Sizes.
     pub(super) loaded: &'a Loaded,
     /// Who watches it, and ends it.
@@ -120,17 +123,18 @@ impl Job for ServeOnFabric<'_> {
     type Output = ();
 
     fn run<V: Provider>(self, provider: V) -> Result<(), Failure> {
-        let space_bytes = self.args.nfs3.space;
-        let (mut config, pages) = with_files(&self.loaded.profile, self.core, space_bytes);
+        let space_bytes = self.nfs3.space_bytes;
+        // There is one core.
+        let core = self.config.cores.first().copied();
+        let (mut config, pages) = with_files(&self.loaded.profile, core, space_bytes);
         config.events = Some(self.operator.events());
         let mut pages = Some(pages);
-        let hatch = Arc::new(Hatch::new());
+        let channel = Arc::new(CallChannel::new());
         let service = |_| {
-            // There is one core.
             let pages = pages
                 .take()
                 .unwrap_or_else(|| LeasedPages::new(0, PAGE_BYTES, BUFFER_BYTES, 0));
-            NfsApplication::new(desk(&self.args.nfs3, pages), Arc::clone(&hatch))
+            NfsApplication::new(rpc_service(self.nfs3, pages), Arc::clone(&channel))
         };
         let failed = |error: NodeError| {
             Failure::failed("the server could not be set up")
@@ -140,10 +144,10 @@ impl Job for ServeOnFabric<'_> {
         let faults = self.operator.faults().clone();
         if faults.is_empty() {
             let node = Node::start(provider, &config, service).map_err(failed)?;
-            self.serve(node, hatch)
+            self.serve(node, channel)
         } else {
             let node = Node::start_with_faults(provider, &config, &faults, service);
-            self.serve(node.map_err(failed)?, hatch)
+            self.serve(node.map_err(failed)?, channel)
         }
     }
 }
@@ -152,17 +156,17 @@ impl ServeOnFabric<'_> {
     fn serve<V: Provider, A: Application>(
         mut self,
         node: Node<V, A>,
-        hatch: Arc<Hatch>,
+        channel: Arc<CallChannel>,
     ) -> Result<(), Failure> {
         self.operator.attend(&node)?;
         if let Some(core) = node.cores().first().cloned() {
-            hatch.set_wake(move || core.wake());
+            channel.set_wake(move || core.wake());
         }
-        let (mount_host, mount_port) = &self.args.nfs3.mount_listen;
-        let at_hatch = AtHatch::new(hatch);
+        let (mount_host, mount_port) = &self.nfs3.mount_listen;
+        let handle = ServerHandle::new(channel);
         let (mut server, mount_address) =
-            tcp_server(mount_host, *mount_port, CONNECTIONS_DEFAULT, at_hatch)?;
-        let listening = listen(&node, self.listen, self.host.as_ref())?;
+            tcp_server(mount_host, *mount_port, CONNECTIONS_DEFAULT, handle)?;
+        let listening = listen(&node, &self.config.listen, self.config.host.as_ref())?;
         let operator = &mut self.operator;
         operator.ready(&format!(
             "{listening} (NFS version 3, {EXPORT}, MOUNT at {mount_address})"

@@ -9,19 +9,17 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rpcrdma_control::{
-    DrainReport, EventSink, FaultPlan, Node, NodeEvent, NodeLimits, NodeSnapshot, Provider,
+    DrainReport, EventSink, Fault, FaultPlan, Node, NodeEvent, NodeLimits, NodeSnapshot, Provider,
 };
 use rpcrdma_engine::{Application, CloseReason, ConnectionKey};
 use signal_hook::consts::SIGHUP;
 
 use super::http::{Answer, HttpServer};
 use super::limits::{Limited, Limits};
-use super::log::{Event, Log, Logger};
+use super::log::{Event, Log, LogFormat, LogLevel, Logger};
 use super::metrics::{self, Identity};
 use super::notify::Notifier;
 use crate::address::{Address, ListenAddress};
-use crate::commands::LogLevel;
-use crate::commands::{ServeArgs, ServiceName};
 use crate::exit::{Failure, written};
 use crate::machine;
 use crate::run::own_server::READY_PREFIX;
@@ -122,6 +120,26 @@ impl Pulse {
     }
 }
 
+/// How a server is watched.
+pub(crate) struct Operation {
+    /// Where it listens.
+    pub listen: ListenAddress,
+    /// The name of what is served.
+    pub service: &'static str,
+    /// Faults to inject.
+    pub faults: Vec<Fault>,
+    /// Where metrics are served.
+    pub metrics: Option<(String, u16)>,
+    /// The file of the limits.
+    pub limits: Option<PathBuf>,
+    /// Format of the log.
+    pub log_format: LogFormat,
+    /// Lowest level that is logged.
+    pub log_level: LogLevel,
+    /// A run started the server for itself: it ends with standard input.
+    pub is_of_run: bool,
+}
+
 /// What operators have of one server.
 pub(crate) struct Operator {
     board: Arc<Board>,
@@ -149,14 +167,11 @@ impl Operator {
     /// # Errors
     /// A failure when the address of the metrics cannot be listened on, the service manager's socket
     /// cannot be used, or signals cannot be taken.
-    pub(crate) fn start(args: &ServeArgs, processors: &[usize]) -> Result<Self, Failure> {
+    pub(crate) fn start(operation: &Operation, processors: &[usize]) -> Result<Self, Failure> {
         let identity = Identity {
-            address: args.listen.to_string(),
-            service: match args.service {
-                ServiceName::Bench => "bench",
-                ServiceName::Nfs3 => "nfs3",
-            },
-            fabric: match &args.listen {
+            address: operation.listen.to_string(),
+            service: operation.service,
+            fabric: match &operation.listen {
                 ListenAddress::Tcp { .. } => "tcp",
                 ListenAddress::Fabric(Address::Shm(_)) => "shm",
                 ListenAddress::Fabric(Address::Rdma { .. }) => "verbs",
@@ -165,7 +180,7 @@ impl Operator {
                 .duration_since(UNIX_EPOCH)
                 .map_or(0.0, |since| since.as_secs_f64()),
             processors: processors.to_vec(),
-            faults: FaultPlan::new(args.faults.iter().copied()),
+            faults: FaultPlan::new(operation.faults.iter().copied()),
         };
         let board = Arc::new(Board {
             identity,
@@ -174,7 +189,7 @@ impl Operator {
             watch: OnceLock::new(),
         });
         // The server of a run is nobody's service: what the environment says is of the run.
-        let notifier = if args.exit_with_stdin {
+        let notifier = if operation.is_of_run {
             Notifier::default()
         } else {
             Notifier::from_environment().map_err(|error| {
@@ -182,16 +197,16 @@ impl Operator {
                     .because(error)
             })?
         };
-        let (log, logger) = Log::start(args.operate.log_format, args.operate.log_level, processors)
+        let (log, logger) = Log::start(operation.log_format, operation.log_level, processors)
             .map_err(|error| Failure::failed("there can be no log").because(error))?;
         let reload = Arc::new(AtomicBool::new(false));
         // Others end when their terminal goes.
-        if args.operate.limits.is_some() || notifier.is_heard() {
+        if operation.limits.is_some() || notifier.is_heard() {
             signal_hook::flag::register(SIGHUP, Arc::clone(&reload)).map_err(|error| {
                 Failure::failed("cannot install the handler of SIGHUP").because(error)
             })?;
         }
-        let http = match &args.operate.metrics {
+        let http = match &operation.metrics {
             Some((host, port)) => Some(serve_pages(&board, host, *port, processors)?),
             None => None,
         };
@@ -203,8 +218,8 @@ impl Operator {
             stuck_before: None,
             looked: Instant::now(),
             stop: Stop::on_signals()?,
-            limits: args.operate.limits.clone(),
-            is_of_run: args.exit_with_stdin,
+            limits: operation.limits.clone(),
+            is_of_run: operation.is_of_run,
             reload,
             status: String::new(),
             logger,

@@ -1,13 +1,7 @@
 //! The combinations of a sweep.
 
-use std::time::Duration;
-
-use crate::commands::{Op, OutputArgs, Placement, RunArgs, SweepArgs};
-use crate::exit::Failure;
+use crate::workloads::bench::op::{Op, Placement};
 use rpcrdma_units::{rate, size};
-
-/// The most runs of one sweep.
-const RUNS_MAX: usize = 10_000;
 
 /// One combination.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -118,129 +112,11 @@ impl Axis {
     }
 }
 
-/// Every combination of the lists; what stands in a list twice counts once.
-///
-/// # Errors
-/// A usage failure when there are more runs than anybody waits for.
-pub(crate) fn points(args: &SweepArgs) -> Result<Vec<Point>, Failure> {
-    let sizes = options(&args.size);
-    let rates = options(&args.rate);
-    let lengths = [
-        args.op.len(),
-        sizes.len(),
-        args.placement.len(),
-        args.depth.len(),
-        args.connections.len(),
-        rates.len(),
-        usize::try_from(args.repeats).unwrap_or(usize::MAX),
-    ];
-    let runs = lengths.into_iter().fold(1, usize::saturating_mul);
-    if runs > RUNS_MAX {
-        return Err(Failure::usage(format!("these are {runs} runs"))
-            .advice(format!("make the lists shorter: {RUNS_MAX} runs at most")));
-    }
-    let mut points = Vec::new();
-    for &op in &args.op {
-        for &size in &sizes {
-            for &placement in &args.placement {
-                for &depth in &args.depth {
-                    for &connections in &args.connections {
-                        for &rate_per_s in &rates {
-                            let point = Point {
-                                op,
-                                size,
-                                placement,
-                                depth,
-                                connections,
-                                rate_per_s,
-                            };
-                            if !points.contains(&point) {
-                                points.push(point);
-                            }
-                        }
-                    }
-                }
-            }
-        }
-    }
-    Ok(points)
-}
-
-fn options(list: &[u64]) -> Vec<Option<u64>> {
-    if list.is_empty() {
-        vec![None]
-    } else {
-        list.iter().copied().map(Some).collect()
-    }
-}
-
 impl Point {
-    /// What `run` would be told for it.
-    #[must_use]
-    pub(crate) fn run_args(&self, args: &SweepArgs) -> RunArgs {
-        RunArgs {
-            op: self.op,
-            size: self.size,
-            placement: self.placement,
-            depth: self.depth,
-            connections: self.connections,
-            rate: self.rate_per_s,
-            to_knee: false,
-            retry: Duration::ZERO,
-            reverse: false,
-            common: args.common.clone(),
-            sizes: None,
-            output: OutputArgs::default(),
-        }
-    }
-
     /// The point by these axes: `write, size 4 KiB, depth 8`.
     #[must_use]
     pub(crate) fn label(&self, axes: &[Axis]) -> String {
         let labels: Vec<String> = axes.iter().map(|axis| axis.label(self)).collect();
         labels.join(", ")
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::tests::args;
-    use super::*;
-    use rpcrdma_testkit::CheckWords;
-
-    #[test]
-    fn every_combination_is_there_once() {
-        let sweep = args("--op read,write --size 1k,4k,1k --placement send,rdma --depth 1,8");
-        let points = points(&sweep).unwrap();
-        assert_eq!(points.len(), 2 * 2 * 2 * 2);
-        assert_eq!(
-            Axis::varied(&points),
-            [Axis::Op, Axis::Size, Axis::Placement, Axis::Depth]
-        );
-        assert_eq!(
-            points[0].label(&Axis::varied(&points)),
-            "read, size 1 KiB, send, depth 1"
-        );
-        assert_eq!(Axis::Size.number(&points[0]), Some(1024.0));
-        let run = points[15].run_args(&sweep);
-        assert_eq!((run.op, run.size, run.depth), (Op::Write, Some(4096), 8));
-    }
-
-    #[test]
-    fn a_bare_sweep_is_one_point() {
-        let points = points(&args("")).unwrap();
-        assert_eq!(points.len(), 1);
-        assert!(Axis::varied(&points).is_empty());
-        assert_eq!(Axis::Rate.text(&points[0]), "closed");
-    }
-
-    #[test]
-    fn too_many_runs_are_refused() {
-        let list = (1..200)
-            .map(|n| n.to_string())
-            .collect::<Vec<_>>()
-            .join(",");
-        let failure = points(&args(&format!("--depth {list} --connections {list}"))).unwrap_err();
-        failure.check_words(&["10000 runs at most"]);
     }
 }

@@ -12,8 +12,7 @@ pub(crate) mod table;
 
 use serde::Serialize;
 
-use self::grid::{Axis, Point, points};
-use crate::commands::SweepArgs;
+use self::grid::{Axis, Point};
 use crate::compare::metric::Metric;
 use crate::compare::rank_sum::{median, sorted};
 use crate::exit::{Failure, Status};
@@ -102,55 +101,44 @@ fn figure(run: &Report, metric: Metric) -> f64 {
     }
 }
 
-/// Runs the command with a load generator.
+/// What a sweep does.
+pub(crate) struct SweepConfig {
+    /// The command line, for the report.
+    pub command: String,
+    /// The combinations.
+    pub points: Vec<Point>,
+    /// The run of each.
+    pub runs: Vec<RunConfig>,
+    /// How often each is made.
+    pub repeats: u32,
+    /// What the chart shows; `None` chooses by its axis.
+    pub figure: Option<Metric>,
+}
+
+/// Makes the runs with a load generator, and writes the report, and the chart if there is a file for it.
 ///
 /// # Errors
-/// Combinations that do not fit the machine, files that cannot be written, and no run at all. Where single combinations
-/// fail the others are reported, and the status is 1.
+/// Files that cannot be written, and no run at all. Where single combinations fail the others are reported, and the
+/// status is 1.
 pub(crate) fn execute(
-    args: &SweepArgs,
-    command: String,
+    config: SweepConfig,
+    machine: &Machine,
+    outputs: &Outputs,
+    chart: Option<&Output>,
     load: &mut impl Load,
 ) -> Result<Status, Failure> {
-    let machine = Machine::detect();
-    let points = points(args)?;
-    let config = |point: &Point| RunConfig::new(&point.run_args(args), &machine, command.clone());
-    let configs = points.iter().map(config).collect::<Result<Vec<_>, _>>()?;
-    let picture = args.plot.as_ref();
-    let outputs = Outputs::check(&[
-        ("--json", args.json.as_deref()),
-        ("--csv", args.csv.as_deref()),
-    ])?;
-    let plot = picture.map(|picture| {
-        plot::axis(&points)?;
-        Output::check("--plot", &picture.0)
-    });
-    let plot = plot.transpose()?;
-    let stop = Stop::on_signals()?;
-    let mut report = SweepReport::new(command, args.repeats, points);
-    make_runs(
-        &mut report,
-        &configs,
-        &machine,
-        args.common.quiet,
-        &stop,
-        load,
-    );
+    let (figure, stop) = (config.figure, Stop::on_signals()?);
+    let report = make_runs(config, machine, outputs.is_quiet(), &stop, load);
     if report.runs.is_empty() {
         return Err(nothing(&report));
     }
-    let json = json_text(&report)?;
-    outputs.write(
-        &table::text(&report),
-        &table::warnings(&report),
-        args.common.quiet,
-        |option| match option {
-            "--csv" => table::csv(&report),
-            _ => json.clone(),
-        },
-    )?;
-    if let Some(output) = plot {
-        output.write(plot::draw(&report, args.figure)?)?;
+    let (text, warnings) = (table::text(&report), table::warnings(&report));
+    outputs.write(&text, &warnings, |option| match option {
+        "--csv" => table::csv(&report),
+        _ => json_text(&report),
+    })?;
+    if let Some(output) = chart {
+        output.write(plot::draw(&report, figure)?)?;
     }
     Ok(if report.failures.is_empty() {
         Status::Success
@@ -172,13 +160,14 @@ fn nothing(report: &SweepReport) -> Failure {
 /// Makes the runs: all combinations once, then all of them again from the last to the first, and so on. A combination
 /// that failed is not tried again.
 fn make_runs(
-    report: &mut SweepReport,
-    configs: &[RunConfig],
+    config: SweepConfig,
     machine: &Machine,
     is_quiet: bool,
     stop: &Stop,
     load: &mut impl Load,
-) {
+) -> SweepReport {
+    let configs = config.runs;
+    let mut report = SweepReport::new(config.command, config.repeats, config.points);
     let mut order: Vec<usize> = (0..configs.len()).collect();
     let mut failed = Vec::new();
     let total = u64::try_from(configs.len()).unwrap_or(u64::MAX) * u64::from(report.repeats);
@@ -204,13 +193,14 @@ fn make_runs(
                 }
                 Ok(_) | Err(_) => {
                     report.interrupted = true;
-                    return;
+                    return report;
                 }
             }
         }
         order.retain(|place| !failed.contains(place));
         order.reverse();
     }
+    report
 }
 
 fn one(
@@ -235,22 +225,11 @@ fn one(
 pub(crate) mod tests {
     use super::*;
     use crate::address::Address;
-    use crate::commands::{Cli, Command};
+    use crate::commands::tests::sweep as args;
     use crate::load::Watch;
     use crate::report::RunResult;
     use crate::report::tests::result;
-    use clap::Parser;
     use rpcrdma_testkit::CheckWords;
-
-    pub(crate) fn args(line: &str) -> SweepArgs {
-        let words = ["bench-tool", "sweep"]
-            .into_iter()
-            .chain(line.split_whitespace());
-        match Cli::parse_from(words).command {
-            Command::Sweep(args) => *args,
-            other => panic!("not a sweep: {other:?}"),
-        }
-    }
 
     /// A load whose latency grows with size and depth; it fails and stops where it is told.
     #[derive(Default)]
@@ -269,20 +248,20 @@ pub(crate) mod tests {
             _: &Address,
             watch: &Watch,
         ) -> Result<RunResult, Failure> {
-            self.made.push((config.size_bytes, config.depth));
+            self.made.push((config.size_bytes, config.load.depth));
             let made_before = self
                 .made
                 .iter()
-                .filter(|(_, it)| *it == config.depth)
+                .filter(|(_, it)| *it == config.load.depth)
                 .count()
                 - 1;
-            if self.fails_at_depth == Some(config.depth) && made_before >= self.fails_after {
+            if self.fails_at_depth == Some(config.load.depth) && made_before >= self.fails_after {
                 return Err(Failure::failed("no such placement"));
             }
             let mut made = result();
             made.latency = crate::histogram::LatencyHistogram::new();
             let step = self.made.len() as u64;
-            for _ in 0..10_000 * u64::from(config.depth) {
+            for _ in 0..10_000 * u64::from(config.load.depth) {
                 made.latency.record(400 + config.size_bytes / 8 + step);
             }
             if self.stops_after == Some(self.made.len()) {
@@ -296,19 +275,8 @@ pub(crate) mod tests {
     fn swept(line: &str, mut load: Formula) -> (SweepReport, Vec<(u64, u32)>) {
         let args = args(&format!("--connect shm:elsewhere --quiet {line}"));
         let machine = Machine::detect();
-        let points = points(&args).unwrap();
-        let config =
-            |point: &Point| RunConfig::new(&point.run_args(&args), &machine, String::new());
-        let configs: Vec<RunConfig> = points.iter().map(|point| config(point).unwrap()).collect();
-        let mut report = SweepReport::new("test".to_owned(), args.repeats, points);
-        make_runs(
-            &mut report,
-            &configs,
-            &machine,
-            true,
-            &Stop::new(),
-            &mut load,
-        );
+        let config = args.config(&machine, "test".to_owned()).unwrap();
+        let report = make_runs(config, &machine, true, &Stop::new(), &mut load);
         (report, load.made)
     }
 

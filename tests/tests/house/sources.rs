@@ -79,6 +79,22 @@ fn unsafe_code_is_allowed_in_the_fabric_alone() {
     }
 }
 
+/// The command line becomes configurations, which know nothing of it.
+#[test]
+fn only_the_commands_of_bench_tool_know_the_command_line() {
+    let folder = Path::new("bench-tool/src");
+    let may = ["commands", "lib.rs"].map(|it| folder.join(it));
+    for path in files::with_extension(&["rs"]) {
+        let may = may.iter().any(|it| path.starts_with(it)) || is_test_file(&path);
+        if path.starts_with(folder) && !may {
+            let source = files::text(&path);
+            let code = source.split("#[cfg(test)]\n").next().unwrap_or_default();
+            let knows = code.contains("crate::commands") || code.contains("clap::");
+            assert!(!knows, "{}", path.display());
+        }
+    }
+}
+
 /// What a stage of ./check switches on.
 const FEATURES: [&str; 3] = ["rdma-sys", "storage", "testing"];
 

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::super::finding::{Findings, Severity};
 use super::super::system::System;
-use super::{DevicePort, dcb};
+use super::dcb;
 
 /// Priorities of Ethernet.
 const PRIORITIES: u8 = 8;
@@ -47,12 +47,16 @@ pub(crate) fn read(system: &System, device: &str, number: u32, netdev: Option<&s
     }
 }
 
-pub(crate) fn judge(device: &str, port: &DevicePort, findings: &mut Findings<'_>) {
-    let Some(congestion) = &port.congestion else {
-        return;
-    };
-    let place = port.place(device);
-    let netdev = port.netdev.as_deref().unwrap_or("NETDEV");
+/// Judges a port of `device`, whose interface is `netdev`.
+pub(crate) fn judge(
+    device: &str,
+    port: u32,
+    netdev: Option<&str>,
+    congestion: &Congestion,
+    findings: &mut Findings<'_>,
+) {
+    let place = format!("{device} port {port}");
+    let netdev = netdev.unwrap_or("NETDEV");
     judge_pfc(&place, netdev, congestion, findings);
     judge_ecn(&place, netdev, congestion, findings);
     let folder = format!("/sys/kernel/config/rdma_cm/{device}");
@@ -62,9 +66,8 @@ pub(crate) fn judge(device: &str, port: &DevicePort, findings: &mut Findings<'_>
             format!("{place}: RDMA-CM marks packets with DSCP 0"),
             "a network that keeps RDMA apart by DSCP carries them in the class of everything else",
             format!(
-                "echo {TYPE_OF_SERVICE} > {folder}/ports/{}/default_roce_tos   # or type_of_service of the profile; \
-                 as the network's administrator has it",
-                port.number
+                "echo {TYPE_OF_SERVICE} > {folder}/ports/{port}/default_roce_tos   # or type_of_service of the profile; \
+                 as the network's administrator has it"
             ),
         ),
         Some(tos) => findings.ok(format!(

@@ -6,7 +6,6 @@ use serde::Serialize;
 
 use super::super::finding::{Findings, Severity};
 use super::super::system::System;
-use super::DevicePort;
 
 /// More than one event on so many packets costs; fewer may be of a time long gone.
 const PACKETS_PER_EVENT: u64 = 100_000;
@@ -126,13 +125,12 @@ impl Counters {
     }
 }
 
-pub(crate) fn judge(device: &str, port: &DevicePort, findings: &mut Findings<'_>) {
-    let place = port.place(device);
-    let counters = &port.counters;
+/// Judges the counters of a port of `device`.
+pub(crate) fn judge(device: &str, port: u32, counters: &Counters, findings: &mut Findings<'_>) {
+    let place = format!("{device} port {port}");
     if counters.events.is_empty() {
         return findings.ok(format!(
-            "{place}: counters of errors are not readable (`rdma statistic show link {device}/{}`)",
-            port.number
+            "{place}: counters of errors are not readable (`rdma statistic show link {device}/{port}`)"
         ));
     }
     let mut clean = true;
@@ -155,7 +153,7 @@ pub(crate) fn judge(device: &str, port: &DevicePort, findings: &mut Findings<'_>
             format!(
                 "rdma statistic show link {device}/{}   # before and after a run; it counts for every program that uses \
                  the port. Where they grow with the run, {}",
-                port.number, kind.where_growing
+                port, kind.where_growing
             ),
         );
     }

@@ -5,7 +5,6 @@ use serde::Serialize;
 
 use super::super::finding::{Findings, Severity};
 use super::super::system::{System, thousandths};
-use super::Device;
 
 /// Driver of the NICs that fetch best in requests of 4096 bytes.
 const MLX5: &str = "mlx5_core";
@@ -143,28 +142,30 @@ pub(crate) fn read(system: &System, device: &str) -> Option<Pcie> {
     })
 }
 
-/// `all`: every device, of which some are other functions of the same card.
-pub(crate) fn judge(device: &Device, pcie: &Pcie, all: &[Device], findings: &mut Findings<'_>) {
-    judge_link(device, pcie, all, findings);
-    judge_requests(device, pcie, findings);
-    judge_iommu(device, pcie, findings);
+impl Pcie {
+    /// The address without the number of the function.
+    pub(crate) fn slot(&self) -> Option<&str> {
+        let (slot, _) = self.address.as_deref()?.rsplit_once('.')?;
+        Some(slot)
+    }
 }
 
-/// The devices that share the slot with this one, itself among them: functions of one card, as the
-/// two ports of many. Virtual functions share the ports of those.
-fn in_slot<'a>(device: &'a Device, pcie: &Pcie, all: &'a [Device]) -> Vec<&'a Device> {
-    let slot = |pcie: &Pcie| {
-        let (slot, _) = pcie.address.as_deref()?.rsplit_once('.')?;
-        Some(slot.to_owned())
-    };
-    let Some(own) = slot(pcie) else {
-        return vec![device];
-    };
-    let is_with = |other: &&Device| {
-        let pcie = other.pcie.as_ref();
-        pcie.is_some_and(|pcie| !pcie.virtual_function && slot(pcie).as_ref() == Some(&own))
-    };
-    all.iter().filter(is_with).collect()
+/// A device, with those that share its slot.
+pub(crate) struct Card<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its driver.
+    pub driver: Option<&'a str>,
+    /// The names of all devices in the slot.
+    pub sharing: Vec<&'a str>,
+    /// The rates of their active ports together, in megabits a second.
+    pub rate_mbps: u64,
+}
+
+pub(crate) fn judge(card: &Card<'_>, pcie: &Pcie, findings: &mut Findings<'_>) {
+    judge_link(card, pcie, findings);
+    judge_requests(card, pcie, findings);
+    judge_iommu(card.name, pcie, findings);
 }
 
 /// A link as people write it: `16 GT/s on 8 lanes`.
@@ -173,8 +174,8 @@ fn link_text(speed_mtps: u64, lanes: u64) -> String {
     format!("{} GT/s on {lanes} lane{plural}", decimal(speed_mtps))
 }
 
-fn judge_link(device: &Device, pcie: &Pcie, all: &[Device], findings: &mut Findings<'_>) {
-    let name = &device.name;
+fn judge_link(card: &Card<'_>, pcie: &Pcie, findings: &mut Findings<'_>) {
+    let (name, rate) = (card.name, card.rate_mbps);
     let (Some(speed), Some(lanes), Some(capacity)) =
         (pcie.speed_mtps, pcie.lanes, pcie.capacity_mbps())
     else {
@@ -182,18 +183,9 @@ fn judge_link(device: &Device, pcie: &Pcie, all: &[Device], findings: &mut Findi
             "{name}: speed and lanes of its PCIe link are not told, as for a virtual function; its host knows"
         ));
     };
-    let sharing = in_slot(device, pcie, all);
-    let ports = sharing.iter().flat_map(|device| &device.ports);
-    let active = ports.filter(|port| port.is_active());
-    let rate = active
-        .filter_map(|port| port.rate_mbps())
-        .fold(0, u64::saturating_add);
-    let ports = match sharing.as_slice() {
+    let ports = match card.sharing.as_slice() {
         [] | [_] => "its ports".to_owned(),
-        sharing => {
-            let names: Vec<&str> = sharing.iter().map(|device| device.name.as_str()).collect();
-            format!("the ports of {}, which share the slot", names.join(" and "))
-        }
+        names => format!("the ports of {}, which share the slot", names.join(" and ")),
     };
     let link = format!("{name}: PCIe at {}", link_text(speed, lanes));
     let best = match (pcie.speed_max_mtps, pcie.lanes_max) {
@@ -232,8 +224,8 @@ fn judge_link(device: &Device, pcie: &Pcie, all: &[Device], findings: &mut Findi
     }
 }
 
-fn judge_requests(device: &Device, pcie: &Pcie, findings: &mut Findings<'_>) {
-    let name = &device.name;
+fn judge_requests(card: &Card<'_>, pcie: &Pcie, findings: &mut Findings<'_>) {
+    let name = card.name;
     let address = pcie.address.as_deref().unwrap_or("ADDRESS");
     if pcie.virtual_function {
         return findings.ok(format!(
@@ -251,7 +243,7 @@ fn judge_requests(device: &Device, pcie: &Pcie, findings: &mut Findings<'_>) {
              (`lspci -vv -s {address}`)"
         ));
     };
-    let least = match device.driver.as_deref() {
+    let least = match card.driver {
         Some(MLX5) => 4096,
         _ => 512,
     };
@@ -276,8 +268,7 @@ fn judge_requests(device: &Device, pcie: &Pcie, findings: &mut Findings<'_>) {
     ));
 }
 
-fn judge_iommu(device: &Device, pcie: &Pcie, findings: &mut Findings<'_>) {
-    let name = &device.name;
+fn judge_iommu(name: &str, pcie: &Pcie, findings: &mut Findings<'_>) {
     match pcie.iommu.as_deref() {
         Some(mode) if mode.starts_with("DMA") => findings.note(
             Severity::Hint,

@@ -6,7 +6,6 @@ use super::super::Needs;
 use super::super::finding::{Findings, Severity};
 use super::super::memory;
 use super::super::system::System;
-use super::Device;
 use crate::cores::format_cores;
 use rpcrdma_units::size;
 
@@ -54,21 +53,26 @@ impl Place {
     }
 }
 
-pub(crate) fn judge(system: &System, needs: &Needs, device: &Device, findings: &mut Findings<'_>) {
-    judge_cores(system.cores_allowed().as_deref(), device, findings);
-    judge_hugepages(needs, device, findings);
+/// Judges the place of the device of that name.
+pub(crate) fn judge(
+    system: &System,
+    needs: &Needs,
+    (name, place): (&str, &Place),
+    findings: &mut Findings<'_>,
+) {
+    judge_cores(system.cores_allowed().as_deref(), name, place, findings);
+    judge_hugepages(needs, name, place, findings);
 }
 
 /// Whether cores near the device can poll it.
-fn judge_cores(allowed: Option<&[usize]>, device: &Device, findings: &mut Findings<'_>) {
-    let (Some(local), Some(allowed)) = (&device.place.local_cores, allowed) else {
+fn judge_cores(allowed: Option<&[usize]>, name: &str, place: &Place, findings: &mut Findings<'_>) {
+    let (Some(local), Some(allowed)) = (&place.local_cores, allowed) else {
         return;
     };
     if local.is_empty() {
         return;
     }
-    let name = &device.name;
-    let node = device.place.numa_node.map_or_else(
+    let node = place.numa_node.map_or_else(
         || "a NUMA node".to_owned(),
         |node| format!("NUMA node {node}"),
     );
@@ -82,7 +86,7 @@ fn judge_cores(allowed: Option<&[usize]>, device: &Device, findings: &mut Findin
         .copied()
         .filter(|core| !local.contains(core))
         .collect();
-    let distance = device.place.farthest().map_or_else(String::new, |far| {
+    let distance = place.farthest().map_or_else(String::new, |far| {
         format!(" (at a distance of up to {far}, where 10 is none)")
     });
     if near.is_empty() {
@@ -112,17 +116,15 @@ fn judge_cores(allowed: Option<&[usize]>, device: &Device, findings: &mut Findin
 }
 
 /// Whether arenas of cores near the device find hugepages near it.
-fn judge_hugepages(needs: &Needs, device: &Device, findings: &mut Findings<'_>) {
-    let (Some(node), Some(free)) = (device.place.numa_node, device.place.local_hugepages_free)
-    else {
+fn judge_hugepages(needs: &Needs, name: &str, place: &Place, findings: &mut Findings<'_>) {
+    let (Some(node), Some(free)) = (place.numa_node, place.local_hugepages_free) else {
         return;
     };
     let Some(pages) = memory::pages_needed(needs) else {
         return;
     };
     let what = format!(
-        "{}: {free} hugepages of {} are free on its NUMA node {node}, two cores take {pages}",
-        device.name,
+        "{name}: {free} hugepages of {} are free on its NUMA node {node}, two cores take {pages}",
         size(needs.hugepage_bytes)
     );
     if free >= pages {

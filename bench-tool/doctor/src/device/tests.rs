@@ -485,11 +485,15 @@ fn a_port_says_what_of_flow_control_cannot_be_read() {
         about(&findings, words).check(Severity::Ok, "");
     }
     // A machine made of files has no kernel to ask.
-    let mut port = devices[0].ports[0].clone();
-    let mut judged = |priorities| {
-        port.congestion.as_mut().unwrap().pfc = Some(priorities);
+    let netdev = devices[0].ports[0].netdev.as_deref();
+    let judged = |priorities| {
+        let congestion = congestion::Congestion {
+            pfc: Some(priorities),
+            ..congestion::Congestion::default()
+        };
         let mut all = Vec::new();
-        congestion::judge("mlx5_0", &port, &mut Findings::new(Area::Devices, &mut all));
+        let mut findings = Findings::new(Area::Devices, &mut all);
+        congestion::judge("mlx5_0", 1, netdev, &congestion, &mut findings);
         all
     };
     about(&judged(vec![3, 4]), "PFC is on for priority 3, 4");

@@ -11,13 +11,13 @@ use super::{CALL_TIMEOUT, PUT_OFF_PAUSE};
 use crate::wire::Status;
 use crate::wire::record::RecordError;
 
-/// Results, with the data that they end with or came beside them.
+/// Results, with the bulk data that they refer to.
 #[derive(Debug, Default)]
 pub struct Results {
     /// The result stream.
     pub stream: Vec<u8>,
-    /// Data that was moved beside it, with its padding or without.
-    pub beside: Vec<u8>,
+    /// Bulk data, which came outside it, with its padding or without.
+    pub bulk: Vec<u8>,
     /// Whether the call was made before, on a connection that was lost: the server may have done it twice.
     pub is_repeated: bool,
 }

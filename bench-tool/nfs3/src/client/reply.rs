@@ -137,9 +137,9 @@ pub fn write(results: &[u8], asked: u32) -> Result<Write, ReplyError> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadData<'a> {
     /// In the results.
-    Here(&'a [u8]),
-    /// Beside them, moved there by RDMA.
-    Beside,
+    Inline(&'a [u8]),
+    /// Outside them, as bulk data.
+    Bulk,
 }
 
 /// The results of READ.
@@ -153,9 +153,9 @@ pub struct ReadReply<'a> {
     pub data: ReadData<'a>,
 }
 
-/// Of a READ of `asked` bytes; `beside_bytes` of data came beside the results, 0 is none.
+/// Of a READ of `asked` bytes; `bulk_bytes` of data came outside the results, 0 is none.
 #[inline]
-pub fn read(results: &[u8], asked: u32, beside_bytes: usize) -> Result<ReadReply<'_>, ReplyError> {
+pub fn read(results: &[u8], asked: u32, bulk_bytes: usize) -> Result<ReadReply<'_>, ReplyError> {
     let mut reader = Reader::new(results);
     let done = begin::<results::Read, Option<Attributes>>(&mut reader)?;
     let told = done.count_bytes;
@@ -170,19 +170,19 @@ pub fn read(results: &[u8], asked: u32, beside_bytes: usize) -> Result<ReadReply
     }
     let bytes = there as usize;
     let padding = padding_bytes(bytes);
-    let data = if beside_bytes == 0 {
+    let data = if bulk_bytes == 0 {
         reader = with_length;
         let data = reader.read_opaque(bytes)?;
         end(&reader)?;
-        ReadData::Here(data)
-    } else if beside_bytes == bytes || beside_bytes == bytes + padding {
-        // The padding is beside with the data, in the results, or nowhere.
+        ReadData::Inline(data)
+    } else if bulk_bytes == bytes || bulk_bytes == bytes + padding {
+        // The padding is with the data, in the results, or nowhere.
         if !matches!(reader.rest().len(), 0) && reader.rest().len() != padding {
             return Err(reader.error(Reason::TrailingBytes).into());
         }
-        ReadData::Beside
+        ReadData::Bulk
     } else {
-        return mismatch(beside_bytes as u64);
+        return mismatch(bulk_bytes as u64);
     };
     Ok(ReadReply {
         count_bytes: told,

@@ -7,7 +7,6 @@ use rpcrdma_engine::Outcome;
 use rpcrdma_protocol::rpc::OpaqueAuth;
 use rpcrdma_protocol::xdr::Writer;
 
-use super::LISTING_BYTES_MAX;
 use crate::store::{Number, Piece};
 use crate::wire::Status;
 use crate::wire::xdr::Encode;
@@ -98,6 +97,9 @@ impl Items for NoItems {
         std::iter::empty()
     }
 }
+
+/// The longest READDIR, in octets of XDR.
+pub(super) const LISTING_BYTES_MAX: u32 = 64 * 1024;
 
 /// Octets of results without their payload: a listing, and what stands around it.
 const STREAM_BYTES: usize = LISTING_BYTES_MAX as usize + 1024;

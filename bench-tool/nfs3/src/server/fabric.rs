@@ -1,4 +1,4 @@
-//! NFS by RPC-over-RDMA: the service on a polling core, and the hatch by which a thread that serves
+//! NFS by RPC-over-RDMA: the service on a polling core, and the channel by which a thread that serves
 //! TCP has its calls answered there.
 
 use std::fmt;
@@ -19,22 +19,22 @@ use rpcrdma_fabric::memory::{Lease, SharedLease};
 
 use super::Service;
 use super::call::{Call, Items, NoItems, Payload, Peer, Reply};
-use super::desk::Desk;
+use super::rpc_service::RpcService;
 use super::tcp::Answers;
 use crate::store::{Pages, Piece};
 use crate::wire::Status;
 
 /// How long a call on TCP waits for the core, at most.
-const HATCH_TIMEOUT: Duration = Duration::from_secs(10);
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How often it looks.
-const HATCH_LOOK_PERIOD: Duration = Duration::from_micros(200);
+const CALL_LOOK_PERIOD: Duration = Duration::from_micros(200);
 
 /// The service on its core.
 #[derive(Debug)]
 pub struct NfsApplication<P> {
-    desk: Desk<P>,
-    hatch: Arc<Hatch>,
+    rpc: RpcService<P>,
+    channel: Arc<CallChannel>,
     peers: Peers,
 }
 
@@ -62,11 +62,11 @@ impl Peers {
 }
 
 impl<P: Pages> NfsApplication<P> {
-    /// Serves `desk`, also those who come by `hatch`.
-    pub fn new(desk: Desk<P>, hatch: Arc<Hatch>) -> Self {
+    /// Serves `rpc`, also to the calls that come by `channel`.
+    pub fn new(rpc: RpcService<P>, channel: Arc<CallChannel>) -> Self {
         Self {
-            desk,
-            hatch,
+            rpc,
+            channel,
             peers: Peers::default(),
         }
     }
@@ -86,7 +86,7 @@ impl<P: Pages> NfsApplication<P> {
             credential: request.credential,
             args: request.args,
         };
-        let Desk { service, reply, .. } = &mut self.desk;
+        let RpcService { service, reply, .. } = &mut self.rpc;
         if service.stock(&mut || writer.take_bulk()) {
             writer.give_up_shared();
         }
@@ -173,14 +173,14 @@ fn written(reply: &Reply, item: Option<BulkItem>, writer: &mut ReplyWriter<'_>) 
     writer.attach(0, &mut item).ok()
 }
 
-/// Items of a call by RPC-over-RDMA.
-struct Beside<'a, 'b> {
+/// The bulk arguments of a call by RPC-over-RDMA.
+struct BulkView<'a, 'b> {
     arguments: &'a BulkArguments<'b>,
     /// The pieces of the only one, which can be kept.
     taken: BulkItem<SharedLease>,
 }
 
-impl<'a, 'b> Beside<'a, 'b> {
+impl<'a, 'b> BulkView<'a, 'b> {
     fn new(arguments: &'a mut BulkArguments<'b>) -> Self {
         let mut taken = BulkItem::new();
         let item = (arguments.len() == 1).then(|| arguments.take(0)).flatten();
@@ -192,7 +192,7 @@ impl<'a, 'b> Beside<'a, 'b> {
     }
 }
 
-impl Items for Beside<'_, '_> {
+impl Items for BulkView<'_, '_> {
     fn at(&self, args_offset: usize) -> Option<usize> {
         let mut all = 0..self.arguments.len();
         all.find(|index| self.arguments.args_offset(*index) == Some(args_offset))
@@ -233,22 +233,22 @@ impl<P: Pages + 'static> Application for NfsApplication<P> {
         items: &mut BulkArguments<'_>,
         reply: &mut ReplyWriter<'_>,
     ) -> Outcome {
-        self.answer(request, &Beside::new(items), reply)
+        self.answer(request, &BulkView::new(items), reply)
     }
 
     fn poll<V: Port>(&mut self, core: &mut Context<'_, V>, _now: Ticks) -> Activity {
-        let Some(mut asked) = self.hatch.asked.pop() else {
+        let Some(mut asked) = self.channel.asked.pop() else {
             return Activity::Idle;
         };
-        if self.desk.service.stock(&mut || core.take_bulk()) {
+        if self.rpc.service.stock(&mut || core.take_bulk()) {
             core.give_up_shared();
         }
         asked.answered = self
-            .desk
+            .rpc
             .answer(asked.peer, &asked.message, &mut asked.output)
             .is_ok();
         // There is room: one is under way at a time, unless it was given up, and then nobody waits.
-        let _ = self.hatch.answered.push(asked);
+        let _ = self.channel.answered.push(asked);
         Activity::Busy
     }
 }
@@ -264,26 +264,26 @@ struct Asked {
 }
 
 /// Between the thread that serves TCP and the core that has the service: one call at a time.
-pub struct Hatch {
+pub struct CallChannel {
     asked: ArrayQueue<Asked>,
     answered: ArrayQueue<Asked>,
     wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
-impl fmt::Debug for Hatch {
+impl fmt::Debug for CallChannel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hatch").finish_non_exhaustive()
+        f.debug_struct("CallChannel").finish_non_exhaustive()
     }
 }
 
-impl Default for Hatch {
+impl Default for CallChannel {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Hatch {
-    /// A hatch that nobody stands at.
+impl CallChannel {
+    /// An empty one.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -299,22 +299,22 @@ impl Hatch {
     }
 }
 
-/// The thread's side of the hatch.
+/// Calls the service on its core from another thread.
 #[derive(Debug)]
-pub struct AtHatch {
-    hatch: Arc<Hatch>,
+pub struct ServerHandle {
+    channel: Arc<CallChannel>,
     number: u64,
 }
 
-impl AtHatch {
-    /// Stands at `hatch`.
+impl ServerHandle {
+    /// Calls by `channel`.
     #[must_use]
-    pub fn new(hatch: Arc<Hatch>) -> Self {
-        Self { hatch, number: 0 }
+    pub fn new(channel: Arc<CallChannel>) -> Self {
+        Self { channel, number: 0 }
     }
 }
 
-impl Answers for AtHatch {
+impl Answers for ServerHandle {
     fn answer(&mut self, peer: IpAddr, message: &[u8], output: &mut Vec<u8>) -> io::Result<()> {
         self.number += 1;
         let asked = Asked {
@@ -325,13 +325,13 @@ impl Answers for AtHatch {
             answered: false,
         };
         let busy = |_| io::Error::from(io::ErrorKind::ResourceBusy);
-        self.hatch.asked.push(asked).map_err(busy)?;
-        if let Some(wake) = self.hatch.wake.get() {
+        self.channel.asked.push(asked).map_err(busy)?;
+        if let Some(wake) = self.channel.wake.get() {
             wake();
         }
-        let deadline = Instant::now() + HATCH_TIMEOUT;
+        let deadline = Instant::now() + CALL_TIMEOUT;
         loop {
-            match self.hatch.answered.pop() {
+            match self.channel.answered.pop() {
                 Some(asked) if asked.number == self.number && asked.answered => {
                     output.extend_from_slice(&asked.output);
                     return Ok(());
@@ -342,7 +342,7 @@ impl Answers for AtHatch {
                 // The answer to a call that was given up.
                 Some(_) => {}
                 None if Instant::now() >= deadline => return Err(io::ErrorKind::TimedOut.into()),
-                None => std::thread::sleep(HATCH_LOOK_PERIOD),
+                None => std::thread::sleep(CALL_LOOK_PERIOD),
             }
         }
     }

@@ -7,7 +7,7 @@
 //! | `procedures` | the 22 procedures |
 //! | [`replay`] | the duplicate request cache |
 //! | [`mount`] | the MOUNT program |
-//! | [`desk`], [`tcp`] | both on TCP |
+//! | [`rpc_service`], [`tcp`] | both on TCP |
 //! | [`fabric`] | NFS by RPC-over-RDMA, and the way of TCP calls to its core |
 //!
 //! A transport takes [`Service::call`]: it hands in a call, with the items that came beside its stream
@@ -17,11 +17,11 @@
 //! The user's view is `docs/nfs3.md`.
 
 pub mod call;
-pub mod desk;
 pub mod fabric;
 pub mod mount;
 mod procedures;
 pub mod replay;
+pub mod rpc_service;
 pub mod tcp;
 
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -41,9 +41,6 @@ pub const EXPORT: &str = "/export";
 
 /// The longest READ and WRITE, in bytes.
 pub const DATA_BYTES_MAX: u32 = 1 << 20;
-
-/// The longest READDIR, in octets of XDR.
-pub const LISTING_BYTES_MAX: u32 = 64 * 1024;
 
 /// The NFS service.
 #[derive(Debug)]

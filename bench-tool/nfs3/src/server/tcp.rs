@@ -32,14 +32,14 @@ pub trait Answers {
 
 /// The server: what answers, and the connections by which it is called.
 #[derive(Debug)]
-pub struct TcpServer<D> {
+pub struct TcpServer<A> {
     listener: TcpListener,
     connections_max: usize,
     connections: Vec<Connection>,
     /// The system could not give the last connection that came: descriptors are used up, say. The
     /// next is taken after a while, for trying at once would be all that is done.
     is_accepting: bool,
-    desk: D,
+    answers: A,
 }
 
 #[derive(Debug)]
@@ -52,19 +52,19 @@ struct Connection {
     sent: usize,
 }
 
-impl<D: Answers> TcpServer<D> {
+impl<A: Answers> TcpServer<A> {
     /// Serves whoever connects to `listener`, up to `connections_max` at a time.
     ///
     /// # Errors
     /// When the listener cannot be made not to block.
-    pub fn new(listener: TcpListener, connections_max: usize, desk: D) -> io::Result<Self> {
+    pub fn new(listener: TcpListener, connections_max: usize, answers: A) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         Ok(Self {
             listener,
             connections_max,
             connections: Vec::new(),
             is_accepting: true,
-            desk,
+            answers,
         })
     }
 
@@ -100,9 +100,9 @@ impl<D: Answers> TcpServer<D> {
         let has_arrivals = ready.next().unwrap_or(false);
         let ready: Vec<bool> = ready.collect();
         let mut ready = ready.into_iter();
-        let desk = &mut self.desk;
+        let answers = &mut self.answers;
         self.connections.retain_mut(|connection| {
-            !ready.next().unwrap_or(false) || connection.serve(desk).is_ok()
+            !ready.next().unwrap_or(false) || connection.serve(answers).is_ok()
         });
         if has_arrivals {
             self.accept();
@@ -157,25 +157,25 @@ impl Connection {
     ///
     /// # Errors
     /// The connection is at its end.
-    fn serve(&mut self, desk: &mut impl Answers) -> io::Result<()> {
+    fn serve(&mut self, answers: &mut impl Answers) -> io::Result<()> {
         self.send()?;
-        if self.answer_all(desk)? {
+        if self.answer_all(answers)? {
             match self.stream.read(self.records.space()) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(count) => self.records.filled(count),
                 Err(error) if is_passing(&error) => {}
                 Err(error) => return Err(error),
             }
-            self.answer_all(desk)?;
+            self.answer_all(answers)?;
         }
         Ok(())
     }
 
     /// Answers calls that are there, and sends the replies; whether all were answered. Those that
     /// were not wait until replies can be sent again.
-    fn answer_all(&mut self, desk: &mut impl Answers) -> io::Result<bool> {
+    fn answer_all(&mut self, answers: &mut impl Answers) -> io::Result<bool> {
         loop {
-            let all_answered = self.answer(desk)?;
+            let all_answered = self.answer(answers)?;
             self.send()?;
             if all_answered || !self.output.is_empty() {
                 return Ok(all_answered);
@@ -184,13 +184,13 @@ impl Connection {
     }
 
     /// Answers calls that are there, as long as there is room for replies; whether there was for all.
-    fn answer(&mut self, desk: &mut impl Answers) -> io::Result<bool> {
+    fn answer(&mut self, answers: &mut impl Answers) -> io::Result<bool> {
         while self.output.len() < OUTPUT_BYTES_MAX {
             let message = self.records.next_message().map_err(io::Error::other)?;
             let Some(message) = message else {
                 return Ok(true);
             };
-            desk.answer(self.peer, message, &mut self.output)?;
+            answers.answer(self.peer, message, &mut self.output)?;
         }
         Ok(false)
     }
@@ -229,7 +229,7 @@ mod tests {
     };
 
     use super::super::Service;
-    use super::super::desk::Desk;
+    use super::super::rpc_service::RpcService;
     use super::*;
     use crate::store::{HeapPages, Limits, Store};
     use crate::wire::types::{Place, Stability};
@@ -252,7 +252,8 @@ mod tests {
             let pages = HeapPages::new(64 << 20, 4096);
             let service = Service::new(pages, Limits { files_max: 100 });
             let root = service.store().handle(Store::<HeapPages>::ROOT).unwrap();
-            let mut server = TcpServer::new(listener, connections_max, Desk::new(service)).unwrap();
+            let mut server =
+                TcpServer::new(listener, connections_max, RpcService::new(service)).unwrap();
             let ends = Arc::new(AtomicBool::new(false));
             let is_asked = Arc::clone(&ends);
             // Relaxed: nothing else is told by it.

@@ -395,14 +395,14 @@ fn what_is_not_here_is_said_to_be_not_here() {
     }
 }
 
-/// Data beside the stream, in two pieces.
-struct Beside {
+/// An item of bulk data, in two pieces.
+struct OneItem {
     args_offset: usize,
     data: Vec<u8>,
     is_version_1: bool,
 }
 
-impl Items for Beside {
+impl Items for OneItem {
     fn at(&self, args_offset: usize) -> Option<usize> {
         (args_offset == self.args_offset).then_some(0)
     }
@@ -438,12 +438,12 @@ fn data_beside_the_stream_are_written_as_those_in_it() {
     let args = encoded(&[&|writer| write.encode(writer).unwrap(), &|writer| {
         writer.write_u32(count_bytes).unwrap();
     }]);
-    let mut items = Beside {
+    let mut items = OneItem {
         args_offset: args.len(),
         data: data.clone(),
         is_version_1: false,
     };
-    let call = |client: &mut Client, args: &[u8], items: &Beside| {
+    let call = |client: &mut Client, args: &[u8], items: &OneItem| {
         client.xid += 1;
         client.again_with(Procedure::Write.number(), args, items)
     };

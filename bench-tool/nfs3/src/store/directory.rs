@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use super::Number;
+/// A file of the store: an index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Number(pub(super) u32);
 
 /// The cookie of the entry `.`, which no table holds.
 pub(super) const COOKIE_SELF: u64 = 1;

@@ -27,6 +27,7 @@ pub(super) mod tests;
 pub use self::attributes::Space;
 pub(super) use self::attributes::file_number;
 pub use self::contents::FILE_BYTES_MAX;
+pub use self::directory::Number;
 pub use self::leased_pages::LeasedPages;
 pub use self::names::{DirectoryEntry, LINKS_MAX, NAME_BYTES_MAX, NewFile, TARGET_BYTES_MAX};
 pub use self::pages::{HeapPages, KeptPages, Page, Pages, Piece};
@@ -38,10 +39,6 @@ use self::inode::{Body, Inode, may};
 use crate::wire::Status;
 use crate::wire::auth_sys::Identity;
 use crate::wire::types::{FileHandle, FileKind, Time};
-
-/// A file of the store: an index.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Number(u32);
 
 /// What a store may hold beside the bytes of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 use rpcrdma_testkit::CheckWords;
 use std::time::{Duration, SystemTime};
 
-use super::super::config::tests::config;
 use super::*;
+use crate::commands::tests::nfs as config;
 use crate::histogram::LatencyHistogram;
 use crate::report::page;
 use crate::report::timeline::{CoreTimeline, Interval};
@@ -101,7 +101,7 @@ fn a_fabric_is_named_with_its_device() {
         "{text}"
     );
     assert!(text.contains("warning: the profile wants more\n"), "{text}");
-    let json: serde_json::Value = serde_json::from_str(&report.to_json()).unwrap();
+    let json: serde_json::Value = serde_json::to_value(&report).unwrap();
     assert_eq!(
         (&json["transport"], &json["device"]),
         (&"verbs".into(), &"rxe0".into())
@@ -117,7 +117,7 @@ fn the_json_has_the_keys_of_a_run() {
         .errors
         .note("wrong_content", || "first".to_owned());
     let report = Report::new(&config, &machine(), &outcome);
-    let json: serde_json::Value = serde_json::from_str(&report.to_json()).unwrap();
+    let json: serde_json::Value = serde_json::to_value(&report).unwrap();
     assert_eq!(json["schema"], "rpcrdma.bench-tool.nfs/1");
     assert_eq!(json["loop"], "open");
     assert_eq!(json["calls"], 16_000);
@@ -179,7 +179,7 @@ fn intervals_are_in_the_table_that_asks_for_them_and_in_the_json() {
     let row = "1 s               8,000   8.000 k/s   50.00 us   50.00 us   50.00 us\n";
     assert!(report.table(true).contains(row), "{}", report.table(true));
     assert!(!report.table(false).contains(row));
-    let json: serde_json::Value = serde_json::from_str(&report.to_json()).unwrap();
+    let json: serde_json::Value = serde_json::to_value(&report).unwrap();
     assert_eq!(json["interval_s"], 1.0);
     assert_eq!(json["intervals"].as_array().unwrap().len(), 2);
     assert_eq!(json["intervals"][1]["calls"], 8_000);

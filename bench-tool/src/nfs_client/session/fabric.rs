@@ -17,7 +17,7 @@ use crate::load::cores::LoadCores;
 use crate::load::generator::Generator;
 use crate::load::measured::Measured;
 use crate::load::{Amount, Watch};
-use crate::nfs_client::config::NfsConfig;
+use crate::nfs_client::config::{FILL_BYTES_MAX, FILL_DEPTH, NfsConfig};
 use crate::signals::Stop;
 use crate::sizing::{BulkNeed, Need};
 use crate::workloads::nfs::tally::Tally;
@@ -32,7 +32,7 @@ const END_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The longest payload of a run: at least one of those that fill the files.
 fn payload_bytes(config: &NfsConfig) -> u32 {
-    config.size_bytes.max(crate::nfs_client::FILL_BYTES_MAX)
+    config.size_bytes.max(FILL_BYTES_MAX)
 }
 
 /// The tuning profile for a run.
@@ -40,9 +40,11 @@ fn payload_bytes(config: &NfsConfig) -> u32 {
 /// # Errors
 /// A usage failure when it cannot carry what is asked for.
 pub(crate) fn profile(config: &NfsConfig, fabric: &Fabric) -> Result<Loaded, Failure> {
-    let cores = u32::try_from(config.cores.len()).unwrap_or(u32::MAX).max(1);
-    let connections = config.connections.div_ceil(cores);
-    let depth = config.depth.max(crate::nfs_client::FILL_DEPTH);
+    let cores = u32::try_from(config.load.cores.len())
+        .unwrap_or(u32::MAX)
+        .max(1);
+    let connections = config.load.connections.div_ceil(cores);
+    let depth = config.load.depth.max(FILL_DEPTH);
     let calls = connections.saturating_mul(depth);
     if calls > 1 << 16 {
         return Err(Failure::usage(format!(
@@ -84,8 +86,8 @@ impl<V: Provider> FabricSession<V> {
         loaded: &Loaded,
     ) -> Result<Self, Failure> {
         // A core without a connection has nothing to do.
-        let count = config.connections as usize;
-        let numbers: Vec<usize> = config.cores.iter().take(count).copied().collect();
+        let count = config.load.connections as usize;
+        let numbers: Vec<usize> = config.load.cores.iter().take(count).copied().collect();
         let cores = LoadCores::new(&numbers);
         let numbers = numbers.into_iter().map(Some).collect();
         let node_config = NodeConfig::from_profile(&loaded.profile, numbers);
@@ -104,7 +106,7 @@ impl<V: Provider> FabricSession<V> {
             &address.to_string(),
             (count, cores.count()),
             &options,
-            config.retry,
+            config.load.retry,
             &Stop::new(),
         )
         .map_err(|failure| {
@@ -187,7 +189,7 @@ impl NfsCaller for OverFabric<'_> {
         match control.call(call, CALL_TIMEOUT) {
             Ok(reply) => Ok(Results {
                 stream: reply.results,
-                beside: reply.beside,
+                bulk: reply.bulk,
                 ..Results::default()
             }),
             Err(error) if error.is_lost() => Err(CallFailed::Lost(error.to_string())),

@@ -318,9 +318,9 @@ pub(super) mod tests {
     use super::super::Report;
     use super::super::tests::{config, floor, result};
     use super::*;
-    use crate::commands::Op;
     use crate::machine::Machine;
     use crate::report::escape;
+    use crate::workloads::bench::op::Op;
     use rpcrdma_testkit::CheckWords;
 
     fn page_of(change: impl FnOnce(&mut Report)) -> (Report, String) {

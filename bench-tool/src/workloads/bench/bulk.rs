@@ -6,7 +6,6 @@ use rpcrdma_engine::{
 };
 use rpcrdma_fabric::interface::Port;
 
-use super::BenchStep;
 use super::sizes::Sizes;
 use crate::bench_program::{
     Arguments, Kind, OPERATIONS_MAX, Operation, pattern, procedure, results_bytes, results_match,
@@ -35,6 +34,15 @@ pub(crate) struct BulkPlan {
 pub(crate) struct Reads(u8);
 
 const _: () = assert!(OPERATIONS_MAX <= 8, "a bit for each operation");
+
+/// One call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct BenchStep {
+    /// The number that its payload is marked with; of calls in the reverse direction, how many they are.
+    pub(super) number: u64,
+    /// Which of its operations read.
+    pub(super) reads: Reads,
+}
 
 /// Makes calls with bulk data.
 #[derive(Debug)]

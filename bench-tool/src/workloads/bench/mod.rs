@@ -3,6 +3,7 @@
 
 pub(crate) mod bulk;
 pub(crate) mod null_calls;
+pub(crate) mod op;
 pub(crate) mod sizes;
 
 use rpcrdma_engine::{
@@ -11,7 +12,7 @@ use rpcrdma_engine::{
 };
 use rpcrdma_fabric::interface::Port;
 
-use self::bulk::{BulkLoad, BulkPlan, Reads};
+use self::bulk::{BenchStep, BulkLoad, BulkPlan};
 use crate::bench_program::{
     self, BackStatus, CALL_BACK, CALLS_BACK_MAX, CallBack, CalledBack, Payload, answer_plain,
 };
@@ -50,15 +51,6 @@ enum Maker {
     Bulk(BulkLoad),
     /// With the last reply of the server.
     Back(Option<u32>, Box<CalledBack>),
-}
-
-/// One call.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct BenchStep {
-    /// The number that its payload is marked with; of calls in the reverse direction, how many they are.
-    number: u64,
-    /// Which of its operations read.
-    reads: Reads,
 }
 
 /// The calls of one core.

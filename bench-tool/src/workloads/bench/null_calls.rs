@@ -8,7 +8,6 @@ use rpcrdma_engine::{Application, ConnectionKey, CoreConfig};
 
 use super::{BenchPlan, BenchWorkload};
 use crate::bench_program::{self, BenchService, NULL};
-use crate::commands::ProfileChoice;
 use crate::fabric::Fabric;
 use crate::load::control::{LoadControl, LoadOrder};
 use crate::load::generator::Generator;
@@ -16,6 +15,7 @@ use crate::load::{Amount, Limit, Watch};
 use crate::progress::Progress;
 use crate::signals::Stop;
 use crate::sizing::Need;
+use crate::sizing::ProfileChoice;
 
 /// What `bench-tool run` has on a core for null calls: a closed loop with so many calls outstanding on each connection,
 /// all of them recorded in histograms of one interval each. It never ends.

@@ -254,8 +254,8 @@ impl Work {
             return Err(StepError::Short);
         }
         let is_right = match read.data {
-            ReadData::Here(data) => self.matches(step, 0, data),
-            ReadData::Beside => {
+            ReadData::Inline(data) => self.matches(step, 0, data),
+            ReadData::Bulk => {
                 let mut at = 0;
                 let bytes = read.count_bytes as usize;
                 reply.data.all(|piece| {

@@ -1,7 +1,55 @@
 //! Which call comes next: the procedure, the file, and where in it.
 
 use super::content::mixed;
-use crate::commands::nfs::{Access, NfsOp};
+
+/// What `nfs` calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NfsOp {
+    Null,
+    Getattr,
+    Read,
+    Write,
+    Mix,
+}
+
+impl NfsOp {
+    /// The name used on the command line and in reports.
+    #[must_use]
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Null => "null",
+            Self::Getattr => "getattr",
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Mix => "mix",
+        }
+    }
+
+    /// Whether its calls carry payload.
+    #[must_use]
+    pub(crate) const fn is_bulk(self) -> bool {
+        matches!(self, Self::Read | Self::Write | Self::Mix)
+    }
+}
+
+/// Where in the files the calls go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Access {
+    #[default]
+    Sequential,
+    Random,
+}
+
+impl Access {
+    /// The name used on the command line and in reports.
+    #[must_use]
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Sequential => "sequential",
+            Self::Random => "random",
+        }
+    }
+}
 
 /// What the calls of a load do. Fixed before it starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

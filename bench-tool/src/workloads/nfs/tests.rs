@@ -1,5 +1,5 @@
 use super::*;
-use crate::commands::nfs::{Access, NfsOp};
+use crate::workloads::nfs::steps::{Access, NfsOp};
 
 pub(crate) fn work(bytes: u32) -> Work {
     let mut targets = Targets::new(FileHandle::new(b"root").unwrap(), 1);

@@ -103,7 +103,7 @@ fn data_of_a_read_is_in_the_results_or_beside_them() {
     let expected = ReadReply {
         count_bytes: 5,
         is_end: true,
-        data: ReadData::Here(&[1, 2, 3, 4, 5]),
+        data: ReadData::Inline(&[1, 2, 3, 4, 5]),
     };
     assert_eq!(read(&here, 8, 0), Ok(expected));
     is_read_whole("READ", &here, |results| {
@@ -112,14 +112,14 @@ fn data_of_a_read_is_in_the_results_or_beside_them() {
     let more = ReplyError::TooMuch { asked: 4, told: 5 };
     assert_eq!(read(&here, 4, 0), Err(more));
 
-    // Without padding, with padding beside, and with padding left in the results.
-    let beside = ReadReply {
-        data: ReadData::Beside,
+    // Without padding, with padding in the item, and with padding left in the results.
+    let bulk = ReadReply {
+        data: ReadData::Bulk,
         ..expected
     };
-    assert_eq!(read(&read_results(5, 5, &[]), 8, 5), Ok(beside));
-    assert_eq!(read(&read_results(5, 5, &[]), 8, 8), Ok(beside));
-    assert_eq!(read(&read_results(5, 5, &[0; 3]), 8, 5), Ok(beside));
+    assert_eq!(read(&read_results(5, 5, &[]), 8, 5), Ok(bulk));
+    assert_eq!(read(&read_results(5, 5, &[]), 8, 8), Ok(bulk));
+    assert_eq!(read(&read_results(5, 5, &[0; 3]), 8, 5), Ok(bulk));
     let mismatch = |there| Err(ReplyError::CountMismatch { told: 5, there });
     assert_eq!(read(&read_results(5, 5, &[]), 8, 4), mismatch(4));
     assert_eq!(read(&read_results(5, 5, &[]), 8, 6), mismatch(6));
@@ -167,13 +167,13 @@ fn a_handle_has_64_bytes_at_most() {
 
 proptest! {
     #[test]
-    fn no_results_panic(results in prop::collection::vec(any::<u8>(), 0..300), asked: u32, beside in 0_usize..64) {
+    fn no_results_panic(results in prop::collection::vec(any::<u8>(), 0..300), asked: u32, bulk in 0_usize..64) {
         let _ = (getattr(&results), lookup(&results), created(&results), changed(&results));
         let _ = (write(&results, asked), commit(&results), fsinfo(&results), null(&results));
         let _ = mounted(&results);
-        if let Ok(read) = read(&results, asked, beside) {
+        if let Ok(read) = read(&results, asked, bulk) {
             prop_assert!(read.count_bytes <= asked);
-            if let ReadData::Here(data) = read.data {
+            if let ReadData::Inline(data) = read.data {
                 prop_assert_eq!(data.len(), read.count_bytes as usize);
             }
         }
@@ -185,6 +185,6 @@ proptest! {
         let mut padded = data.clone();
         padded.resize(data.len().next_multiple_of(4), 0);
         let results = read_results(bytes, bytes, &padded);
-        prop_assert_eq!(read(&results, bytes, 0).unwrap().data, ReadData::Here(&data[..]));
+        prop_assert_eq!(read(&results, bytes, 0).unwrap().data, ReadData::Inline(&data[..]));
     }
 }

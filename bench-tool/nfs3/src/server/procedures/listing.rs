@@ -3,8 +3,8 @@
 use rpcrdma_protocol::xdr::{Writer, padding_bytes};
 
 use super::{Answered, Refused, Service, Task};
-use crate::server::LISTING_BYTES_MAX;
 use crate::server::call::Items;
+use crate::server::call::LISTING_BYTES_MAX;
 use crate::store::{Number, Pages, file_number};
 use crate::wire::types::{Attributes, FileHandle};
 use crate::wire::xdr::Encode;

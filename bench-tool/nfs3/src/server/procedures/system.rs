@@ -1,8 +1,9 @@
 //! Procedures on the file system as a whole.
 
 use super::{Answered, Service, Task};
+use crate::server::DATA_BYTES_MAX;
 use crate::server::call::Items;
-use crate::server::{DATA_BYTES_MAX, LISTING_BYTES_MAX};
+use crate::server::call::LISTING_BYTES_MAX;
 use crate::store::{FILE_BYTES_MAX, LINKS_MAX, NAME_BYTES_MAX, Pages};
 use crate::wire::results::properties;
 use crate::wire::types::{FileHandle, Time};

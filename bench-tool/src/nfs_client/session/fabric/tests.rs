@@ -8,12 +8,12 @@ use rpcrdma_control::{ListenOptions, ShmProvider};
 use rpcrdma_engine::{Application, BulkArguments, BulkItem, Outcome, ReplyWriter, Request};
 
 use super::*;
-use crate::commands::{Cli, Command, ProfileChoice};
+use crate::commands::tests::nfs_at;
 use crate::machine::Machine;
 use crate::nfs_client::files::{Files, FilesPlan};
 use crate::nfs_client::{Manner, Transport};
 use crate::signals::Stop;
-use clap::Parser;
+use crate::sizing::ProfileChoice;
 use rpcrdma_nfs3::server::call::{Call, Items, Peer, Reply};
 use rpcrdma_nfs3::server::{DATA_BYTES_MAX, Service};
 use rpcrdma_nfs3::store::{HeapPages, Limits, Piece, Store};
@@ -175,13 +175,9 @@ fn outcome_against(
     line: &str,
     stop: &Stop,
 ) -> Result<serde_json::Value, Failure> {
-    let line = format!("bench-tool nfs --connect shm:{name} --export /export --warmup 0 {line}");
-    let Command::Nfs(args) = Cli::parse_from(line.split_whitespace()).command else {
-        panic!("not nfs")
-    };
+    let mut config = nfs_at(&format!("shm:{name}"), &format!("--warmup 0 {line}")).unwrap();
     let machine = Machine::detect();
-    let mut config = NfsConfig::new(&args, &machine, line).unwrap();
-    config.cores.truncate(1);
+    config.load.cores = machine.cores_usable.iter().take(1).copied().collect();
     let fabric = Fabric::SHM;
     let loaded = profile(&config, &fabric).unwrap();
     let plan = FilesPlan {
@@ -213,11 +209,11 @@ fn outcome_against(
         Files::new(root, plan),
         transport,
         &mut |run| {
-            report = Some(run.report_at(config.rate_per_s, &machine)?);
+            report = Some(run.report_at(config.load.rate_per_s, &machine)?);
             Ok(())
         },
     )?;
-    Ok(serde_json::from_str(&report.unwrap().to_json()).unwrap())
+    Ok(serde_json::to_value(report.unwrap()).unwrap())
 }
 
 fn calls_of_intervals(report: &serde_json::Value) -> u64 {

@@ -18,9 +18,9 @@ use crate::wire::{mount, record};
 /// The headers of an RPC reply are no longer than this.
 const REPLY_HEADER_BYTES_MAX: usize = 64;
 
-/// The service, with what it takes to answer messages.
+/// Decodes RPC messages, and has NFS or MOUNT answer them.
 #[derive(Debug)]
-pub struct Desk<P> {
+pub struct RpcService<P> {
     /// The service.
     pub(super) service: Service<P>,
     mounts: Mounts,
@@ -28,8 +28,8 @@ pub struct Desk<P> {
     pub(super) reply: Reply,
 }
 
-impl<P: Pages> Desk<P> {
-    /// A desk of `service`.
+impl<P: Pages> RpcService<P> {
+    /// Answers with `service`.
     #[must_use]
     pub fn new(service: Service<P>) -> Self {
         Self {
@@ -40,7 +40,7 @@ impl<P: Pages> Desk<P> {
     }
 }
 
-impl<P: Pages> Answers for Desk<P> {
+impl<P: Pages> Answers for RpcService<P> {
     fn answer(&mut self, peer: IpAddr, message: &[u8], output: &mut Vec<u8>) -> io::Result<()> {
         let (header, header_bytes) = match CallHeader::decode(message) {
             Ok(decoded) => decoded,
@@ -77,7 +77,7 @@ impl<P: Pages> Answers for Desk<P> {
     }
 }
 
-impl<P: Pages> Desk<P> {
+impl<P: Pages> RpcService<P> {
     /// Appends a reply, with its results if it is one of success.
     fn append(&self, header: &ReplyHeader<'_>, output: &mut Vec<u8>) -> io::Result<()> {
         let start = output.len();

@@ -1,0 +1,79 @@
+//! The values of options that take one of a few words, with their help.
+
+use clap::ValueEnum;
+use clap::builder::PossibleValue;
+
+use crate::nfs_client::config::Stable;
+use crate::protocol::Protocol;
+use crate::run::config::OwnFabric;
+use crate::serve::log::{LogFormat, LogLevel};
+use crate::workloads::bench::op::{Op, Placement};
+use crate::workloads::nfs::steps::{Access, NfsOp};
+
+/// Lets clap read enums by their names. The compiler refuses a value without help.
+macro_rules! choices {
+    ($($choice:ident { $($value:ident: $help:literal,)+ })+) => {$(
+        impl ValueEnum for $choice {
+            fn value_variants<'a>() -> &'a [Self] {
+                &[$(Self::$value),+]
+            }
+
+            fn to_possible_value(&self) -> Option<PossibleValue> {
+                let help = match self {
+                    $(Self::$value => $help,)+
+                };
+                Some(PossibleValue::new(self.name()).help(help))
+            }
+        }
+    )+};
+}
+
+choices! {
+    Op {
+        Null: "No arguments, no results: the cost of the call itself",
+        Echo: "The server returns the payload",
+        Read: "Payloads come from the server",
+        Write: "Payloads go to the server",
+        Mix: "Reads and writes, drawn by --seed and --read-percent",
+    }
+    Placement {
+        Auto: "The two ends choose, by size and by what they support",
+        Inline: "In the messages, copied",
+        Send: "Placed by the Sends: one round trip, no registration, no RDMA",
+        Rdma: "By RDMA Read and Write, through memory that is exposed for one call",
+    }
+    Protocol {
+        Auto: "Version 2, or version 1 if the server has no other",
+        V1: "Version 1 (RFC 8166)",
+        V2: "Version 2, and no other",
+    }
+    OwnFabric {
+        Shm: "Shared memory: no device is needed",
+        Rdma: "An RDMA device of this machine, which sends to itself",
+    }
+    NfsOp {
+        Null: "No arguments, no results: the cost of the call itself",
+        Getattr: "Attributes of the files, or of the export",
+        Read: "Reads of files with known contents",
+        Write: "Writes to files",
+        Mix: "Reads and writes, drawn by --seed and --read-percent",
+    }
+    Access {
+        Sequential: "Block after block, file after file; connections start apart from each other",
+        Random: "Blocks drawn by --seed",
+    }
+    Stable {
+        Unstable: "None before the COMMIT at the end",
+        Data: "The data is on stable storage",
+        File: "The data, and the metadata needed to find it, are on stable storage",
+    }
+    LogFormat {
+        Text: "Time, level, event, and name=value",
+        Json: "One object a line",
+    }
+    LogLevel {
+        Error: "What was asked for could not be done",
+        Warn: "Something is wrong, and the server goes on",
+        Info: "Connections, limits, the beginning and the end",
+    }
+}

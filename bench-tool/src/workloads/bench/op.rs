@@ -1,0 +1,58 @@
+//! What a run calls, and how its payloads travel.
+
+/// The procedure that `run` calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Op {
+    Null,
+    Echo,
+    Read,
+    Write,
+    Mix,
+}
+
+impl Op {
+    /// The name used on the command line and in reports.
+    #[must_use]
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Null => "null",
+            Self::Echo => "echo",
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Mix => "mix",
+        }
+    }
+
+    /// Whether its payload may travel beside the message.
+    #[must_use]
+    pub(crate) const fn is_bulk(self) -> bool {
+        matches!(self, Self::Read | Self::Write | Self::Mix)
+    }
+}
+
+/// How payloads of `read`, `write` and `mix` travel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Placement {
+    /// The two ends choose, by size and by what they support.
+    #[default]
+    Auto,
+    /// In the messages, copied.
+    Inline,
+    /// Placed by the Sends: one round trip, no registration, no RDMA.
+    Send,
+    /// By RDMA Read and Write, through memory that is exposed for one call.
+    Rdma,
+}
+
+impl Placement {
+    /// The name used on the command line and in reports.
+    #[must_use]
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Inline => "inline",
+            Self::Send => "send",
+            Self::Rdma => "rdma",
+        }
+    }
+}
