@@ -128,7 +128,7 @@ impl Message {
 
     /// Whether its core has all that is needed to make it again: items were given away when it was made.
     pub(crate) fn can_be_repeated(&self) -> bool {
-        self.sent.is_some() && !(self.has_extras && !self.extras.items.is_empty())
+        self.sent.is_some() && self.extras.items.is_empty()
     }
 
     /// What few calls have, to be read.

@@ -177,7 +177,7 @@ struct Oracle {
 proptest! {
     #[test]
     fn a_window_does_what_a_map_would(
-        ops in prop::collection::vec(op(), 0..1200),
+        ops in prop::collection::vec(op(), 0..700),
         forgets in any::<bool>(),
     ) {
         let mut window = Window::new();

@@ -173,7 +173,7 @@ fn nothing_runs_twice_and_nothing_fails_while_connections_are_cut_200_times() {
     let client = repeating().connections(2).connect(&at).unwrap();
     let (is_over, ended) = (AtomicBool::new(false), AtomicU32::new(0));
     let firsts = [1 << 24, 2 << 24];
-    let made = std::thread::scope(|scope| {
+    let made: Vec<u32> = std::thread::scope(|scope| {
         let (client, is_over, ended) = (&client, &is_over, &ended);
         let callers =
             firsts.map(|first| scope.spawn(move || call_on(client, first, is_over, ended)));
@@ -182,11 +182,10 @@ fn nothing_runs_twice_and_nothing_fails_while_connections_are_cut_200_times() {
         let cutter = cutter.join();
         is_over.store(true, Ordering::Relaxed);
         cutter.unwrap();
-        let mut made = vec![0..poller.join().unwrap()];
-        for (first, caller) in firsts.into_iter().zip(callers) {
-            made.push(first..caller.join().unwrap());
-        }
-        made
+        let polled = 0..poller.join().unwrap();
+        let callers = firsts.into_iter().zip(callers);
+        let called = callers.map(|(first, caller)| first..caller.join().unwrap());
+        std::iter::once(polled).chain(called).flatten().collect()
     });
     let repeated = server.metrics().total("calls_repeated").unwrap();
     assert!(
@@ -197,7 +196,6 @@ fn nothing_runs_twice_and_nothing_fails_while_connections_are_cut_200_times() {
     assert!(repeated > 0, "no reply was lost: the test shows nothing");
     let wrong: Vec<_> = made
         .into_iter()
-        .flatten()
         .map(|number| (number, ledger.times(number)))
         .filter(|(_, times)| *times != 1)
         .collect();
