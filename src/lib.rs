@@ -51,6 +51,7 @@ mod once;
 mod procedure;
 mod server;
 mod service;
+mod trace;
 
 pub use buffers::{Buffer, Buffers};
 pub use client::{Client, ClientBuilder, Ended, Pending, Poller, Request, Response};

@@ -17,6 +17,7 @@ use crate::encode::{Encode, length_word};
 use crate::exchange::{Answer, CoreShared};
 use crate::once::{self, Kept, Running, Verdict};
 use crate::procedure::Procedure;
+use crate::trace;
 
 /// Answers the calls of one program.
 ///
@@ -461,7 +462,9 @@ impl Programs {
 impl Program {
     #[inline]
     fn call(&mut self, call: &mut Incoming<'_>, reply: &mut Reply<'_, '_>) -> Outcome {
-        match self.service.call(call, reply) {
+        let request = call.request;
+        let served = trace::serve(request, || self.service.call(call, reply));
+        match served {
             _ if call.is_deferred => Outcome::Deferred,
             Ok(()) => Outcome::Success,
             Err(refusal) => refusal.into(),

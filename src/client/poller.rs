@@ -101,6 +101,7 @@ impl Poller {
             return Err(error);
         }
         message.tag = tag;
+        message.begin_trace();
         let pushed = self.submissions.push(message);
         debug_assert!(pushed.is_ok(), "both ways have room for as many calls");
         self.outstanding += 1;
@@ -111,12 +112,13 @@ impl Poller {
     /// Takes a call that has ended, if there is one.
     #[inline]
     pub fn complete(&mut self) -> Option<Ended> {
-        let message = self.completions.next().or_else(|| {
+        let mut message = self.completions.next().or_else(|| {
             // A core that has ended brings nothing by itself.
             let has_failed = self.line.core.fail_if_closed();
             has_failed.then(|| self.completions.next()).flatten()
         })?;
         self.outstanding -= 1;
+        message.end_trace();
         let tag = message.tag;
         let result = match message.status {
             Status::Success => Ok(Response::new(message)),

@@ -240,6 +240,7 @@ impl Pending {
             return Ok(true);
         };
         message.tag = slot as u64;
+        message.begin_trace();
         line.submit(message);
         self.0 = State::Sent(line, slot);
         Ok(true)
@@ -251,7 +252,7 @@ impl Pending {
         let State::Sent(line, slot) = &self.0 else {
             return None;
         };
-        let message = line.slots.look(*slot).or_else(|| {
+        let mut message = line.slots.look(*slot).or_else(|| {
             // A core that has ended brings nothing by itself.
             let has_failed = line.core.fail_if_closed();
             has_failed.then(|| line.slots.look(*slot)).flatten()
@@ -259,6 +260,7 @@ impl Pending {
         let State::Sent(line, _) = std::mem::replace(&mut self.0, State::Done) else {
             return None;
         };
+        message.end_trace();
         Some(match message.status {
             Status::Success => Ok(Response::new(message)),
             status => {

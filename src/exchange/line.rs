@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use rpcrdma_engine::ConnectionKey;
 
+use crate::trace;
+
 /// A connection of a client, as its core and its threads see it.
 pub(crate) struct Line {
     pub(crate) address: String,
@@ -62,11 +64,13 @@ impl Line {
     pub(crate) fn set_connected(&self, key: ConnectionKey) {
         let word = u64::from(key.generation) << 32 | u64::from(key.index);
         self.connection.store(word, Ordering::Relaxed);
+        trace::connection(&self.address, None);
         self.established.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn set_lost(&self, why: String, is_given_up: bool) {
         self.connection.store(NO_CONNECTION, Ordering::Relaxed);
+        trace::connection(&self.address, Some(&why));
         *self.why.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
         // Release, with the Acquire of `is_given_up`: who sees this finds the reason.
         self.is_given_up.store(is_given_up, Ordering::Release);

@@ -7,6 +7,7 @@ use rpcrdma_engine::{BulkItem, Call, CallError, CallRefused, ExpectedResult};
 
 use crate::decode::Decoder;
 use crate::once::Sent;
+use crate::trace::CallTrace;
 
 /// Bytes that the stream of a reply has at most beside bulk data, unless the request says otherwise: for more than a
 /// message of the connection holds, memory is set aside.
@@ -48,6 +49,7 @@ pub(crate) struct Message {
     pub(crate) wait_until: u64,
     /// How it was sent, if it is made again when it is lost with its connection.
     pub(crate) sent: Option<Sent>,
+    trace: CallTrace,
     extras: Box<Extras>,
 }
 
@@ -111,8 +113,25 @@ impl Message {
             status: Status::Success,
             wait_until: 0,
             sent: None,
+            trace: CallTrace::default(),
             extras: Box::default(),
         })
+    }
+
+    /// It goes to its core now.
+    #[inline]
+    pub(crate) fn begin_trace(&mut self) {
+        self.trace.begin(&self.procedure, self.args.len());
+    }
+
+    /// It has come back.
+    #[inline]
+    pub(crate) fn end_trace(&mut self) {
+        let error: Option<&dyn fmt::Debug> = match &self.status {
+            Status::Success => None,
+            status => Some(status),
+        };
+        self.trace.end(&self.procedure, self.results.len(), error);
     }
 
     /// Reads the results.

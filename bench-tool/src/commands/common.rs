@@ -12,9 +12,9 @@ use super::values;
 use crate::address::Address;
 use crate::exit::Failure;
 use crate::load::Limit;
+use crate::load::timeline::INTERVALS_MAX;
 use crate::protocol::Protocol;
 use crate::report::output::Outputs;
-use crate::report::timeline::INTERVALS_MAX;
 use crate::run::config::{OwnFabric, Slowed};
 
 /// Operations of one call, as clap counts.

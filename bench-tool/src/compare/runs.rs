@@ -18,7 +18,7 @@ pub(crate) const INPUT_BYTES_MAX: u64 = 64 << 20;
 pub(crate) const RUNS_MAX: usize = 500;
 
 /// The layouts that are understood.
-const SCHEMAS: [&str; 2] = [crate::report::RUN_SCHEMA, crate::nfs_client::SCHEMA];
+const SCHEMAS: [&str; 2] = [crate::run::report::RUN_SCHEMA, crate::nfs_client::SCHEMA];
 
 /// What is the same in repeats of a run: the work. Runs that differ in it are not taken for one side.
 const WORK: [&str; 17] = [
@@ -246,7 +246,7 @@ pub(super) mod tests {
     /// A report with the median given and the rest in proportion.
     pub(in crate::compare) fn report(p50: f64) -> Value {
         json!({
-            "schema": crate::report::RUN_SCHEMA,
+            "schema": crate::run::report::RUN_SCHEMA,
             "op": "null", "depth": 1, "revision": "abc",
             "rate_per_s": 1e9 / p50, "errors": 0, "warnings": [],
             "latency_ns": {
@@ -279,7 +279,7 @@ pub(super) mod tests {
 
     #[test]
     fn the_report_of_a_run_is_understood() {
-        let text = crate::report::output::json_text(&crate::report::tests::report());
+        let text = crate::report::output::json_text(&crate::run::report::tests::report());
         let runs = from_text(&text, "run.json").unwrap();
         assert_eq!(runs[0].facts["op"], "null");
         assert!(runs[0].value(Metric::Rate) > 0.0 && !runs[0].warnings.is_empty());

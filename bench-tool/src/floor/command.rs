@@ -6,12 +6,13 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::{
-    ClockCost, CopyBandwidth, CopyShape, Gaps, RoundTrip, clock_cost, copy, gaps, round_trip,
+    ClockCost, CopyBandwidth, CopyShape, FloorSummary, Gaps, RoundTrip, clock_cost, copy, gaps,
+    round_trip,
 };
 use crate::exit::Failure;
 use crate::histogram::LatencySummary;
 use crate::machine::Machine;
-use crate::report::FloorSummary;
+use crate::report::origin::Origin;
 use crate::report::output::{Output, put_report};
 use crate::report::table::write_warnings;
 use rpcrdma_units::{bandwidth, count, duration, nanoseconds, size, text_of};
@@ -47,14 +48,9 @@ const QUICK: Times = Times {
 /// The report of `floor`; its serialization is the stable JSON.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct FloorReport {
-    /// [`FLOOR_SCHEMA`].
-    pub schema: &'static str,
-    /// Version of the tool.
-    pub version: &'static str,
-    /// Git revision that it was built from, or `unknown`.
-    pub revision: &'static str,
-    /// The command line.
-    pub command: String,
+    /// What wrote it.
+    #[serde(flatten)]
+    pub origin: Origin,
     /// Where it ran.
     pub machine: Machine,
     /// The floor of latency, under the keys that a run's report has too.
@@ -111,10 +107,7 @@ fn measure(config: FloorConfig, machine: &Machine) -> Result<FloorReport, Failur
     let (clock, ()) = super::on_cores(cores, clock_cost, || ())?;
     let gaps = gaps(cores, times.gaps)?;
     Ok(FloorReport {
-        schema: FLOOR_SCHEMA,
-        version: crate::VERSION,
-        revision: crate::REVISION,
-        command: config.command,
+        origin: Origin::new(FLOOR_SCHEMA, config.command),
         machine: machine.clone(),
         floor: FloorSummary::new(&trips, None),
         round_trip_latency_ns: trips.latency.summary(),
@@ -285,10 +278,7 @@ mod tests {
             ..Gaps::default()
         };
         FloorReport {
-            schema: FLOOR_SCHEMA,
-            version: crate::VERSION,
-            revision: crate::REVISION,
-            command: "bench-tool floor".to_owned(),
+            origin: Origin::new(FLOOR_SCHEMA, "bench-tool floor".to_owned()),
             machine: Machine {
                 cpu: "a processor".to_owned(),
                 ..machine()

@@ -16,7 +16,7 @@ use std::thread;
 pub(crate) use self::clock_cost::{ClockCost, clock_cost, clock_read_ns};
 pub(crate) use self::copy::{CopyBandwidth, CopyShape, copy};
 pub(crate) use self::gaps::{Gaps, gaps};
-pub(crate) use self::round_trip::{RoundTrip, round_trip};
+pub(crate) use self::round_trip::{FloorSummary, RoundTrip, round_trip};
 
 use crate::exit::Failure;
 

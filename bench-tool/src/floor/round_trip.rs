@@ -3,6 +3,7 @@
 //! Rotating through many lines, as a ring does, makes the result steady: a single pair of lines
 //! costs anything between half and one and a half of it, depending on where it lands.
 
+use serde::Serialize;
 use std::hint;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -136,6 +137,47 @@ fn respond(requests: &Ring, replies: &Ring) {
             }
             STOP => return,
             _ => hint::spin_loop(),
+        }
+    }
+}
+
+/// The floor of latency in a report.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct FloorSummary {
+    /// Median of the rounds' medians: one cache line each way, through a ring.
+    pub round_trip_ns: u64,
+    /// 99 of 100 were no slower.
+    pub round_trip_ns_p99: u64,
+    /// 999 of 1000 were no slower.
+    pub round_trip_ns_p99_9: u64,
+    /// The slowest.
+    pub round_trip_ns_max: u64,
+    /// The median of each round.
+    pub round_trip_ns_p50_of_rounds: Vec<u64>,
+    /// Round trips measured.
+    pub round_trips: u64,
+    /// The two cores.
+    pub cores: [usize; 2],
+    /// The run's median over `round_trip_ns`; `None` in a report of the floor alone.
+    pub p50_ratio: Option<f64>,
+}
+
+impl FloorSummary {
+    /// Summarizes a floor, and sets `p50_ns` of a run (if there is one) against it.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss, reason = "a ratio to three decimals")]
+    pub(crate) fn new(floor: &RoundTrip, p50_ns: Option<u64>) -> Self {
+        let floor_ns = floor.p50_ns();
+        let ratio = |p50_ns: u64| (p50_ns as f64 / floor_ns as f64 * 1000.0).round() / 1000.0;
+        Self {
+            round_trip_ns: floor_ns,
+            round_trip_ns_p99: floor.latency.percentile_ns(99.0),
+            round_trip_ns_p99_9: floor.latency.percentile_ns(99.9),
+            round_trip_ns_max: floor.latency.max_ns(),
+            round_trip_ns_p50_of_rounds: floor.round_p50_ns.clone(),
+            round_trips: floor.latency.count(),
+            cores: floor.cores,
+            p50_ratio: p50_ns.filter(|_| floor_ns > 0).map(ratio),
         }
     }
 }

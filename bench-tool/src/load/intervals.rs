@@ -9,7 +9,7 @@ use crossbeam_queue::ArrayQueue;
 use rpcrdma_fabric::clock::Ticks;
 
 use crate::histogram::LatencyHistogram;
-use crate::report::timeline::{CoreTimeline, INTERVALS_MAX, Interval};
+use crate::load::timeline::{CoreTimeline, INTERVALS_MAX, Interval};
 
 /// Empty histograms beside the one that a core fills: the thread that empties them may be late by
 /// as many intervals.

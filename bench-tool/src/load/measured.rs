@@ -6,7 +6,7 @@ use std::time::Duration;
 use rpcrdma_engine::{CallRefused, CounterSnapshot};
 
 use crate::histogram::LatencyHistogram;
-use crate::report::timeline::CoreTimeline;
+use crate::load::timeline::CoreTimeline;
 
 /// What became of connections that were lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -9,6 +9,7 @@
 //! | `control`, `cores` | orders of the command's thread to the cores, and their answers |
 //! | `connections` | the connections, and what replaces those that are lost |
 //! | `measure`, `measured` | one load on all cores, and what it measured |
+//! | `timeline` | the same over time |
 
 pub(crate) mod connections;
 pub(crate) mod control;
@@ -20,6 +21,7 @@ pub(crate) mod measured;
 pub(crate) mod pace;
 pub(crate) mod phase;
 pub(crate) mod retry_later;
+pub(crate) mod timeline;
 pub(crate) mod workload;
 
 use std::time::Duration;

@@ -36,11 +36,11 @@ use crate::exit::Failure;
 use crate::fabric::{Fabric, Job};
 use crate::load::measured::Measured;
 use crate::load::pace::Rate;
+use crate::load::timeline::Timeline;
 use crate::load::{Amount, Limit, Watch};
 use crate::machine::Machine;
 use crate::progress::{Progress, ProgressLine};
 use crate::report::output::{Outputs, json_text, verdict};
-use crate::report::timeline::Timeline;
 use crate::report::{hgrm, hlog, page};
 use crate::run::{knee, put_knee};
 use crate::signals::Stop;
@@ -82,7 +82,7 @@ pub(crate) fn execute(
     let table = report.table(config.load.shows_intervals);
     outputs.write(&table, &report.warnings, |option| match option {
         "--hgrm" => hgrm::text(&latency),
-        "--hlog" => hlog::text(&outcome.timeline, &report.command),
+        "--hlog" => hlog::text(&outcome.timeline, &report.origin.command),
         "--html" => page::text(&report, &latency),
         _ => json_text(&report),
     })?;

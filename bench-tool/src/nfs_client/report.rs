@@ -8,19 +8,19 @@ use serde::Serialize;
 use super::config::NfsConfig;
 use crate::histogram::LatencySummary;
 use crate::load::measured::Measured;
+use crate::load::timeline::Timeline;
 use crate::machine::Machine;
-use crate::report::table::{
-    plural, write_calls, write_corrected, write_intervals, write_latency, write_warnings,
+use crate::report::figures::{
+    LoadFigures, Totals, few_calls, losses, not_kept_up, plural, stretched,
 };
-use crate::report::timeline::{IntervalFigures, Timeline};
+use crate::report::origin::Origin;
+use crate::report::table::{write_calls, write_intervals, write_latencies, write_warnings};
 use crate::report::view::{LoadReport, LoadView, machine_facts};
-use crate::report::{CorrectedLatency, LossFigures, few_calls, losses, not_kept_up, stretched};
-use crate::workloads::nfs::steps::NfsOp;
-use crate::workloads::nfs::steps::StepKind;
+use crate::workloads::nfs::steps::{NfsOp, StepKind};
 use crate::workloads::nfs::tally::Tally;
 use rpcrdma_doctor::format_cores;
 use rpcrdma_nfs3::wire::results::Fsinfo;
-use rpcrdma_units::{self as units, bandwidth, count, duration, rate, size, text_of};
+use rpcrdma_units::{self as units, bandwidth, count, size, text_of};
 
 /// Name and number of the layout of the JSON. The number changes only when a key changes meaning or goes away.
 pub(crate) const SCHEMA: &str = "rpcrdma.bench-tool.nfs/1";
@@ -104,10 +104,8 @@ pub(crate) struct ServerReport {
 /// The report; its serialization is the stable JSON.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Report {
-    schema: &'static str,
-    version: &'static str,
-    revision: &'static str,
-    pub(crate) command: String,
+    #[serde(flatten)]
+    pub(crate) origin: Origin,
     machine: Machine,
     clock: String,
     connect: String,
@@ -128,32 +126,12 @@ pub(crate) struct Report {
     stable: Option<&'static str>,
     seed: u64,
     verify: bool,
-    depth: u32,
-    connections: u32,
-    cores: Vec<usize>,
-    #[serde(rename = "loop")]
-    load_loop: &'static str,
-    offered_rate_per_s: Option<u64>,
-    warmup_s: f64,
-    duration_s: f64,
-    interrupted: bool,
-    calls: u64,
-    errors: u64,
+    #[serde(flatten)]
+    load: LoadFigures,
     errors_by_name: BTreeMap<String, u64>,
-    rate_per_s: f64,
-    bandwidth_bytes_per_s: f64,
-    latency_ns: LatencySummary,
-    /// The same, corrected for coordinated omission; `None` in an open loop, which measures it.
-    latency_corrected_ns: Option<CorrectedLatency>,
-    /// Length of an interval.
-    interval_s: f64,
-    /// All connections together, interval by interval.
-    intervals: Vec<IntervalFigures>,
     procedures: BTreeMap<&'static str, ProcedureReport>,
     /// Calls that moved less than they were asked to.
     short_transfers: u64,
-    #[serde(flatten)]
-    losses: LossFigures,
     /// How often the server put a call off that was then made again.
     put_off: u64,
     verifier_changes: u64,
@@ -167,11 +145,15 @@ impl Report {
     /// Joins what was asked for and what was measured.
     pub(crate) fn new(config: &NfsConfig, machine: &Machine, outcome: &Outcome) -> Self {
         let (measured, tally) = (&outcome.measured, &outcome.tally);
-        let latency = tally.latency();
-        let latency_ns = latency.summary();
-        let duration_s = measured.elapsed.as_secs_f64();
-        let per_s = |total| units::per_s(total, duration_s);
-        let rate_per_s = per_s(latency_ns.count);
+        let totals = Totals {
+            elapsed: measured.elapsed,
+            interrupted: measured.interrupted,
+            errors: outcome.errors(),
+            losses: measured.losses,
+            payload_bytes: tally.bytes(),
+        };
+        let timeline = &outcome.timeline;
+        let load = LoadFigures::new(&config.load, &tally.latency(), timeline, totals);
         let is_bulk = config.op.is_bulk();
         let (transport, device, protocol, profile) = match &outcome.transport {
             Transport::KernelTcp => ("kernel_tcp", None, None, None),
@@ -200,10 +182,7 @@ impl Report {
             Some((kind.name(), report))
         });
         Self {
-            schema: SCHEMA,
-            version: crate::VERSION,
-            revision: crate::REVISION,
-            command: config.command.clone(),
+            origin: Origin::new(SCHEMA, config.command.clone()),
             machine: machine.clone(),
             clock: crate::clock::source(),
             connect: config.server.to_string(),
@@ -222,35 +201,9 @@ impl Report {
             stable: config.is_written().then(|| config.stable.name()),
             seed: config.seed,
             verify: config.verify,
-            depth: config.load.depth,
-            connections: config.load.connections,
-            cores: config.load.cores.clone(),
-            load_loop: if config.load.rate_per_s.is_some() {
-                "open"
-            } else {
-                "closed"
-            },
-            offered_rate_per_s: config.load.rate_per_s,
-            warmup_s: config.load.warmup.as_secs_f64(),
-            duration_s,
-            interrupted: measured.interrupted,
-            calls: latency_ns.count,
-            errors: outcome.errors(),
             errors_by_name: measured.errors.by_name.clone(),
-            rate_per_s,
-            bandwidth_bytes_per_s: per_s(tally.bytes()),
-            latency_ns,
-            latency_corrected_ns: CorrectedLatency::new(
-                &latency,
-                measured.elapsed,
-                u64::from(config.load.depth) * u64::from(config.load.connections),
-                config.load.rate_per_s.is_some(),
-            ),
-            interval_s: outcome.timeline.interval.as_secs_f64(),
-            intervals: outcome.timeline.figures(),
             procedures: procedures.collect(),
             short_transfers: tally.short,
-            losses: LossFigures::from(measured.losses),
             put_off: measured.retried_later,
             verifier_changes: tally.verifier_changes,
             blocks_checked: outcome.blocks_checked,
@@ -262,7 +215,8 @@ impl Report {
                 write_bytes_preferred: outcome.info.write_bytes_preferred,
                 file_bytes_max: outcome.info.file_bytes_max,
             },
-            warnings: warnings(config, machine, outcome, rate_per_s),
+            warnings: warnings(config, machine, outcome, load.rate_per_s),
+            load,
         }
     }
 
@@ -273,10 +227,7 @@ impl Report {
 
     fn write(&self, text: &mut String, intervals: bool) -> fmt::Result {
         self.write_heading(text)?;
-        write_latency(text, &self.latency_ns, self.load_loop == "open")?;
-        if let Some(corrected) = &self.latency_corrected_ns {
-            write_corrected(text, corrected)?;
-        }
+        write_latencies(text, &self.load)?;
         if self.procedures.len() > 1 {
             for (name, procedure) in &self.procedures {
                 let latency = &procedure.latency_ns;
@@ -292,7 +243,7 @@ impl Report {
         }
         self.write_totals(text)?;
         if intervals {
-            write_intervals(text, &self.intervals)?;
+            write_intervals(text, &self.load.intervals)?;
         }
         write_warnings(text, &self.warnings)
     }
@@ -330,37 +281,27 @@ impl Report {
 
     fn write_heading(&self, text: &mut String) -> fmt::Result {
         let (work, transport) = self.work();
-        let looped = match self.offered_rate_per_s {
-            #[allow(clippy::cast_precision_loss, reason = "a rate")]
-            Some(offered) => format!("open loop at {}", rate(offered as f64)),
-            None => "closed loop".to_owned(),
-        };
+        let looped = self.load.loop_text();
         writeln!(text, "{work}, NFS version 3 over {transport}, {looped}")?;
-        let cores = match self.cores[..] {
+        let cores = match self.load.cores[..] {
             [] => String::new(),
-            _ => format!(" on core {}", format_cores(&self.cores)),
+            _ => format!(" on core {}", format_cores(&self.load.cores)),
         };
         writeln!(
             text,
             "depth {}, {}{cores}, server at {}, export {}",
-            self.depth,
-            plural(self.connections, "connection", "connections"),
+            self.load.depth,
+            plural(self.load.connections, "connection", "connections"),
             self.connect,
             self.export,
         )?;
-        let seconds = |seconds: f64| duration(std::time::Duration::from_secs_f64(seconds.max(0.0)));
-        writeln!(
-            text,
-            "measured for {} after {} of warm-up",
-            seconds(self.duration_s),
-            seconds(self.warmup_s)
-        )
+        writeln!(text, "measured for {}", self.load.time_text())
     }
 
     fn write_totals(&self, text: &mut String) -> fmt::Result {
-        write_calls(text, self.calls, self.errors, self.rate_per_s)?;
+        write_calls(text, &self.load)?;
         if self.size_bytes > 0 {
-            let moved = bandwidth(self.bandwidth_bytes_per_s);
+            let moved = bandwidth(self.load.bandwidth_bytes_per_s);
             writeln!(text, "bandwidth {moved} of payload")?;
         }
         if self.blocks_checked > 0 {
@@ -389,22 +330,12 @@ impl LoadReport for Report {
         LoadView {
             title: format!(
                 "{work}, depth {}, NFS version 3 over {transport}",
-                self.depth
+                self.load.depth
             ),
             heading: text_of(|text| self.write_heading(text)),
-            command: &self.command,
-            interrupted: self.interrupted,
-            is_open: self.load_loop == "open",
-            offered_rate_per_s: self.offered_rate_per_s,
-            warmup_s: self.warmup_s,
-            duration_s: self.duration_s,
-            calls: self.calls,
-            errors: self.errors,
-            rate_per_s: self.rate_per_s,
-            bandwidth_bytes_per_s: (self.size_bytes > 0).then_some(self.bandwidth_bytes_per_s),
-            latency_ns: self.latency_ns,
-            latency_corrected_ns: self.latency_corrected_ns,
-            intervals: &self.intervals,
+            command: &self.origin.command,
+            load: &self.load,
+            bandwidth_bytes_per_s: (self.size_bytes > 0).then_some(self.load.bandwidth_bytes_per_s),
             per_core: &[],
             floor_ratio: None,
             floor: String::new(),
@@ -418,15 +349,7 @@ impl Report {
     /// How it was measured, by name.
     fn facts(&self) -> Vec<(&'static str, String)> {
         let mut facts = vec![
-            (
-                "load",
-                format!(
-                    "{} loop, depth {}, {}",
-                    self.load_loop,
-                    self.depth,
-                    plural(self.connections, "connection", "connections")
-                ),
-            ),
+            ("load", self.load.shape()),
             (
                 "server",
                 format!("{}, export {}", self.connect, self.export),

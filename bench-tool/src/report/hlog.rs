@@ -8,8 +8,8 @@ use std::time::Duration;
 use hdrhistogram::serialization::V2DeflateSerializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogWriter, IntervalLogWriterBuilder, Tag};
 
-use super::timeline::Timeline;
 use crate::histogram::LatencyHistogram;
+use crate::load::timeline::Timeline;
 
 /// The maximum of an interval is shown in milliseconds, as by the tools that come with the format.
 const MAX_VALUE_DIVISOR: f64 = 1e6;
@@ -70,8 +70,8 @@ fn write_intervals(writer: &mut Writer<'_, '_>, timeline: &Timeline) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::timeline::tests::timeline;
     use super::*;
+    use crate::load::timeline::tests::timeline;
     use hdrhistogram::Histogram;
     use hdrhistogram::serialization::Deserializer;
     use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};

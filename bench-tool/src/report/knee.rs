@@ -4,7 +4,7 @@ use std::fmt::{self, Write as _};
 
 use serde::Serialize;
 
-use super::OFFERED_SHARE_MIN;
+use super::figures::OFFERED_SHARE_MIN;
 use super::origin::Origin;
 use super::table::write_warnings;
 use super::view::LoadReport;
@@ -44,15 +44,16 @@ impl Step {
     #[allow(clippy::cast_precision_loss, reason = "a rate")]
     pub(crate) fn new(share_percent: u32, report: &impl LoadReport) -> Self {
         let report = report.view();
-        let offered_rate_per_s = report.offered_rate_per_s.unwrap_or_default();
+        let load = report.load;
+        let offered_rate_per_s = load.offered_rate_per_s.unwrap_or_default();
         Self {
             share_percent,
             offered_rate_per_s,
-            rate_per_s: report.rate_per_s,
-            is_reached: report.rate_per_s >= offered_rate_per_s as f64 * OFFERED_SHARE_MIN,
-            duration_s: report.duration_s,
-            errors: report.errors,
-            latency_ns: report.latency_ns,
+            rate_per_s: load.rate_per_s,
+            is_reached: load.rate_per_s >= offered_rate_per_s as f64 * OFFERED_SHARE_MIN,
+            duration_s: load.duration_s,
+            errors: load.errors,
+            latency_ns: load.latency_ns,
             warnings: report.warnings.to_vec(),
         }
     }
@@ -90,7 +91,7 @@ impl<R: LoadReport> KneeReport<R> {
     /// Calls that ended in errors, in all.
     #[must_use]
     pub(crate) fn errors(&self) -> u64 {
-        self.closed_loop.view().errors + self.steps.iter().map(|it| it.errors).sum::<u64>()
+        self.closed_loop.view().load.errors + self.steps.iter().map(|it| it.errors).sum::<u64>()
     }
 
     /// What was found, in a sentence.
@@ -179,7 +180,7 @@ fn write(text: &mut String, report: &KneeReport<impl LoadReport>) -> fmt::Result
     writeln!(
         text,
         "rate {}; open loops at shares of it, latency from the moment at which each call was due",
-        rate(closed.rate_per_s)
+        rate(closed.load.rate_per_s)
     )?;
     let line = |text: &mut String, first: &str, cells: &[String]| {
         write!(text, "{first:<7}")?;
@@ -207,16 +208,16 @@ fn write(text: &mut String, report: &KneeReport<impl LoadReport>) -> fmt::Result
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::report::Report;
-    use crate::report::tests::report;
+    use crate::run::report::Report;
+    use crate::run::report::tests::report;
     use rpcrdma_testkit::CheckWords;
 
     /// A step at a share of 20 k/s.
     fn step(share_percent: u32, p99: u64) -> Step {
         let mut report = report();
-        report.offered_rate_per_s = Some(u64::from(share_percent) * 200);
-        report.rate_per_s = f64::from(share_percent) * 200.0;
-        (report.latency_ns.p99, report.warnings) = (p99, vec![]);
+        report.load.offered_rate_per_s = Some(u64::from(share_percent) * 200);
+        report.load.rate_per_s = f64::from(share_percent) * 200.0;
+        (report.load.latency_ns.p99, report.warnings) = (p99, vec![]);
         Step::new(share_percent, &report)
     }
 

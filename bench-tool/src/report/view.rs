@@ -2,12 +2,11 @@
 
 use serde::Serialize;
 
-use super::timeline::{CoreFigures, IntervalFigures};
-use super::{CorrectedLatency, Report, table};
-use crate::histogram::LatencySummary;
+use super::figures::LoadFigures;
+use crate::load::timeline::CoreFigures;
 use crate::machine::Machine;
 use rpcrdma_doctor::format_cores;
-use rpcrdma_units::{nanoseconds, size, text_of};
+use rpcrdma_units::size;
 
 /// A report of a load.
 pub(crate) trait LoadReport: Serialize {
@@ -23,19 +22,9 @@ pub(crate) struct LoadView<'a> {
     /// The same with how and where, in the lines that a table begins with.
     pub(crate) heading: String,
     pub(crate) command: &'a str,
-    pub(crate) interrupted: bool,
-    pub(crate) is_open: bool,
-    pub(crate) offered_rate_per_s: Option<u64>,
-    pub(crate) warmup_s: f64,
-    pub(crate) duration_s: f64,
-    pub(crate) calls: u64,
-    pub(crate) errors: u64,
-    pub(crate) rate_per_s: f64,
+    pub(crate) load: &'a LoadFigures,
     /// `None` where the calls carry no payload.
     pub(crate) bandwidth_bytes_per_s: Option<f64>,
-    pub(crate) latency_ns: LatencySummary,
-    pub(crate) latency_corrected_ns: Option<CorrectedLatency>,
-    pub(crate) intervals: &'a [IntervalFigures],
     pub(crate) per_core: &'a [CoreFigures],
     /// The median over the machine's floor.
     pub(crate) floor_ratio: Option<f64>,
@@ -44,96 +33,6 @@ pub(crate) struct LoadView<'a> {
     pub(crate) warnings: &'a [String],
     /// How it was measured, by name.
     pub(crate) facts: Vec<(&'static str, String)>,
-}
-
-impl LoadReport for Report {
-    fn view(&self) -> LoadView<'_> {
-        LoadView {
-            title: format!(
-                "{}, depth {}, RPC-over-RDMA {} over {}",
-                table::work(self),
-                self.depth,
-                self.protocol,
-                self.fabric
-            ),
-            heading: text_of(|text| table::write_heading(text, self)),
-            command: &self.command,
-            interrupted: self.interrupted,
-            is_open: self.load_loop == "open",
-            offered_rate_per_s: self.offered_rate_per_s,
-            warmup_s: self.warmup_s,
-            duration_s: self.duration_s,
-            calls: self.calls,
-            errors: self.errors,
-            rate_per_s: self.rate_per_s,
-            bandwidth_bytes_per_s: (self.size_bytes > 0).then_some(self.bandwidth_bytes_per_s),
-            latency_ns: self.latency_ns,
-            latency_corrected_ns: self.latency_corrected_ns,
-            intervals: &self.intervals,
-            per_core: &self.per_core,
-            floor_ratio: self.floor.as_ref().and_then(|floor| floor.p50_ratio),
-            floor: text_of(|text| table::write_floor(text, self)),
-            warnings: &self.warnings,
-            facts: self.facts(),
-        }
-    }
-}
-
-impl Report {
-    fn facts(&self) -> Vec<(&'static str, String)> {
-        let server = match (&self.server_cores, &self.connect) {
-            (Some(cores), _) => format!("a second process, core {}", format_cores(cores)),
-            (None, address) => address.clone().unwrap_or_else(|| "unknown".to_owned()),
-        };
-        let floor = self.floor.as_ref().map_or_else(
-            || "not measured".to_owned(),
-            |floor| {
-                let [first, second] = floor.cores;
-                let p50 = nanoseconds(floor.round_trip_ns);
-                format!("{p50} (p50, between cores {first} and {second})")
-            },
-        );
-        let mut facts = vec![
-            (
-                "load",
-                format!(
-                    "{} loop, depth {}, {}",
-                    self.load_loop,
-                    self.depth,
-                    table::plural(self.connections, "connection", "connections")
-                ),
-            ),
-            ("client", format!("core {}", format_cores(&self.cores))),
-            ("server", server),
-            (
-                "fabric",
-                self.device.as_ref().map_or_else(
-                    || self.fabric.clone(),
-                    |device| format!("{} ({device})", self.fabric),
-                ),
-            ),
-            ("profile", self.profile.clone()),
-            ("placement", self.placement.clone()),
-            ("floor", floor),
-        ];
-        facts.extend(machine_facts(&self.machine));
-        facts.extend([
-            (
-                "clock",
-                format!("{}, {:.1} ns a reading", self.clock, self.clock_read_ns),
-            ),
-            (
-                "registered memory",
-                format!(
-                    "{} in {} pages of {}",
-                    size(self.memory.registered_bytes),
-                    self.memory.kind,
-                    size(self.memory.page_bytes)
-                ),
-            ),
-        ]);
-        facts
-    }
 }
 
 /// What is to be known of the machine, by name.

@@ -27,8 +27,8 @@ use crate::exit::{Failure, written};
 use crate::fabric::{Fabric, Job};
 use crate::load::connections::connect_many;
 use crate::protocol::Protocol;
-use crate::report::RunResult;
 use crate::run::config::RunConfig;
+use crate::run::report::RunResult;
 use crate::signals::Stop;
 use crate::sizing::{Need, ProfileChoice};
 

@@ -21,7 +21,7 @@ pub(crate) fn climb<R: LoadReport>(
     let closed_loop = report_at(None)?;
     let (capacity_per_s, calls) = {
         let view = closed_loop.view();
-        (view.rate_per_s, view.calls)
+        (view.load.rate_per_s, view.load.calls)
     };
     let mut steps = Vec::with_capacity(SHARES_PERCENT.len());
     for share_percent in SHARES_PERCENT {
@@ -30,7 +30,7 @@ pub(crate) fn climb<R: LoadReport>(
         }
         let report = report_at(Some(rate_at(capacity_per_s, share_percent)))?;
         // A signal may have come before the first call.
-        if report.view().calls > 0 || !stop.is_asked() {
+        if report.view().load.calls > 0 || !stop.is_asked() {
             steps.push(Step::new(share_percent, &report));
         }
     }
@@ -58,12 +58,12 @@ mod tests {
     use crate::histogram::LatencyHistogram;
     use crate::load::Watch;
     use crate::machine::Machine;
-    use crate::report::Report;
-    use crate::report::RunResult;
-    use crate::report::tests::{config, result};
     use crate::run::Load;
     use crate::run::config::RunConfig;
     use crate::run::config::Server;
+    use crate::run::report::Report;
+    use crate::run::report::RunResult;
+    use crate::run::report::tests::{config, result};
 
     const CAPACITY_PER_S: u64 = 20_000;
 
@@ -113,7 +113,7 @@ mod tests {
         assert_eq!(queue.rates.len(), 1 + SHARES_PERCENT.len());
         assert_eq!(queue.rates.last(), Some(&Some(CAPACITY_PER_S)));
         assert_eq!(report.knee.unwrap().share_percent, 95);
-        assert_eq!(report.closed_loop.calls, CAPACITY_PER_S);
+        assert_eq!(report.closed_loop.load.calls, CAPACITY_PER_S);
     }
 
     #[test]

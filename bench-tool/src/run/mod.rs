@@ -5,12 +5,14 @@ pub(crate) mod idle;
 pub(crate) mod knee;
 pub(crate) mod node_load;
 pub(crate) mod own_server;
+pub(crate) mod report;
 mod server_counters;
 
 use std::time::Duration;
 
 use self::config::{OwnFabric, RunConfig, Server};
 use self::own_server::{OwnServer, START_TIMEOUT};
+use self::report::{Report, RunResult, table};
 use crate::address::Address;
 use crate::exit::Failure;
 use crate::fabric::own_rdma_address;
@@ -21,7 +23,7 @@ use crate::progress::{Progress, ProgressLine};
 use crate::report::knee::KneeReport;
 use crate::report::output::{Outputs, json_text, verdict};
 use crate::report::view::LoadReport;
-use crate::report::{self, Report, RunResult, hgrm, hlog, page, table};
+use crate::report::{self as reports, hgrm, hlog, page};
 use crate::signals::Stop;
 use rpcrdma_doctor::format_cores;
 
@@ -63,7 +65,7 @@ pub(crate) fn execute(
     let table = table::text(&report, config.load.shows_intervals);
     outputs.write(&table, &report.warnings, |option| match option {
         "--hgrm" => hgrm::text(&result.latency),
-        "--hlog" => hlog::text(&result.timeline, &report.command),
+        "--hlog" => hlog::text(&result.timeline, &report.origin.command),
         "--html" => page::text(&report, &result.latency),
         _ => json_text(&report),
     })?;
@@ -111,13 +113,13 @@ pub(crate) fn put_knee(
     outputs: &Outputs,
     errors_advice: &str,
 ) -> Result<(), Failure> {
-    let table = report::knee::text(report);
+    let table = reports::knee::text(report);
     outputs.write(&table, &report.warnings(), |option| match option {
         "--html" => page::knee::text(report),
         _ => json_text(report),
     })?;
     verdict(
-        report.closed_loop.view().calls,
+        report.closed_loop.view().load.calls,
         report.errors(),
         errors_advice,
     )
@@ -268,8 +270,8 @@ fn server_arguments(
 mod tests {
     use super::*;
     use crate::commands::tests as commands;
-    use crate::report::tests::{config, result};
     use crate::run::config::Slowed;
+    use crate::run::report::tests::{config, result};
     use rpcrdma_testkit::{CheckWords, Folder};
 
     /// A load that ends at once with what it was given.

@@ -23,9 +23,9 @@ use crate::load::connections::Connections;
 use crate::load::cores::LoadCores;
 use crate::load::generator::Generator;
 use crate::load::measured::Measured;
-use crate::report::per_call::PerCall;
-use crate::report::timeline::Timeline;
-use crate::report::{Memory, RunResult};
+use crate::load::timeline::Timeline;
+use crate::run::report::per_call::PerCall;
+use crate::run::report::{Memory, RunResult};
 use crate::sizing::{BulkNeed, Need};
 use crate::workloads::bench::bulk::BulkPlan;
 use crate::workloads::bench::op::{Op, Placement};
@@ -447,7 +447,7 @@ mod tests {
 
     #[test]
     fn the_free_core_is_one_that_no_server_polls_on() {
-        let mut config = crate::report::tests::config();
+        let mut config = crate::run::report::tests::config();
         for (cores, server, free) in [
             (vec![0], vec![1], Some(0)),
             (vec![0, 1, 2], vec![0, 1], Some(2)),

@@ -18,10 +18,10 @@ use crate::compare::rank_sum::{median, sorted};
 use crate::exit::{Failure, Status};
 use crate::machine::Machine;
 use crate::progress::Rounds;
-use crate::report::Report;
 use crate::report::origin::Origin;
 use crate::report::output::{Output, Outputs, json_text, verdict};
 use crate::run::config::RunConfig;
+use crate::run::report::Report;
 use crate::run::{Load, measure};
 use crate::signals::Stop;
 
@@ -90,14 +90,14 @@ impl SweepReport {
 
 #[allow(clippy::cast_precision_loss, reason = "a figure of a table")]
 fn figure(run: &Report, metric: Metric) -> f64 {
-    let latency = &run.latency_ns;
+    let latency = &run.load.latency_ns;
     match metric {
         Metric::P50 => latency.p50 as f64,
         Metric::P90 => latency.p90 as f64,
         Metric::P99 => latency.p99 as f64,
         Metric::P999 => latency.p99_9 as f64,
         Metric::Mean => latency.mean,
-        Metric::Rate => run.rate_per_s,
+        Metric::Rate => run.load.rate_per_s,
     }
 }
 
@@ -180,7 +180,7 @@ fn make_runs(
             let label = report.label(point);
             rounds.next(&label);
             match one(config, machine, stop, load) {
-                Ok(run) if !run.interrupted && !stop.is_asked() => {
+                Ok(run) if !run.load.interrupted && !stop.is_asked() => {
                     report.runs.push(run);
                     report.point_of_run.push(place);
                 }
@@ -211,10 +211,10 @@ fn one(
 ) -> Result<Report, Failure> {
     let (result, floor) = measure(config, true, stop.clone(), load)?;
     let report = Report::new(config, machine, &result, floor.as_ref());
-    if !report.interrupted {
+    if !report.load.interrupted {
         verdict(
-            report.calls,
-            report.errors,
+            report.load.calls,
+            report.load.errors,
             "make a single run of it: its report says which errors",
         )?;
     }
@@ -227,8 +227,8 @@ pub(crate) mod tests {
     use crate::address::Address;
     use crate::commands::tests::sweep as args;
     use crate::load::Watch;
-    use crate::report::RunResult;
-    use crate::report::tests::result;
+    use crate::run::report::RunResult;
+    use crate::run::report::tests::result;
     use rpcrdma_testkit::CheckWords;
 
     /// A load whose latency grows with size and depth; it fails and stops where it is told.

@@ -5,8 +5,8 @@ use std::fmt::{self, Write as _};
 use super::SweepReport;
 use super::grid::Axis;
 use crate::compare::metric::Metric;
-use crate::report::Report;
 use crate::report::table::{warnings_of, write_warnings};
+use crate::run::report::Report;
 use rpcrdma_units::text_of;
 
 /// The figures that are shown.
@@ -109,8 +109,9 @@ pub(crate) fn csv(report: &SweepReport) -> String {
 }
 
 fn line(run: &Report) -> String {
-    let latency = &run.latency_ns;
+    let latency = &run.load.latency_ns;
     let offered = run
+        .load
         .offered_rate_per_s
         .map_or_else(String::new, |rate| rate.to_string());
     [
@@ -118,13 +119,13 @@ fn line(run: &Report) -> String {
         run.size_bytes.to_string(),
         run.placement_asked.unwrap_or_default().to_owned(),
         run.placement.clone(),
-        run.depth.to_string(),
-        run.connections.to_string(),
+        run.load.depth.to_string(),
+        run.load.connections.to_string(),
         offered,
-        run.calls.to_string(),
-        run.duration_s.to_string(),
-        run.rate_per_s.to_string(),
-        run.bandwidth_bytes_per_s.to_string(),
+        run.load.calls.to_string(),
+        run.load.duration_s.to_string(),
+        run.load.rate_per_s.to_string(),
+        run.load.bandwidth_bytes_per_s.to_string(),
         latency.min.to_string(),
         latency.mean.to_string(),
         latency.p50.to_string(),

@@ -4,8 +4,8 @@ use std::time::{Duration, SystemTime};
 use super::*;
 use crate::commands::tests::nfs as config;
 use crate::histogram::LatencyHistogram;
+use crate::load::timeline::{CoreTimeline, Interval};
 use crate::report::page;
-use crate::report::timeline::{CoreTimeline, Interval};
 use rpcrdma_nfs3::wire::types::Time;
 
 fn info() -> Fsinfo {

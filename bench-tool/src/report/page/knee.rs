@@ -24,7 +24,7 @@ fn write(page: &mut String, report: &KneeReport<impl LoadReport>) -> fmt::Result
         page,
         "<p class=\"note\">open loops at rising rates, up to what a closed loop carried ({}){}</p>\n\
          <p><b>Knee</b> {}</p>",
-        escape(&rate(closed.rate_per_s)),
+        escape(&rate(closed.load.rate_per_s)),
         if report.interrupted {
             "; ended by a signal"
         } else {
@@ -134,7 +134,7 @@ mod tests {
         let mut report = knee_report();
         report.steps.clear();
         (report.knee, report.interrupted) = (None, true);
-        report.closed_loop.command = "<script>".to_owned();
+        report.closed_loop.origin.command = "<script>".to_owned();
         let page = text(&report);
         let _ = elements(&page);
         assert!(page.contains("&lt;script&gt;") && page.contains("ended by a signal"));

@@ -9,9 +9,9 @@ use super::chart::axis::{Axis, Unit};
 use super::chart::{self, Curve};
 use super::escape::escape;
 use super::table::{correction_meaning, latency_meaning};
-use super::timeline::{IntervalFigures, IntervalLatency};
 use super::view::{LoadReport, LoadView};
 use crate::histogram::{LatencyHistogram, LatencySummary};
+use crate::load::timeline::{IntervalFigures, IntervalLatency};
 use rpcrdma_units::{bandwidth, count, duration, nanoseconds, rate, text_of};
 
 const STYLE: &str = include_str!("style.css");
@@ -63,29 +63,27 @@ fn end_page(page: &mut String, report: &LoadView<'_>) -> fmt::Result {
 }
 
 fn write_heading(page: &mut String, report: &LoadView<'_>) -> fmt::Result {
-    let seconds = |seconds: f64| duration(Duration::from_secs_f64(seconds.max(0.0)));
     writeln!(
         page,
-        "<p class=\"note\">{}: {} after {} of warm-up</p>\n<ul class=\"figures\">",
-        if report.interrupted {
+        "<p class=\"note\">{}: {}</p>\n<ul class=\"figures\">",
+        if report.load.interrupted {
             "measured until a signal"
         } else {
             "measured"
         },
-        seconds(report.duration_s),
-        seconds(report.warmup_s)
+        report.load.time_text()
     )?;
-    let latency = &report.latency_ns;
+    let latency = &report.load.latency_ns;
     let mut figures = vec![
         ("p50", nanoseconds(latency.p50)),
         ("p99", nanoseconds(latency.p99)),
         ("p99.9", nanoseconds(latency.p99_9)),
-        ("calls", rate(report.rate_per_s)),
+        ("calls", rate(report.load.rate_per_s)),
     ];
     if let Some(bytes_per_s) = report.bandwidth_bytes_per_s {
         figures.push(("payload", bandwidth(bytes_per_s)));
     }
-    figures.push(("errors", count(report.errors)));
+    figures.push(("errors", count(report.load.errors)));
     if let Some(ratio) = report.floor_ratio {
         figures.push(("p50 to the floor", format!("{ratio:.2}")));
     }
@@ -133,17 +131,17 @@ fn write_latency(
     writeln!(
         page,
         "<h2>Round-trip times</h2>\n<p class=\"note\">{}</p>",
-        escape(latency_meaning(report.is_open))
+        escape(latency_meaning(report.load.is_open()))
     )?;
-    let mut columns = vec![("as measured", report.latency_ns)];
+    let mut columns = vec![("as measured", report.load.latency_ns)];
     let mut curves = vec![percentile_curve("as measured", latency)];
-    if let Some(corrected) = &report.latency_corrected_ns {
+    if let Some(corrected) = &report.load.latency_corrected_ns {
         let name = "corrected for coordinated omission";
         columns.push((name, corrected.summary));
         let latency = latency.corrected(corrected.expected_interval);
         curves.push(percentile_curve(name, &latency));
     }
-    let axis = Axis::latency(report.latency_ns.min, report.latency_ns.max);
+    let axis = Axis::latency(report.load.latency_ns.min, report.load.latency_ns.max);
     let title = "Round-trip time by percentile";
     page.push_str(&chart::figure(
         "percentiles",
@@ -153,7 +151,7 @@ fn write_latency(
         &curves,
     ));
     write_summaries(page, &columns)?;
-    match &report.latency_corrected_ns {
+    match &report.load.latency_corrected_ns {
         Some(corrected) => writeln!(
             page,
             "<p class=\"note\">Corrected: {}.</p>",
@@ -220,7 +218,7 @@ fn end_table(page: &mut String) -> fmt::Result {
 
 #[allow(clippy::cast_precision_loss, reason = "places on a picture")]
 fn write_over_time(page: &mut String, report: &LoadView<'_>) -> fmt::Result {
-    let intervals = report.intervals;
+    let intervals = &report.load.intervals;
     writeln!(page, "<h2>Over time</h2>")?;
     let Some(last) = intervals.last() else {
         return writeln!(page, "<p>No call ended.</p>");
@@ -248,7 +246,7 @@ fn write_over_time(page: &mut String, report: &LoadView<'_>) -> fmt::Result {
     ];
     let medians = intervals.iter().map(|it| it.latency_ns.p50);
     let least = medians.filter(|p50| *p50 > 0).min().unwrap_or(1);
-    let axis = Axis::latency(least, report.latency_ns.max);
+    let axis = Axis::latency(least, report.load.latency_ns.max);
     let title = "Round-trip times of each interval";
     page.push_str(&chart::figure("latencies", title, &seconds, &axis, &curves));
     write_intervals(page, intervals)?;
@@ -315,11 +313,11 @@ fn write_facts(page: &mut String, report: &LoadView<'_>) -> fmt::Result {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::super::Report;
-    use super::super::tests::{config, floor, result};
     use super::*;
     use crate::machine::Machine;
     use crate::report::escape;
+    use crate::run::report::Report;
+    use crate::run::report::tests::{config, floor, result};
     use crate::workloads::bench::op::Op;
     use rpcrdma_testkit::CheckWords;
 
@@ -375,8 +373,8 @@ pub(super) mod tests {
     #[test]
     fn it_holds_the_figures_of_the_report() {
         let (report, page) = page_of(|_| ());
-        let latency = &report.latency_ns;
-        let corrected = report.latency_corrected_ns.unwrap().summary;
+        let latency = &report.load.latency_ns;
+        let corrected = report.load.latency_corrected_ns.unwrap().summary;
         for (name, measured, corrected) in [
             ("minimum", latency.min, corrected.min),
             ("p50", latency.p50, corrected.p50),
@@ -389,7 +387,7 @@ pub(super) mod tests {
             assert!(page.contains(&row), "{row}");
         }
         assert!(page.contains("<td>20,001</td><td>20,017</td>"));
-        for it in &report.intervals {
+        for it in &report.load.intervals {
             let figures = cells(
                 it.calls,
                 it.rate_per_s,
@@ -398,7 +396,8 @@ pub(super) mod tests {
             assert!(page.contains(&figures.map(|cell| format!("<td>{cell}</td>")).concat()));
         }
         assert!(
-            page.contains(&escape(&report.command)) && page.contains(&escape(&report.machine.cpu))
+            page.contains(&escape(&report.origin.command))
+                && page.contains(&escape(&report.machine.cpu))
         );
         assert!(page.contains("ordinary pages: there are no huge pages"));
     }
@@ -414,13 +413,13 @@ pub(super) mod tests {
         };
         let (report, page) = page_of(|_| ());
         let (title, rates) = ("Round-trip times of each interval", "Rate of each interval");
-        assert!(report.intervals.len() > 2, "one that is not at an end");
+        assert!(report.load.intervals.len() > 2, "one that is not at an end");
         assert_eq!(
             (paths(&page, title), paths(&page, rates)),
             (vec![1; 3], vec![1])
         );
         let (_, page) = page_of(|report| {
-            let empty = &mut report.intervals[1];
+            let empty = &mut report.load.intervals[1];
             (empty.calls, empty.rate_per_s) = (0, 0.0);
             empty.latency_ns = IntervalLatency {
                 p50: 0,
@@ -438,7 +437,7 @@ pub(super) mod tests {
     fn what_comes_from_outside_is_text() {
         let evil = "</pre><script>alert('1')</script>&\u{7}\"";
         let (_, page) = page_of(|report| {
-            report.command = evil.to_owned();
+            report.origin.command = evil.to_owned();
             report.device = Some(evil.to_owned());
             report.profile = evil.to_owned();
             report.machine.cpu = evil.to_owned();

@@ -1,11 +1,11 @@
 //! The whole of a run over shared memory, against the NFS service of this tool on a polling core.
 
-use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
 use rpcrdma_control::{ListenOptions, ShmProvider};
-use rpcrdma_engine::{Application, BulkArguments, BulkItem, Outcome, ReplyWriter, Request};
+use rpcrdma_engine::{Application, BulkArguments, ConnectionKey, Outcome, ReplyWriter, Request};
+use rpcrdma_fabric::interface::PeerIdentity;
 
 use super::*;
 use crate::commands::tests::nfs_at;
@@ -14,88 +14,33 @@ use crate::nfs_client::files::{Files, FilesPlan};
 use crate::nfs_client::{Manner, Transport};
 use crate::signals::Stop;
 use crate::sizing::ProfileChoice;
-use rpcrdma_nfs3::server::call::{Call, Items, Peer, Reply};
+use rpcrdma_nfs3::server::fabric::NfsApplication;
+use rpcrdma_nfs3::server::rpc_service::RpcService;
 use rpcrdma_nfs3::server::{DATA_BYTES_MAX, Service};
-use rpcrdma_nfs3::store::{HeapPages, Limits, Piece, Store};
+use rpcrdma_nfs3::store::{HeapPages, Limits, Store};
 use rpcrdma_nfs3::wire::FileHandle;
 
-/// The service as the application of a core.
+/// The server of this tool, which counts its calls.
 struct Server {
-    service: Service<HeapPages>,
-    reply: Reply,
+    application: NfsApplication<HeapPages>,
     /// Calls so far.
     calls: Arc<AtomicU64>,
 }
 
-/// What came beside the arguments.
-struct BulkView<'a, 'b>(&'a BulkArguments<'b>);
-
-impl Items for BulkView<'_, '_> {
-    fn at(&self, args_offset: usize) -> Option<usize> {
-        (0..self.0.len()).find(|it| self.0.args_offset(*it) == Some(args_offset))
-    }
-
-    fn is_of(&self, index: usize, bytes: usize) -> bool {
-        self.0.is_of(index, bytes)
-    }
-
-    fn count(&self) -> usize {
-        self.0.len()
-    }
-
-    fn pieces(&self, index: usize) -> impl Iterator<Item = Piece<'_>> {
-        self.0.parts(index).map(Piece::from)
-    }
-}
-
 impl Server {
-    /// Payload goes beside the results in buffers of the core, all of it copied.
-    fn answer(&mut self, outcome: Outcome, writer: &mut ReplyWriter<'_>) -> Outcome {
-        self.calls.fetch_add(1, Ordering::Relaxed);
-        if outcome != Outcome::Success {
-            return outcome;
-        }
-        writer.write(self.reply.stream()).unwrap();
-        let Some(payload) = self.reply.payload() else {
-            return outcome;
-        };
-        let pieces = self.service.payload(payload);
-        let data: Vec<u8> = pieces.flatten().copied().collect();
-        let mut item = BulkItem::new();
-        while item.len() < data.len() {
-            let rest = &data[item.len()..];
-            let mut piece = writer
-                .take_bulk()
-                .expect("the core has buffers for replies");
-            piece.set_len(rest.len());
-            let bytes = piece.len();
-            piece.copy_from_slice(&rest[..bytes]);
-            item.push(piece).unwrap();
-        }
-        writer.attach(0, &mut item).unwrap();
-        outcome
-    }
-
-    fn call_of<'a>(request: &Request<'a>) -> Call<'a> {
-        Call {
-            peer: Peer::Host(IpAddr::V4(Ipv4Addr::LOCALHOST)),
-            xid: request.xid,
-            program: request.program,
-            version: request.version,
-            procedure: request.procedure,
-            credential: request.credential,
-            args: request.args,
-        }
+    fn store(&self) -> &Store<HeapPages> {
+        self.application.service().store()
     }
 }
 
 impl Application for Server {
+    fn opened(&mut self, connection: ConnectionKey, peer: &PeerIdentity) {
+        self.application.opened(connection, peer);
+    }
+
     fn call(&mut self, request: &Request<'_>, writer: &mut ReplyWriter<'_>) -> Outcome {
-        let none = rpcrdma_nfs3::server::call::NoItems;
-        let outcome = self
-            .service
-            .call(&Self::call_of(request), &none, &mut self.reply);
-        self.answer(outcome, writer)
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        self.application.call(request, writer)
     }
 
     fn call_bulk(
@@ -104,16 +49,15 @@ impl Application for Server {
         items: &mut BulkArguments<'_>,
         writer: &mut ReplyWriter<'_>,
     ) -> Outcome {
-        let call = Self::call_of(request);
-        let outcome = self.service.call(&call, &BulkView(items), &mut self.reply);
-        self.answer(outcome, writer)
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        self.application.call_bulk(request, items, writer)
     }
 }
 
 fn server() -> Server {
+    let service = Service::new(HeapPages::new(64 << 20, 4096), Limits { files_max: 100 });
     Server {
-        service: Service::new(HeapPages::new(64 << 20, 4096), Limits { files_max: 100 }),
-        reply: Reply::new(),
+        application: NfsApplication::new(RpcService::new(service), Arc::default()),
         calls: Arc::default(),
     }
 }
@@ -153,8 +97,7 @@ fn fresh_name() -> String {
 }
 
 fn root(server: &Server) -> FileHandle {
-    let store = server.service.store();
-    store.handle(Store::<HeapPages>::ROOT).unwrap()
+    server.store().handle(Store::<HeapPages>::ROOT).unwrap()
 }
 
 /// A run against a server of its own.
@@ -258,7 +201,7 @@ fn every_op_goes_over_a_fabric_and_leaves_nothing() {
             (&report["blocks_wrong"], &report["transport"]),
             (&0.into(), &"shm".into())
         );
-        let space = node.shutdown().remove(0).service.store().space();
+        let space = node.shutdown().remove(0).store().space();
         assert_eq!(space.free_bytes, space.total_bytes, "{arguments}");
     }
 }
@@ -323,10 +266,7 @@ fn a_server_may_be_restarted_while_files_are_made() {
         let mut node = node;
         wait_for(&calls, 20);
         let server = node.shutdown().remove(0);
-        assert!(
-            server.service.store().space().free_files > 20,
-            "in the middle"
-        );
+        assert!(server.store().space().free_files > 20, "in the middle");
         node = serve(&name, server);
         (run.join().unwrap(), node)
     });
@@ -334,7 +274,7 @@ fn a_server_may_be_restarted_while_files_are_made() {
         (&report["errors"], &report["calls"]),
         (&0.into(), &100.into())
     );
-    let space = node.shutdown().remove(0).service.store().space();
+    let space = node.shutdown().remove(0).store().space();
     assert_eq!(space.free_bytes, space.total_bytes, "nothing is left");
 }
 
@@ -373,7 +313,7 @@ fn a_server_that_is_restarted_is_connected_to_again_and_calls_in_flight_are_made
         // A connection that is made while the server ends is lost once more.
         let reconnects = report["reconnects"].as_u64().unwrap();
         assert!(reconnects >= 2, "{load}: {report}");
-        let space = node.shutdown().remove(0).service.store().space();
+        let space = node.shutdown().remove(0).store().space();
         assert_eq!(space.free_bytes, space.total_bytes, "{load}");
     }
 }

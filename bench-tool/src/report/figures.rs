@@ -1,0 +1,271 @@
+//! What every load measured, as reports have it.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::histogram::{LatencyHistogram, LatencySummary};
+use crate::load::LoadConfig;
+use crate::load::measured::Losses;
+use crate::load::timeline::{IntervalFigures, Timeline};
+use rpcrdma_units as units;
+
+/// How a load was made and what it measured, with the keys that the JSON of all of them has.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct LoadFigures {
+    /// Calls outstanding per connection.
+    pub depth: u32,
+    /// Connections that carried calls.
+    pub connections: u32,
+    /// The client's cores.
+    pub cores: Vec<usize>,
+    /// `closed` or `open`.
+    #[serde(rename = "loop")]
+    pub load_loop: &'static str,
+    /// What `--rate` asked for; `None` in a closed loop.
+    pub offered_rate_per_s: Option<u64>,
+    /// Time before the measurement.
+    pub warmup_s: f64,
+    /// The measured time.
+    pub duration_s: f64,
+    /// The measured time was cut short by a signal.
+    pub interrupted: bool,
+    /// Calls that completed well in the measured time.
+    pub calls: u64,
+    /// Calls that ended in an error.
+    pub errors: u64,
+    /// Connections that were lost and made again.
+    #[serde(flatten)]
+    pub losses: LossFigures,
+    /// `calls` per second of the measured time.
+    pub rate_per_s: f64,
+    /// Payload of all operations, per second; an echo carries as much back.
+    pub bandwidth_bytes_per_s: f64,
+    /// Round-trip times.
+    pub latency_ns: LatencySummary,
+    /// The same, corrected for coordinated omission; `None` in an open loop, which measures it.
+    pub latency_corrected_ns: Option<CorrectedLatency>,
+    /// Length of an interval.
+    pub interval_s: f64,
+    /// All of the load, interval by interval.
+    pub intervals: Vec<IntervalFigures>,
+}
+
+/// What a load came to, beside its latencies.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Totals {
+    /// The measured time.
+    pub elapsed: Duration,
+    /// A signal cut it short.
+    pub interrupted: bool,
+    /// Calls that ended in an error.
+    pub errors: u64,
+    /// Connections that were lost and made again.
+    pub losses: Losses,
+    /// Payload of the calls that completed.
+    pub payload_bytes: u64,
+}
+
+impl LoadFigures {
+    /// Joins what was asked for and what was measured.
+    #[must_use]
+    pub(crate) fn new(
+        config: &LoadConfig,
+        latency: &LatencyHistogram,
+        timeline: &Timeline,
+        totals: Totals,
+    ) -> Self {
+        let duration_s = totals.elapsed.as_secs_f64();
+        let is_open = config.rate_per_s.is_some();
+        Self {
+            depth: config.depth,
+            connections: config.connections,
+            cores: config.cores.clone(),
+            load_loop: if is_open { "open" } else { "closed" },
+            offered_rate_per_s: config.rate_per_s,
+            warmup_s: config.warmup.as_secs_f64(),
+            duration_s,
+            interrupted: totals.interrupted,
+            calls: latency.count(),
+            errors: totals.errors,
+            losses: totals.losses.into(),
+            rate_per_s: units::per_s(latency.count(), duration_s),
+            bandwidth_bytes_per_s: units::per_s(totals.payload_bytes, duration_s),
+            latency_ns: latency.summary(),
+            latency_corrected_ns: CorrectedLatency::new(
+                latency,
+                totals.elapsed,
+                u64::from(config.depth) * u64::from(config.connections),
+                is_open,
+            ),
+            interval_s: timeline.interval.as_secs_f64(),
+            intervals: timeline.figures(),
+        }
+    }
+
+    /// `closed loop, depth 8, 2 connections`.
+    #[must_use]
+    pub(crate) fn shape(&self) -> String {
+        let connections = plural(self.connections, "connection", "connections");
+        format!(
+            "{} loop, depth {}, {connections}",
+            self.load_loop, self.depth
+        )
+    }
+
+    /// `closed loop` or `open loop at 200 k/s`.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss, reason = "a rate")]
+    pub(crate) fn loop_text(&self) -> String {
+        match self.offered_rate_per_s {
+            Some(offered) => format!("open loop at {}", units::rate(offered as f64)),
+            None => "closed loop".to_owned(),
+        }
+    }
+
+    /// `5 s after 500 ms of warm-up`.
+    #[must_use]
+    pub(crate) fn time_text(&self) -> String {
+        let time = |seconds: f64| units::duration(Duration::from_secs_f64(seconds.max(0.0)));
+        let (measured, warmup) = (time(self.duration_s), time(self.warmup_s));
+        format!("{measured} after {warmup} of warm-up")
+    }
+
+    /// Whether latencies count from when calls were due.
+    #[must_use]
+    pub(crate) const fn is_open(&self) -> bool {
+        self.offered_rate_per_s.is_some()
+    }
+}
+
+/// `1 core`, `2 cores`.
+#[must_use]
+pub(crate) fn plural(number: u32, one: &str, many: &str) -> String {
+    let name = if number == 1 { one } else { many };
+    format!("{} {name}", units::count(number.into()))
+}
+
+/// Round-trip times of a closed loop as callers would have met them that do not wait: see [`LatencyHistogram::corrected`].
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(crate) struct CorrectedLatency {
+    /// Nanoseconds between two calls of such a caller: the mean of each outstanding call of this run.
+    pub expected_interval: u64,
+    /// What they would have met.
+    #[serde(flatten)]
+    pub summary: LatencySummary,
+}
+
+impl CorrectedLatency {
+    /// `None` of an open loop, and of a run without calls.
+    ///
+    /// `outstanding` calls of all connections together were under way during `elapsed`.
+    pub(crate) fn new(
+        latency: &LatencyHistogram,
+        elapsed: Duration,
+        outstanding: u64,
+        is_open: bool,
+    ) -> Option<Self> {
+        let calls = u128::from(latency.count());
+        if is_open || calls == 0 {
+            return None;
+        }
+        let interval = elapsed.as_nanos() * u128::from(outstanding) / calls;
+        let expected_interval = u64::try_from(interval).unwrap_or(u64::MAX).max(1);
+        Some(Self {
+            expected_interval,
+            summary: latency.corrected(expected_interval).summary(),
+        })
+    }
+}
+
+/// Connections that were lost and made again, in a report.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct LossFigures {
+    /// Connections that were lost.
+    pub connections_lost: u64,
+    /// Connections that took the place of lost ones.
+    pub reconnects: u64,
+    /// Calls that were in flight on lost connections, and were repeated.
+    pub calls_lost: u64,
+    /// The longest time from a loss to the connection that took its place, in seconds.
+    pub longest_loss_s: f64,
+}
+
+impl From<Losses> for LossFigures {
+    fn from(losses: Losses) -> Self {
+        Self {
+            connections_lost: losses.connections,
+            reconnects: losses.reconnects,
+            calls_lost: losses.calls,
+            longest_loss_s: losses.longest.as_secs_f64(),
+        }
+    }
+}
+
+/// A rate below this share of what was offered means that the open loop was not kept up with.
+pub(super) const OFFERED_SHARE_MIN: f64 = 0.95;
+
+/// Says that intervals have more calls than those of their time.
+pub(crate) fn stretched(timeline: &Timeline) -> Option<String> {
+    timeline.is_stretched().then(|| {
+        "some intervals have calls of the next ones too: the machine was too busy to look after them, or there \
+         were too many; give a longer --interval"
+            .to_owned()
+    })
+}
+
+/// Says that connections were lost and made again.
+pub(crate) fn losses(losses: &Losses) -> Option<String> {
+    (losses.connections > 0).then(|| {
+        format!(
+            "{} connections were lost and {} made again, the slowest after {}: {} calls that were in flight were \
+             repeated, with their waits in the latencies",
+            units::count(losses.connections),
+            units::count(losses.reconnects),
+            units::duration(losses.longest),
+            units::count(losses.calls)
+        )
+    })
+}
+
+/// Says that an open loop was not kept up with.
+#[allow(clippy::cast_precision_loss, reason = "a rate")]
+pub(crate) fn not_kept_up(offered: Option<u64>, rate_per_s: f64) -> Option<String> {
+    let offered = offered? as f64;
+    (rate_per_s < offered * OFFERED_SHARE_MIN).then(|| {
+        format!(
+            "only {} of the offered {} completed: the load is above what this path carries, and latencies \
+             grow with the length of the run",
+            units::rate(rate_per_s),
+            units::rate(offered)
+        )
+    })
+}
+
+/// Percentiles that the table shows, and how many calls it takes until one of them lies above.
+const CALLS_FOR: [(&str, u64); 4] = [
+    ("p90", 10),
+    ("p99", 100),
+    ("p99.9", 1_000),
+    ("p99.99", 10_000),
+];
+
+/// Which percentiles are nothing but the maximum.
+pub(crate) fn few_calls(calls: u64) -> Option<String> {
+    if calls == 0 {
+        let what = "no call completed in the measured time: the latencies are empty";
+        return Some(what.to_owned());
+    }
+    let missing: Vec<_> = CALLS_FOR
+        .iter()
+        .filter(|(_, needed)| calls < *needed)
+        .collect();
+    let (_, needed) = missing.last()?;
+    let names: Vec<&str> = missing.iter().map(|(name, _)| *name).collect();
+    Some(format!(
+        "only {} calls, too few for {}: each is the maximum or close to it; measure for longer, {} calls at least",
+        units::count(calls),
+        names.join(" and "),
+        units::count(*needed)
+    ))
+}

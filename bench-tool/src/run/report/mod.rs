@@ -1,0 +1,478 @@
+//! What a run measured, and its report.
+
+pub(crate) mod per_call;
+pub(crate) mod table;
+mod view;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use self::per_call::PerCall;
+use crate::floor::{FloorSummary, RoundTrip};
+use crate::histogram::LatencyHistogram;
+use crate::load::measured::Losses;
+use crate::load::timeline::{CoreFigures, Timeline};
+use crate::machine::Machine;
+use crate::report::figures::{LoadFigures, Totals, few_calls, losses, not_kept_up, stretched};
+use crate::report::origin::Origin;
+use crate::run::config::{RunConfig, Server};
+use crate::workloads::bench::op::Op;
+use crate::workloads::bench::sizes::Sizes;
+
+/// Name and number of the layout of a run's JSON. The number changes only when a key changes meaning or goes away.
+pub(crate) const RUN_SCHEMA: &str = "rpcrdma.bench-tool.run/1";
+
+/// What the load generator measured: all that a report needs beside the configuration.
+#[derive(Clone, Debug)]
+pub(crate) struct RunResult {
+    /// Round-trip times of all calls that completed within the measured time, all cores merged.
+    /// Closed loop: from posting the call. Open loop: from the moment at which the call was due.
+    pub latency: LatencyHistogram,
+    /// The same by core and interval.
+    pub timeline: Timeline,
+    /// Payload of these calls; `None` where each has as much as the configuration says.
+    pub payload_bytes: Option<u64>,
+    /// What one reading of the clock costs.
+    pub clock_read_ns: f64,
+    /// Calls that ended in an error, not in the histogram.
+    pub errors: u64,
+    /// The measured time, without the warm-up.
+    pub elapsed: Duration,
+    /// The end was asked for by a signal before the duration or the count was reached.
+    pub interrupted: bool,
+    /// Connections that were lost and made again.
+    pub losses: Losses,
+    /// The fabric that carried the calls: `shm` or `verbs`.
+    pub fabric: String,
+    /// The RDMA device; `None` on shm.
+    pub device: Option<String>,
+    /// Version of RPC-over-RDMA that was negotiated: 1 or 2.
+    pub protocol: u32,
+    /// How payload travelled: `inline`, `send`, `rdma` or `mixed`.
+    pub placement: String,
+    /// The tuning profile in force.
+    pub profile: String,
+    /// What the server proved to be; `None` without host authentication.
+    pub server_identity: Option<String>,
+    /// Counters of the measured time, summed over the client's cores. Names carry their unit.
+    pub counters: BTreeMap<String, u64>,
+    /// What the server's cores counted from before the first call until after the last one, for
+    /// whomever; `None` where it does not tell.
+    pub server_counters: Option<BTreeMap<String, u64>>,
+    /// What a call took at both ends.
+    pub per_call: PerCall,
+    /// Registered memory of the client.
+    pub memory: Memory,
+    /// What a reader must know to trust the numbers, one sentence each.
+    pub warnings: Vec<String>,
+}
+
+/// One of several sizes of payload.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(crate) struct SizeShare {
+    /// The size.
+    pub bytes: u64,
+    /// Of 100 operations, how many have it.
+    pub share_percent: f64,
+}
+
+impl SizeShare {
+    fn of(sizes: &Sizes) -> Vec<Self> {
+        let shares = sizes.shares().map(|(bytes, share_percent)| Self {
+            bytes,
+            share_percent,
+        });
+        shares.collect()
+    }
+}
+
+/// Registered memory, as it was really had.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Memory {
+    /// Size of the pages underneath.
+    pub page_bytes: u64,
+    /// What they are: `hugetlb`, `transparent` or `ordinary`.
+    pub kind: String,
+    /// How much was registered.
+    pub registered_bytes: u64,
+    /// How much of it each connection reserves: its receives.
+    pub connection_bytes: u64,
+    /// Whether the receives are `shared` by the connections of a core, or each has its `own` queue.
+    pub receive_queues: &'static str,
+}
+
+/// The report of a run; its serialization is the stable JSON.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Report {
+    /// What wrote it.
+    #[serde(flatten)]
+    pub origin: Origin,
+    /// Where it ran.
+    pub machine: Machine,
+    /// The clock that timed the calls.
+    pub clock: String,
+    /// What one reading of it costs.
+    pub clock_read_ns: f64,
+    /// See [`RunResult::fabric`].
+    pub fabric: String,
+    /// See [`RunResult::device`].
+    pub device: Option<String>,
+    /// `v1` or `v2`.
+    pub protocol: String,
+    /// See [`RunResult::placement`].
+    pub placement: String,
+    /// What `--placement` asked for; `None` for null and echo.
+    pub placement_asked: Option<&'static str>,
+    /// See [`RunResult::profile`].
+    pub profile: String,
+    /// The server's address; `None` when the run had a server of its own.
+    pub connect: Option<String>,
+    /// See [`RunResult::server_identity`].
+    pub server_identity: Option<String>,
+    /// The procedure called.
+    pub op: &'static str,
+    /// Who calls: the client, `forward`, or the server, `reverse`, which then measures too.
+    pub direction: &'static str,
+    /// Payload of one operation, each way that the procedure carries it.
+    pub size_bytes: u64,
+    /// The sizes that operations were drawn from; `None` where all have `size_bytes`, which is the largest otherwise.
+    pub sizes: Option<Vec<SizeShare>>,
+    /// Operations in one call.
+    pub operations: u32,
+    /// Of 100 operations, how many read; `None` for null and echo.
+    pub read_percent: Option<u32>,
+    /// What a mix was drawn from; `None` for what is no mix.
+    pub seed: Option<u64>,
+    /// One-way delay that was added to everything sent; nobody knows of one on the link.
+    pub delay_ns: u64,
+    /// Time for which the service of the run's own server kept its core busy in each call; nobody
+    /// knows of another's.
+    pub service_time_ns: u64,
+    /// How the load was made, and what it measured.
+    #[serde(flatten)]
+    pub load: LoadFigures,
+    /// Connections beside it that stayed silent.
+    pub idle_connections: u32,
+    /// The polling cores of the run's own server; `None` for a server elsewhere.
+    pub server_cores: Option<Vec<usize>>,
+    /// Each of the client's cores.
+    pub per_core: Vec<CoreFigures>,
+    /// See [`RunResult::per_call`].
+    pub per_call: PerCall,
+    /// See [`RunResult::counters`].
+    pub counters: BTreeMap<String, u64>,
+    /// See [`RunResult::server_counters`].
+    pub server_counters: Option<BTreeMap<String, u64>>,
+    /// The machine's floor between the client's and the server's core; `None` where it could not be measured.
+    pub floor: Option<FloorSummary>,
+    /// See [`RunResult::memory`].
+    pub memory: Memory,
+    /// What a reader must know to trust the numbers.
+    pub warnings: Vec<String>,
+}
+
+impl Report {
+    /// Joins what was asked for, what was measured, and the machine's floor.
+    #[must_use]
+    pub(crate) fn new(
+        config: &RunConfig,
+        machine: &Machine,
+        result: &RunResult,
+        floor: Option<&RoundTrip>,
+    ) -> Self {
+        let calls = result.latency.count();
+        let payload_bytes = result.payload_bytes;
+        let totals = Totals {
+            elapsed: result.elapsed,
+            interrupted: result.interrupted,
+            errors: result.errors,
+            losses: result.losses,
+            payload_bytes: payload_bytes.unwrap_or(calls.saturating_mul(config.call_bytes())),
+        };
+        let load = LoadFigures::new(&config.load, &result.latency, &result.timeline, totals);
+        let (connect, server_cores) = match &config.server {
+            Server::Own { cores, .. } => (None, Some(cores.clone())),
+            Server::At(address) => (Some(address.to_string()), None),
+        };
+        Self {
+            origin: Origin::new(RUN_SCHEMA, config.command.clone()),
+            machine: machine.clone(),
+            clock: crate::clock::source(),
+            clock_read_ns: result.clock_read_ns,
+            protocol: format!("v{}", result.protocol),
+            connect,
+            op: config.op.name(),
+            direction: if config.reverse { "reverse" } else { "forward" },
+            size_bytes: config.size_bytes,
+            sizes: config.sizes.map(|sizes| SizeShare::of(&sizes)),
+            operations: config.bulk.map_or(1, |bulk| bulk.operations),
+            read_percent: config.bulk.map(|bulk| bulk.read_percent),
+            seed: config
+                .bulk
+                .filter(|_| config.op == Op::Mix || config.sizes.is_some())
+                .map(|bulk| bulk.seed),
+            delay_ns: u64::try_from(config.slowed.delay.as_nanos()).unwrap_or(u64::MAX),
+            service_time_ns: u64::try_from(config.slowed.service_time.as_nanos())
+                .unwrap_or(u64::MAX),
+            placement_asked: config.bulk.map(|bulk| bulk.placement.name()),
+            idle_connections: config.idle_connections,
+            server_cores,
+            floor: floor.map(|floor| FloorSummary::new(floor, Some(load.latency_ns.p50))),
+            warnings: warnings(config, machine, result, load.rate_per_s),
+            load,
+            fabric: result.fabric.clone(),
+            device: result.device.clone(),
+            placement: result.placement.clone(),
+            profile: result.profile.clone(),
+            server_identity: result.server_identity.clone(),
+            per_core: result.timeline.core_figures(),
+            per_call: result.per_call.clone(),
+            counters: result.counters.clone(),
+            server_counters: result.server_counters.clone(),
+            memory: result.memory.clone(),
+        }
+    }
+}
+
+fn warnings(
+    config: &RunConfig,
+    machine: &Machine,
+    result: &RunResult,
+    rate_per_s: f64,
+) -> Vec<String> {
+    let mut warnings = config.warnings.clone();
+    let pair = config.floor_cores();
+    warnings.extend(machine.warnings(pair.as_ref().map_or(&[], |pair| pair.as_slice())));
+    warnings.extend(result.warnings.iter().cloned());
+    if result.interrupted {
+        warnings
+            .push("stopped by a signal: the report covers what was measured until then".to_owned());
+    }
+    warnings.extend(losses(&result.losses));
+    warnings.extend(few_calls(result.latency.count()));
+    warnings.extend(clock_share(result));
+    warnings.extend(stretched(&result.timeline));
+    warnings.extend(not_kept_up(config.load.rate_per_s, rate_per_s));
+    warnings
+}
+
+/// The share of the median, in percent, above which the timing itself is in the figures.
+const CLOCK_PERCENT_MAX: f64 = 10.0;
+
+/// Whether reading the clock is a part of the latencies that counts. A core reads it once in every
+/// poll, so twice in the time of a call at the least.
+fn clock_share(result: &RunResult) -> Option<String> {
+    let p50_ns = result.latency.percentile_ns(50.0);
+    #[allow(clippy::cast_precision_loss, reason = "a share for people")]
+    let percent = result.clock_read_ns * 200.0 / p50_ns.max(1) as f64;
+    (p50_ns > 0 && percent > CLOCK_PERCENT_MAX).then(|| {
+        format!(
+            "reading the clock takes {:.1} ns, and two readings {percent:.0} % of the median: differences of that \
+             size are the clock's; see `bench-tool doctor` for a clock source that costs less",
+            result.clock_read_ns
+        )
+    })
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::load::{Limit, LoadConfig};
+
+    pub(crate) fn config() -> RunConfig {
+        RunConfig {
+            command: "bench-tool run --depth 1".to_owned(),
+            server: Server::Own {
+                fabric: crate::run::config::OwnFabric::Shm,
+                cores: vec![1],
+            },
+            op: Op::Null,
+            size_bytes: 0,
+            sizes: None,
+            bulk: None,
+            reverse: false,
+            protocol: crate::protocol::Protocol::Auto,
+            slowed: crate::run::config::Slowed::default(),
+            load: LoadConfig {
+                depth: 1,
+                connections: 1,
+                cores: vec![0],
+                rate_per_s: None,
+                limit: Limit::Duration(Duration::from_secs(5)),
+                warmup: Duration::from_millis(500),
+                retry: Duration::ZERO,
+                interval: Duration::from_secs(1),
+                shows_intervals: false,
+            },
+            idle_connections: 0,
+            device: None,
+            profile: crate::sizing::ProfileChoice::default(),
+            host: None,
+            warnings: vec![],
+        }
+    }
+
+    pub(crate) fn result() -> RunResult {
+        let mut latency = LatencyHistogram::new();
+        for index in 0..20_000 {
+            latency.record(400 + index % 100);
+        }
+        latency.record(1_700_000);
+        RunResult {
+            latency,
+            timeline: crate::load::timeline::tests::timeline(),
+            payload_bytes: None,
+            clock_read_ns: 10.5,
+            errors: 0,
+            elapsed: Duration::from_secs(2),
+            interrupted: false,
+            losses: Losses::default(),
+            fabric: "shm".to_owned(),
+            device: None,
+            protocol: 2,
+            placement: "inline".to_owned(),
+            profile: "shm".to_owned(),
+            server_identity: None,
+            counters: BTreeMap::from([
+                ("calls_sent".to_owned(), 20_001),
+                ("timeouts".to_owned(), 0),
+            ]),
+            server_counters: None,
+            per_call: PerCall::default(),
+            memory: Memory {
+                page_bytes: 4096,
+                kind: "ordinary".to_owned(),
+                registered_bytes: 64 << 20,
+                connection_bytes: 33 * 4160,
+                receive_queues: "shared",
+            },
+            warnings: vec!["ordinary pages: there are no huge pages".to_owned()],
+        }
+    }
+
+    pub(crate) fn floor() -> RoundTrip {
+        let mut latency = LatencyHistogram::new();
+        latency.record(220);
+        RoundTrip {
+            cores: [0, 1],
+            latency,
+            round_p50_ns: vec![220],
+        }
+    }
+
+    pub(crate) fn report() -> Report {
+        Report::new(&config(), &Machine::detect(), &result(), Some(&floor()))
+    }
+
+    #[test]
+    fn the_keys_of_the_json_are_stable() {
+        let value: serde_json::Value = serde_json::to_value(report()).unwrap();
+        let object = value.as_object().unwrap();
+        // A new key belongs into this list and into docs/bench-tool.md.
+        let expected = "schema version revision command machine fabric device protocol placement profile op direction \
+            size_bytes sizes depth connections cores duration_s calls errors rate_per_s \
+            bandwidth_bytes_per_s latency_ns latency_corrected_ns counters floor memory warnings loop \
+            idle_connections offered_rate_per_s clock clock_read_ns interrupted connect server_identity \
+            server_cores warmup_s placement_asked operations read_percent seed delay_ns service_time_ns \
+            per_call server_counters interval_s intervals per_core connections_lost reconnects calls_lost longest_loss_s";
+        let sorted = |mut keys: Vec<String>| {
+            keys.sort_unstable();
+            keys
+        };
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect();
+        let found = object.keys().cloned().collect();
+        assert_eq!(sorted(found), sorted(words(expected)));
+        let keys = |name: &str| -> Vec<String> {
+            value[name].as_object().unwrap().keys().cloned().collect()
+        };
+        for (object, expected) in [
+            (
+                "latency_ns",
+                "count min mean stddev p50 p90 p99 p99_9 p99_99 max",
+            ),
+            (
+                "memory",
+                "page_bytes kind registered_bytes connection_bytes receive_queues",
+            ),
+        ] {
+            assert_eq!(sorted(keys(object)), sorted(words(expected)), "{object}");
+        }
+        assert_eq!(value["floor"]["round_trip_ns"], 220);
+        assert_eq!(value["schema"], RUN_SCHEMA);
+        assert_eq!(value["protocol"], "v2");
+        assert_eq!(value["loop"], "closed");
+        assert!(value["device"].is_null() && value["offered_rate_per_s"].is_null());
+    }
+
+    #[test]
+    fn rates_are_of_the_measured_time() {
+        let mut config = config();
+        (config.op, config.size_bytes) = (Op::Echo, 4096);
+        let report = Report::new(&config, &Machine::detect(), &result(), Some(&floor()));
+        assert_eq!(report.load.calls, 20_001);
+        // One call at a time for 2 s: the longest one kept 16 others.
+        let corrected = report.load.latency_corrected_ns.unwrap();
+        assert_eq!(corrected.expected_interval, 99_995);
+        assert_eq!(corrected.summary.count, 20_001 + 16);
+        assert!((report.load.rate_per_s - 10_000.5).abs() < 1e-9);
+        assert!((report.load.bandwidth_bytes_per_s - 10_000.5 * 4096.0).abs() < 1e-3);
+        // The median of the result is 449 or 450, its bucket 449 at the least.
+        let ratio = report.floor.unwrap().p50_ratio.unwrap();
+        assert!((2.03..2.06).contains(&ratio), "{ratio}");
+    }
+
+    #[test]
+    fn percentiles_that_are_the_maximum_are_named() {
+        let text = few_calls(999).unwrap();
+        let words = "only 999 calls, too few for p99.9 and p99.99: ";
+        assert!(text.contains(words), "{text}");
+        assert!(text.ends_with("10,000 calls at least"), "{text}");
+        assert!(
+            few_calls(9)
+                .unwrap()
+                .contains("p90 and p99 and p99.9 and p99.99")
+        );
+        assert_eq!(few_calls(10_000), None);
+    }
+
+    #[test]
+    fn a_clock_that_is_slow_beside_the_latencies_is_told() {
+        let mut result = result();
+        assert_eq!(clock_share(&result), None, "21 of 450 ns");
+        result.clock_read_ns = 45.0;
+        assert!(
+            clock_share(&result)
+                .unwrap()
+                .contains("45.0 ns, and two readings 20 %")
+        );
+        result.latency = LatencyHistogram::new();
+        assert_eq!(clock_share(&result), None, "of nothing");
+    }
+
+    #[test]
+    fn doubt_is_said() {
+        let has = |report: &Report, words: &str| report.warnings.iter().any(|w| w.contains(words));
+        let mut open = config();
+        open.load.rate_per_s = Some(1_000_000);
+        let report = Report::new(&open, &Machine::detect(), &result(), None);
+        assert!(has(&report, "offered 1.000 M/s"), "{:?}", report.warnings);
+        assert!(has(&report, "ordinary pages"));
+        assert_eq!(report.load.load_loop, "open");
+        assert_eq!(report.load.latency_corrected_ns, None, "it was measured");
+        assert!(report.floor.is_none());
+        // Without a pair of cores nothing is said about one.
+        let mut elsewhere = config();
+        elsewhere.server = Server::At("shm:bench".parse().unwrap());
+        let report = Report::new(&elsewhere, &Machine::detect(), &result(), None);
+        assert!(!has(&report, "physical core"), "{:?}", report.warnings);
+        let mut short = result();
+        (short.interrupted, short.latency) = (true, LatencyHistogram::new());
+        short.elapsed = Duration::ZERO;
+        let report = Report::new(&config(), &Machine::detect(), &short, None);
+        assert!(has(&report, "stopped by a signal") && has(&report, "no call completed"));
+        assert!(report.load.rate_per_s == 0.0);
+        assert!(serde_json::to_value(&report).is_ok());
+    }
+}
