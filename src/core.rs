@@ -2,17 +2,19 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rpcrdma_engine::{
-    Activity, Application, ArgumentViews, BulkArguments, BulkCall, BulkReply, CallError,
-    CallRefused, CallTag, CloseReason, ConnectionKey, Context, HostIdentity, Outcome, Reply,
+    Activity, Application, BulkArguments, BulkCall, BulkReply, CallError, CallRefused, CallTag,
+    CloseReason, ConnectionKey, Context, HostIdentity, Outcome, PeerProperties, Reply,
     ReplyRefused, ReplyWriter, Request,
 };
 use rpcrdma_fabric::clock::{Clock, Ticks};
-use rpcrdma_fabric::interface::Port;
+use rpcrdma_fabric::interface::{PeerIdentity, Port};
 use rpcrdma_protocol::rpc::OpaqueAuth;
 
-use crate::exchange::{Answer, CoreShared, Lane, Message, Status};
+use crate::exchange::{Answer, CoreShared, Lane, Line, Message, Status};
+use crate::once::{Sent, Servers};
 use crate::service::Programs;
 
 /// Calls, answers and pieces that one poll moves at most, of each.
@@ -31,6 +33,10 @@ pub(crate) struct CoreApplication {
     free: Vec<u32>,
     /// Calls that cannot go now: their connection is not there, or has no credits.
     waiting: VecDeque<Box<Message>>,
+    /// Calls that were lost with their connections, to be made again.
+    lost: VecDeque<Box<Message>>,
+    /// Who serves at the other ends.
+    servers: Servers,
     /// Answers whose connection takes none now.
     answers_waiting: VecDeque<Box<Answer>>,
     /// A call found too little registered memory since the last look at those that wait.
@@ -54,6 +60,8 @@ impl CoreApplication {
             in_flight: (0..calls_max).map(|_| None).collect(),
             free: (0..calls_max).rev().collect(),
             waiting: VecDeque::with_capacity(calls_max as usize),
+            lost: VecDeque::with_capacity(calls_max as usize),
+            servers: Servers::default(),
             answers_waiting: VecDeque::with_capacity(deferred_max as usize),
             lacks_memory: false,
             clock,
@@ -70,10 +78,22 @@ impl CoreApplication {
             return self.wait_for_connection(core.now(), message);
         };
         let Some(&index) = self.free.last() else {
-            self.waiting.push_back(message);
+            self.put_back(message);
             return false;
         };
-        match make(core, &mut message, connection, index.into()) {
+        let made = if lane.line().repeats {
+            make_repeatable(
+                core,
+                &self.servers,
+                lane.line(),
+                &mut message,
+                connection,
+                index,
+            )
+        } else {
+            make(core, &mut message, connection, index.into())
+        };
+        match made {
             Ok(()) => {
                 self.free.pop();
                 if let Some(place) = self.in_flight.get_mut(index as usize) {
@@ -86,7 +106,7 @@ impl CoreApplication {
                     self.lacks_memory = true;
                     self.shared.empty_stock();
                 }
-                self.waiting.push_back(message);
+                self.put_back(message);
                 false
             }
             // The connection has just ended: its loss is not in the line yet.
@@ -94,7 +114,12 @@ impl CoreApplication {
                 self.wait_for_connection(core.now(), message)
             }
             Err(refused) => {
-                lane.finish(message, Status::Refused(refused));
+                let status = match message.sent {
+                    None => Status::Refused(refused),
+                    // It may have run when it was sent before.
+                    Some(_) => Status::Failed(CallError::Disconnected),
+                };
+                self.finish(message, status);
                 true
             }
         }
@@ -110,11 +135,37 @@ impl CoreApplication {
             message.wait_until = now.saturating_add(self.clock.ticks(line.patience)).max(1);
         }
         if line.is_given_up() || now >= message.wait_until {
-            lane.finish(message, Status::NotConnected);
+            let status = match message.sent {
+                None => Status::NotConnected,
+                // It may have run.
+                Some(_) => Status::Failed(CallError::Disconnected),
+            };
+            self.finish(message, status);
             return true;
         }
-        self.waiting.push_back(message);
+        self.put_back(message);
         false
+    }
+
+    /// Keeps a call that cannot be made now.
+    fn put_back(&mut self, message: Box<Message>) {
+        if message.sent.is_none() {
+            return self.waiting.push_back(message);
+        }
+        self.count_lost(&message, true);
+        self.lost.push_back(message);
+    }
+
+    fn next_lost(&mut self) -> Option<Box<Message>> {
+        let message = self.lost.pop_front()?;
+        self.count_lost(&message, false);
+        Some(message)
+    }
+
+    fn count_lost(&self, message: &Message, is_more: bool) {
+        if let Some(Some(lane)) = self.lanes.get(message.lane) {
+            count(&lane.line().lost, is_more);
+        }
     }
 
     /// Makes the calls that clients and pollers have submitted, from each lane in turn.
@@ -160,7 +211,28 @@ impl CoreApplication {
 
     fn finish(&mut self, message: Box<Message>, status: Status) {
         if let Some(Some(lane)) = self.lanes.get_mut(message.lane) {
+            if message.sent.is_some() {
+                count(&lane.line().outstanding, false);
+            }
             lane.finish(message, status);
+        }
+    }
+
+    /// A call has failed. It is made again if it was lost with its connection, and its client wants that.
+    #[cold]
+    fn fail(&mut self, mut message: Box<Message>, error: CallError, now: Ticks) {
+        let Some(Some(lane)) = self.lanes.get(message.lane) else {
+            return;
+        };
+        let line = lane.line();
+        if message.wait_until == 0 {
+            message.wait_until = now.saturating_add(self.clock.ticks(line.patience)).max(1);
+        }
+        let is_in_time = now < message.wait_until && !line.is_given_up();
+        if error == CallError::Disconnected && message.can_be_repeated() && is_in_time {
+            self.put_back(message);
+        } else {
+            self.finish(message, Status::Failed(error));
         }
     }
 
@@ -205,6 +277,54 @@ impl CoreApplication {
             }
         }
     }
+}
+
+/// As [`make`], so that the call can be made again. It waits if calls of its line are to be made again, or as many are
+/// under way as the server keeps the replies of.
+#[inline(never)]
+fn make_repeatable<P: Port>(
+    core: &mut Context<'_, P>,
+    servers: &Servers,
+    line: &Line,
+    message: &mut Message,
+    connection: ConnectionKey,
+    index: u32,
+) -> Result<(), CallRefused> {
+    // The line may name a connection that has just ended, whose place another has.
+    if !core.is_ready(connection) {
+        return Err(CallRefused::NotReady);
+    }
+    let node = servers.node(connection);
+    if let Some(sent) = message.sent {
+        if sent.node != node {
+            return Err(CallRefused::NotTaken);
+        }
+        let tag = index.into();
+        return core.call_again(sent.xid, |core| make(core, message, connection, tag));
+    }
+    let outstanding = line.outstanding.load(Ordering::Relaxed);
+    let is_lost = line.lost.load(Ordering::Relaxed) > 0;
+    if is_lost || outstanding >= servers.calls_max(connection) {
+        return Err(CallRefused::NoCredit);
+    }
+    let xid = core.next_xid();
+    make(core, message, connection, index.into())?;
+    message.sent = Some(Sent { xid, node });
+    // From now on it is for how long the call is made again.
+    message.wait_until = 0;
+    count(&line.outstanding, true);
+    Ok(())
+}
+
+/// Counts a call of a line. Only its core does.
+fn count(of: &AtomicU32, is_more: bool) {
+    let count = of.load(Ordering::Relaxed);
+    let count = if is_more {
+        count.wrapping_add(1)
+    } else {
+        count.wrapping_sub(1)
+    };
+    of.store(count, Ordering::Relaxed);
 }
 
 /// Calls as `message` says. Its items are taken out of it when that is accepted, and are there still when not.
@@ -284,8 +404,7 @@ impl Application for CoreApplication {
 
     #[inline]
     fn call(&mut self, request: &Request<'_>, reply: &mut ReplyWriter<'_>) -> Outcome {
-        let none = ArgumentViews::default();
-        self.programs.serve(&self.shared, request, none, reply)
+        self.programs.serve(&self.shared, request, None, reply)
     }
 
     fn call_bulk(
@@ -295,7 +414,7 @@ impl Application for CoreApplication {
         reply: &mut ReplyWriter<'_>,
     ) -> Outcome {
         self.programs
-            .serve(&self.shared, request, items.split(), reply)
+            .serve(&self.shared, request, Some(items), reply)
     }
 
     #[inline]
@@ -304,16 +423,18 @@ impl Application for CoreApplication {
         tag: CallTag,
         _connection: ConnectionKey,
         result: Result<Reply<'_>, CallError>,
-        _now: Ticks,
+        now: Ticks,
     ) {
         let Some(mut message) = self.take_in_flight(tag) else {
             return;
         };
-        let status = match result {
-            Ok(reply) => put_results(&mut message, reply.results),
-            Err(error) => Status::Failed(error),
-        };
-        self.finish(message, status);
+        match result {
+            Ok(reply) => {
+                let status = put_results(&mut message, reply.results);
+                self.finish(message, status);
+            }
+            Err(error) => self.fail(message, error, now),
+        }
     }
 
     fn completed_bulk(
@@ -321,7 +442,7 @@ impl Application for CoreApplication {
         tag: CallTag,
         _connection: ConnectionKey,
         result: Result<BulkReply<'_>, CallError>,
-        _now: Ticks,
+        now: Ticks,
     ) {
         let Some(mut message) = self.take_in_flight(tag) else {
             return;
@@ -334,7 +455,7 @@ impl Application for CoreApplication {
                 }
                 put_results(&mut message, bulk.reply.results)
             }
-            Err(error) => Status::Failed(error),
+            Err(error) => return self.fail(message, error, now),
         };
         self.finish(message, status);
     }
@@ -354,6 +475,11 @@ impl Application for CoreApplication {
             is_busy |= self.answer(core, answer);
         }
         self.lacks_memory = false;
+        for _ in 0..MOVED_MAX.min(self.lost.len()) {
+            if let Some(message) = self.next_lost() {
+                is_busy |= self.start(core, message);
+            }
+        }
         for _ in 0..MOVED_MAX.min(self.waiting.len()) {
             if let Some(message) = self.waiting.pop_front() {
                 is_busy |= self.start(core, message);
@@ -370,6 +496,16 @@ impl Application for CoreApplication {
         Activity::from_busy(is_busy)
     }
 
+    fn opened(&mut self, connection: ConnectionKey, peer: &PeerIdentity) {
+        self.servers.opened(connection);
+        self.programs.opened(connection, peer);
+    }
+
+    fn peer_properties(&mut self, connection: ConnectionKey, properties: &PeerProperties) {
+        self.servers.announced(connection, properties);
+        self.programs.announced(connection, properties);
+    }
+
     fn connected(&mut self, connection: ConnectionKey, peer: Option<&HostIdentity>) {
         self.programs.connected(connection, peer);
     }
@@ -382,7 +518,8 @@ impl Application for CoreApplication {
 impl Drop for CoreApplication {
     fn drop(&mut self) {
         let in_flight = self.in_flight.iter_mut().filter_map(Option::take);
-        for message in in_flight.chain(self.waiting.drain(..)) {
+        let kept = self.waiting.drain(..).chain(self.lost.drain(..));
+        for message in in_flight.chain(kept) {
             if let Some(Some(lane)) = self.lanes.get_mut(message.lane) {
                 lane.finish(message, Status::ShuttingDown);
             }

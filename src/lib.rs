@@ -47,6 +47,7 @@ mod error;
 mod exchange;
 mod metrics;
 mod node;
+mod once;
 mod polled;
 mod procedure;
 mod server;

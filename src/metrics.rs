@@ -6,9 +6,14 @@ use std::sync::Arc;
 use rpcrdma_control::{ControlCounters, NodeSnapshot};
 use rpcrdma_engine::{CounterSnapshot, LevelSnapshot};
 
+use crate::once::Clients;
+
 /// Reads the counters and levels of a node, from any thread and also after the node has ended. No call waits for that.
 #[derive(Clone)]
-pub struct Metrics(Arc<dyn Fn() -> NodeSnapshot + Send + Sync>);
+pub struct Metrics {
+    watch: Arc<dyn Fn() -> NodeSnapshot + Send + Sync>,
+    once: Option<Arc<Clients>>,
+}
 
 /// One value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,14 +31,17 @@ pub struct Metric {
 }
 
 impl Metrics {
-    pub(crate) fn new(watch: Arc<dyn Fn() -> NodeSnapshot + Send + Sync>) -> Self {
-        Self(watch)
+    pub(crate) fn new(
+        watch: Arc<dyn Fn() -> NodeSnapshot + Send + Sync>,
+        once: Option<Arc<Clients>>,
+    ) -> Self {
+        Self { watch, once }
     }
 
     /// All of it as the engine has it, with the distribution of poll times.
     #[must_use]
     pub fn snapshot(&self) -> NodeSnapshot {
-        (self.0)()
+        (self.watch)()
     }
 
     /// All counters and levels.
@@ -52,6 +60,11 @@ impl Metrics {
         };
         for (counter, meaning) in snapshot.control.iter().zip(ControlCounters::MEANINGS) {
             add(None, true, *counter, meaning);
+        }
+        if let Some(clients) = &self.once {
+            let meaning =
+                "Calls of procedures that must not run twice which came again, and did not run.";
+            add(None, true, ("calls_repeated", clients.repeated()), &meaning);
         }
         for (core, of_core) in snapshot.cores.iter().enumerate() {
             let counters = of_core.counters.iter().zip(CounterSnapshot::MEANINGS);

@@ -11,6 +11,7 @@ use rpcrdma_control::{
 };
 use rpcrdma_engine::{ConnectionKey, IdlePolicy};
 use rpcrdma_fabric::clock::Clock;
+use rpcrdma_protocol::v2::ApplicationProperties;
 use rpcrdma_tuning::{Idle, Layers, Profile, Settings};
 
 use crate::buffers::Buffers;
@@ -19,6 +20,7 @@ use crate::core::CoreApplication;
 use crate::error::{Error, Failure};
 use crate::exchange::CoreShared;
 use crate::metrics::Metrics;
+use crate::once::{Clients, Names};
 use crate::polled::PolledCore;
 use crate::procedure::Procedure;
 use crate::server::Server;
@@ -41,6 +43,9 @@ pub struct Node {
     /// The cores that the program polls, until it takes them.
     polled: PolledCores,
     profile: Arc<Profile>,
+    /// The replies that are kept, if it serves procedures that must not run twice.
+    once: Option<Arc<Clients>>,
+    names: Arc<Names>,
 }
 
 type PolledCores = Arc<[Mutex<Option<PolledCore>>]>;
@@ -138,10 +143,16 @@ impl Node {
         core.unwrap_or_else(PoisonError::into_inner).take()
     }
 
+    /// Closes a connection of core `core`, as [`Service::connected`] named it. Calls under way by it fail, and a client that
+    /// has made it connects again. One that has ended is ignored.
+    pub fn close(&self, core: usize, connection: ConnectionKey) {
+        self.inner.close(core, connection);
+    }
+
     /// What the node counts and how full it is, for exporters.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
-        Metrics::new(self.inner.watch())
+        Metrics::new(self.inner.watch(), self.once.clone())
     }
 
     /// The profile that the node was made by.
@@ -172,6 +183,11 @@ impl Node {
 
     pub(crate) fn inner(&self) -> &dyn AnyNode {
         &*self.inner
+    }
+
+    /// What a new connection of a client announces.
+    pub(crate) fn new_name(&self) -> ApplicationProperties {
+        self.names.as_client()
     }
 
     pub(crate) fn core(&self, index: usize) -> &Arc<CoreShared> {
@@ -300,6 +316,29 @@ impl NodeBuilder {
         self
     }
 
+    /// As [`NodeBuilder::procedure`], for a procedure that must not run twice. A client that lost its connection does not
+    /// know which of its calls ran; one that repeats them ([`ClientBuilder::repeat`]) gets the first reply again then.
+    ///
+    /// The server keeps the replies to the last 64 calls or more of each connection of a client. It knows a client of
+    /// version 2 by a name that facade clients announce, and any other by its address: then XIDs and arguments of its
+    /// programs must tell their calls apart, for two minutes. A call that comes again while it runs is answered when it
+    /// has run.
+    ///
+    /// Results of more than 512 bytes, bulk data included, are not kept: the call that comes again fails with SYSTEM_ERR,
+    /// and does not run. So does a new call while 128 calls of its client run.
+    #[must_use]
+    pub fn procedure_once(
+        mut self,
+        procedure: Procedure,
+        handler: impl Fn(&mut Incoming<'_>, &mut Reply<'_, '_>) -> Result<(), Refusal>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Self {
+        self.procedures.add_once(procedure, Arc::new(handler));
+        self
+    }
+
     /// Who may connect. It must be chosen for `rdma:` addresses; on `shm` the kernel vouches for the peer's user.
     #[must_use]
     pub fn authentication(mut self, authentication: Authentication) -> Self {
@@ -356,21 +395,31 @@ impl NodeBuilder {
             let new = move |_| -> Box<dyn Service> { Box::new(procedures.clone()) };
             programs.push((program, versions, Box::new(new)));
         }
-        let config = NodeConfig::from_profile(&profile, cores);
+        let mut config = NodeConfig::from_profile(&profile, cores);
+        let mut served: Vec<Programs> = (0..config.cores.len())
+            .map(|core| {
+                let of_core = programs.iter().map(|(number, versions, new)| {
+                    Program::new(*number, versions.clone(), new(core))
+                });
+                Programs::new(of_core.collect())
+            })
+            .collect();
+        let once = served.iter().any(Programs::have_once).then(|| {
+            let connections_max = profile.connections_max as usize * served.len();
+            Arc::new(Clients::new(connections_max))
+        });
+        if let Some(clients) = &once {
+            served.iter_mut().for_each(|it| it.keep(clients));
+        }
+        let names = Arc::new(Names::new(once.is_some()));
+        config.core.application_properties = names.as_server();
         let shared: Arc<[_]> = config.cores.iter().map(|_| shared_of(&profile)).collect();
         let clock = Clock::new();
         let application = |core: usize| {
-            let programs = programs.iter().map(|(number, versions, new)| Program {
-                number: *number,
-                versions: versions.clone(),
-                service: new(core),
-            });
-            let shared: &Arc<CoreShared> = &shared[core];
-            let programs = Programs(programs.collect());
             CoreApplication::new(
-                Arc::clone(shared),
-                programs,
-                (profile.calls_outstanding_max, profile.deferred_replies_max),
+                Arc::clone(&shared[core]),
+                std::mem::take(&mut served[core]),
+                (profile.calls_outstanding_max, deferred_max(&profile)),
                 clock.clone(),
             )
         };
@@ -390,6 +439,8 @@ impl NodeBuilder {
             cores: shared,
             polled,
             profile,
+            once,
+            names,
         })
     }
 }
@@ -415,6 +466,12 @@ fn default_profile() -> Profile {
     }
 }
 
+/// The calls of a core that can be deferred: each connection has one beyond those that all of them share.
+fn deferred_max(profile: &Profile) -> u32 {
+    let shared = profile.deferred_replies_max;
+    shared.saturating_add(profile.connections_max)
+}
+
 fn shared_of(profile: &Profile) -> Arc<CoreShared> {
     let bulk = (
         profile.bulk_buffers as usize,
@@ -422,7 +479,7 @@ fn shared_of(profile: &Profile) -> Arc<CoreShared> {
     );
     CoreShared::new(
         profile.calls_outstanding_max as usize,
-        profile.deferred_replies_max as usize,
+        deferred_max(profile) as usize,
         bulk,
     )
 }

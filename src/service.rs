@@ -5,15 +5,17 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use rpcrdma_engine::{
-    ArgumentViews, CloseReason, ConnectionKey, DeferToken, HostIdentity, Outcome, ReplyWriter,
-    Request,
+    BulkArguments, CloseReason, ConnectionKey, DeferToken, HostIdentity, Outcome, PeerProperties,
+    ReplyWriter, Request,
 };
+use rpcrdma_fabric::interface::PeerIdentity;
 use rpcrdma_protocol::rpc::AuthStatus;
 
 use crate::buffers::{Buffer, Buffers};
 use crate::decode::{Decoder, Malformed};
 use crate::encode::{Encode, length_word};
 use crate::exchange::{Answer, CoreShared};
+use crate::once::{self, Kept, Running, Verdict};
 use crate::procedure::Procedure;
 use crate::trace;
 
@@ -30,6 +32,13 @@ pub trait Service: Send + 'static {
     /// # Errors
     /// What the caller is told instead (RFC 5531 section 9).
     fn call(&mut self, call: &mut Incoming<'_>, reply: &mut Reply<'_, '_>) -> Result<(), Refusal>;
+
+    /// The procedures that must not run twice, each of the program and a version that this serves. A client that lost its
+    /// connection may send a call again that ran; then the first reply is sent again. See
+    /// [`NodeBuilder::procedure_once`](crate::NodeBuilder::procedure_once). Asked once, when the core starts.
+    fn non_idempotent(&self) -> Vec<Procedure> {
+        Vec::new()
+    }
 
     /// A peer has connected, and may call. `identity` is what it proved to be, if it had to.
     fn connected(&mut self, connection: ConnectionKey, identity: Option<&HostIdentity>) {
@@ -79,6 +88,8 @@ pub struct Incoming<'a> {
     arguments: Decoder<'a>,
     core: &'a Arc<CoreShared>,
     is_deferred: bool,
+    /// If it must not run twice, and until it is deferred.
+    running: Option<Running>,
 }
 
 impl<'a> Incoming<'a> {
@@ -135,6 +146,7 @@ impl<'a> Incoming<'a> {
         Ok(Later {
             token: Some(token),
             core: Arc::clone(self.core),
+            running: self.running.take(),
         })
     }
 }
@@ -143,17 +155,25 @@ impl<'a> Incoming<'a> {
 #[derive(Debug)]
 pub struct Reply<'a, 'w> {
     writer: &'a mut ReplyWriter<'w>,
+    /// Takes the results as well, if the call must not run twice.
+    kept: Option<&'a mut Kept>,
 }
 
 impl Encode for Reply<'_, '_> {
     fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
         // The writer remembers it, and the core answers SYSTEM_ERR.
         let _ = self.writer.write(bytes);
+        if let Some(kept) = &mut self.kept {
+            kept.push(bytes);
+        }
         self
     }
 
     fn bulk(&mut self, mut buffer: Buffer) -> &mut Self {
         self.u32(length_word(&buffer));
+        if let Some(kept) = &mut self.kept {
+            kept.push_item(&buffer.item);
+        }
         let _ = self.writer.attach(0, &mut buffer.item);
         self
     }
@@ -176,6 +196,7 @@ impl Encode for Reply<'_, '_> {
 pub struct Later {
     token: Option<DeferToken>,
     core: Arc<CoreShared>,
+    running: Option<Running>,
 }
 
 impl Later {
@@ -202,6 +223,10 @@ impl Later {
     }
 
     fn send(&mut self, mut answer: Box<Answer>, outcome: Outcome) {
+        if let Some(running) = self.running.take() {
+            // Before the answer goes: who has it may send the call again.
+            running.finish_with(outcome, &answer.results, &answer.items);
+        }
         if let Some(token) = self.token.take() {
             answer.token = Some(token);
             answer.outcome = Some(outcome);
@@ -257,11 +282,18 @@ pub(crate) type Handler =
 #[derive(Clone, Default)]
 pub(crate) struct Procedures {
     handlers: Vec<(Procedure, Arc<Handler>)>,
+    /// Those that must not run twice.
+    once: Vec<Procedure>,
 }
 
 impl Procedures {
     pub(crate) fn add(&mut self, procedure: Procedure, handler: Arc<Handler>) {
         self.handlers.push((procedure, handler));
+    }
+
+    pub(crate) fn add_once(&mut self, procedure: Procedure, handler: Arc<Handler>) {
+        self.add(procedure, handler);
+        self.once.push(procedure);
     }
 
     /// The programs that they are of, each with its versions.
@@ -288,31 +320,83 @@ impl Service for Procedures {
         let (_, handler) = handler.ok_or(Refusal::ProcedureUnavailable)?;
         handler(call, reply)
     }
+
+    fn non_idempotent(&self) -> Vec<Procedure> {
+        self.once.clone()
+    }
 }
 
 /// A program, and the service that answers its calls.
 pub(crate) struct Program {
-    pub(crate) number: u32,
-    pub(crate) versions: RangeInclusive<u32>,
-    pub(crate) service: Box<dyn Service>,
+    number: u32,
+    versions: RangeInclusive<u32>,
+    service: Box<dyn Service>,
+    /// Versions and procedures that must not run twice.
+    once: Box<[(u32, u32)]>,
+}
+
+impl Program {
+    pub(crate) fn new(
+        number: u32,
+        versions: RangeInclusive<u32>,
+        service: Box<dyn Service>,
+    ) -> Self {
+        let once = service.non_idempotent().into_iter();
+        let once = once.filter(|procedure| procedure.program == number);
+        let once = once.map(|procedure| (procedure.version, procedure.number));
+        let once = once.collect();
+        Self {
+            number,
+            versions,
+            service,
+            once,
+        }
+    }
+
+    #[inline]
+    fn must_run_once(&self, request: &Request<'_>) -> bool {
+        !self.once.is_empty() && self.once.contains(&(request.version, request.procedure))
+    }
 }
 
 /// The programs of a core.
 #[derive(Default)]
-pub(crate) struct Programs(pub(crate) Vec<Program>);
+pub(crate) struct Programs {
+    programs: Vec<Program>,
+    /// If a program has procedures that must not run twice.
+    once: Option<once::Calls>,
+}
 
 impl Programs {
+    pub(crate) fn new(programs: Vec<Program>) -> Self {
+        Self {
+            programs,
+            once: None,
+        }
+    }
+
+    /// Whether a procedure must not run twice.
+    pub(crate) fn have_once(&self) -> bool {
+        self.programs.iter().any(|program| !program.once.is_empty())
+    }
+
+    /// Keeps replies, with the other cores of the node.
+    pub(crate) fn keep(&mut self, clients: &Arc<once::Clients>) {
+        self.once = Some(once::Calls::new(clients));
+    }
+
     #[inline]
     pub(crate) fn serve(
         &mut self,
         core: &Arc<CoreShared>,
         request: &Request<'_>,
-        items: ArgumentViews<'_>,
+        items: Option<&mut BulkArguments<'_>>,
         reply: &mut ReplyWriter<'_>,
     ) -> Outcome {
         let number = request.program;
         // Few programs: a list is faster than a table.
-        let Some(program) = self.0.iter_mut().find(|program| program.number == number) else {
+        let mut programs = self.programs.iter_mut();
+        let Some(program) = programs.find(|program| program.number == number) else {
             return Outcome::ProgramUnavailable;
         };
         if !program.versions.contains(&request.version) {
@@ -324,14 +408,62 @@ impl Programs {
         if request.procedure == 0 {
             return Outcome::Success;
         }
+        if program.must_run_once(request)
+            && let Some(once) = &mut self.once
+        {
+            return program.serve_once(core, once, request, items, reply);
+        }
+        let items = items.map(BulkArguments::split).unwrap_or_default();
         let mut call = Incoming {
             request,
             arguments: Decoder::of_call(request.args, items),
             core,
             is_deferred: false,
+            running: None,
         };
-        let mut reply = Reply { writer: reply };
-        let served = trace::serve(request, || program.service.call(&mut call, &mut reply));
+        let mut reply = Reply {
+            writer: reply,
+            kept: None,
+        };
+        program.call(&mut call, &mut reply)
+    }
+
+    pub(crate) fn opened(&mut self, connection: ConnectionKey, peer: &PeerIdentity) {
+        if let Some(once) = &mut self.once {
+            once.opened(connection, peer);
+        }
+    }
+
+    pub(crate) fn announced(&mut self, connection: ConnectionKey, properties: &PeerProperties) {
+        if let Some(once) = &mut self.once {
+            once.announced(connection, properties);
+        }
+    }
+
+    pub(crate) fn connected(&mut self, connection: ConnectionKey, peer: Option<&HostIdentity>) {
+        if let Some(once) = &mut self.once {
+            once.connected(connection, peer);
+        }
+        for program in &mut self.programs {
+            program.service.connected(connection, peer);
+        }
+    }
+
+    pub(crate) fn disconnected(&mut self, connection: ConnectionKey, reason: CloseReason) {
+        if let Some(once) = &mut self.once {
+            once.disconnected(connection);
+        }
+        for program in &mut self.programs {
+            program.service.disconnected(connection, reason);
+        }
+    }
+}
+
+impl Program {
+    #[inline]
+    fn call(&mut self, call: &mut Incoming<'_>, reply: &mut Reply<'_, '_>) -> Outcome {
+        let request = call.request;
+        let served = trace::serve(request, || self.service.call(call, reply));
         match served {
             _ if call.is_deferred => Outcome::Deferred,
             Ok(()) => Outcome::Success,
@@ -339,15 +471,45 @@ impl Programs {
         }
     }
 
-    pub(crate) fn connected(&mut self, connection: ConnectionKey, peer: Option<&HostIdentity>) {
-        for program in &mut self.0 {
-            program.service.connected(connection, peer);
+    /// Runs a call that must not run twice, or answers it as the first time.
+    #[inline(never)]
+    fn serve_once(
+        &mut self,
+        core: &Arc<CoreShared>,
+        once: &mut once::Calls,
+        request: &Request<'_>,
+        items: Option<&mut BulkArguments<'_>>,
+        reply: &mut ReplyWriter<'_>,
+    ) -> Outcome {
+        let running = match once.begin(core, request, items.as_deref()) {
+            Verdict::Run(running) => running,
+            Verdict::Answer(Outcome::Success) => {
+                let is_written = reply.write(once.results()).is_ok();
+                return if is_written {
+                    Outcome::Success
+                } else {
+                    Outcome::SystemError
+                };
+            }
+            Verdict::Answer(outcome) => return outcome,
+        };
+        let items = items.map(BulkArguments::split).unwrap_or_default();
+        let mut call = Incoming {
+            request,
+            arguments: Decoder::of_call(request.args, items),
+            core,
+            is_deferred: false,
+            running: Some(running),
+        };
+        let mut reply = Reply {
+            writer: reply,
+            kept: Some(&mut once.kept),
+        };
+        let outcome = self.call(&mut call, &mut reply);
+        // A call that is answered later has taken it along.
+        if let Some(running) = call.running.take() {
+            running.finish(outcome, once.kept.whole());
         }
-    }
-
-    pub(crate) fn disconnected(&mut self, connection: ConnectionKey, reason: CloseReason) {
-        for program in &mut self.0 {
-            program.service.disconnected(connection, reason);
-        }
+        outcome
     }
 }

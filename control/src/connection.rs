@@ -8,6 +8,7 @@ use rpcrdma_fabric::interface::{ConnectionId, PeerIdentity};
 
 use rpcrdma_protocol::cm_private_data::PrivateData;
 use rpcrdma_protocol::connection::Versions;
+use rpcrdma_protocol::v2::ApplicationProperties;
 
 use crate::authentication::Session;
 use crate::error::{ConnectError, Stage};
@@ -101,6 +102,8 @@ pub(crate) struct Tracked {
     pub(crate) peer_data: PrivateData,
     /// Its property sets, and host authentication in them.
     pub(crate) session: Session,
+    /// What it announces for the application, if it is not what all others do.
+    pub(crate) announces: Option<ApplicationProperties>,
     /// The fabric's connection has ended or has to end: closed for this reason once the core has given it a key.
     pub(crate) ending: Option<CloseReason>,
 }

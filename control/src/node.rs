@@ -12,7 +12,7 @@ use rpcrdma_fabric::clock::Clock;
 use rpcrdma_fabric::interface::prelude::*;
 use rpcrdma_fabric::interface::{Attributes, ListenerId, Manager};
 use rpcrdma_fabric::memory::{HugePageSize, HugePages, PageReport};
-use rpcrdma_protocol::v2::Properties;
+use rpcrdma_protocol::v2::{ApplicationProperties, Properties};
 
 use crate::authentication::Authentication;
 use crate::core_choice::CoreChoice;
@@ -109,6 +109,8 @@ pub struct ConnectOptions {
     /// remembered for [`VERSION_1_REMEMBERED`](crate::VERSION_1_REMEMBERED). If authentication is required, version 2
     /// is used in any case.
     pub versions: Versions,
+    /// What to announce for the application, in place of [`CoreConfig::application_properties`].
+    pub application_properties: Option<ApplicationProperties>,
 }
 
 impl Default for ConnectOptions {
@@ -118,6 +120,7 @@ impl Default for ConnectOptions {
             timeout: Duration::from_secs(5),
             authentication: Authentication::default(),
             versions: Versions::Both,
+            application_properties: None,
         }
     }
 }

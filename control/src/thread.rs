@@ -264,6 +264,7 @@ impl<V: Provider> ControlThread<V> {
                     versions,
                     peer_data: PrivateData::default(),
                     session,
+                    announces: options.application_properties,
                     ending: None,
                 };
                 self.connections.insert(id, tracked);
@@ -431,6 +432,7 @@ impl<V: Provider> ControlThread<V> {
             versions: options.versions,
             peer_data,
             session: Session::server(options.authentication, options.authentication_timeout),
+            announces: None,
             ending: None,
         };
         self.connections.insert(id, tracked);

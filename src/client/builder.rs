@@ -27,6 +27,7 @@ pub struct ClientBuilder {
     spin: Duration,
     reconnect: Reconnect,
     authentication: Authentication,
+    repeat: bool,
 }
 
 impl Default for ClientBuilder {
@@ -42,6 +43,7 @@ impl Default for ClientBuilder {
             spin: Duration::from_micros(50),
             reconnect: Reconnect::default(),
             authentication: Authentication::default(),
+            repeat: false,
         }
     }
 }
@@ -148,6 +150,21 @@ impl ClientBuilder {
         self
     }
 
+    /// Makes calls again that were lost with their connection, when it is there again (default: no; they fail with
+    /// [`ErrorKind::Disconnected`](crate::ErrorKind::Disconnected)). The server must not run them twice: its procedures are
+    /// idempotent or marked ([`NodeBuilder::procedure_once`]), or it knows repeated calls by address and XID, as NFS servers
+    /// do.
+    ///
+    /// A call goes on for as long as one that was not sent ([`ClientBuilder::patience`], counted from the first loss). It
+    /// fails with `Disconnected` after that, when the server was restarted and has lost what it kept, and when it
+    /// sends bulk data, which is given away when it is sent. While many calls are under way, new ones wait, so that the
+    /// server has the replies to all of them.
+    #[must_use]
+    pub fn repeat(mut self, repeat: bool) -> Self {
+        self.repeat = repeat;
+        self
+    }
+
     /// Connects to the server at `address`, and returns when all connections are there.
     ///
     /// # Errors
@@ -188,13 +205,14 @@ impl ClientBuilder {
         let mut lines = Vec::with_capacity(self.connections);
         for number in 0..self.connections {
             let core = Arc::clone(node.core(number));
-            let line = Arc::new(Line::new(address, patience));
+            let line = Arc::new(Line::new(address, patience, self.repeat));
             let slots = Arc::new(Slots::new(self.depth));
             let submissions = core.open_to_slots(&line, &slots)?;
             let options = ConnectOptions {
                 core: CoreChoice::Core(number % node.cores()),
                 timeout: self.connect_timeout,
                 authentication: self.authentication.clone(),
+                application_properties: Some(node.new_name()),
                 ..ConnectOptions::default()
             };
             let sink = {

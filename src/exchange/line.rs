@@ -1,6 +1,6 @@
 //! A connection of a client.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -13,6 +13,12 @@ pub(crate) struct Line {
     pub(crate) address: String,
     /// How long a call that was not sent waits for the connection.
     pub(crate) patience: Duration,
+    /// Calls that are lost with the connection are made again.
+    pub(crate) repeats: bool,
+    /// If it repeats calls: those that were sent, and have not ended. Its core alone changes this and the next.
+    pub(crate) outstanding: AtomicU32,
+    /// Those of them that wait for the connection, to be made again before any new one.
+    pub(crate) lost: AtomicU32,
     /// The key on the core: generation and index; [`NO_CONNECTION`] while there is none.
     connection: AtomicU64,
     is_given_up: AtomicBool,
@@ -27,9 +33,12 @@ const NO_CONNECTION: u64 = u64::MAX;
 
 impl Line {
     /// A line that is not connected.
-    pub(crate) fn new(address: &str, patience: Duration) -> Self {
+    pub(crate) fn new(address: &str, patience: Duration, repeats: bool) -> Self {
         Self {
             patience,
+            repeats,
+            outstanding: AtomicU32::new(0),
+            lost: AtomicU32::new(0),
             address: address.to_owned(),
             connection: AtomicU64::new(NO_CONNECTION),
             is_given_up: AtomicBool::new(false),

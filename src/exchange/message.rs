@@ -6,6 +6,7 @@ use std::fmt;
 use rpcrdma_engine::{BulkItem, Call, CallError, CallRefused, ExpectedResult};
 
 use crate::decode::Decoder;
+use crate::once::Sent;
 use crate::trace::CallTrace;
 
 /// Bytes that the stream of a reply has at most beside bulk data, unless the request says otherwise: for more than a
@@ -46,6 +47,8 @@ pub(crate) struct Message {
     pub(crate) status: Status,
     /// In ticks of the core: when it is no longer worth waiting for the connection. 0 until the core has set it.
     pub(crate) wait_until: u64,
+    /// How it was sent, if it is made again when it is lost with its connection.
+    pub(crate) sent: Option<Sent>,
     trace: CallTrace,
     extras: Box<Extras>,
 }
@@ -109,6 +112,7 @@ impl Message {
             results: Vec::with_capacity(results_bytes),
             status: Status::Success,
             wait_until: 0,
+            sent: None,
             trace: CallTrace::default(),
             extras: Box::default(),
         })
@@ -141,6 +145,11 @@ impl Message {
         Decoder::of_reply(&self.results, items)
     }
 
+    /// Whether its core has all that is needed to make it again: items were given away when it was made.
+    pub(crate) fn can_be_repeated(&self) -> bool {
+        self.sent.is_some() && self.extras.items.is_empty()
+    }
+
     /// What few calls have, to be read.
     pub(crate) fn extras(&self) -> &Extras {
         &self.extras
@@ -161,6 +170,7 @@ impl Message {
         self.results.clear();
         self.status = Status::Success;
         self.wait_until = 0;
+        self.sent = None;
         if std::mem::take(&mut self.has_extras) {
             let extras = &mut *self.extras;
             extras.credential.0 = 0;

@@ -1,12 +1,13 @@
 //! An application with faults.
 
 use rpcrdma_engine::{
-    Activity, Application, BulkArguments, BulkReply, CallError, CallTag, CloseReason,
-    ConnectionKey, Context, DeferToken, HostIdentity, Outcome, Reply, ReplyRefused, ReplyWriter,
-    Request,
+    Activity, Application, ApplicationMessage, BulkArguments, BulkReply, CallError, CallTag,
+    CloseReason, ConnectionKey, Context, DeferToken, HostIdentity, MessageOutcome, Outcome,
+    PeerProperties, Reply, ReplyRefused, ReplyWriter, Request,
 };
 use rpcrdma_fabric::clock::Ticks;
 use rpcrdma_fabric::interface::{PeerIdentity, Port};
+use rpcrdma_protocol::v2::TransportError;
 
 use super::draws::Draws;
 use super::fault::FaultKind;
@@ -137,6 +138,18 @@ impl<A: Application> Application for FaultyApplication<A> {
 
     fn opened(&mut self, connection: ConnectionKey, peer: &PeerIdentity) {
         self.inner.opened(connection, peer);
+    }
+
+    fn message(&mut self, message: &ApplicationMessage<'_>) -> MessageOutcome {
+        self.inner.message(message)
+    }
+
+    fn message_refused(&mut self, connection: ConnectionKey, xid: u32, error: TransportError) {
+        self.inner.message_refused(connection, xid, error);
+    }
+
+    fn peer_properties(&mut self, connection: ConnectionKey, properties: &PeerProperties) {
+        self.inner.peer_properties(connection, properties);
     }
 
     fn connected(&mut self, connection: ConnectionKey, peer: Option<&HostIdentity>) {

@@ -27,6 +27,12 @@ impl<V: Provider> ControlThread<V> {
             self.cores[core].send(Command::SendProperties { connection: key });
             return;
         }
+        if let Some(announced) = tracked.announces {
+            self.cores[core].send(Command::Announce {
+                connection: key,
+                application: Box::new(announced),
+            });
+        }
         let begun = tracked.session.begin(Instant::now());
         self.note_session_deadline(id);
         match begun {
@@ -54,9 +60,12 @@ impl<V: Provider> ControlThread<V> {
         };
         ControlCounters::add(&self.counters.properties_decided);
         let answer = matches!(tracked.end, End::Server);
+        let application = tracked.announces;
         let own = Announced {
             properties: &self.settings.properties,
-            application: &self.settings.application_properties,
+            application: application
+                .as_ref()
+                .unwrap_or(&self.settings.application_properties),
         };
         let verdict =
             PropertySet::decode(body).map(|set| tracked.session.handle(&set, own, Instant::now()));

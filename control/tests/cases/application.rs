@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use rpcrdma_control::{Authentication, ListenOptions, Node, NodeConfig};
+use rpcrdma_control::{Authentication, ConnectOptions, ListenOptions, Node, NodeConfig};
 use rpcrdma_engine::{
     Activity, Application, ApplicationMessage, ConnectionKey, Context, HostIdentity,
     MessageOutcome, PeerProperties,
@@ -100,9 +100,9 @@ fn node<F: Fabric>(
     knows: bool,
 ) -> (Node<F::Provider, Asking>, Arc<Mutex<Log>>) {
     let mut config = NodeConfig::from_profile(&profile(), vec![None]);
-    config.core.application_properties = ApplicationProperties::NONE
-        .with(PROPERTY, announced)
-        .expect("it fits");
+    let announced = ApplicationProperties::NONE.with(PROPERTY, announced);
+    let announced = announced.expect("it fits");
+    config.core.application_properties = announced;
     if knows {
         config.core.header_types = ApplicationHeaderTypes::NONE
             .with(TYPE)
@@ -149,9 +149,14 @@ pub(crate) fn applications_announce_properties_and_send_messages_of_their_own<F:
                 ..ListenOptions::default()
             };
             server.listen(&address, options).expect("the name is free");
-            client
-                .connect(&address, connecting(client_policy))
-                .expect("a server listens");
+            // In place of what the client announces on other connections.
+            let own = ApplicationProperties::NONE.with(PROPERTY, b"eight");
+            let options = ConnectOptions {
+                application_properties: own.ok(),
+                ..connecting(client_policy)
+            };
+            let connected = client.connect(&address, options);
+            connected.expect("a server listens");
             let announced = |data: &[u8]| vec![(PROPERTY, data.to_vec())];
             if server_knows {
                 let client = wait_for(&at_client, |log| log.came.len() == 2);
@@ -165,7 +170,7 @@ pub(crate) fn applications_announce_properties_and_send_messages_of_their_own<F:
                     assert_eq!(log.refused, []);
                 }
                 assert_eq!(client.announced, announced(b"seven"));
-                assert_eq!(server.announced, announced(b""));
+                assert_eq!(server.announced, announced(b"eight"));
             } else {
                 // It is answered as an unknown header type always was, and the connection goes on.
                 let log = wait_for(&at_client, |log| log.refused.len() == 1);

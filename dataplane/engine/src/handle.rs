@@ -9,8 +9,8 @@ use crossbeam_queue::ArrayQueue;
 use rpcrdma_fabric::clock::Clock;
 use rpcrdma_fabric::interface::{PeerIdentity, Port, SetupError};
 use rpcrdma_protocol::connection::Terms;
-use rpcrdma_protocol::v2::Properties;
 use rpcrdma_protocol::v2::connection::Role;
+use rpcrdma_protocol::v2::{ApplicationProperties, Properties};
 
 use crate::authentication::{AuthenticationMessage, HostIdentity};
 use crate::close_reason::CloseReason;
@@ -65,6 +65,15 @@ pub enum Command<P: Port> {
         /// The identity of the peer, once it has proved it: the connection is ready then.
         identity: Option<HostIdentity>,
     },
+    /// Announce these properties of the application, in place of
+    /// [`CoreConfig::application_properties`](crate::CoreConfig::application_properties). It comes before the connection's
+    /// properties are sent.
+    Announce {
+        /// The connection.
+        connection: ConnectionKey,
+        /// What to announce.
+        application: Box<ApplicationProperties>,
+    },
     /// Send our properties (a client's first message). On a connection of version 1, which has none,
     /// both ends may call from now on.
     SendProperties {
@@ -92,6 +101,7 @@ impl<P: Port> fmt::Debug for Command<P> {
             Self::PortEvent(_) => "PortEvent",
             Self::AnswerProperties { .. } => "AnswerProperties",
             Self::Authenticate { .. } => "Authenticate",
+            Self::Announce { .. } => "Announce",
             Self::SendProperties { .. } => "SendProperties",
             Self::Close { .. } => "Close",
             Self::Drain => "Drain",

@@ -179,6 +179,16 @@ impl Requester {
         self.xids.advance();
     }
 
+    /// Lets the next call have the XID of an earlier one ([`Xids::repeat`]).
+    pub(crate) fn repeat_xid(&mut self, xid: u32) -> Option<u32> {
+        self.xids.repeat(xid)
+    }
+
+    /// Goes on with the count after [`Requester::repeat_xid`].
+    pub(crate) fn go_on(&mut self, next: u32) {
+        self.xids.go_on(next);
+    }
+
     pub(crate) fn slots(&self) -> u32 {
         u32::try_from(self.slots.len()).unwrap_or(u32::MAX)
     }

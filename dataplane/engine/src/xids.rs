@@ -16,6 +16,8 @@ const NONE: u32 = u32::MAX;
 /// turn began, so at most half of them: between two calls with one XID there are at least 2^31 others; if calls end
 /// before their place comes again, as serial ones do, 2^32. For the same reason a call skips at most one place on
 /// average.
+///
+/// A call that is made again on another connection has its old XID ([`Xids::repeat`]), which is no part of this count.
 #[derive(Debug)]
 pub(crate) struct Xids {
     /// Their number is a power of two.
@@ -63,6 +65,24 @@ impl Xids {
         }
     }
 
+    /// Lets the next call have `xid`, which an earlier call had. Returns what [`Xids::go_on`] takes once that call is made,
+    /// or was refused; `None` while another call has the place of `xid`.
+    pub(crate) fn repeat(&mut self, xid: u32) -> Option<u32> {
+        if self.slot_of(xid).is_some() {
+            return None;
+        }
+        Some(std::mem::replace(&mut self.next, xid))
+    }
+
+    /// Goes on with the count, which stood at `next`.
+    pub(crate) fn go_on(&mut self, next: u32) {
+        self.next = next;
+        // The call in between may have taken its place.
+        if self.slot_of(next).is_some() {
+            self.advance();
+        }
+    }
+
     /// The slot of the XID in use that has the same place as `xid`: the caller compares the XIDs.
     #[inline]
     pub(crate) fn slot_of(&self, xid: u32) -> Option<u32> {
@@ -98,6 +118,28 @@ mod tests {
         assert_eq!([xids.take(0), xids.take(1)], [u32::MAX, 0]);
         assert_eq!(xids.slot_of(u32::MAX), Some(0));
         assert_eq!(xids.slot_of(0), Some(1));
+    }
+
+    #[test]
+    fn a_call_is_made_again_under_its_xid_and_the_count_goes_on() {
+        let mut xids = Xids::new(4, 10);
+        let first = xids.take(0);
+        xids.free(first);
+        let next = xids.repeat(first).expect("nobody has its place");
+        assert_eq!((xids.next(), xids.take(1)), (10, 10));
+        xids.go_on(next);
+        assert_eq!(xids.slot_of(10), Some(1));
+        assert_eq!(xids.repeat(10), None, "it is in use");
+        assert_eq!(xids.repeat(18), None, "its place is in use");
+        // One that has the place of the next in the count.
+        let next = xids.repeat(3).expect("nobody has its place");
+        assert_eq!(xids.take(2), 3);
+        xids.go_on(next);
+        assert_eq!(xids.take(3), 12);
+        // One that is refused changes nothing.
+        let next = xids.repeat(77).expect("nobody has its place");
+        xids.go_on(next);
+        assert_eq!(xids.next(), 13);
     }
 
     /// All slots but one are taken for good, by the first XIDs: in every turn these are left out.

@@ -2,18 +2,10 @@
 
 use std::time::Duration;
 
+use rpcrdma::Authentication;
 use rpcrdma::prelude::*;
-use rpcrdma::{Authentication, Reconnect};
 
-use crate::{ECHO, address, connect, echo, profile};
-
-fn soon() -> Reconnect {
-    Reconnect {
-        first_ms: 1,
-        most_ms: 20,
-        ..Reconnect::default()
-    }
-}
+use crate::{ECHO, address, connect, echo, profile, soon};
 
 #[test]
 fn nobody_there_is_said_with_the_address_and_the_reason() {

@@ -88,3 +88,43 @@ fn other_threads_answer() {
     drop((poller, client, server));
     worker.join().unwrap();
 }
+
+/// Each connection can have one deferred call beyond those that all of them share.
+#[test]
+fn as_many_answers_as_there_are_deferred_calls_have_room() {
+    let at = address();
+    let mut small = profile();
+    small.deferred_replies_max = 1;
+    let (jobs, work) = channel::<(u32, Later)>();
+    let server = Server::builder().profile(small);
+    let server = server.program(PROGRAM, 1..=1, move |_| Slow(jobs.clone()));
+    let server = server.procedure(Procedure::new(PROGRAM + 1, 1, 1), {
+        let work = std::sync::Mutex::new(work);
+        // The core itself answers all others: it takes none of the answers meanwhile.
+        move |_, _| {
+            for (number, later) in work.lock().unwrap().try_iter() {
+                later.reply(|results| {
+                    results.u32(number);
+                });
+            }
+            Ok(())
+        }
+    });
+    let server = server.listen(&at).unwrap();
+    let clients: Vec<_> = (0..4).map(|_| connect(&at)).collect();
+    let mut pollers: Vec<_> = clients.iter().map(|it| it.poller(1).unwrap()).collect();
+    for (poller, number) in pollers.iter_mut().zip(0..) {
+        let mut request = poller.request(SLOW);
+        poller.submit(request.u32(number), number.into()).unwrap();
+    }
+    while server.metrics().total("deferred") < Some(4) {
+        std::thread::yield_now();
+    }
+    clients[0]
+        .call(Procedure::new(PROGRAM + 1, 1, 1), &[])
+        .unwrap();
+    for (poller, number) in pollers.iter_mut().zip(0..) {
+        let ended = poller.wait().unwrap();
+        assert_eq!(ended.result.unwrap().results().u32().unwrap(), number);
+    }
+}

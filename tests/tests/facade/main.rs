@@ -5,12 +5,14 @@ mod calls;
 mod connections;
 mod later;
 mod observe;
+mod once;
 mod polled;
+mod repeat;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rpcrdma::prelude::*;
-use rpcrdma::{Idle, Profile};
+use rpcrdma::{Idle, Profile, Reconnect};
 
 const PROGRAM: u32 = 0x2000_0f00;
 /// Sends its opaque back.
@@ -30,6 +32,15 @@ fn profile() -> Profile {
         bulk_buffers: 32,
         idle: Idle::Park,
         ..Profile::default()
+    }
+}
+
+/// Connects again without delay.
+fn soon() -> Reconnect {
+    Reconnect {
+        first_ms: 1,
+        most_ms: 20,
+        ..Reconnect::default()
     }
 }
 

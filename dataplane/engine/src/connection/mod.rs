@@ -17,7 +17,9 @@ use rpcrdma_fabric::interface::{Gather, QueuePairId, SendOptions};
 use rpcrdma_protocol::connection as protocol;
 use rpcrdma_protocol::v2::connection as v2;
 use rpcrdma_protocol::v2::rtr::ReportError;
-use rpcrdma_protocol::v2::{Properties, ReverseRequestSupport, TransportError};
+use rpcrdma_protocol::v2::{
+    ApplicationProperties, Properties, ReverseRequestSupport, TransportError,
+};
 
 use crate::application_messages::PeerProperties;
 use crate::authentication::AuthenticationMessage;
@@ -134,6 +136,8 @@ pub(crate) struct Connection {
     pub(crate) awaits_control: bool,
     /// The unknown properties of the peer's first set; empty once the application has seen them.
     pub(crate) peer_properties: Option<PeerProperties>,
+    /// What is announced for the application, if it is not what the core announces to others.
+    pub(crate) application_properties: Option<Box<ApplicationProperties>>,
     /// A message of host authentication that is to be sent.
     pub(crate) authentication_out: Option<Box<AuthenticationMessage>>,
     /// Error messages that wait for a credit. There is room for one about each message that the peer can have in flight
@@ -191,6 +195,7 @@ impl Connection {
             close_reason: CloseReason::Local,
             awaits_control: false,
             peer_properties: None,
+            application_properties: None,
             authentication_out: None,
             refusals: VecDeque::new(),
         }

@@ -112,6 +112,31 @@ impl<P: Port> Context<'_, P> {
         outgoing.start_call(core, connection, header, args_bytes_max, tag, write)
     }
 
+    /// The XID of the next call of this core that is accepted.
+    #[inline]
+    #[must_use]
+    pub fn next_xid(&self) -> u32 {
+        self.state.outgoing.requester.unused_xid()
+    }
+
+    /// Makes a call again that ended with [`CallError::Disconnected`](crate::CallError::Disconnected), under the XID that it
+    /// had ([`Context::next_xid`], read before it was made). A server with a duplicate request cache knows it by that, and
+    /// does not execute it twice. `make` calls once, on any connection.
+    ///
+    /// # Errors
+    /// What `make` returns, and [`CallRefused::NoSlot`] while another call has the place of the XID.
+    pub fn call_again(
+        &mut self,
+        xid: u32,
+        make: impl FnOnce(&mut Self) -> Result<(), CallRefused>,
+    ) -> Result<(), CallRefused> {
+        let requester = &mut self.state.outgoing.requester;
+        let next = requester.repeat_xid(xid).ok_or(CallRefused::NoSlot)?;
+        let made = make(self);
+        self.state.outgoing.requester.go_on(next);
+        made
+    }
+
     /// Answers a deferred call. `results` are sent only with [`Outcome::Success`]. If the
     /// connection has ended, the answer is dropped; that is not an error.
     ///

@@ -88,6 +88,13 @@ impl<P: Port> State<P> {
             } => self
                 .resources
                 .authenticate(application, connection, peer, send, identity),
+            Command::Announce {
+                connection,
+                application,
+            } => match self.resources.connections.get_mut(connection) {
+                Some(connection) => connection.application_properties = Some(application),
+                None => self.resources.shared.counters.commands_late.increment(),
+            },
             Command::SendProperties { connection } => {
                 self.resources.send_properties(application, connection);
             }

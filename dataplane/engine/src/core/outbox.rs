@@ -228,7 +228,8 @@ impl<P: Port> Resources<P> {
         if connection.properties_due {
             let scratch = self.transmit.scratch();
             let protocol = &mut connection.protocol;
-            let application = &self.config.application_properties;
+            let of_connection = connection.application_properties.as_deref();
+            let application = of_connection.unwrap_or(&self.config.application_properties);
             let encoded = match &connection.authentication_out {
                 None => protocol.encode_properties_with(scratch, PROPERTIES_XID, application),
                 Some(message) => {

@@ -173,6 +173,8 @@ enum Operation {
     Begin {
         is_here: bool,
         is_bulk: bool,
+        /// Under the XID that is so far behind the next one, if a place is free for it.
+        again: Option<u32>,
     },
     End {
         which: usize,
@@ -191,8 +193,8 @@ enum Operation {
 fn operations() -> impl Strategy<Value = Vec<Operation>> {
     let which = any::<usize>;
     let operation = prop_oneof![
-        8 => (any::<bool>(), proptest::bool::weighted(0.2))
-            .prop_map(|(is_here, is_bulk)| Operation::Begin { is_here, is_bulk }),
+        8 => (any::<bool>(), proptest::bool::weighted(0.2), proptest::option::weighted(0.2, 0_u32..40))
+            .prop_map(|(is_here, is_bulk, again)| Operation::Begin { is_here, is_bulk, again }),
         6 => (which(), proptest::bool::weighted(0.8))
             .prop_map(|(which, is_here)| Operation::End { which, is_here }),
         1 => any::<u32>().prop_map(Operation::EndNone),
@@ -240,7 +242,29 @@ impl Model {
 
     fn run(&mut self, operation: Operation) {
         match operation {
-            Operation::Begin { is_here, is_bulk } => self.begin(is_here, is_bulk),
+            Operation::Begin {
+                is_here,
+                is_bulk,
+                again: None,
+            } => self.begin(is_here, is_bulk),
+            Operation::Begin {
+                is_here,
+                is_bulk,
+                again: Some(behind),
+            } => {
+                let xid = self.requester.unused_xid().wrapping_sub(behind);
+                let places = u32::try_from(self.requester.slots.len() * 2).expect("few");
+                let mask = places.next_power_of_two() - 1;
+                let has_place = |other: &u32| other & mask == xid & mask;
+                let is_free = !self.calls.keys().any(has_place);
+                let next = self.requester.repeat_xid(xid);
+                assert_eq!(next.is_some(), is_free);
+                if let Some(next) = next {
+                    assert_eq!(self.requester.unused_xid(), xid);
+                    self.begin(is_here, is_bulk);
+                    self.requester.go_on(next);
+                }
+            }
             Operation::End { which, is_here } => {
                 let Some((xid, call)) = self.pick(which) else {
                     return;

@@ -1,0 +1,314 @@
+//! A client that makes calls again when it has connected again, and a server where nothing runs twice.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use rpcrdma::prelude::*;
+use rpcrdma::{ClientBuilder, CloseReason, ConnectionKey, HostIdentity, Later};
+use rpcrdma_testkit::Random;
+
+use crate::{PROGRAM, address, profile, soon};
+
+/// Makes the entry of the argument, and returns its number.
+const ENTER: Procedure = Procedure::new(PROGRAM, 1, 40);
+/// As `ENTER`, answered by another thread.
+const ENTER_LATER: Procedure = Procedure::new(PROGRAM, 1, 41);
+
+/// How often the connection is cut.
+const CUTS: u32 = 200;
+const CORES: usize = 3;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How often each entry was made, and who is connected.
+#[derive(Default)]
+struct Ledger {
+    entries: Mutex<HashMap<u32, u32>>,
+    connections: Mutex<Vec<(usize, ConnectionKey)>>,
+}
+
+impl Ledger {
+    fn enter(&self, number: u32) {
+        *self.entries.lock().unwrap().entry(number).or_default() += 1;
+    }
+
+    fn times(&self, number: u32) -> u32 {
+        let entries = self.entries.lock().unwrap();
+        entries.get(&number).copied().unwrap_or(0)
+    }
+}
+
+/// The service of a core.
+struct Clerk {
+    core: usize,
+    ledger: Arc<Ledger>,
+    later: Sender<(Later, u32)>,
+}
+
+impl Service for Clerk {
+    fn call(&mut self, call: &mut Incoming<'_>, reply: &mut Reply<'_, '_>) -> Result<(), Refusal> {
+        let number = call.args().u32()?;
+        self.ledger.enter(number);
+        if call.named() == ENTER {
+            reply.u32(number);
+            return Ok(());
+        }
+        let later = (call.later()?, number);
+        self.later.send(later).map_err(|_| Refusal::SystemError)
+    }
+
+    fn non_idempotent(&self) -> Vec<Procedure> {
+        vec![ENTER, ENTER_LATER]
+    }
+
+    fn connected(&mut self, connection: ConnectionKey, _: Option<&HostIdentity>) {
+        let mut connections = self.ledger.connections.lock().unwrap();
+        connections.push((self.core, connection));
+    }
+
+    fn disconnected(&mut self, connection: ConnectionKey, _: CloseReason) {
+        let mut connections = self.ledger.connections.lock().unwrap();
+        connections.retain(|other| *other != (self.core, connection));
+    }
+}
+
+fn serve(at: &str) -> (Server, Arc<Ledger>, Receiver<(Later, u32)>) {
+    let ledger = Arc::<Ledger>::default();
+    let (later, deferred) = channel();
+    let server = Server::builder().profile(profile()).cores(CORES);
+    let server = server.program(PROGRAM, 1..=1, {
+        let ledger = Arc::clone(&ledger);
+        move |core| Clerk {
+            core,
+            ledger: Arc::clone(&ledger),
+            later: later.clone(),
+        }
+    });
+    (server.listen(at).unwrap(), ledger, deferred)
+}
+
+fn repeating() -> ClientBuilder {
+    let client = Client::builder().profile(profile());
+    client.reconnect(soon()).repeat(true)
+}
+
+/// Answers after up to a millisecond.
+fn answer_later(deferred: &Receiver<(Later, u32)>) {
+    let mut random = Random(7);
+    for (later, number) in deferred {
+        if random.once_in(4) {
+            std::thread::sleep(Duration::from_micros(random.between(1, 1000).into()));
+        }
+        later.reply(|results| {
+            results.u32(number);
+        });
+    }
+}
+
+/// Cuts connections of the server, each time after a few more entries.
+fn cut(server: &Server, ledger: &Ledger, client: &Client, ended: &AtomicU32) {
+    let mut random = Random(8);
+    let deadline = Instant::now() + 5 * PATIENCE;
+    let mut cuts = 0;
+    while cuts < CUTS {
+        let next = ended.load(Ordering::Relaxed) + random.between(0, 100);
+        while ended.load(Ordering::Relaxed) < next || !client.is_connected() {
+            assert!(Instant::now() < deadline, "{cuts} cuts");
+            std::thread::yield_now();
+        }
+        let connections = ledger.connections.lock().unwrap().clone();
+        if !connections.is_empty() {
+            let (core, connection) = random.pick(&connections);
+            server.node().close(core, connection);
+            cuts += 1;
+        }
+    }
+}
+
+/// Calls one after the other until it is told to end.
+fn call_on(client: &Client, first: u32, is_over: &AtomicBool, ended: &AtomicU32) -> u32 {
+    let mut number = first;
+    while !is_over.load(Ordering::Relaxed) {
+        let procedure = if number.is_multiple_of(5) {
+            ENTER_LATER
+        } else {
+            ENTER
+        };
+        let mut answer = client.request(procedure).u32(number).call().unwrap();
+        assert_eq!(answer.results().u32().unwrap(), number);
+        ended.fetch_add(1, Ordering::Relaxed);
+        number += 1;
+    }
+    number
+}
+
+/// As many calls as the server keeps the replies of, and more.
+fn poll_on(client: &Client, is_over: &AtomicBool, ended: &AtomicU32) -> u32 {
+    let mut poller = client.poller(100).unwrap();
+    let mut number = 0;
+    loop {
+        while !poller.is_full() && !is_over.load(Ordering::Relaxed) {
+            let procedure = if number % 7 == 0 { ENTER_LATER } else { ENTER };
+            let mut request = poller.request(procedure);
+            poller.submit(request.u32(number), number.into()).unwrap();
+            number += 1;
+        }
+        if poller.is_empty() {
+            return number;
+        }
+        let answer = poller.wait().unwrap();
+        let mut results = answer.result.unwrap();
+        assert_eq!(u64::from(results.results().u32().unwrap()), answer.tag);
+        ended.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn nothing_runs_twice_and_nothing_fails_while_connections_are_cut_200_times() {
+    let at = address();
+    let (server, ledger, deferred) = serve(&at);
+    let worker = std::thread::spawn(move || answer_later(&deferred));
+    let client = repeating().connections(2).connect(&at).unwrap();
+    let (is_over, ended) = (AtomicBool::new(false), AtomicU32::new(0));
+    let firsts = [1 << 24, 2 << 24];
+    let made: Vec<u32> = std::thread::scope(|scope| {
+        let (client, is_over, ended) = (&client, &is_over, &ended);
+        let callers =
+            firsts.map(|first| scope.spawn(move || call_on(client, first, is_over, ended)));
+        let poller = scope.spawn(move || poll_on(client, is_over, ended));
+        let cutter = scope.spawn(|| cut(&server, &ledger, client, ended));
+        let cutter = cutter.join();
+        is_over.store(true, Ordering::Relaxed);
+        cutter.unwrap();
+        let polled = 0..poller.join().unwrap();
+        let callers = firsts.into_iter().zip(callers);
+        let called = callers.map(|(first, caller)| first..caller.join().unwrap());
+        std::iter::once(polled).chain(called).flatten().collect()
+    });
+    let repeated = server.metrics().total("calls_repeated").unwrap();
+    assert!(
+        client.reconnects() >= u64::from(CUTS) / 2,
+        "{}",
+        client.reconnects()
+    );
+    assert!(repeated > 0, "no reply was lost: the test shows nothing");
+    let wrong: Vec<_> = made
+        .into_iter()
+        .map(|number| (number, ledger.times(number)))
+        .filter(|(_, times)| *times != 1)
+        .collect();
+    assert_eq!(wrong, [], "entries that were not made once");
+    drop((client, server));
+    worker.join().unwrap();
+}
+
+#[test]
+fn a_call_is_not_repeated_to_a_server_that_was_restarted() {
+    let at = address();
+    let (first, ledger, later) = serve(&at);
+    let client = repeating().connect(&at).unwrap();
+    let mut poller = client.poller(1).unwrap();
+    let mut request = poller.request(ENTER_LATER);
+    poller.submit(request.u32(1), 1).unwrap();
+    let unanswered = later.recv_timeout(PATIENCE).unwrap();
+    drop(first);
+    drop(unanswered);
+    let (_second, of_second, _) = serve(&at);
+    let error = poller.wait().unwrap().result.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Disconnected, "{error}");
+    assert_eq!((ledger.times(1), of_second.times(1)), (1, 0));
+    // Others go on there.
+    client.request(ENTER).u32(2).call().unwrap();
+    assert_eq!(of_second.times(2), 1);
+}
+
+#[test]
+fn a_call_that_was_lost_ends_in_time() {
+    let at = address();
+    let (server, _, later) = serve(&at);
+    let client = repeating().patience(Duration::from_millis(100));
+    let client = client.connect(&at).unwrap();
+    let mut poller = client.poller(1).unwrap();
+    let mut request = poller.request(ENTER_LATER);
+    poller.submit(request.u32(1), 1).unwrap();
+    let unanswered = later.recv_timeout(PATIENCE).unwrap();
+    drop(server);
+    let error = poller.wait().unwrap().result.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Disconnected, "{error}");
+    drop(unanswered);
+}
+
+#[test]
+fn no_more_calls_are_under_way_than_the_server_keeps_replies_of() {
+    let at = address();
+    let (_server, _, later) = serve(&at);
+    let client = repeating().connect(&at).unwrap();
+    let mut poller = client.poller(100).unwrap();
+    for number in 0..100 {
+        let mut request = poller.request(ENTER_LATER);
+        poller.submit(request.u32(number), number.into()).unwrap();
+    }
+    let next = || later.recv_timeout(PATIENCE).unwrap();
+    let mut under_way: Vec<_> = (0..64).map(|_| next()).collect();
+    let more = later.recv_timeout(Duration::from_millis(100));
+    assert!(more.is_err(), "a 65th call");
+    for ended in 0..100 {
+        let (answer, number) = under_way.swap_remove(0);
+        answer.reply(|results| {
+            results.u32(number);
+        });
+        assert!(poller.wait().unwrap().result.is_ok());
+        if ended < 36 {
+            under_way.push(next());
+        }
+    }
+}
+
+/// Waits until nobody is connected, or somebody is.
+fn until_connected(ledger: &Ledger, is_connected: bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while ledger.connections.lock().unwrap().is_empty() == is_connected {
+        assert!(Instant::now() < deadline);
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_call_that_expects_bulk_data_is_repeated_and_one_that_sent_some_is_not() {
+    let at = address();
+    let (server, ledger, later) = serve(&at);
+    let client = repeating().connect(&at).unwrap();
+    let mut poller = client.poller(2).unwrap();
+    let mut expecting = poller.request(ENTER_LATER);
+    expecting.u32(1).expect_bulk(4096);
+    poller.submit(&mut expecting, 1).unwrap();
+    let buffer = client.buffers().wait(20_000, PATIENCE).unwrap();
+    let mut sending = poller.request(ENTER_LATER);
+    sending.u32(2).bulk(buffer);
+    poller.submit(&mut sending, 2).unwrap();
+    let answers = [(); 2].map(|()| later.recv_timeout(PATIENCE).unwrap());
+    until_connected(&ledger, true);
+    let (core, connection) = ledger.connections.lock().unwrap()[0];
+    server.node().close(core, connection);
+    let ended = poller.wait().unwrap();
+    let error = ended.result.unwrap_err();
+    assert_eq!((ended.tag, error.kind()), (2, ErrorKind::Disconnected));
+    // The repeated call waits for the first.
+    while server.metrics().total("calls_repeated") == Some(0) {
+        std::thread::yield_now();
+    }
+    for (answer, number) in answers {
+        answer.reply(|results| {
+            results.u32(number).bulk_copy(&[7; 400]);
+        });
+    }
+    let ended = poller.wait().unwrap();
+    let mut answer = ended.result.unwrap();
+    let mut results = answer.results();
+    assert_eq!((ended.tag, results.u32().unwrap()), (1, 1));
+    let data = results.bulk().unwrap();
+    assert!(data.len() == 400 && data.pieces().flatten().all(|byte| *byte == 7));
+    assert_eq!((ledger.times(1), ledger.times(2)), (1, 1));
+}
