@@ -1,5 +1,5 @@
-//! Helpers for the tests of several crates: reproducible random numbers, ports that wrap another port, temporary
-//! folders and child processes.
+//! Helpers for the tests of several crates: reproducible random numbers, ports that wrap another port, temporary folders
+//! and child processes.
 //!
 //! The crate depends on no other crate of the workspace, so that the unit tests of every crate can use it.
 #![forbid(unsafe_code)]

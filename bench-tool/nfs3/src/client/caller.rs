@@ -40,12 +40,11 @@ pub trait NfsCaller {
         data_bytes_max: u32,
     ) -> Result<Results, CallFailed>;
 
-    /// Connects again after a call has lost its connection, for as long as the run allows. Returns whether it
-    /// succeeded.
+    /// Connects again after a call has lost its connection, for as long as the run allows. Returns whether it succeeded.
     fn restore(&mut self) -> bool;
 
-    /// As [`Self::call_once`], but repeats the call after its connection was lost and restored, and, up to
-    /// [`CALL_TIMEOUT`], while the server answers that it should be tried later (NFS3ERR_JUKEBOX).
+    /// As [`Self::call_once`], but repeats the call after its connection was lost and restored, and, up to [`CALL_TIMEOUT`],
+    /// while the server answers that it should be tried later (NFS3ERR_JUKEBOX).
     fn call_for(
         &mut self,
         request: &Request<'_>,

@@ -55,8 +55,8 @@ fn end(reader: &Reader<'_>) -> Result<(), ReplyError> {
     }
 }
 
-/// Decodes the status and the results. Of a failure it also decodes what follows the status, so that a truncated reply
-/// is reported as malformed.
+/// Decodes the status and the results. Of a failure it also decodes what follows the status, so that a truncated reply is
+/// reported as malformed.
 fn begin<'a, Done: Decode<'a>, Failed: Decode<'a>>(
     reader: &mut Reader<'a>,
 ) -> Result<Done, ReplyError> {
@@ -202,8 +202,8 @@ pub struct Mounted {
     pub root: FileHandle,
 }
 
-/// Decodes the results of MNT (RFC 1813 section 5.2.1). The flavors of credentials after the handle are read and
-/// ignored: the client uses only one, and the server refuses calls with a flavor that it does not accept.
+/// Decodes the results of MNT (RFC 1813 section 5.2.1). The flavors of credentials after the handle are read and ignored:
+/// the client uses only one, and the server refuses calls with a flavor that it does not accept.
 pub fn mounted(results: &[u8]) -> Result<Mounted, ReplyError> {
     let mut reader = Reader::new(results);
     match MountStatus::decode(&mut reader)? {

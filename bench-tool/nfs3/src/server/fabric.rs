@@ -118,8 +118,8 @@ impl<P: Pages> NfsApplication<P> {
     }
 }
 
-/// Copies the payload of a reply, if it has one, into registered memory. If too little memory is free at the moment,
-/// the reply becomes NFS3ERR_JUKEBOX, and the client repeats its call.
+/// Copies the payload of a reply, if it has one, into registered memory. If too little memory is free at the moment, the
+/// reply becomes NFS3ERR_JUKEBOX, and the client repeats its call.
 pub(super) fn item_of<P: Pages>(
     service: &Service<P>,
     reply: &mut Reply,

@@ -33,8 +33,8 @@ pub trait Pages: Send {
     /// a copy of its bytes if the caller `keeps` any of them. `None`, and no change, when no page is free.
     fn writable(&mut self, page: &mut Page, keeps: bool) -> Option<&mut [u8]>;
 
-    /// Takes `pages` pages of the buffer of `lease` over without a copy, from `offset` of the buffer on. `None` if this
-    /// is not supported or not worth it.
+    /// Takes `pages` pages of the buffer of `lease` over without a copy, from `offset` of the buffer on. `None` if this is
+    /// not supported or not worth it.
     fn keep(&mut self, _lease: &SharedLease, _offset: usize, _pages: usize) -> Option<KeptPages> {
         None
     }

@@ -179,9 +179,9 @@ impl CompletionBatch {
         Some(unsafe { entry.assume_init_read() })
     }
 
-    /// Takes the first completion if it is a message that arrived: its queue pair, its Receive and its length. Reads
-    /// the entry in place, word by word, as it was written. A copy of the [`Completion`] would load blocks of several
-    /// words, and each load would wait until all its words have left the store buffer.
+    /// Takes the first completion if it is a message that arrived: its queue pair, its Receive and its length. Reads the
+    /// entry in place, word by word, as it was written. A copy of the [`Completion`] would load blocks of several words,
+    /// and each load would wait until all its words have left the store buffer.
     #[inline]
     pub fn take_message(&mut self) -> Option<(QueuePairId, Receive, u32)> {
         if self.first == self.end {

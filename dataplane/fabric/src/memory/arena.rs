@@ -121,8 +121,8 @@ impl Arena {
         Self::shared_with_untouched(options, size, 0)
     }
 
-    /// As [`Arena::shared_in`], with `untouched_bytes` more for [`Arena::untouched_pool`]: ordinary memory that no peer
-    /// maps and whose pages are allocated when they are first written.
+    /// As [`Arena::shared_in`], with `untouched_bytes` more for [`Arena::untouched_pool`]: ordinary memory that no peer maps
+    /// and whose pages are allocated when they are first written.
     ///
     /// ```
     /// use rpcrdma_fabric::memory::{Arena, ArenaOptions, HugePageSize, HugePages, PoolShape};
@@ -187,8 +187,8 @@ impl Arena {
         if pages::default_huge_page_bytes() == Some(size.bytes()) {
             return Self::private(options);
         }
-        // `Mapping::huge_private` can allocate only the system's default size, but a memfd can have another one. Its
-        // file is closed here, so no other process can map it.
+        // `Mapping::huge_private` can allocate only the system's default size, but a memfd can have another one. Its file
+        // is closed here, so no other process can map it.
         let huge = |bytes| Ok((sealed_file(bytes, size.flags(), size.bytes(), 0)?.0, None));
         Self::make(
             options,

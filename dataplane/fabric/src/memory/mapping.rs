@@ -56,8 +56,8 @@ impl Mapping {
         Self::map(file, bytes, protection, MapFlags::SHARED)
     }
 
-    /// As [`Mapping::shared_lazily`], followed by `untouched_bytes` of private memory, whose pages are allocated when
-    /// they are first written. The start is a multiple of `align` (a power of two), and `bytes` must be one as well.
+    /// As [`Mapping::shared_lazily`], followed by `untouched_bytes` of private memory, whose pages are allocated when they
+    /// are first written. The start is a multiple of `align` (a power of two), and `bytes` must be one as well.
     pub(super) fn shared_with_untouched(
         file: impl AsFd,
         bytes: usize,

@@ -198,8 +198,8 @@ impl Pool {
     }
 }
 
-/// The start of the first buffer and the end of the last one, as offsets in a mapping at address `start`, for a pool
-/// that is carved after the first `next` bytes. `None` on an overflow of 64 bits.
+/// The start of the first buffer and the end of the last one, as offsets in a mapping at address `start`, for a pool that
+/// is carved after the first `next` bytes. `None` on an overflow of 64 bits.
 fn place_of(start: u64, next: u64, shape: PoolShape) -> Option<(u64, u64)> {
     // The address is aligned, and not the offset: the alignment may exceed a page, to which mappings are aligned.
     let align = u64::from(shape.align_bytes.max(1)).next_power_of_two();

@@ -225,8 +225,8 @@ impl Views {
         self.free.len()
     }
 
-    /// A token for all bytes of `lease`, which is kept until [`Views::give`] takes the token back. `None` when no place
-    /// is free; the lease is dropped then.
+    /// A token for all bytes of `lease`, which is kept until [`Views::give`] takes the token back. `None` when no place is
+    /// free; the lease is dropped then.
     pub fn show(&mut self, lease: SharedLease) -> Option<Buffer> {
         let index = self.free.pop()?;
         let place = self.shown.get_mut(index as usize)?;

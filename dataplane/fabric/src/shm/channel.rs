@@ -97,8 +97,8 @@ pub(super) enum Part {
     FirstLine(u32),
 }
 
-/// The sizes of the last short records, from which the prefetches for the next ones are guessed. A wrong guess only
-/// costs time.
+/// The sizes of the last short records, from which the prefetches for the next ones are guessed. A wrong guess only costs
+/// time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Forecast {
     /// Lines after the first one, of the last record that was received.

@@ -1,9 +1,9 @@
 //! The doorbell: how a sender notifies a core that does not poll its channel.
 //!
-//! There is a leaf bit for each channel, and a summary bit for each word of leaves. The sender sets the leaf first,
-//! then the summary; the receiver takes the summary first, then the leaves. In this order a leaf bit cannot be missed:
-//! the take that sees its summary bit, or a later one, sees it. Any peer can set any bit, so a bit is only a hint to
-//! check the channel.
+//! There is a leaf bit for each channel, and a summary bit for each word of leaves. The sender sets the leaf first, then
+//! the summary; the receiver takes the summary first, then the leaves. In this order a leaf bit cannot be missed: the
+//! take that sees its summary bit, or a later one, sees it. Any peer can set any bit, so a bit is only a hint to check
+//! the channel.
 
 /// Channels that one port may have.
 pub(super) const CHANNELS_MAX: u32 = 64 * 64;

@@ -1,9 +1,8 @@
 //! Memory windows: the owner's private table, and the table of keys that peers read.
 //!
-//! For an RDMA Read the peer finds the entry by its key, and checks range, access and generation, and that the window
-//! is bound to its queue pair. Then it copies the bytes and checks the generation again. If the window ended during the
-//! copy, the generation has changed, and the peer discards the copy. The owner executes RDMA Writes and uses the
-//! private table.
+//! For an RDMA Read the peer finds the entry by its key, and checks range, access and generation, and that the window is
+//! bound to its queue pair. Then it copies the bytes and checks the generation again. If the window ended during the copy,
+//! the generation has changed, and the peer discards the copy. The owner executes RDMA Writes and uses the private table.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;

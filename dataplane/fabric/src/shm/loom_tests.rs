@@ -1,5 +1,5 @@
-//! Model checks of the publication protocol: every interleaving of the accesses to the words of the ring and the
-//! doorbell that the memory model allows.
+//! Model checks of the publication protocol: every interleaving of the accesses to the words of the ring and the doorbell
+//! that the memory model allows.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p rpcrdma-fabric --release loom`
 
@@ -73,8 +73,8 @@ impl RingMemory for Ring {
     }
 }
 
-/// Sends a record of `units` units; false if there is no room. At the position of a header, each unit but the first
-/// holds the number that a record there would have in some lap.
+/// Sends a record of `units` units; false if there is no room. At the position of a header, each unit but the first holds the
+/// number that a record there would have in some lap.
 fn send(producer: &mut Producer<Ring>, units: u32, value: u32) -> bool {
     let freed = producer.memory().0.freed.load(Ordering::Relaxed);
     // SYNC POINT control.
@@ -239,8 +239,8 @@ fn loom_a_doorbell_is_never_lost_and_its_record_is_there() {
     });
 }
 
-/// The check after a copy, which revoked records and generations of windows share: a copy that has a byte of the next
-/// use of the memory finds the mark.
+/// The check after a copy, which revoked records and generations of windows share: a copy that has a byte of the next use
+/// of the memory finds the mark.
 #[test]
 fn loom_a_copy_of_memory_that_is_used_again_is_found_out() {
     loom::model(|| {

@@ -1,13 +1,12 @@
-//! The memory of peers that the ports of one manager have mapped. Each file is mapped once and as a whole, and all
-//! files together stay within limits.
+//! The memory of peers that the ports of one manager have mapped. Each file is mapped once and as a whole, and all files
+//! together stay within limits.
 //!
 //! A peer chooses the files that it passes. So a file is checked before any page of it is mapped:
 //!
 //! * It has the seals that fix its size and its pages: no process can remove a page, so no access can fault. (The
 //!   doorbell lacks one of them: see `SEALS_DOORBELL`.)
 //! * Its size fits its purpose and is within a limit, and so is the sum of all mapped files.
-//! * It has all its pages, except the doorbell. The first process that touches a missing page allocates it and is
-//! charged
+//! * It has all its pages, except the doorbell. The first process that touches a missing page allocates it and is charged
 //!   for it, so a peer with an empty file could make us allocate memory that it never had.
 
 use std::collections::HashMap;
@@ -22,8 +21,8 @@ use super::mapped::{CHANNEL_HEAD_BYTES, DOORBELL_BYTES, RING_BYTES_MAX, RING_BYT
 use crate::interface::SetupError;
 use crate::memory::Mapping;
 
-/// For memory that only its owner writes. `FUTURE_WRITE` refuses later writable mappings, and also hole punching, so
-/// that no page can be removed.
+/// For memory that only its owner writes. `FUTURE_WRITE` refuses later writable mappings, and also hole punching, so that
+/// no page can be removed.
 pub(super) const SEALS_READ_ONLY: SealFlags = SealFlags::SHRINK
     .union(SealFlags::GROW)
     .union(SealFlags::FUTURE_WRITE)

@@ -5,9 +5,9 @@
 //! polls the word at which the next record must begin. It must not find the expected number there before the record is
 //! published. What that word holds from the previous lap is the number of another position, or payload of a longer
 //! record, and payload can equal the expected number by chance (one time in four billion, if it is random). So when the
-//! producer writes a longer record, it checks the payload for the numbers that the next lap expects. If it finds one,
-//! it clears words for one lap: before it publishes a record, it clears the word at which the next one will begin. In
-//! all other cases it clears no word, which saves a store to a line that the consumer polls. A record that does not fit
+//! producer writes a longer record, it checks the payload for the numbers that the next lap expects. If it finds one, it
+//! clears words for one lap: before it publishes a record, it clears the word at which the next one will begin. In all
+//! other cases it clears no word, which saves a store to a line that the consumer polls. A record that does not fit
 //! before the end of the ring is preceded by a pad that fills the rest.
 //!
 //! The protocol is generic over the memory, so that the model checker runs the same code.
@@ -54,8 +54,8 @@ pub(super) struct Producer<M> {
     tail: u32,
     /// The position up to which the consumer has freed units, as last read.
     freed: u32,
-    /// The number of records that still have to clear the word after them, because a word of this lap or the last
-    /// equals the number of a future record.
+    /// The number of records that still have to clear the word after them, because a word of this lap or the last equals
+    /// the number of a future record.
     unclean: u32,
 }
 

@@ -246,18 +246,16 @@ impl fmt::Debug for Context {
     }
 }
 
-/// A queue that occupies a range of offsets in a device's file. Software iWARP maps each queue of a process at the
-/// first free offset of that file, and its library takes the offset 576 KiB for an error. The queue at that offset
-/// cannot be made, nor can any later one until a lower offset is free again. This queue is the first one and covers
-/// that offset.
+/// A queue that occupies a range of offsets in a device's file. Software iWARP maps each queue of a process at the first
+/// free offset of that file, and its library takes the offset 576 KiB for an error. The queue at that offset cannot be
+/// made, nor can any later one until a lower offset is free again. This queue is the first one and covers that offset.
 struct Placeholder(NonNull<bindings::ibv_cq>);
 
 impl Placeholder {
     /// Entries of 32 bytes, which together cover 1 MiB.
     const ENTRIES: c_int = (1 << 20) / 32;
 
-    /// `None` if the device refuses the queue. The context is usable then, but a later queue at the offset 576 KiB
-    /// fails.
+    /// `None` if the device refuses the queue. The context is usable then, but a later queue at the offset 576 KiB fails.
     fn new(raw: NonNull<ibv_context>) -> Option<Self> {
         let null = std::ptr::null_mut();
         let channel = std::ptr::null_mut();

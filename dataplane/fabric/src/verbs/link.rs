@@ -84,8 +84,8 @@ impl PortShared {
         }
     }
 
-    /// A domain for one queue pair, with the memory of the port registered in it; `None` where all queue pairs share
-    /// the port's domain. Registering takes long, so never call it on a polling core.
+    /// A domain for one queue pair, with the memory of the port registered in it; `None` where all queue pairs share the
+    /// port's domain. Registering takes long, so never call it on a polling core.
     pub(super) fn own_domain(&self) -> Result<Option<OwnDomain>, SetupError> {
         self.give_back_domains();
         let Some([arena, staging]) = &self.apart else {
@@ -98,8 +98,8 @@ impl PortShared {
         }))
     }
 
-    /// Hands the domain of a destroyed queue pair to the manager, which releases it: deregistering a large arena takes
-    /// too long for a polling core.
+    /// Hands the domain of a destroyed queue pair to the manager, which releases it: deregistering a large arena takes too
+    /// long for a polling core.
     fn retire(&self, domain: OwnDomain) {
         // If the ring is full, the oldest domain is released here.
         drop(self.retired.force_push(domain));

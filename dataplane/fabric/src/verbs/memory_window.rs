@@ -14,8 +14,8 @@ use crate::interface::SetupError;
 #[derive(Debug)]
 pub(crate) struct MemoryWindow {
     raw: NonNull<ibv_mw>,
-    /// The key of the last binding. The upper 24 bits name the window and stay the same; we choose the lower 8 bits. A
-    /// key therefore becomes valid again after 256 bindings of its window.
+    /// The key of the last binding. The upper 24 bits name the window and stay the same; we choose the lower 8 bits. A key
+    /// therefore becomes valid again after 256 bindings of its window.
     key: u32,
     region: Arc<MemoryRegion>,
 }

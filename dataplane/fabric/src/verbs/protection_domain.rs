@@ -10,8 +10,8 @@ use super::leaked;
 use super::memory_region::MemoryRegion;
 use crate::interface::SetupError;
 
-/// A protection domain of a port, or of one of its queue pairs. Objects of one domain can be used together, but not
-/// with those of another.
+/// A protection domain of a port, or of one of its queue pairs. Objects of one domain can be used together, but not with
+/// those of another.
 #[derive(Debug)]
 pub(crate) struct ProtectionDomain {
     raw: NonNull<ibv_pd>,

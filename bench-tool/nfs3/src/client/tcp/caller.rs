@@ -60,8 +60,7 @@ impl TcpCaller {
             stream,
             records: Records::new(config.reply_bytes_max),
             message: Vec::new(),
-            // Servers remember XIDs by address and port, so an earlier process with the same port must not have used
-            // them.
+            // Servers remember XIDs by address and port, so an earlier process with the same port must not have used them.
             xid: first_xid(),
         })
     }

@@ -19,8 +19,8 @@ const HUGE_PAGES: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages
 /// Held by the test that changes settings of the machine, so that only one does so at a time.
 static MACHINE: Mutex<()> = Mutex::new(());
 
-/// A setting of the kernel, restored by the drop. The tests that change one also count the use of other processes, so
-/// they are ignored on a shared machine: `./check lab` runs them in a guest.
+/// A setting of the kernel, restored by the drop. The tests that change one also count the use of other processes, so they
+/// are ignored on a shared machine: `./check lab` runs them in a guest.
 struct Setting {
     path: &'static str,
     old: String,

@@ -1,8 +1,8 @@
 //! Connects that wait until the backlog of their listener has room.
 //!
-//! For each address, only the oldest connect tries again, by its timer; the others wait until it connects or ends. If
-//! each of them tried by itself, most attempts of many connects would fail: the number of failed attempts would grow
-//! with the number of waiting connects times the time that they wait.
+//! For each address, only the oldest connect tries again, by its timer; the others wait until it connects or ends. If each
+//! of them tried by itself, most attempts of many connects would fail: the number of failed attempts would grow with the
+//! number of waiting connects times the time that they wait.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Instant;

@@ -2,8 +2,8 @@
 //!
 //! [`PortPoll::begin_poll`] counts the short Sends at the heads of the hot rings and leaves them there. The caller then
 //! takes one after the other. Each is copied into the same buffer, the inbox, which stays in the cache. So most of them
-//! need no Receive and no completion, and a reply leaves before the next call is copied. A message is taken only while
-//! a Receive is posted for it, so that the caller can always keep it.
+//! need no Receive and no completion, and a reply leaves before the next call is copied. A message is taken only while a
+//! Receive is posted for it, so that the caller can always keep it.
 //!
 //! The receiver prefetches as many lines as the last message had, before it reads the first line.
 //!
@@ -116,8 +116,8 @@ impl Core {
         let Some(bytes) = ring.read_header(index).short_bytes() else {
             return Head::Other;
         };
-        // Assumes that the next ones have the same length. Their positions are then known, and their lines are
-        // prefetched before this record is read.
+        // Assumes that the next ones have the same length. Their positions are then known, and their lines are prefetched
+        // before this record is read.
         let units = Header::short_units(bytes);
         let mut position = first;
         let mut count = 1;
@@ -194,8 +194,8 @@ impl Core {
         let queue = std::mem::replace(&mut inbox.queue, usize::MAX);
         let bytes = arrival.bytes.min(SHORT_BYTES_MAX);
         let (slot, place) = self.receive_queues.get_mut(queue)?.take_for(bytes)?;
-        // SAFETY: the Receive was posted, so its first buffer belongs to the port, and it has room for the bytes. The
-        // inbox holds as many.
+        // SAFETY: the Receive was posted, so its first buffer belongs to the port, and it has room for the bytes. The inbox
+        // holds as many.
         unsafe { copy_small(self.inbox.bytes.as_ptr(), place, bytes as usize) };
         Some(self.receive(queue, slot))
     }
@@ -271,8 +271,8 @@ impl Port {
 
     /// Takes the next short Send that the last poll found.
     ///
-    /// If [`Core::take_short`] refuses the next record of a channel, the channel waits for the next poll. There it gets
-    /// its share of the batch, and no record that arrived after this poll counts as one that was found by it.
+    /// If [`Core::take_short`] refuses the next record of a channel, the channel waits for the next poll. There it gets its
+    /// share of the batch, and no record that arrived after this poll counts as one that was found by it.
     #[inline(never)]
     pub(super) fn take_arrival(&mut self) -> Option<Arrival> {
         while self.found.left != 0 {
@@ -294,8 +294,8 @@ impl Port {
         None
     }
 
-    /// Visits a channel on the general path after the quick path has refused one of its records. Returns whether
-    /// something was done.
+    /// Visits a channel on the general path after the quick path has refused one of its records. Returns whether something
+    /// was done.
     #[cold]
     fn visit_refused(&mut self, number: u32, now: Ticks, batch: &mut CompletionBatch) -> bool {
         let busy = self.visit(number, now, batch);

@@ -49,8 +49,8 @@ pub struct PortConfig {
     pub windows_max: u32,
     /// Work requests outstanding per queue pair.
     pub send_queue_depth_max: u32,
-    /// Work requests outstanding on the whole port that are signalled or hold buffers. At least two for each queue
-    /// pair: one is guaranteed to it, and the others can be borrowed.
+    /// Work requests outstanding on the whole port that are signalled or hold buffers. At least two for each queue pair:
+    /// one is guaranteed to it, and the others can be borrowed.
     pub work_requests_max: u32,
     /// Give each queue pair its own receive queue, to test the behaviour of devices without shared ones.
     pub own_receive_queues: bool,

@@ -241,8 +241,8 @@ impl Core {
         (step, units)
     }
 
-    /// The step for a record that is not due `now`: it waits. If its time is further ahead than the delay of any port,
-    /// it is malformed: it would keep its channel open after the peer has died.
+    /// The step for a record that is not due `now`: it waits. If its time is further ahead than the delay of any port, it is
+    /// malformed: it would keep its channel open after the peer has died.
     #[inline(never)]
     fn put_off(&self, not_before: Ticks, now: Ticks) -> Step {
         let is_too_far = |now: Ticks| not_before - now > self.not_before_ahead_max;

@@ -127,8 +127,8 @@ impl Port {
         visit.is_busy()
     }
 
-    /// Checks the hot channels, in the order of the module [`share`](super::share). Returns whether something was done,
-    /// and how many places of the batch are kept for the short messages that were found.
+    /// Checks the hot channels, in the order of the module [`share`](super::share). Returns whether something was done, and
+    /// how many places of the batch are kept for the short messages that were found.
     #[inline]
     fn visit_hot(&mut self, now: Ticks, batch: &mut CompletionBatch) -> (bool, usize) {
         let mut busy = false;

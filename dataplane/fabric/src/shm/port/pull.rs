@@ -1,8 +1,8 @@
 //! Pulls bytes from a peer's arena: long Sends into a Receive, RDMA Writes into our own windows.
 //!
-//! A pull can take several polls, because it moves at most what is left of the poll's copy budget. The descriptor is
-//! read once, when the pull begins, and checked against the peer's arena. What can change between polls (the queue
-//! pair, the window, a revocation by the sender) is checked in each of them.
+//! A pull can take several polls, because it moves at most what is left of the poll's copy budget. The descriptor is read
+//! once, when the pull begins, and checked against the peer's arena. What can change between polls (the queue pair, the
+//! window, a revocation by the sender) is checked in each of them.
 
 use super::super::channel::{Channel, Pull, Target};
 use super::super::copy::{copy_small, read_u32, read_u64};
@@ -187,8 +187,8 @@ impl Core {
         }
     }
 
-    /// Puts the queue pair in error, because the peer's is in error and has revoked the memory of a record. Later
-    /// records must not arrive after the missing one.
+    /// Puts the queue pair in error, because the peer's is in error and has revoked the memory of a record. Later records
+    /// must not arrive after the missing one.
     #[cold]
     fn end_at_gap(&mut self, channel: &mut Channel, queue_pair: u32) -> Step {
         self.fail(channel, queue_pair, None);

@@ -163,8 +163,8 @@ impl PortSetup for Port {
         // `destroy_queue_pair` returns the number to the stock.
         own_number.keep();
         if let Some(queue_pair) = self.core.queue_pairs.get_mut(id.index as usize) {
-            // The flags are kept: an earlier queue pair may have put the index into the lists `ready` and `readers`,
-            // and a second entry must not follow.
+            // The flags are kept: an earlier queue pair may have put the index into the lists `ready` and `readers`, and
+            // a second entry must not follow.
             let (in_ready, in_readers) = (queue_pair.in_ready, queue_pair.in_readers);
             *queue_pair = QueuePair {
                 state,
@@ -356,8 +356,8 @@ impl Port {
         u32::try_from(free.unwrap_or(self.channels.len())).unwrap_or(CHANNELS_MAX)
     }
 
-    /// Drops the channels without a queue pair, except those that a prepared queue pair holds. The next adopted or
-    /// destroyed queue pair checks these again.
+    /// Drops the channels without a queue pair, except those that a prepared queue pair holds. The next adopted or destroyed
+    /// queue pair checks these again.
     fn forget_unused(&mut self) {
         let mut place = 0;
         while let Some(number) = self.schedule.live(place) {

@@ -1,25 +1,20 @@
 //! Shares a poll among channels and queue pairs.
 //!
 //! A poll distributes two resources: places in the batch, and bytes of the copy budget. Three classes use them, in this
-//! order: cold channels, own work (completions, then RDMA Reads), and hot channels. A class with any amount of work
-//! delays the others by a few polls at most:
+//! order: cold channels, own work (completions, then RDMA Reads), and hot channels. A class with any amount of work delays
+//! the others by a few polls at most:
 //!
 //! * **Between classes.** Cold channels get half of both resources, own work gets half of what is left then, and hot
-//!   channels may use the rest. So each class has at least a quarter in each poll. What is unused goes to own work at
-//! the
-//!   end. The half of an odd number is rounded up and down in turn, so that even a batch with a single place goes to
-//! each
+//!   channels may use the rest. So each class has at least a quarter in each poll. What is unused goes to own work at the
+//!   end. The half of an odd number is rounded up and down in turn, so that even a batch with a single place goes to each
 //!   class in one of four polls.
-//! * **Within a class.** The channels or queue pairs form a circle. The first one in a poll may use the whole share of
-//! the
-//!   class; if it does, it is the last one in the next poll. One that finds the share used up by others, or that uses
-//! up
-//!   what others left, is the first one in the next poll. So in a class of N, each one gets all that it needs, or is
-//! first,
+//! * **Within a class.** The channels or queue pairs form a circle. The first one in a poll may use the whole share of the
+//!   class; if it does, it is the last one in the next poll. One that finds the share used up by others, or that uses up
+//!   what others left, is the first one in the next poll. So in a class of N, each one gets all that it needs, or is first,
 //!   at least once in N polls. Leaving a single byte to the others does not change that.
 //!
-//! Completions have a simpler circle: a queue pair with nothing left to complete leaves it, and the others go to its
-//! end. Each completes something in each round.
+//! Completions have a simpler circle: a queue pair with nothing left to complete leaves it, and the others go to its end.
+//! Each completes something in each round.
 
 use super::core::Core;
 use crate::interface::CompletionBatch;

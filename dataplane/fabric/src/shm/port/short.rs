@@ -1,9 +1,9 @@
 //! Sends short messages: Sends of few bytes, without extension, in adjacent units of the ring. A message with enough
 //! zeroes takes a single line. The module [`arrivals`](super::arrivals) is the other end.
 //!
-//! Fetching a cache line from another processor takes as long as hundreds of instructions, so lines are prefetched
-//! early and together. When the sender writes the first record of a burst, it prefetches the lines of the whole burst.
-//! It expects as many units as the last burst had.
+//! Fetching a cache line from another processor takes as long as hundreds of instructions, so lines are prefetched early
+//! and together. When the sender writes the first record of a burst, it prefetches the lines of the whole burst. It
+//! expects as many units as the last burst had.
 //!
 //! An unusual case goes to [`Channel::publish`] before anything is changed.
 

@@ -266,8 +266,7 @@ impl Record {
         self.header.payload_offset() + u32::from(self.header.payload_bytes)
     }
 
-    /// Writes the record at the next position of its receiver. Drops the part that does not fit before the end of the
-    /// ring.
+    /// Writes the record at the next position of its receiver. Drops the part that does not fit before the end of the ring.
     pub(super) fn publish(&self, ring: &MappedRing, head: u32) {
         let index = head & (ring.units() - 1);
         let room = ((ring.units() - index) * UNIT_BYTES - HEADER_BYTES) as usize;
@@ -290,8 +289,8 @@ impl Drawn {
     /// The size of the arena of the sender.
     const ARENA_BYTES: u32 = 8 << 20;
 
-    /// The record for the queue pair `destination` with the windows `windows`. A valid record of more than `room` bytes
-    /// is replaced by a pad.
+    /// The record for the queue pair `destination` with the windows `windows`. A valid record of more than `room` bytes is
+    /// replaced by a pad.
     pub(super) fn record(
         &self,
         destination: u32,

@@ -248,8 +248,8 @@ fn a_peer_cannot_reach_another_channels_queue_pairs() {
     assert_eq!(b.counter("records_stale"), 2);
 }
 
-/// Ports wake each other through a socket that hostile peers hold too. They can fill it and make it blocking, but no
-/// wake-up waits for that.
+/// Ports wake each other through a socket that hostile peers hold too. They can fill it and make it blocking, but no wake-up
+/// waits for that.
 #[test]
 fn a_peer_cannot_block_who_wakes_it() {
     let (mut a, mut b) = pair();

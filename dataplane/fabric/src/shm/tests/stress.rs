@@ -89,8 +89,8 @@ fn two_threads_exchange_messages_of_every_size() {
 
 #[test]
 fn a_window_is_never_read_after_it_ended() {
-    // The owner binds a window, fills its buffer with one value, ends the window and fills the buffer with another
-    // value. A reader that succeeds has seen only the first value.
+    // The owner binds a window, fills its buffer with one value, ends the window and fills the buffer with another value.
+    // A reader that succeeds has seen only the first value.
     let (mut a, mut b) = pair_with(|config| config.copy_bytes_per_poll = 4096);
     let done = Arc::new(AtomicBool::new(false));
     let reader_done = Arc::clone(&done);
@@ -143,8 +143,8 @@ fn a_window_is_never_read_after_it_ended() {
     reader.join().unwrap();
 }
 
-/// Both ends use one mapping of a record ring. With separate mappings a race checker would not see that both ends
-/// access the same memory.
+/// Both ends use one mapping of a record ring. With separate mappings a race checker would not see that both ends access
+/// the same memory.
 #[test]
 fn a_ring_through_one_mapping_is_free_of_races() {
     let count = 20_000_u32;

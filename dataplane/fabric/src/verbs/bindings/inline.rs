@@ -1,13 +1,12 @@
-//! The inline functions of `infiniband/verbs.h`. Each calls an operation in the context of the object, where the
-//! library of the device has stored it. There is no lookup and no check, so a call costs the same as in C.
+//! The inline functions of `infiniband/verbs.h`. Each calls an operation in the context of the object, where the library
+//! of the device has stored it. There is no lookup and no check, so a call costs the same as in C.
 
 use std::ffi::c_int;
 
 use super::constants::*;
 use super::types::*;
 
-/// `fn NAME = OPERATION(OBJECT, ARGUMENTS) -> RESULT;`: declares a function that calls OPERATION of the context of
-/// OBJECT.
+/// `fn NAME = OPERATION(OBJECT, ARGUMENTS) -> RESULT;`: declares a function that calls OPERATION of the context of OBJECT.
 macro_rules! operations {
     ($($(#[$attribute:meta])* fn $name:ident = $operation:ident(
         $object:ident: $type:ty $(, $argument:ident: $argument_type:ty)*

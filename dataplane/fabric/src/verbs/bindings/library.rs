@@ -68,8 +68,8 @@ pub struct Facilities {
     pub counts_completions: bool,
 }
 
-/// Looks up the facilities of libibverbs, in `folder` or in the folders of the system. The symbols do not show whether
-/// a device supports the facilities.
+/// Looks up the facilities of libibverbs, in `folder` or in the folders of the system. The symbols do not show whether a
+/// device supports the facilities.
 ///
 /// # Errors
 ///

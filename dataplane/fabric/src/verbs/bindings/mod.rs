@@ -1,8 +1,8 @@
 //! The C interface of rdma-core: libibverbs and librdmacm.
 //!
 //! The types are generated from the headers (`dataplane/fabric/bindings/generate`). The functions are loaded from the
-//! libraries at the first use of rdma-core, so that a program starts without rdma-core. With the feature `rdma-sys`,
-//! the crate of that name replaces both, with the same names; it links the libraries.
+//! libraries at the first use of rdma-core, so that a program starts without rdma-core. With the feature `rdma-sys`, the
+//! crate of that name replaces both, with the same names; it links the libraries.
 
 // The generated types and enumerations are complete, and this crate does not use all of their members.
 #[cfg(not(feature = "rdma-sys"))]

@@ -153,9 +153,8 @@ impl PortConfig {
         }
     }
 
-    /// Whether each queue pair has its own protection domain. It is needed where memory is registered for a call,
-    /// because every queue pair of the domain could use the key. It is possible where queue pairs share no receive
-    /// queue.
+    /// Whether each queue pair has its own protection domain. It is needed where memory is registered for a call, because
+    /// every queue pair of the domain could use the key. It is possible where queue pairs share no receive queue.
     pub(super) fn domains_apart(&self, limits: &DeviceLimits) -> bool {
         self.own_receive_queues && self.registers(limits)
     }
@@ -205,9 +204,9 @@ impl PortConfig {
         }
     }
 
-    /// At least one in this many works of a queue pair asks for a completion. An idle queue pair therefore holds at
-    /// most one work less than its guarantee, and can always post the one that asks. All idle queue pairs together hold
-    /// at most half of the works, so that they starve no busy one.
+    /// At least one in this many works of a queue pair asks for a completion. An idle queue pair therefore holds at most
+    /// one work less than its guarantee, and can always post the one that asks. All idle queue pairs together hold at most
+    /// half of the works, so that they starve no busy one.
     pub(super) fn unsignalled_max(&self, works_guaranteed: u32) -> u32 {
         works_guaranteed.min(self.send_queue_depth_max / 4).max(1)
     }

@@ -214,16 +214,16 @@ impl ReceiveQueue {
         self.first_staged != NONE
     }
 
-    /// Sets the key of the Receives' memory, also of those that are staged, because a queue pair with another
-    /// protection domain takes them. No Receive may be posted.
+    /// Sets the key of the Receives' memory, also of those that are staged, because a queue pair with another protection
+    /// domain takes them. No Receive may be posted.
     pub(super) fn set_local_key(&mut self, local_key: u32) {
         if std::mem::replace(&mut self.local_key, local_key) == local_key {
             return;
         }
         let most = self.attributes.segments_max as usize;
         for place in 0..self.slots.len() * most {
-            // SAFETY: within the array. No slot is posted, and the library copied those that were, so nothing else
-            // reads it.
+            // SAFETY: within the array. No slot is posted, and the library copied those that were, so nothing else reads
+            // it.
             unsafe { (*self.segments.at(place)).lkey = local_key };
         }
     }

@@ -216,8 +216,8 @@ struct Model {
     client_port: PortHandle,
     server_port: PortHandle,
     connections: Vec<Modelled>,
-    /// The partner of each half. A half has the same partner for its whole life. A mark in the memory of a half,
-    /// written when it is new, identifies it.
+    /// The partner of each half. A half has the same partner for its whole life. A mark in the memory of a half, written
+    /// when it is new, identifies it.
     partners: HashMap<(bool, u64), u64>,
     marks: u64,
 }

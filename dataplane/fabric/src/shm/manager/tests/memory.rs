@@ -40,8 +40,7 @@ fn client_meets(arena: OwnedFd, options: ManagerOptions) -> ManagerError {
     error
 }
 
-/// Connects a client with this arena to a server, which refuses it: it ends the connection and reports that to the
-/// core.
+/// Connects a client with this arena to a server, which refuses it: it ends the connection and reports that to the core.
 fn server_meets(arena: OwnedFd, options: ManagerOptions) {
     let (mut server, address) = listening(manager_of(options));
     let mut client = manager();

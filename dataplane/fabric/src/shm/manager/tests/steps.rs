@@ -73,8 +73,8 @@ fn both_ends_get_what_they_need() {
 
 /// Checks that each mapped file is the file of the other end.
 fn assert_same_memory(memory: &CheckedPeer, channel: &Mapping, port: &PortHandle) {
-    // SAFETY: the last byte of a mapping that this test owns, and the same byte in the mapping of the peer; nothing
-    // else accesses them.
+    // SAFETY: the last byte of a mapping that this test owns, and the same byte in the mapping of the peer; nothing else
+    // accesses them.
     let (ours, theirs) = unsafe {
         let last = channel.bytes() - 1;
         let theirs = memory.consumer.memory().unit(0).wrapping_sub(4096);
@@ -283,8 +283,8 @@ const STEPS: [Step; 8] = [
     Step::Established,
 ];
 
-/// One end disconnects after each step. The other end gets exactly one event, according to its stage. The numbers are
-/// free again, unless a prepared queue pair was handed out.
+/// One end disconnects after each step. The other end gets exactly one event, according to its stage. The numbers are free
+/// again, unless a prepared queue pair was handed out.
 #[test]
 fn hanging_up_after_each_step() {
     for step in STEPS {
