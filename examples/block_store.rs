@@ -1,9 +1,11 @@
-//! A store of 4 KiB blocks and its client, with data in registered memory both ways: `cargo run --example block_store`.
+//! A store of 4 KiB blocks and its client, with data in registered memory both ways: `cargo run --example block_store`, with
+//! `-- rdma:HOST:PORT` for a device of this machine.
 //!
 //! The client is async. It runs on any runtime: with tokio, `main` is `#[tokio::main] async fn main`.
 
 use std::collections::HashMap;
 
+use rpcrdma::Authentication;
 use rpcrdma::prelude::*;
 
 const PROGRAM: u32 = 0x2000_0002;
@@ -42,8 +44,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 async fn run() -> Result<(), Box<dyn std::error::Error>> {
-    let address = format!("shm:blocks-{}", std::process::id());
-    let server = Server::builder().program(PROGRAM, 1..=1, |_core| Store::default());
+    let shm = format!("shm:blocks-{}", std::process::id());
+    let address = std::env::args().nth(1).unwrap_or(shm);
+    let server = Server::builder()
+        .authentication(Authentication::None)
+        .program(PROGRAM, 1..=1, |_core| Store::default());
     let _server = server.listen(&address)?;
     let client = Client::connect(&address)?;
     for number in 0..1000_u64 {

@@ -94,6 +94,10 @@ pub(crate) enum Failure {
         address: String,
         fabric: &'static str,
     },
+    #[error(
+        "no RDMA device can be used for `{address}`: {why}; `bench-tool doctor` examines devices"
+    )]
+    NoDevice { address: String, why: String },
     #[error("the profile cannot be used: {0}")]
     Profile(#[from] rpcrdma_tuning::Error),
     #[error(transparent)]
@@ -149,7 +153,9 @@ pub(crate) enum Failure {
 impl Failure {
     fn kind(&self) -> ErrorKind {
         match self {
-            Self::NoAddress(_) | Self::OtherFabric { .. } => ErrorKind::Address,
+            Self::NoAddress(_) | Self::OtherFabric { .. } | Self::NoDevice { .. } => {
+                ErrorKind::Address
+            }
             Self::Profile(_) | Self::Node(_) | Self::Depth { .. } => ErrorKind::Configuration,
             Self::Connect(ConnectError::ShuttingDown) | Self::ShuttingDown => {
                 ErrorKind::ShuttingDown

@@ -42,6 +42,7 @@ mod buffers;
 mod client;
 mod core;
 mod decode;
+mod device;
 mod encode;
 mod error;
 mod exchange;

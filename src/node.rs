@@ -17,6 +17,7 @@ use rpcrdma_tuning::{Idle, Layers, Profile, Settings};
 use crate::buffers::Buffers;
 use crate::client::ClientBuilder;
 use crate::core::CoreApplication;
+use crate::device;
 use crate::error::{Error, Failure};
 use crate::exchange::CoreShared;
 use crate::metrics::Metrics;
@@ -232,7 +233,8 @@ pub struct NodeBuilder {
 }
 
 impl NodeBuilder {
-    /// Takes the sizes of `profile`. Without it they are the defaults, with `idle = "park"` and memory for bulk data.
+    /// Takes the sizes of `profile`, as far as the device goes. Without it they are those of the device's family, or the
+    /// defaults with memory for bulk data; the cores sleep while they have nothing to do (`idle = "park"`).
     #[must_use]
     pub fn profile(mut self, profile: Profile) -> Self {
         self.profile = Some(profile);
@@ -282,7 +284,7 @@ impl NodeBuilder {
         self
     }
 
-    /// The RDMA device, by name. Without it, it is the first that is active.
+    /// The RDMA device, by name. Without it, it is that of the address, or by which the address is reached.
     #[must_use]
     pub fn device(mut self, name: &str) -> Self {
         self.device = Some(name.to_owned());
@@ -378,11 +380,15 @@ impl NodeBuilder {
         if let Some(error) = self.profile_error {
             return Err(error.into());
         }
-        let mut profile = self.profile.unwrap_or_else(default_profile);
-        if self.settings != Settings::default() {
+        let (profile, device) = if fabric == "shm:" {
+            let profile = self.profile.unwrap_or_else(default_profile);
             let layers = Layers::over(profile).program(&self.settings);
-            profile = layers.build()?.profile;
-        }
+            (layers.build()?.profile, None)
+        } else {
+            let device = device::of_address(address, self.device.as_deref())?;
+            let profile = device::fit(&device, self.profile, &self.settings, default_profile)?;
+            (profile, Some(device))
+        };
         let profile = Arc::new(profile);
         let cores = if self.cores.is_empty() {
             vec![None]
@@ -431,7 +437,8 @@ impl NodeBuilder {
         let (inner, polled) = if fabric == "shm:" {
             start(ShmProvider::from_profile(&profile), starting, application)?
         } else {
-            start_rdma(&profile, self.device, starting, application)?
+            let provider = rpcrdma_control::VerbsProvider::from_profile(&profile, device);
+            start(provider, starting, application)?
         };
         Ok(Node {
             fabric,
@@ -515,14 +522,4 @@ fn start<V: Provider>(
         }
     }
     Ok((Arc::new(node), Arc::new([])))
-}
-
-fn start_rdma(
-    profile: &Profile,
-    device: Option<String>,
-    starting: Starting<'_>,
-    application: impl FnMut(usize) -> CoreApplication,
-) -> Result<Started, Error> {
-    let provider = rpcrdma_control::VerbsProvider::from_profile(profile, device);
-    start(provider, starting, application)
 }

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Programs that embed the library by its facade, over a device: a call, blocks with bulk data both ways, and a client that
+# names a server that is not there. The device and the profile of its family are found by the address.
+. "$(dirname "$0")/common.sh"
+
+serve() {
+    "$PROGRAMS/echo" serve "rdma:$LAB_IP:$port" </dev/null >"$work/server" 2>&1 &
+    server=$!
+    within 60 contains "$work/server" "^listening on rdma:$LAB_IP:$port"
+}
+
+call() {
+    "$PROGRAMS/echo" call "rdma:$LAB_IP:$port" "$1" >"$work/answer" && [ "$(cat "$work/answer")" = "$1" ]
+}
+
+blocks() {
+    "$PROGRAMS/block_store" "rdma:$LAB_IP:$((port + 1))" >"$work/blocks" &&
+        contains "$work/blocks" "^1000 blocks are what was written"
+}
+
+nobody() {
+    ! "$PROGRAMS/echo" call "rdma:$LAB_IP:$((port + 2))" hello >/dev/null 2>"$work/error" &&
+        contains "$work/error" "rdma:$LAB_IP:$((port + 2))"
+}
+
+check "the server listens" serve
+check "a call is answered" call "hello over a device"
+check "another client is answered" call "again"
+check "blocks of 4 KiB come back as they were written" blocks
+check "a server that is not there is named" nobody
+check "the server still answers" call "at the end"
+check "the server is told to end" kill -TERM "$server"
