@@ -12,7 +12,7 @@ use rpcrdma_fabric::clock::{Clock, Ticks};
 use rpcrdma_fabric::interface::Port;
 use rpcrdma_protocol::rpc::OpaqueAuth;
 
-use crate::exchange::{Answer, CoreShared, Message, Status};
+use crate::exchange::{Answer, CoreShared, Lane, Message, Status};
 use crate::service::Programs;
 
 /// Calls, answers and pieces that one poll moves at most, of each.
@@ -22,6 +22,10 @@ const MOVED_MAX: usize = 8;
 pub(crate) struct CoreApplication {
     shared: Arc<CoreShared>,
     programs: Programs,
+    /// The ways of calls from clients and pollers. A place is empty when its lane is over.
+    lanes: Vec<Option<Lane>>,
+    /// The lane that is looked at first, so that a busy one holds up no other.
+    first_lane: usize,
     /// Calls that wait for their replies, by tag.
     in_flight: Box<[Option<Box<Message>>]>,
     free: Vec<u32>,
@@ -44,6 +48,9 @@ impl CoreApplication {
         Self {
             shared,
             programs,
+            // A lane has at least one call.
+            lanes: Vec::with_capacity(calls_max as usize),
+            first_lane: 0,
             in_flight: (0..calls_max).map(|_| None).collect(),
             free: (0..calls_max).rev().collect(),
             waiting: VecDeque::with_capacity(calls_max as usize),
@@ -53,9 +60,13 @@ impl CoreApplication {
         }
     }
 
-    /// Makes a call. False when it has to wait.
+    /// Makes a call of a lane. False when it has to wait.
     fn start<P: Port>(&mut self, core: &mut Context<'_, P>, mut message: Box<Message>) -> bool {
-        let Some(connection) = message.line.connection() else {
+        let Some(Some(lane)) = self.lanes.get_mut(message.lane) else {
+            debug_assert!(false, "a lane is there until its calls have ended");
+            return true;
+        };
+        let Some(connection) = lane.connection() else {
             return self.wait_for_connection(core.now(), message);
         };
         let Some(&index) = self.free.last() else {
@@ -83,7 +94,7 @@ impl CoreApplication {
                 self.wait_for_connection(core.now(), message)
             }
             Err(refused) => {
-                message.finish(Status::Refused(refused));
+                lane.finish(message, Status::Refused(refused));
                 true
             }
         }
@@ -91,17 +102,66 @@ impl CoreApplication {
 
     #[cold]
     fn wait_for_connection(&mut self, now: Ticks, mut message: Box<Message>) -> bool {
+        let Some(Some(lane)) = self.lanes.get_mut(message.lane) else {
+            return true;
+        };
+        let line = lane.line();
         if message.wait_until == 0 {
-            message.wait_until = now
-                .saturating_add(self.clock.ticks(message.line.patience))
-                .max(1);
+            message.wait_until = now.saturating_add(self.clock.ticks(line.patience)).max(1);
         }
-        if message.line.is_given_up() || now >= message.wait_until {
-            message.finish(Status::NotConnected);
+        if line.is_given_up() || now >= message.wait_until {
+            lane.finish(message, Status::NotConnected);
             return true;
         }
         self.waiting.push_back(message);
         false
+    }
+
+    /// Makes the calls that clients and pollers have submitted, from each lane in turn.
+    fn start_submitted<P: Port>(&mut self, core: &mut Context<'_, P>) -> bool {
+        let mut left = MOVED_MAX;
+        let count = self.lanes.len();
+        for step in 0..count {
+            let at = (self.first_lane + step) % count;
+            while let Some(Some(lane)) = self.lanes.get_mut(at) {
+                lane.wake();
+                let Some(mut message) = lane.next() else {
+                    if lane.is_over() {
+                        self.remove_lane(at);
+                    }
+                    break;
+                };
+                message.lane = at;
+                self.start(core, message);
+                left -= 1;
+                if left == 0 {
+                    self.first_lane = (at + 1) % count;
+                    return true;
+                }
+            }
+        }
+        left < MOVED_MAX
+    }
+
+    #[cold]
+    fn add_lane(&mut self, lane: Lane) {
+        match self.lanes.iter_mut().find(|place| place.is_none()) {
+            Some(place) => *place = Some(lane),
+            None => self.lanes.push(Some(lane)),
+        }
+    }
+
+    #[cold]
+    fn remove_lane(&mut self, at: usize) {
+        if let Some(lane) = self.lanes.get_mut(at).and_then(Option::take) {
+            self.shared.release(lane);
+        }
+    }
+
+    fn finish(&mut self, message: Box<Message>, status: Status) {
+        if let Some(Some(lane)) = self.lanes.get_mut(message.lane) {
+            lane.finish(message, status);
+        }
     }
 
     fn fill_stock<P: Port>(&mut self, core: &mut Context<'_, P>) {
@@ -118,9 +178,9 @@ impl CoreApplication {
 
     fn take_in_flight(&mut self, tag: CallTag) -> Option<Box<Message>> {
         let index = u32::try_from(tag).ok()?;
-        let message = self.in_flight.get_mut(index as usize)?.take()?;
+        let call = self.in_flight.get_mut(index as usize)?.take()?;
         self.free.push(index);
-        Some(message)
+        Some(call)
     }
 
     /// Sends an answer. False when it has to wait.
@@ -253,7 +313,7 @@ impl Application for CoreApplication {
             Ok(reply) => put_results(&mut message, reply.results),
             Err(error) => Status::Failed(error),
         };
-        message.finish(status);
+        self.finish(message, status);
     }
 
     fn completed_bulk(
@@ -276,7 +336,7 @@ impl Application for CoreApplication {
             }
             Err(error) => Status::Failed(error),
         };
-        message.finish(status);
+        self.finish(message, status);
     }
 
     fn poll<P: Port>(&mut self, core: &mut Context<'_, P>, _now: Ticks) -> Activity {
@@ -299,13 +359,10 @@ impl Application for CoreApplication {
                 is_busy |= self.start(core, message);
             }
         }
-        for _ in 0..MOVED_MAX {
-            let Some(message) = self.shared.next_submitted() else {
-                break;
-            };
-            self.start(core, message);
-            is_busy = true;
+        while let Some(lane) = self.shared.next_lane() {
+            self.add_lane(lane);
         }
+        is_busy |= self.start_submitted(core);
         // Behind the calls, which come first where memory is scarce.
         if !self.lacks_memory && self.shared.lacks_stock() {
             self.fill_stock(core);
@@ -326,8 +383,10 @@ impl Drop for CoreApplication {
     fn drop(&mut self) {
         let in_flight = self.in_flight.iter_mut().filter_map(Option::take);
         for message in in_flight.chain(self.waiting.drain(..)) {
-            message.finish(Status::ShuttingDown);
+            if let Some(Some(lane)) = self.lanes.get_mut(message.lane) {
+                lane.finish(message, Status::ShuttingDown);
+            }
         }
-        self.shared.close();
+        self.shared.close(self.lanes.drain(..).flatten());
     }
 }

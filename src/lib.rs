@@ -50,6 +50,7 @@ mod node;
 mod procedure;
 mod server;
 mod service;
+mod trace;
 
 pub use buffers::{Buffer, Buffers};
 pub use client::{Client, ClientBuilder, Ended, Pending, Poller, Request, Response};

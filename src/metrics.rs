@@ -3,7 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use rpcrdma_control::NodeSnapshot;
+use rpcrdma_control::{ControlCounters, NodeSnapshot};
+use rpcrdma_engine::{CounterSnapshot, LevelSnapshot};
 
 /// Reads the counters and levels of a node, from any thread and also after the node has ended. No call waits for that.
 #[derive(Clone)]
@@ -14,6 +15,8 @@ pub struct Metrics(Arc<dyn Fn() -> NodeSnapshot + Send + Sync>);
 pub struct Metric {
     /// Its name, in lower case with underscores.
     pub name: &'static str,
+    /// What it says, in a sentence or two.
+    pub meaning: &'static str,
     /// The core that it is of; `None` for those of the node.
     pub core: Option<usize>,
     /// It only grows (a counter); else it goes up and down (a gauge).
@@ -37,47 +40,98 @@ impl Metrics {
     #[must_use]
     pub fn values(&self) -> Vec<Metric> {
         let snapshot = self.snapshot();
-        let node = snapshot.control.iter().map(|&(name, value)| Metric {
-            name,
-            core: None,
-            is_counter: true,
-            value,
-        });
-        let cores = snapshot.cores.iter().enumerate();
-        let cores = cores.flat_map(|(core, values)| {
-            let counters = values
-                .counters
-                .iter()
-                .map(|(name, value)| (name, true, value));
-            let levels = values
-                .levels
-                .iter()
-                .map(|(name, value)| (name, false, value));
-            counters
-                .chain(levels)
-                .map(move |(name, is_counter, value)| Metric {
-                    name,
-                    core: Some(core),
-                    is_counter,
-                    value,
-                })
-        });
-        node.chain(cores).collect()
+        let mut values = Vec::new();
+        let mut add = |core, is_counter, (name, value), meaning: &&'static str| {
+            values.push(Metric {
+                name,
+                meaning: meaning.trim(),
+                core,
+                is_counter,
+                value,
+            });
+        };
+        for (counter, meaning) in snapshot.control.iter().zip(ControlCounters::MEANINGS) {
+            add(None, true, *counter, meaning);
+        }
+        for (core, of_core) in snapshot.cores.iter().enumerate() {
+            let counters = of_core.counters.iter().zip(CounterSnapshot::MEANINGS);
+            counters.for_each(|(counter, meaning)| add(Some(core), true, counter, meaning));
+            let levels = of_core.levels.iter().zip(LevelSnapshot::MEANINGS);
+            levels.for_each(|(level, meaning)| add(Some(core), false, level, meaning));
+        }
+        values
     }
 
-    /// The sum of a counter or level over all cores. `None` when there is none of that name.
+    /// The sum of a counter or level over all cores, or the value of the control thread's. `None` when there is none of that
+    /// name.
     #[must_use]
     pub fn total(&self, name: &str) -> Option<u64> {
-        let values = self.values().into_iter();
-        let of_name = values.filter(|metric| metric.name == name);
-        of_name
+        let mut values = self.values();
+        values.retain(|metric| metric.name == name);
+        let of_cores = values.iter().filter(|metric| metric.core.is_some());
+        let sum = of_cores
             .map(|metric| metric.value)
-            .reduce(|sum, value| sum + value)
+            .reduce(|sum, value| sum + value);
+        sum.or_else(|| values.first().map(|metric| metric.value))
     }
 }
 
 impl fmt::Debug for Metrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Metrics")
+    }
+}
+
+/// Registers with any registry of `prometheus-client`. Counters of cores are `rpcrdma_NAME` and levels `rpcrdma_level_NAME`,
+/// with the label `core`; the counters of the control thread are `rpcrdma_control_NAME`.
+#[cfg(feature = "prometheus")]
+impl prometheus_client::collector::Collector for Metrics {
+    fn encode(
+        &self,
+        mut encoder: prometheus_client::encoding::DescriptorEncoder<'_>,
+    ) -> fmt::Result {
+        use std::collections::BTreeMap;
+
+        use prometheus_client::encoding::EncodeMetric;
+        use prometheus_client::metrics::MetricType;
+        use prometheus_client::metrics::counter::ConstCounter;
+        use prometheus_client::metrics::gauge::ConstGauge;
+
+        let values = self.values();
+        let family_of = |metric: &Metric| match (metric.core, metric.is_counter) {
+            (None, _) => format!("rpcrdma_control_{}", metric.name),
+            (Some(_), true) => format!("rpcrdma_{}", metric.name),
+            // Some counters have the same name.
+            (Some(_), false) => format!("rpcrdma_level_{}", metric.name),
+        };
+        let mut families = BTreeMap::<_, Vec<_>>::new();
+        for metric in &values {
+            families.entry(family_of(metric)).or_default().push(metric);
+        }
+        for (name, metrics) in families {
+            let Some(first) = metrics.first() else {
+                continue;
+            };
+            let kind = match first.is_counter {
+                true => MetricType::Counter,
+                false => MetricType::Gauge,
+            };
+            let mut family = encoder.encode_descriptor(&name, first.meaning, None, kind)?;
+            for metric in metrics {
+                let labels: Vec<_> = metric
+                    .core
+                    .map(|core| ("core", core.to_string()))
+                    .into_iter()
+                    .collect();
+                let encoder = family.encode_family(&labels)?;
+                match metric.is_counter {
+                    true => ConstCounter::new(metric.value).encode(encoder)?,
+                    // Levels are counts of what a node has: they fit.
+                    false => ConstGauge::new(i64::try_from(metric.value).unwrap_or(i64::MAX))
+                        .encode(encoder)?,
+                }
+            }
+        }
+        Ok(())
     }
 }

@@ -15,6 +15,7 @@ use crate::decode::{Decoder, Malformed};
 use crate::encode::{Encode, length_word};
 use crate::exchange::{Answer, CoreShared};
 use crate::procedure::Procedure;
+use crate::trace;
 
 /// Answers the calls of one program.
 ///
@@ -330,7 +331,8 @@ impl Programs {
             is_deferred: false,
         };
         let mut reply = Reply { writer: reply };
-        match program.service.call(&mut call, &mut reply) {
+        let served = trace::serve(request, || program.service.call(&mut call, &mut reply));
+        match served {
             _ if call.is_deferred => Outcome::Deferred,
             Ok(()) => Outcome::Success,
             Err(refusal) => refusal.into(),

@@ -4,14 +4,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Declares the counters once: the fields, and their names for reports.
 macro_rules! counters {
-    ($( $(#[$doc:meta])* $name:ident, )*) => {
+    ($( $(#[doc = $doc:literal])+ $name:ident, )*) => {
         /// Counters of the control thread, readable from any thread at any time.
         #[derive(Debug, Default)]
         pub struct ControlCounters {
-            $( $(#[$doc])* pub(crate) $name: AtomicU64, )*
+            $( $(#[doc = $doc])+ pub(crate) $name: AtomicU64, )*
         }
 
         impl ControlCounters {
+            /// What each counter counts, in the order of [`ControlCounters::snapshot`].
+            pub const MEANINGS: &[&str] = &[$(concat!($($doc),+)),*];
+
             /// All counters as (name, value).
             #[must_use]
             pub fn snapshot(&self) -> Vec<(&'static str, u64)> {

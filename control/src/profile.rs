@@ -207,6 +207,7 @@ fn core_config(profile: &Profile) -> CoreConfig {
             Idle::Pause => IdlePolicy::Pause,
             Idle::Park => IdlePolicy::Park {
                 after: Duration::from_micros(u64::from(profile.idle_park_after_us)),
+                awake_percent: profile.idle_awake_percent,
             },
         },
         call_timeout: Duration::from_millis(u64::from(profile.call_timeout_ms)),
@@ -338,6 +339,7 @@ mod tests {
             credits_per_connection: 7,
             idle: Idle::Park,
             idle_park_after_us: 50,
+            idle_awake_percent: 15,
             hugepages: Hugepages::Never,
             channel_ring_bytes: 8192,
             ..Profile::default()
@@ -346,6 +348,7 @@ mod tests {
         assert_eq!(config.core.credits_per_connection, 7);
         let park = IdlePolicy::Park {
             after: Duration::from_micros(50),
+            awake_percent: 15,
         };
         assert_eq!(config.core.idle, park);
         assert_eq!(config.huge_pages, HugePages::Never);

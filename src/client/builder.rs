@@ -5,7 +5,6 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crossbeam_queue::ArrayQueue;
 use rpcrdma_control::{
     Authentication, ConnectOptions, CoreChoice, GivenUp, Reconnect, TargetEvent,
 };
@@ -13,7 +12,7 @@ use rpcrdma_tuning::Profile;
 
 use super::{Client, ClientLine, Inner};
 use crate::error::{Error, Failure};
-use crate::exchange::Line;
+use crate::exchange::{Line, Slots};
 use crate::node::{Node, NodeBuilder};
 
 /// Chooses how a [`Client`] calls.
@@ -163,8 +162,9 @@ impl ClientBuilder {
         let mut lines = Vec::with_capacity(self.connections);
         for number in 0..self.connections {
             let core = Arc::clone(node.core(number));
-            let reservation = core.reserve(self.depth)?;
-            let line = Arc::new(Line::new(address, reservation, patience));
+            let line = Arc::new(Line::new(address, patience));
+            let slots = Arc::new(Slots::new(self.depth));
+            let submissions = core.open_to_slots(&line, &slots)?;
             let options = ConnectOptions {
                 core: CoreChoice::Core(number % node.cores()),
                 timeout: self.connect_timeout,
@@ -186,7 +186,8 @@ impl ClientBuilder {
             lines.push(Arc::new(ClientLine {
                 line,
                 core,
-                free: ArrayQueue::new(self.depth as usize),
+                slots,
+                submissions: Mutex::new(submissions),
                 results_bytes_max,
                 timeout,
                 spin: self.spin,

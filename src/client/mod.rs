@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crossbeam_queue::ArrayQueue;
 use rpcrdma_control::Target;
 
 pub use self::builder::ClientBuilder;
@@ -20,7 +19,7 @@ pub use self::response::Response;
 
 use crate::buffers::Buffers;
 use crate::error::Error;
-use crate::exchange::{CoreShared, Line, Message};
+use crate::exchange::{CoreShared, Line, Message, Slots, Submissions};
 use crate::node::Node;
 use crate::procedure::Procedure;
 
@@ -61,8 +60,10 @@ struct Inner {
 pub(crate) struct ClientLine {
     line: Arc<Line>,
     core: Arc<CoreShared>,
-    /// Messages to be used again.
-    free: ArrayQueue<Box<Message>>,
+    /// Where calls wait for their replies, but for those of pollers.
+    slots: Arc<Slots>,
+    /// The way to the core for those calls.
+    submissions: Mutex<Submissions>,
     results_bytes_max: usize,
     timeout: Duration,
     spin: Duration,
@@ -171,18 +172,18 @@ impl fmt::Debug for Client {
 }
 
 impl ClientLine {
-    /// A message to fill.
+    /// Hands a call to the core. Its tag is the slot that it comes back to.
     #[inline]
-    fn new_message(&self) -> Box<Message> {
-        let free = self.free.pop();
-        free.unwrap_or_else(|| Message::new(&self.line, self.results_bytes_max))
-    }
-
-    #[inline]
-    fn recycle(&self, mut message: Box<Message>) {
-        message.clear();
-        // One that finds no place is freed.
-        let _ = self.free.push(message);
+    fn submit(&self, message: Box<Message>) {
+        let submissions = self.submissions.lock();
+        let pushed = submissions
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(message);
+        debug_assert!(
+            pushed.is_ok(),
+            "there is room for as many as there are slots"
+        );
+        self.core.wake();
     }
 }
 

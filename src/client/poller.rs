@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::request::{Unsent, check, failure, sleep_for, spin_for};
 use super::{ClientLine, Request, Response};
 use crate::error::{Error, Failure};
-use crate::exchange::{Completions, Destination, Status};
+use crate::exchange::{Completions, Status, Submissions};
 use crate::procedure::Procedure;
 
 /// Up to `depth` calls of one thread, which come back in the order in which their replies came.
@@ -44,7 +44,8 @@ use crate::procedure::Procedure;
 /// ```
 pub struct Poller {
     line: Arc<ClientLine>,
-    completions: Arc<Completions>,
+    submissions: Submissions,
+    completions: Completions,
     depth: u32,
     outstanding: u32,
 }
@@ -61,9 +62,11 @@ pub struct Ended {
 impl Poller {
     pub(super) fn new(line: &Arc<ClientLine>, depth: u32) -> Result<Self, Error> {
         let depth = depth.max(1);
+        let (submissions, completions) = line.core.open_to_poller(&line.line, depth)?;
         Ok(Self {
             line: Arc::clone(line),
-            completions: Completions::new(line.core.reserve(depth)?),
+            submissions,
+            completions,
             depth,
             outstanding: 0,
         })
@@ -90,34 +93,37 @@ impl Poller {
         let Unsent { line, mut message } = request.take().ok_or(Failure::AlreadySent)?;
         if !Arc::ptr_eq(&line, &self.line) {
             // Its message would be used again for calls of this poller, and go to its own server.
-            line.recycle(message);
+            message.recycle();
             return Err(Failure::OtherPoller.into());
         }
         if let Err(error) = check(&message) {
-            line.recycle(message);
+            message.recycle();
             return Err(error);
         }
         message.tag = tag;
-        message.destination = Destination::Queue(Arc::clone(&self.completions));
+        message.begin_trace();
+        let pushed = self.submissions.push(message);
+        debug_assert!(pushed.is_ok(), "both ways have room for as many calls");
         self.outstanding += 1;
-        line.core.submit(message);
+        self.line.core.wake();
         Ok(())
     }
 
     /// Takes a call that has ended, if there is one.
     #[inline]
     pub fn complete(&mut self) -> Option<Ended> {
-        // `pop` has a fence, which every look would pay for.
-        if self.completions.queue.is_empty() {
-            return None;
-        }
-        let message = self.completions.queue.pop()?;
+        let mut message = self.completions.next().or_else(|| {
+            // A core that has ended brings nothing by itself.
+            let has_failed = self.line.core.fail_if_closed();
+            has_failed.then(|| self.completions.next()).flatten()
+        })?;
         self.outstanding -= 1;
+        message.end_trace();
         let tag = message.tag;
         let result = match message.status {
-            Status::Success => Ok(Response::new(Arc::clone(&self.line), message)),
+            Status::Success => Ok(Response::new(message)),
             status => {
-                self.line.recycle(message);
+                message.recycle();
                 Err(failure(&self.line, status))
             }
         };
@@ -154,7 +160,7 @@ impl Poller {
             let nothing = Failure::NothingUnderWay { address };
             return Poll::Ready(Err(nothing.into()));
         }
-        self.completions.waker.register(context.waker());
+        self.completions.register(context.waker());
         let ended = self.complete();
         ended.map_or(Poll::Pending, |ended| Poll::Ready(Ok(ended)))
     }

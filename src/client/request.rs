@@ -4,6 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
@@ -14,7 +15,7 @@ use super::{ClientLine, Response};
 use crate::buffers::{Buffer, Buffers};
 use crate::encode::{Encode, length_word};
 use crate::error::{Error, Failure};
-use crate::exchange::{Message, Slot, Status};
+use crate::exchange::{Message, Status};
 use crate::procedure::Procedure;
 
 /// A call that was not sent yet. Its arguments are written with the methods of [`Encode`].
@@ -34,7 +35,7 @@ pub(super) struct Unsent {
 impl Request {
     #[inline]
     pub(super) fn new(line: &Arc<ClientLine>, procedure: Procedure) -> Self {
-        let mut message = line.new_message();
+        let mut message = Message::with_room(line.results_bytes_max);
         message.procedure = procedure.into();
         let line = Arc::clone(line);
         Self {
@@ -150,8 +151,8 @@ impl Encode for Request {
 
 impl Drop for Request {
     fn drop(&mut self) {
-        if let Some(Unsent { line, message }) = self.unsent.take() {
-            line.recycle(message);
+        if let Some(unsent) = self.unsent.take() {
+            unsent.message.recycle();
         }
     }
 }
@@ -211,7 +212,8 @@ pub struct Pending(State);
 
 enum State {
     Unsent(Unsent),
-    Sent(Arc<ClientLine>, Arc<Slot>),
+    /// Its reply comes to the slot of that index.
+    Sent(Arc<ClientLine>, usize),
     Done,
 }
 
@@ -230,15 +232,16 @@ impl Pending {
             return Ok(true);
         };
         check(&unsent.message)?;
-        if !unsent.line.line.permits.take() {
+        let Some(slot) = unsent.line.slots.take() else {
             return Ok(false);
-        }
+        };
         let state = std::mem::replace(&mut self.0, State::Done);
         let State::Unsent(Unsent { line, mut message }) = state else {
             return Ok(true);
         };
-        let slot = Arc::clone(message.slot.get_or_insert_default());
-        line.core.submit(message);
+        message.tag = slot as u64;
+        message.begin_trace();
+        line.submit(message);
         self.0 = State::Sent(line, slot);
         Ok(true)
     }
@@ -246,19 +249,22 @@ impl Pending {
     /// The reply, if it has come.
     #[inline]
     fn take(&mut self) -> Option<Result<Response, Error>> {
-        let State::Sent(_, slot) = &self.0 else {
+        let State::Sent(line, slot) = &self.0 else {
             return None;
         };
-        let mut message = slot.take()?;
-        let State::Sent(line, slot) = std::mem::replace(&mut self.0, State::Done) else {
+        let mut message = line.slots.look(*slot).or_else(|| {
+            // A core that has ended brings nothing by itself.
+            let has_failed = line.core.fail_if_closed();
+            has_failed.then(|| line.slots.look(*slot)).flatten()
+        })?;
+        let State::Sent(line, _) = std::mem::replace(&mut self.0, State::Done) else {
             return None;
         };
-        message.slot = Some(slot);
-        line.line.permits.give();
+        message.end_trace();
         Some(match message.status {
-            Status::Success => Ok(Response::new(line, message)),
+            Status::Success => Ok(Response::new(message)),
             status => {
-                line.recycle(message);
+                message.recycle();
                 Err(failure(&line, status))
             }
         })
@@ -283,7 +289,7 @@ impl Pending {
     fn timed_out(&self, timeout: Duration) -> Error {
         let failure = match &self.0 {
             State::Unsent(unsent) => Failure::Busy {
-                depth: unsent.line.line.permits.max(),
+                depth: u32::try_from(unsent.line.slots.count()).unwrap_or(u32::MAX),
             },
             State::Sent(line, _) => Failure::TimedOut {
                 address: line.line.address.clone(),
@@ -298,9 +304,9 @@ impl Pending {
 /// Looks for something for a while.
 #[inline]
 pub(super) fn spin_for<T>(spin: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
-    // A look at the clock takes longer than one for a reply.
+    // A look at the clock takes longer than one for a reply, and most replies come before the first.
     const LOOKS: u32 = 64;
-    let begin = Instant::now();
+    let mut begin = None;
     loop {
         for _ in 0..LOOKS {
             if let Some(found) = look() {
@@ -308,7 +314,7 @@ pub(super) fn spin_for<T>(spin: Duration, mut look: impl FnMut() -> Option<T>) -
             }
             std::hint::spin_loop();
         }
-        if begin.elapsed() >= spin {
+        if begin.get_or_insert_with(Instant::now).elapsed() >= spin {
             return None;
         }
     }
@@ -355,7 +361,7 @@ impl Future for Pending {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         if !self.send()? {
             if let Some(line) = self.line() {
-                line.line.permits.register(context.waker());
+                line.slots.await_free(context.waker());
             }
             // Registered first, then tried again: a permit that comes back in between is not missed.
             if !self.send()? {
@@ -365,10 +371,12 @@ impl Future for Pending {
         if let Some(result) = self.take() {
             return Poll::Ready(result);
         }
-        let State::Sent(_, slot) = &self.0 else {
+        let State::Sent(line, slot) = &self.0 else {
             return Poll::Ready(Err(Failure::AlreadySent.into()));
         };
-        slot.register(context.waker());
+        line.slots.register(*slot, context.waker());
+        // With that of a core that closes: either it finds the call, or it is found closed.
+        fence(Ordering::SeqCst);
         self.take().map_or(Poll::Pending, Poll::Ready)
     }
 }
@@ -376,11 +384,10 @@ impl Future for Pending {
 impl Drop for Pending {
     fn drop(&mut self) {
         match std::mem::replace(&mut self.0, State::Done) {
-            State::Unsent(Unsent { line, message }) => line.recycle(message),
+            State::Unsent(unsent) => unsent.message.recycle(),
             State::Sent(line, slot) => {
-                if let Some(message) = slot.abandon() {
-                    line.line.permits.give();
-                    line.recycle(message);
+                if let Some(message) = line.slots.abandon(slot) {
+                    message.recycle();
                 }
             }
             State::Done => {}

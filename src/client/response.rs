@@ -1,24 +1,20 @@
 //! A reply.
 
 use std::fmt;
-use std::sync::Arc;
 
-use super::ClientLine;
 use crate::decode::Decoder;
 use crate::exchange::Message;
 
 /// The results of a call.
 pub struct Response {
-    line: Arc<ClientLine>,
     /// Taken when it is dropped.
     message: Option<Box<Message>>,
 }
 
 impl Response {
     #[inline]
-    pub(super) fn new(line: Arc<ClientLine>, message: Box<Message>) -> Self {
+    pub(super) fn new(message: Box<Message>) -> Self {
         Self {
-            line,
             message: Some(message),
         }
     }
@@ -45,7 +41,7 @@ impl Response {
 impl Drop for Response {
     fn drop(&mut self) {
         if let Some(message) = self.message.take() {
-            self.line.recycle(message);
+            message.recycle();
         }
     }
 }

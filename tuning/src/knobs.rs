@@ -226,6 +226,10 @@ knobs! {
     /// Time without work after which a core sleeps, with `idle = "park"`.
     idle_park_after_us: u32 = 100, "µs", Range(1, 10_000_000),
         because "inferred: about three times what a wake-up costs";
+    /// The share of its time that a core stays awake without work, with `idle = "park"`: it bounds what the processor does
+    /// where work comes more often than every `idle_park_after_us`. 100 sets no bound.
+    idle_awake_percent: u32 = 100, "%", Range(0, 100),
+        because "inferred: a core that has work often is better awake; an appliance that shares processors chooses 10 to 20";
 
     /// Time for a connect, version and property exchange included.
     connect_timeout_ms: u32 = 15_000, "ms", Range(1, HOUR_MS),

@@ -1,13 +1,13 @@
-//! NFS version 3 (RFC 1813) with MOUNT, as bench-tool serves and calls it.
+//! NFS version 3 (RFC 1813) and MOUNT, for the server and the client of bench-tool.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
-//! | [`wire`] | numbers, types and XDR, as both ends see them |
-//! | [`server`] | a server: the procedures, by RPC-over-RDMA and by TCP |
+//! | [`wire`] | numbers, types and XDR, for both ends |
+//! | [`server`] | a server: the procedures, over RPC-over-RDMA and over TCP |
 //! | [`store`] | its file system, in memory |
-//! | [`client`] | the calls of a client, what it believes of the answers, and MOUNT |
+//! | [`client`] | the calls of a client, the checks of the replies, and MOUNT |
 //!
-//! Nothing here measures or reads a command line.
+//! This crate does not measure, and reads no command line.
 #![forbid(unsafe_code)]
 
 pub mod client;

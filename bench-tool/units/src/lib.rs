@@ -1,10 +1,10 @@
-//! Numbers with units, for people. JSON keeps plain numbers with the unit in the key.
+//! Formats numbers with units as text. JSON output has plain numbers instead, with the unit in the key.
 #![forbid(unsafe_code)]
 
 use std::fmt;
 use std::time::Duration;
 
-/// The text that `write` writes.
+/// The text that `write` produces.
 pub fn text_of(write: impl FnOnce(&mut String) -> fmt::Result) -> String {
     let mut text = String::new();
     let result = write(&mut text);
@@ -26,7 +26,7 @@ pub fn count(value: u64) -> String {
     text
 }
 
-/// A latency: whole nanoseconds below 10 us, four digits above.
+/// A latency: whole nanoseconds below 10 us, four digits from there on.
 #[must_use]
 #[allow(clippy::cast_precision_loss, reason = "four digits are shown")]
 pub fn nanoseconds(value: u64) -> String {
@@ -38,7 +38,7 @@ pub fn nanoseconds(value: u64) -> String {
     }
 }
 
-/// A latency beside an axis: microseconds from one on, and no zeroes behind the point.
+/// A latency for the mark of an axis: microseconds from 1 us on, without trailing zeroes.
 #[must_use]
 #[allow(clippy::cast_precision_loss, reason = "four digits are shown")]
 pub fn time_mark(value: u64) -> String {
@@ -48,13 +48,13 @@ pub fn time_mark(value: u64) -> String {
     }
 }
 
-/// A rate beside an axis, without zeroes behind the point.
+/// A rate for the mark of an axis, without trailing zeroes.
 #[must_use]
 pub fn rate_mark(value: f64) -> String {
     short(&rate(value))
 }
 
-/// A number with its unit, without zeroes behind the point: `8 M/s` for `8.000 M/s`.
+/// Removes trailing zeroes from a number with a unit: `8 M/s` for `8.000 M/s`.
 fn short(text: &str) -> String {
     let (number, unit) = text.split_once(' ').unwrap_or((text, ""));
     let number = if number.contains('.') {
@@ -65,7 +65,7 @@ fn short(text: &str) -> String {
     format!("{number} {unit}").trim_end().to_owned()
 }
 
-/// How many a second; none where no time has passed.
+/// The number per second; zero for a duration of zero.
 #[must_use]
 #[allow(clippy::cast_precision_loss, reason = "a rate")]
 pub fn per_s(total: u64, duration_s: f64) -> f64 {
@@ -76,7 +76,7 @@ pub fn per_s(total: u64, duration_s: f64) -> f64 {
     }
 }
 
-/// A span of time for headings: `5 s`, `500 ms`.
+/// A duration for headings: `5 s`, `500 ms`.
 #[must_use]
 pub fn duration(value: Duration) -> String {
     let seconds = value.as_secs_f64();
@@ -94,7 +94,7 @@ pub fn duration(value: Duration) -> String {
     )
 }
 
-/// A size: KiB, MiB or GiB where it is a whole number of them, bytes where it is not.
+/// A size: in KiB, MiB or GiB if it is a whole number of them, otherwise in bytes.
 #[must_use]
 pub fn size(bytes: u64) -> String {
     for (shift, unit) in [(30, "GiB"), (20, "MiB"), (10, "KiB")] {
@@ -111,7 +111,7 @@ pub fn rate(per_s: f64) -> String {
     scaled(per_s, &[(1e6, "M/s"), (1e3, "k/s"), (1.0, "/s")])
 }
 
-/// A bandwidth, in powers of 1000 as bandwidth is given: `17.24 GB/s`.
+/// A bandwidth in decimal units, as is usual for bandwidth: `17.24 GB/s`.
 #[must_use]
 pub fn bandwidth(bytes_per_s: f64) -> String {
     scaled(

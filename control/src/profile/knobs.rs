@@ -72,6 +72,7 @@ const KNOBS: &[(&str, &str, At)] = &[
     ("hugepage_bytes", "1073741824", At::Node),
     ("idle", "spin", At::Node),
     ("idle_park_after_us", "101", At::Node),
+    ("idle_awake_percent", "99", At::Node),
     ("connect_timeout_ms", "60000", At::Fabrics),
     ("reconnects_per_second_max", "101", At::Node),
     ("call_timeout_ms", "29999", At::Node),

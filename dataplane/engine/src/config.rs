@@ -28,8 +28,11 @@ pub enum IdlePolicy {
     /// Pause; after a time without work, sleep until the fabric or a command wakes the core, or its application has
     /// work ([`Application::next_due`](crate::Application::next_due)).
     Park {
-        /// How long the core stays awake without work.
+        /// How long the core stays awake without work, at most.
         after: Duration,
+        /// The share of its time that the core stays awake without work, in percent. Where gaps between calls are shorter
+        /// than `after`, this bounds what they cost. 100 sets no bound.
+        awake_percent: u32,
     },
 }
 

@@ -29,19 +29,19 @@ impl Counter {
 }
 
 macro_rules! counters {
-    ($($(#[$meta:meta])* $name:ident,)*) => {
+    ($($(#[doc = $doc:literal])+ $name:ident,)*) => {
         /// The counters of a core. They fill their own pages: a reader takes no other
         /// cache line from the core.
         #[derive(Debug, Default)]
         #[repr(align(4096))]
         pub struct Counters {
-            $($(#[$meta])* pub $name: Counter,)*
+            $($(#[doc = $doc])+ pub $name: Counter,)*
         }
 
         /// The values of the counters of a core when they were read.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct CounterSnapshot {
-            $($(#[$meta])* pub $name: u64,)*
+            $($(#[doc = $doc])+ pub $name: u64,)*
         }
 
         impl Counters {
@@ -53,6 +53,9 @@ macro_rules! counters {
         }
 
         impl CounterSnapshot {
+            /// What each counter counts, in the order in which they are declared.
+            pub const MEANINGS: &[&str] = &[$(concat!($($doc),+)),*];
+
             /// Names and values, in the order in which they are declared.
             pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$((stringify!($name), self.$name),)*].into_iter()

@@ -13,19 +13,31 @@ use crate::rpc::Activity;
 pub(crate) struct Idle {
     policy: IdlePolicy,
     park_after: Ticks,
+    awake_percent: Ticks,
     idle_since: Option<Ticks>,
+    /// How long the core may stay awake without work from [`Idle::idle_since`] on. It grows with time, by the share that the
+    /// policy gives, and shrinks by what the core stays awake: a token bucket as deep as [`Idle::park_after`].
+    allowance: Ticks,
+    /// When the allowance last grew.
+    allowed_at: Ticks,
 }
 
 impl Idle {
     pub(crate) fn new(policy: IdlePolicy, clock: &Clock) -> Self {
-        let park_after = match policy {
-            IdlePolicy::Park { after } => clock.ticks(after),
-            IdlePolicy::Spin | IdlePolicy::Pause => Ticks::MAX,
+        let (park_after, awake_percent) = match policy {
+            IdlePolicy::Park {
+                after,
+                awake_percent,
+            } => (clock.ticks(after), awake_percent),
+            IdlePolicy::Spin | IdlePolicy::Pause => (Ticks::MAX, 100),
         };
         Self {
             policy,
             park_after,
+            awake_percent: awake_percent.into(),
             idle_since: None,
+            allowance: park_after,
+            allowed_at: 0,
         }
     }
 
@@ -36,12 +48,34 @@ impl Idle {
             return false;
         }
         if activity.is_busy() {
-            self.idle_since = None;
+            if let Some(since) = self.idle_since.take() {
+                // What it slept counts as well: it parks with nothing left.
+                self.allowance = self.allowance.saturating_sub(now.saturating_sub(since));
+            }
             return false;
         }
         std::hint::spin_loop();
-        let since = *self.idle_since.get_or_insert(now);
-        now.saturating_sub(since) >= self.park_after
+        let since = match self.idle_since {
+            Some(since) => since,
+            None => self.begin(now),
+        };
+        now.saturating_sub(since) >= self.allowance
+    }
+
+    /// The core has no work from `now` on.
+    fn begin(&mut self, now: Ticks) -> Ticks {
+        self.idle_since = Some(now);
+        if self.awake_percent >= 100 {
+            self.allowance = self.park_after;
+        } else {
+            let earned = now
+                .saturating_sub(self.allowed_at)
+                .saturating_mul(self.awake_percent)
+                / 100;
+            self.allowance = self.allowance.saturating_add(earned).min(self.park_after);
+            self.allowed_at = now;
+        }
+        now
     }
 }
 
@@ -70,6 +104,7 @@ mod tests {
         let after = clock.ticks(Duration::from_micros(10));
         let policy = IdlePolicy::Park {
             after: Duration::from_micros(10),
+            awake_percent: 100,
         };
         let mut idle = Idle::new(policy, &clock);
         assert!(!idle.rest(Activity::Idle, 1000));
@@ -79,5 +114,48 @@ mod tests {
         assert!(idle.rest(Activity::Idle, 1000 + 2 * after));
         let mut spinning = Idle::new(IdlePolicy::Spin, &clock);
         assert!(!spinning.rest(Activity::Idle, 0) && !spinning.rest(Activity::Idle, Ticks::MAX));
+    }
+
+    /// Work comes every 20 us, and a core that may stay awake 10 us at a time, but no more than a tenth of its time.
+    #[test]
+    fn stays_awake_for_its_share_of_the_time() {
+        let clock = Clock::new();
+        let us = |count| clock.ticks(Duration::from_micros(count));
+        let policy = IdlePolicy::Park {
+            after: Duration::from_micros(10),
+            awake_percent: 10,
+        };
+        let mut idle = Idle::new(policy, &clock);
+        let (mut awake, mut parks) = (0, 0);
+        for round in 1..=1000 {
+            let begin = us(20 * round);
+            assert!(!idle.rest(Activity::Busy, begin));
+            // Until it parks, and until the next work comes, whichever is first.
+            let mut at = 1;
+            while at < 20 && !idle.rest(Activity::Idle, begin + us(at)) {
+                at += 1;
+            }
+            awake += at - 1;
+            parks += u32::from(at < 20);
+        }
+        assert_eq!(parks, 1000);
+        // 2 us of 20, and what the bucket held in the beginning.
+        assert!((1900..=2110).contains(&awake), "{awake} us");
+    }
+
+    /// After a long sleep a core stays awake as long as it may at most, and not longer.
+    #[test]
+    fn a_long_sleep_earns_no_more_than_one_time_awake() {
+        let clock = Clock::new();
+        let us = |count| clock.ticks(Duration::from_micros(count));
+        let policy = IdlePolicy::Park {
+            after: Duration::from_micros(10),
+            awake_percent: 10,
+        };
+        let mut idle = Idle::new(policy, &clock);
+        assert!(!idle.rest(Activity::Busy, us(1_000_000)));
+        assert!(!idle.rest(Activity::Idle, us(1_000_000)));
+        assert!(!idle.rest(Activity::Idle, us(1_000_009)));
+        assert!(idle.rest(Activity::Idle, us(1_000_010)));
     }
 }

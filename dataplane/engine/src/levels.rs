@@ -9,7 +9,7 @@ use rpcrdma_fabric::clock::{Clock, Ticks};
 use crate::counters::Counter;
 
 macro_rules! levels {
-    ($($(#[$meta:meta])* $name:ident,)*) => {
+    ($($(#[doc = $doc:literal])+ $name:ident,)*) => {
         /// The levels of a core, in separate cache lines.
         #[derive(Debug, Default)]
         #[repr(align(128))]
@@ -20,10 +20,13 @@ macro_rules! levels {
         /// The levels that a core published last, a few tenths of a second ago at most.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct LevelSnapshot {
-            $($(#[$meta])* pub $name: u64,)*
+            $($(#[doc = $doc])+ pub $name: u64,)*
         }
 
         impl LevelSnapshot {
+            /// What each level means, in the order in which they are declared.
+            pub const MEANINGS: &[&str] = &[$(concat!($($doc),+)),*];
+
             /// All levels by name.
             pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$((stringify!($name), self.$name)),*].into_iter()

@@ -16,6 +16,8 @@
 pub mod clock;
 pub mod interface;
 pub mod memory;
+#[cfg(feature = "usdt")]
+pub mod probes;
 pub mod share;
 pub mod shm;
 #[cfg(feature = "storage")]

@@ -124,8 +124,8 @@ fn a_facility_is_reported_where_the_library_has_its_symbol() {
     for (index, (symbol, version)) in newer.into_iter().enumerate() {
         let folder = Folder::new(symbol);
         let symbols = [(symbol.to_owned(), version.to_owned())].into();
-        make(&folder.0, "libibverbs", &symbols);
-        let found = bindings::facilities(Some(&folder.0)).expect("the library is loaded");
+        make(&folder, "libibverbs", &symbols);
+        let found = bindings::facilities(Some(&folder)).expect("the library is loaded");
         let Facilities {
             registers_dmabuf,
             registers_by_attributes,

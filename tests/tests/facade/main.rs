@@ -4,6 +4,7 @@ mod bulk;
 mod calls;
 mod connections;
 mod later;
+mod observe;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

@@ -150,7 +150,7 @@ fn crates_use_only_the_crates_below_them() {
             "{path}: lints"
         );
         #[rustfmt::skip]
-        let keys = ["version", "edition", "rust-version", "license", "repository", "publish"];
+        let keys = ["version", "edition", "rust-version", "license", "repository"];
         for key in keys {
             let shared = manifest["package"][key].get("workspace");
             let is_shared = shared.and_then(toml::Value::as_bool);

@@ -96,7 +96,14 @@ fn only_the_commands_of_bench_tool_know_the_command_line() {
 }
 
 /// What a stage of ./check switches on.
-const FEATURES: [&str; 3] = ["rdma-sys", "storage", "testing"];
+const FEATURES: [&str; 6] = [
+    "prometheus",
+    "rdma-sys",
+    "storage",
+    "testing",
+    "tracing",
+    "usdt",
+];
 
 /// A file with tests is a program by cargo's rules, or a module of another file; what switches tests on is switched on
 /// by a stage; what is ignored are unit tests of the fabric, which a guest of the lab runs.

@@ -1,4 +1,4 @@
-//! Calls that are made one at a time: what prepares a load, and what cleans up after it.
+//! Calls that are made one at a time: they prepare a load, and clean up after it.
 
 use std::io;
 use std::time::Instant;
@@ -11,40 +11,40 @@ use super::{CALL_TIMEOUT, PUT_OFF_PAUSE};
 use crate::wire::Status;
 use crate::wire::record::RecordError;
 
-/// Results, with the bulk data that they refer to.
+/// The results of a call, with their data.
 #[derive(Debug, Default)]
 pub struct Results {
-    /// The result stream.
+    /// The result stream. On TCP it ends with the data.
     pub stream: Vec<u8>,
-    /// Bulk data, which came outside it, with its padding or without.
+    /// The data that RDMA moved outside the stream, with or without its padding.
     pub bulk: Vec<u8>,
-    /// Whether the call was made before, on a connection that was lost: the server may have done it twice.
+    /// Whether the call was sent before on a connection that was lost: the server may have executed it twice.
     pub is_repeated: bool,
 }
 
 impl Results {
     fn are_put_off(&self) -> bool {
-        // The results of all procedures but NULL begin with their status.
+        // The results of every procedure except NULL begin with their status.
         let status = self.stream.first_chunk();
         status.is_some_and(|it| u32::from_be_bytes(*it) == Status::Jukebox.number())
     }
 }
 
-/// Makes NFS calls, one at a time, on whatever transport.
+/// Makes NFS calls, one at a time, on any transport.
 pub trait NfsCaller {
-    /// Makes a call that has no payload, once, and waits for its results. With `data_bytes_max` they end with that many
-    /// bytes of data at most.
+    /// Makes a call without payload once, and waits for its results, which end with at most `data_bytes_max` bytes of
+    /// data.
     fn call_once(
         &mut self,
         request: &Request<'_>,
         data_bytes_max: u32,
     ) -> Result<Results, CallFailed>;
 
-    /// Makes the connection again that a call was lost with, for as long as the run allows; whether there is one.
+    /// Connects again after a call has lost its connection, for as long as the run allows. Returns whether it succeeded.
     fn restore(&mut self) -> bool;
 
-    /// Makes a call like [`Self::call_once`]. It is made again when the connection was lost and could be made again, and
-    /// for as long as the server puts it off, up to [`CALL_TIMEOUT`].
+    /// As [`Self::call_once`], but repeats the call after its connection was lost and restored, and, up to [`CALL_TIMEOUT`],
+    /// while the server answers that it should be tried later (NFS3ERR_JUKEBOX).
     fn call_for(
         &mut self,
         request: &Request<'_>,
@@ -70,12 +70,12 @@ pub trait NfsCaller {
         }
     }
 
-    /// Makes a call with no payload either way.
+    /// Makes a call without payload in either direction.
     fn call(&mut self, request: &Request<'_>) -> Result<Vec<u8>, CallFailed> {
         self.call_for(request, 0).map(|results| results.stream)
     }
 
-    /// The most bytes of a READ.
+    /// The longest READ in bytes.
     fn read_bytes_max(&self) -> u32;
 }
 
@@ -85,49 +85,53 @@ pub enum CallFailed {
     /// The connection failed.
     #[error("the connection failed")]
     Connection(#[from] io::Error),
-    /// The peer closed it.
+    /// The server closed the connection.
     #[error("the server closed the connection")]
     Closed,
-    /// The peer sends what is no record.
+    /// The stream of the server has no valid record.
     #[error("the server's answer cannot be read")]
     Record(#[from] RecordError),
-    /// The answer is no RPC reply.
-    #[error("the server's answer is no RPC reply: {0}")]
+    /// The message is not an RPC reply.
+    #[error("the server's answer is not an RPC reply: {0}")]
     Reply(DecodeError),
-    /// The call was accepted, and not executed.
+    /// The server accepted the call but did not execute it.
     #[error("{}", accept_words(*.0))]
     Refused(AcceptStatus),
-    /// The call was not accepted.
+    /// The server rejected the call.
     #[error("{}", reject_words(*.0))]
     Denied(RejectStatus),
-    /// The call failed on a fabric.
+    /// The call failed over a fabric.
     #[error("{0}")]
     Fabric(String),
-    /// The call was lost with its connection over a fabric.
+    /// The connection over a fabric was lost, and the call with it.
     #[error("{0}")]
     Lost(String),
-    /// The arguments are longer than they may be.
+    /// The arguments exceed their limits.
     #[error("the arguments cannot be encoded: {0}")]
     Arguments(#[from] EncodeError),
 }
 
 impl CallFailed {
-    /// Whether the call could go on another connection.
+    /// Whether the call may succeed on another connection.
     fn is_of_connection(&self) -> bool {
         matches!(self, Self::Connection(_) | Self::Closed | Self::Lost(_))
     }
 }
 
-/// Why a call was accepted and not executed.
+/// The text for the status of an accepted call.
 #[must_use]
 pub fn accept_words(status: AcceptStatus) -> String {
     match status {
         AcceptStatus::Success => "done".to_owned(),
-        AcceptStatus::ProgUnavail => "the program is not there (PROG_UNAVAIL)".to_owned(),
+        AcceptStatus::ProgUnavail => {
+            "the server does not have the program (PROG_UNAVAIL)".to_owned()
+        }
         AcceptStatus::ProgMismatch { low, high } => {
             format!("the server has versions {low} to {high} of the program (PROG_MISMATCH)")
         }
-        AcceptStatus::ProcUnavail => "the procedure is not there (PROC_UNAVAIL)".to_owned(),
+        AcceptStatus::ProcUnavail => {
+            "the server does not have the procedure (PROC_UNAVAIL)".to_owned()
+        }
         AcceptStatus::GarbageArgs => {
             "the server cannot decode the arguments (GARBAGE_ARGS)".to_owned()
         }
@@ -135,7 +139,7 @@ pub fn accept_words(status: AcceptStatus) -> String {
     }
 }
 
-/// Why a call was not accepted.
+/// The text for the status of a rejected call.
 #[must_use]
 pub fn reject_words(status: RejectStatus) -> String {
     match status {
@@ -144,7 +148,7 @@ pub fn reject_words(status: RejectStatus) -> String {
         }
         RejectStatus::AuthError(status) => {
             format!(
-                "the server does not take the credential (auth_stat {})",
+                "the server does not accept the credential (auth_stat {})",
                 status.0
             )
         }

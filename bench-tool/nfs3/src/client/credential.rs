@@ -1,4 +1,4 @@
-//! Who the calls say they are from: AUTH_SYS (RFC 5531 appendix A).
+//! The credential of the calls: AUTH_SYS (RFC 5531 appendix A).
 
 use rpcrdma_protocol::constants::AUTH_SYS;
 use rpcrdma_protocol::rpc::OpaqueAuth;
@@ -17,7 +17,7 @@ pub struct Credential {
 }
 
 impl Credential {
-    /// Of a user and its group, on the machine with this name.
+    /// The credential of a user and its group, on the machine with this name.
     pub fn new(uid: u32, gid: u32, machine_name: &str) -> Self {
         let name = machine_name.as_bytes();
         let body = AuthSys {
@@ -34,7 +34,7 @@ impl Credential {
         Self { body: space }
     }
 
-    /// As it stands in the header of a call.
+    /// The credential in the form for the header of a call.
     pub fn auth(&self) -> OpaqueAuth<'_> {
         OpaqueAuth {
             flavor: AUTH_SYS,

@@ -1,8 +1,8 @@
-//! An error for a person.
+//! The error of a client, with advice for the user.
 
 use std::error::Error;
 
-/// What failed and on what, why, and what to do about it.
+/// The operation that failed, its cause, and advice.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}")]
 pub struct ClientError {
@@ -30,7 +30,7 @@ impl ClientError {
         self
     }
 
-    /// What the user can do about it: one sentence, no full stop.
+    /// The advice for the user: one sentence without a full stop.
     #[must_use]
     pub fn what_to_do(&self) -> Option<&str> {
         self.advice.as_deref()

@@ -1,12 +1,12 @@
-//! A client's calls: from a path to a file handle, requests, and what is believed of the answers.
+//! The client: finding the file handle of an export, encoding calls, and checking replies.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
-//! | [`request`], [`reply`] | the calls that are made, and their results |
-//! | [`caller`] | calls one at a time, on whatever transport |
+//! | [`request`], [`reply`] | the calls, and their results |
+//! | [`caller`] | calls one at a time, on any transport |
 //! | [`tcp`] | RPC over TCP |
 //! | [`mount`], `portmap`, [`credential`] | from the path of an export to a file handle |
-//! | `error` | what failed, and what to do |
+//! | `error` | an error with advice |
 
 pub mod caller;
 pub mod credential;
@@ -21,8 +21,8 @@ use std::time::Duration;
 
 pub use self::error::ClientError;
 
-/// How long a single call may take, with all its repetitions.
+/// The time limit of a single call, including its repetitions.
 pub const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long a call waits that the server puts off (NFS3ERR_JUKEBOX), before it is made again.
+/// The wait before a call is repeated that the server could not serve at the moment (NFS3ERR_JUKEBOX).
 pub const PUT_OFF_PAUSE: Duration = Duration::from_millis(100);

@@ -1,4 +1,4 @@
-//! From the path of an export to a file handle: MOUNT version 3 over TCP, whose port the port mapper knows.
+//! MOUNT version 3 over TCP, which gives the file handle for the path of an export. The port mapper knows its port.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::tcp::{TcpCaller, TcpCallerConfig};
 use crate::client::ClientError;
 use crate::wire::mount::{self, MountProcedure, MountStatus};
 
-/// Replies of MOUNT and the port mapper are short.
+/// The longest reply of MOUNT and the port mapper; theirs are short.
 const REPLY_BYTES_MAX: usize = 4096;
 
 /// The server's MOUNT service.
@@ -26,7 +26,7 @@ pub struct MountService {
 }
 
 impl MountService {
-    /// Connects to MOUNT's server on `port`, or where the port mapper of `host` says it is.
+    /// Connects to the MOUNT server on `port`, or on the port that the port mapper of `host` returns.
     pub fn connect(
         host: &str,
         port: Option<u16>,
@@ -61,7 +61,7 @@ impl MountService {
             .map_err(|error| {
                 failed().because(error).advice(
                     "the server must offer MOUNT version 3 over TCP: \
-                     see what `rpcinfo -p SERVER` says of mountd",
+                     look for mountd in the output of `rpcinfo -p SERVER`",
                 )
             })?;
         reply::mounted(&results).map_err(|error| {
@@ -79,7 +79,7 @@ impl MountService {
         })
     }
 
-    /// Tells the server that `export` is not used any more. Servers lose nothing when it does not arrive.
+    /// Notifies the server that `export` is no longer used. Nothing depends on that, so errors are ignored.
     pub fn unmount(mut self, export: &str) {
         let Ok(args) = path(export) else {
             return;
@@ -89,7 +89,7 @@ impl MountService {
             let program = (mount::PROGRAM, mount::VERSION, procedure);
             caller.call(program, self.credential.auth(), &args)
         };
-        // A server may have closed the idle connection of a long run.
+        // Try once more on a new connection: the server may have closed this one, which was idle during the run.
         if unmount(&mut self.caller).is_err()
             && let Ok(mut caller) =
                 TcpCaller::connect(&config(&self.host, self.port, "mountd", self.timeout))
@@ -103,7 +103,7 @@ fn path(export: &str) -> Result<Vec<u8>, ClientError> {
     if export.len() > mount::PATH_BYTES_MAX {
         return Err(
             ClientError::failed("the path of the export is too long").advice(format!(
-                "{} bytes are the most that MOUNT takes",
+                "MOUNT accepts at most {} bytes",
                 mount::PATH_BYTES_MAX
             )),
         );

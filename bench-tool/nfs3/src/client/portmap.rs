@@ -1,21 +1,21 @@
-//! The port mapper, version 2 (RFC 1833 section 3): where a program listens.
+//! The port mapper, version 2 (RFC 1833 section 3), which returns the port of a program.
 
 use rpcrdma_protocol::error::{DecodeError, EncodeError, Reason};
 use rpcrdma_protocol::xdr::{Reader, Writer};
 
-/// The port that it listens on itself.
+/// The port of the port mapper itself.
 pub(crate) const PORT: u16 = 111;
-/// Its program.
+/// Its program number.
 pub(crate) const PROGRAM: u32 = 100_000;
-/// Its version that every implementation has.
+/// The version that every implementation has.
 pub(crate) const VERSION: u32 = 2;
-/// GETPORT.
+/// The procedure GETPORT.
 pub(crate) const GETPORT: u32 = 3;
 
-/// TCP, as the mapper numbers it.
+/// The port mapper's number for TCP.
 const TCP: u32 = 6;
 
-/// Writes the arguments of GETPORT for a program on TCP; how many bytes they are.
+/// Writes the arguments of GETPORT for a program on TCP. Returns their length in bytes.
 ///
 /// # Errors
 /// `NoSpace`.
@@ -31,10 +31,10 @@ pub(crate) fn program_on_tcp(
     Ok(writer.position())
 }
 
-/// The results of GETPORT; `None` where the program is not registered.
+/// The port in the results of GETPORT; `None` if the program is not registered.
 ///
 /// # Errors
-/// When they are none of GETPORT.
+/// When the bytes are not results of GETPORT.
 pub(crate) fn port(results: &[u8]) -> Result<Option<u16>, DecodeError> {
     let mut reader = Reader::new(results);
     let before = reader;

@@ -1,6 +1,5 @@
-//! What servers answer, read with suspicion: a reply that goes on behind its results, tells more than was asked
-//! for, or does not agree with itself is an error, because a server that is to be qualified does not get the benefit
-//! of the doubt.
+//! Checks the replies of servers strictly. A reply that continues after its results, reports more than the call asked
+//! for, or contradicts itself is an error: the tool is used to qualify servers.
 
 use rpcrdma_protocol::error::Reason;
 use rpcrdma_protocol::xdr::{Reader, padding_bytes};
@@ -14,27 +13,27 @@ use crate::wire::{FileHandle, Status};
 /// Why a reply gave no results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReplyError {
-    /// The server says so.
+    /// The procedure failed with this status.
     #[error("{0}")]
     Status(Status),
-    /// MOUNT's server says so.
+    /// MNT failed with this status.
     #[error("{}", .0.name())]
     Mount(MountStatus),
-    /// The reply is none to this procedure.
+    /// The bytes are not results of this procedure.
     #[error("the results cannot be decoded: {0}")]
     Malformed(#[from] Malformed),
-    /// More was done than was asked for.
-    #[error("{told} bytes are told of a call for {asked}")]
+    /// The server reports more bytes than the call asked for.
+    #[error("the reply reports {told} bytes for a call of {asked}")]
     TooMuch {
-        /// What the call asked for.
+        /// The bytes of the call.
         asked: u32,
-        /// What the reply tells.
+        /// The bytes that the reply reports.
         told: u32,
     },
-    /// The length of the data is not the count that is told beside it.
-    #[error("{told} bytes are told and {there} are there")]
+    /// The data does not have the length that the reply reports.
+    #[error("the reply reports {told} bytes but has {there}")]
     CountMismatch {
-        /// The count.
+        /// The reported bytes.
         told: u32,
         /// The length of the data.
         there: u64,
@@ -47,7 +46,7 @@ impl From<rpcrdma_protocol::DecodeError> for ReplyError {
     }
 }
 
-/// Nothing follows.
+/// Checks that nothing follows.
 fn end(reader: &Reader<'_>) -> Result<(), ReplyError> {
     if reader.is_at_end() {
         Ok(())
@@ -56,7 +55,8 @@ fn end(reader: &Reader<'_>) -> Result<(), ReplyError> {
     }
 }
 
-/// Status and results; of a failure also what follows the status, so that one that is cut is told as such.
+/// Decodes the status and the results. Of a failure it also decodes what follows the status, so that a truncated reply is
+/// reported as malformed.
 fn begin<'a, Done: Decode<'a>, Failed: Decode<'a>>(
     reader: &mut Reader<'a>,
 ) -> Result<Done, ReplyError> {
@@ -76,7 +76,7 @@ fn whole<'a, Done: Decode<'a>, Failed: Decode<'a>>(results: &'a [u8]) -> Result<
     Ok(done)
 }
 
-/// What stands where a failure tells nothing more.
+/// Nothing follows the status of a failure.
 struct Nothing;
 
 impl Decode<'_> for Nothing {
@@ -85,42 +85,42 @@ impl Decode<'_> for Nothing {
     }
 }
 
-/// Of NULL, which has none.
+/// Checks the results of NULL, which are empty.
 pub fn null(results: &[u8]) -> Result<(), ReplyError> {
     end(&Reader::new(results))
 }
 
-/// Of GETATTR.
+/// Decodes the results of GETATTR.
 pub fn getattr(results: &[u8]) -> Result<Attributes, ReplyError> {
     whole::<Attributes, Nothing>(results)
 }
 
-/// Of LOOKUP.
+/// Decodes the results of LOOKUP.
 pub fn lookup(results: &[u8]) -> Result<FileHandle, ReplyError> {
     whole::<Lookup, Option<Attributes>>(results).map(|found| found.object)
 }
 
-/// Of CREATE and MKDIR: a server may leave the handle out, and a LOOKUP tells it then.
+/// Decodes the results of CREATE and MKDIR. A server may leave the handle out; LOOKUP returns it then.
 pub fn created(results: &[u8]) -> Result<Option<FileHandle>, ReplyError> {
     whole::<Created, Wcc>(results).map(|made| made.object)
 }
 
-/// Of SETATTR, REMOVE and RMDIR.
+/// Checks the results of SETATTR, REMOVE and RMDIR.
 pub fn changed(results: &[u8]) -> Result<(), ReplyError> {
     whole::<Wcc, Wcc>(results).map(|_| ())
 }
 
-/// Of FSINFO.
+/// Decodes the results of FSINFO.
 pub fn fsinfo(results: &[u8]) -> Result<Fsinfo, ReplyError> {
     whole::<Fsinfo, Option<Attributes>>(results)
 }
 
-/// Of COMMIT.
+/// Decodes the results of COMMIT.
 pub fn commit(results: &[u8]) -> Result<Commit, ReplyError> {
     whole::<Commit, Wcc>(results)
 }
 
-/// Of a WRITE of `asked` bytes.
+/// Decodes the results of a WRITE of `asked` bytes.
 #[inline]
 pub fn write(results: &[u8], asked: u32) -> Result<Write, ReplyError> {
     let written = whole::<Write, Wcc>(results)?;
@@ -133,27 +133,28 @@ pub fn write(results: &[u8], asked: u32) -> Result<Write, ReplyError> {
     Ok(written)
 }
 
-/// Where the data of a READ is.
+/// The place of a READ's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadData<'a> {
     /// In the results.
     Inline(&'a [u8]),
-    /// Outside them, as bulk data.
+    /// Outside the results: RDMA has moved it.
     Bulk,
 }
 
 /// The results of READ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadReply<'a> {
-    /// Bytes read.
+    /// The number of bytes read.
     pub count_bytes: u32,
-    /// Whether the file ends behind them.
+    /// Whether they reach the end of the file.
     pub is_end: bool,
-    /// The data.
+    /// The place of the data.
     pub data: ReadData<'a>,
 }
 
-/// Of a READ of `asked` bytes; `bulk_bytes` of data came outside the results, 0 is none.
+/// Decodes the results of a READ of `asked` bytes. RDMA has moved `bulk_bytes` bytes of data outside the results; 0 means
+/// none.
 #[inline]
 pub fn read(results: &[u8], asked: u32, bulk_bytes: usize) -> Result<ReadReply<'_>, ReplyError> {
     let mut reader = Reader::new(results);
@@ -176,7 +177,7 @@ pub fn read(results: &[u8], asked: u32, bulk_bytes: usize) -> Result<ReadReply<'
         end(&reader)?;
         ReadData::Inline(data)
     } else if bulk_bytes == bytes || bulk_bytes == bytes + padding {
-        // The padding is with the data, in the results, or nowhere.
+        // Servers differ in where the padding is: with the data, in the results, or left out.
         if !matches!(reader.rest().len(), 0) && reader.rest().len() != padding {
             return Err(reader.error(Reason::TrailingBytes).into());
         }
@@ -191,18 +192,18 @@ pub fn read(results: &[u8], asked: u32, bulk_bytes: usize) -> Result<ReadReply<'
     })
 }
 
-/// Flavors of credentials that a server may name: more than there are.
+/// The most flavors of credentials in a reply of MNT; fewer are defined.
 const FLAVORS_MAX: u32 = 64;
 
-/// What MNT gave.
+/// The results of MNT.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mounted {
     /// The handle of the path.
     pub root: FileHandle,
 }
 
-/// Of MNT (RFC 1813 section 5.2.1). The flavors of credentials after the handle are read and ignored: the client uses
-/// only one, and the server refuses calls with a flavor that it does not accept.
+/// Decodes the results of MNT (RFC 1813 section 5.2.1). The flavors of credentials after the handle are read and ignored:
+/// the client uses only one, and the server refuses calls with a flavor that it does not accept.
 pub fn mounted(results: &[u8]) -> Result<Mounted, ReplyError> {
     let mut reader = Reader::new(results);
     match MountStatus::decode(&mut reader)? {

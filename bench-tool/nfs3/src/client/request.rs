@@ -1,4 +1,4 @@
-//! The calls that are made, and their arguments (RFC 1813 section 3.3).
+//! The calls of the client, and their arguments (RFC 1813 section 3.3).
 
 use rpcrdma_protocol::EncodeError;
 use rpcrdma_protocol::xdr::Writer;
@@ -8,13 +8,13 @@ use crate::wire::types::{Place, SetAttributes, Stability};
 use crate::wire::xdr::Encode;
 use crate::wire::{FileHandle, Procedure};
 
-/// The arguments of any of these calls, the payload of a WRITE aside: a handle, a name of 255 bytes, attributes.
+/// The longest arguments of these calls, without the data of a WRITE: a handle, a name of 255 bytes, attributes.
 pub const ARGUMENTS_BYTES_MAX: usize = 512;
 
-/// Permissions of the files that are made: whoever comes to clean up after a crash may read them.
+/// The permissions of new files: everybody can read them, for example to clean up after a crash.
 const FILE_MODE: u32 = 0o644;
 
-/// Permissions of the folder that they are in.
+/// The permissions of their folder.
 const FOLDER_MODE: u32 = 0o755;
 
 /// A call.
@@ -24,15 +24,15 @@ pub enum Request<'a> {
     Null,
     /// GETATTR.
     Getattr(FileHandle),
-    /// SETATTR of the size alone, whatever it was.
+    /// SETATTR that sets only the size.
     Resize(FileHandle, u64),
     /// LOOKUP.
     Lookup(Place<'a>),
     /// READ.
     Read(Read),
-    /// Up to and with the length of the data, which is to follow, padded.
+    /// WRITE, up to and including the length of the data. The caller appends the padded data.
     Write(Write),
-    /// CREATE of a file that is not there.
+    /// CREATE of a file that must not exist.
     Create(Place<'a>),
     /// MKDIR.
     Mkdir(Place<'a>),
@@ -65,7 +65,7 @@ impl Request<'_> {
         }
     }
 
-    /// Writes the arguments to the start of `space`, of [`ARGUMENTS_BYTES_MAX`]; how many bytes they are.
+    /// Writes the arguments to the start of `space`, which has [`ARGUMENTS_BYTES_MAX`] bytes. Returns their length.
     ///
     /// # Errors
     /// `NoSpace`.
@@ -111,7 +111,7 @@ impl Request<'_> {
                 let commit = Commit {
                     file: *file,
                     offset_bytes: 0,
-                    // All that follows.
+                    // 0 means up to the end of the file.
                     count_bytes: 0,
                 };
                 commit.encode(writer)?;

@@ -1,4 +1,4 @@
-//! A call and its reply, as every transport brings and takes them.
+//! A call and its reply, in a form for every transport.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -11,12 +11,12 @@ use crate::store::{Number, Piece};
 use crate::wire::Status;
 use crate::wire::xdr::Encode;
 
-/// Who calls, by what stays the same when it connects again.
+/// The identity of a caller that stays the same when it connects again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Peer {
-    /// A host, by any transport.
+    /// A host, on any transport.
     Host(IpAddr),
-    /// A peer that has no address, by what the fabric counts it as: a process of this machine.
+    /// A peer without an address: a process of this machine, by the fabric's key.
     Process(u64),
 }
 
@@ -32,24 +32,24 @@ impl fmt::Display for Peer {
 /// A call.
 #[derive(Clone, Copy, Debug)]
 pub struct Call<'a> {
-    /// Who calls.
+    /// The caller.
     pub peer: Peer,
-    /// The number of the call: the same in its retransmissions.
+    /// The number of the call. Retransmissions have the same.
     pub xid: u32,
-    /// RPC program.
+    /// The RPC program.
     pub program: u32,
-    /// Its version.
+    /// The version of the program.
     pub version: u32,
-    /// Its procedure.
+    /// The procedure.
     pub procedure: u32,
     /// The caller's credential.
     pub credential: OpaqueAuth<'a>,
-    /// The argument stream, without what came beside it.
+    /// The argument stream, without the data that RDMA moved outside it.
     pub args: &'a [u8],
 }
 
 impl Call<'_> {
-    /// The answer to a call that is not of this program and version (RFC 5531 section 9).
+    /// The outcome for a call of another program or version (RFC 5531 section 9); `None` if both match.
     pub(super) fn refused_unless(&self, program: u32, version: u32) -> Option<Outcome> {
         if self.program != program {
             return Some(Outcome::ProgramUnavailable);
@@ -61,22 +61,22 @@ impl Call<'_> {
     }
 }
 
-/// What came beside the argument stream.
+/// The data items of a call that RDMA moved outside the argument stream.
 pub trait Items {
-    /// The item that belongs where `args_offset` octets of the stream stand before it.
+    /// The item that belongs after the first `args_offset` octets of the stream.
     fn at(&self, args_offset: usize) -> Option<usize>;
 
-    /// Whether item `index` is an opaque of `bytes` octets. Its pieces may have some more, of round-up.
+    /// Whether item `index` is an opaque of `bytes` octets. Its pieces may also contain the padding.
     fn is_of(&self, index: usize, bytes: usize) -> bool;
 
-    /// How many items there are.
+    /// The number of items.
     fn count(&self) -> usize;
 
     /// The pieces of item `index`.
     fn pieces(&self, index: usize) -> impl Iterator<Item = Piece<'_>>;
 }
 
-/// Everything is in the stream, as on TCP.
+/// No items: everything is in the stream, as on TCP.
 #[derive(Clone, Copy, Debug)]
 pub struct NoItems;
 
@@ -98,14 +98,14 @@ impl Items for NoItems {
     }
 }
 
-/// The longest READDIR, in octets of XDR.
+/// The longest results of READDIR and READDIRPLUS, in octets of XDR.
 pub(super) const LISTING_BYTES_MAX: u32 = 64 * 1024;
 
-/// Octets of results without their payload: a listing, and what stands around it.
+/// The longest results in octets, without their payload: a listing and its other fields.
 const STREAM_BYTES: usize = LISTING_BYTES_MAX as usize + 1024;
 
-/// The results of a call: a stream, and at most one payload, which is where the store has it. Used
-/// again for every call.
+/// The results of a call: a stream, and at most one payload, which stays in the store's memory. It is
+/// reused for each call.
 #[derive(Debug)]
 pub struct Reply {
     space: Box<[u8]>,
@@ -113,12 +113,12 @@ pub struct Reply {
     payload: Option<Payload>,
 }
 
-/// Data of a READ, or the target of a READLINK.
+/// The data of a READ, or the target of a READLINK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Payload {
-    /// How many octets of the stream stand before it. Its length is the last word of them.
+    /// The octets of the stream before it. Their last word is its length.
     pub stream_offset: usize,
-    /// How many bytes it has, without padding.
+    /// Its length in bytes, without padding.
     pub bytes: u32,
     pub(super) file: Number,
     pub(super) offset_bytes: u64,
@@ -158,7 +158,7 @@ impl Reply {
         self.payload = None;
     }
 
-    /// Lets `write` write all of the stream.
+    /// Replaces the stream by what `write` writes.
     pub(super) fn write<E>(
         &mut self,
         write: impl FnOnce(&mut Writer<'_>) -> Result<(), E>,
@@ -169,7 +169,7 @@ impl Reply {
         result
     }
 
-    /// Appends bytes of a file to the stream, in which its length was just written.
+    /// Makes bytes of a file the payload. The stream ends with their length.
     pub(super) fn attach(&mut self, file: Number, offset_bytes: u64, bytes: u32) {
         self.payload = Some(Payload {
             stream_offset: self.written,
@@ -179,8 +179,8 @@ impl Reply {
         });
     }
 
-    /// Puts a failure in the place of results that cannot be sent, for a procedure whose failures come
-    /// with attributes or without: READ and READLINK.
+    /// Replaces results that cannot be sent by a failure without attributes. Use it for READ and READLINK,
+    /// whose failures have optional attributes.
     pub(super) fn fail(&mut self, status: Status) {
         self.clear();
         let written = self.write(|writer| {
@@ -190,7 +190,7 @@ impl Reply {
         debug_assert!(written.is_ok(), "two words fit");
     }
 
-    /// What was answered before.
+    /// Repeats earlier results.
     pub(super) fn replay(&mut self, results: &[u8]) {
         if let Some(space) = self.space.get_mut(..results.len()) {
             space.copy_from_slice(results);

@@ -38,7 +38,7 @@ pub struct NfsApplication<P> {
     peers: Peers,
 }
 
-/// Who is at the other end of each connection, by its index.
+/// The peer of each connection, by the index of the connection.
 #[derive(Debug, Default)]
 struct Peers(Vec<Peer>);
 
@@ -118,8 +118,8 @@ impl<P: Pages> NfsApplication<P> {
     }
 }
 
-/// The payload of a reply in registered memory, if it has one. When there is too little memory at the moment the
-/// reply says so instead, and the client asks again.
+/// Copies the payload of a reply, if it has one, into registered memory. If too little memory is free at the moment, the
+/// reply becomes NFS3ERR_JUKEBOX, and the client repeats its call.
 pub(super) fn item_of<P: Pages>(
     service: &Service<P>,
     reply: &mut Reply,
@@ -133,7 +133,7 @@ pub(super) fn item_of<P: Pages>(
     item
 }
 
-/// The bytes of a payload in registered memory; `None` when there is too little.
+/// Copies the bytes of a payload into registered memory; `None` when too little is free.
 fn filled<'a>(
     pieces: impl Iterator<Item = &'a [u8]>,
     payload: &Payload,
@@ -141,7 +141,7 @@ fn filled<'a>(
 ) -> Option<BulkItem> {
     let mut item = BulkItem::new();
     let mut left = payload.bytes as usize;
-    // The lease that is being filled, and how much of it is.
+    // The lease that is being filled, and the bytes that are filled.
     let mut lease = None;
     let mut filled_bytes = 0;
     for mut piece in pieces {
@@ -174,7 +174,7 @@ fn written(reply: &Reply, item: Option<BulkItem>, writer: &mut ReplyWriter<'_>) 
     let Some(mut item) = item else {
         return writer.write(stream).ok();
     };
-    // A payload is the last of its results.
+    // The payload is the last part of the results, so it is attached after the stream.
     writer.write(stream).ok()?;
     writer.attach(0, &mut item).ok()
 }
@@ -191,7 +191,7 @@ impl<'a, 'b> BulkView<'a, 'b> {
         let mut taken = BulkItem::new();
         let item = (arguments.len() == 1).then(|| arguments.take(0)).flatten();
         for part in item.into_iter().flatten() {
-            // There is as much room as in the item.
+            // This cannot fail: an item has room for as many parts as another.
             let _ = taken.push(part.share());
         }
         Self { arguments, taken }
@@ -217,7 +217,7 @@ impl Items for BulkView<'_, '_> {
             bytes: part,
             lies_in: Some((part, part.offset() as usize)),
         });
-        // What was taken is not among these.
+        // `arguments` no longer has the parts that were taken.
         self.arguments.parts(index).map(Piece::from).chain(taken)
     }
 }
@@ -253,13 +253,13 @@ impl<P: Pages + 'static> Application for NfsApplication<P> {
             .rpc
             .answer(asked.peer, &asked.message, &mut asked.output)
             .is_ok();
-        // There is room: one is under way at a time, unless it was given up, and then nobody waits.
+        // This fails only if an abandoned call still occupies the place, and then nobody waits for it.
         let _ = self.channel.answered.push(asked);
         Activity::Busy
     }
 }
 
-/// A call on its way from TCP to the core, and back.
+/// A call that goes from the TCP thread to the core and returns with its answer.
 #[derive(Debug)]
 struct Asked {
     number: u64,
@@ -345,7 +345,7 @@ impl Answers for ServerHandle {
                 Some(asked) if asked.number == self.number => {
                     return Err(io::ErrorKind::InvalidData.into());
                 }
-                // The answer to a call that was given up.
+                // The answer to an earlier call, which timed out.
                 Some(_) => {}
                 None if Instant::now() >= deadline => return Err(io::ErrorKind::TimedOut.into()),
                 None => std::thread::sleep(CALL_LOOK_PERIOD),

@@ -1,20 +1,20 @@
-//! An NFS version 3 responder (RFC 1813) over a file system in memory.
+//! An NFS version 3 server (RFC 1813) with a file system in memory.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
 //! | [`store`](crate::store) | the file system |
-//! | [`call`] | a call and its reply, whatever transport they go by |
+//! | [`call`] | a call and its reply, for every transport |
 //! | `procedures` | the 22 procedures |
 //! | [`replay`] | the duplicate request cache |
 //! | [`mount`] | the MOUNT program |
 //! | [`rpc_service`], [`tcp`] | both on TCP |
 //! | [`fabric`] | NFS by RPC-over-RDMA, and the way of TCP calls to its core |
 //!
-//! A transport takes [`Service::call`]: it hands in a call, with the items that came beside its stream
-//! if there are any, and sends the reply, whose payload it asks the service for. One thread owns the
-//! service, and calls run to completion.
+//! A transport passes each call to [`Service::call`], with the data items outside its stream if there are
+//! any. Then it sends the reply, and gets the reply's payload from the service. One thread owns the service,
+//! and calls run to completion.
 //!
-//! The user's view is `docs/nfs3.md`.
+//! `docs/nfs3.md` is the documentation for users.
 
 pub mod call;
 pub mod fabric;
@@ -36,7 +36,7 @@ use crate::wire::auth_sys::Identity;
 use crate::wire::types::Time;
 use crate::wire::{PROGRAM, Procedure, VERSION};
 
-/// The path that is exported.
+/// The path of the export.
 pub const EXPORT: &str = "/export";
 
 /// The longest READ and WRITE, in bytes.
@@ -56,7 +56,7 @@ impl<P: Pages> Service<P> {
     pub fn new(pages: P, limits: Limits) -> Self {
         let mut clock = Clock::default();
         let now = clock.now();
-        // Restarts differ in the time at which they were.
+        // The start time tells this instance from earlier ones.
         let instance = u64::from(now.seconds) << 32 | u64::from(now.nanoseconds);
         Self {
             store: Store::new(pages, limits, instance, now),
@@ -71,10 +71,9 @@ impl<P: Pages> Service<P> {
         &self.store
     }
 
-    /// Answers a call. Results count with [`Outcome::Success`] alone.
+    /// Answers a call. `reply` has results only with [`Outcome::Success`].
     ///
-    /// A retransmission of a call that must not be done twice is answered with what was answered the
-    /// first time.
+    /// A retransmission of a call that must not be executed twice gets the results of the first execution.
     pub fn call<I: Items>(&mut self, call: &Call<'_>, items: &I, reply: &mut Reply) -> Outcome {
         reply.clear();
         if let Some(refused) = call.refused_unless(PROGRAM, VERSION) {
@@ -106,30 +105,29 @@ impl<P: Pages> Service<P> {
         outcome
     }
 
-    /// Takes buffers that files can be made of, as far as there is need; to be called before each call.
-    /// Whether the memory is short, so that bytes which are being sent may be missed.
+    /// Takes buffers for files, as many as are needed. Call it before each call. Returns whether memory is
+    /// short, so that buffers which are still being sent are needed back.
     pub fn stock(&mut self, take: &mut dyn FnMut() -> Option<Lease>) -> bool {
         self.store.stock(take);
         self.store.is_short()
     }
 
-    /// A payload as an item whose pieces are shared with its file; `None` where memory is not made for
-    /// that, or it is in too many pieces. To be taken before the next call.
+    /// A payload as an item whose pieces are shared with its file; `None` if the store's memory does not
+    /// support that, or the payload has too many pieces. Call it before the next call.
     #[must_use]
     pub fn shared_payload(&self, payload: &Payload) -> Option<BulkItem<SharedLease>> {
         self.store
             .shared(payload.file, payload.offset_bytes, payload.bytes)
     }
 
-    /// The bytes of a payload, in pieces; to be taken before the next call.
+    /// The bytes of a payload, in pieces. Call it before the next call.
     pub fn payload(&self, payload: &Payload) -> impl Iterator<Item = &[u8]> {
         self.store
             .pieces(payload.file, payload.offset_bytes, payload.bytes)
     }
 }
 
-/// The clock of attributes: no two readings are the same, so that a client always sees that a file
-/// has changed.
+/// The clock of attributes. No two readings are the same, so that a client sees every change of a file.
 #[derive(Debug, Default)]
 struct Clock {
     last: Time,

@@ -1,4 +1,4 @@
-//! MOUNT version 3 (RFC 1813 appendix I): hands out the handle of the root, or of a directory below.
+//! MOUNT version 3 (RFC 1813 appendix I): returns the handle of the root, or of a directory below it.
 
 use std::collections::VecDeque;
 
@@ -15,10 +15,10 @@ use crate::wire::mount::{MountProcedure, MountStatus, PATH_BYTES_MAX, PROGRAM, V
 use crate::wire::xdr::Encode;
 use crate::wire::{FileHandle, Status};
 
-/// Mounts that are remembered; the oldest make room. Nothing depends on them.
+/// The number of mounts that DUMP can list. The oldest are dropped, because nothing depends on them.
 const MOUNTS_MAX: usize = 256;
 
-/// Who has mounted what, as far as anybody said.
+/// The mounts that clients have reported, for DUMP.
 #[derive(Debug, Default)]
 pub struct Mounts {
     known: VecDeque<(Peer, Box<[u8]>)>,
@@ -97,7 +97,7 @@ impl Mounts {
         writer.write_u32(AUTH_SYS)
     }
 
-    /// What is known, as far as it fits.
+    /// Writes the known mounts, as many as fit.
     fn dump(&self, writer: &mut Writer<'_>) -> Result<(), EncodeError> {
         for (peer, path) in &self.known {
             if writer.remaining_bytes() < 2 * PATH_BYTES_MAX {
@@ -111,7 +111,7 @@ impl Mounts {
     }
 }
 
-/// The export, open to everybody.
+/// Writes the list of exports: one, without restrictions.
 fn export(writer: &mut Writer<'_>) -> Result<(), EncodeError> {
     writer.write_bool(true)?;
     writer.write_opaque(EXPORT.as_bytes())?;

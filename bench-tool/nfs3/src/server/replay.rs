@@ -1,29 +1,29 @@
-//! The duplicate request cache: a call that came again is not done again.
+//! The duplicate request cache: it answers retransmissions without executing them again.
 //!
-//! A client repeats a call when it connects again, for the reply may have been lost. Doing it twice
-//! would fail (a name is gone already), or undo what others did meanwhile. A call is known again by who
-//! makes it (an address, for the connection is another one), its number, its procedure, and a hash over
-//! its credential, its length, and its first bytes, so that a client which counts from the same number
-//! after a restart is not given answers of its former life.
+//! A client repeats a call after it has connected again, because the reply may have been lost. Executing it
+//! twice would fail (for example, the name is already removed), or undo what others did in between. A
+//! retransmission is recognised by its caller (by address, because the connection is new), its number, its
+//! procedure, and a hash of its credential, its length and its first bytes. The hash keeps a client that
+//! starts again with the same numbers from getting answers to its earlier calls.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
 
 use super::call::{Call, Items, Peer};
 
-/// Replies that are kept.
+/// The number of replies in the cache.
 pub const ENTRIES_MAX: usize = 4096;
 
-/// The longest that is kept, in octets; results of procedures that are not idempotent are shorter.
+/// The longest results in the cache, in octets. Procedures that are not idempotent have shorter ones.
 const RESULTS_BYTES_MAX: usize = 1024;
 
-/// For how long one is kept, in seconds: longer than clients take to connect again.
+/// The lifetime of an entry in seconds: longer than clients take to connect again.
 const KEPT_S: u32 = 120;
 
-/// How much of the arguments is looked at.
+/// The octets of the arguments that the hash includes, and the bytes of an item.
 const CHECKED_BYTES: usize = 256;
 
-/// How a call is known again.
+/// Identifies a call and its retransmissions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     peer: Peer,
@@ -41,7 +41,7 @@ struct Entry {
     results: Box<[u8]>,
 }
 
-/// Replies that were sent, the least recently used of which make room for new ones.
+/// The results of earlier calls. New ones replace the least recently used.
 #[derive(Debug)]
 pub struct ReplayCache {
     entries: HashMap<Key, Entry>,
@@ -70,7 +70,7 @@ impl ReplayCache {
         }
     }
 
-    /// How a call is known again.
+    /// The key of a call.
     pub fn key<I: Items>(&self, call: &Call<'_>, items: &I) -> Key {
         let first = call.args.get(..CHECKED_BYTES).unwrap_or(call.args);
         let lengths = (call.args.len(), items.count());
@@ -88,7 +88,7 @@ impl ReplayCache {
         }
     }
 
-    /// What a call was answered with.
+    /// The results of an earlier call with this key.
     pub fn find(&mut self, key: &Key, now_s: u32) -> Option<&[u8]> {
         let entry = self.entries.get_mut(key)?;
         self.by_use.remove(&entry.used);
@@ -103,7 +103,7 @@ impl ReplayCache {
         self.entries.get(key).map(|entry| &*entry.results)
     }
 
-    /// Keeps what a call is answered with.
+    /// Stores the results of a call.
     pub fn keep(&mut self, key: Key, now_s: u32, results: &[u8]) {
         if results.len() > RESULTS_BYTES_MAX {
             return;
@@ -125,7 +125,7 @@ impl ReplayCache {
         }
     }
 
-    /// Calls that were known again.
+    /// The number of retransmissions that were answered.
     #[must_use]
     pub fn hits(&self) -> u64 {
         self.hits

@@ -1,4 +1,4 @@
-//! Answers RPC calls of NFS and of MOUNT that are messages of their own, as on TCP.
+//! Answers RPC calls of NFS and MOUNT that arrive as whole messages, as on TCP.
 
 use std::io;
 use std::net::IpAddr;
@@ -15,7 +15,7 @@ use super::tcp::Answers;
 use crate::store::Pages;
 use crate::wire::{mount, record};
 
-/// The headers of an RPC reply are no longer than this.
+/// The longest header of an RPC reply, in octets.
 const REPLY_HEADER_BYTES_MAX: usize = 64;
 
 /// Decodes RPC messages, and has NFS or MOUNT answer them.
@@ -78,7 +78,7 @@ impl<P: Pages> Answers for RpcService<P> {
 }
 
 impl<P: Pages> RpcService<P> {
-    /// Appends a reply, with its results if it is one of success.
+    /// Appends a reply. Only a reply of success has results.
     fn append(&self, header: &ReplyHeader<'_>, output: &mut Vec<u8>) -> io::Result<()> {
         let start = output.len();
         let mut space = [0; record::HEADER_BYTES + REPLY_HEADER_BYTES_MAX];

@@ -1,4 +1,4 @@
-//! NFS and MOUNT on TCP: one thread that waits for all connections at once.
+//! NFS and MOUNT on TCP: one thread serves all connections.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -9,24 +9,24 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::DATA_BYTES_MAX;
 use crate::wire::record::Records;
 
-/// The longest message: a WRITE, and what stands around its data.
+/// The longest message: the longest WRITE, with room for its headers and other arguments.
 const MESSAGE_BYTES_MAX: usize = DATA_BYTES_MAX as usize + 64 * 1024;
 
-/// Replies that may wait to be sent on a connection, in octets; beyond that its calls wait.
+/// The most octets of replies that wait to be sent on a connection. Above that, its calls wait.
 const OUTPUT_BYTES_MAX: usize = 4 << 20;
 
-/// Room that a connection keeps when it has nothing to send.
+/// The buffer that a connection keeps when it has nothing to send.
 const OUTPUT_BYTES_KEPT: usize = 256 * 1024;
 
-/// How soon the wish to end is noticed.
+/// The period in which the server checks whether it has to stop.
 const LOOK_PERIOD: Duration = Duration::from_millis(50);
 
-/// What answers calls.
+/// Answers RPC calls.
 pub trait Answers {
-    /// Appends the reply to the RPC call `message`, record marking included.
+    /// Appends the reply to the RPC call `message`, with its record mark.
     ///
     /// # Errors
-    /// It is no call, or cannot be answered: the connection is of no use any more.
+    /// When `message` is not a call, or cannot be answered. The connection must be closed then.
     fn answer(&mut self, peer: IpAddr, message: &[u8], output: &mut Vec<u8>) -> io::Result<()>;
 }
 
@@ -36,8 +36,8 @@ pub struct TcpServer<A> {
     listener: TcpListener,
     connections_max: usize,
     connections: Vec<Connection>,
-    /// The system could not give the last connection that came: descriptors are used up, say. The
-    /// next is taken after a while, for trying at once would be all that is done.
+    /// False after `accept` failed, for example for lack of descriptors. The next turn does not wait for
+    /// the listener then, which stays readable and would keep the thread busy.
     is_accepting: bool,
     answers: A,
 }
@@ -53,10 +53,10 @@ struct Connection {
 }
 
 impl<A: Answers> TcpServer<A> {
-    /// Serves whoever connects to `listener`, up to `connections_max` at a time.
+    /// A server for the connections of `listener`, at most `connections_max` at a time.
     ///
     /// # Errors
-    /// When the listener cannot be made not to block.
+    /// When the listener cannot be set to non-blocking.
     pub fn new(listener: TcpListener, connections_max: usize, answers: A) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         Ok(Self {
@@ -68,10 +68,10 @@ impl<A: Answers> TcpServer<A> {
         })
     }
 
-    /// Serves until `is_asked` says that it is to end; that is looked at some twenty times a second.
+    /// Serves until `is_asked` returns true. It is called at least twenty times a second.
     ///
     /// # Errors
-    /// When the system cannot wait for connections. What happens on one of them ends that one.
+    /// When waiting for the connections fails. An error of one connection ends only that connection.
     pub fn run(&mut self, mut is_asked: impl FnMut() -> bool) -> io::Result<()> {
         while !is_asked() {
             self.turn()?;
@@ -79,7 +79,7 @@ impl<A: Answers> TcpServer<A> {
         Ok(())
     }
 
-    /// Waits for something to do, and does what there is, on every connection once.
+    /// Waits until a connection or the listener is ready, and serves each ready one once.
     fn turn(&mut self) -> io::Result<()> {
         let timeout = Timespec::try_from(LOOK_PERIOD).unwrap_or_default();
         let arrivals = if std::mem::replace(&mut self.is_accepting, true) {
@@ -119,7 +119,7 @@ impl<A: Answers> TcpServer<A> {
                     return;
                 }
             };
-            // One too many is closed at once.
+            // A connection above the limit is closed immediately.
             if self.connections.len() < self.connections_max
                 && let Ok(connection) = Connection::new(stream, address)
             {
@@ -153,10 +153,10 @@ impl Connection {
         interest
     }
 
-    /// Sends what waits, answers calls that have come, receives once, and again.
+    /// Sends waiting replies and answers received calls. Then it receives once and answers again.
     ///
     /// # Errors
-    /// The connection is at its end.
+    /// When the connection has ended.
     fn serve(&mut self, answers: &mut impl Answers) -> io::Result<()> {
         self.send()?;
         if self.answer_all(answers)? {
@@ -171,8 +171,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Answers calls that are there, and sends the replies; whether all were answered. Those that
-    /// were not wait until replies can be sent again.
+    /// Answers received calls and sends the replies. Returns whether all were answered; the others wait
+    /// until more replies can be sent.
     fn answer_all(&mut self, answers: &mut impl Answers) -> io::Result<bool> {
         loop {
             let all_answered = self.answer(answers)?;
@@ -183,7 +183,7 @@ impl Connection {
         }
     }
 
-    /// Answers calls that are there, as long as there is room for replies; whether there was for all.
+    /// Answers received calls while there is room for replies. Returns whether all were answered.
     fn answer(&mut self, answers: &mut impl Answers) -> io::Result<bool> {
         while self.output.len() < OUTPUT_BYTES_MAX {
             let message = self.records.next_message().map_err(io::Error::other)?;
@@ -210,7 +210,7 @@ impl Connection {
     }
 }
 
-/// Whether trying again later is all that it takes.
+/// Whether the same call can succeed later.
 fn is_passing(error: &io::Error) -> bool {
     matches!(
         error.kind(),

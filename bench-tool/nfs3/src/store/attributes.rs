@@ -1,4 +1,4 @@
-//! What is told of files, and what may be set.
+//! The attributes of files: reading and setting them.
 
 use super::contents::{Contents, FILE_BYTES_MAX};
 use super::inode::{Body, EXECUTE_ANY, Inode, MODE_BITS, SET_GID, SET_UID, may};
@@ -8,24 +8,24 @@ use crate::wire::arguments::access;
 use crate::wire::auth_sys::Identity;
 use crate::wire::types::{Attributes, Device, SetAttributes, SetTime, Time, Wcc, WccAttributes};
 
-/// What a directory says is its length.
+/// The length that a directory reports.
 const DIRECTORY_BYTES: u64 = 4096;
 
 /// The space of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Space {
-    /// All of it, in bytes.
+    /// The whole space in bytes.
     pub total_bytes: u64,
-    /// What is free.
+    /// The free space in bytes.
     pub free_bytes: u64,
-    /// Files that there may be.
+    /// The highest number of files.
     pub total_files: u64,
-    /// How many more can be made.
+    /// The number of files that can still be made.
     pub free_files: u64,
 }
 
 impl<P: Pages> Store<P> {
-    /// Attributes of a file; `None` when it is gone.
+    /// The attributes of a file; `None` if it no longer exists.
     #[must_use]
     pub fn attributes(&self, file: Number) -> Option<Attributes> {
         let inode = self.inode(file).ok()?;
@@ -52,7 +52,7 @@ impl<P: Pages> Store<P> {
         })
     }
 
-    /// What is kept of a file from before an operation.
+    /// The attributes of a file that are kept from before an operation.
     #[must_use]
     pub fn before(&self, file: Number) -> Option<WccAttributes> {
         let inode = self.inode(file).ok()?;
@@ -63,7 +63,7 @@ impl<P: Pages> Store<P> {
         })
     }
 
-    /// A file before an operation, and as it is now.
+    /// The attributes from before an operation, and the current ones.
     #[must_use]
     pub fn wcc(&self, file: Number, before: Option<WccAttributes>) -> Wcc {
         Wcc {
@@ -72,7 +72,7 @@ impl<P: Pages> Store<P> {
         }
     }
 
-    /// How much space there is.
+    /// The space of the store.
     #[must_use]
     pub fn space(&self) -> Space {
         let page_bytes = self.page_bytes();
@@ -89,7 +89,7 @@ impl<P: Pages> Store<P> {
         u64::try_from(self.pages.page_bytes()).unwrap_or(u64::MAX)
     }
 
-    /// Of the bits of ACCESS that are asked for, those that `caller` has.
+    /// The bits of ACCESS in `asked` that `caller` has.
     ///
     /// # Errors
     /// STALE.
@@ -113,11 +113,12 @@ impl<P: Pages> Store<P> {
         Ok(asked & granted.fold(0, |all, (_, bit)| all | bit))
     }
 
-    /// Sets attributes, all or none; with a `guard` only if that is when the file last changed.
+    /// Sets attributes, all or none. With a `guard`, sets them only if the file last changed at that time.
     ///
     /// # Errors
-    /// NOT_SYNC, PERM for what is the owner's, ACCES, ISDIR and INVAL for the length of what has no
-    /// bytes, FBIG, and JUKEBOX while the page that it ends in is being sent and no other is free.
+    /// NOT_SYNC if the guard does not match; PERM for attributes that only the owner or root may set; ACCES;
+    /// ISDIR and INVAL for the length of a file that is not a regular one; FBIG; JUKEBOX while the page at
+    /// the new end is being sent and no other page is free.
     pub fn set_attributes(
         &mut self,
         file: Number,
@@ -149,7 +150,7 @@ impl<P: Pages> Store<P> {
     }
 }
 
-/// The number of a file as clients see it: 0 means nothing to some.
+/// The number of a file for clients. It starts at 1, because some clients take 0 for no file.
 pub(crate) fn file_number(file: Number) -> u64 {
     u64::from(file.0) + 1
 }
@@ -162,7 +163,8 @@ impl Inode {
         }
     }
 
-    /// A write by another than root ends what the file's mode promises of its owner and group.
+    /// A write by a caller other than root clears the bits SET_UID and SET_GID, so that it cannot change a
+    /// program that runs with other rights.
     pub(super) fn drop_privileges(&mut self, caller: &Identity) {
         if !caller.is_root() {
             self.drop_set_ids();
@@ -171,13 +173,13 @@ impl Inode {
 
     fn drop_set_ids(&mut self) {
         self.mode &= !SET_UID;
-        // Without the group's right to execute the bit means something else.
+        // Without the group's right to execute, SET_GID has another meaning (mandatory locking).
         if self.mode & EXECUTE_ANY & 0o070 != 0 {
             self.mode &= !SET_GID;
         }
     }
 
-    /// Whether `caller` may set all of that.
+    /// Checks that `caller` may set all of these attributes.
     fn may_set(&self, set: &SetAttributes, caller: &Identity) -> Result<(), Status> {
         let is_owner = self.is_owned_by(caller);
         let gives_away = set.uid.is_some_and(|uid| uid != self.uid);
@@ -211,7 +213,7 @@ impl Inode {
         Ok(())
     }
 
-    /// Sets all but the length.
+    /// Sets all attributes except the length.
     fn set(&mut self, set: &SetAttributes, caller: &Identity, now: Time) {
         let changes_owner = set.uid.is_some_and(|uid| uid != self.uid)
             || set.gid.is_some_and(|gid| gid != self.gid);

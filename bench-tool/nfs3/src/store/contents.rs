@@ -1,4 +1,4 @@
-//! The bytes of a file: pages where something was written, and nothing where not.
+//! The bytes of a file: pages where something was written, holes elsewhere.
 
 use std::collections::BTreeMap;
 
@@ -7,18 +7,18 @@ use rpcrdma_fabric::memory::SharedLease;
 
 use super::pages::{Page, Pages, Piece};
 
-/// The longest file, in bytes: offsets are signed numbers of 64 bits at many clients.
+/// The longest file, in bytes. Many clients have signed offsets of 64 bits.
 pub const FILE_BYTES_MAX: u64 = i64::MAX.cast_unsigned();
 
-/// What holes read as.
+/// The bytes of holes.
 static ZEROES: [u8; 64 * 1024] = [0; 64 * 1024];
 
-/// The bytes of a file. It does not own the memory that its pages come from, so it is to be cut to
-/// nothing before it is dropped.
+/// The bytes of a file. It does not own the memory of its pages, so set its size to zero before dropping
+/// it.
 #[derive(Debug, Default)]
 pub(super) struct Contents {
     size_bytes: u64,
-    /// Pages by their number in the file. Bytes of the last beyond the size are zeroes.
+    /// Pages by their number in the file. The bytes of the last page after the end of the file are zero.
     pages: BTreeMap<u64, Page>,
 }
 
@@ -27,17 +27,17 @@ impl Contents {
         self.size_bytes
     }
 
-    /// Pages that it takes.
+    /// The number of its pages.
     pub(super) fn page_count(&self) -> usize {
         self.pages.len()
     }
 
-    /// Whether there is a page for the byte at `offset_bytes`.
+    /// Whether the byte at `offset_bytes` has a page.
     pub(super) fn has_page(&self, page_bytes: usize, offset_bytes: u64) -> bool {
         self.pages.contains_key(&split(offset_bytes, page_bytes).0)
     }
 
-    /// The extents of the bytes from `offset_bytes` on, as many as there are up to `count_bytes`.
+    /// The extents of at most `count_bytes` bytes from `offset_bytes` on.
     fn extents(
         &self,
         page_bytes: usize,
@@ -59,7 +59,7 @@ impl Contents {
         })
     }
 
-    /// The pieces of the bytes from `offset_bytes` on, as many as there are up to `count_bytes`.
+    /// The pieces of at most `count_bytes` bytes from `offset_bytes` on.
     pub(super) fn pieces<'a, P: Pages>(
         &'a self,
         memory: &'a P,
@@ -73,7 +73,7 @@ impl Contents {
                 Some(page) => (memory.bytes(page).get(start..end), 0),
                 None => (None, extent.bytes),
             };
-            // A page may be longer than all the zeroes that there are.
+            // A page may be longer than `ZEROES`.
             let zeroes = std::iter::from_fn(move || {
                 let count = left.min(ZEROES.len());
                 left -= count;
@@ -83,7 +83,8 @@ impl Contents {
         })
     }
 
-    /// The same bytes as an item whose pieces are shared with this file. `None` where that cannot be.
+    /// The same bytes as an item whose pieces are shared with this file; `None` if the memory does not support
+    /// that.
     pub(super) fn shared<P: Pages>(
         &self,
         memory: &P,
@@ -96,8 +97,8 @@ impl Contents {
         is_shared.then_some(item)
     }
 
-    /// Writes the pieces one behind the other, from `offset_bytes` on; the bytes for which there was
-    /// memory. The caller has made sure that they end before [`FILE_BYTES_MAX`].
+    /// Writes the pieces one after the other, from `offset_bytes` on. Returns the bytes written: fewer than
+    /// all if memory runs out. The caller has checked that they end before [`FILE_BYTES_MAX`].
     pub(super) fn write<'a, P: Pages>(
         &mut self,
         memory: &mut P,
@@ -138,7 +139,8 @@ impl Contents {
         at - offset_bytes
     }
 
-    /// Keeps the whole pages of a piece as they are, from page `number` on; how many bytes that is.
+    /// Takes the whole pages of a piece over without a copy, as pages `number` and following. Returns their
+    /// bytes; 0 if the memory does not support that.
     fn keep<P: Pages>(&mut self, memory: &mut P, number: u64, piece: &Piece<'_>) -> usize {
         let page_bytes = memory.page_bytes();
         let pages = piece.bytes.len() / page_bytes;
@@ -156,8 +158,8 @@ impl Contents {
         pages * page_bytes
     }
 
-    /// `count` bytes from `start` on of page `number`, to be written. The page is taken if it is not
-    /// there, and is zeroes around them.
+    /// `count` bytes of page `number` from `start` on, to be written. A missing page is taken, and is zero
+    /// around these bytes.
     fn space<'a, P: Pages>(
         &mut self,
         memory: &'a mut P,
@@ -182,8 +184,9 @@ impl Contents {
         }
     }
 
-    /// Makes it `size_bytes` long: cuts it, or adds a hole. False, and it is as it was, when there is no
-    /// memory for a page of it that others read; to cut at the start of a page takes none.
+    /// Sets the size: truncates the file, or appends a hole. Returns false, and changes nothing, when it
+    /// needs a copy of a page that is being sent and no memory is free. Truncating at the start of a page
+    /// needs none.
     pub(super) fn set_size<P: Pages>(&mut self, memory: &mut P, size_bytes: u64) -> bool {
         if size_bytes < self.size_bytes {
             let (number, start) = split(size_bytes, memory.page_bytes());
@@ -203,14 +206,14 @@ impl Contents {
     }
 }
 
-/// Bytes of one page, or of a hole in its place.
+/// A range of one page, or of a hole.
 struct Extent<'a> {
     page: Option<&'a Page>,
     start: usize,
     bytes: usize,
 }
 
-/// The number of the page of a byte, and where in it the byte is.
+/// The number of the page of a byte, and the offset of the byte in it.
 fn split(at: u64, page_bytes: usize) -> (u64, usize) {
     let page_bytes = to_u64(page_bytes).max(1);
     let start = usize::try_from(at % page_bytes).unwrap_or(usize::MAX);

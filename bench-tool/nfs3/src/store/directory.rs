@@ -7,14 +7,14 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Number(pub(super) u32);
 
-/// The cookie of the entry `.`, which no table holds.
+/// The cookie of the entry `.`, which is not in the table.
 pub(super) const COOKIE_SELF: u64 = 1;
 
-/// The cookie of the entry `..`.
+/// The cookie of the entry `..`, which is not in the table.
 pub(super) const COOKIE_PARENT: u64 = 2;
 
-/// The names of a directory, each with a cookie of its own. Cookies grow and are never used again, so
-/// that a listing which goes on at a cookie misses nothing, whatever came and went meanwhile.
+/// The names of a directory, each with its cookie. Cookies grow and are never reused, so that a listing
+/// that continues at a cookie misses no name that was there all the time.
 #[derive(Debug)]
 pub(super) struct Directory {
     pub(super) parent: Number,
@@ -39,7 +39,7 @@ impl Directory {
         self.by_cookie.get(cookie).map(|(_, file)| *file)
     }
 
-    /// Adds a name that is not there.
+    /// Adds a name that must not exist.
     pub(super) fn insert(&mut self, name: &[u8], file: Number) {
         let name: Arc<[u8]> = name.into();
         self.last_cookie += 1;
@@ -48,7 +48,7 @@ impl Directory {
         self.by_cookie.insert(self.last_cookie, (name, file));
     }
 
-    /// Takes a name away; its file.
+    /// Removes a name and returns its file.
     pub(super) fn remove(&mut self, name: &[u8]) -> Option<Number> {
         let cookie = self.by_name.remove(name)?;
         self.by_cookie.remove(&cookie).map(|(_, file)| file)
@@ -58,7 +58,7 @@ impl Directory {
         self.by_name.is_empty()
     }
 
-    /// The entries behind a cookie, without `.` and `..`: cookie, name, file.
+    /// The entries after a cookie, without `.` and `..`: cookie, name, file.
     pub(super) fn entries_behind(&self, cookie: u64) -> impl Iterator<Item = (u64, &[u8], Number)> {
         let behind = self.by_cookie.range(cookie.saturating_add(1)..);
         behind.map(|(cookie, (name, file))| (*cookie, &**name, *file))

@@ -1,4 +1,4 @@
-//! A file: what it is, whose, and who may do what with it.
+//! A file: its kind, its owner and its permissions.
 
 use super::contents::Contents;
 use super::directory::Directory;
@@ -6,32 +6,32 @@ use super::pages::Pages;
 use crate::wire::auth_sys::Identity;
 use crate::wire::types::{Device, FileKind, Time};
 
-/// Permission bits of a class of callers, and so what is asked for.
+/// The permission bits of one class of callers, also used for what a caller asks for.
 pub(super) mod may {
     pub(crate) const READ: u32 = 4;
     pub(crate) const WRITE: u32 = 2;
     pub(crate) const EXECUTE: u32 = 1;
 }
 
-/// All bits of a mode that are kept.
+/// The bits of a mode that are stored.
 pub(super) const MODE_BITS: u32 = 0o7777;
-/// Runs as its owner.
+/// A program runs as its owner.
 pub(super) const SET_UID: u32 = 0o4000;
-/// Runs as its group; files made in such a directory get the directory's group.
+/// A program runs as its group. Files made in a directory get the directory's group.
 pub(super) const SET_GID: u32 = 0o2000;
-/// Of such a directory only owners take names away.
+/// In a directory, only owners may remove names.
 pub(super) const STICKY: u32 = 0o1000;
-/// Any bit of execution.
+/// The execution bits of all classes.
 pub(super) const EXECUTE_ANY: u32 = 0o111;
 
-/// What a file holds.
+/// The contents of a file, by its kind.
 #[derive(Debug)]
 pub(super) enum Body {
     Regular(Contents),
     Directory(Directory),
-    /// Its contents are the target.
+    /// The contents are the target.
     SymbolicLink(Contents),
-    /// Of these there is nothing to know but which device it is.
+    /// A device, a socket or a named pipe; the numbers are those of a device.
     Special(FileKind, Device),
 }
 
@@ -64,7 +64,7 @@ impl Inode {
         matches!(self.body, Body::Directory(_))
     }
 
-    /// Its bytes: of a file, or of a symbolic link.
+    /// The bytes of a regular file, or of the target of a symbolic link.
     pub(super) fn contents(&self) -> Option<&Contents> {
         match &self.body {
             Body::Regular(contents) | Body::SymbolicLink(contents) => Some(contents),
@@ -72,20 +72,20 @@ impl Inode {
         }
     }
 
-    /// Gives its memory back.
+    /// Returns its memory.
     pub(super) fn give_back<P: Pages>(&mut self, pages: &mut P) {
         if let Body::Regular(contents) | Body::SymbolicLink(contents) = &mut self.body {
             contents.set_size(pages, 0);
         }
     }
 
-    /// Whether `caller` owns it, or may do as if.
+    /// Whether `caller` owns the file, or is root.
     pub(super) fn is_owned_by(&self, caller: &Identity) -> bool {
         caller.is_root() || caller.uid == self.uid
     }
 
-    /// Whether its mode lets `caller` do all of `asked` (bits of [`may`]). Root may do everything
-    /// but execute what nobody may.
+    /// Whether the mode gives `caller` all rights in `asked` (bits of [`may`]). Root has all rights, except
+    /// to execute a file that nobody may execute.
     pub(super) fn allows(&self, caller: &Identity, asked: u32) -> bool {
         if caller.is_root() {
             let executes_file = asked & may::EXECUTE != 0 && !self.is_directory();
@@ -101,8 +101,8 @@ impl Inode {
         class & asked == asked
     }
 
-    /// As for READ and WRITE: who opened a file may go on whatever its mode has become, and the
-    /// server cannot know who that was; so owners always may.
+    /// As [`Inode::allows`], for READ and WRITE. A client that has opened a file may continue after its mode
+    /// changes. The server does not know who has opened it, so the owner always has both rights.
     pub(super) fn allows_data(&self, caller: &Identity, asked: u32) -> bool {
         self.is_owned_by(caller) || self.allows(caller, asked)
     }

@@ -1,5 +1,5 @@
-//! Files in registered memory: their pages are parts of bulk buffers, which stay where a WRITE brought
-//! them, and are sent from there.
+//! Files in registered memory. Their pages are parts of bulk buffers: the data of a WRITE stays in the
+//! buffer in which it arrived, and a READ sends it from there.
 
 use std::collections::VecDeque;
 
@@ -8,27 +8,27 @@ use rpcrdma_fabric::memory::{Lease, SharedLease};
 
 use super::pages::{KeptPages, Page, Pages};
 
-/// Pages of a buffer at most.
+/// The most pages of a buffer: [`Run::free`] has one bit for each.
 const PAGES_MAX: u32 = u64::BITS;
 
-/// Buffers that are at hand for what is copied: a WRITE of 1 MiB, and one more for its odd ends.
+/// Buffers in stock for data that is copied: enough for a WRITE of 1 MiB, and more for its partial pages.
 const STOCK_MAX: usize = 18;
 
-/// A buffer that files lie in.
+/// A buffer with pages of files.
 #[derive(Debug)]
 struct Run {
     lease: SharedLease,
-    /// Bits of its pages that are in no file.
+    /// One bit for each page: set if the page is in no file.
     free: u64,
 }
 
 /// Memory in pages that are parts of bulk buffers.
 ///
-/// Buffers come by two ways. Those with the data of a WRITE are kept as they are ([`Pages::keep`]), and
-/// the pages in them that it did not fill are free. For what is copied there is a stock, which is filled
-/// up before every call. A buffer of which no page is in a file goes back.
+/// Buffers come in two ways. A buffer with the data of a WRITE is kept ([`Pages::keep`]); pages that the
+/// data does not fill are free. Data that must be copied goes into buffers of the stock, which is refilled
+/// before each call. A buffer without a page in a file is returned.
 ///
-/// Pages that are being sent are read by others, and so not written: nor are others of their buffer.
+/// While a page is being sent, no page of its buffer is written, because sending shares the whole buffer.
 #[derive(Debug)]
 pub struct LeasedPages {
     page_bytes: usize,
@@ -36,20 +36,22 @@ pub struct LeasedPages {
     used: u64,
     runs: Vec<Option<Run>>,
     free_numbers: Vec<u32>,
-    /// Runs that may have free pages, each once.
+    /// The numbers of runs that may have free pages, each once.
     open: VecDeque<u32>,
+    /// Whether a run is in `open`, by number.
     is_open: Vec<bool>,
     stock: Vec<SharedLease>,
-    /// What holes are sent from.
+    /// A buffer of zeroes, from which holes are sent.
     zeroes: Option<SharedLease>,
-    /// The pool that the stock comes from.
+    /// The pool of the stock.
     own_pool: Option<u32>,
+    /// Buffers of the stock's pool.
     own: Held,
-    /// Buffers that Sends placed data in: of another pool.
+    /// Buffers in which Sends placed data, which are of another pool.
     placed: Held,
 }
 
-/// Buffers of a pool that are held.
+/// The number of buffers of a pool that are held, and its limit.
 #[derive(Clone, Copy, Debug)]
 struct Held {
     now: u32,
@@ -57,9 +59,9 @@ struct Held {
 }
 
 impl LeasedPages {
-    /// Room for `space_bytes`, in pages of `page_bytes` (a power of two) or more, which are parts of
-    /// buffers of `buffer_bytes`. Beside these, `placed_max` of those are kept that Sends placed data
-    /// in.
+    /// Room for `space_bytes` bytes. Its pages have at least `page_bytes` bytes (a power of two), and are parts
+    /// of buffers of `buffer_bytes` bytes. In addition it keeps at most `placed_max` of the buffers in which
+    /// Sends placed data.
     #[must_use]
     pub fn new(space_bytes: u64, page_bytes: usize, buffer_bytes: u32, placed_max: u32) -> Self {
         let least = buffer_bytes.div_ceil(PAGES_MAX).next_power_of_two();
@@ -87,13 +89,13 @@ impl LeasedPages {
         }
     }
 
-    /// Bulk buffers that are held at most for so much space: whatever is in them, a page is free in one
-    /// of them as long as the space is not used up.
+    /// The most bulk buffers that are held for `space_bytes` bytes. With these, a page is free as long as the
+    /// space is not used up.
     #[must_use]
     pub fn buffers(space_bytes: u64, buffer_bytes: u32) -> u32 {
         let filled = space_bytes.div_ceil(buffer_bytes.max(1).into());
         let filled = u32::try_from(filled).unwrap_or(u32::MAX);
-        // Those of the stock, and the one of holes.
+        // The stock, and the buffer of zeroes.
         let beside = u32::try_from(STOCK_MAX + 1).unwrap_or(u32::MAX);
         filled.saturating_add(beside)
     }
@@ -111,7 +113,7 @@ impl LeasedPages {
         }
     }
 
-    /// Makes a run of a buffer that is held; its number.
+    /// Makes a run of a buffer that is held. Returns its number.
     fn open_run(&mut self, lease: SharedLease, free: u64) -> u32 {
         let run = Some(Run { lease, free });
         let number = match self.free_numbers.pop() {
@@ -131,7 +133,7 @@ impl LeasedPages {
         number
     }
 
-    /// Has `number` among the runs that may have free pages.
+    /// Adds a run to `open`, unless it is in it.
     fn list(&mut self, number: u32) {
         if let Some(is_open) = self.is_open.get_mut(number as usize)
             && !std::mem::replace(is_open, true)
@@ -160,7 +162,7 @@ impl LeasedPages {
         Some((run, index))
     }
 
-    /// Is done with a buffer: it goes to the stock, or back.
+    /// Puts a buffer without files into the stock, or returns it.
     fn retire(&mut self, lease: SharedLease) {
         let is_own = self.own_pool == Some(lease.pool());
         if is_own && self.stock.len() < STOCK_MAX && lease.is_alone() {
@@ -169,9 +171,10 @@ impl LeasedPages {
         self.held(&lease).now -= 1;
     }
 
-    /// As [`Pages::take`], also beyond the space: a page that another is given for at once.
+    /// As [`Pages::take`], but without the limit of space. [`Pages::writable`] uses it, because it returns a
+    /// page immediately afterwards.
     fn take_any(&mut self) -> Option<Page> {
-        // Each run is looked at once: those that are being read wait.
+        // One round over the open runs. Those that are being read stay in the queue.
         for _ in 0..self.open.len() {
             let number = *self.open.front()?;
             let run = self.runs.get_mut(number as usize)?.as_mut();
@@ -192,7 +195,7 @@ impl LeasedPages {
         Some(Page(self.open_run(lease, free) * PAGES_MAX))
     }
 
-    /// Bytes of a page that is alone in being read.
+    /// The bytes of a page in a buffer that nobody else reads.
     fn own_bytes(&mut self, page: &Page) -> Option<&mut [u8]> {
         let page_bytes = self.page_bytes;
         let (run, index) = self.run_mut(page)?;
@@ -262,7 +265,7 @@ impl Pages for LeasedPages {
         if !run.lease.is_alone() {
             let page_bytes = u32::try_from(self.page_bytes).unwrap_or(u32::MAX);
             let former = run.lease.slice(index * page_bytes, page_bytes)?;
-            // It is of another run, for this one is being read.
+            // This is a page of another run, because this run is being read.
             let fresh = self.take_any()?;
             if keeps && let Some(space) = self.own_bytes(&fresh) {
                 space.copy_from_slice(&former);
@@ -279,8 +282,8 @@ impl Pages for LeasedPages {
         let count = u32::try_from(pages).ok()?;
         let first = u32::try_from(offset / self.page_bytes).ok()?;
         let end = first.checked_add(count).filter(|end| *end <= all)?;
-        // A buffer that is mostly empty is not worth keeping: its data is copied faster than it is
-        // replaced.
+        // A buffer that is less than half full is not kept: copying its data costs less than replacing the
+        // buffer.
         let is_worth_it = 2 * count >= all && offset.is_multiple_of(self.page_bytes);
         if !is_worth_it || self.free() < count.into() || self.own_pool.is_none() {
             return None;
@@ -307,7 +310,7 @@ impl Pages for LeasedPages {
             return false;
         };
         let last = item.last_mut();
-        // Where it begins, and where it does if it lies behind what is there already.
+        // The lease, the offset in it, and the offset with which it would extend the last part of the item.
         let place = match page {
             Some(page) => self.run(page).and_then(|(run, index)| {
                 let offset = u32::try_from(index as usize * self.page_bytes + start).ok()?;

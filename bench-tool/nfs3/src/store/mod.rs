@@ -1,17 +1,16 @@
 //! A file system in memory.
 //!
-//! One owner, nothing shared: operations run to completion. The clock is an argument. Files are
-//! [`Number`]s here; a number is good until its file goes, which only happens inside an operation that
-//! takes names away.
+//! It has one owner, and operations run to completion. The time is an argument. A file is a [`Number`]
+//! here, which is valid until the file is removed; only operations that remove names do that.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
 //! | `pages` | memory |
-//! | `leased_pages` | memory that a device may reach |
+//! | `leased_pages` | memory that a device can access |
 //! | `contents` | the bytes of a file |
 //! | `directory` | the names of a directory |
 //! | `inode` | a file and its permissions |
-//! | `attributes` | what is told of files, and set |
+//! | `attributes` | reading and setting attributes |
 //! | `names` | operations on names |
 
 mod attributes;
@@ -40,17 +39,17 @@ use crate::wire::Status;
 use crate::wire::auth_sys::Identity;
 use crate::wire::types::{FileHandle, FileKind, Time};
 
-/// What a store may hold beside the bytes of files.
+/// The limits of a store, except that of the bytes of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Files of all kinds.
+    /// The most files of all kinds.
     pub files_max: u32,
 }
 
 /// A place for a file.
 #[derive(Debug, Default)]
 struct Slot {
-    /// How many files were here before: makes handles of those useless.
+    /// The number of files that were here before. It makes their handles invalid.
     generation: u32,
     file: Option<Box<Inode>>,
 }
@@ -65,21 +64,20 @@ pub struct Store<P> {
     /// Names in all directories.
     names: u64,
     limits: Limits,
-    /// Tells this store from others, and from itself before a restart.
+    /// A number that other stores do not have, nor this one before a restart.
     instance: u64,
 }
 
 /// Octets of a file handle: instance, index, generation.
 const HANDLE_BYTES: usize = 16;
 
-/// The instance in the handle of the root, and the file system of all attributes: the same in each life of the
-/// server, so that who has mounted it goes on with the root when it was started again. Clients take another
-/// file system for another mount.
+/// The instance in the handle of the root, and the file system number in all attributes. Both are the same after a
+/// restart, so that clients keep their mount: they take another file system number for another mount.
 const LASTING: u64 = 1;
 
 impl<P: Pages> Store<P> {
-    /// An empty store: a root directory in which everybody may write, as in `/tmp`. Handles of
-    /// another `instance` are of no use with this one, but that of the root, which is the same in all.
+    /// An empty store: a root directory in which everybody may write, like `/tmp`. Handles of another
+    /// `instance` are invalid here, except that of the root.
     #[must_use]
     pub fn new(pages: P, limits: Limits, instance: u64, now: Time) -> Self {
         let mut store = Self {
@@ -107,10 +105,10 @@ impl<P: Pages> Store<P> {
         store
     }
 
-    /// The root directory, which never goes.
+    /// The root directory, which cannot be removed.
     pub const ROOT: Number = Number(0);
 
-    /// What tells clients that bytes which were not committed may be lost: it changes with the store.
+    /// The write verifier. It changes with the instance, which tells clients that uncommitted bytes may be lost.
     #[must_use]
     pub fn verifier(&self) -> [u8; 8] {
         self.instance.to_be_bytes()
@@ -132,7 +130,7 @@ impl<P: Pages> Store<P> {
     /// The file of a handle.
     ///
     /// # Errors
-    /// BADHANDLE for what this server never made, STALE for a file that is gone.
+    /// BADHANDLE for a handle with a wrong length, STALE for any other that names no existing file.
     pub fn find(&self, handle: &FileHandle) -> Result<Number, Status> {
         let bytes: &[u8; HANDLE_BYTES] = handle
             .as_bytes()
@@ -174,11 +172,11 @@ impl<P: Pages> Store<P> {
         }
     }
 
-    /// Reads: how many bytes there are from `offset_bytes` on, up to `count_bytes`, and whether the
-    /// file ends behind them. They are had with [`Store::pieces`].
+    /// Begins a READ. Returns the number of bytes from `offset_bytes` on, at most `count_bytes`, and whether
+    /// they reach the end of the file. [`Store::pieces`] returns the bytes.
     ///
     /// # Errors
-    /// ISDIR, INVAL for what has no bytes, ACCES.
+    /// ISDIR, INVAL for a file that is not a regular one, ACCES.
     pub fn read(
         &mut self,
         file: Number,
@@ -188,7 +186,7 @@ impl<P: Pages> Store<P> {
         now: Time,
     ) -> Result<(u32, bool), Status> {
         let inode = self.regular(file)?;
-        // What may be executed is read for that.
+        // A client must read a program to execute it.
         if !inode.allows_data(caller, may::READ) && !inode.allows(caller, may::EXECUTE) {
             return Err(Status::Access);
         }
@@ -212,9 +210,8 @@ impl<P: Pages> Store<P> {
             .flat_map(move |contents| contents.pieces(&self.pages, offset_bytes, count_bytes))
     }
 
-    /// The same bytes as an item whose pieces are shared with the file: they stay as they are,
-    /// whatever is written meanwhile. `None` where memory is not made for that, or they are in too many
-    /// pieces.
+    /// The same bytes as an item whose pieces are shared with the file. A later write does not change them.
+    /// `None` if the memory does not support that, or there are too many pieces.
     #[must_use]
     pub fn shared(
         &self,
@@ -226,18 +223,18 @@ impl<P: Pages> Store<P> {
         contents.shared(&self.pages, offset_bytes, count_bytes)
     }
 
-    /// Takes buffers that files can be made of, as far as there is need.
+    /// Takes buffers for files, as many as are needed.
     pub fn stock(&mut self, take: &mut dyn FnMut() -> Option<Lease>) {
         self.pages.stock(take);
     }
 
-    /// Whether pages may be missed that are being sent.
+    /// Whether memory is short, so that pages which are being sent are needed back.
     #[must_use]
     pub fn is_short(&self) -> bool {
         self.pages.is_short()
     }
 
-    /// Why no page was to be had for what has none yet.
+    /// The status for a write that found no free page: NOSPC if the space is used up, else JUKEBOX.
     fn no_page(&self) -> Status {
         if self.pages.free() == 0 {
             Status::NoSpace
@@ -249,7 +246,7 @@ impl<P: Pages> Store<P> {
     /// The length of a symbolic link's target.
     ///
     /// # Errors
-    /// INVAL for what is none.
+    /// INVAL for a file that is not a symbolic link.
     pub fn target_bytes(&mut self, link: Number, now: Time) -> Result<u32, Status> {
         let inode = self.inode_mut(link)?;
         let Body::SymbolicLink(target) = &inode.body else {
@@ -259,12 +256,12 @@ impl<P: Pages> Store<P> {
         Ok(u32::try_from(target.size_bytes()).unwrap_or(u32::MAX))
     }
 
-    /// Writes the `count_bytes` of the pieces from `offset_bytes` on. Fewer are written when the
-    /// space ends: how many.
+    /// Writes the pieces, `count_bytes` bytes in all, from `offset_bytes` on. Returns the bytes written:
+    /// fewer when the space runs out.
     ///
     /// # Errors
-    /// ISDIR, INVAL for what has no bytes, ACCES, FBIG, and when nothing could be written NOSPC, or
-    /// JUKEBOX while what is there, or all free pages, are in buffers that are being sent.
+    /// ISDIR, INVAL for a file that is not a regular one, ACCES, FBIG. When nothing could be written: NOSPC,
+    /// or JUKEBOX while the page of the first byte, or all free pages, are in buffers that are being sent.
     pub fn write<'a>(
         &mut self,
         file: Number,
@@ -324,7 +321,7 @@ impl<P: Pages> Store<P> {
         inode.ok_or(Status::Stale)
     }
 
-    /// Finds a place for a file; gives it back when there are as many as may be.
+    /// Finds a place for a file. Returns the file as the error at the limit of files.
     fn place(&mut self, inode: Inode) -> Result<Number, Box<Inode>> {
         let inode = Box::new(inode);
         if self.files >= self.limits.files_max.max(1) {
@@ -335,7 +332,7 @@ impl<P: Pages> Store<P> {
             None => {
                 let next = u32::try_from(self.slots.len());
                 self.slots.push(Slot::default());
-                // There are fewer files than that.
+                // No overflow: `files_max` is the limit.
                 Number(next.unwrap_or(u32::MAX))
             }
         };
@@ -349,7 +346,7 @@ impl<P: Pages> Store<P> {
         }
     }
 
-    /// Ends a file that has no name left: its memory is free again, its handles are stale.
+    /// Removes a file without a name: frees its memory, and makes its handles stale.
     fn discard(&mut self, file: Number) {
         let Some(slot) = self.slots.get_mut(file.0 as usize) else {
             return;

@@ -1,4 +1,4 @@
-//! Operations on names: finding, making, taking away, moving, listing.
+//! Operations on names: lookup, create, remove, rename, list.
 
 use super::contents::Contents;
 use super::directory::{COOKIE_PARENT, COOKIE_SELF, Directory};
@@ -15,13 +15,13 @@ pub const NAME_BYTES_MAX: usize = 255;
 /// The longest target of a symbolic link, in octets. Linux makes none longer than 4095.
 pub const TARGET_BYTES_MAX: usize = 16 * 1024;
 
-/// Names that a file may have; a directory has one of each directory in it.
+/// The most hard links of a file. A directory has one from each directory in it.
 pub const LINKS_MAX: u32 = 65_000;
 
-/// Names in all, for each file that there may be: names of files that have several take memory too.
+/// The limit of all names is this many times the limit of files, because every name takes memory.
 const NAMES_PER_FILE: u64 = 4;
 
-/// What is to be made.
+/// The kind of a new file.
 #[derive(Clone, Copy, Debug)]
 pub enum NewFile<'a> {
     /// A file without bytes.
@@ -34,10 +34,10 @@ pub enum NewFile<'a> {
     Special(FileKind, Device),
 }
 
-/// What a directory says of a name.
+/// An entry of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirectoryEntry<'a> {
-    /// Where a listing goes on behind it.
+    /// The cookie with which a listing continues after it.
     pub cookie: u64,
     /// The name.
     pub name: &'a [u8],
@@ -45,7 +45,7 @@ pub struct DirectoryEntry<'a> {
     pub file: Number,
 }
 
-/// Whether it is a name that a file may get.
+/// Checks that a new file may have this name.
 fn check_new_name(name: &[u8]) -> Result<(), Status> {
     check_length(name)?;
     if name.is_empty() || name.contains(&b'/') || name.contains(&0) {
@@ -85,7 +85,7 @@ impl<P: Pages> Store<P> {
         }
     }
 
-    /// Makes a file, or takes the one that is there, as `how` says.
+    /// Makes a file, or uses the existing one, as `how` requires.
     ///
     /// # Errors
     /// EXIST; those of [`Store::make`]; those of [`Store::set_attributes`].
@@ -138,11 +138,11 @@ impl<P: Pages> Store<P> {
         }
     }
 
-    /// Makes a file with a name that is not there.
+    /// Makes a file with a name that must not exist.
     ///
     /// # Errors
     /// NOTDIR, ACCES, EXIST, INVAL and NAMETOOLONG for the name or the target, MLINK, NOSPC, PERM for
-    /// attributes that are not the caller's to give, BADTYPE.
+    /// attributes that the caller may not set, BADTYPE.
     pub fn make(
         &mut self,
         directory: Number,
@@ -171,7 +171,7 @@ impl<P: Pages> Store<P> {
             return Err(status);
         }
         if is_directory {
-            // A directory made in one of a group that is handed down hands it down too.
+            // A directory inherits SET_GID, so that its files get the group as well.
             let parent_mode = self.inode(directory)?.mode;
             self.inode_mut(file)?.mode |= parent_mode & SET_GID;
             self.inode_mut(directory)?.links += 1;
@@ -180,7 +180,7 @@ impl<P: Pages> Store<P> {
         Ok(file)
     }
 
-    /// What a new file of that kind holds.
+    /// The contents of a new file.
     fn body(&mut self, directory: Number, new: NewFile<'_>) -> Result<Body, Status> {
         Ok(match new {
             NewFile::Regular => Body::Regular(Contents::default()),
@@ -237,7 +237,7 @@ impl<P: Pages> Store<P> {
         })
     }
 
-    /// Gives a file another name.
+    /// Adds a name to a file.
     ///
     /// # Errors
     /// ISDIR, MLINK, and those of [`Store::make`].
@@ -262,10 +262,10 @@ impl<P: Pages> Store<P> {
         self.add_name(directory, name, file, now)
     }
 
-    /// Takes a name away that is none of a directory, and the file with its last name.
+    /// Removes a name of a file that is not a directory. The file is removed with its last name.
     ///
     /// # Errors
-    /// NOTDIR, ACCES, NOENT, ISDIR, PERM in a directory where only owners may, INVAL.
+    /// NOTDIR, ACCES, NOENT, ISDIR, PERM in a sticky directory for a caller who owns neither, INVAL.
     pub fn remove(
         &mut self,
         directory: Number,
@@ -281,11 +281,10 @@ impl<P: Pages> Store<P> {
         self.drop_link(file, now)
     }
 
-    /// Takes an empty directory away.
+    /// Removes an empty directory.
     ///
     /// # Errors
-    /// NOTDIR, ACCES, NOENT, NOTEMPTY, PERM in a directory where only owners may, INVAL for `.`,
-    /// EXIST for `..`.
+    /// NOTDIR, ACCES, NOENT, NOTEMPTY, PERM as for [`Store::remove`], INVAL for `.`, EXIST for `..`.
     pub fn remove_directory(
         &mut self,
         directory: Number,
@@ -305,11 +304,11 @@ impl<P: Pages> Store<P> {
         Ok(())
     }
 
-    /// Moves a name; the file that had the new name loses it.
+    /// Renames a file. A file that had the new name loses it.
     ///
     /// # Errors
     /// NOTDIR, ACCES, NOENT, INVAL for a directory that would move into itself, ISDIR and NOTEMPTY
-    /// for what has the new name, PERM in a directory where only owners may, MLINK.
+    /// for the file that has the new name, PERM as for [`Store::remove`], MLINK.
     pub fn rename(
         &mut self,
         (from, from_name): (Number, &[u8]),
@@ -364,7 +363,7 @@ impl<P: Pages> Store<P> {
         Ok(())
     }
 
-    /// The entries of a directory behind a cookie; 0 is the beginning.
+    /// The entries of a directory after a cookie; 0 is the beginning.
     ///
     /// # Errors
     /// NOTDIR, ACCES.
@@ -387,7 +386,7 @@ impl<P: Pages> Store<P> {
         Ok(entries.map(|(cookie, name, file)| DirectoryEntry { cookie, name, file }))
     }
 
-    /// The names of a directory, if `caller` has the rights `asked` in it.
+    /// The names of a directory, if `caller` has the rights in `asked`.
     fn directory(
         &self,
         directory: Number,
@@ -415,7 +414,7 @@ impl<P: Pages> Store<P> {
         }
     }
 
-    /// Whether `caller` may add this name here.
+    /// Checks that `caller` may add this name to a directory.
     fn check_free_name(
         &self,
         directory: Number,
@@ -434,7 +433,7 @@ impl<P: Pages> Store<P> {
         Ok(())
     }
 
-    /// The file of a name that `caller` may take away.
+    /// The file of a name, if `caller` may remove the name.
     fn removable(
         &self,
         directory: Number,
@@ -465,7 +464,7 @@ impl<P: Pages> Store<P> {
         Ok(())
     }
 
-    /// Whether `directory` is neither `other` nor anywhere below it.
+    /// Checks that `directory` is neither `other` nor below it.
     fn check_outside(&self, directory: Number, other: Number) -> Result<(), Status> {
         let mut at = directory;
         while at != Self::ROOT {

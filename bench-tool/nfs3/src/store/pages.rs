@@ -1,47 +1,46 @@
-//! The memory that files are made of.
+//! The memory of files.
 
 use std::ops::Range;
 
 use rpcrdma_engine::BulkItem;
 use rpcrdma_fabric::memory::{Lease, SharedLease};
 
-/// Memory in pages of one size, taken and given back one at a time.
+/// Memory in pages of one size, which are taken and returned one at a time.
 ///
-/// The store asks for nothing else, so that the same store lies in ordinary memory, or in memory that
-/// an RDMA device may reach.
+/// The store uses only this interface, so that it can be in ordinary memory, or in memory that an RDMA
+/// device accesses.
 pub trait Pages: Send {
-    /// Bytes of a page: a power of two.
+    /// The size of a page in bytes, a power of two.
     fn page_bytes(&self) -> usize;
 
-    /// Pages that there may be in all.
+    /// The number of all pages.
     fn total(&self) -> u64;
 
-    /// Pages that can still be taken.
+    /// The number of pages that can still be taken.
     fn free(&self) -> u64;
 
-    /// A page, which can be written; there may be anything in it. `None` when none is left, or none at
-    /// the moment.
+    /// Takes a page, which can be written and whose bytes are arbitrary. `None` when none is left, or none
+    /// at the moment.
     fn take(&mut self) -> Option<Page>;
 
-    /// Takes a page back.
+    /// Returns a page.
     fn give(&mut self, page: Page);
 
-    /// Its bytes; none of a page that was never taken.
+    /// The bytes of a page; empty for a page that was never taken.
     fn bytes(&self, page: &Page) -> &[u8];
 
-    /// Its bytes, to be written. A page that others read stays as it is for them: another takes its
-    /// place, with the same bytes if this `keeps` any of them. `None`, and it is as it was, when there
-    /// is none.
+    /// The bytes of a page, to be written. If others are reading the page, a new page replaces it here, with
+    /// a copy of its bytes if the caller `keeps` any of them. `None`, and no change, when no page is free.
     fn writable(&mut self, page: &mut Page, keeps: bool) -> Option<&mut [u8]>;
 
-    /// Keeps `pages` pages of the buffer of `lease`, from `offset` on in it, as they are; `None` where that cannot be, or
-    /// is not worth it.
+    /// Takes `pages` pages of the buffer of `lease` over without a copy, from `offset` of the buffer on. `None` if this is
+    /// not supported or not worth it.
     fn keep(&mut self, _lease: &SharedLease, _offset: usize, _pages: usize) -> Option<KeptPages> {
         None
     }
 
-    /// Shares `bytes` bytes from `start` on of a page, or of a hole, as the next of an item. False where
-    /// that cannot be.
+    /// Appends `bytes` bytes of a page, or of a hole, from `start` on to an item, without a copy. Returns
+    /// false if this is not supported.
     fn share(
         &self,
         _page: Option<&Page>,
@@ -52,20 +51,20 @@ pub trait Pages: Send {
         false
     }
 
-    /// Takes buffers that pages can be made of, as far as there is need.
+    /// Takes buffers for pages, as many as are needed.
     fn stock(&mut self, _take: &mut dyn FnMut() -> Option<Lease>) {}
 
-    /// Whether all memory is taken, so that pages which others read may be missed.
+    /// Whether all memory is taken, so that the pages which others read are needed back.
     fn is_short(&self) -> bool {
         false
     }
 }
 
-/// A page, owned by who took it.
+/// A page. Its holder owns it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Page(pub(super) u32);
 
-/// Pages that were kept, in their order.
+/// Pages that [`Pages::keep`] took over, in order.
 #[derive(Debug)]
 pub struct KeptPages(pub(super) Range<u32>);
 
@@ -77,17 +76,17 @@ impl Iterator for KeptPages {
     }
 }
 
-/// Bytes that are to be written, and where they lie if that can be kept.
+/// Bytes to be written, and their buffer if it can be kept.
 #[derive(Clone, Copy, Debug)]
 pub struct Piece<'a> {
     /// The bytes.
     pub bytes: &'a [u8],
-    /// What they lie in, and the offset in its buffer.
+    /// The lease of the bytes, and their offset in its buffer.
     pub lies_in: Option<(&'a SharedLease, usize)>,
 }
 
 impl<'a> Piece<'a> {
-    /// The first `count` bytes, or all where it has fewer.
+    /// The first `count` bytes, or all if it has fewer.
     pub(crate) fn first(self, count: usize) -> Self {
         Self {
             bytes: self.bytes.get(..count).unwrap_or(self.bytes),
@@ -95,7 +94,7 @@ impl<'a> Piece<'a> {
         }
     }
 
-    /// Without the first `count` bytes.
+    /// The bytes after the first `count`.
     pub(super) fn behind(self, count: usize) -> Self {
         Self {
             bytes: self.bytes.get(count..).unwrap_or(&[]),
@@ -113,18 +112,18 @@ impl<'a> From<&'a [u8]> for Piece<'a> {
     }
 }
 
-/// Bytes that are asked of the system at a time.
+/// The bytes that are allocated at a time.
 const BLOCK_BYTES: usize = 16 << 20;
 
-/// Ordinary memory. The system is asked for it as it is needed; it is kept once it was used.
+/// Ordinary memory. It is allocated when it is needed, and not released afterwards.
 #[derive(Debug)]
 pub struct HeapPages {
     page_bytes: usize,
     total: u32,
     blocks: Vec<Box<[u8]>>,
-    /// The first page that was never taken: it and all behind it are zeroes.
+    /// The first page that was never taken. It and the following pages are zero.
     fresh: u32,
-    /// Pages that were given back; they hold what was written.
+    /// Pages that were returned. They have their old bytes.
     used: Vec<Page>,
 }
 
@@ -144,7 +143,7 @@ impl HeapPages {
         }
     }
 
-    /// Where a page lies: its block, and its bytes there.
+    /// The block of a page, and the range of its bytes there.
     fn place(&self, page: &Page) -> (usize, std::ops::Range<usize>) {
         let at = page.0 as usize * self.page_bytes;
         let start = at % BLOCK_BYTES;

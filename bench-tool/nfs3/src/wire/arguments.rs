@@ -12,9 +12,9 @@ structures! {
     pub struct Setattr {
         /// The file.
         pub object: FileHandle,
-        /// What to set.
+        /// The attributes to set.
         pub attributes: SetAttributes,
-        /// Only if this is when the file last changed.
+        /// Set them only if the file last changed at this time.
         pub guard: Option<Time>,
     }
 
@@ -22,7 +22,7 @@ structures! {
     pub struct Access {
         /// The file.
         pub object: FileHandle,
-        /// What is asked for: bits of [`access`].
+        /// The rights to check: bits of [`access`].
         pub access: u32,
     }
 
@@ -30,9 +30,9 @@ structures! {
     pub struct Read {
         /// The file.
         pub file: FileHandle,
-        /// Where to begin, in bytes from its start.
+        /// The offset of the first byte.
         pub offset_bytes: u64,
-        /// How many bytes, at most.
+        /// The most bytes to read.
         pub count_bytes: u32,
     }
 
@@ -40,25 +40,25 @@ structures! {
     pub struct Write {
         /// The file.
         pub file: FileHandle,
-        /// Where to begin, in bytes from its start.
+        /// The offset of the first byte.
         pub offset_bytes: u64,
-        /// How many bytes of the data.
+        /// The number of bytes.
         pub count_bytes: u32,
-        /// How lasting they are to be.
+        /// The stability that the client asks for.
         pub stability: Stability,
     }
 
     /// Of CREATE.
     pub struct Create<'a> {
-        /// The name to be made.
+        /// The new name.
         pub place: Place<'a>,
-        /// How.
+        /// The mode of creation.
         pub how: CreateHow,
     }
 
     /// Of MKDIR.
     pub struct Mkdir<'a> {
-        /// The name to be made.
+        /// The new name.
         pub place: Place<'a>,
         /// Attributes of the directory.
         pub attributes: SetAttributes,
@@ -66,7 +66,7 @@ structures! {
 
     /// Of SYMLINK. The target follows, as a string.
     pub struct Symlink<'a> {
-        /// The name to be made.
+        /// The new name.
         pub place: Place<'a>,
         /// Attributes of the link.
         pub attributes: SetAttributes,
@@ -74,17 +74,17 @@ structures! {
 
     /// Of MKNOD.
     pub struct Mknod<'a> {
-        /// The name to be made.
+        /// The new name.
         pub place: Place<'a>,
-        /// What it is.
+        /// The kind of the file, with its attributes.
         pub node: Node,
     }
 
     /// Of RENAME.
     pub struct Rename<'a> {
-        /// The name there is.
+        /// The old name.
         pub from: Place<'a>,
-        /// The name to be.
+        /// The new name.
         pub to: Place<'a>,
     }
 
@@ -100,9 +100,9 @@ structures! {
     pub struct Readdir {
         /// The directory.
         pub directory: FileHandle,
-        /// Where to go on: the cookie of the last entry seen; 0 to begin.
+        /// The cookie of the last entry that the client has; 0 to begin.
         pub cookie: u64,
-        /// What came with the cookie.
+        /// The verifier of the reply with that cookie.
         pub verifier: [u8; 8],
         /// The longest result, in octets of XDR.
         pub count_bytes: u32,
@@ -112,9 +112,9 @@ structures! {
     pub struct Readdirplus {
         /// The directory.
         pub directory: FileHandle,
-        /// Where to go on: the cookie of the last entry seen; 0 to begin.
+        /// The cookie of the last entry that the client has; 0 to begin.
         pub cookie: u64,
-        /// What came with the cookie.
+        /// The verifier of the reply with that cookie.
         pub verifier: [u8; 8],
         /// The longest result without attributes and handles, in octets of XDR.
         pub names_bytes: u32,
@@ -126,9 +126,9 @@ structures! {
     pub struct Commit {
         /// The file.
         pub file: FileHandle,
-        /// Where to begin, in bytes from its start.
+        /// The offset of the first byte.
         pub offset_bytes: u64,
-        /// How many bytes; 0 is all that follow.
+        /// The number of bytes; 0 means up to the end of the file.
         pub count_bytes: u32,
     }
 }
@@ -143,20 +143,20 @@ pub mod access {
     pub const MODIFY: u32 = 0x04;
     /// Write new bytes, or add names.
     pub const EXTEND: u32 = 0x08;
-    /// Take names away.
+    /// Remove names.
     pub const DELETE: u32 = 0x10;
     /// Execute a file.
     pub const EXECUTE: u32 = 0x20;
 }
 
-/// How CREATE makes a file (createhow3).
+/// The mode of CREATE (createhow3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CreateHow {
-    /// A file that is there already is taken.
+    /// An existing file is used.
     Unchecked(SetAttributes),
-    /// A file that is there already is an error.
+    /// An existing file is an error.
     Guarded(SetAttributes),
-    /// As guarded, but a call with the verifier that made the file finds it.
+    /// As guarded, but a repeated call with the verifier that made the file succeeds.
     Exclusive([u8; 8]),
 }
 
@@ -190,14 +190,14 @@ impl Decode<'_> for CreateHow {
     }
 }
 
-/// What MKNOD makes (mknoddata3).
+/// The file that MKNOD makes (mknoddata3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// What it is. Devices, sockets and named pipes can be made; others have no attributes.
+    /// The kind. Devices, sockets and named pipes can be made; other kinds have no attributes here.
     pub kind: FileKind,
     /// Its attributes.
     pub attributes: SetAttributes,
-    /// Of a device, which.
+    /// The numbers of a device.
     pub device: Device,
 }
 

@@ -1,4 +1,4 @@
-//! AUTH_SYS: a caller that says who it is (RFC 5531 appendix A).
+//! AUTH_SYS: a caller states its user and groups (RFC 5531 appendix A).
 
 use rpcrdma_protocol::EncodeError;
 use rpcrdma_protocol::constants::{AUTH_NONE, AUTH_SYS};
@@ -7,28 +7,28 @@ use rpcrdma_protocol::xdr::{Reader, Writer};
 
 use super::xdr::{Decode, Encode, Malformed};
 
-/// Groups beside the first, at most.
+/// The most groups after the first.
 pub const GROUPS_MAX: usize = 16;
 
 /// The longest name of a machine, in octets.
 pub const MACHINE_NAME_BYTES_MAX: usize = 255;
 
-/// The user and the group of callers that do not say who they are.
+/// The user and the group of callers without an identity.
 pub const NOBODY: u32 = 65_534;
 
-/// Who calls.
+/// The user and the groups of a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// User.
+    /// The user.
     pub uid: u32,
-    /// First group.
+    /// The first group.
     pub gid: u32,
     groups: [u32; GROUPS_MAX],
     group_count: u8,
 }
 
 impl Identity {
-    /// The user that may do everything.
+    /// The superuser.
     pub const ROOT: Self = Self {
         uid: 0,
         gid: 0,
@@ -36,7 +36,7 @@ impl Identity {
         group_count: 0,
     };
 
-    /// A user with its groups; those beyond [`GROUPS_MAX`] do not count.
+    /// A user with its groups; those above [`GROUPS_MAX`] are ignored.
     #[must_use]
     pub fn new(uid: u32, gid: u32, groups: &[u32]) -> Self {
         let mut identity = Self {
@@ -52,13 +52,13 @@ impl Identity {
         identity
     }
 
-    /// Whether it may do everything.
+    /// Whether it is the superuser.
     #[must_use]
     pub const fn is_root(&self) -> bool {
         self.uid == 0
     }
 
-    /// Groups beside the first.
+    /// The groups after the first.
     #[must_use]
     pub fn groups(&self) -> &[u32] {
         self.groups
@@ -66,17 +66,17 @@ impl Identity {
             .unwrap_or(&[])
     }
 
-    /// Whether it is of group `gid`.
+    /// Whether `gid` is one of its groups.
     #[must_use]
     pub fn is_of(&self, gid: u32) -> bool {
         self.gid == gid || self.groups().contains(&gid)
     }
 
-    /// Who a credential says it is: AUTH_NONE is nobody.
+    /// The identity in a credential; [`NOBODY`] for AUTH_NONE.
     ///
     /// # Errors
-    /// AUTH_BADCRED for a body that cannot be decoded, AUTH_TOOWEAK for another flavor, which is how
-    /// a server says that it wants AUTH_SYS.
+    /// AUTH_BADCRED for a body that cannot be decoded. AUTH_TOOWEAK for another flavor, which tells the
+    /// client to use AUTH_SYS.
     pub fn of(credential: &OpaqueAuth<'_>) -> Result<Self, AuthStatus> {
         match credential.flavor {
             AUTH_NONE => Ok(Self::new(NOBODY, NOBODY, &[])),
@@ -91,11 +91,11 @@ impl Identity {
 /// The body of an AUTH_SYS credential.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AuthSys<'a> {
-    /// Any number.
+    /// An arbitrary number.
     pub stamp: u32,
-    /// The machine that calls.
+    /// The name of the caller's machine.
     pub machine_name: &'a [u8],
-    /// Who calls.
+    /// The caller.
     pub identity: Identity,
 }
 

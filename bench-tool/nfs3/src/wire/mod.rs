@@ -1,17 +1,17 @@
-//! NFS version 3 (RFC 1813) and MOUNT version 3 as both ends see them: numbers, types, and their XDR.
+//! NFS version 3 (RFC 1813) and MOUNT version 3 for both ends: numbers, types, and their XDR.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
 //! | [`xdr`] | encoding and decoding of whole structures, on the reader and writer of `rpcrdma-protocol` |
 //! | [`types`] | file handles, times, attributes, weak cache consistency data |
 //! | [`procedure`], [`arguments`], [`results`] | the 22 procedures |
 //! | [`status`] | every error by its name |
 //! | [`mount`] | the MOUNT program |
-//! | [`auth_sys`] | who calls (RFC 5531 appendix A) |
+//! | [`auth_sys`] | the credential of a caller (RFC 5531 appendix A) |
 //! | [`record`] | messages on TCP (RFC 5531 section 11) |
 //!
 //! Names and paths are borrowed from the message, and nothing here allocates. The payloads of READ,
-//! READLINK, WRITE and SYMLINK are no part of the structures: they are what may travel beside the
+//! READLINK, WRITE and SYMLINK are not part of the structures, because RDMA may move them outside the
 //! stream (RFC 8267 section 2).
 
 pub mod arguments;

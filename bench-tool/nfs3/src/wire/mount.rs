@@ -5,7 +5,7 @@ use super::xdr::enumerations;
 /// The MOUNT program.
 pub const PROGRAM: u32 = 100_005;
 
-/// The version of it that goes with NFS version 3.
+/// The version for NFS version 3.
 pub const VERSION: u32 = 3;
 
 /// The longest path, in octets (MNTPATHLEN).
@@ -17,24 +17,24 @@ pub const NAME_BYTES_MAX: usize = 255;
 enumerations! {
     /// A procedure.
     pub enum MountProcedure {
-        /// Nothing.
+        /// Does nothing.
         Null = 0,
-        /// The root of an export: takes a path; a [`MountStatus`], then the file handle and a list of
-        /// the credential flavors that are taken.
+        /// Mounts a path. Returns a [`MountStatus`], and with success the file handle and a list of the
+        /// credential flavors that the server accepts.
         Mnt = 1,
-        /// Who has mounted what, as far as anybody knows.
+        /// Lists the known mounts.
         Dump = 2,
-        /// A path is not used any more.
+        /// Ends the mount of a path.
         Umnt = 3,
-        /// Nothing of this client is used any more.
+        /// Ends all mounts of this client.
         Umntall = 4,
-        /// What is exported.
+        /// Lists the exports.
         Export = 5,
     }
 
-    /// How MNT ended (mountstat3).
+    /// The status of MNT (mountstat3).
     pub enum MountStatus {
-        /// Done.
+        /// Success.
         Ok = 0,
         /// MNT3ERR_PERM: the caller is not the owner.
         NotOwner = 1,
@@ -44,15 +44,15 @@ enumerations! {
         Io = 5,
         /// MNT3ERR_ACCES: the path is not exported to this client.
         Access = 13,
-        /// MNT3ERR_NOTDIR: the path is no directory.
+        /// MNT3ERR_NOTDIR: the path is not a directory.
         NotDirectory = 20,
         /// MNT3ERR_INVAL: an argument is not valid.
         Invalid = 22,
         /// MNT3ERR_NAMETOOLONG: the path is too long.
         NameTooLong = 63,
-        /// MNT3ERR_NOTSUPP: the server does not do that.
+        /// MNT3ERR_NOTSUPP: the server does not support the operation.
         NotSupported = 10_004,
-        /// MNT3ERR_SERVERFAULT: the server failed in a way that has no other name.
+        /// MNT3ERR_SERVERFAULT: the server failed in a way for which there is no other status.
         ServerFault = 10_006,
     }
 }

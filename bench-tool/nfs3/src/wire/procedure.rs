@@ -5,19 +5,19 @@ use super::xdr::enumerations;
 enumerations! {
     /// A procedure.
     pub enum Procedure {
-        /// Nothing: is anybody there?
+        /// Does nothing: shows that the server answers.
         Null = 0,
-        /// Attributes of a file.
+        /// Returns the attributes of a file.
         Getattr = 1,
         /// Sets attributes of a file.
         Setattr = 2,
-        /// The file of a name in a directory.
+        /// Returns the file of a name in a directory.
         Lookup = 3,
-        /// What the caller may do with a file.
+        /// Returns the rights that the caller has to a file.
         Access = 4,
-        /// The target of a symbolic link.
+        /// Returns the target of a symbolic link.
         Readlink = 5,
-        /// Bytes of a file.
+        /// Reads bytes of a file.
         Read = 6,
         /// Writes bytes to a file.
         Write = 7,
@@ -29,31 +29,32 @@ enumerations! {
         Symlink = 10,
         /// Makes a device, a socket or a named pipe.
         Mknod = 11,
-        /// Takes a name away.
+        /// Removes a name.
         Remove = 12,
-        /// Takes a directory away.
+        /// Removes a directory.
         Rmdir = 13,
-        /// Moves a name.
+        /// Renames a file.
         Rename = 14,
-        /// Gives a file another name.
+        /// Adds a name to a file.
         Link = 15,
-        /// Names in a directory.
+        /// Lists the names in a directory.
         Readdir = 16,
-        /// Names in a directory with attributes and handles.
+        /// Lists the names in a directory, with attributes and handles.
         Readdirplus = 17,
-        /// How much space there is.
+        /// Returns the space of the file system.
         Fsstat = 18,
-        /// What the server can do.
+        /// Returns the abilities of the server.
         Fsinfo = 19,
-        /// What names and links may be like.
+        /// Returns the limits of names and links.
         Pathconf = 20,
-        /// Makes written bytes last.
+        /// Makes written bytes durable.
         Commit = 21,
     }
 }
 
 impl Procedure {
-    /// Whether doing it twice is not the same as doing it once: what a retransmission must not do.
+    /// Whether executing it twice has the effect of executing it once. A retransmission of any other procedure
+    /// must not be executed again.
     #[must_use]
     pub const fn is_idempotent(self) -> bool {
         !matches!(

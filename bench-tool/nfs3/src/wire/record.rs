@@ -1,7 +1,7 @@
 //! Record marking: RPC messages on a byte stream (RFC 5531 section 11).
 //!
-//! A message goes in fragments. Each begins with a word: its length in octets, and in the highest bit
-//! whether it is the last.
+//! A message is sent in fragments. Each begins with a word: its length in octets, and in the highest bit
+//! whether it is the last one.
 
 /// Octets of a fragment's header.
 pub const HEADER_BYTES: usize = 4;
@@ -9,44 +9,44 @@ pub const HEADER_BYTES: usize = 4;
 /// The bit that marks the last fragment of a message.
 pub const LAST_FRAGMENT: u32 = 1 << 31;
 
-/// The header of a message that goes in one fragment. `None` when it is too long for that.
+/// The header of a message in one fragment; `None` if the message is too long for one.
 #[must_use]
 pub fn header(message_bytes: usize) -> Option<[u8; HEADER_BYTES]> {
     let length = u32::try_from(message_bytes).ok()?;
     (length < LAST_FRAGMENT).then(|| (length | LAST_FRAGMENT).to_be_bytes())
 }
 
-/// A stream that cannot be followed any more.
+/// An error after which the rest of the stream cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
-    /// A message is longer than what was agreed on.
+    /// A message exceeds the limit.
     #[error("a message of more than {bytes_max} octets")]
     TooLong {
-        /// The longest that is taken.
+        /// The limit in octets.
         bytes_max: usize,
     },
 }
 
-/// Puts messages together from a stream, however it is cut.
+/// Assembles messages from a stream, which may arrive in any pieces.
 ///
-/// [`Records::space`] gives room to read into, [`Records::filled`] says how much of it was, and
-/// [`Records::next_message`] returns the messages that are there. Memory grows with the longest
-/// message, and never beyond twice what a message may have.
+/// Read into [`Records::space`], report the received octets to [`Records::filled`], and take the complete
+/// messages from [`Records::next_message`]. The memory grows with the longest message, to at most twice the
+/// limit of a message.
 #[derive(Debug)]
 pub struct Records {
     bytes: Vec<u8>,
-    /// Where the octets of the message begin; what is before was handed out.
+    /// The start of the current message. The octets before it were returned.
     taken: usize,
-    /// Where the next header, or the rest of a fragment, begins.
+    /// The start of the next fragment's header.
     at: usize,
-    /// Where received bytes end.
+    /// The end of the received octets.
     end: usize,
-    /// Octets of the message so far.
+    /// The assembled octets of the current message.
     message_bytes: usize,
     message_bytes_max: usize,
 }
 
-/// Room that is asked for when nothing is known of what comes.
+/// The room for a read when the length of the next fragment is unknown.
 const READ_BYTES: usize = 16 * 1024;
 
 impl Records {
@@ -63,10 +63,10 @@ impl Records {
         }
     }
 
-    /// Room for what is received next; never none.
+    /// Room for the next octets, never empty.
     pub fn space(&mut self) -> &mut [u8] {
-        // The message so far goes to the front, and what follows behind it, without the headers that
-        // stood between: a peer that sends empty fragments for ever needs no more memory for it.
+        // Moves the current message and the octets after it to the front, without the headers of its
+        // fragments. So a peer that sends empty fragments endlessly does not make the memory grow.
         let message = self.taken..self.taken + self.message_bytes;
         self.bytes.copy_within(message, 0);
         self.bytes
@@ -84,21 +84,21 @@ impl Records {
         self.bytes.get_mut(self.end..).unwrap_or(&mut [])
     }
 
-    /// `count` octets of the space were received.
+    /// Reports that `count` octets of the space were received.
     pub fn filled(&mut self, count: usize) {
         self.end = (self.end + count).min(self.bytes.len());
     }
 
-    /// Whether everything that was received was handed out.
+    /// Whether all received octets were returned.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.taken == self.end
     }
 
-    /// The next message that is there as a whole.
+    /// The next complete message.
     ///
     /// # Errors
-    /// [`RecordError`]: the connection is of no use any more.
+    /// [`RecordError`], after which the connection must be closed.
     pub fn next_message(&mut self) -> Result<Option<&[u8]>, RecordError> {
         if self.message_bytes == 0 {
             self.taken = self.at;
@@ -114,7 +114,7 @@ impl Records {
             if end > self.end {
                 return Ok(None);
             }
-            // The octets of a message are brought together in front of what follows.
+            // Joins the fragment to the assembled octets.
             self.bytes
                 .copy_within(start..end, self.taken + self.message_bytes);
             self.message_bytes += length;
@@ -129,7 +129,7 @@ impl Records {
         Ok(None)
     }
 
-    /// Length of the fragment whose header stands next, and whether it is the last of its message.
+    /// The length of the next fragment, and whether it is the last of its message.
     fn fragment(&self) -> Option<(usize, bool)> {
         let header = self.bytes.get(self.at..self.end)?;
         let word = u32::from_be_bytes(*header.first_chunk()?);

@@ -1,7 +1,7 @@
-//! Results of the procedures (RFC 1813 section 3.3). Each begins with its [`Status`]; what follows is
-//! one thing when that is [`Status::Ok`], and another when it is not.
+//! Results of the procedures (RFC 1813 section 3.3). They begin with a [`Status`]. The rest depends on
+//! whether that is [`Status::Ok`]:
 //!
-//! | procedure | done | failed |
+//! | procedure | success | failure |
 //! |---|---|---|
 //! | GETATTR | [`Attributes`] | nothing |
 //! | SETATTR, REMOVE, RMDIR | [`Wcc`] | [`Wcc`] |
@@ -11,7 +11,7 @@
 //! | CREATE, MKDIR, SYMLINK, MKNOD | [`Created`] | [`Wcc`] of the directory |
 //! | RENAME | [`Renamed`] | [`Renamed`] |
 //! | LINK | [`Linked`] | [`Linked`] |
-//! | READDIR, READDIRPLUS | [`Listing`], then entries, then whether these are all | `Option<Attributes>` |
+//! | READDIR, READDIRPLUS | [`Listing`], then entries, then whether the directory ends there | `Option<Attributes>` |
 
 use rpcrdma_protocol::xdr::Reader;
 
@@ -34,7 +34,7 @@ structures! {
     pub struct Access {
         /// Attributes of the file.
         pub attributes: Option<Attributes>,
-        /// Of what was asked for, what is allowed: bits of [`super::arguments::access`].
+        /// The granted rights of those in the call: bits of [`super::arguments::access`].
         pub access: u32,
     }
 
@@ -54,15 +54,15 @@ structures! {
         pub file: Wcc,
         /// Bytes that were written.
         pub count_bytes: u32,
-        /// How lasting they are.
+        /// The stability of the written bytes.
         pub committed: Stability,
-        /// Changes when the server may have lost bytes that were not committed.
+        /// A number that changes when the server may have lost uncommitted bytes.
         pub verifier: [u8; 8],
     }
 
     /// Of CREATE, MKDIR, SYMLINK and MKNOD.
     pub struct Created {
-        /// What was made.
+        /// The new file.
         pub object: Option<FileHandle>,
         /// Its attributes.
         pub attributes: Option<Attributes>,
@@ -73,9 +73,9 @@ structures! {
     /// Of RENAME.
     #[derive(Default)]
     pub struct Renamed {
-        /// The directory of the name there was.
+        /// The directory of the old name.
         pub from: Wcc,
-        /// The directory of the name there is.
+        /// The directory of the new name.
         pub to: Wcc,
     }
 
@@ -88,12 +88,12 @@ structures! {
         pub directory: Wcc,
     }
 
-    /// Of READDIR and READDIRPLUS, before the entries: each has a `true` in front, behind the last
-    /// is a `false`, and then whether the directory ends there.
+    /// Of READDIR and READDIRPLUS, before the entries. A `true` precedes each entry. After the last one
+    /// follow a `false`, and whether the directory ends there.
     pub struct Listing {
         /// Attributes of the directory.
         pub attributes: Option<Attributes>,
-        /// To be sent back with the cookies.
+        /// The client returns it with the cookies.
         pub verifier: [u8; 8],
     }
 
@@ -103,11 +103,11 @@ structures! {
         pub file_number: u64,
         /// The name.
         pub name: &'a [u8],
-        /// Where the next call goes on.
+        /// The cookie with which the next call continues after it.
         pub cookie: u64,
     }
 
-    /// What READDIRPLUS has in addition, behind each entry.
+    /// The additional fields of READDIRPLUS, after each entry.
     pub struct EntryPlus {
         /// Attributes of the file.
         pub attributes: Option<Attributes>,
@@ -119,19 +119,19 @@ structures! {
     pub struct Fsstat {
         /// Attributes of the root.
         pub attributes: Option<Attributes>,
-        /// All the space, in bytes.
+        /// The whole space in bytes.
         pub total_bytes: u64,
-        /// What is free of it.
+        /// The free space in bytes.
         pub free_bytes: u64,
-        /// What the caller may use of that.
+        /// The free space in bytes that the caller may use.
         pub available_bytes: u64,
-        /// All files that there may be.
+        /// The highest number of files.
         pub total_files: u64,
-        /// How many more can be made.
+        /// The number of files that can still be made.
         pub free_files: u64,
-        /// How many more the caller may make.
+        /// The number of files that the caller can still make.
         pub available_files: u64,
-        /// For how long this is not going to change, in seconds.
+        /// The seconds for which these numbers will not change.
         pub constant_s: u32,
     }
 
@@ -141,21 +141,21 @@ structures! {
         pub attributes: Option<Attributes>,
         /// The longest READ.
         pub read_bytes_max: u32,
-        /// The READ that the server likes best.
+        /// The preferred length of a READ.
         pub read_bytes_preferred: u32,
-        /// What READs should be a multiple of.
+        /// The preferred multiple of a READ's length.
         pub read_bytes_multiple: u32,
         /// The longest WRITE.
         pub write_bytes_max: u32,
-        /// The WRITE that the server likes best.
+        /// The preferred length of a WRITE.
         pub write_bytes_preferred: u32,
-        /// What WRITEs should be a multiple of.
+        /// The preferred multiple of a WRITE's length.
         pub write_bytes_multiple: u32,
-        /// The READDIR that the server likes best.
+        /// The preferred length of a READDIR.
         pub readdir_bytes_preferred: u32,
         /// The longest file.
         pub file_bytes_max: u64,
-        /// How exact times are.
+        /// The resolution of times.
         pub time_delta: Time,
         /// Bits of [`properties`].
         pub properties: u32,
@@ -165,15 +165,15 @@ structures! {
     pub struct Pathconf {
         /// Attributes of the file.
         pub attributes: Option<Attributes>,
-        /// Names that a file may have.
+        /// The most names of a file.
         pub links_max: u32,
         /// The longest name.
         pub name_bytes_max: u32,
-        /// Whether longer names are an error, and not cut.
+        /// Whether a longer name is an error; otherwise it is truncated.
         pub no_truncation: bool,
-        /// Whether only root may give files away.
+        /// Whether only root may change the owner of a file.
         pub chown_restricted: bool,
-        /// Whether names that differ in case alone are the same.
+        /// Whether names that differ only in case are the same.
         pub case_insensitive: bool,
         /// Whether the case of names is kept.
         pub case_preserving: bool,
@@ -190,9 +190,9 @@ structures! {
 
 /// Bits of FSINFO (RFC 1813 section 3.3.19).
 pub mod properties {
-    /// There are hard links.
+    /// The file system has hard links.
     pub const LINK: u32 = 0x01;
-    /// There are symbolic links.
+    /// The file system has symbolic links.
     pub const SYMLINK: u32 = 0x02;
     /// PATHCONF is the same for all files.
     pub const HOMOGENEOUS: u32 = 0x08;
@@ -200,10 +200,10 @@ pub mod properties {
     pub const CAN_SET_TIME: u32 = 0x10;
 }
 
-/// Decodes a status and what follows it: the results, or what a failure comes with.
+/// Decodes a status, and the results or the fields of a failure.
 ///
 /// # Errors
-/// [`Malformed`]; the reader then stands anywhere.
+/// [`Malformed`], after which the position of the reader is undefined.
 pub fn decode<'a, Done: Decode<'a>, Failed: Decode<'a>>(
     reader: &mut Reader<'a>,
 ) -> Result<Result<Done, (Status, Failed)>, Malformed> {

@@ -1,4 +1,4 @@
-//! How a procedure ended (RFC 1813 section 2.6, nfsstat3).
+//! The status of a procedure (RFC 1813 section 2.6, nfsstat3).
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use super::xdr::enumerations;
 enumerations! {
     /// A status. Numbers that RFC 1813 does not list cannot be decoded.
     pub enum Status {
-        /// Done.
+        /// Success.
         Ok = 0,
         /// NFS3ERR_PERM: the caller is not the owner.
         NotOwner = 1,
@@ -19,7 +19,7 @@ enumerations! {
         NoDevice = 6,
         /// NFS3ERR_ACCES: the permissions do not allow it.
         Access = 13,
-        /// NFS3ERR_EXIST: the name is there already.
+        /// NFS3ERR_EXIST: the name exists already.
         Exists = 17,
         /// NFS3ERR_XDEV: the two names are on different file systems.
         CrossDevice = 18,
@@ -31,39 +31,39 @@ enumerations! {
         IsDirectory = 21,
         /// NFS3ERR_INVAL: an argument is not valid.
         Invalid = 22,
-        /// NFS3ERR_FBIG: the file would be longer than files may be.
+        /// NFS3ERR_FBIG: the file would exceed the longest file.
         TooBig = 27,
         /// NFS3ERR_NOSPC: no space is left.
         NoSpace = 28,
         /// NFS3ERR_ROFS: the file system is read-only.
         ReadOnly = 30,
-        /// NFS3ERR_MLINK: the file has as many names as it may have.
+        /// NFS3ERR_MLINK: the file would have too many names.
         TooManyLinks = 31,
         /// NFS3ERR_NAMETOOLONG: the name is too long.
         NameTooLong = 63,
         /// NFS3ERR_NOTEMPTY: the directory is not empty.
         NotEmpty = 66,
-        /// NFS3ERR_DQUOT: the caller's share of the space is used up.
+        /// NFS3ERR_DQUOT: the caller's quota is used up.
         Quota = 69,
-        /// NFS3ERR_STALE: the file of this handle is gone.
+        /// NFS3ERR_STALE: the file of this handle no longer exists.
         Stale = 70,
         /// NFS3ERR_REMOTE: the file is on another server.
         Remote = 71,
-        /// NFS3ERR_BADHANDLE: it is no handle of this server.
+        /// NFS3ERR_BADHANDLE: the handle is invalid.
         BadHandle = 10_001,
-        /// NFS3ERR_NOT_SYNC: the guard of SETATTR does not hold.
+        /// NFS3ERR_NOT_SYNC: the guard of SETATTR does not match.
         NotSync = 10_002,
-        /// NFS3ERR_BAD_COOKIE: READDIR cannot go on at this cookie.
+        /// NFS3ERR_BAD_COOKIE: READDIR cannot continue at this cookie.
         BadCookie = 10_003,
-        /// NFS3ERR_NOTSUPP: the server does not do that.
+        /// NFS3ERR_NOTSUPP: the server does not support the operation.
         NotSupported = 10_004,
         /// NFS3ERR_TOOSMALL: the reply would be longer than the caller allows.
         TooSmall = 10_005,
-        /// NFS3ERR_SERVERFAULT: the server failed in a way that has no other name.
+        /// NFS3ERR_SERVERFAULT: the server failed in a way for which there is no other status.
         ServerFault = 10_006,
-        /// NFS3ERR_BADTYPE: files of that kind cannot be made.
+        /// NFS3ERR_BADTYPE: the server cannot make files of that kind.
         BadType = 10_007,
-        /// NFS3ERR_JUKEBOX: it takes long, ask again later.
+        /// NFS3ERR_JUKEBOX: the server cannot serve the call now; repeat it later.
         Jukebox = 10_008,
     }
 }

@@ -1,4 +1,4 @@
-//! What several procedures have in common (RFC 1813 sections 2.5 and 2.6).
+//! Types that several procedures use (RFC 1813 sections 2.5 and 2.6).
 
 use rpcrdma_protocol::EncodeError;
 use rpcrdma_protocol::xdr::{Reader, Writer};
@@ -6,7 +6,7 @@ use rpcrdma_protocol::xdr::{Reader, Writer};
 use super::FILE_HANDLE_BYTES_MAX;
 use super::xdr::{Decode, Encode, Malformed, enumerations, structures, unknown_value};
 
-/// The server's own name for a file: up to 64 octets that mean nothing to anybody else.
+/// The server's name for a file: at most 64 octets, which only the server interprets.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FileHandle {
     bytes: [u8; FILE_HANDLE_BYTES_MAX],
@@ -58,7 +58,7 @@ impl Decode<'_> for FileHandle {
 }
 
 enumerations! {
-    /// What a file is (ftype3).
+    /// The kind of a file (ftype3).
     pub enum FileKind {
         /// A file with bytes.
         Regular = 1,
@@ -76,19 +76,19 @@ enumerations! {
         NamedPipe = 7,
     }
 
-    /// How lasting the bytes of a WRITE are to be, or are (stable_how).
+    /// The stability of written bytes, asked for or provided (stable_how).
     pub enum Stability {
-        /// A COMMIT makes them last.
+        /// They may be lost until a COMMIT.
         Unstable = 0,
-        /// The data, and what is needed to find them.
+        /// The data is durable, with the metadata to find it.
         DataSync = 1,
-        /// The data and all attributes.
+        /// The data and all attributes are durable.
         FileSync = 2,
     }
 }
 
 structures! {
-    /// A moment, since 1970 (nfstime3).
+    /// A point in time, since 1970 (nfstime3).
     #[derive(Default, PartialOrd, Ord)]
     pub struct Time {
         /// Whole seconds.
@@ -97,56 +97,56 @@ structures! {
         pub nanoseconds: u32,
     }
 
-    /// Numbers of a device (specdata3).
+    /// The numbers of a device (specdata3).
     #[derive(Default)]
     pub struct Device {
-        /// Which driver.
+        /// The number of the driver.
         pub major: u32,
-        /// Which of its devices.
+        /// The number of the device in its driver.
         pub minor: u32,
     }
 
-    /// All about a file but its bytes (fattr3).
+    /// The attributes of a file (fattr3).
     pub struct Attributes {
-        /// What it is.
+        /// The kind of the file.
         pub kind: FileKind,
-        /// Permissions: the low twelve bits.
+        /// The permissions: the low twelve bits.
         pub mode: u32,
-        /// Hard links.
+        /// The number of hard links.
         pub links: u32,
-        /// Owner.
+        /// The owner.
         pub uid: u32,
-        /// Group.
+        /// The group.
         pub gid: u32,
-        /// Its length, in bytes.
+        /// The length in bytes.
         pub size_bytes: u64,
-        /// What it takes of the server's space, in bytes.
+        /// The space on the server in bytes.
         pub used_bytes: u64,
-        /// Of a device, which.
+        /// The numbers of a device.
         pub device: Device,
-        /// The file system that it is on.
+        /// The number of the file system.
         pub file_system: u64,
-        /// Its number in the file system.
+        /// The number of the file in the file system.
         pub file_number: u64,
-        /// When it was last read.
+        /// The time of the last access.
         pub accessed: Time,
-        /// When its bytes last changed.
+        /// The time of the last change of its bytes.
         pub modified: Time,
-        /// When anything of it last changed.
+        /// The time of the last change of its bytes or attributes.
         pub changed: Time,
     }
 
-    /// What tells whether a file changed (wcc_attr).
+    /// The attributes that show whether a file has changed (wcc_attr).
     pub struct WccAttributes {
-        /// Its length, in bytes.
+        /// The length in bytes.
         pub size_bytes: u64,
-        /// When its bytes last changed.
+        /// The time of the last change of its bytes.
         pub modified: Time,
-        /// When anything of it last changed.
+        /// The time of the last change of its bytes or attributes.
         pub changed: Time,
     }
 
-    /// A file before and after an operation, as far as the server tells (wcc_data).
+    /// A file before and after an operation; a server may leave either out (wcc_data).
     #[derive(Default)]
     pub struct Wcc {
         /// Before.
@@ -155,20 +155,20 @@ structures! {
         pub after: Option<Attributes>,
     }
 
-    /// Attributes that are to be set; `None` leaves one as it is (sattr3).
+    /// Attributes to set; `None` leaves one unchanged (sattr3).
     #[derive(Default)]
     pub struct SetAttributes {
-        /// Permissions.
+        /// The permissions.
         pub mode: Option<u32>,
-        /// Owner.
+        /// The owner.
         pub uid: Option<u32>,
-        /// Group.
+        /// The group.
         pub gid: Option<u32>,
-        /// Length, in bytes.
+        /// The length in bytes.
         pub size_bytes: Option<u64>,
-        /// When it was last read.
+        /// The time of the last access.
         pub accessed: SetTime,
-        /// When its bytes last changed.
+        /// The time of the last change of its bytes.
         pub modified: SetTime,
     }
 
@@ -181,15 +181,15 @@ structures! {
     }
 }
 
-/// A time that is to be set (set_atime, set_mtime).
+/// The change of a time (set_atime, set_mtime).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SetTime {
-    /// Leave it.
+    /// Leave it unchanged.
     #[default]
     Keep,
-    /// To what the server's clock says.
+    /// Set it to the server's time.
     ToServer,
-    /// To this.
+    /// Set it to this time.
     To(Time),
 }
 

@@ -3,48 +3,48 @@
 use rpcrdma_protocol::xdr::{Reader, Writer};
 use rpcrdma_protocol::{DecodeError, EncodeError};
 
-/// Bytes that are not what the format says.
+/// Bytes that do not have the expected format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    /// A field ends beyond the bytes, is longer than it may be, or is no boolean.
+    /// A field ends after the bytes, exceeds its limit, or is not a boolean.
     #[error(transparent)]
     Field(#[from] DecodeError),
-    /// An enumeration has a value that the format does not know.
-    #[error("the value {value} at octet {at} is none that the format knows")]
+    /// An enumeration has an undefined value, or a count exceeds its limit.
+    #[error("the value {value} at octet {at} is not defined")]
     Value {
-        /// Where it stands, in octets from the start of what was decoded.
+        /// Its offset in octets from the start of the decoded bytes.
         at: usize,
         /// The value.
         value: u32,
     },
 }
 
-/// What can be written as XDR.
+/// A type that can be written as XDR.
 pub trait Encode {
-    /// Appends it.
+    /// Appends the value.
     ///
     /// # Errors
-    /// No space is left, or a length does not fit its word.
+    /// When no space is left, or a length does not fit its word.
     fn encode(&self, writer: &mut Writer<'_>) -> Result<(), EncodeError>;
 }
 
-/// What can be read from XDR; what has variable length borrows from the bytes.
+/// A type that can be read from XDR. Fields of variable length borrow from the bytes.
 pub trait Decode<'a>: Sized {
-    /// Takes it from the front of what was not read so far.
+    /// Reads the value at the position of the reader.
     ///
     /// # Errors
     /// [`Malformed`].
     fn decode(reader: &mut Reader<'a>) -> Result<Self, Malformed>;
 }
 
-/// Decodes a `T` that is all of `bytes`: `None` when it is not, or anything follows.
+/// Decodes a `T` that takes all of `bytes`; `None` if the bytes are malformed or something follows.
 pub fn decode_all<'a, T: Decode<'a>>(bytes: &'a [u8]) -> Option<T> {
     let mut reader = Reader::new(bytes);
     let value = T::decode(&mut reader).ok()?;
     reader.is_at_end().then_some(value)
 }
 
-/// A value of an enumeration that the format does not know, read just before.
+/// The error for an undefined value that was just read.
 pub(crate) fn unknown_value(reader: &Reader<'_>, value: u32) -> Malformed {
     Malformed::Value {
         at: reader.position().saturating_sub(4),
@@ -88,7 +88,7 @@ impl Decode<'_> for bool {
     }
 }
 
-/// Variable-length opaque data, or a string. How long it may be is for the caller to say.
+/// Variable-length opaque data, or a string. The caller checks its length.
 impl Encode for &[u8] {
     fn encode(&self, writer: &mut Writer<'_>) -> Result<(), EncodeError> {
         writer.write_opaque(self)

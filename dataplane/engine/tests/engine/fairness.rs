@@ -139,6 +139,7 @@ fn a_core_sleeps_while_peers_grant_nothing_for_their_replies() {
     let config = CoreConfig {
         idle: IdlePolicy::Park {
             after: Duration::ZERO,
+            awake_percent: 100,
         },
         ..config()
     };

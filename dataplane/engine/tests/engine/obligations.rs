@@ -261,6 +261,7 @@ fn sleepy() -> CoreConfig {
     CoreConfig {
         idle: IdlePolicy::Park {
             after: Duration::ZERO,
+            awake_percent: 100,
         },
         ..config()
     }

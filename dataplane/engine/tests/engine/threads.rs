@@ -24,6 +24,7 @@ fn config() -> CoreConfig {
         deferred_max: 64,
         idle: IdlePolicy::Park {
             after: Duration::from_millis(1),
+            awake_percent: 100,
         },
         ..CoreConfig::default()
     }
@@ -325,6 +326,7 @@ fn a_parked_core_wakes_when_its_application_has_something_to_do() {
     let parking = CoreConfig {
         idle: IdlePolicy::Park {
             after: Duration::ZERO,
+            awake_percent: 100,
         },
         ..config()
     };

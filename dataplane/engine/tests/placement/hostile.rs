@@ -498,6 +498,7 @@ fn a_core_sleeps_while_a_reply_lacks_credits() {
     let (hall, _) = with_a_reply_that_lacks_credits(&CoreConfig {
         idle: IdlePolicy::Park {
             after: Duration::ZERO,
+            awake_percent: 100,
         },
         ..config()
     });

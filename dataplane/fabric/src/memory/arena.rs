@@ -13,7 +13,7 @@ use super::pages::{
 use super::{Mapping, Memory, Pool, PoolShape};
 use crate::interface::SetupError;
 
-/// Whether an arena lies in hugepages.
+/// Whether an arena uses hugepages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HugePages {
     /// Hugepages if there are enough, else other pages with a warning in the report.
@@ -82,7 +82,7 @@ pub struct PageReport {
     pub page_bytes: u64,
     /// The size of the arena in bytes.
     pub arena_bytes: u64,
-    /// A warning for the user: why it is not in hugepages, and what to do.
+    /// A warning for the user: why the arena is not in hugepages, and what to do.
     pub warning: Option<String>,
 }
 
@@ -97,7 +97,7 @@ pub struct Arena {
     report: PageReport,
 }
 
-/// Memory that was made, with the file behind it if there is one.
+/// A new mapping, with its file if it has one.
 type Made = (Mapping, Option<OwnedFd>);
 
 impl Arena {
@@ -106,8 +106,8 @@ impl Arena {
     ///
     /// # Errors
     ///
-    /// [`SetupError::System`] when hugepages are required and there are not enough, and when the
-    /// machine, or a limit of its control group, does not have so much memory.
+    /// [`SetupError::System`] when hugepages are required and there are too few, and when the machine
+    /// or a control group of this process has too little memory.
     pub fn shared(options: &ArenaOptions) -> Result<Self, SetupError> {
         Self::shared_in(options, HugePageSize::default())
     }
@@ -121,8 +121,8 @@ impl Arena {
         Self::shared_with_untouched(options, size, 0)
     }
 
-    /// As [`Arena::shared_in`], with `untouched_bytes` more for [`Arena::untouched_pool`]: ordinary memory that no peer maps,
-    /// whose pages are allocated by the first write to each of them.
+    /// As [`Arena::shared_in`], with `untouched_bytes` more for [`Arena::untouched_pool`]: ordinary memory that no peer maps
+    /// and whose pages are allocated when they are first written.
     ///
     /// ```
     /// use rpcrdma_fabric::memory::{Arena, ArenaOptions, HugePageSize, HugePages, PoolShape};
@@ -131,7 +131,7 @@ impl Arena {
     /// let mut arena = Arena::shared_with_untouched(&options, HugePageSize::default(), 4096)?;
     /// let shape = PoolShape { buffers: 1, buffer_bytes: 4096, stride_bytes: 4096, align_bytes: 4096 };
     /// assert!(arena.untouched_pool(shape)?.is_some());
-    /// // What peers map is what was asked for, and no more.
+    /// // Peers map only the first part.
     /// assert_eq!(arena.report().arena_bytes, 8192);
     /// # Ok::<(), rpcrdma_fabric::interface::SetupError>(())
     /// ```
@@ -144,8 +144,8 @@ impl Arena {
         size: HugePageSize,
         untouched_bytes: u64,
     ) -> Result<Self, SetupError> {
-        // This part is ordinary memory, whatever pages the rest is in. Peers determine when it is written, so the limit
-        // is checked now.
+        // The untouched part is ordinary memory, whatever pages the rest has. Its pages are allocated when peers send, too
+        // late to report an error, so the limit is checked now.
         check_available(untouched_bytes, pages::available())?;
         let huge = |bytes| sealed_file(bytes, size.flags(), size.bytes(), untouched_bytes);
         let huge_page_bytes = Some(size.bytes());
@@ -187,8 +187,8 @@ impl Arena {
         if pages::default_huge_page_bytes() == Some(size.bytes()) {
             return Self::private(options);
         }
-        // The allocator behind `Mapping::huge_private` has only the system's default size; a memfd can have another.
-        // The file is not passed to anyone.
+        // `Mapping::huge_private` can allocate only the system's default size, but a memfd can have another one. Its file
+        // is closed here, so no other process can map it.
         let huge = |bytes| Ok((sealed_file(bytes, size.flags(), size.bytes(), 0)?.0, None));
         Self::make(
             options,
@@ -248,7 +248,7 @@ impl Arena {
         })
     }
 
-    /// Pages that are not reserved hugepages; the kernel joins them to transparent hugepages if permitted.
+    /// An arena without reserved hugepages. With `join`, the kernel may use transparent hugepages for it.
     fn ordinary(
         asked: u64,
         kind: TransparentKind,
@@ -321,7 +321,7 @@ impl Arena {
         Memory::new(Arc::clone(&self.mapping), self.id)
     }
 
-    /// The file behind a shared arena, to be passed to peers; a private one has none.
+    /// The file of a shared arena, which is passed to peers; a private arena has none.
     #[must_use]
     pub fn file(&self) -> Option<&OwnedFd> {
         self.file.as_ref()
@@ -369,8 +369,8 @@ fn to_usize(bytes: u64) -> io::Result<usize> {
     usize::try_from(bytes).map_err(io::Error::other)
 }
 
-/// Checked in advance: every page will be made present, and if memory runs out the kernel kills a process instead of
-/// refusing a page. One sixteenth is left to others.
+/// Checks that the memory is available. All pages are allocated at once, and when memory runs out the kernel kills a
+/// process instead of refusing a page. One sixteenth of the available memory is left to other processes.
 fn check_available(asked: u64, available: Option<Available>) -> Result<u64, SetupError> {
     let bytes = round_up(asked, ORDINARY_PAGE_BYTES).unwrap_or(u64::MAX);
     match available {
@@ -389,7 +389,8 @@ fn check_available(asked: u64, available: Option<Available>) -> Result<u64, Setu
     }
 }
 
-/// `page_bytes` are those of its pages, or of transparent ones that it is to be joined to.
+/// Makes a memfd, maps it and seals it. `page_bytes` is the size of its pages, or of the transparent hugepages that the
+/// kernel may use for it.
 fn sealed_file(
     bytes: u64,
     flags: MemfdFlags,
@@ -413,6 +414,8 @@ fn sealed_file(
         mapping.advise_huge_pages()?;
     }
     mapping.populate()?;
+    // Sealed last: FUTURE_WRITE keeps the mapping above writable and refuses every later writable one. A peer maps the
+    // file safely because it cannot shrink.
     let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
     rustix::fs::fcntl_add_seals(&file, seals)?;
     Ok((mapping, Some(file)))

@@ -9,7 +9,7 @@ use super::Mapping;
 /// Set in the pool number of tokens for shared, read-only bytes.
 pub(super) const VIEWS: u32 = 1 << 31;
 
-/// Numbers the arenas and pools of this process, so that a token of one cannot pass for another's.
+/// A number that no other arena or pool of this process has. It keeps a token of one from being accepted by another.
 pub(super) fn unique_number() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
@@ -95,8 +95,7 @@ impl Buffer {
         self.start.as_ptr()
     }
 
-    /// Whether others may read its bytes at the same time, so that they are never written: it is a token of
-    /// [`super::Views`].
+    /// Whether this is a token of [`super::Views`]: other holders may read its bytes, so nothing may write them.
     #[inline]
     #[must_use]
     pub fn is_view(&self) -> bool {

@@ -1,4 +1,4 @@
-//! A buffer that left its core.
+//! Leases: buffers that leave their core.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -134,16 +134,16 @@ impl Lease {
         unsafe { buffer.as_ptr().add(self.offset as usize) }
     }
 
-    /// Makes it read-only, so that others may read as well.
+    /// Makes the lease read-only, so that several holders can read it.
     #[must_use]
     pub fn share(mut self) -> SharedLease {
         let index = std::mem::replace(&mut self.index, NO_BUFFER);
         SharedLease::first(Arc::clone(&self.site), index, self.offset, self.bytes)
     }
 
-    /// Ends the lease on its core: the buffer, to be posted or given back to its pool, and the
-    /// range of it that counts, as offset and bytes. `None` never comes from a lease that a pool
-    /// made.
+    /// Ends the lease and returns its buffer, with the offset and the length of the leased bytes. Call
+    /// it on the lease's core, and post the buffer or give it back to its pool. The result is never
+    /// `None` for a lease that a pool made.
     #[must_use]
     pub fn into_buffer(mut self) -> Option<(Buffer, u32, u32)> {
         let index = std::mem::replace(&mut self.index, NO_BUFFER);

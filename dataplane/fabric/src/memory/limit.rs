@@ -6,7 +6,7 @@ use std::path::Path;
 /// machine, or a control group of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryLimit {
-    /// Bytes. Memory that the machine swaps out does not count: a core must not wait for a disk.
+    /// Bytes, without swap space: a core must not wait for a disk.
     pub bytes: u64,
     /// Text for messages, after a number of MiB: whose memory it is.
     pub of: &'static str,

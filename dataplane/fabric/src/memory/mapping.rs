@@ -16,7 +16,7 @@ const PAGE_BYTES_MIN: usize = 4096;
 pub struct Mapping {
     start: NonNull<u8>,
     bytes: usize,
-    /// Bytes at its end whose pages are not made present in advance.
+    /// Bytes at its end whose pages [`Mapping::populate`] leaves out.
     untouched_bytes: usize,
     origin: Origin,
 }
@@ -41,8 +41,8 @@ impl Mapping {
     ///
     /// # Errors
     ///
-    /// When the kernel cannot map it, or finds no memory for a page of it: that is found out
-    /// here, not by a signal at the first use.
+    /// When the kernel cannot map the file, or has no memory for one of its pages. Without the advance
+    /// allocation a missing page would raise a signal at its first use.
     pub fn shared(file: impl AsFd, bytes: usize) -> io::Result<Self> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let mapping = Self::map(file, bytes, protection, MapFlags::SHARED)?;
@@ -50,14 +50,14 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// As [`Mapping::shared`], but pages come with [`Mapping::populate`].
+    /// As [`Mapping::shared`], but [`Mapping::populate`] allocates the pages.
     pub(super) fn shared_lazily(file: impl AsFd, bytes: usize) -> io::Result<Self> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         Self::map(file, bytes, protection, MapFlags::SHARED)
     }
 
-    /// As [`Mapping::shared_lazily`], with `untouched_bytes` of private memory behind the file's, whose pages come when they
-    /// are first written. `bytes` is a multiple of `align`, which is that of [`Mapping::anonymous`].
+    /// As [`Mapping::shared_lazily`], followed by `untouched_bytes` of private memory, whose pages are allocated when they
+    /// are first written. The start is a multiple of `align` (a power of two), and `bytes` must be one as well.
     pub(super) fn shared_with_untouched(
         file: impl AsFd,
         bytes: usize,
@@ -66,7 +66,8 @@ impl Mapping {
     ) -> io::Result<Self> {
         let too_much = || io::Error::from(io::ErrorKind::OutOfMemory);
         let whole = bytes.checked_add(untouched_bytes).ok_or_else(too_much)?;
-        // Mapped without access first, which counts towards no memory limit: the file replaces most of the range.
+        // Mapped without access first, because such a mapping counts towards no memory limit and the file replaces most
+        // of it.
         let mut mapping = Self::private(whole, align, ProtFlags::empty())?;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::SHARED | MapFlags::FIXED;
@@ -112,7 +113,7 @@ impl Mapping {
     }
 
     /// Anonymous private memory that starts at a multiple of `align` (a power of two), so that
-    /// hugepages fit into it. Pages come with [`Mapping::populate`].
+    /// hugepages fit into it. [`Mapping::populate`] allocates its pages.
     pub(super) fn anonymous(bytes: usize, align: usize) -> io::Result<Self> {
         Self::private(bytes, align, ProtFlags::READ | ProtFlags::WRITE)
     }
@@ -140,9 +141,9 @@ impl Mapping {
         }
     }
 
-    /// Private memory in hugepages of the system's default size, of which `bytes` must be a
-    /// multiple. The kernel reserves the pages here. Only where there is such a size: the
-    /// allocator panics otherwise.
+    /// Private memory in hugepages of the system's default size; `bytes` must be a multiple of that
+    /// size. The kernel reserves the pages within the call. Call it only if the kernel has hugepages:
+    /// the allocator panics otherwise.
     pub(super) fn huge_private(bytes: usize) -> io::Result<Self> {
         let layout = Layout::from_size_align(bytes, 4096).map_err(io::Error::other)?;
         if bytes == 0 {
@@ -167,7 +168,7 @@ impl Mapping {
             .ok_or_else(|| io::Error::other("the kernel mapped address zero"))
     }
 
-    /// Asks for transparent hugepages. A kernel without them says so.
+    /// Asks for transparent hugepages. Fails on a kernel without them.
     pub(super) fn advise_huge_pages(&self) -> io::Result<()> {
         // SAFETY: our own mapping; this advice changes no contents.
         unsafe {
@@ -200,7 +201,7 @@ impl Mapping {
         match unsafe { rustix::mm::madvise(self.start().cast(), self.touched_bytes(), advice) } {
             Ok(()) => Ok(true),
             Err(Errno::INVAL) => Ok(false),
-            // Without the advice this would have been SIGBUS.
+            // The kernel has no memory for a page. A plain access would have raised SIGBUS.
             Err(Errno::FAULT) => Err(Errno::NOMEM.into()),
             Err(error) => Err(error.into()),
         }
@@ -223,7 +224,7 @@ impl Mapping {
         self.start.as_ptr()
     }
 
-    /// The bytes from its start on whose pages are made present together.
+    /// The bytes at its start whose pages [`Mapping::populate`] allocates.
     pub(super) fn touched_bytes(&self) -> usize {
         self.bytes - self.untouched_bytes
     }

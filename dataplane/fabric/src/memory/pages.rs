@@ -21,7 +21,7 @@ fn folder(page_bytes: u64) -> PathBuf {
     Path::new(HUGE_PAGES).join(format!("hugepages-{}kB", page_bytes >> 10))
 }
 
-/// A size for people, as `2 MiB`.
+/// A size as text, such as `2 MiB`.
 fn size_name(page_bytes: u64) -> String {
     let gib = page_bytes >> 30;
     if gib > 0 {
@@ -35,7 +35,7 @@ fn size_name(page_bytes: u64) -> String {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct HugePageCounts {
     pub(super) total: u64,
-    /// Neither used nor reserved.
+    /// Pages that are neither used nor reserved by a mapping.
     pub(super) available: u64,
 }
 
@@ -56,8 +56,8 @@ pub(super) fn no_hugepages(bytes: u64, page_bytes: u64) -> String {
     match HugePageCounts::read(page_bytes) {
         Some(counts) => explain_shortage(bytes, page_bytes, counts),
         None => format!(
-            "an arena of {bytes} bytes is not in hugepages: this kernel has none of {} ({} is not \
-             there)",
+            "an arena of {bytes} bytes is not in hugepages: this kernel has none of {} ({} does \
+             not exist)",
             size_name(page_bytes),
             folder(page_bytes).display()
         ),
@@ -69,7 +69,7 @@ fn explain_shortage(bytes: u64, page_bytes: u64, counts: HugePageCounts) -> Stri
     let size = size_name(page_bytes);
     let HugePageCounts { total, available } = counts;
     if available >= needed {
-        // As in `2MB`.
+        // The kernel's file is named like `hugetlb.2MB.max`.
         let group = size.replace(" Mi", "M").replace(" Gi", "G");
         return format!(
             "an arena of {bytes} bytes needs {needed} hugepages of {size}, and {available} are \
@@ -91,7 +91,7 @@ pub(super) fn default_huge_page_bytes() -> Option<u64> {
     field_bytes(&read("/proc/meminfo")?, "Hugepagesize:").filter(|bytes| bytes.is_power_of_two())
 }
 
-/// Whose transparent hugepages.
+/// The kind of memory, for which the kernel has separate settings of transparent hugepages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TransparentKind {
     /// Of memfd memory.
@@ -122,7 +122,7 @@ impl TransparentKind {
             .is_some_and(|word| self.words_that_allow().contains(&word.as_str()))
     }
 
-    /// How to allow it.
+    /// A text with the command that allows transparent hugepages.
     pub(super) fn how_to_allow(self) -> String {
         let word = match self {
             Self::Shared => "advise",
@@ -135,7 +135,7 @@ impl TransparentKind {
         )
     }
 
-    /// How many bytes of the mapping at `start` really lie in transparent hugepages.
+    /// The bytes of the mapping at `start` that are in transparent hugepages.
     pub(super) fn bytes_at(self, start: usize) -> u64 {
         let key = match self {
             Self::Shared => "ShmemPmdMapped:",

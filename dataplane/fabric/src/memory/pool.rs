@@ -14,12 +14,12 @@ use crate::interface::SetupError;
 /// The number, size and place of a pool's buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolShape {
-    /// How many buffers.
+    /// The number of buffers.
     pub buffers: u32,
-    /// Bytes of each.
+    /// The size of each buffer in bytes.
     pub buffer_bytes: u32,
-    /// Bytes from the start of one to the start of the next; at least `buffer_bytes`. A little
-    /// more than a power of two spreads the first lines of the buffers over the cache's sets.
+    /// Bytes from the start of one buffer to the start of the next; at least `buffer_bytes`. A value
+    /// slightly above a power of two spreads the first lines of the buffers over the cache's sets.
     pub stride_bytes: u32,
     /// Alignment of the first buffer's address in bytes, rounded up to a power of two.
     pub align_bytes: u32,
@@ -34,7 +34,7 @@ pub(super) struct Site {
     /// Bytes of the mapping before the first buffer.
     first: usize,
     pub(super) shape: PoolShape,
-    /// The indexes of buffers whose leases were dropped; there is room for all.
+    /// The indexes of buffers whose leases were dropped. It has room for every buffer of the pool.
     pub(super) returns: ArrayQueue<u32>,
     /// The number of handles on each buffer with a shared lease.
     pub(super) sharers: Box<[AtomicU32]>,
@@ -76,7 +76,7 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// `room` is the part of the mapping that it is carved from, which lies within it.
+    /// Carves a pool from `room`, a range of the mapping that lies within it.
     pub(super) fn carve(
         memory: Memory,
         arena: u32,
@@ -89,7 +89,7 @@ impl Pool {
             ..shape
         };
         let start = memory.mapping().start().addr() as u64;
-        // An overflow of 64 bits is larger than any mapping.
+        // A size that overflows 64 bits exceeds any mapping, so it fails the check below.
         let (first, end) = place_of(start, room.start, shape).unwrap_or((0, u64::MAX));
         if end > room.end {
             return Err(SetupError::Limit {
@@ -102,7 +102,7 @@ impl Pool {
             memory,
             arena,
             id: unique_number(),
-            // It lies within the mapping.
+            // No overflow: `first` lies within the mapping.
             first: usize::try_from(first).unwrap_or(usize::MAX),
             shape,
             returns: ArrayQueue::new(shape.buffers.max(1) as usize),
@@ -170,8 +170,8 @@ impl Pool {
         self.site.shape
     }
 
-    /// Turns a buffer into a lease on `bytes` of its bytes from `offset`, which may leave the
-    /// core. `None` (and the buffer is given back) when the range does not lie within it.
+    /// Turns a buffer into a lease of `bytes` bytes from `offset`, which may leave the core. Returns
+    /// `None`, and the buffer to the pool, when the range does not lie within the buffer.
     pub fn lease(&mut self, buffer: Buffer, offset: u32, bytes: u32) -> Option<Lease> {
         assert_eq!(buffer.pool, self.site.id, "a buffer of another pool");
         let fits = offset
@@ -198,8 +198,8 @@ impl Pool {
     }
 }
 
-/// The begin of the first buffer and the end of the last one, in bytes of the mapping, of a pool that is carved behind
-/// the first `next` bytes of a mapping at address `start`. `None` if this exceeds 64 bits.
+/// The start of the first buffer and the end of the last one, as offsets in a mapping at address `start`, for a pool that
+/// is carved after the first `next` bytes. `None` on an overflow of 64 bits.
 fn place_of(start: u64, next: u64, shape: PoolShape) -> Option<(u64, u64)> {
     // The address is aligned, and not the offset: the alignment may exceed a page, to which mappings are aligned.
     let align = u64::from(shape.align_bytes.max(1)).next_power_of_two();

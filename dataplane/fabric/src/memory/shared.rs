@@ -1,4 +1,4 @@
-//! Leases that several holders read, and the tokens with which their bytes are posted.
+//! Shared leases, which several holders can read, and the tokens with which their bytes are posted.
 
 use std::fmt;
 use std::ops::Deref;
@@ -36,8 +36,8 @@ pub struct SharedLease {
 const SHARERS_MAX: u32 = u32::MAX / 2;
 
 impl SharedLease {
-    /// The first handle on the buffer at `index`, for a range that lies within it. The token of that
-    /// buffer, which was the only one, is given up for it.
+    /// The first handle on the buffer at `index`, for a range that lies within it. The caller has given
+    /// up the only token of that buffer.
     pub(super) fn first(site: Arc<Site>, index: u32, offset: u32, bytes: u32) -> Self {
         let lease = Self {
             site,
@@ -51,7 +51,7 @@ impl SharedLease {
     }
 
     fn sharers(&self) -> &AtomicU32 {
-        // Each buffer of the site has a word.
+        // In range: the site has one word for each of its buffers.
         &self.site.sharers[self.index as usize]
     }
 
@@ -68,7 +68,7 @@ impl SharedLease {
         self
     }
 
-    /// The bytes of `offset..offset + bytes` of this range; `None` where that goes beyond it.
+    /// The bytes `offset..offset + bytes` of this range; `None` if they exceed it.
     #[must_use]
     pub fn slice(&self, offset: u32, bytes: u32) -> Option<Self> {
         let end = offset.checked_add(bytes)?;
@@ -133,7 +133,7 @@ impl SharedLease {
 
 impl Clone for SharedLease {
     fn clone(&self) -> Self {
-        // Relaxed: there is a handle already, which keeps the buffer.
+        // Relaxed: this handle keeps the buffer, so the count cannot reach zero in the meantime.
         if self.sharers().fetch_add(1, Ordering::Relaxed) > SHARERS_MAX {
             std::process::abort();
         }
@@ -151,8 +151,8 @@ impl Drop for SharedLease {
         if self.sharers().fetch_sub(1, Ordering::Release) != 1 {
             return;
         }
-        // Acquire: the partner is the Release of the handles that went before. A load, and no fence, for
-        // the thread sanitizer knows none.
+        // Acquire: the partner is the Release of the handles that were dropped before. A load instead of
+        // a fence, because the thread sanitizer does not support fences.
         self.sharers().load(Ordering::Acquire);
         let returned = self.site.returns.push(self.index);
         debug_assert!(
@@ -196,13 +196,13 @@ pub struct Views {
     id: u32,
     /// The index of the first; further ones follow.
     first_index: u32,
-    /// The lease of each place's view.
+    /// The lease of the view at each place.
     shown: Box<[Option<SharedLease>]>,
     free: Vec<u32>,
 }
 
 impl Views {
-    /// `views` places, whose tokens have indexes from `first_index` on.
+    /// Makes `views` places. Their tokens have indexes from `first_index` on.
     #[must_use]
     pub fn new(views: u32, first_index: u32) -> Self {
         Self {
@@ -225,8 +225,8 @@ impl Views {
         self.free.len()
     }
 
-    /// A token for all bytes of `lease`, which is kept as long as the token exists. `None`, and the lease ends, when no
-    /// place is free.
+    /// A token for all bytes of `lease`, which is kept until [`Views::give`] takes the token back. `None` when no place is
+    /// free; the lease is dropped then.
     pub fn show(&mut self, lease: SharedLease) -> Option<Buffer> {
         let index = self.free.pop()?;
         let place = self.shown.get_mut(index as usize)?;
@@ -247,13 +247,13 @@ impl Views {
         buffer.pool == self.id
     }
 
-    /// Takes a token back: its share of the lease ends.
+    /// Takes a token back and drops its lease.
     ///
     /// # Panics
     ///
     /// When it is not a token of this.
     pub fn give(&mut self, buffer: Buffer) {
-        assert!(self.owns(&buffer), "a view of others");
+        assert!(self.owns(&buffer), "a token of other views");
         let index = buffer.index - self.first_index;
         if let Some(place) = self.shown.get_mut(index as usize) {
             *place = None;

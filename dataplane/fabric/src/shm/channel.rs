@@ -26,7 +26,7 @@ pub(super) struct Outgoing {
     pub(super) op: u8,
     pub(super) payload_bytes: u32,
     pub(super) invalidate: Option<RemoteKey>,
-    /// Zero without a set delay.
+    /// The earliest time of delivery in ticks; zero if the port has no delay.
     pub(super) not_before: u64,
 }
 
@@ -55,9 +55,11 @@ pub(super) struct Pull {
     pub(super) target: Target,
     /// Our queue pair, by number: it may be destroyed before the pull continues.
     pub(super) queue_pair: QueuePairNumber,
-    /// The index of the record, and the units that it takes.
+    /// The index of the record in the ring.
     pub(super) index: u32,
+    /// The units of the record.
     pub(super) units: u32,
+    /// The bytes that were copied.
     pub(super) done: u32,
     pub(super) pieces: Pieces,
 }
@@ -81,74 +83,83 @@ pub(super) enum Target {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Gone {
     pub(super) queue_pair: QueuePairNumber,
-    /// The head when the port event came: what was published then is at most one ring away.
+    /// The head when the port event arrived. The peer published its last record at most one ring after
+    /// it.
     pub(super) from: u32,
 }
 
 /// The part of a payload to write: see [`Channel::publish`].
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Part {
-    /// What lies behind so many bytes.
+    /// The bytes after the first `n`.
     Behind(u32),
-    /// The first so many bytes.
+    /// The first `n` bytes.
     FirstLine(u32),
 }
 
-/// How the last short records were, by which lines for the next ones are asked for. A wrong guess only costs time.
+/// The sizes of the last short records, from which the prefetches for the next ones are guessed. A wrong guess only costs
+/// time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Forecast {
-    /// Lines behind the first one of the last record that came, and of the last one that was written.
+    /// Lines after the first one, of the last record that was received.
     pub(super) received_lines_behind: u32,
+    /// Lines after the first one, of the last record that was written.
     pub(super) sent_lines_behind: u32,
-    /// Units of the last burst: what is written between two flushes. Where this one began.
+    /// Units of the last burst. A burst is what is written between two flushes.
     pub(super) burst_units: u32,
+    /// The position at which the current burst began.
     burst_from: u32,
 }
 
 /// One end of a channel.
 #[derive(Debug)]
 pub(super) struct Channel {
-    /// Its number among our doorbell's bits.
+    /// The number of its bit in our doorbell.
     pub(super) number: u32,
+    /// The peer's core.
     pub(super) identity: CoreIdentity,
-    /// Our file, which `producer` and `head` point into. The port's only reference: another reference means that a
-    /// prepared queue pair is under way, or may follow.
+    /// Our file, which `producer` and `head` point into. The port has this one reference. Any other one belongs to a
+    /// prepared queue pair of the channel, or to the manager, which may still make one.
     own: Arc<Mapping>,
     pub(super) producer: Producer<MappedRing>,
-    /// The head of our own file: how far we consumed the peer's ring.
+    /// The head of our own file, in which we report how far we consumed the peer's ring.
     pub(super) head: ChannelHead,
     pub(super) peer: Option<CheckedPeer>,
     /// The position up to which the peer has acknowledged our ring.
     pub(super) acked: u32,
-    /// Work requests that wait for that.
+    /// Work requests that wait for an acknowledgement.
     pub(super) unacked: List,
-    /// The positions that we have reported to the peer: in our control line, and in any way.
+    /// The positions that we last wrote to our control line.
     told: Progress,
+    /// The position that we last acknowledged, in the control line or in a record.
     pub(super) told_acked: u32,
-    /// Failures that found our ring full, and how many of them may wait at most.
+    /// Reports of failures that wait because our ring is full.
     reports: VecDeque<(QueuePairNumber, Report)>,
+    /// The most reports that may wait.
     reports_max: usize,
-    /// The position of the first failed record among them: what lies there and behind is not
-    /// acknowledged.
+    /// The position of the first failed record whose report waits. No acknowledgement goes beyond it,
+    /// because the peer would take the failed record as done.
     unreported: Option<u32>,
-    /// More failures than `reports_max` found our ring full: the channel has to be abandoned.
+    /// More than `reports_max` reports would wait: the channel has to be abandoned.
     pub(super) overrun: bool,
     pub(super) pull: Pull,
     pub(super) gone: Vec<Gone>,
     pub(super) forecast: Forecast,
-    /// What the last short record acknowledged.
+    /// The position that the last short record acknowledged.
     pub(super) short_acked: u32,
     /// The record at the head of the peer's ring waits for a Receive.
     pub(super) stalled: bool,
+    /// The channel was abandoned: its queue pairs have failed, and its records are no longer read.
     pub(super) broken: bool,
-    /// Its short Sends are not counted: one of them could not be taken where it was, or the channel is broken.
+    /// Short Sends go the general way: the quick way refused one of them, or the channel is broken.
     pub(super) is_refused: bool,
+    /// Every poll checks the channel, without a doorbell.
     pub(super) hot: bool,
-    /// The poll in which it last had work, and how many of its doorbells were answered since it
-    /// was quiet.
+    /// The poll in which it last had work.
     pub(super) last_active: u64,
+    /// The visits with work while it was cold, since its last quiet time.
     pub(super) visits: u32,
-    /// Membership in lists of the port.
+    /// Whether it is in the port's list of this name, as the next two.
     pub(super) in_dirty: bool,
     pub(super) in_untold: bool,
     pub(super) in_awaiting: bool,
@@ -221,7 +232,7 @@ impl Channel {
         self.gone.reserve(self.queue_pairs as usize);
     }
 
-    /// Whether our file is this one.
+    /// Whether `mapping` is our file.
     pub(super) fn is_of(&self, mapping: &Arc<Mapping>) -> bool {
         Arc::ptr_eq(&self.own, mapping)
     }
@@ -365,7 +376,7 @@ impl Channel {
         Some(self.producer.publish(units))
     }
 
-    /// The header of a Send without extension of `bytes` bytes, when that makes a short record.
+    /// The header of a Send of `bytes` bytes without extension; `None` if the record is not a short one.
     #[inline]
     pub(super) fn short_header(&self, destination: QueuePairNumber, bytes: u32) -> Option<Header> {
         let header = Header {
@@ -378,7 +389,7 @@ impl Channel {
         header.short_bytes().map(|_| header)
     }
 
-    /// Everything written since the last call is one burst.
+    /// Ends a burst: the records written since the last call.
     #[inline]
     pub(super) fn end_burst(&mut self) {
         let tail = self.producer.tail();
@@ -402,7 +413,7 @@ impl Channel {
         }
     }
 
-    /// Whether there is work without a new record.
+    /// Whether the channel has work that no new record announces.
     #[inline]
     pub(super) fn has_rare_work(&self) -> bool {
         self.has_reports() || !self.gone.is_empty()

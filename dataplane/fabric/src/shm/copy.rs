@@ -47,7 +47,7 @@ pub(super) unsafe fn write_u64(place: *mut u8, value: u64) {
     unsafe { AtomicU64::from_ptr(place.cast()) }.store(value, Ordering::Relaxed);
 }
 
-/// Asks for the line of an address, to read it. Any address will do.
+/// Prefetches the line of an address for reading. Any address is allowed.
 #[inline]
 pub(super) fn prefetch(place: *const u8) {
     #[cfg(target_arch = "x86_64")]
@@ -60,7 +60,7 @@ pub(super) fn prefetch(place: *const u8) {
     let _ = place;
 }
 
-/// Asks for the line of an address, to write it. Any address will do.
+/// Prefetches the line of an address for writing. Any address is allowed.
 #[inline]
 pub(super) fn prefetch_to_write(place: *const u8) {
     #[cfg(target_arch = "x86_64")]
@@ -77,9 +77,9 @@ pub(super) fn prefetch_to_write(place: *const u8) {
 ///
 /// # Safety
 ///
-/// Both ranges are mapped, the target is writable and nobody else's, and they do not overlap. The
-/// source may be changed by a peer meanwhile: then the bytes are any bytes, and the caller finds
-/// out (a revoked record, a generation that went on) or has them checked by those who decode them.
+/// Both ranges are mapped, the target is writable and used by nobody else, and they do not overlap. A
+/// peer may change the source during the copy. The copied bytes are arbitrary then: the caller detects
+/// it (by a revoked record or a new generation), or the bytes are checked when they are decoded.
 #[inline]
 pub(super) unsafe fn copy_bytes(source: *const u8, target: *mut u8, bytes: usize) {
     // SAFETY: as the caller promises.
@@ -94,8 +94,8 @@ pub(super) unsafe fn copy_bytes(source: *const u8, target: *mut u8, bytes: usize
 /// As [`copy_bytes`].
 #[inline]
 pub(super) unsafe fn copy_small(source: *const u8, target: *mut u8, bytes: usize) {
-    // SAFETY: as the caller promises, for each part of the ranges: where a block ends at the end,
-    // there are as many bytes.
+    // SAFETY: as the caller promises, for each part of the ranges. A block that ends at the end of the
+    // range is no longer than the range.
     unsafe {
         match bytes {
             0..=3 => {
@@ -117,8 +117,8 @@ pub(super) unsafe fn copy_small(source: *const u8, target: *mut u8, bytes: usize
     }
 }
 
-/// Copies the bytes from `FROM` to `bytes`, of 16 or more in the fewest instructions; those just
-/// before `FROM` may be copied as well.
+/// Copies the bytes from `FROM` to `bytes` in blocks of 16. The last block ends at `bytes`, so it may
+/// begin before `FROM`.
 ///
 /// # Safety
 ///

@@ -22,9 +22,9 @@ counters! {
     polls,
     /// Polls that found nothing to do.
     polls_empty,
-    /// Records written, pads not counted.
+    /// Records written, without pads.
     records_out,
-    /// Records processed, pads not counted.
+    /// Records processed, without pads.
     records_in,
     /// Bytes of messages copied through the ring, as receiver.
     bytes_copied,
@@ -42,20 +42,20 @@ counters! {
     reports_delayed,
     /// Doorbells rung at peers.
     doorbells_out,
-    /// Channels looked at because they were rung for.
+    /// Cold channels checked because of a doorbell or a mark of our own.
     doorbells_in,
     /// Parked peers woken by a system call.
     wakes,
-    /// Cold channels looked at in turn.
+    /// Cold channels checked in turn, without a doorbell.
     sweeps,
-    /// Channels that began to be looked at without a doorbell.
+    /// Channels that became hot: they are checked in every poll.
     promotions,
-    /// Channels that are no longer looked at without a doorbell.
+    /// Channels that became cold: they need a doorbell.
     demotions,
     /// Posts refused because the ring, the work requests or the queue pair's depth were used up.
     queue_full,
     /// RDMA Reads refused by the peer's key table.
     reads_refused,
-    /// Channels abandoned because of a broken record, or because the peer does not take reports.
+    /// Channels abandoned because of a malformed record, or because the peer does not read reports.
     channels_broken,
 }

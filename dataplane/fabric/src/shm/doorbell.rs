@@ -1,8 +1,9 @@
 //! The doorbell: how a sender notifies a core that does not poll its channel.
 //!
-//! A leaf bit per channel, and a summary bit per word of leaves. The sender sets the leaf, then the summary; the
-//! receiver takes the summary, then the leaves. So a bit that was set is seen by the take that sees its summary bit, or
-//! by a later one. Any peer may set any bit: a bit is only a hint to look.
+//! There is a leaf bit for each channel, and a summary bit for each word of leaves. The sender sets the leaf first, then
+//! the summary; the receiver takes the summary first, then the leaves. In this order a leaf bit cannot be missed: the
+//! take that sees its summary bit, or a later one, sees it. Any peer can set any bit, so a bit is only a hint to check
+//! the channel.
 
 /// Channels that one port may have.
 pub(super) const CHANNELS_MAX: u32 = 64 * 64;
@@ -21,8 +22,8 @@ pub(super) trait BellMemory {
     fn set_leaf(&self, leaf: u32, bits: u64);
 }
 
-/// Rings for channel `number`. Always both words: a summary bit that is still set may be on its
-/// way to be taken.
+/// Rings for channel `number`. Sets both words even if the summary bit is set already, because the
+/// receiver may be taking that bit now.
 #[inline]
 pub(super) fn ring(bell: &impl BellMemory, number: u32) {
     let number = number % CHANNELS_MAX;
@@ -30,7 +31,7 @@ pub(super) fn ring(bell: &impl BellMemory, number: u32) {
     bell.set_summary(1 << (number / 64));
 }
 
-/// Channels that are to be looked at.
+/// Channels that a poll has to check.
 #[derive(Debug)]
 pub(super) struct Pending {
     summary: u64,
@@ -75,14 +76,14 @@ impl Pending {
         }
     }
 
-    /// Takes the next channel that is marked, at or behind `from`, going round.
+    /// Takes the next marked channel: the first at or after `from`, else the first of all.
     pub(super) fn take_next(&mut self, from: u32) -> Option<u32> {
         if self.summary == 0 {
             return None;
         }
         let first = (from / 64) % 64;
-        // Bits of the first leaf that lie before `from` come last: they are found in the
-        // second turn, when the search starts at zero.
+        // Bits of the first leaf before `from` come last: the search finds them when it starts again
+        // at zero.
         let word = self.leaves[first as usize] & (u64::MAX << (from % 64));
         let (leaf, bits) = if word != 0 {
             (first, word)

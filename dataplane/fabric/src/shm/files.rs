@@ -1,4 +1,4 @@
-//! The files that ports share: how this end makes its own, and checks and maps those of a peer.
+//! The files that ports share: this end makes its own, and checks and maps those of a peer.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -27,7 +27,7 @@ impl CoreIdentity {
     pub fn of_this_process(port: u32) -> Self {
         static PROCESS: OnceLock<[u8; 16]> = OnceLock::new();
         let process = *PROCESS.get_or_init(|| {
-            // Two draws of the standard library's keys, which come from the system.
+            // Two hashes with random keys of the standard library, which come from the system.
             let mut bytes = [0; 16];
             let (low, high) = bytes.split_at_mut(8);
             low.copy_from_slice(
@@ -76,7 +76,7 @@ impl ChannelFile {
     }
 }
 
-/// Whether `ring_bytes` is a size that a ring may have.
+/// Checks that a ring may have `ring_bytes` bytes.
 pub(super) fn check_ring_bytes(ring_bytes: u32) -> Result<(), SetupError> {
     let good = ring_bytes.is_power_of_two() && ring_bytes >= RING_BYTES_MIN;
     if good && ring_bytes <= RING_BYTES_MAX {
@@ -111,22 +111,23 @@ pub(super) fn create_doorbell() -> Result<(OwnedFd, MappedBell), SetupError> {
     Ok((file, MappedBell::new(mapping)))
 }
 
-/// Makes the socket pair by which peers wake a parked core: our end, and the one for all peers.
+/// Makes the socket pair by which peers wake a parked core. Returns our end and the peers' end.
 ///
-/// It is not an event counter: whether a write to one may block is a flag of the open file, which every peer can change
-/// at any time. With a socket, each send says whether it may block ([`wake`]).
+/// An eventfd would not do, because a write to it may block unless the flag `O_NONBLOCK` is set. That flag belongs to the
+/// open file, which all peers share, so a hostile peer could clear it and block another peer's core. A send on a socket
+/// has a flag of its own call ([`wake`]).
 pub(super) fn create_event() -> Result<(OwnedFd, OwnedFd), SetupError> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(|error| {
         SetupError::System {
-            doing: "a socket pair to wake a core by could not be made".into(),
+            doing: "a socket pair to wake a core could not be made".into(),
             source: error.into(),
         }
     })
 }
 
-/// The other end of a channel: its memory, checked and mapped. Sizes, seals and pages cannot change
-/// any more; the bytes can, at any time, and are checked whenever they are read.
+/// The other end of a channel: its memory, checked and mapped. Sizes, seals and pages can no longer
+/// change. The bytes can change at any time, so they are checked whenever they are read.
 ///
 /// The connection manager makes it on its own thread, and a [`PreparedQueuePair`](super::PreparedQueuePair) or a
 /// [`PortEvent`](super::PortEvent) carries it to the port, which maps nothing.
@@ -181,14 +182,14 @@ impl CheckedPeer {
         })
     }
 
-    /// Whether the channel file of both is the same. One process passed both to the same manager, which
-    /// maps each file once.
+    /// Whether both have the same channel file. Comparing the mappings is enough, because a manager maps
+    /// each file of a process once.
     pub(super) fn shares_channel(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.channel, &other.channel)
     }
 }
 
-/// A descriptor of another kind could block the core that sends to it.
+/// Checks that a peer's event descriptor is a socket: another kind could block the core that sends to it.
 fn check_event(event: &OwnedFd) -> Result<(), SetupError> {
     let is_ours = sockopt::socket_domain(event) == Ok(AddressFamily::UNIX)
         && sockopt::socket_type(event) == Ok(SocketType::STREAM);

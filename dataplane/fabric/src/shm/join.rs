@@ -1,4 +1,4 @@
-//! Joining two ports of one process without a socket: for tests, and for pairs of threads.
+//! Joins two ports of one process without a socket, for tests and for pairs of threads.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,8 +10,7 @@ use super::port::Port;
 use crate::interface::prelude::*;
 use crate::interface::{QueuePairId, ReceiveQueueId, SetupError};
 
-/// Joins two ports by a separate channel with one queue pair. Both must have the same number of channels until now, or
-/// at least number `channel` free.
+/// Joins two ports by a new channel, with a queue pair at each end. Each port uses its lowest free channel number.
 ///
 /// # Errors
 ///
@@ -27,7 +26,7 @@ pub fn join(
     joint.connect(a, a_handle, b, b_handle, queues)
 }
 
-/// The files of a channel between two ports of one process, to put queue pairs on.
+/// The files of a channel between two ports of one process. It can carry many connections.
 #[derive(Debug)]
 pub struct Joint {
     ends: [End; 2],
@@ -71,7 +70,7 @@ impl Joint {
         })
     }
 
-    /// Puts one more queue pair on the channel, adopted at both ends.
+    /// Connects one more pair of queue pairs on the channel, adopted at both ends.
     ///
     /// # Errors
     ///
@@ -90,7 +89,7 @@ impl Joint {
         Ok((a_id, b_id))
     }
 
-    /// The two ends of one more queue pair, each with the other's memory.
+    /// One more pair of connected queue pairs, each with the other port's memory.
     ///
     /// # Errors
     ///
@@ -118,7 +117,7 @@ impl Joint {
         peer_end: &End,
     ) -> Result<PreparedQueuePair, SetupError> {
         let files = peer_files(peer, peer_end)?;
-        // A panic while it is held leaves at most a file that is mapped again.
+        // The lock guards a cache: after a panic under the lock, a file may at most be mapped twice.
         let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(PreparedQueuePair {
             number,
@@ -131,7 +130,7 @@ impl Joint {
     }
 }
 
-/// The data that a peer sends over a socket.
+/// The files of a port, as a peer would receive them over a socket.
 fn peer_files(peer: &PortHandle, end: &End) -> Result<PeerFiles, SetupError> {
     let copy = |file: &OwnedFd| {
         file.try_clone().map_err(|source| SetupError::System {

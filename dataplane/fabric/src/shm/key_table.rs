@@ -1,8 +1,8 @@
-//! Memory windows: the owner's private table of them, and the table of keys that peers read.
+//! Memory windows: the owner's private table, and the table of keys that peers read.
 //!
-//! A peer that wants to read finds the entry by its key, checks range, access, generation and that the window is bound
-//! to this very queue pair, copies, and checks the generation again: if the window ended meanwhile, the generation has
-//! changed and the copy is discarded. RDMA Writes are executed by the owner, who asks the private table.
+//! For an RDMA Read the peer finds the entry by its key, and checks range, access and generation, and that the window is
+//! bound to its queue pair. Then it copies the bytes and checks the generation again. If the window ended during the copy,
+//! the generation has changed, and the peer discards the copy. The owner executes RDMA Writes and uses the private table.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -94,12 +94,13 @@ impl KeyMemory {
     pub(super) fn set_parked(&self, parked: bool) {
         let word = self.head_word(PARKED_OFFSET);
         word.store(u32::from(parked), Ordering::Relaxed);
-        // Orders the flag before the owner's last look at its rings, as far as one side can; the
-        // senders pay no fence, and the sleeper's timeout answers for that.
+        // Orders the flag before the owner's last check of its rings. The senders have no matching fence,
+        // because it would cost them time for each message, so a wake can be missed. The sleeper's
+        // timeout covers that.
         fence(Ordering::SeqCst);
     }
 
-    /// Looks a key up.
+    /// The grant of a key; `None` if no bound window has it.
     pub(super) fn find(&self, key: RemoteKey) -> Option<Grant> {
         let secret = self.head_word(SECRET_OFFSET).load(Ordering::Relaxed);
         let index = (key.0 ^ secret) & (self.entries - 1);
@@ -253,11 +254,11 @@ impl Windows {
         &self.memory
     }
 
-    /// A fresh key for the entry: its low bits, unscrambled, are the index; the others are random.
+    /// A new key for the entry. XORed with the secret, its low bits are the index; the others are random.
     fn fresh_key(&mut self, index: u32, last: u32) -> u32 {
         let mask = self.memory.entries - 1;
         loop {
-            // A hash has twice the bits of a key, and costs more than all else that binds a window.
+            // One hash makes two keys, because the hash costs more than all other steps of a binding.
             let random = self.spare.take().unwrap_or_else(|| {
                 self.counter += 1;
                 let both = self.random.hash_one(self.counter);
@@ -374,7 +375,7 @@ impl Windows {
         good.then_some(entry.queue_pair)
     }
 
-    /// Ends the window at `index` of the list that begins at `list`, and gives its buffer out.
+    /// Ends the window at `index` of the list that begins at `list`, and returns its buffer.
     pub(super) fn end(&mut self, list: &mut u32, index: u32) -> Option<Buffer> {
         let entry = self.entries.get_mut(index as usize)?;
         if entry.state == State::Bound {

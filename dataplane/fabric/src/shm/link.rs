@@ -17,7 +17,7 @@ use crate::memory::Mapping;
 /// Identifies a core among all processes of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CoreIdentity {
-    /// Random, drawn once per process.
+    /// A random number, the same for all ports of a process.
     pub process: [u8; 16],
     /// The port's number within its process.
     pub port: u32,
@@ -27,8 +27,8 @@ pub struct CoreIdentity {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct QueuePairNumber(pub u32);
 
-/// The files of a port that every peer of it gets. Peers check sizes and seals, then map the
-/// arena and the keys read-only; the doorbell is the only memory that both may write.
+/// The files of a port that every peer gets. A peer checks sizes and seals, then maps the arena and the
+/// keys read-only. The doorbell is the only memory that both ends may write.
 #[derive(Debug)]
 pub struct PortFiles {
     /// The registered arena.
@@ -37,7 +37,7 @@ pub struct PortFiles {
     pub keys: OwnedFd,
     /// The doorbell bitmap.
     pub doorbell: OwnedFd,
-    /// The end of a socket pair that a parked core is woken by.
+    /// The end of a socket pair through which peers wake a parked core.
     pub event: OwnedFd,
 }
 
@@ -48,14 +48,14 @@ pub struct PortHandle {
     pub identity: CoreIdentity,
     /// What its peers get.
     pub files: Arc<PortFiles>,
-    /// Numbers of queue pairs that are free: taken by the manager, given back by the port with
-    /// the next generation.
+    /// The stock of free queue pair numbers. The manager takes them; the port returns them with the next
+    /// generation.
     pub numbers: Arc<ArrayQueue<QueuePairNumber>>,
     /// Bytes of the ring in each channel file.
     pub channel_ring_bytes: u32,
 }
 
-/// The files of the other side, as they came over the socket: not yet checked.
+/// The files that the other side sent over the socket. They are not checked yet.
 #[derive(Debug)]
 pub(super) struct PeerFiles {
     /// Its channel file towards us.
@@ -72,8 +72,8 @@ pub(super) struct PeerFiles {
     pub(super) doorbell_number: u32,
 }
 
-/// A number taken out of a port's stock for a queue pair that does not exist yet. Dropped, it
-/// goes back to the stock one generation on, because a peer may have heard of it.
+/// A number taken from a port's stock for a queue pair that does not exist yet. Dropping it returns the
+/// number with the next generation, because a peer may already have received the old one.
 #[derive(Debug)]
 pub struct NumberHold {
     number: QueuePairNumber,
@@ -82,11 +82,11 @@ pub struct NumberHold {
 }
 
 impl NumberHold {
-    /// Takes a number out of the port's stock.
+    /// Takes a number from the port's stock.
     ///
     /// # Errors
     ///
-    /// [`SetupError::Limit`] when all of them are taken.
+    /// [`SetupError::Limit`] when no number is left.
     pub fn take(port: &PortHandle) -> Result<Self, SetupError> {
         let limit = port.numbers.capacity() as u64;
         let number = port.numbers.pop().ok_or(SetupError::Limit {
@@ -107,12 +107,12 @@ impl NumberHold {
         self.number
     }
 
-    /// Whether it was taken out of this stock.
+    /// Whether it was taken from this stock.
     pub(super) fn is_of(&self, stock: &Arc<ArrayQueue<QueuePairNumber>>) -> bool {
         Arc::ptr_eq(&self.stock, stock)
     }
 
-    /// The queue pair exists: the number goes back when that is destroyed.
+    /// Keeps the number out of the stock: destroying the queue pair returns it.
     pub(super) fn keep(mut self) {
         self.kept = true;
     }
@@ -127,8 +127,7 @@ impl Drop for NumberHold {
     }
 }
 
-/// A queue pair to be adopted in a port. When it is dropped instead, or cannot be adopted, its
-/// number is free again.
+/// A queue pair that a port can adopt. If it is dropped, or cannot be adopted, its number becomes free.
 #[derive(Debug)]
 pub struct PreparedQueuePair {
     /// Our number.
@@ -139,7 +138,7 @@ pub struct PreparedQueuePair {
     pub peer: CoreIdentity,
     /// Our channel file towards that core, mapped; the same for all queue pairs of the channel.
     pub channel: Arc<Mapping>,
-    /// The number of our receiving end among our doorbell's bits.
+    /// The channel's bit in our doorbell.
     pub doorbell_number: u32,
     /// The peer's memory, mapped: at the client immediately, at the server with [`PortEvent::Established`].
     pub memory: Option<CheckedPeer>,
@@ -156,14 +155,14 @@ impl PreparedQueuePair {
 /// An event that the manager reports to a port about a queue pair.
 #[derive(Debug)]
 pub enum PortEvent {
-    /// The client confirmed: here is its memory (which is ignored when the channel has it).
+    /// The client confirmed. The event has its memory, which is ignored if the channel has it already.
     Established {
         /// Our number of the queue pair.
         local: QueuePairNumber,
         /// The client's memory, mapped.
         memory: CheckedPeer,
     },
-    /// The peer closed the connection or died: drain what it still published, then flush.
+    /// The peer closed the connection or died: the port processes the peer's last records, then flushes.
     PeerGone {
         /// Our number of the queue pair.
         local: QueuePairNumber,
@@ -187,9 +186,9 @@ pub enum Fault {
         /// The status.
         status: Status,
     },
-    /// The port behaves as if no Receive were posted, for so many polls.
+    /// The port behaves as if no Receive were posted, for a number of polls.
     ReceiverNotReady {
-        /// How many polls.
+        /// The number of polls.
         polls: u32,
     },
 }

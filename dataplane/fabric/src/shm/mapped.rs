@@ -1,11 +1,11 @@
 //! The memory of channel files and doorbells, mapped: raw pointers and atomics, bounds-checked.
 //!
-//! Memory that a peer writes is never a Rust reference (but for its atomic words): it may change
-//! at any time, so that each value is read once, and checked before it is used.
+//! Memory that a peer writes is never behind a Rust reference, except its atomic words. It may change at
+//! any time, so each value is read once and checked before it is used.
 //!
-//! A peer's channel file is mapped for reading only. Loads of its words are Relaxed: the contract of
-//! `std::sync::atomic` excludes all other atomic accesses to read-only memory, and names a Relaxed
-//! load that a fence follows as the way to acquire.
+//! A peer's channel file is mapped read-only. Loads of its words are Relaxed, because the contract of
+//! `std::sync::atomic` allows no other atomic access to read-only memory. A fence after the load makes
+//! it an Acquire, as that contract recommends.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -31,9 +31,8 @@ const LEAVES_OFFSET: usize = 128;
 pub(super) const RING_BYTES_MIN: u32 = 8192;
 pub(super) const RING_BYTES_MAX: u32 = 1 << 26;
 
-/// Orders what follows behind the Relaxed load of `word` that came before: an Acquire fence.
-/// `ThreadSanitizer` does not know fences. It gets the load that the fence stands for, in tests whose
-/// mappings are all writable.
+/// Makes the preceding Relaxed load of `word` an Acquire, by a fence. `ThreadSanitizer` does not support
+/// fences: for it, the macro loads the word again with Acquire, which the tests' writable mappings allow.
 macro_rules! acquire {
     ($word:expr) => {
         if cfg!(sanitizer = "thread") {
@@ -44,7 +43,7 @@ macro_rules! acquire {
     };
 }
 
-/// The head of a channel file: what its owner says about the *other* direction.
+/// The head of a channel file: the owner's progress in the *other* direction.
 #[derive(Debug)]
 pub(super) struct ChannelHead {
     start: NonNull<u8>,
@@ -54,7 +53,7 @@ pub(super) struct ChannelHead {
 // promise of `new`).
 unsafe impl Send for ChannelHead {}
 
-/// How far the receiver of a ring has come, in units.
+/// The progress of the receiver of a ring, in units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Progress {
     /// Units that the sender may use again.
@@ -90,11 +89,11 @@ impl ChannelHead {
     pub(super) fn open(&self) -> bool {
         // SAFETY: as in `control`.
         let word = unsafe { AtomicU32::from_ptr(self.start.as_ptr().add(OPEN_OFFSET).cast()) };
-        // One thread asks; the word only has to outlive the channel.
+        // Relaxed: only one thread uses the word. It is in the file so that it outlives the channel.
         word.swap(1, Ordering::Relaxed) == 0
     }
 
-    /// Tells the sender how far its records were consumed.
+    /// Reports to the sender how far its records were consumed.
     #[inline]
     pub(super) fn store_progress(&self, progress: Progress) {
         let word = u64::from(progress.freed) | u64::from(progress.acked) << 32;
@@ -103,7 +102,7 @@ impl ChannelHead {
         self.control().store(word, Ordering::Release);
     }
 
-    /// What the receiver told.
+    /// The progress that the receiver reported.
     #[inline]
     pub(super) fn load_progress(&self) -> Progress {
         let word = self.control().load(Ordering::Relaxed);
@@ -116,14 +115,14 @@ impl ChannelHead {
         }
     }
 
-    /// Tells the sender whether its ring is looked at without a doorbell. Nothing hangs on the
-    /// order: a sender that reads an old value is found by the sweep.
+    /// Reports to the sender whether its ring is checked without a doorbell. Relaxed is enough: if a
+    /// sender reads an old value and does not ring, the sweep finds its records.
     #[inline]
     pub(super) fn set_hot(&self, hot: bool) {
         self.hot().store(u32::from(hot), Ordering::Relaxed);
     }
 
-    /// Whether the receiver looks at the ring without a doorbell.
+    /// Whether the receiver checks the ring without a doorbell.
     #[inline]
     pub(super) fn is_hot(&self) -> bool {
         self.hot().load(Ordering::Relaxed) != 0
@@ -170,13 +169,13 @@ impl MappedRing {
         unsafe { self.start.as_ptr().add((index * UNIT_BYTES) as usize) }
     }
 
-    /// Asks for the first line of a unit, to read it.
+    /// Prefetches the first line of a unit for reading.
     #[inline]
     pub(super) fn prefetch(&self, position: u32) {
         prefetch(self.unit(position));
     }
 
-    /// Asks for the `lines` lines behind the first one of a unit, to read them.
+    /// Prefetches the `lines` lines after the first one of a unit for reading.
     #[inline]
     pub(super) fn prefetch_behind(&self, position: u32, lines: u32) {
         let unit = self.unit(position);
@@ -185,7 +184,7 @@ impl MappedRing {
         }
     }
 
-    /// Asks for the first line of a unit, to write it, and for the other one if there are lines behind.
+    /// Prefetches the first line of a unit for writing, and the second one if `lines_behind` is not zero.
     #[inline]
     pub(super) fn prefetch_to_write(&self, position: u32, lines_behind: u32) {
         let unit = self.unit(position);
@@ -204,7 +203,7 @@ impl MappedRing {
         unsafe { AtomicU32::from_ptr(self.unit(index).add(word * 4).cast()) }
     }
 
-    /// Writes a header but for its sequence number, into our own ring.
+    /// Writes a header, without its sequence number, into our own ring.
     #[inline]
     pub(super) fn write_header(&self, index: u32, header: Header) {
         self.word(index, 1)
@@ -213,7 +212,7 @@ impl MappedRing {
         self.word(index, 3).store(header.shape(), Ordering::Relaxed);
     }
 
-    /// Reads a header but for its sequence number, once.
+    /// Reads a header, without its sequence number, once.
     #[inline]
     pub(super) fn read_header(&self, index: u32) -> Header {
         Header::from_words(
@@ -247,7 +246,7 @@ impl MappedRing {
         }
     }
 
-    /// Marks the record at `index` of our own ring as revoked: its memory will be used again.
+    /// Marks the record at `index` of our own ring as revoked, before its memory is used again.
     pub(super) fn revoke(&self, index: u32) {
         let word = self.word(index, 3);
         let shape = word.load(Ordering::Relaxed) | u32::from(record::FLAG_REVOKED) << 24;

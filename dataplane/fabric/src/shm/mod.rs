@@ -1,4 +1,4 @@
-//! The `shm` provider: two processes, or two threads, of one machine.
+//! The `shm` provider: connects two processes, or two threads, of one machine.
 //!
 //! It is a fabric, not a mock: reliable and in order, with shared receive queues,
 //! receiver-not-ready, length and access errors, flush on error, memory windows with unpredictable

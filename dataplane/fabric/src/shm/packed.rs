@@ -1,10 +1,10 @@
-//! Short messages without their blocks of zeroes, so that the record of one takes a single line.
+//! Packs short messages: it leaves out blocks of zeroes, so that a record takes a single cache line.
 //!
-//! A line that goes from one processor to another costs as much as a few hundred instructions, and
-//! an RPC message is full of zeroes: lists without entries, credentials without a body, a status of
-//! success. So a message of up to 112 bytes is looked at in blocks of 16 bytes, the last of which
-//! ends with the message and may overlap the one before. When at most three of them are not zero,
-//! those three make the payload, and a mask of one bit a block says which they are.
+//! A line that moves from one processor to another costs as much as a few hundred instructions, and
+//! an RPC message is full of zeroes: empty lists, credentials without a body, a status of success. A
+//! message of up to 112 bytes is divided into blocks of 16 bytes. The last block ends with the message
+//! and may overlap the one before. If at most three blocks are not zero, these three are the payload,
+//! and a mask has one bit for each of them.
 
 use super::copy::copy_block;
 use super::record::{FIRST_LINE_BYTES, PACKED_BYTES_MAX, SHORT_BYTES_MIN};
@@ -13,7 +13,7 @@ use super::record::{FIRST_LINE_BYTES, PACKED_BYTES_MAX, SHORT_BYTES_MIN};
 const BLOCK_BYTES: usize = 16;
 /// Blocks of a packed payload.
 const BLOCKS: usize = 3;
-/// The bit of the last block in a mask, whatever its own number is.
+/// The bit of the last block in a mask, for any number of blocks.
 const LAST: u32 = 7;
 
 const _: () = {
@@ -22,7 +22,7 @@ const _: () = {
     assert!(PACKED_BYTES_MAX as usize <= LAST as usize * BLOCK_BYTES);
 };
 
-/// Masks with fewer and fewer of the first blocks.
+/// The mask, and the mask without its first one, two and three blocks.
 #[inline]
 fn without_first_blocks(mask: u8) -> [u32; BLOCKS + 1] {
     let without_first = |mask: u32| mask & mask.wrapping_sub(1);
@@ -32,8 +32,8 @@ fn without_first_blocks(mask: u8) -> [u32; BLOCKS + 1] {
     [all, without_one, without_two, without_first(without_two)]
 }
 
-/// Where the blocks of a packed payload begin in the message: those that the mask names, and the
-/// last one in the place of those that are missing.
+/// The offsets in the message of the three blocks of a packed payload: those in the mask, and the last
+/// block in the place of missing ones.
 #[inline]
 fn blocks(mask: u8, bytes: usize) -> [usize; BLOCKS] {
     let [first, second, third, _] = without_first_blocks(mask);
@@ -43,7 +43,7 @@ fn blocks(mask: u8, bytes: usize) -> [usize; BLOCKS] {
     })
 }
 
-/// The blocks of a message that are not zero, when they are few enough.
+/// The mask of the blocks of a message that are not zero; `None` if there are more than three.
 ///
 /// # Safety
 ///
@@ -69,7 +69,7 @@ pub(super) unsafe fn mask_of(source: *const u8, bytes: usize) -> Option<u8> {
     (too_many == 0).then_some(mask)
 }
 
-/// Writes the payload of a message whose blocks `mask` names.
+/// Writes the packed payload of a message with the blocks of `mask`.
 ///
 /// # Safety
 ///
@@ -83,8 +83,8 @@ pub(super) unsafe fn pack(source: *const u8, mask: u8, bytes: usize, payload: *m
     }
 }
 
-/// Writes the message of `bytes` bytes whose payload is `payload`. Any mask and any payload lead to
-/// some message. Up to [`PACKED_BYTES_MAX`], what lies behind it is zeroed.
+/// Unpacks a message of `bytes` bytes from its payload. Any mask and any payload give some message. The
+/// bytes after it are zeroed, up to [`PACKED_BYTES_MAX`].
 ///
 /// # Safety
 ///

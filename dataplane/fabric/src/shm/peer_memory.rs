@@ -1,14 +1,13 @@
-//! The memory of peers that the ports of one manager have mapped: each file once, whole, and all of
-//! them within limits.
+//! The memory of peers that the ports of one manager have mapped. Each file is mapped once and as a whole, and all files
+//! together stay within limits.
 //!
-//! A peer decides what files it passes. So a file is checked before any page of it is mapped:
+//! A peer chooses the files that it passes. So a file is checked before any page of it is mapped:
 //!
-//! * It has the seals, which keep its size and its pages: nobody can take a page away that was there,
-//!   and so no access can fault.
-//! * It has the size of what it is for, within a limit, and together with all that is mapped already
-//!   stays within another.
-//! * It has all its pages. The first process that touches a missing page allocates it and is charged for it: with a
-//!   file without pages, a peer could make us allocate memory that it never had.
+//! * It has the seals that fix its size and its pages: no process can remove a page, so no access can fault. (The
+//!   doorbell lacks one of them: see `SEALS_DOORBELL`.)
+//! * Its size fits its purpose and is within a limit, and so is the sum of all mapped files.
+//! * It has all its pages, except the doorbell. The first process that touches a missing page allocates it and is charged
+//!   for it, so a peer with an empty file could make us allocate memory that it never had.
 
 use std::collections::HashMap;
 use std::io;
@@ -22,23 +21,23 @@ use super::mapped::{CHANNEL_HEAD_BYTES, DOORBELL_BYTES, RING_BYTES_MAX, RING_BYT
 use crate::interface::SetupError;
 use crate::memory::Mapping;
 
-/// The peer may only read our memory, and we may only read the peer's. No page of it can be taken away, because
-/// `FUTURE_WRITE` forbids to punch holes.
+/// For memory that only its owner writes. `FUTURE_WRITE` refuses later writable mappings, and also hole punching, so that
+/// no page can be removed.
 pub(super) const SEALS_READ_ONLY: SealFlags = SealFlags::SHRINK
     .union(SealFlags::GROW)
     .union(SealFlags::FUTURE_WRITE)
     .union(SealFlags::SEAL);
 
-/// The doorbell is written by all peers, and stays as long as it is.
+/// For the doorbell, which all peers write. Its size is fixed.
 ///
-/// `FUTURE_WRITE` holds for the file, whoever has it open and how, and would forbid the next peer to map
-/// it. Without that seal a peer can punch a hole into it: the bits are lost, as if the peer had cleared
-/// them, and the owner's next look at the doorbell is a page fault that makes the page again. The cost
-/// is bounded: one fault for each system call of the peer, which takes the peer longer than the fault
-/// takes the owner (4.0 and 3.3 µs on a virtual machine), and one page of memory at a time.
+/// `FUTURE_WRITE` is a property of the file and would keep the next peer from mapping it writable.
+/// Without that seal a peer can punch a hole into the file. The bits are lost then, as if the peer had
+/// cleared them, and the owner's next access is a page fault that allocates the page again. The cost is
+/// bounded: one fault for each system call of the peer, which takes the peer longer than the fault takes
+/// the owner (4.0 and 3.3 µs on a virtual machine), and one page of memory.
 ///
-/// Sealing after the peer has mapped it would take a file for each peer, and a core looks at one for
-/// all. Files that cannot be punched at all (`memfd_secret`) are switched off on many kernels.
+/// Sealing the file after the peer has mapped it would need one file for each peer, but a core checks
+/// one file for all peers. Files that cannot be punched (`memfd_secret`) are disabled on many kernels.
 pub(super) const SEALS_DOORBELL: SealFlags = SealFlags::SHRINK
     .union(SealFlags::GROW)
     .union(SealFlags::SEAL);
@@ -52,7 +51,7 @@ pub(super) struct PeerMemoryLimits {
     pub(super) total_bytes_max: u64,
 }
 
-/// What a file of a peer is for.
+/// The purpose of a peer's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Purpose {
     Channel,
@@ -78,7 +77,7 @@ impl Purpose {
         }
     }
 
-    /// Whether a file for this has so many bytes.
+    /// Whether a file for this purpose may have `bytes` bytes.
     fn has_size(self, bytes: u64) -> bool {
         let behind = |head: usize| bytes.checked_sub(head as u64);
         match self {
@@ -97,9 +96,8 @@ impl Purpose {
     }
 }
 
-/// Tells a file from others while it is mapped. The process, as the kernel tells it, is part of it, so
-/// that no process is given what another has passed; so is the purpose, on which the checks and the
-/// access depend.
+/// Identifies a mapped file. It includes the process, which the kernel reports, so that no process gets
+/// the mapping of another's file. It includes the purpose, because checks and access depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct FileKey {
     process: u32,
@@ -124,8 +122,8 @@ impl PeerMemory {
         }
     }
 
-    /// Checks and maps a file that `process` passed. One that is mapped already is not mapped again:
-    /// connections share channels, and channels the other files of a port.
+    /// Checks and maps a file that `process` passed. A file that is mapped already is shared:
+    /// connections share the files of a channel, and channels those of a port.
     ///
     /// # Errors
     ///
@@ -150,7 +148,7 @@ impl PeerMemory {
         }
         let bytes = self.check(file, purpose)?;
         let mapping = match purpose {
-            // Not checked: other peers can punch a hole into it at any time, which is not this peer's fault.
+            // Its pages are not checked: another peer can punch a hole into it at any time.
             Purpose::Doorbell => Mapping::shared(file, bytes),
             Purpose::Channel | Purpose::Arena | Purpose::Keys => {
                 check_whole(file, name, bytes)?;
@@ -171,10 +169,10 @@ impl PeerMemory {
             .map_err(|error| system(format!("the seals of the peer's {name}"), error.into()))?;
         if !has.contains(purpose.seals()) {
             return Err(wrong(format!(
-                "{name} is not sealed: it could change under our feet"
+                "{name} is not sealed: its size or its pages could change while it is mapped"
             )));
         }
-        // From here on the size cannot change behind this check.
+        // The size is read after the seals, because a sealed file keeps its size.
         let bytes = u64::try_from(stat(file, name)?.st_size).unwrap_or(0);
         if !purpose.has_size(bytes) {
             return Err(wrong(format!("{name} has a wrong size: {bytes} bytes")));
@@ -185,21 +183,21 @@ impl PeerMemory {
         } = self.limits;
         if purpose == Purpose::Arena && bytes > arena_bytes_max {
             return Err(wrong(format!(
-                "arena of {bytes} bytes is larger than the {arena_bytes_max} bytes that are mapped of \
-                 one: raise `peer_arena_mib_max` here, or give the peer less registered memory"
+                "arena of {bytes} bytes exceeds the limit of {arena_bytes_max} bytes for one arena: \
+                 raise `peer_arena_mib_max` here, or give the peer less registered memory"
             )));
         }
         let mapped = self.mapped_bytes();
         if bytes > total_bytes_max.saturating_sub(mapped) {
             return Err(wrong(format!(
-                "{name} of {bytes} bytes does not fit beside the {mapped} bytes of peers that are \
-                 mapped: at most {total_bytes_max} may be; raise `peer_memory_mib_max` here"
+                "{name} of {bytes} bytes exceeds the limit: {mapped} bytes of peers are mapped, and \
+                 at most {total_bytes_max} may be; raise `peer_memory_mib_max` here"
             )));
         }
         usize::try_from(bytes).map_err(|_| wrong(format!("{name} has a wrong size: {bytes} bytes")))
     }
 
-    /// The bytes that are mapped. Forgets the files that no port holds any more.
+    /// The bytes that are mapped. Removes the entries of files that nothing holds.
     fn mapped_bytes(&mut self) -> u64 {
         let mut total = 0;
         self.mapped.retain(|_, mapping| {
@@ -213,19 +211,19 @@ impl PeerMemory {
 
 /// Checks that a sealed file of `bytes` bytes has all its pages.
 fn check_whole(file: &OwnedFd, name: &str, bytes: usize) -> Result<(), SetupError> {
-    // Pages behind the end, which a file can have from before it was sealed, count as well: they are
-    // cut off first, and cannot come back. Of a transparent hugepage that reaches beyond the end a
-    // part may stay, so that less than one such page can be missing.
+    // `st_blocks` also counts pages after the end of the file, which it may have from before it was
+    // sealed. Truncating to the same size removes them, and the seals keep them from coming back. A part
+    // of a transparent hugepage at the end may stay, so less than one such page can be missing unseen.
     rustix::fs::ftruncate(file, bytes as u64)
         .map_err(|error| system(format!("cutting off the peer's {name}"), error.into()))?;
-    // `st_blocks` counts in 512 bytes, whatever the size of a page.
+    // `st_blocks` counts units of 512 bytes, for any page size.
     let held = stat(file, name)?.st_blocks;
     let held = u64::try_from(held).unwrap_or(0).saturating_mul(512);
     if held >= bytes as u64 {
         return Ok(());
     }
     Err(wrong(format!(
-        "{name} has holes: of its {bytes} bytes only {held} are there"
+        "{name} has holes: of its {bytes} bytes only {held} are allocated"
     )))
 }
 

@@ -5,19 +5,19 @@ use super::link::QueuePairNumber;
 use super::work::List;
 use crate::interface::{QueuePairId, Status};
 
-/// The life of a queue pair.
+/// The state of a queue pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum State {
-    /// Nobody uses the index.
+    /// The index has no queue pair.
     #[default]
     Vacant,
     /// Adopted at the server; the client has not confirmed yet.
     Accepting,
-    /// Sends and receives.
+    /// The queue pair can send and receive.
     Connected,
-    /// Failed or disconnected; what is outstanding is being flushed.
+    /// Failed or disconnected; outstanding work requests are being flushed.
     Error,
-    /// Everything was flushed and `Disconnected` was reported.
+    /// All work requests were flushed and `Disconnected` was reported.
     Flushed,
 }
 
@@ -35,20 +35,23 @@ pub(super) struct QueuePair {
     pub(super) receive_queue: usize,
     /// Work requests in the order of posting.
     pub(super) works: List,
-    /// How many those are.
+    /// The number of `works`.
     pub(super) outstanding: u32,
     /// RDMA Reads that are not done.
     pub(super) reads: List,
-    /// RDMA Writes that are not acknowledged, and where the last of them stands.
+    /// RDMA Writes that are not acknowledged.
     pub(super) writes_unacked: u32,
+    /// The position of the last RDMA Write, which later RDMA Reads must not overtake.
     pub(super) last_write: u32,
     /// The first window that is bound on it.
     pub(super) windows: u32,
     /// The status with which the next work request fails.
     pub(super) fail_next: Option<Status>,
-    /// A work request completed without success: later ones do not succeed any more.
+    /// A work request has failed, so no later one may succeed.
     pub(super) failed: bool,
+    /// Whether the index is in the port's list `ready`.
     pub(super) in_ready: bool,
+    /// Whether the index is in the port's list `readers`.
     pub(super) in_readers: bool,
 }
 
@@ -78,7 +81,7 @@ impl QueuePair {
         self.local.id()
     }
 
-    /// In error, or past it.
+    /// Whether the queue pair is in error, or `Disconnected` was reported.
     #[inline]
     pub(super) fn is_down(&self) -> bool {
         matches!(self.state, State::Error | State::Flushed)

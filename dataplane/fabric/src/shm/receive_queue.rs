@@ -1,22 +1,22 @@
-//! Receive queues: private to their port, last in, first out, so that warm buffers are used again.
+//! Receive queues. They are private to their port, and last in, first out, so that the buffers in use
+//! stay in the cache.
 //!
-//! A port that shows itself without shared receive queues keeps to what such a device does: a queue
-//! serves one queue pair at a time, its Receives are posted while that is alive, and flushed when
-//! it ends.
+//! A port without shared receive queues behaves like such a device: a queue serves one queue pair at a
+//! time. Its Receives are posted while that queue pair exists, and flushed when it ends.
 
 use crate::interface::ReceiveQueueAttributes;
 use crate::memory::Buffer;
 
-/// Who takes the Receives of a queue.
+/// The queue pairs that a receive queue serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Taker {
-    /// Every queue pair that is adopted on it.
+    /// Every queue pair that is adopted on the queue.
     Any,
-    /// One queue pair at a time, and none yet.
+    /// One queue pair at a time, but none is adopted now.
     Nobody,
-    /// The queue pair of this index, alone.
+    /// Only the queue pair with this index.
     QueuePair(u32),
-    /// The queue pair of this index, which is in error: nothing is posted for it any more.
+    /// Only the queue pair with this index, which is in error: no Receive is posted for it.
     Ended(u32),
 }
 
@@ -28,7 +28,7 @@ pub(super) struct ReceiveQueue {
     /// `segments_max` places per Receive.
     segments: Vec<Option<Buffer>>,
     made: u32,
-    /// The room in the first segment of each Receive, at least.
+    /// The smallest capacity of a first segment, over all Receives of the queue.
     first_bytes_min: u32,
     posted: Vec<u32>,
     staged: Vec<u32>,
@@ -71,7 +71,7 @@ impl ReceiveQueue {
         for (place, buffer) in self.segments[range].iter_mut().zip(list) {
             *place = Some(buffer);
         }
-        // A segment is replaced by one of its size at least.
+        // This stays true, because a segment is only replaced by one that is at least as large.
         let first_bytes = self.segment(slot, 0).map_or(0, Buffer::capacity);
         self.first_bytes_min = self.first_bytes_min.min(first_bytes);
         self.made += 1;
@@ -128,7 +128,7 @@ impl ReceiveQueue {
             .sum()
     }
 
-    /// Stages a Receive of this queue; says whether it is the first one that is staged.
+    /// Stages a Receive of this queue. Returns whether it is the first staged one.
     #[inline]
     pub(super) fn stage(&mut self, slot: u32) -> bool {
         debug_assert!(self.staged.len() < self.staged.capacity());
@@ -137,7 +137,7 @@ impl ReceiveQueue {
         first
     }
 
-    /// Makes the staged Receives count; those of a queue that nobody takes from stay staged.
+    /// Posts the staged Receives. They stay staged while the queue serves no queue pair.
     #[inline]
     pub(super) fn flush(&mut self) {
         if matches!(self.taker, Taker::Nobody | Taker::Ended(_)) {
@@ -161,7 +161,7 @@ impl ReceiveQueue {
         matches!(self.taker, Taker::Any | Taker::Nobody)
     }
 
-    /// The queue pair of this index is adopted on the queue: what is staged is posted.
+    /// A queue pair was adopted on the queue: posts the staged Receives.
     pub(super) fn begin(&mut self, queue_pair: u32) {
         if self.taker == Taker::Nobody {
             self.taker = Taker::QueuePair(queue_pair);
@@ -169,14 +169,14 @@ impl ReceiveQueue {
         self.flush();
     }
 
-    /// The queue pair of this index is in error.
+    /// A queue pair of the queue is in error.
     pub(super) fn fail(&mut self, queue_pair: u32) {
         if self.taker == Taker::QueuePair(queue_pair) {
             self.taker = Taker::Ended(queue_pair);
         }
     }
 
-    /// Takes a posted Receive of the queue pair of this index, which is in error, to be flushed.
+    /// Takes a posted Receive to flush it, if only this queue pair, which is in error, could use it.
     pub(super) fn take_flushed(&mut self, queue_pair: u32) -> Option<u32> {
         if self.taker != Taker::Ended(queue_pair) {
             return None;
@@ -184,7 +184,7 @@ impl ReceiveQueue {
         self.posted.pop()
     }
 
-    /// The queue pair of this index is no more. What is posted for it alone is staged again.
+    /// A queue pair was destroyed. Receives that were posted only for it are staged again.
     pub(super) fn end(&mut self, queue_pair: u32) {
         if matches!(self.taker, Taker::QueuePair(index) | Taker::Ended(index) if index == queue_pair)
         {
@@ -205,8 +205,8 @@ impl ReceiveQueue {
         !self.posted.is_empty() && bytes <= self.first_bytes_min
     }
 
-    /// Takes the Receive that was posted last, if its first segment holds `bytes` bytes, and tells
-    /// where that begins.
+    /// Takes the Receive that was posted last, if its first segment holds `bytes` bytes. Also returns the
+    /// start of that segment.
     #[inline]
     pub(super) fn take_for(&mut self, bytes: u32) -> Option<(u32, *mut u8)> {
         let slot = *self.posted.last()?;
@@ -219,7 +219,7 @@ impl ReceiveQueue {
         Some((slot, place))
     }
 
-    /// Gives a Receive back that was taken and not used: it is posted as before.
+    /// Posts a Receive again that was taken but not used.
     #[inline]
     pub(super) fn put_back(&mut self, slot: u32) {
         self.posted.push(slot);

@@ -9,13 +9,13 @@
 //!     16 or 32   payload
 //! ```
 //!
-//! In a headed Send (`op::SEND_HEADED`) the payload is a descriptor, and behind it the first bytes of
-//! the message: as many as the first piece says, whose offset means nothing.
+//! In a headed Send (`op::SEND_HEADED`) the payload is a descriptor, followed by the first bytes of the
+//! message. The first piece has their number; its offset has no meaning.
 //!
-//! In a packed Send (`op::SEND_PACKED`) the payload bytes are those of the message, the payload is
-//! what the `packed` module makes of it, and the flags say which of its blocks are there.
+//! In a packed Send (`op::SEND_PACKED`) the payload has the format of the module `packed`. The field
+//! payload bytes is the length of the unpacked message, and the flags are the mask of its blocks.
 //!
-//! Numbers are in the byte order of the machine: both ends run on it.
+//! Numbers are in the byte order of the machine, because both ends run on it.
 
 use crate::interface::{SEGMENTS_MAX, Status};
 
@@ -31,10 +31,11 @@ pub(super) const EXTENSION_BYTES: u32 = 16;
 pub(super) const PIECE_BYTES: u32 = 16;
 /// The bytes of a payload in the first line of its record.
 pub(super) const FIRST_LINE_BYTES: u32 = LINE_BYTES - HEADER_BYTES;
-/// The messages of short records: they fill at least the first line, and reach as far as a Send is copied by default.
+/// The shortest message of a short record: it fills the first line.
 pub(super) const SHORT_BYTES_MIN: u32 = FIRST_LINE_BYTES;
+/// The longest message of a short record: the default limit of copied Sends.
 pub(super) const SHORT_BYTES_MAX: u32 = 1024;
-/// The longest messages that are packed: they fit one unit as they are, too.
+/// The longest message that is packed. Unpacked, it still fits into one unit.
 pub(super) const PACKED_BYTES_MAX: u32 = UNIT_BYTES - HEADER_BYTES;
 /// The data before the pieces of an RDMA Write: remote offset (64 bits), key (32), zero (32).
 pub(super) const WRITE_BYTES: u32 = 16;
@@ -51,7 +52,7 @@ const _: () = assert!(PIECES_MAX as usize == SEGMENTS_MAX);
 pub(super) const FLAG_EXTENDED: u8 = 1;
 /// Send With Invalidate: the extension holds the key.
 pub(super) const FLAG_INVALIDATE: u8 = 2;
-/// The sender has revoked its memory: a descriptor must not be followed any more.
+/// The sender has revoked its memory: the bytes that the descriptor names must not be used.
 pub(super) const FLAG_REVOKED: u8 = 0x80;
 
 /// The operation of a record.
@@ -60,21 +61,21 @@ pub(super) mod op {
     pub(in super::super) const PAD: u8 = 1;
     /// A Send whose bytes are the payload.
     pub(in super::super) const SEND: u8 = 2;
-    /// A Send whose bytes are to be pulled from the sender's arena.
+    /// A Send whose bytes the receiver pulls from the sender's arena.
     pub(in super::super) const SEND_PULLED: u8 = 3;
-    /// An RDMA Write whose bytes are to be pulled from the writer's arena.
+    /// An RDMA Write whose bytes the owner of the window pulls from the writer's arena.
     pub(in super::super) const WRITE: u8 = 4;
     /// A record of the other direction failed: its position (32 bits), a status (32 bits).
     pub(in super::super) const NAK: u8 = 5;
     /// The sender's queue pair is in error.
     pub(in super::super) const DISCONNECT: u8 = 6;
-    /// A Send whose bytes are the payload, but for blocks of zeroes.
+    /// A Send whose bytes are the payload, without blocks of zeroes.
     pub(in super::super) const SEND_PACKED: u8 = 7;
-    /// As `SEND_PULLED`, but for its first bytes, which are in the record.
+    /// As `SEND_PULLED`, but its first bytes are in the record.
     pub(in super::super) const SEND_HEADED: u8 = 8;
 }
 
-/// A header but for its sequence number.
+/// A header without its sequence number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) destination: u32,
@@ -91,8 +92,8 @@ impl Header {
         u32::from(self.payload_bytes) | u32::from(self.op) << 16 | u32::from(self.flags) << 24
     }
 
-    /// The bytes of the message, when the record is a Send without extension whose message fills
-    /// the first line and goes the short way: as it is, or packed.
+    /// The length of the message if the record is a short one: a Send without extension, plain or packed,
+    /// whose message fills the first line and is within the limit.
     #[inline]
     pub(super) fn short_bytes(self) -> Option<u32> {
         let bytes = u32::from(self.payload_bytes);
@@ -106,7 +107,7 @@ impl Header {
             .then_some(bytes)
     }
 
-    /// As [`Header::units`], of a record that [`Header::short_bytes`] knows: it has no extension.
+    /// As [`Header::units`], for a short record, which has no extension.
     #[inline]
     pub(super) fn short_units(bytes: u32) -> u32 {
         (HEADER_BYTES + bytes).div_ceil(UNIT_BYTES)
@@ -118,7 +119,7 @@ impl Header {
         self.op != op::SEND_PACKED && self.flags & FLAG_EXTENDED != 0
     }
 
-    /// Where the payload begins in a record that begins at `record`.
+    /// The address of the payload in the record at `record`.
     #[inline]
     pub(super) fn payload(self, record: *mut u8) -> *const u8 {
         record
@@ -139,7 +140,7 @@ impl Header {
         }
     }
 
-    /// Where the payload starts within the record.
+    /// The offset of the payload in the record.
     #[inline]
     pub(super) fn payload_offset(self) -> u32 {
         if self.is_extended() {
@@ -156,10 +157,10 @@ impl Header {
     }
 }
 
-/// What the extension of a header holds.
+/// The extension of a header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Extension {
-    /// The record must not be worked on before; zero without a set delay.
+    /// The earliest time to process the record; zero if the sender has no delay.
     pub(super) not_before: u64,
     /// The key to invalidate, with [`FLAG_INVALIDATE`].
     pub(super) invalidate: u32,
@@ -174,7 +175,7 @@ pub(super) struct Piece {
     pub(super) in_record: bool,
 }
 
-/// A gather list as it came from a peer, checked against the peer's arena.
+/// A gather list of a peer, checked against the peer's arena.
 #[derive(Clone, Debug)]
 pub(super) struct Pieces {
     list: [Piece; SEGMENTS_MAX],
@@ -198,8 +199,8 @@ impl Pieces {
         self.total = 0;
     }
 
-    /// Appends a piece; false when it is not within the first `limit` bytes of the arena or
-    /// record, or one too many, or the total does not fit.
+    /// Appends a piece. Returns false when it is not within the first `limit` bytes of the arena or record,
+    /// when the list is full, or when the total overflows.
     #[must_use]
     pub(super) fn push(&mut self, piece: Piece, limit: u64) -> bool {
         let within = piece
@@ -223,7 +224,7 @@ impl Pieces {
         self.total
     }
 
-    /// The contiguous ranges from `done` bytes into the list on.
+    /// The ranges that are left after the first `done` bytes of the list.
     #[inline]
     pub(super) fn ranges_from(&self, done: u32) -> impl Iterator<Item = Piece> {
         let mut skipped = done;

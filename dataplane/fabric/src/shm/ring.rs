@@ -1,22 +1,22 @@
-//! The ring of records: the order in which its words are written and read, and nothing else.
+//! The ring of records: the order in which its words are written and read.
 //!
-//! A ring is an array of units of 128 bytes. A record takes whole, adjacent units; its first word is a sequence number
-//! that is derived from the absolute position of the unit and stored last. There is no shared tail: the consumer looks
-//! at the word where the next record must begin, and must not find its number there before the record is published. The
-//! word there from the lap before is the number of another position, or payload of a longer record. So when the
-//! producer writes a longer record, it checks whether the payload contains the number that the next lap expects at that
-//! place: one time in four billion, if the payload is random. For one lap behind such a record it clears the word where
-//! the next record will begin before it publishes the one in front of it. Otherwise no word is cleared, which saves a
-//! store to a line that the consumer polls. A record that does not fit before the end of the ring is preceded by a pad
-//! that fills the rest.
+//! A ring is an array of units of 128 bytes. A record takes whole, adjacent units. Its first word is a sequence number
+//! that is derived from the absolute position of the unit, and it is stored last. There is no shared tail: the consumer
+//! polls the word at which the next record must begin. It must not find the expected number there before the record is
+//! published. What that word holds from the previous lap is the number of another position, or payload of a longer
+//! record, and payload can equal the expected number by chance (one time in four billion, if it is random). So when the
+//! producer writes a longer record, it checks the payload for the numbers that the next lap expects. If it finds one, it
+//! clears words for one lap: before it publishes a record, it clears the word at which the next one will begin. In all
+//! other cases it clears no word, which saves a store to a line that the consumer polls. A record that does not fit
+//! before the end of the ring is preceded by a pad that fills the rest.
 //!
 //! The protocol is generic over the memory, so that the model checker runs the same code.
 //!
-//! The consumer has the ring mapped for reading only, where the contract of the standard library's
-//! atomics covers Relaxed loads alone. So it loads the sequence number Relaxed, and a fence follows
-//! when it is the one that was waited for.
+//! The consumer has the ring mapped read-only, where the contract of the standard library's atomics
+//! allows only Relaxed loads. So it loads the sequence number Relaxed, and adds a fence when it finds the
+//! expected number.
 
-/// The words of a ring that both sides look at. Indices are smaller than `units()`.
+/// The words of a ring that both ends access. Indices are smaller than `units()`.
 pub(super) trait RingMemory {
     /// Units in the ring: a power of two.
     fn units(&self) -> u32;
@@ -40,7 +40,7 @@ pub(super) fn sequence_of(position: u32) -> u32 {
     (position << 1) | 1
 }
 
-/// Units from `from` to `to`, over the wrap of the counter.
+/// Units from `from` to `to`; positions wrap around.
 #[inline]
 pub(super) fn distance(from: u32, to: u32) -> u32 {
     to.wrapping_sub(from)
@@ -50,11 +50,11 @@ pub(super) fn distance(from: u32, to: u32) -> u32 {
 #[derive(Debug)]
 pub(super) struct Producer<M> {
     memory: M,
-    /// Where the next record will start, in units since the beginning.
+    /// The position of the next record, in units since the beginning.
     tail: u32,
-    /// The position up to which the consumer has freed units, as far as known here.
+    /// The position up to which the consumer has freed units, as last read.
     freed: u32,
-    /// The number of records that still have to clear the word behind them, because a word of this lap or the last is
+    /// The number of records that still have to clear the word after them, because a word of this lap or the last equals
     /// the number of a future record.
     unclean: u32,
 }
@@ -75,13 +75,13 @@ impl<M: RingMemory> Producer<M> {
         &self.memory
     }
 
-    /// Where the next record will start.
+    /// The position of the next record.
     #[inline]
     pub(super) fn tail(&self) -> u32 {
         self.tail
     }
 
-    /// Handles the consumer's position. False if it is beyond what was written.
+    /// Handles the consumer's position. Returns false, and ignores it, if it is beyond the tail.
     #[inline]
     #[must_use]
     pub(super) fn set_freed(&mut self, freed: u32) -> bool {
@@ -92,9 +92,9 @@ impl<M: RingMemory> Producer<M> {
         plausible
     }
 
-    /// Whether the units of the record at `position` have not been written again since.
+    /// Whether the ring still has the record at `position`: none of its units was written again.
     pub(super) fn still_holds(&self, position: u32) -> bool {
-        // The word behind the tail may be cleared already.
+        // Strictly less, because the word after the tail may have been cleared.
         distance(position, self.tail) < self.memory.units()
     }
 
@@ -104,15 +104,15 @@ impl<M: RingMemory> Producer<M> {
         self.memory.units() - distance(self.freed, self.tail)
     }
 
-    /// Finds room for a record of `units` units, publishing a pad first where it must. Returns
-    /// the index where the record is to be written, or `None` when the ring is full.
+    /// Finds room for a record of `units` units, and publishes a pad before it if that is needed. Returns
+    /// the index for the record, or `None` when the ring is full.
     #[inline]
     pub(super) fn reserve(&mut self, units: u32) -> Option<u32> {
         let capacity = self.memory.units();
         let index = self.tail & (capacity - 1);
         let to_end = capacity - index;
         let pad = if units <= to_end { 0 } else { to_end };
-        // One more: the word of the header after this record.
+        // One unit more, because the word at which the next record begins may have to be cleared.
         if pad + units + 1 > self.known_room() {
             return None;
         }
@@ -155,8 +155,8 @@ impl<M: RingMemory> Producer<M> {
         position
     }
 
-    /// Looks at the units behind the first one of a record or pad of `units` units at the tail, for
-    /// words that are the number of a record of the next lap.
+    /// Searches the units after the first one of a record or pad at the tail for words that equal the
+    /// number of a record of the next lap.
     #[inline]
     fn find_lookalikes(&mut self, units: u32) {
         let capacity = self.memory.units();
@@ -178,7 +178,7 @@ pub(super) struct Consumer<M> {
 }
 
 impl<M: RingMemory> Consumer<M> {
-    /// The reading end of a ring from its beginning.
+    /// The reading end of a ring, at its beginning.
     pub(super) fn new(memory: M) -> Self {
         Self { memory, head: 0 }
     }

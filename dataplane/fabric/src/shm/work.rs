@@ -25,7 +25,7 @@ pub(super) enum Kind {
 pub(super) struct Work {
     pub(super) kind: Kind,
     pub(super) signalled: Option<WorkId>,
-    /// How it ended, once it has.
+    /// Its status, after it has ended.
     pub(super) ended: Option<Status>,
     /// Whether it is in the list of its channel.
     pub(super) unacked: bool,
@@ -51,7 +51,7 @@ pub(super) struct Read {
     pub(super) from: RemoteAddress,
     pub(super) bytes: u32,
     pub(super) done: u32,
-    /// With a set delay, the time when the answer would be here.
+    /// The earliest time of its completion, with the port's delay in both directions.
     pub(super) not_before: Ticks,
 }
 

@@ -1,9 +1,9 @@
-//! Files and block devices, written straight from registered memory and read into it, by io_uring
-//! (feature `storage`).
+//! Writes files and block devices from registered memory, and reads them into it, by io_uring (feature
+//! `storage`).
 //!
-//! A [`StorageRing`] takes the leases of the bytes that it moves, and gives them back when the kernel is
-//! done with them. So nobody reads, writes or reuses memory that a disk is still reading or writing,
-//! whatever becomes of the call that the bytes came with, and of its connection.
+//! A [`StorageRing`] takes the leases of the bytes that it moves, and returns them when the kernel is done
+//! with them. So nobody reads, writes or reuses memory that a disk still accesses, even if the call of
+//! these bytes and its connection have ended.
 //!
 //! Use it on a separate thread: a polling core makes no system calls.
 
@@ -21,67 +21,67 @@ use crate::memory::Lease;
 #[cfg(test)]
 mod tests;
 
-/// Pieces of memory that one order moves at most.
+/// The most pieces of memory that one order moves.
 pub const STORAGE_PARTS_MAX: usize = 32;
 
-/// What address, length and offset of direct I/O are multiples of, in bytes. Devices ask for their logical
-/// block, which is 512 or 4096 bytes long where nobody has formatted them otherwise.
+/// The alignment in bytes of addresses, lengths and offsets of direct I/O. A device requires its logical
+/// block size, which usually is 512 or 4096 bytes.
 pub const DIRECT_ALIGN_BYTES: usize = 4096;
 
 /// Orders that a ring holds at most.
 const ORDERS_MAX: u32 = 4096;
 
-/// What is to be done with a file.
+/// An operation on a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Write the bytes of the leases, one behind the other. A write that the kernel does in part goes on
-    /// with the rest, so that the result is all of it, or what kept the rest from being written.
+    /// Write the bytes of the leases, one after the other. When the kernel writes only a part, the ring
+    /// continues with the rest. The result is the whole length, or the error of the rest.
     Write {
-        /// Complete it when the bytes and what it takes to find them survive a loss of power
-        /// (`RWF_DSYNC`), not when the device has taken them.
+        /// Complete the write when the bytes and the metadata to find them survive a loss of power
+        /// (`RWF_DSYNC`). Otherwise it completes when the kernel has taken the bytes.
         is_durable: bool,
     },
-    /// Read into the leases, as many bytes as they are long.
+    /// Read into the leases, as many bytes as their lengths.
     Read,
-    /// Make durable what was written and complete before this (`fdatasync`). Takes no leases.
+    /// Make all writes durable that have completed before (`fdatasync`). Takes no leases.
     Sync,
 }
 
-/// One thing to do.
+/// An order for the kernel: one operation on one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Order {
-    /// What.
+    /// The operation.
     pub operation: Operation,
-    /// The number of the file, in the order in which the ring got them.
+    /// The number of the file: its place in the list that the ring was made with.
     pub file: usize,
-    /// Where in the file, in bytes, at most [`i64::MAX`]. Has no meaning for [`Operation::Sync`].
+    /// The offset in the file in bytes, at most [`i64::MAX`]. Not used by [`Operation::Sync`].
     pub offset_bytes: u64,
-    /// The owner's name for it, which comes back with its completion.
+    /// A number of the caller, which the completion returns.
     pub tag: u64,
 }
 
-/// An order that the kernel is done with.
+/// A completed order.
 #[derive(Debug)]
 pub struct Done<'a> {
-    /// Which it was.
+    /// The order.
     pub order: Order,
-    /// Bytes written or read: of a READ fewer than were asked for where the file ends. Or what the kernel
-    /// says is wrong, in which case some of the bytes may have been written.
+    /// The bytes written or read; a read at the end of the file has fewer than its leases. Or the kernel's
+    /// error, after which some of the bytes may have been written.
     pub result: io::Result<usize>,
-    /// The leases of the order. Those that are not taken end.
+    /// The leases of the order. Leases that are not taken from here are dropped.
     pub parts: std::vec::Drain<'a, Lease>,
 }
 
-/// Why an order was not taken. Its leases have ended.
+/// Why the ring did not take an order. Its leases were dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OrderRefused {
-    /// As many orders are under way as the ring holds.
+    /// The ring has no place left: all its orders are in progress.
     Full,
-    /// The ring has no file of that number.
+    /// The ring has no file with this number.
     UnknownFile,
-    /// More than [`STORAGE_PARTS_MAX`] leases.
+    /// The order has more than [`STORAGE_PARTS_MAX`] leases.
     TooManyParts,
-    /// No file is as long as its offset.
+    /// The offset exceeds [`i64::MAX`].
     BeyondFiles,
 }
 
@@ -98,27 +98,27 @@ impl fmt::Display for OrderRefused {
 
 impl std::error::Error for OrderRefused {}
 
-/// Whether direct I/O (`O_DIRECT`) takes these pieces at this offset: all of it is in whole blocks of
-/// [`DIRECT_ALIGN_BYTES`].
+/// Whether direct I/O (`O_DIRECT`) accepts these pieces at this offset: the offset, the addresses and the
+/// lengths are multiples of [`DIRECT_ALIGN_BYTES`].
 pub fn fits_direct<'a>(offset_bytes: u64, parts: impl IntoIterator<Item = &'a [u8]>) -> bool {
     let is_aligned =
         |part: &[u8]| (part.as_ptr().addr() | part.len()).is_multiple_of(DIRECT_ALIGN_BYTES);
     offset_bytes.is_multiple_of(DIRECT_ALIGN_BYTES as u64) && parts.into_iter().all(is_aligned)
 }
 
-/// Where the pieces of an order lie, as the kernel reads it.
+/// The addresses and lengths of an order's pieces, in the kernel's format.
 struct Vectors(Box<[libc::iovec]>);
 
 // SAFETY: they point into the leases of the same slot, which may go to any thread, and are followed by
 // the kernel alone.
 unsafe impl Send for Vectors {}
 
-/// An order under way, or room for one.
+/// A place for an order in progress.
 struct Slot {
     order: Option<Order>,
     parts: Vec<Lease>,
     vectors: Vectors,
-    /// Vectors that are done with.
+    /// Vectors whose bytes are done.
     vectors_done: usize,
     bytes_done: usize,
 }
@@ -138,16 +138,16 @@ impl Slot {
         }
     }
 
-    /// Takes `parts`.
+    /// Takes the leases of an order.
     fn fill(&mut self, parts: impl IntoIterator<Item = Lease>) -> Result<(), OrderRefused> {
-        // There are some left when the iterator of an order panicked that was never given.
+        // Leases are left here if the iterator of an earlier order panicked in this function.
         self.clear();
         for mut part in parts {
             let Some(vector) = self.vectors.0.get_mut(self.parts.len()) else {
                 self.clear();
                 return Err(OrderRefused::TooManyParts);
             };
-            // The lease can move: its bytes stay where they are.
+            // The address stays valid when the lease moves, because the bytes do not.
             vector.iov_base = part.as_mut_ptr().cast();
             vector.iov_len = part.len();
             self.parts.push(part);
@@ -155,14 +155,14 @@ impl Slot {
         Ok(())
     }
 
-    /// Ends the leases of an order that never began.
+    /// Drops the leases of an order that never began.
     fn clear(&mut self) {
         self.order = None;
         self.parts.clear();
         (self.vectors_done, self.bytes_done) = (0, 0);
     }
 
-    /// What the kernel is to do for `order` now.
+    /// The kernel's entry for `order`: the whole of it, or the part that is left.
     fn entry(&self, order: &Order, file: Fd) -> squeue::Entry {
         let left = self.vectors.0.get(self.vectors_done..self.parts.len());
         let vectors = left.unwrap_or_default();
@@ -180,7 +180,7 @@ impl Slot {
         }
     }
 
-    /// Counts `bytes` bytes as done with; whether there are more.
+    /// Counts `bytes` more bytes as done. Returns whether bytes are left.
     fn advance(&mut self, bytes: usize) -> bool {
         self.bytes_done += bytes;
         let mut left = bytes;
@@ -199,9 +199,9 @@ impl Slot {
     }
 }
 
-/// Files, and what is being done with them. All memory of its own is reserved at the start.
+/// A set of files and the orders in progress on them. It allocates all its memory when it is made.
 ///
-/// Dropping it waits for what is under way.
+/// Dropping it waits for the orders in progress.
 pub struct StorageRing {
     ring: IoUring,
     files: Box<[File]>,
@@ -219,12 +219,11 @@ impl fmt::Debug for StorageRing {
 }
 
 impl StorageRing {
-    /// A ring for `orders` orders at a time, from 1 to 4096 and rounded up to a power of two, on these
-    /// files.
+    /// Makes a ring on these files, for `orders` orders at a time: 1 to 4096, rounded up to a power of two.
     ///
     /// # Errors
-    /// When the kernel makes no ring: there is none (`ENOSYS`), or it is not permitted (`EPERM`), as in
-    /// many containers and where `kernel.io_uring_disabled` is set; and before Linux 5.11.
+    /// When the kernel has no io_uring (`ENOSYS`) or does not permit it (`EPERM`), as in many containers and
+    /// where `kernel.io_uring_disabled` is set; and before Linux 5.11.
     pub fn new(files: impl IntoIterator<Item = File>, orders: u32) -> io::Result<Self> {
         let orders = orders.clamp(1, ORDERS_MAX).next_power_of_two();
         let ring = IoUring::new(orders)?;
@@ -240,23 +239,23 @@ impl StorageRing {
         })
     }
 
-    /// Orders that are not done.
+    /// The number of orders in progress.
     #[must_use]
     pub fn under_way(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
-    /// Whether one more order can be taken.
+    /// Whether the ring has a place for another order.
     #[must_use]
     pub fn has_room(&self) -> bool {
         !self.free.is_empty()
     }
 
-    /// Takes an order, and the leases of its bytes until it is done. The kernel is told of it by
-    /// [`StorageRing::submit`].
+    /// Queues an order, and keeps the leases of its bytes until it is done. [`StorageRing::submit`] passes it
+    /// to the kernel.
     ///
     /// # Errors
-    /// [`OrderRefused`].
+    /// [`OrderRefused`]; the leases are dropped then.
     pub fn push(
         &mut self,
         order: Order,
@@ -264,7 +263,7 @@ impl StorageRing {
     ) -> Result<(), OrderRefused> {
         let file = self.files.get(order.file);
         let file = Fd(file.ok_or(OrderRefused::UnknownFile)?.as_raw_fd());
-        // To the kernel the last offset of all means the place where the descriptor stands.
+        // An offset of -1 would mean the current position of the descriptor.
         if order.operation != Operation::Sync && i64::try_from(order.offset_bytes).is_err() {
             return Err(OrderRefused::BeyondFiles);
         }
@@ -281,12 +280,12 @@ impl StorageRing {
         Ok(())
     }
 
-    /// Tells the kernel of all orders since the last time and, if `patience` is not zero, waits for that
-    /// long until one is done, if any is under way.
+    /// Passes all queued orders to the kernel. If orders are in progress, then waits until one is done, at
+    /// most for `patience`.
     ///
     /// # Errors
-    /// What the kernel says. That it lacks memory or room at the moment is none: it is told again by the next
-    /// call.
+    /// The kernel's error. A temporary lack of memory or room is no error: the next call passes the orders
+    /// again.
     pub fn submit(&mut self, patience: Duration) -> io::Result<()> {
         match self.enter(patience) {
             Ok(_) => Ok(()),
@@ -295,7 +294,7 @@ impl StorageRing {
         }
     }
 
-    /// [`StorageRing::submit`] with all that the kernel says.
+    /// As [`StorageRing::submit`], but also returns temporary errors.
     fn enter(&mut self, patience: Duration) -> io::Result<usize> {
         if patience.is_zero() || self.under_way() == 0 {
             return self.ring.submit();
@@ -305,7 +304,7 @@ impl StorageRing {
         self.ring.submitter().submit_with_args(1, &arguments)
     }
 
-    /// Hands over each order that is done, and says how many there were.
+    /// Passes each completed order to `take`; returns how many there were.
     pub fn reap(&mut self, mut take: impl FnMut(Done<'_>)) -> usize {
         let mut reaped = 0;
         let (_, mut queue, completions) = self.ring.split();
@@ -333,7 +332,7 @@ impl StorageRing {
                 }
             }
             let bytes_done = slot.bytes_done;
-            // Before the owner sees it: whatever becomes of that, the slot is free.
+            // Before `take` is called, so that the slot is free even if `take` panics.
             self.free.push(index);
             reaped += 1;
             take(Done {
@@ -346,9 +345,9 @@ impl StorageRing {
     }
 }
 
-/// Puts an entry into the kernel's queue, for a slot that holds all that it names. There is room: the queue is
-/// as long as there are slots, and each has one entry at a time. So has the queue of completions, which
-/// is twice as long.
+/// Puts an entry into the kernel's queue, for a slot that holds everything that the entry refers to. The queue
+/// always has room, because it has as many places as there are slots, and each slot has one entry at a time.
+/// The queue of completions is twice as long.
 fn enqueue(queue: &mut SubmissionQueue<'_>, entry: &squeue::Entry) -> bool {
     // SAFETY: the entry names a file of this ring, and vectors and leases in a slot of this ring. They stay
     // there, and the vectors as they are, until `reap` sees the completion that the kernel posts when it
@@ -360,7 +359,7 @@ fn enqueue(queue: &mut SubmissionQueue<'_>, entry: &squeue::Entry) -> bool {
     unsafe { queue.push(entry).is_ok() }
 }
 
-/// Whether the same can be tried again.
+/// Whether an error is temporary, so that the same call can be made again.
 fn is_passing(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
@@ -370,14 +369,15 @@ fn is_passing(error: &io::Error) -> bool {
 
 impl Drop for StorageRing {
     fn drop(&mut self) {
-        /// How long one wait is at most; then there is another.
+        /// The longest single wait; the loop repeats it.
         const WAIT: Duration = Duration::from_millis(100);
-        /// How long the kernel gets that lacks memory or room, and says so without a wait.
+        /// The pause after the kernel returned without waiting, for lack of memory or room.
         const PAUSE: Duration = Duration::from_millis(1);
         while self.under_way() != 0 {
             let entered = self.enter(WAIT);
             if entered.as_ref().is_err_and(|error| !is_passing(error)) {
-                // The kernel may still be at work: what it was given is never used again.
+                // The kernel may still access the memory of these orders, so that memory is leaked instead of
+                // being used again.
                 let _ = Box::leak(std::mem::take(&mut self.slots));
                 let _ = Box::leak(std::mem::take(&mut self.files));
                 break;

@@ -1,16 +1,16 @@
-//! An allocator that counts what each thread asks of it.
+//! An allocator that counts its calls by each thread.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-/// The system's allocator, with a count of the calls to it. To be set as `#[global_allocator]` of
-/// a test, which then asserts that some code allocates nothing and frees nothing.
+/// The system's allocator with a counter of calls. A test sets it as `#[global_allocator]` and can
+/// then assert that some code allocates nothing and frees nothing.
 #[derive(Debug)]
 pub struct CountingAllocator;
 
 thread_local! {
-    /// Allocations, reallocations and frees of this thread. Constant to initialise and without a
-    /// destructor, so that using it allocates nothing itself.
+    /// Allocations, reallocations and frees of this thread. It is initialised by a constant and has no
+    /// destructor, because either could call the allocator.
     static CALLS: Cell<u64> = const { Cell::new(0) };
 }
 

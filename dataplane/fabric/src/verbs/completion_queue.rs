@@ -13,11 +13,11 @@ use super::events::set_nonblocking;
 use super::leaked;
 use crate::interface::SetupError;
 
-/// A completion queue with the channel that wakes a sleeping core.
+/// A completion queue, with the channel that wakes a parked core.
 #[derive(Debug)]
 pub(crate) struct CompletionQueue {
     raw: NonNull<ibv_cq>,
-    /// Released after the queue.
+    /// A field with its own `Drop`, because it must be destroyed after the queue.
     channel: Channel,
     _context: Arc<Context>,
 }
@@ -46,13 +46,13 @@ impl CompletionQueue {
         // SAFETY: an open context.
         let channel = made(unsafe { bindings::ibv_create_comp_channel(context.raw()) })
             .map(Channel)
-            .map_err(failed("no completion channel could be had from the device"))?;
+            .map_err(failed("the device refused a completion channel"))?;
         let mark = std::ptr::without_provenance_mut(port);
         // SAFETY: an open context and its channel; the mark is only a number.
         let raw =
             unsafe { bindings::ibv_create_cq(context.raw(), count, mark, channel.0.as_ptr(), 0) };
         let raw = made(raw).map_err(failed(format!(
-            "no completion queue of {entries} entries could be had from the device"
+            "the device refused a completion queue of {entries} entries"
         )))?;
         let queue = Self {
             raw,
@@ -68,8 +68,8 @@ impl CompletionQueue {
         self.raw.as_ptr()
     }
 
-    /// Takes completions into `into`; returns how many. The number is negative in the library
-    /// when the queue is broken.
+    /// Moves at most `most` completions into `into`; returns how many. An error means that the queue is
+    /// broken.
     #[inline]
     pub(crate) fn poll<const N: usize>(
         &self,
@@ -88,7 +88,7 @@ impl CompletionQueue {
         done(unsafe { bindings::ibv_req_notify_cq(self.raw(), 0) })
     }
 
-    /// Takes the events that wait, so that the descriptor is not readable any more.
+    /// Takes all waiting events, so that the descriptor is no longer readable.
     pub(crate) fn clear_events(&self) {
         let mut queue = std::ptr::null_mut();
         let mut mark = std::ptr::null_mut();
@@ -106,7 +106,7 @@ impl CompletionQueue {
         }
     }
 
-    /// Readable when an event was requested and came.
+    /// Becomes readable with the next completion after [`CompletionQueue::request_event`].
     pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
         // SAFETY: the descriptor belongs to the channel, which lives as long as `self`.
         unsafe { BorrowedFd::borrow_raw((*self.channel.0.as_ptr()).fd) }

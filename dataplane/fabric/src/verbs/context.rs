@@ -1,7 +1,7 @@
-//! Devices: found, opened, asked for their limits.
+//! Finds and opens devices, and reads their limits.
 //!
-//! A device is opened by librdmacm, once per process, and the contexts that it opened are used for
-//! everything: a queue pair can only be connected through an identifier of the same context.
+//! librdmacm opens each device once per process. This crate uses those contexts for everything,
+//! because a queue pair can only be connected through an identifier of the same context.
 
 use std::ffi::{CStr, c_int};
 use std::fmt;
@@ -33,41 +33,41 @@ pub struct DeviceLimits {
     pub responder_resources: u8,
     /// RDMA Reads that a queue pair has outstanding, as initiator.
     pub initiator_depth: u8,
-    /// Shared receive queues; zero where there are none.
+    /// Shared receive queues; zero if the device has none.
     pub shared_receive_queues: u32,
     /// Receives of a shared receive queue.
     pub shared_receive_queue_depth: u32,
     /// Segments of a Receive of a shared receive queue.
     pub shared_receive_queue_segments: u32,
-    /// Memory windows of type 2 that are bound to a queue pair; zero where there are none.
+    /// Memory windows of type 2B, which are bound to a queue pair; zero if the device has none.
     pub windows: u32,
-    /// Send With Invalidate, both ways.
+    /// Send With Invalidate, in both directions.
     pub send_with_invalidate: bool,
     /// Ports; they are numbered from one.
     pub ports: u8,
-    /// Bytes of one message, on the first active port.
+    /// The longest message in bytes, on an active port if there is one.
     pub message_bytes: u32,
-    /// The completion flags each of which says that a key was invalidated.
+    /// The completion flags that report an invalidated key: each of these bits alone does.
     pub(super) invalidated_flags: u32,
-    /// The device speaks iWARP. See [`DeviceLimits::reads_outstanding`].
+    /// Whether the device uses iWARP. See [`DeviceLimits::reads_outstanding`].
     pub iwarp: bool,
-    /// It is the kernel's software iWARP (siw), which has ways of its own: see the module `port`.
+    /// Whether it is the kernel's software iWARP (siw). The module `port` has its peculiarities.
     pub(super) soft_iwarp: bool,
 }
 
 impl DeviceLimits {
-    /// RDMA Reads that a queue pair may have outstanding here, as initiator: none on iWARP.
+    /// RDMA Reads that a queue pair may have outstanding as initiator: none on iWARP.
     ///
-    /// There the request of an RDMA Read gives the peer the key of the memory that it reads into (RFC 5040 section
-    /// 4.4), and that memory is registered for writing by peers. The key that our work requests name is that of the
-    /// whole arena, so a peer that was read from once could write anywhere in it, at any time. A registration of the
-    /// very bytes for each RDMA Read would be a system call on the path of a call.
+    /// On iWARP an RDMA Read request carries the key of the memory that it reads into (RFC 5040 section 4.4), and that
+    /// memory must be registered for remote writing. Our work requests use the key of the whole arena, so a peer that
+    /// was read from once could write anywhere in the arena, at any time. Registering the exact bytes of each RDMA Read
+    /// instead would cost a system call on the path of a call.
     #[must_use]
     pub fn reads_outstanding(&self) -> u8 {
         if self.iwarp { 0 } else { self.initiator_depth }
     }
 
-    /// Of no device.
+    /// Limits of an imaginary device.
     #[cfg(test)]
     pub(super) fn for_tests() -> Self {
         Self {
@@ -97,17 +97,18 @@ impl DeviceLimits {
 pub enum ForkSafety {
     /// The kernel copies pinned pages for the child: nothing to do.
     ByKernel,
-    /// The library keeps pinned pages from the child (`RDMAV_FORK_SAFE`); hugepages need
+    /// The library excludes pinned pages from the child (`RDMAV_FORK_SAFE`); hugepages need
     /// `RDMAV_HUGEPAGES_SAFE` as well.
     ByLibrary,
-    /// A child may take the pages from under the device: spawn children first.
+    /// After a fork the device and this process may have different pages at one address: spawn
+    /// children before a device is opened.
     None,
 }
 
 /// An open device. Shared by all ports and the connection manager of a process.
 pub struct Context {
     raw: NonNull<ibv_context>,
-    /// The list that keeps the devices open.
+    /// The list of `rdma_get_devices`. Freeing it would close the devices.
     list: NonNull<*mut ibv_context>,
     name: String,
     limits: DeviceLimits,
@@ -122,7 +123,7 @@ unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
 
-/// All contexts in use, so that every request for a device gets the same one.
+/// All contexts in use, so that each device has one [`Context`] in this process.
 static IN_USE: Mutex<Vec<Weak<Context>>> = Mutex::new(Vec::new());
 
 impl Context {
@@ -162,7 +163,7 @@ impl Context {
         Ok(context)
     }
 
-    /// The names of all devices that rdma-core sees, with whether a port of each is active.
+    /// The names of all devices that rdma-core finds, and whether each has an active port.
     ///
     /// # Errors
     ///
@@ -187,7 +188,7 @@ impl Context {
         &self.limits
     }
 
-    /// What a fork does to registered memory on this machine.
+    /// The effect of a fork on registered memory on this machine.
     #[must_use]
     pub fn fork_safety() -> ForkSafety {
         match bindings::ibv_is_fork_initialized() {
@@ -205,18 +206,18 @@ impl Context {
         unsafe { BorrowedFd::borrow_raw((*self.raw.as_ptr()).async_fd) }
     }
 
-    /// Octets that a packet carries on a port that is up: what the port took of the MTU of its link.
-    /// `None` where it is not up, or there is no such port.
+    /// The RDMA MTU of an active port: the payload of a packet, in octets. `None` if the port is not
+    /// active or does not exist.
     #[must_use]
     pub fn port_mtu_bytes(&self, port: u8) -> Option<u32> {
-        // 1 is 256 octets, and each one more is twice as many.
+        // Code 1 is 256 octets, and each further code doubles it.
         match self.port_mtu(port)? {
             code @ 1..=5 => Some(128 << code),
             _ => None,
         }
     }
 
-    /// The size of packets on a port that is up, by the number that verbs has for it.
+    /// The MTU of an active port, as the code of verbs.
     pub(super) fn port_mtu(&self, port: u8) -> Option<bindings::ibv_mtu::Type> {
         query_port(self.raw, port)
             .filter(is_up)
@@ -245,16 +246,16 @@ impl fmt::Debug for Context {
     }
 }
 
-/// Keeps a place in the address space of a device's file. Software iWARP maps each queue of a process
-/// there, at the first free place, and its library mistakes the place at 576 KiB for a failure: that queue is not made,
-/// and no later one either, until a place before it is free again. So the first queue is one that covers that place.
+/// A queue that occupies a range of offsets in a device's file. Software iWARP maps each queue of a process at the first
+/// free offset of that file, and its library takes the offset 576 KiB for an error. The queue at that offset cannot be
+/// made, nor can any later one until a lower offset is free again. This queue is the first one and covers that offset.
 struct Placeholder(NonNull<bindings::ibv_cq>);
 
 impl Placeholder {
-    /// Entries of 32 bytes.
+    /// Entries of 32 bytes, which together cover 1 MiB.
     const ENTRIES: c_int = (1 << 20) / 32;
 
-    /// `None` if the queue cannot be made: then a later queue that is mapped at that place fails.
+    /// `None` if the device refuses the queue. The context is usable then, but a later queue at the offset 576 KiB fails.
     fn new(raw: NonNull<ibv_context>) -> Option<Self> {
         let null = std::ptr::null_mut();
         let channel = std::ptr::null_mut();
@@ -273,7 +274,7 @@ impl Drop for Placeholder {
     }
 }
 
-/// What is reported when rdma-core is missing, before the reason.
+/// The beginning of the error for a missing rdma-core; the reason follows.
 const NO_RDMA_CORE: &str = "RDMA addresses need rdma-core";
 
 /// The optional features of this machine's rdma-core.
@@ -310,7 +311,7 @@ impl DeviceList {
         })
     }
 
-    /// The list, for somebody else to free.
+    /// The list, which the caller must free.
     fn keep(self) -> NonNull<*mut ibv_context> {
         std::mem::ManuallyDrop::new(self).raw
     }
@@ -343,7 +344,7 @@ fn name_of(raw: NonNull<ibv_context>) -> String {
 }
 
 fn query(raw: NonNull<ibv_context>) -> Result<DeviceLimits, SetupError> {
-    let attributes = query_device(raw).map_err(failed("the device does not tell its limits"))?;
+    let attributes = query_device(raw).map_err(failed("the device does not report its limits"))?;
     let message_bytes = (1..=attributes.phys_port_cnt)
         .filter_map(|port| query_port(raw, port))
         .max_by_key(is_up)
@@ -353,7 +354,7 @@ fn query(raw: NonNull<ibv_context>) -> Result<DeviceLimits, SetupError> {
     Ok(limits(
         &attributes,
         message_bytes,
-        // The binding has a type of its own for this number, of which not every value is named.
+        // Compared as numbers: the binding's enumeration does not name every value that a device has.
         i64::from(transport) == i64::from(bindings::ibv_transport_type::IBV_TRANSPORT_IWARP),
     ))
 }
@@ -382,7 +383,7 @@ fn limits(attributes: &ibv_device_attr, message_bytes: u32, iwarp: bool) -> Devi
         shared_receive_queue_depth: count(attributes.max_srq_wr),
         shared_receive_queue_segments: count(attributes.max_srq_sge),
         windows: if windows { count(attributes.max_mw) } else { 0 },
-        // The base memory management extensions bring it (InfiniBand volume 1, section 11.2.1).
+        // The base memory management extensions include it (InfiniBand volume 1, section 11.2.1).
         send_with_invalidate: has(flag::IBV_DEVICE_MEM_MGT_EXTENSIONS),
         ports: attributes.phys_port_cnt,
         message_bytes,
@@ -395,8 +396,9 @@ fn limits(attributes: &ibv_device_attr, message_bytes: u32, iwarp: bool) -> Devi
 /// The vendor number of software iWARP.
 const SOFT_IWARP: u32 = 0x0062_6d74;
 
-/// Soft-RoCE hands the kernel's flag through, whose number means, in user space, that a checksum
-/// is right: which nobody says of a reliable connection.
+/// The flags that report an invalidated key. Soft-RoCE passes the kernel's flag to user space, where
+/// its number means a valid checksum. No device reports checksums on a reliable connection, so the
+/// flag is unambiguous.
 fn invalidated_flags(vendor: u32) -> u32 {
     /// The vendor number of soft-RoCE.
     const SOFT_ROCE: u32 = 0x00ff_ffff;
@@ -415,7 +417,7 @@ fn count(number: c_int) -> u32 {
     u32::try_from(number).unwrap_or(0)
 }
 
-/// A depth that travels in one byte.
+/// A depth, limited to the one byte that RDMA-CM transmits.
 fn depth(number: c_int) -> u8 {
     u8::try_from(number.max(0)).unwrap_or(u8::MAX)
 }

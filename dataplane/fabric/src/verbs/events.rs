@@ -76,7 +76,7 @@ pub(super) struct Listeners {
 }
 
 impl Listeners {
-    /// From now on events go to `ring` as well.
+    /// Adds a ring that gets the events of its port.
     pub(super) fn add(&self, ring: &Arc<EventRing>) {
         let mut rings = self.rings.lock().unwrap_or_else(PoisonError::into_inner);
         rings.retain(|ring| ring.strong_count() > 0);
@@ -95,12 +95,12 @@ impl Listeners {
 }
 
 impl Context {
-    /// Hands the events that wait to the ports that they concern; returns how many there were.
+    /// Passes the waiting events to their ports; returns how many there were.
     /// Call it when [`Context::event_descriptor`] is readable, from any thread.
     ///
     /// # Errors
     ///
-    /// What reading the descriptor failed with, other than that nothing waits.
+    /// The error of reading the descriptor, except that no event is waiting.
     pub fn dispatch_events(&self) -> io::Result<usize> {
         let mut count = 0;
         while let Some((port, event)) = self.next_event()? {
@@ -199,7 +199,7 @@ unsafe fn read_event(event: *const ibv_async_event) -> (Option<usize>, Option<As
     (port, Some(event))
 }
 
-/// Makes reading `descriptor` return at once.
+/// Makes reading `descriptor` return immediately.
 pub(super) fn set_nonblocking(descriptor: impl AsFd) -> io::Result<()> {
     let flags = rustix::fs::fcntl_getfl(&descriptor)?;
     rustix::fs::fcntl_setfl(&descriptor, flags | OFlags::NONBLOCK)?;

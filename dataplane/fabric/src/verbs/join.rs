@@ -1,5 +1,4 @@
-//! Joining two ports of one device without a connection manager: for tests, and for pairs of
-//! threads.
+//! Joins two ports of one device without a connection manager, for tests and for pairs of threads.
 
 use std::ffi::c_int;
 use std::io;
@@ -18,19 +17,20 @@ use crate::interface::{QueuePairId, ReceiveQueueId, SetupError};
 
 /// The device's first port.
 const PORT: u8 = 1;
-/// Where both packet numberings begin (24 bits).
+/// The first packet sequence number, in both directions (24 bits).
 const FIRST_PACKET: u32 = 1;
-/// 0.64 ms (InfiniBand volume 1, section 9.7.5.2.8).
+/// The code of the receiver-not-ready timer: 0.64 ms (InfiniBand volume 1, section 9.7.5.2.8).
 const MIN_RNR_TIMER: u8 = 12;
-/// 4.096 µs shifted left by this: 67 ms.
+/// The exponent of the ACK timeout: 4.096 µs × 2¹⁴ = 67 ms.
 const ACK_TIMEOUT: u8 = 14;
-/// Retries before a connection to a silent peer ends. Not 7, which soft-RoCE treats as unlimited.
+/// Retries before a connection to a silent peer ends. The maximum is 7, but soft-RoCE retries without
+/// limit then, and the connection would never end.
 const RETRIES: u8 = 6;
-/// Retries of a receiver that is not ready: without end.
+/// Retries when the peer has no Receive posted; 7 is unlimited.
 const RNR_RETRIES: u8 = 7;
 
-/// Joins two ports by one queue pair, adopted at both ends. They must be on the first port of the
-/// same device, on Ethernet. On iWARP it is RDMA-CM that connects them, at an address of the device.
+/// Joins two ports by a pair of connected queue pairs, adopted at both ends. They use the first port of
+/// the same device, on Ethernet. On iWARP RDMA-CM connects them, at an address of the device.
 ///
 /// # Errors
 ///
@@ -51,7 +51,7 @@ pub fn join(
     ))
 }
 
-/// The two ends of one queue pair between two ports, ready to send.
+/// A pair of connected queue pairs for two ports, ready to send.
 ///
 /// # Errors
 ///
@@ -88,7 +88,7 @@ pub fn prepared_pair(
     Ok((connect(0)?, connect(1)?))
 }
 
-/// One end of a queue pair on iWARP, where no end posts RDMA Reads.
+/// One end on iWARP. The depth is zero because no end posts RDMA Reads there.
 fn established(queue_pair: QueuePair) -> PreparedQueuePair {
     PreparedQueuePair {
         queue_pair,
@@ -97,7 +97,7 @@ fn established(queue_pair: QueuePair) -> PreparedQueuePair {
     }
 }
 
-/// From Reset to ready to send.
+/// Takes a queue pair from Reset to Ready to Send.
 fn connect(
     pair: &QueuePair,
     peer: u32,
@@ -161,9 +161,9 @@ fn active_mtu(pair: &QueuePair) -> Option<ibv_mtu::Type> {
     pair.context().port_mtu(PORT)
 }
 
-/// An address of the device's table, best one that is made of an IP version 4 address: on Ethernet
-/// the first is made of the hardware address, and those of IP version 6 are of no use in the
-/// first seconds of an interface.
+/// An entry of the device's GID table, preferably one of an IPv4 address. On Ethernet the first entry
+/// is derived from the hardware address, and entries of IPv6 addresses cannot be used in the first
+/// seconds of an interface.
 fn gid(context: &Context) -> Result<(u8, ibv_gid), SetupError> {
     let set = (0..=u8::MAX).map_while(|index| Some((index, gid_at(context, index)?)));
     let best = set.max_by_key(|(index, gid)| {
@@ -179,7 +179,7 @@ fn gid(context: &Context) -> Result<(u8, ibv_gid), SetupError> {
     })
 }
 
-/// The address of this index, unless there is none.
+/// The GID at this index; `None` if the entry is empty.
 fn gid_at(context: &Context, index: u8) -> Option<ibv_gid> {
     let mut gid = ibv_gid { raw: [0; 16] };
     let number = c_int::from(index);

@@ -74,8 +74,8 @@ impl PortShared {
             queue_pairs_max,
             responder_resources,
             initiator_depth,
-            // A queue pair is given up once, and its name used again only after that was read
-            // or is of no use any more: twice as many as there can be at a time.
+            // Each queue pair enters the ring once. Its index may have a new queue pair before the
+            // manager has read that entry, hence the factor of two.
             closing: ArrayQueue::new(2 * queue_pairs_max.max(1) as usize),
             slots,
             waker: Mutex::new(None),
@@ -84,8 +84,8 @@ impl PortShared {
         }
     }
 
-    /// A domain for one queue pair, with the memory of the port registered in it; `None` where all of them share that of
-    /// the port. It may take long: never on a core.
+    /// A domain for one queue pair, with the memory of the port registered in it; `None` where all queue pairs share the
+    /// port's domain. Registering takes long, so never call it on a polling core.
     pub(super) fn own_domain(&self) -> Result<Option<OwnDomain>, SetupError> {
         self.give_back_domains();
         let Some([arena, staging]) = &self.apart else {
@@ -98,10 +98,10 @@ impl PortShared {
         }))
     }
 
-    /// The queue pair of the domain is no more. The manager is to give it back: the longer the arena, the longer that
-    /// takes.
+    /// Hands the domain of a destroyed queue pair to the manager, which releases it: deregistering a large arena takes too
+    /// long for a polling core.
     fn retire(&self, domain: OwnDomain) {
-        // If nobody takes them and the ring is full, this thread releases the domain.
+        // If the ring is full, the oldest domain is released here.
         drop(self.retired.force_push(domain));
         self.wake();
     }
@@ -112,7 +112,7 @@ impl PortShared {
         }
     }
 
-    /// The port made one more shared receive queue.
+    /// Records a shared receive queue that the port made.
     pub(super) fn add_receive_queue(&self, queue: Arc<SharedReceiveQueue>) {
         let queues = self.receive_queues.lock();
         queues.unwrap_or_else(PoisonError::into_inner).push(queue);
@@ -125,13 +125,13 @@ impl PortShared {
         queues.get(usize::from(id.0)).cloned()
     }
 
-    /// The name is free again.
+    /// Frees the id of a queue pair.
     pub(super) fn release(&self, id: QueuePairId) {
-        // There are as many places as names.
+        // This cannot fail: the queue has a place for each index.
         let _ = self.slots.push(id);
     }
 
-    /// As [`PortShared::release`], of a queue pair that is no more and had this domain.
+    /// As [`PortShared::release`], for a queue pair that had this domain.
     pub(super) fn release_with(&self, id: QueuePairId, domain: Option<OwnDomain>) {
         if let Some(domain) = domain {
             self.retire(domain);
@@ -139,10 +139,10 @@ impl PortShared {
         self.release(id);
     }
 
-    /// Tells the manager that the port has given a queue pair up. Not for the hot path: it may
+    /// Notifies the manager that the port has put a queue pair in error. Not for the hot path: it may
     /// wake the manager by a system call.
     pub(super) fn tell_closing(&self, id: QueuePairId) {
-        // If nobody reads them, the oldest are no longer needed.
+        // A full ring drops its oldest entry. It fills only when no manager reads it.
         self.closing.force_push(id);
         self.wake();
     }
@@ -168,7 +168,7 @@ impl fmt::Debug for PortShared {
 #[derive(Clone, Debug)]
 pub struct PortHandle {
     pub(super) shared: Arc<PortShared>,
-    /// Where the device has shared receive queues: the one that queue pairs are made for.
+    /// The shared receive queue of new queue pairs, if the device has shared receive queues.
     pub(super) receive_queue: ReceiveQueueId,
 }
 
@@ -180,9 +180,11 @@ impl PortHandle {
         }
     }
 
-    /// The same port, to make queue pairs that draw from the receive queue `queue`: a device binds
-    /// a queue pair to its shared receive queue when it is made. Without this it is the first that
-    /// the port made. Where each queue pair has a receive queue of its own, adopting decides.
+    /// The same port, for queue pairs that draw from the receive queue `queue`. A device binds a queue
+    /// pair to its shared receive queue when it is made; the default is the first one of the port.
+    /// Where each queue pair has its own receive queue, [`adopt_queue_pair`] chooses instead.
+    ///
+    /// [`adopt_queue_pair`]: crate::interface::PortSetup::adopt_queue_pair
     #[must_use]
     pub fn drawing_from(&self, queue: ReceiveQueueId) -> Self {
         Self {
@@ -197,29 +199,29 @@ impl PortHandle {
         self.shared.domain.context()
     }
 
-    /// RDMA Reads that a queue pair of the port serves at a time: what to offer the peer as
-    /// responder resources at most.
+    /// RDMA Reads that a queue pair of the port can serve at a time: the most to offer the peer as
+    /// responder resources.
     #[must_use]
     pub fn responder_resources(&self) -> u8 {
         self.shared.responder_resources
     }
 
-    /// RDMA Reads that a queue pair of the port has outstanding: what to ask of the peer as
-    /// initiator depth at most.
+    /// RDMA Reads that a queue pair of the port can have outstanding: the most to ask of the peer as
+    /// initiator depth.
     #[must_use]
     pub fn initiator_depth(&self) -> u8 {
         self.shared.initiator_depth
     }
 
-    /// A queue pair that the port has given up since: disconnect it, so that its peer learns of
-    /// it. It may be one that the manager has already forgotten.
+    /// The next queue pair that the port has put in error: disconnect it, which notifies its peer. The
+    /// manager may have removed its connection already.
     #[must_use]
     pub fn next_closing(&self) -> Option<QueuePairId> {
         self.shared.give_back_domains();
         self.shared.closing.pop()
     }
 
-    /// From now on the port calls `waker` when it has given a queue pair up.
+    /// Sets the function that the port calls after it has put a queue pair in error.
     pub fn set_waker(&self, waker: Arc<dyn Fn() + Send + Sync>) {
         let mut place = self
             .shared
@@ -233,12 +235,12 @@ impl PortHandle {
 /// A queue pair to be adopted in its port: ready to send (RTS).
 #[derive(Debug)]
 pub struct PreparedQueuePair {
-    /// The queue pair, of the very port that it is adopted in.
+    /// The queue pair. Only the port that it was made for can adopt it.
     pub queue_pair: QueuePair,
     /// RDMA Reads that it may have outstanding, as negotiated; zero for none.
     pub initiator_depth: u8,
-    /// Whether the peer is ready as well: so at the client. A server's sends when
-    /// [`PortEvent::Established`] comes, or the first message.
+    /// Whether the peer is ready to receive. At a client it is. A server may send only after
+    /// [`PortEvent::Established`] or the first message.
     pub established: bool,
 }
 

@@ -11,7 +11,7 @@ use super::protection_domain::ProtectionDomain;
 use crate::interface::{Access, SetupError};
 use crate::memory::Mapping;
 
-/// Memory that the device may reach. Its own key is never handed to a peer.
+/// Memory that the device may access.
 #[derive(Debug)]
 pub(crate) struct MemoryRegion {
     raw: NonNull<ibv_mr>,
@@ -26,7 +26,8 @@ unsafe impl Send for MemoryRegion {}
 unsafe impl Sync for MemoryRegion {}
 
 impl MemoryRegion {
-    /// Registers a whole mapping for the device's own use, and for windows to be bound to it.
+    /// Registers a whole mapping for local work requests, and for windows to be bound to it. Peers have
+    /// no access by its key.
     pub(crate) fn new(
         domain: &Arc<ProtectionDomain>,
         mapping: &Arc<Mapping>,
@@ -35,8 +36,8 @@ impl MemoryRegion {
         Self::register(domain, mapping, mapping.start(), mapping.bytes(), access)
     }
 
-    /// Registers `bytes` bytes from `start`, which lie within `mapping`, for one call: where the
-    /// device has no windows. Its key is handed to a peer.
+    /// Registers `bytes` bytes from `start`, which lie within `mapping`, for one call of a peer. It
+    /// replaces a window on a device that has none.
     pub(crate) fn exposed(
         domain: &Arc<ProtectionDomain>,
         mapping: &Arc<Mapping>,
@@ -79,13 +80,13 @@ impl MemoryRegion {
         })
     }
 
-    /// The key by which our own work requests name it.
+    /// The key for our work requests.
     #[inline]
     pub(crate) fn local_key(&self) -> u32 {
         self.local_key
     }
 
-    /// The key by which a peer names it.
+    /// The key for a peer.
     pub(crate) fn remote_key(&self) -> u32 {
         // SAFETY: the region is registered as long as `self` lives.
         unsafe { self.raw.as_ref() }.rkey
@@ -104,8 +105,8 @@ impl MemoryRegion {
     }
 }
 
-/// What a whole mapping is registered for: nothing that a peer does, on any device. An RDMA Read
-/// on iWARP would need more, so there are none there ([`DeviceLimits::reads_outstanding`]).
+/// The access of a whole mapping, which allows nothing to a peer. An RDMA Read on iWARP would need
+/// remote writing, so there are no RDMA Reads there ([`DeviceLimits::reads_outstanding`]).
 fn own_access(limits: &DeviceLimits) -> flag {
     let mut access = flag::IBV_ACCESS_LOCAL_WRITE;
     if limits.windows > 0 {

@@ -9,13 +9,13 @@ use super::leaked;
 use super::memory_region::MemoryRegion;
 use crate::interface::SetupError;
 
-/// A memory window. Bound by a work request to a range of `region` and to a queue pair, and
-/// unbound by one invalidation, ours or the peer's.
+/// A memory window. A work request binds it to a range of `region` and to a queue pair; one
+/// invalidation, ours or the peer's, ends the binding.
 #[derive(Debug)]
 pub(crate) struct MemoryWindow {
     raw: NonNull<ibv_mw>,
-    /// The key of the last binding: the upper 24 bits name the window and stay, the lower 8 are ours to vary. So a key
-    /// becomes valid again after 256 bindings of its window.
+    /// The key of the last binding. The upper 24 bits name the window and stay the same; we choose the lower 8 bits. A key
+    /// therefore becomes valid again after 256 bindings of its window.
     key: u32,
     region: Arc<MemoryRegion>,
 }
@@ -28,7 +28,7 @@ impl MemoryWindow {
         let domain = region.domain();
         // SAFETY: a protection domain that the region keeps alive.
         let raw = made(unsafe { bindings::alloc_window(domain.raw()) })
-            .map_err(failed("no memory window could be had from the device"))?;
+            .map_err(failed("the device refused a memory window"))?;
         Ok(Self {
             raw,
             // SAFETY: the window that was just made.
@@ -43,8 +43,8 @@ impl MemoryWindow {
         self.key
     }
 
-    /// The key of the next binding: another tag than the last, so that a key that a peer kept
-    /// does not open it.
+    /// The key of the next binding. It differs from the last one, so that a key that a peer kept does
+    /// not open the window.
     #[inline]
     pub(crate) fn next_key(&mut self) -> u32 {
         let tag = self.key.wrapping_add(1) & 0xff;
@@ -52,7 +52,7 @@ impl MemoryWindow {
         self.key
     }
 
-    /// The binding with the last key was posted.
+    /// Stores the last key in the library's object, after the binding was posted.
     #[inline]
     pub(crate) fn note_bound(&mut self) {
         // SAFETY: the window lives, and is used by the owning port alone.

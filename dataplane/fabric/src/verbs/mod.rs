@@ -48,18 +48,17 @@ pub use manager::{Manager, ManagerOptions, device_at, device_towards};
 pub use port::{Port, PortConfig, WithoutWindows};
 pub use queue_pair::{QueuePair, Timers};
 
-/// Objects that the device did not take back.
+/// Objects whose destruction failed.
 static LEAKED: AtomicU64 = AtomicU64::new(0);
 
-/// Objects that the device did not take back when they were dropped, since the process started.
-/// Zero, unless a device was removed or a driver is broken.
+/// Objects that the device refused to destroy, since the process started. Zero, unless a device was
+/// removed or a driver has an error.
 #[must_use]
 pub fn objects_leaked() -> u64 {
     LEAKED.load(Ordering::Relaxed)
 }
 
-/// An object was given back to the device, or not: then it is counted, because dropping cannot
-/// fail.
+/// Counts an object whose destruction failed. A drop cannot return the error.
 fn leaked(_what: &'static str, result: io::Result<()>) {
     if result.is_err() {
         LEAKED.fetch_add(1, Ordering::Relaxed);

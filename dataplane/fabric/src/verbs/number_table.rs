@@ -1,10 +1,10 @@
-//! A small table from numbers that a device chose to indices of ours.
+//! A small hash table from a device's numbers to our indices.
 
 /// No entry.
 const EMPTY: (u32, u32) = (u32::MAX, u32::MAX);
 
-/// Open addressing with linear probing, at most half full, made for its number of entries once:
-/// looking up takes one line of memory nearly always, and nothing allocates later.
+/// Open addressing with linear probing, at most half full. A lookup nearly always reads one cache line,
+/// and nothing allocates after the table is made.
 #[derive(Debug)]
 pub(super) struct NumberTable {
     entries: Box<[(u32, u32)]>,

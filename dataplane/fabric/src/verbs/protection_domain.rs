@@ -10,8 +10,8 @@ use super::leaked;
 use super::memory_region::MemoryRegion;
 use crate::interface::SetupError;
 
-/// A protection domain: the objects of one port, or of one of its queue pairs, can be used together, but not with
-/// others.
+/// A protection domain of a port, or of one of its queue pairs. Objects of one domain can be used together, but not with
+/// those of another.
 #[derive(Debug)]
 pub(crate) struct ProtectionDomain {
     raw: NonNull<ibv_pd>,
@@ -27,7 +27,7 @@ impl ProtectionDomain {
     pub(crate) fn new(context: &Arc<Context>) -> Result<Self, SetupError> {
         // SAFETY: an open context.
         let raw = made(unsafe { bindings::ibv_alloc_pd(context.raw()) })
-            .map_err(failed("no protection domain could be had from the device"))?;
+            .map_err(failed("the device refused a protection domain"))?;
         Ok(Self {
             raw,
             context: Arc::clone(context),
@@ -54,8 +54,8 @@ impl Drop for ProtectionDomain {
     }
 }
 
-/// The protection domain of one queue pair, by the memory of its port that is registered in it for the queue pair's own
-/// works. Memory exposed to its peer is registered there too, so its keys are useless to other peers.
+/// The protection domain of one queue pair: the registrations of the port's memory in it, for the queue pair's work
+/// requests. Memory exposed to its peer is registered there too, so its keys are useless to other peers.
 #[derive(Debug)]
 pub(super) struct OwnDomain {
     /// The memory for messages, sent and received.
@@ -64,7 +64,7 @@ pub(super) struct OwnDomain {
     pub(super) staging: MemoryRegion,
 }
 
-/// The keys by which the works of a queue pair name the memory of its port.
+/// The keys of the port's memory for the work requests of a queue pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct LocalKeys {
     pub(super) arena: u32,

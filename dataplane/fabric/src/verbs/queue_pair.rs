@@ -39,28 +39,29 @@ pub(super) struct QueuePairSizes {
 pub struct Timers {
     /// The ACK timeout: 4.096 µs times two to this power (InfiniBand volume 1, section 9.7.6.1.3).
     pub ack_timeout_exponent: u8,
-    /// How often it sends again what was not acknowledged.
+    /// How often it repeats an unacknowledged packet.
     pub retry_count: u8,
-    /// How often it sends again to a peer that has no Receive posted; 7 is unlimited.
+    /// How often it retries when the peer has no Receive posted; 7 is unlimited.
     pub rnr_retry_count: u8,
-    /// The code of the time that a peer is told to wait when no Receive is posted (section
-    /// 9.7.5.2.8).
+    /// The code of the time that a peer waits before it retries when we have no Receive posted
+    /// (section 9.7.5.2.8).
     pub min_rnr_timer_code: u8,
 }
 
-/// A queue pair that belongs to a port, from its making by the control thread on. Dropping it
-/// destroys it and frees its number among those of the port.
+/// A queue pair of a port. The control thread makes it. Dropping it destroys it and frees its id.
 #[derive(Debug)]
 pub struct QueuePair {
     raw: NonNull<ibv_qp>,
     number: u32,
     id: QueuePairId,
     port: Arc<PortShared>,
-    /// The shared receive queue that it draws from, which outlives it; without one it has its own.
+    /// The shared receive queue that it draws from, which must outlive it; `None` if it has its own
+    /// receive queue.
     receive_queue: Option<(ReceiveQueueId, Arc<SharedReceiveQueue>)>,
-    /// Where it does not share that of the port. Given up by the drop, once the queue pair is destroyed.
+    /// Its own protection domain; `None` if it uses that of the port. Released after the queue pair was
+    /// destroyed.
     domain: Option<OwnDomain>,
-    /// The identifier that made its connection, where no connection manager holds it.
+    /// The identifier of its connection, if no connection manager holds it.
     connection: Option<Id>,
 }
 
@@ -70,9 +71,9 @@ unsafe impl Send for QueuePair {}
 unsafe impl Sync for QueuePair {}
 
 impl QueuePair {
-    /// Makes a queue pair for the port of `handle`, in the state Reset. Its Receives come from
-    /// the shared receive queue that the handle names; where there is none, from the receive queue
-    /// that it is adopted on.
+    /// Makes a queue pair for the port of `handle`, in the state Reset. It draws its Receives from the
+    /// shared receive queue that the handle names. On a device without shared receive queues it draws
+    /// them from the queue that it is adopted on.
     ///
     /// # Errors
     ///
@@ -114,7 +115,7 @@ impl QueuePair {
             Ok(raw) => raw,
             Err(source) => {
                 port.release_with(id, domain);
-                return Err(failed("no queue pair could be had from the device")(source));
+                return Err(failed("the device refused a queue pair")(source));
             }
         };
         Ok(Self {
@@ -129,12 +130,12 @@ impl QueuePair {
         })
     }
 
-    /// Keeps the connection: the end of its identifier would be its end.
+    /// Keeps the identifier of the connection, because dropping it would end the connection.
     pub(super) fn hold(&mut self, connection: Id) {
         self.connection = Some(connection);
     }
 
-    /// The number by which the peer knows it (24 bits).
+    /// The device's number of it, which the peer uses (24 bits).
     #[must_use]
     pub fn number(&self) -> u32 {
         self.number
@@ -151,7 +152,7 @@ impl QueuePair {
         self.port.domain.context()
     }
 
-    /// Its protection domain, where it does not share that of the port.
+    /// Its own protection domain; `None` if it uses that of the port.
     pub(super) fn own_domain(&self) -> Option<&OwnDomain> {
         self.domain.as_ref()
     }
@@ -175,7 +176,7 @@ impl QueuePair {
     ///
     /// # Errors
     ///
-    /// As the device says: EINVAL for attributes that the present state does not take.
+    /// The device's error: EINVAL for attributes that do not fit the current state.
     pub(crate) fn modify(&self, attributes: &mut ibv_qp_attr, mask: c_int) -> io::Result<()> {
         // SAFETY: a queue pair that lives, and a whole structure.
         done(unsafe { bindings::ibv_modify_qp(self.raw.as_ptr(), attributes, mask) })
@@ -212,7 +213,7 @@ impl QueuePair {
         })
     }
 
-    /// Puts it in the error state: what is outstanding is flushed.
+    /// Puts it in the error state: the device flushes outstanding work requests.
     pub(crate) fn fail(&self) -> io::Result<()> {
         // SAFETY: the structure is plain numbers, for which zero is a value.
         let mut attributes: ibv_qp_attr = unsafe { std::mem::zeroed() };
@@ -220,7 +221,7 @@ impl QueuePair {
         self.modify(&mut attributes, state_mask())
     }
 
-    /// Removes all work from the device; outstanding work never completes.
+    /// Takes all work requests from the device. Outstanding ones never complete.
     pub(super) fn reset(&self) -> io::Result<()> {
         // SAFETY: the structure is plain numbers, for which zero is a value.
         let mut attributes: ibv_qp_attr = unsafe { std::mem::zeroed() };
@@ -228,8 +229,8 @@ impl QueuePair {
         self.modify(&mut attributes, state_mask())
     }
 
-    /// Posts a chain of work requests with one doorbell. On failure says which was the first
-    /// that was not posted.
+    /// Posts a chain of work requests with one doorbell. The error is the first work request that was
+    /// not posted.
     ///
     /// # Safety
     ///
@@ -276,7 +277,7 @@ impl Drop for QueuePair {
     }
 }
 
-/// The mask of a change of the state alone.
+/// The mask that changes only the state.
 pub(crate) fn state_mask() -> c_int {
     c_int::try_from(ibv_qp_attr_mask::IBV_QP_STATE.0).unwrap_or(1)
 }
@@ -308,9 +309,9 @@ fn make(
     made(unsafe { bindings::ibv_create_qp(domain.raw(), &raw mut attributes) })
 }
 
-/// The most bytes, at most `wanted`, that a Send of this device carries in its work request: found by making queue
-/// pairs, because no attribute reports it, and a device does not always accept the value that it returned for a queue
-/// pair.
+/// The most bytes, at most `wanted`, that a Send of this device can carry in its work request. It is found by making
+/// queue pairs: no attribute of the device reports it, and a device may refuse the value that it returned for another
+/// queue pair.
 ///
 /// # Errors
 ///
@@ -321,7 +322,7 @@ pub(super) fn probe_inline_bytes(
     sizes: QueuePairSizes,
     wanted: u32,
 ) -> Result<u32, SetupError> {
-    /// A finer step is not worth a queue pair.
+    /// Each step makes a queue pair, which takes longer than a finer result is worth.
     const STEP_BYTES: u32 = 32;
     let mut bytes = wanted;
     loop {
@@ -343,8 +344,8 @@ pub(super) fn probe_inline_bytes(
                     ..
                 } = sizes;
                 let doing = format!(
-                    "no queue pair of {send_depth} work requests with {send_segments} segments \
-                     could be had from the device"
+                    "the device refused a queue pair of {send_depth} work requests with \
+                     {send_segments} segments"
                 );
                 return Err(failed(doing)(source));
             }

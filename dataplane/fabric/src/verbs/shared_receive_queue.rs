@@ -43,8 +43,7 @@ impl SharedReceiveQueue {
         // SAFETY: a protection domain that lives, and a whole structure; the mark is a number.
         let raw = unsafe { bindings::ibv_create_srq(domain.raw(), &raw mut attributes) };
         let raw = made(raw).map_err(failed(format!(
-            "no shared receive queue of {depth} Receives with {segments} segments could be had \
-             from the device"
+            "the device refused a shared receive queue of {depth} Receives with {segments} segments"
         )))?;
         Ok(Self {
             raw,
@@ -56,7 +55,7 @@ impl SharedReceiveQueue {
         self.raw.as_ptr()
     }
 
-    /// An event is raised, once, when fewer than `limit` Receives are posted.
+    /// Requests one event, which the device raises when fewer than `limit` Receives are posted.
     pub(crate) fn arm(&self, limit: u32) -> io::Result<()> {
         let mut attributes = ibv_srq_attr {
             max_wr: 0,
@@ -68,8 +67,7 @@ impl SharedReceiveQueue {
         done(unsafe { bindings::ibv_modify_srq(self.raw(), &raw mut attributes, mask) })
     }
 
-    /// Posts a chain of Receives with one doorbell. On failure says which was the first that was
-    /// not posted.
+    /// Posts a chain of Receives with one doorbell. The error is the first Receive that was not posted.
     ///
     /// # Safety
     ///

@@ -1,11 +1,11 @@
-//! Work requests in the shape that the device's library reads, and their names.
+//! Work requests in the format of the device's library, and their names.
 
 use std::ptr::NonNull;
 
 use super::bindings::{ibv_recv_wr, ibv_send_wr, ibv_sge};
 
 /// The name of a work request (`wr_id`): an index and a generation, never a pointer, because a
-/// completion may come when the work is long forgotten.
+/// completion may arrive after the work has ended.
 ///
 /// ```text
 /// work:    bit 63 = 0   generation (31 bits)               index (32 bits)
@@ -33,7 +33,7 @@ pub(super) enum WorkName {
 
 /// Receive queues whose number fits into a name.
 pub(super) const RECEIVE_QUEUES_MAX: usize = 1 << 15;
-/// The generations of a work that a name can tell apart.
+/// The bits of a work's generation that a name holds.
 pub(super) const GENERATION_MASK: u32 = u32::MAX >> 1;
 
 impl WorkName {
@@ -58,7 +58,7 @@ impl WorkName {
 
     /// Reads any 64 bits.
     #[inline]
-    #[allow(clippy::cast_possible_truncation)] // The halves are meant.
+    #[allow(clippy::cast_possible_truncation)] // Each cast takes one part of the bits.
     pub(super) fn unpack(bits: u64) -> Self {
         let (high, low) = ((bits >> 32) as u32, bits as u32);
         if high >> 31 == 0 {
@@ -76,7 +76,7 @@ impl WorkName {
     }
 }
 
-/// A fixed array that the library reads by pointers which stay valid as long as it lives.
+/// An array that never moves: the library reads it by pointers, which stay valid as long as it lives.
 pub(super) struct Fixed<T> {
     start: NonNull<T>,
     count: usize,
@@ -118,7 +118,7 @@ impl<T: Zeroed> Fixed<T> {
     ///
     /// # Panics
     ///
-    /// When there is none: that is a defect of the port.
+    /// When there is no such element, which is an error in the port.
     #[inline]
     pub(super) fn at(&self, index: usize) -> *mut T {
         assert!(index < self.count, "no such element");

@@ -1,4 +1,4 @@
-//! A connection on which one call at a time is made: for all that is not measured.
+//! A TCP connection for one call at a time. Measured calls do not use it.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
@@ -15,18 +15,18 @@ use crate::wire::record::{self, Records};
 /// The longest header of a call: six words, and credential and verifier of 400 bytes.
 const HEADER_BYTES_MAX: usize = 24 + 2 * 408;
 
-/// What a connection for single calls needs to know.
+/// The configuration of a connection for single calls.
 #[derive(Clone, Debug)]
 pub struct TcpCallerConfig<'a> {
     /// Name or address of the server.
     pub host: &'a str,
     /// Its port.
     pub port: u16,
-    /// What listens there, for messages.
+    /// The program that listens there, for error texts.
     pub what: &'a str,
-    /// How long a connect, and each answer, may take.
+    /// The time limit of the connect, and of each answer.
     pub timeout: Duration,
-    /// The longest reply.
+    /// The longest reply in bytes.
     pub reply_bytes_max: usize,
 }
 
@@ -60,12 +60,12 @@ impl TcpCaller {
             stream,
             records: Records::new(config.reply_bytes_max),
             message: Vec::new(),
-            // Servers remember XIDs, also those of an earlier process with the same port.
+            // Servers remember XIDs by address and port, so an earlier process with the same port must not have used them.
             xid: first_xid(),
         })
     }
 
-    /// Calls, and waits for the results. Replies to anything else are skipped.
+    /// Makes a call and waits for its results. Replies to other calls are skipped.
     pub fn call(
         &mut self,
         (program, version, procedure): (u32, u32, u32),

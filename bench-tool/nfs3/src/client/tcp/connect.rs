@@ -1,4 +1,4 @@
-//! Making a connection: from a port that only the superuser has, where that is to be had.
+//! Connects over TCP, from a privileged port where that is possible.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs};
@@ -10,16 +10,16 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, soc
 
 use crate::client::ClientError;
 
-/// Ports that need a privilege, from the uppermost down: those below 512 belong to well-known services.
+/// The privileged ports to connect from. Ports below 512 belong to well-known services.
 const RESERVED_PORTS: std::ops::RangeInclusive<u16> = 512..=1023;
 
-/// Connects to `host`, whose program `what` (for messages) listens on `port`.
+/// Connects to `port` of `host`, where the program `what` listens; the name is for error texts.
 ///
-/// Servers take MOUNT and NFS calls only from a privileged port, unless the export says `insecure`: so one is
-/// taken where this process may, and an ordinary one where it may not.
+/// Servers accept MOUNT and NFS calls only from a privileged port, unless the export has the option `insecure`. So the
+/// connection comes from a privileged port if this process may use one, and from an ordinary port otherwise.
 ///
 /// # Errors
-/// A failure that says which host, port and program, why, and what to do.
+/// An error with host, port, program, cause and advice.
 pub fn connect(
     host: &str,
     port: u16,
@@ -32,9 +32,9 @@ pub fn connect(
                 format!("nothing listens there: start {what} on the server, or give another port")
             }
             io::ErrorKind::TimedOut => {
-                "no answer: look at the address, and at firewalls on the way".to_owned()
+                "no answer: check the address, and firewalls in between".to_owned()
             }
-            _ => "look at the address, and whether the server is up".to_owned(),
+            _ => "check the address, and whether the server is up".to_owned(),
         };
         ClientError::failed(format!(
             "cannot connect to {what} on {host} port {port} (TCP)"
@@ -59,7 +59,7 @@ pub fn connect(
 fn connect_to(address: SocketAddr, deadline: Instant) -> io::Result<TcpStream> {
     for port in RESERVED_PORTS.rev() {
         match connect_from(Some(port), address, deadline) {
-            // Somebody has the port, or had it with this very server a moment ago.
+            // The port is in use, or was in use with this server a moment ago: try the next.
             Err(error)
                 if matches!(
                     error.kind(),

@@ -10,17 +10,17 @@ use crate::wire::types::{Attributes, FileHandle, Stability, Wcc, WccAttributes};
 use crate::wire::xdr::Encode;
 use crate::wire::{Status, arguments, results};
 
-/// A file, found or not, and how it was before the operation.
+/// The result of finding a file: its number, and its attributes before the operation.
 type Found = Result<(Number, Option<WccAttributes>), Status>;
 
 impl<P: Pages> Service<P> {
-    /// The file of a handle, as it is before an operation.
+    /// Finds the file of a handle, and its attributes before the operation.
     pub(super) fn found(&self, handle: &FileHandle) -> Found {
         let file = self.store.find(handle)?;
         Ok((file, self.store.before(file)))
     }
 
-    /// What an operation did to a file, or to none.
+    /// The attributes before and after an operation; empty if no file was found.
     pub(super) fn wcc_of(&self, found: &Found) -> Wcc {
         match found {
             Ok((file, before)) => self.store.wcc(*file, *before),
@@ -28,7 +28,7 @@ impl<P: Pages> Service<P> {
         }
     }
 
-    /// Attributes of a file, or of none.
+    /// The attributes of a file; `None` if no file was found.
     pub(super) fn attributes_of(&self, file: &Result<Number, Status>) -> Option<Attributes> {
         file.ok().and_then(|file| self.store.attributes(file))
     }
@@ -115,7 +115,8 @@ impl<P: Pages> Service<P> {
         });
         let wcc = self.wcc_of(&found);
         let verifier = self.store.verifier();
-        // Memory is as lasting as it ever gets; but who asked for a COMMIT is let make it.
+        // Memory does not become safer by a COMMIT, but a client that asked for an unstable write is left to
+        // send one.
         let committed = match arguments.stability {
             Stability::Unstable => Stability::Unstable,
             Stability::DataSync | Stability::FileSync => Stability::FileSync,
@@ -139,7 +140,7 @@ impl<P: Pages> Service<P> {
     }
 }
 
-/// Results, and behind them the length of the payload that follows.
+/// Results, followed by the length of the payload.
 struct WithLength<T>(T, u32);
 
 impl<T: Encode> Encode for WithLength<T> {

@@ -10,14 +10,14 @@ use crate::wire::types::{Attributes, FileHandle};
 use crate::wire::xdr::Encode;
 use crate::wire::{Status, arguments, results};
 
-/// What a listing is to be like.
+/// The arguments of READDIR and READDIRPLUS.
 struct Wanted {
     directory: FileHandle,
     cookie: u64,
     verifier: [u8; 8],
-    /// Octets of the results at most.
+    /// The most octets of the results.
     bytes_max: usize,
-    /// Of that, octets without attributes and handles at most.
+    /// The most octets of the results without attributes and handles.
     names_bytes_max: usize,
     with_attributes: bool,
 }
@@ -25,13 +25,13 @@ struct Wanted {
 /// Octets of the results before the entries: attributes of the directory, verifier.
 const HEAD_BYTES: usize = 4 + 84 + 8;
 
-/// Octets behind the last entry: no more entries, whether these were all.
+/// Octets after the last entry: the end of the list, and whether the directory ends there.
 const TAIL_BYTES: usize = 8;
 
-/// Octets of an entry without its name: the mark in front, number, length, cookie.
+/// Octets of an entry without its name: the mark before it, number, length, cookie.
 const ENTRY_BYTES: usize = 4 + 8 + 4 + 8;
 
-/// Octets of attributes and handle at most.
+/// The most octets of an entry's attributes and handle.
 const PLUS_BYTES: usize = 4 + 84 + 4 + 4 + 16;
 
 impl<P: Pages> Service<P> {
@@ -109,7 +109,8 @@ impl<P: Pages> Service<P> {
                 bytes += PLUS_BYTES;
             }
             let fits = bytes <= wanted.bytes_max;
-            // An entry is sent in any case, if all of it may be.
+            // The first entry may exceed the limit of names, so that a listing always makes progress. It may
+            // not exceed the limit of the results.
             let is_enough = names_bytes > wanted.names_bytes_max && !chosen.is_empty();
             if !fits || is_enough {
                 return if chosen.is_empty() {
@@ -151,7 +152,7 @@ impl<P: Pages> Service<P> {
     }
 }
 
-/// An entry that is sent.
+/// An entry of the reply.
 struct Chosen {
     cookie: u64,
     name: Box<[u8]>,

@@ -1,4 +1,4 @@
-//! The procedures: arguments are decoded, the store does the work, results are encoded.
+//! The procedures: they decode the arguments, call the store, and encode the results.
 
 mod files;
 mod listing;
@@ -46,7 +46,7 @@ impl From<EncodeError> for Refused {
 
 type Answered = Result<(), Refused>;
 
-/// What a procedure works with.
+/// The input of a procedure, and its reply.
 struct Task<'a, I> {
     args: &'a [u8],
     items: &'a I,
@@ -56,7 +56,7 @@ struct Task<'a, I> {
 }
 
 impl<'a, I: Items> Task<'a, I> {
-    /// The arguments of a procedure that takes nothing beside its stream.
+    /// Decodes the arguments of a procedure without payload. Refuses data items and trailing octets.
     fn arguments<T: Decode<'a>>(&self) -> Result<T, Refused> {
         let (arguments, rest) = self.arguments_and_rest()?;
         if !rest.is_at_end() || self.items.count() > 0 {
@@ -65,13 +65,13 @@ impl<'a, I: Items> Task<'a, I> {
         Ok(arguments)
     }
 
-    /// The arguments before the payload, and what follows them.
+    /// Decodes the arguments before the payload. Also returns a reader for the rest.
     fn arguments_and_rest<T: Decode<'a>>(&self) -> Result<(T, Reader<'a>), Refused> {
         let mut reader = Reader::new(self.args);
         Ok((T::decode(&mut reader)?, reader))
     }
 
-    /// The payload that `rest` begins with: variable-length opaque, in the stream or beside it.
+    /// The payload at the start of `rest`: variable-length opaque, in the stream or as a data item.
     fn payload(&self, rest: Reader<'a>) -> Result<Data<'a, I>, Refused> {
         let mut rest = rest;
         let before = rest;
@@ -100,7 +100,7 @@ impl<'a, I: Items> Task<'a, I> {
         Ok(data)
     }
 
-    /// Answers with results, or with the status of a failure and what goes with it.
+    /// Writes the results, or the status of a failure followed by `failed`.
     fn answer<Done: Encode, Failed: Encode>(
         &mut self,
         result: Result<Done, Status>,
@@ -142,7 +142,7 @@ impl<'a, I: Items> Data<'a, I> {
     fn pieces(&self) -> impl Iterator<Item = Piece<'a>> + use<'a, I> {
         let item = self.item.into_iter();
         let pieces = item.flat_map(|(items, index)| items.pieces(index));
-        // Round-up is no data.
+        // The pieces may end with padding, which is not part of the data.
         let pieces = pieces.scan(self.bytes, |rest, piece| {
             let piece = piece.first(*rest);
             *rest -= piece.bytes.len();
@@ -153,7 +153,7 @@ impl<'a, I: Items> Data<'a, I> {
 }
 
 impl<P: Pages> Service<P> {
-    /// Does what a call asks for. Procedures without arguments and results are done already.
+    /// Executes a call. The caller has handled NULL, which has no arguments and no results.
     pub(super) fn execute<I: Items>(
         &mut self,
         procedure: Procedure,

@@ -77,7 +77,7 @@ impl<P: Pages> Service<P> {
         })
     }
 
-    /// Answers with what `make` makes in a directory.
+    /// Answers a call that makes a file in a directory, by `make`.
     fn made<I: Items>(
         &mut self,
         mut task: Task<'_, I>,

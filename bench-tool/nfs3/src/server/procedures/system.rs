@@ -9,7 +9,7 @@ use crate::wire::results::properties;
 use crate::wire::types::{FileHandle, Time};
 use crate::wire::{Status, results};
 
-/// What READs and WRITEs should be a multiple of, in bytes.
+/// The preferred multiple of the lengths of READs and WRITEs, in bytes.
 const DATA_BYTES_MULTIPLE: u32 = 4096;
 
 impl<P: Pages> Service<P> {

@@ -1,31 +1,31 @@
-//! Which channel carries which connection.
+//! Chooses the channel for each connection.
 //!
-//! A channel is a pair of channel files, one of each core, with the positions of both rings in
-//! them. Many connections share it, and a port throws its half away with the last queue pair of
-//! it. The two ends do that at different times, and neither sees when the other does; yet a new
-//! connection must find either both halves of an old channel, in use, or two fresh ones. So:
+//! A channel is a pair of channel files, one from each core; each file has a ring and ring positions.
+//! Many connections share a channel. A port drops its half with the last queue pair of the channel.
+//! The two ends drop their halves at different times, and neither sees when the other does. A new
+//! connection must get either two halves that are both in use, or two new ones: a new half beside an
+//! old one would start at other ring positions. So:
 //!
-//! * **The server names the channel.** A channel has a number, drawn by the server's manager from
-//!   a counter that only rises (and that starts at the clock, so that a later process with the
-//!   same pid starts higher). A reply says which channel carries the connection. The client
-//!   makes its half when it first hears a number.
-//! * **A half lives as long as its mapping.** The registry holds a `Weak`; prepared queue pairs and ports hold
-//!   the `Arc`. To put another connection on a channel is to upgrade the `Weak`. A port lets go
-//!   of an idle channel only when nobody else holds the `Arc`; else a prepared queue pair of the channel is
-//!   under way, or may come.
-//! * **The client pins.** From the moment it sends a request until the handshake is over, it
-//!   keeps its halves of all channels between that port and that server process, those that
-//!   come into being meanwhile included. The request names them (`alive`), and says which is the
-//!   newest channel that the port has heard of from that process (`seen_up_to`).
-//! * **The server chooses** a channel whose own half lives, and that is either named as alive, or
-//!   newer than `seen_up_to`: the client had not heard of that one when it began to pin, so it
-//!   cannot have thrown it away before. Else it makes a fresh one. Many requests sent at once
-//!   therefore share one channel, although none of them could name it.
+//! * **The server names the channel.** A channel has a number, from a counter of the server's manager
+//!   that only rises. The counter starts at the time of day, so that a later process with the same
+//!   pid starts higher. The reply carries the number. The client creates its half when it first
+//!   receives a number.
+//! * **A half lives as long as its mapping.** The registry holds a `Weak`; prepared queue pairs and
+//!   ports hold the `Arc`. Another connection joins a channel by upgrading the `Weak`. A port drops
+//!   an idle channel only when it holds the last `Arc`; otherwise a prepared queue pair of the channel
+//!   is on its way, or a pinned handshake may still produce one.
+//! * **The client pins.** From its request until the end of the handshake, a client keeps its halves
+//!   of all channels between this port and this server process, including those that are created in
+//!   that time. The request lists them (`alive`), and carries the newest number that the port has
+//!   received from that process (`seen_up_to`).
+//! * **The server chooses** a channel whose own half lives and that the request lists as alive, or
+//!   whose number is above `seen_up_to`: the client did not know that channel when it began to pin, so
+//!   it cannot have dropped its half before. Otherwise the server creates a channel. Requests that are
+//!   sent together therefore share one channel, although none of them can list it.
 //!
-//! Doorbell numbers and files of a channel are free again when its mapping is gone. Channels in
-//! which a port is the client and those in which it is the server are apart. The peer's pid, as
-//! the kernel tells it, is part of the key, so that no process gets at the channels of another by
-//! naming itself after it.
+//! The doorbell number and the file of a channel are released with its mapping. A port's channels as
+//! client and as server are separate. The key includes the peer's pid, which comes from the kernel, so
+//! that a process cannot reach another's channels by claiming its identity.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -37,14 +37,14 @@ use crate::interface::SetupError;
 use crate::memory::Mapping;
 use crate::shm::{ChannelFile, CoreIdentity, PortHandle};
 
-/// The end that a port is of a channel.
+/// The port's role in a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Client,
     Server,
 }
 
-/// Who is at both ends of a channel.
+/// The two ends of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Ends {
     end: End,
@@ -69,7 +69,7 @@ struct Entry {
 pub(super) struct Half {
     /// The channel's number.
     pub(super) number: u64,
-    /// The bit that stands for it among those of our doorbell.
+    /// The channel's bit in our doorbell.
     pub(super) doorbell_number: u32,
     /// Our channel file, for the peer.
     pub(super) file: Arc<OwnedFd>,
@@ -80,7 +80,7 @@ pub(super) struct Half {
 /// A client port and a server process.
 type Route = (CoreIdentity, u32);
 
-/// What the client port says of itself in a request.
+/// What a request says about the client's channels.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct View {
     pub(super) seen_up_to: u64,
@@ -93,8 +93,9 @@ pub(super) struct Channels {
     entries: Vec<Entry>,
     /// Handshakes under way, by route.
     pins: HashMap<Route, usize>,
-    /// The newest channel heard of, by route. Never forgotten: that would make old channels look
-    /// new. A few bytes for each server process ever connected to.
+    /// The newest channel number received, by route. Entries are never removed: a channel that this
+    /// end has dropped would look unknown, and the server could choose it again. Costs a few bytes
+    /// for each server process.
     seen_up_to: HashMap<Route, u64>,
     next_number: u64,
 }
@@ -111,7 +112,7 @@ impl Channels {
         }
     }
 
-    /// A client handshake begins: keeps the channels of the route, and says which they are.
+    /// A client handshake begins: keeps the channels of the route alive and lists them.
     pub(super) fn pin(&mut self, local: CoreIdentity, pid: u32) -> View {
         *self.pins.entry((local, pid)).or_default() += 1;
         let mut alive = Vec::new();
@@ -132,7 +133,7 @@ impl Channels {
         }
     }
 
-    /// A client handshake is over, one way or the other.
+    /// A client handshake has ended, whether or not it succeeded.
     pub(super) fn unpin(&mut self, local: CoreIdentity, pid: u32) {
         let Some(count) = self.pins.get_mut(&(local, pid)) else {
             return;
@@ -173,7 +174,7 @@ impl Channels {
         }
         if number <= view.seen_up_to && !view.alive.contains(&number) {
             return Err(SetupError::Peer {
-                what: format!("reply names channel {number}, which this process has closed"),
+                what: format!("reply names channel {number}, which this end has closed"),
             });
         }
         self.create(port, ends, number)
@@ -239,7 +240,7 @@ impl Channels {
         })
     }
 
-    /// The smallest doorbell number of `port` that no living channel has.
+    /// The smallest doorbell number of `port` that no known channel uses.
     fn free_doorbell_number(&self, port: &PortHandle) -> Result<u32, SetupError> {
         let limit = super::CHANNELS_PER_PORT_MAX;
         let mut taken = vec![false; limit as usize];
@@ -260,14 +261,14 @@ impl Channels {
             })
     }
 
-    /// Forgets the channels that no prepared queue pair and no port holds: closes their files and frees their
-    /// doorbell numbers.
+    /// Removes the channels that no prepared queue pair, port or pin holds: closes their files and
+    /// frees their doorbell numbers.
     pub(super) fn sweep(&mut self) {
         self.entries
             .retain(|entry| entry.mapping.strong_count() > 0);
     }
 
-    /// Channels that are known, the dead ones not yet swept included.
+    /// The number of known channels, including those that the next sweep removes.
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }

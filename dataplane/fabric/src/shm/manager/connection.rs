@@ -1,4 +1,4 @@
-//! What the manager knows of a connection, and the stages that it goes through.
+//! The state of a connection in the manager.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -18,69 +18,69 @@ pub(super) struct Connection {
     pub(super) stage: Stage,
     /// `None` until a client is connected.
     pub(super) socket: Option<OwnedFd>,
-    /// When [`super::Manager`] looks at it again by itself.
+    /// When the connection's timer is due: the next connect attempt, or the end of the peer's time.
     pub(super) timer: Option<Instant>,
-    /// Our queue pair, once a prepared queue pair of it was handed out.
+    /// The number of our queue pair, after `prepare` has returned it.
     pub(super) local: Option<QueuePairNumber>,
 }
 
 /// Which end we are.
 #[derive(Debug)]
 pub(super) enum Side {
-    /// We asked for it.
+    /// We asked for the connection.
     Client(Client),
-    /// It came by a listener.
+    /// A listener accepted the connection.
     Server {
-        /// The listener, which may be closed by now.
+        /// The listener, which may have been closed since.
         listener: ListenerId,
         /// The client.
         peer: Peer,
     },
 }
 
-/// What a client remembers of its request.
+/// What a client keeps for its request.
 #[derive(Debug)]
 pub(super) struct Client {
     pub(super) address: String,
     pub(super) port: PortHandle,
     pub(super) private_data: Vec<u8>,
-    /// The number for our queue pair, as the request says it.
+    /// The number of our queue pair in the request.
     pub(super) number: QueuePairNumber,
-    /// The hold on it, until the prepared queue pair takes it along.
+    /// Reserves `number` until the prepared queue pair takes the hold over.
     pub(super) hold: Option<NumberHold>,
-    /// When the handshake is given up.
+    /// When the handshake times out.
     pub(super) give_up: Instant,
-    /// The server, once connected.
+    /// The server, after the socket is connected.
     pub(super) peer: Option<Peer>,
-    /// What the request said of channels; they are pinned while it stands here.
+    /// The channels that the request named. They are pinned while this is `Some`.
     pub(super) view: Option<View>,
 }
 
-/// How far a connection has come. Where a peer is waited for, a timer runs.
+/// The stage of a connection. A timer runs in the stages that wait for the peer.
 #[derive(Debug)]
 pub(super) enum Stage {
-    /// Client: the listener's backlog was full; the next attempt comes after `delay`, or after those of others
-    /// that wait for longer.
+    /// Client: the socket is not connected yet, because the listener's backlog was full. The oldest
+    /// connect to the address tries again after `delay`; the others wait for it.
     Connecting { delay: Duration },
-    /// Client: the request is out.
+    /// Client: the request was sent.
     AwaitingReply,
-    /// Client: the application was told of the reply.
+    /// Client: the application received the reply.
     Replied(Box<Replied>),
     /// Client: the core adopts the queue pair.
     ClientPrepared(Confirm, Offer),
-    /// Server: accepted by the kernel, and nothing heard.
+    /// Server: the socket was accepted; no message has arrived.
     AwaitingRequest,
-    /// Server: the application was told of the request.
+    /// Server: the application received the request.
     Requested(Box<Request>),
-    /// Server: the core adopts the queue pair; private data comes later.
+    /// Server: the core adopts the queue pair. `accept` adds the reply's private data.
     ServerPrepared(Box<Reply>, Offer),
-    /// Server: the reply is out.
+    /// Server: the reply was sent.
     AwaitingConfirm,
-    /// Both: the socket only tells that the peer lives.
+    /// Both: no more messages. The socket closes when the peer closes it or dies.
     Established,
 }
 
-/// What a reply brought.
+/// The contents of a reply, checked.
 #[derive(Debug)]
 pub(super) struct Replied {
     pub(super) reply: Reply,
@@ -88,7 +88,7 @@ pub(super) struct Replied {
     pub(super) half: Half,
 }
 
-/// The files that the peer is to get.
+/// The files for the peer.
 #[derive(Debug)]
 pub(super) struct Offer {
     pub(super) channel: Arc<OwnedFd>,
@@ -96,7 +96,7 @@ pub(super) struct Offer {
 }
 
 impl Offer {
-    /// In the order of the wire; [`peer_files`] is the other end.
+    /// The files in wire order. [`peer_files`] reads them at the other end.
     pub(super) fn files(&self) -> [BorrowedFd<'_>; FILES] {
         let files = &self.port.files;
         [
@@ -109,8 +109,8 @@ impl Offer {
     }
 }
 
-/// The files of a message, in the order of the wire; `None`, and all are closed, when there are
-/// more or fewer.
+/// Names the files of a message, which arrive in wire order. Any other number of files than
+/// [`FILES`] gives `None` and closes them all.
 pub(super) fn peer_files(files: Vec<OwnedFd>, doorbell_number: u32) -> Option<PeerFiles> {
     let files: [OwnedFd; FILES] = files.try_into().ok()?;
     let [channel, arena, keys, doorbell, event] = files;
@@ -125,7 +125,7 @@ pub(super) fn peer_files(files: Vec<OwnedFd>, doorbell_number: u32) -> Option<Pe
 }
 
 impl Connection {
-    /// Whether it takes one of the places for handshakes of servers.
+    /// Whether the connection counts towards the limit of server handshakes.
     pub(super) fn is_half_open_server(&self) -> bool {
         matches!(self.side, Side::Server { .. }) && !matches!(self.stage, Stage::Established)
     }

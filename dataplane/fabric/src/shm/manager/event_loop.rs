@@ -1,4 +1,4 @@
-//! The loop: sockets that are readable, timers that are due, listeners.
+//! The manager's event loop: listeners, readable sockets and timers.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,14 +16,16 @@ use crate::interface::{ListenerId, ManagerError, ManagerEvent, RejectReason, Set
 use crate::shm::Port;
 use crate::waiting::turn_until;
 
-/// Clients that one turn accepts from one listener; the others are there in the next.
+/// Clients that one turn accepts from one listener, so that a burst of connects does not starve the
+/// other sockets. The next turn accepts more: epoll is level-triggered.
 const TURN_ACCEPTS: usize = 64;
-/// Messages that one turn takes from one socket; an honest peer sends one at a time.
+/// Messages that one turn reads from one socket. A peer that keeps to the protocol has one message
+/// in flight; the bound stops a flooding peer from holding the loop.
 const TURN_MESSAGES: usize = 4;
-/// How long the listeners rest after an error of the system that time may mend.
+/// How long accepting pauses after `accept` failed for lack of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
-/// A file whose only use is to be closed.
+/// A descriptor in reserve: closing it makes room for one `accept`.
 pub(super) fn spare_file() -> io::Result<OwnedFd> {
     Ok(rustix::event::eventfd(0, EventfdFlags::CLOEXEC)?)
 }
@@ -58,7 +60,7 @@ impl Manager {
         }
     }
 
-    /// Turns until there is an event, the waker was used, or `timeout` is over.
+    /// Runs turns until there is an event, the waker is used, or `timeout` expires.
     pub(super) fn run(
         &mut self,
         timeout: Duration,
@@ -71,7 +73,7 @@ impl Manager {
     }
 
     /// Sleeps until something happens, at most until `until`, and handles what happened. Returns
-    /// whether there is something to tell, or the waker was used.
+    /// whether there is an event to deliver, or the waker was used.
     fn turn(&mut self, until: Option<Instant>) -> Result<bool, ManagerError> {
         let happened = self
             .waiting
@@ -104,8 +106,8 @@ impl Manager {
                 continue;
             }
             let waited_in = std::mem::discriminant(&connection.stage);
-            // A peer that spoke while this process was stopped, or had too much to read in one
-            // turn, was not silent.
+            // Read first: the message may have arrived while this process was stopped, or may wait
+            // behind the limits of one turn. Such a peer has not timed out.
             self.on_readable(id);
             let stage = self.connections.get(&id).map(|found| &found.stage);
             if stage.is_some_and(|stage| std::mem::discriminant(stage) == waited_in) {
@@ -116,7 +118,7 @@ impl Manager {
         }
     }
 
-    /// Takes what a socket holds.
+    /// Reads the messages that wait on a socket, at most [`TURN_MESSAGES`].
     pub(super) fn on_readable(&mut self, id: u64) {
         let mut bytes = [0; MESSAGE_BYTES_MAX];
         for _ in 0..TURN_MESSAGES {
@@ -172,7 +174,7 @@ impl Manager {
             Ok(peer) if peer.is_permitted() => {
                 self.begin_server(ListenerId(listener), socket, peer);
             }
-            // Credentials that cannot be read are none.
+            // A peer whose credentials cannot be read is refused like one of another user.
             _ => {
                 self.counters.not_permitted += 1;
                 send_rejection(&socket, RejectReason::NotPermitted, &[]);
@@ -180,8 +182,9 @@ impl Manager {
         }
     }
 
-    /// No files are left, or no memory. One client is told with the help of the spare file;
-    /// then the listeners rest, since the error would come back at once and for ever.
+    /// `accept` failed: no descriptors or no memory are left. Closing the spare descriptor lets one
+    /// client in, which is rejected with a reason. Then accepting pauses, because the listener stays
+    /// readable and `accept` would fail again in every turn.
     fn on_accept_error(&mut self, id: u64, error: &io::Error) {
         self.counters.out_of_files += 1;
         let no_files = matches!(
@@ -202,14 +205,14 @@ impl Manager {
         self.update_accepting();
     }
 
-    /// A handshake of a server is over, so that another may begin.
+    /// A server handshake has ended: its place is free.
     pub(super) fn half_open_ended(&mut self) {
         self.half_open = self.half_open.saturating_sub(1);
         self.update_accepting();
     }
 
-    /// Stops waiting for clients, or waits again, as there is room. What is
-    /// not accepted waits in their backlogs.
+    /// Watches the listeners while there is room for a handshake, and stops watching them otherwise.
+    /// Clients that are not accepted wait in the kernel's backlog.
     fn update_accepting(&mut self) {
         let want = self.half_open < self.options.half_open_max && self.paused_until.is_none();
         if want == self.accepting {
@@ -222,7 +225,7 @@ impl Manager {
             } else {
                 self.waiting.forget(&listener.socket)
             };
-            // Adding fails for want of memory only; it is tried again with the next change.
+            // `watch` fails only for lack of memory. The next change of `accepting` tries it again.
             debug_assert!(changed.is_ok(), "epoll: {changed:?}");
         }
     }

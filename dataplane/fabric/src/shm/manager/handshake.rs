@@ -1,4 +1,4 @@
-//! The steps of the handshake: what the application asks for, and what messages bring.
+//! The steps of the handshake: the application's calls, and the peer's messages.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -18,12 +18,13 @@ use crate::interface::{
 };
 use crate::shm::{CheckedPeer, NumberHold, Port, PortEvent, PortHandle};
 
-/// The first wait after a full backlog, and the longest; it doubles in between.
+/// The delay after a connect found the backlog full: it starts here and doubles with each attempt.
 const CONNECT_DELAY_MIN: Duration = Duration::from_millis(1);
+/// The longest such delay.
 const CONNECT_DELAY_MAX: Duration = Duration::from_millis(32);
 
 impl ManagerEvent<Port> {
-    /// The connection that it is of.
+    /// The connection that the event is about.
     pub(super) fn connection(&self) -> ConnectionId {
         match self {
             Self::ConnectRequest { connection, .. }
@@ -65,7 +66,8 @@ fn check_private_data(private_data: &[u8], limit: usize) -> Result<(), ManagerEr
     }))
 }
 
-/// Whether an error only says that the peer hung up. What it sent before is still to be read.
+/// Whether an error means only that the peer has closed its end. What it sent before can still be
+/// read.
 fn is_hang_up(error: &io::Error) -> bool {
     matches!(
         Errno::from_io_error(error),
@@ -77,13 +79,13 @@ fn peer_error(what: impl Into<String>) -> ManagerError {
     ManagerError::Setup(SetupError::Peer { what: what.into() })
 }
 
-/// What a message made of a connection.
+/// The outcome of a message for its connection.
 enum Verdict {
-    /// It goes on.
+    /// The connection continues.
     Goes,
-    /// It is over, and the application was told what there was to tell.
+    /// The connection was removed, and any event for the application is queued.
     Over,
-    /// The peer broke the protocol.
+    /// The peer broke the protocol. The connection is still to be removed.
     Broken(ManagerError),
 }
 
@@ -122,7 +124,7 @@ impl Manager {
         Ok(ConnectionId(id))
     }
 
-    /// An attempt to connect and to send the request.
+    /// Tries once to connect and to send the request.
     pub(super) fn try_connect(&mut self, id: u64) {
         if let Err(error) = self.connect_once(id) {
             self.gone(id, error);
@@ -195,8 +197,8 @@ impl Manager {
         if !peer.is_permitted() {
             self.counters.not_permitted += 1;
             return Err(peer_error(format!(
-                "process at `{address}`, {}, runs as user {}, and this one as user {}: \
-                 both ends must be of one user",
+                "process at `{address}`, {}, runs as user {}, but this process runs as user {}; \
+                 both ends must run as the same user",
                 peer.describe(),
                 peer.user,
                 rustix::process::geteuid().as_raw(),
@@ -228,7 +230,8 @@ impl Manager {
         self.set_timer(id, Some(give_up));
         self.leave_line(address, id);
         match sent {
-            // A server that hangs up at once may have said why: that is read like any answer.
+            // A server that has closed already may have sent a rejection first. The socket is
+            // readable, so the loop reads it.
             Err(error) if !is_hang_up(&error) => Err(self.system(&doing, error)),
             _ => Ok(()),
         }
@@ -248,7 +251,7 @@ impl Manager {
         reply.private_data = private_data.to_vec();
         let message = Message::Reply(Reply::clone(reply)).encode();
         match socket::send(socket, &message, &offer.files()) {
-            // The end of the socket is an event of its own.
+            // The loop reports a closed socket as `Disconnected`.
             Err(error) if !is_hang_up(&error) => {
                 return Err(self.system("accepting a connection", error));
             }
@@ -271,7 +274,7 @@ impl Manager {
         };
         match socket::send(socket, &Message::Confirm(*confirm).encode(), &offer.files()) {
             Ok(()) => {}
-            // The end of the socket is an event of its own.
+            // The loop reports a closed socket as `Disconnected`.
             Err(error) if is_hang_up(&error) => return Ok(()),
             Err(error) => return Err(self.system("confirming a connection", error)),
         }
@@ -297,7 +300,7 @@ impl Manager {
         self.remove(id);
     }
 
-    /// A message came. Returns whether the connection is still there.
+    /// Handles a message. Returns whether the connection still exists.
     pub(super) fn on_message(&mut self, id: u64, bytes: &[u8], files: Vec<OwnedFd>) -> bool {
         let Some(connection) = self.connections.get(&id) else {
             return false;
@@ -311,7 +314,7 @@ impl Manager {
                 if let Some(socket) = &connection.socket {
                     send_rejection(socket, RejectReason::VersionMismatch, &[]);
                 }
-                Verdict::Broken(peer_error("connection protocol is of another version"))
+                Verdict::Broken(peer_error("connection protocol has another version"))
             }
             (Stage::AwaitingReply, Ok(Message::Reply(reply))) => self.on_reply(id, reply, files),
             (Stage::AwaitingReply, Ok(Message::Reject(reject))) if files.is_empty() => {
@@ -320,7 +323,7 @@ impl Manager {
             (Stage::AwaitingConfirm, Ok(Message::Confirm(confirm))) => {
                 self.on_confirm(id, confirm, files)
             }
-            (_, Ok(_)) => Verdict::Broken(peer_error("message came out of turn")),
+            (_, Ok(_)) => Verdict::Broken(peer_error("message is out of order")),
             (_, Err(error)) => Verdict::Broken(peer_error(error.to_string())),
         };
         match verdict {
@@ -340,7 +343,7 @@ impl Manager {
             return Verdict::Over;
         };
         let Side::Server { listener, peer } = &connection.side else {
-            return Verdict::Broken(peer_error("message came out of turn"));
+            return Verdict::Broken(peer_error("message is out of order"));
         };
         self.ready.push(ManagerEvent::ConnectRequest {
             connection: ConnectionId(id),
@@ -354,17 +357,17 @@ impl Manager {
 
     fn on_reply(&mut self, id: u64, mut reply: Reply, files: Vec<OwnedFd>) -> Verdict {
         let Some(files) = peer_files(files, reply.doorbell_number) else {
-            return Verdict::Broken(peer_error("reply came without its five files"));
+            return Verdict::Broken(peer_error("reply does not carry five files"));
         };
         self.set_timer(id, None);
         let Some(connection) = self.connections.get_mut(&id) else {
             return Verdict::Over;
         };
         let Side::Client(client) = &connection.side else {
-            return Verdict::Broken(peer_error("message came out of turn"));
+            return Verdict::Broken(peer_error("message is out of order"));
         };
         let (Some(peer), Some(view)) = (&client.peer, &client.view) else {
-            return Verdict::Broken(peer_error("message came out of turn"));
+            return Verdict::Broken(peer_error("message is out of order"));
         };
         let half =
             self.channels
@@ -412,14 +415,14 @@ impl Manager {
 
     fn on_confirm(&mut self, id: u64, confirm: Confirm, files: Vec<OwnedFd>) -> Verdict {
         let Some(files) = peer_files(files, confirm.doorbell_number) else {
-            return Verdict::Broken(peer_error("confirmation came without its five files"));
+            return Verdict::Broken(peer_error("confirmation does not carry five files"));
         };
         self.set_timer(id, None);
         let Some(connection) = self.connections.get_mut(&id) else {
             return Verdict::Over;
         };
         let Side::Server { peer, .. } = &connection.side else {
-            return Verdict::Broken(peer_error("message came out of turn"));
+            return Verdict::Broken(peer_error("message is out of order"));
         };
         let memory = match CheckedPeer::map(files, peer.pid, &mut self.memory) {
             Ok(memory) => memory,
@@ -438,15 +441,15 @@ impl Manager {
         Verdict::Goes
     }
 
-    /// The peer's memory cannot be mapped: it has no connection.
+    /// The peer's memory failed its checks or a limit: ends the connection.
     fn refuse_memory(&mut self, id: u64, error: SetupError) -> Verdict {
         self.counters.memory_refused += 1;
         self.gone(id, error.into());
         Verdict::Over
     }
 
-    /// The peer is gone, or has to go: ends the connection and tells the application what it is
-    /// to be told at this stage.
+    /// Removes a connection that the peer ended, or that failed, and queues the event that its stage
+    /// calls for: none before a request, `Failed` before a reply, else `Disconnected`.
     pub(super) fn gone(&mut self, id: u64, error: ManagerError) {
         let Some(connection) = self.remove(id) else {
             return;
@@ -467,7 +470,7 @@ impl Manager {
         }
     }
 
-    /// Forgets a connection, with all that hangs on it.
+    /// Removes a connection with its timer, its pins, its place in line and its unused channel.
     pub(super) fn remove(&mut self, id: u64) -> Option<Connection> {
         self.set_timer(id, None);
         self.unpin(id);
@@ -480,7 +483,7 @@ impl Manager {
         Some(connection)
     }
 
-    /// The handshake of a client is over: its channels need not be kept for it any more.
+    /// The handshake of a client is over: its request no longer keeps channels alive.
     fn unpin(&mut self, id: u64) {
         if let Some(Connection {
             side: Side::Client(client),
@@ -512,11 +515,12 @@ impl Manager {
         self.half_open += 1;
         let deadline = Instant::now() + self.options.handshake_timeout;
         self.set_timer(id, Some(deadline));
-        // The request is there as a rule, because clients send it with the connect.
+        // A client sends its request right after it connects, so it has usually arrived: reading now
+        // saves a turn.
         self.on_readable(id);
     }
 
-    /// What to say when a peer was silent for too long.
+    /// The error for a peer that did not answer in time.
     pub(super) fn timed_out(&self, id: u64) -> ManagerError {
         let doing = match self.connections.get(&id).map(|connection| &connection.side) {
             Some(Side::Client(client)) => {
@@ -538,7 +542,7 @@ impl Manager {
     }
 }
 
-/// Sends a rejection. When it cannot be sent the peer sees the end of the socket.
+/// Sends a rejection. If that fails, the peer sees the socket close without a reason.
 pub(super) fn send_rejection(socket: &OwnedFd, reason: RejectReason, private_data: &[u8]) {
     let private_data = match private_data.len() {
         0..=REJECT_PRIVATE_BYTES_MAX => private_data.to_vec(),

@@ -1,8 +1,8 @@
 //! Connects that wait until the backlog of their listener has room.
 //!
-//! The oldest one of each address tries again by its timer; the others wait until it gets through or ends. If each tried
-//! again by itself, a storm of connects would spend its time on attempts that fail: their number grows with the number of
-//! connects that wait, and with the time that they wait.
+//! For each address, only the oldest connect tries again, by its timer; the others wait until it connects or ends. If each
+//! of them tried by itself, most attempts of many connects would fail: the number of failed attempts would grow with the
+//! number of waiting connects times the time that they wait.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Instant;
@@ -10,18 +10,18 @@ use std::time::Instant;
 use super::Manager;
 use super::connection::{Connection, Side};
 
-/// The connects that wait, by address. Their numbers rise with time.
+/// The waiting connects, by address. Numbers rise with time, so the smallest is the oldest.
 #[derive(Debug, Default)]
 pub(super) struct Lines(HashMap<String, BTreeSet<u64>>);
 
 impl Lines {
-    /// Whether `id` is to wait for another connect to this address.
+    /// Whether another connect to this address goes before `id`.
     pub(super) fn is_behind(&self, address: &str, id: u64) -> bool {
         let first = self.0.get(address).and_then(BTreeSet::first);
         first.is_some_and(|first| *first != id)
     }
 
-    /// `id` waits, if it does not yet.
+    /// Adds `id` to the line of its address; no effect if it is in it.
     fn join(&mut self, address: &str, id: u64) {
         if let Some(line) = self.0.get_mut(address) {
             line.insert(id);
@@ -30,7 +30,7 @@ impl Lines {
         }
     }
 
-    /// `id` waits no more. The connect that is first now, where it was `id` before.
+    /// Removes `id` from its line. If it was first, returns the connect that is first now.
     fn leave(&mut self, address: &str, id: u64) -> Option<u64> {
         let line = self.0.get_mut(address)?;
         let was_first = line.first() == Some(&id);
@@ -44,20 +44,20 @@ impl Lines {
 }
 
 impl Manager {
-    /// A connect waits for room. Whether it is the one that tries again.
+    /// Adds a connect to the line. Returns whether it is first, so that it tries again by its timer.
     pub(super) fn join_line(&mut self, address: &str, id: u64) -> bool {
         self.lines.join(address, id);
         !self.lines.is_behind(address, id)
     }
 
-    /// A connect waits for room no more, if it did: the next one tries.
+    /// Removes a connect from its line. If it was first, the next one tries immediately.
     pub(super) fn leave_line(&mut self, address: &str, id: u64) {
         if let Some(next) = self.lines.leave(address, id) {
             self.set_timer(next, Some(Instant::now()));
         }
     }
 
-    /// The line that a connection which was forgotten may have been in.
+    /// As [`Manager::leave_line`], for a connection that was removed.
     pub(super) fn leave_line_of(&mut self, id: u64, connection: &Connection) {
         if let Side::Client(client) = &connection.side {
             self.leave_line(&client.address, id);

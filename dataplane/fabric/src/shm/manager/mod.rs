@@ -1,27 +1,25 @@
-//! The connection manager of `shm`: Unix sockets that pass files, and nothing else.
+//! The connection manager of `shm`: Unix sockets that pass file descriptors.
 //!
-//! A connection begins as a Unix socket, over which the two managers shake hands as RDMA-CM does:
-//! a request with private data, a reply or a rejection, a confirmation; reply and confirmation
-//! carry the files of the ports (see [`wire`] for the messages and [`channels`] for which files those
-//! are). They are checked and mapped here, so that no core waits for that. Afterwards nothing is sent
-//! any more, and the socket stands for the peer's life: when it closes, by hand or with its process,
-//! the peer is gone.
+//! The two managers shake hands over a Unix socket in the same steps as RDMA-CM: a request with
+//! private data, a reply or a rejection, a confirmation. Reply and confirmation carry the files of
+//! the ports ([`wire`] has the messages, [`channels`] says which files they are). The manager checks
+//! and maps the files, so that no core waits for that. After the handshake nothing is sent on the
+//! socket. It stays open to detect the peer's end: the kernel closes it with the peer's process.
 //!
-//! # What may go wrong, and what follows
+//! # Failures
 //!
-//! * Before the application has heard of its peer: [`ManagerEvent::Failed`] or
-//!   [`ManagerEvent::Rejected`] at a client, nothing at a server.
-//! * After `ConnectRequest` or `ConnectReply`, in whatever stage: [`ManagerEvent::Disconnected`],
+//! * Before the application knows its peer: [`ManagerEvent::Failed`] or
+//!   [`ManagerEvent::Rejected`] at a client, no event at a server.
+//! * After `ConnectRequest` or `ConnectReply`, at any stage: [`ManagerEvent::Disconnected`],
 //!   with a port event for the core when a queue pair was prepared.
-//! * A peer that is silent when it is its turn is given up after
-//!   [`ManagerOptions::handshake_timeout`]; our own application may take its time, because the
-//!   peer's manager gives us up.
-//! * A peer of another user is turned away at either end ([`socket::Peer::is_permitted`]). One
-//!   that breaks the protocol is hung up on; its files are closed. So is one whose files are not
-//!   what they must be, or are larger than [`ManagerOptions`] allows.
+//! * A peer that does not answer within [`ManagerOptions::handshake_timeout`] loses the
+//!   connection. There is no timer on our own application, because the peer's manager has one.
+//! * Either end refuses a peer of another user ([`socket::Peer::is_permitted`]). It closes the
+//!   socket and the received files when the peer breaks the protocol, when a file fails its checks,
+//!   and when a file is larger than [`ManagerOptions`] allows.
 //!
-//! Handshakes of servers are limited in number: when all places are taken, further clients wait
-//! in the listener's backlog, and when that is full, at their own end.
+//! The number of server handshakes in progress is limited. Above the limit, clients wait in the
+//! listener's backlog; when the backlog is full, the client's manager tries again.
 
 mod channels;
 mod connection;
@@ -52,7 +50,7 @@ use channels::Channels;
 use connection::Connection;
 use lines::Lines;
 
-/// What the handshake takes for a message, written again; `None` for anything else.
+/// Parses a handshake message and encodes it again; `None` if the bytes are not a message.
 #[cfg(feature = "testing")]
 pub(crate) fn message_again(bytes: &[u8]) -> Option<Vec<u8>> {
     wire::Message::parse(bytes)
@@ -63,16 +61,16 @@ pub(crate) fn message_again(bytes: &[u8]) -> Option<Vec<u8>> {
 /// Limits of a manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ManagerOptions {
-    /// How long a peer may be silent when it is its turn.
+    /// The time that a peer has to send its next handshake message.
     pub handshake_timeout: Duration,
-    /// Handshakes that may be under way at a time on the listeners together.
+    /// The highest number of handshakes in progress, over all listeners.
     pub half_open_max: usize,
-    /// Bytes of the arena of a peer's port that are mapped at most. A peer with a larger one is
+    /// The largest arena of a peer's port that is mapped, in bytes. A peer with a larger arena is
     /// refused.
     pub peer_arena_bytes_max: u64,
-    /// Bytes that are mapped at most of all peers together: the arena of each of their ports once,
-    /// however many connections there are, with its other files, and of each channel the peer's ring.
-    /// A peer that goes beyond is refused.
+    /// The limit in bytes on the memory of all peers that is mapped at a time: for each port of a
+    /// peer, its arena and its other files, once for any number of connections; for each channel,
+    /// the peer's ring. A peer whose memory would exceed the limit is refused.
     pub peer_memory_bytes_max: u64,
 }
 
@@ -92,7 +90,7 @@ impl Default for ManagerOptions {
 /// A port belongs to one manager: channels and doorbell numbers are handed out here.
 pub struct Manager {
     options: ManagerOptions,
-    /// Sockets and timers; [`ACCEPTING`] stands for the listeners together.
+    /// Sockets and timers; [`ACCEPTING`] is the timer that all listeners share.
     waiting: Waiting,
     listeners: HashMap<u64, Listener>,
     connections: HashMap<u64, Connection>,
@@ -104,11 +102,12 @@ pub struct Manager {
     /// The last number given to a listener or a connection.
     last_id: u64,
     half_open: usize,
-    /// Whether the listeners' sockets are waited for.
+    /// Whether `waiting` watches the listeners' sockets.
     accepting: bool,
-    /// After an error of the system: no accepting until then.
+    /// The end of the pause that follows a failed `accept`.
     paused_until: Option<Instant>,
-    /// A file to close when there are no more, so that one client can still be told so.
+    /// A descriptor in reserve. It is closed when no descriptor is free, so that one client can
+    /// still be accepted and rejected with a reason.
     spare: Option<OwnedFd>,
     open_files_limit: String,
     counters: Counters,
@@ -181,9 +180,11 @@ impl Manager {
         })
     }
 
-    /// Counters as (name, value), for reports: connections established, peers that broke the
-    /// protocol, handshakes that timed out, peers of another user, peers whose memory was not
-    /// mapped (it is not as it must be, or beyond a limit), connects that waited for a full backlog and their further attempts, clients turned away for want of files, and channels now known.
+    /// Counters as (name, value), for reports: connections established; peers that broke the
+    /// protocol; handshakes that timed out; peers of another user; peers whose memory was not mapped
+    /// (it failed a check or a limit); connect attempts that were put off because the backlog was
+    /// full or an older connect waited; failures for lack of file descriptors or kernel memory;
+    /// channels known now.
     #[must_use]
     pub fn counters(&self) -> Vec<(&'static str, u64)> {
         let counters = &self.counters;
@@ -204,7 +205,7 @@ impl Manager {
         self.last_id
     }
 
-    /// An error of the system, with what to do where that is known.
+    /// An error of a system call. Where the cause is the limit of open files, it names the limit.
     fn system(&self, doing: &str, source: io::Error) -> ManagerError {
         use rustix::io::Errno;
         let errno = Errno::from_io_error(&source);
@@ -231,8 +232,9 @@ impl ManagerInterface for Manager {
         self.listeners.remove(&listener.0);
     }
 
-    /// Asks for a connection, with at most 56 bytes of private data. Fails at once only for an
-    /// address or private data that cannot be used; all else is an event.
+    /// Asks for a connection, with at most 56 bytes of private data. Returns an error only for an
+    /// invalid address, private data that is too long, or a port without a free queue pair number;
+    /// every other failure is an event.
     fn connect(
         &mut self,
         address: &str,
@@ -251,8 +253,8 @@ impl ManagerInterface for Manager {
         self.prepare_queue_pair(connection.0, port)
     }
 
-    /// Accepts, with at most 196 bytes of private data. After an error the connection is as it
-    /// was: try again, or disconnect.
+    /// Accepts, with at most 196 bytes of private data. An error leaves the connection unchanged:
+    /// call again, or disconnect.
     fn accept(
         &mut self,
         connection: ConnectionId,
@@ -261,20 +263,20 @@ impl ManagerInterface for Manager {
         self.send_reply(connection.0, private_data)
     }
 
-    /// Rejects, with at most 148 bytes of private data; longer data is left out.
+    /// Rejects, with at most 148 bytes of private data. Longer data is dropped as a whole.
     fn reject(&mut self, connection: ConnectionId, reason: RejectReason, private_data: &[u8]) {
         self.send_reject(connection.0, reason, private_data);
     }
 
-    /// Confirms; an `Established` event follows, or `Disconnected` when the peer is gone. After
-    /// an error the connection is as it was: try again, or disconnect.
+    /// Confirms; an `Established` event follows, or `Disconnected` when the peer has closed. An
+    /// error leaves the connection unchanged: call again, or disconnect.
     fn confirm(&mut self, connection: ConnectionId) -> Result<(), ManagerError> {
         self.send_confirm(connection.0)
     }
 
     fn disconnect(&mut self, connection: ConnectionId) {
         self.remove(connection.0);
-        // What already happened to it is not told any more.
+        // No event of a connection may follow `disconnect`.
         self.ready.retain(|event| event.connection() != connection);
     }
 
@@ -283,7 +285,7 @@ impl ManagerInterface for Manager {
         timeout: Duration,
         events: &mut Vec<ManagerEvent<Port>>,
     ) -> Result<(), ManagerError> {
-        // Ports let go of a channel when its last queue pair is destroyed, and tell nobody.
+        // Ports drop a channel with its last queue pair and do not notify the manager.
         self.channels.sweep();
         self.run(timeout, events)
     }

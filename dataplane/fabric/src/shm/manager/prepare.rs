@@ -1,4 +1,4 @@
-//! Preparing queue pairs: prepared queue pairs for ports, from what the handshake has brought.
+//! Prepares queue pairs for ports, from the contents of a request or a reply.
 
 use std::io;
 use std::sync::Arc;
@@ -114,7 +114,7 @@ fn prepare_server(
 
 fn not_ready() -> SetupError {
     SetupError::System {
-        doing: "preparing a queue pair before there is a request or a reply, or twice".into(),
+        doing: "preparing a queue pair before a request or reply has arrived, or twice".into(),
         source: io::ErrorKind::InvalidInput.into(),
     }
 }

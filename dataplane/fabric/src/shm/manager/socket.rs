@@ -1,8 +1,8 @@
 //! Sockets of the connection manager: names, credentials, and messages with files.
 //!
-//! A listener is an abstract Unix socket, so that nothing stands in a file system and nothing is
-//! left behind. Abstract names belong to the network namespace: two containers reach each other
-//! when they share one. The sockets keep message boundaries (`SOCK_SEQPACKET`) and never block.
+//! A listener is an abstract Unix socket: it has no file that a killed process could leave behind.
+//! Abstract names belong to the network namespace: two containers can connect if they share one.
+//! The sockets keep message boundaries (`SOCK_SEQPACKET`) and do not block.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -20,7 +20,7 @@ use crate::interface::ManagerError;
 /// The files that a reply or a confirmation carries.
 pub(super) const FILES: usize = 5;
 
-/// Connections that wait to be accepted; the kernel caps it at `net.core.somaxconn`.
+/// The length of the accept queue; the kernel caps it at `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
 
 const SCHEME: &str = "shm:";
@@ -50,8 +50,8 @@ pub(super) fn parse_address(address: &str) -> Result<&str, ManagerError> {
     }
 }
 
-/// The socket address of `name`. The user's number is part of it, so that users do not get in
-/// each other's way; that keeps nobody out, [`peer`] does.
+/// The socket address of `name`. It contains the user id, so that two users can use the same name.
+/// That is no access control, because any user can connect: [`Peer::is_permitted`] checks the user.
 pub(super) fn socket_address(name: &str) -> io::Result<SocketAddrUnix> {
     let user = rustix::process::geteuid().as_raw();
     let full = format!("rpcrdma-shm.{user}.{name}");
@@ -75,7 +75,7 @@ pub(super) fn listen(name: &str) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// The next connection of a listener; `None` when nobody waits.
+/// The next connection of a listener; `None` when the accept queue is empty.
 pub(super) fn accept(listener: &OwnedFd) -> io::Result<Option<OwnedFd>> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     loop {
@@ -103,7 +103,7 @@ pub(super) fn connect(name: &str) -> io::Result<Option<OwnedFd>> {
     }
 }
 
-/// Who is at the other end of a socket, as the kernel tells.
+/// The process at the other end of a socket, from the kernel (`SO_PEERCRED`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Peer {
     /// The process; zero when it cannot be seen from our pid namespace.
@@ -113,9 +113,9 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    /// Only processes of one and the same user may share memory. Root is no exception: a server
-    /// of root that mapped a user's files, or the other way about, would cross a border that
-    /// nobody asked to cross.
+    /// Whether the peer runs as our user. Only processes of the same user may share memory. Root is
+    /// no exception: root must not map a user's files, nor a user root's, because the mapped memory
+    /// would bypass the permissions between them.
     pub(super) fn is_permitted(&self) -> bool {
         self.user == rustix::process::geteuid().as_raw()
     }
@@ -139,14 +139,15 @@ impl Peer {
 
 /// The credentials of the process that connected (at a server) or listened (at a client).
 pub(super) fn peer(socket: BorrowedFd<'_>) -> io::Result<Peer> {
-    // Not by rustix: its pid type cannot hold the zero of a process in another pid namespace.
+    // rustix cannot be used: its pid type has no zero, which the kernel reports for a process that
+    // our pid namespace does not contain.
     let mut credentials = libc::ucred {
         pid: 0,
         uid: 0,
         gid: 0,
     };
     let mut length = u32::try_from(size_of::<libc::ucred>()).map_err(io::Error::other)?;
-    // SAFETY: the pointers are to live locals, and `length` says how much the first one takes.
+    // SAFETY: the pointers are to live locals, and `length` is the size of the first one.
     let result = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -165,7 +166,7 @@ pub(super) fn peer(socket: BorrowedFd<'_>) -> io::Result<Peer> {
     })
 }
 
-/// Sends one message, with files or none.
+/// Sends one message, with its files if it has any.
 pub(super) fn send(socket: &OwnedFd, message: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -183,27 +184,29 @@ pub(super) fn send(socket: &OwnedFd, message: &[u8], files: &[BorrowedFd<'_>]) -
     }
 }
 
-/// What came out of a socket.
+/// The result of [`receive`].
 #[derive(Debug)]
 pub(super) enum Received {
-    /// A message of so many bytes, with its files.
+    /// A message: its length in bytes, and its files.
     Message(usize, Vec<OwnedFd>),
-    /// A message that is longer than any of ours, or that brought too many files. They are closed.
+    /// A message that is longer than any valid one, or that carried too many files. The files are
+    /// closed.
     Oversized,
-    /// Files were sent that this process has no room for. Those that came are closed.
+    /// The message carried more files than this process may open. The received files are closed.
     NoRoomForFiles,
-    /// Nothing, now.
+    /// No message is waiting.
     Nothing,
     /// The peer closed its end, or died.
     Closed,
 }
 
-/// Takes one message out of a socket.
+/// Receives one message.
 pub(super) fn receive(
     socket: &OwnedFd,
     bytes: &mut [u8; MESSAGE_BYTES_MAX],
 ) -> io::Result<Received> {
-    // Room for one file more than there may be, so that too many can be told from no room.
+    // Room for one file more than a message may carry. Otherwise `CTRUNC` could mean too many files
+    // or no free descriptor, and these are different errors.
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES + 1))];
     let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
     let mut resets = 0;
@@ -222,8 +225,8 @@ pub(super) fn receive(
             }
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => return Ok(Received::Nothing),
-            // The peer closed with a message of ours unread. That is told once, and before what
-            // the peer sent last: a rejection, maybe.
+            // The peer closed while a message of ours was unread. The kernel reports that once,
+            // before the messages that the peer sent last, one of which may be a rejection.
             Err(Errno::CONNRESET) if resets == 0 => resets = 1,
             Err(Errno::CONNRESET | Errno::PIPE) => return Ok(Received::Closed),
             Err(error) => return Err(error.into()),
@@ -241,7 +244,7 @@ pub(super) fn receive(
     Ok(Received::Message(length, files))
 }
 
-/// Raises the soft limit of open files to the hard one, and says what both are now.
+/// Raises the soft limit of open files to the hard limit. Returns a text with both limits.
 pub(super) fn raise_open_files_limit() -> String {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
@@ -249,7 +252,7 @@ pub(super) fn raise_open_files_limit() -> String {
         current: limit.maximum,
         maximum: limit.maximum,
     };
-    // A refusal leaves the old limit, which the text then says.
+    // If this fails the old limit stays, and the text reports that one.
     let _refused = setrlimit(Resource::Nofile, raised);
     let now = getrlimit(Resource::Nofile);
     let show = |value: Option<u64>| value.map_or("unlimited".to_owned(), |n| n.to_string());

@@ -1,7 +1,7 @@
-//! The messages of the connection handshake, as they stand in one datagram of the socket.
+//! The messages of the connection handshake. Each is one datagram.
 //!
-//! All integers are little-endian, there is no padding, and a message that is longer or shorter
-//! than its fields say is refused.
+//! All integers are little-endian and there is no padding. A message whose length differs from the
+//! length of its fields is refused.
 //!
 //! ```text
 //! every message  magic "RSHM" 4 | version 2 | kind 2
@@ -13,23 +13,24 @@
 //! reject  (4)    reason 4 | code 4 | private bytes 2 | private data
 //! ```
 //!
-//! The first line and the layout of `reject` never change, so that two versions can tell each
-//! other why they part. What `seen_up_to` and `alive` are for stands at [`super::channels`].
+//! The first line and the layout of `reject` stay the same in every version, so that a process can
+//! read why a process of another version rejects it. [`super::channels`] explains `seen_up_to` and
+//! `alive`.
 
 use crate::interface::RejectReason;
 use crate::shm::{CoreIdentity, QueuePairNumber};
 
-/// The version of the handshake that this code speaks.
+/// The version of the handshake that this code implements.
 pub(super) const VERSION: u16 = 1;
-/// No message is longer.
+/// The longest message in bytes.
 pub(super) const MESSAGE_BYTES_MAX: usize = 1024;
-/// Private data of a request: what RDMA-CM leaves to its user in `RDMA_PS_TCP`.
+/// Private data of a request: as much as RDMA-CM leaves to the application in `RDMA_PS_TCP`.
 pub(super) const REQUEST_PRIVATE_BYTES_MAX: usize = 56;
 /// Private data of a reply, as in RDMA-CM.
 pub(super) const REPLY_PRIVATE_BYTES_MAX: usize = 196;
 /// Private data of a rejection, as in RDMA-CM.
 pub(super) const REJECT_PRIVATE_BYTES_MAX: usize = 148;
-/// Channels that one request can name as alive; a client that has more names the newest.
+/// Channels that one request can list as alive; a client that has more lists the newest.
 pub(super) const ALIVE_CHANNELS_MAX: usize = 64;
 
 const MAGIC: [u8; 4] = *b"RSHM";
@@ -38,7 +39,7 @@ const KIND_REPLY: u16 = 2;
 const KIND_CONFIRM: u16 = 3;
 const KIND_REJECT: u16 = 4;
 
-// The longest message is a request that names all the channels it can.
+// The receive buffer holds a request and a reply at their limits.
 const _: () = assert!(
     8 + 20 + 4 + 8 + 4 + 8 * ALIVE_CHANNELS_MAX + REQUEST_PRIVATE_BYTES_MAX <= MESSAGE_BYTES_MAX
 );
@@ -51,7 +52,7 @@ pub(super) struct Request {
     pub(super) core: CoreIdentity,
     /// The client's queue pair, so that the server can adopt its own before it replies.
     pub(super) queue_pair: QueuePairNumber,
-    /// The newest channel that this core has heard of from this server process.
+    /// The newest channel number that this core has received from this server process.
     pub(super) seen_up_to: u64,
     /// The channels of this core and this server process that the client keeps alive until the
     /// handshake is over.
@@ -60,14 +61,14 @@ pub(super) struct Request {
     pub(super) private_data: Vec<u8>,
 }
 
-/// A server accepts; comes with its files.
+/// A server accepts. The message carries the server's files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Reply {
     /// The server's core.
     pub(super) core: CoreIdentity,
     /// Its queue pair.
     pub(super) queue_pair: QueuePairNumber,
-    /// The bit of its doorbell that stands for the channel.
+    /// The channel's bit in the server's doorbell.
     pub(super) doorbell_number: u32,
     /// The channel that carries the connection.
     pub(super) channel: u64,
@@ -75,17 +76,17 @@ pub(super) struct Reply {
     pub(super) private_data: Vec<u8>,
 }
 
-/// The client is ready; comes with its files.
+/// The client is ready. The message carries the client's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Confirm {
-    /// The bit of its doorbell that stands for the channel.
+    /// The channel's bit in the client's doorbell.
     pub(super) doorbell_number: u32,
 }
 
 /// A server rejects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Reject {
-    /// The version of the handshake that the server speaks; ours when we send it.
+    /// The server's handshake version; [`VERSION`] in a rejection that we send.
     pub(super) version: u16,
     /// Why.
     pub(super) reason: RejectReason,
@@ -102,18 +103,18 @@ pub(super) enum Message {
     Reject(Reject),
 }
 
-/// Why a datagram is not a message.
+/// Why a datagram is not a valid message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ParseError {
-    /// It does not begin as our messages do.
+    /// It does not begin with the magic.
     NotOurs,
-    /// It is of another version, and not a rejection.
+    /// It has another version, and is not a rejection.
     Version(u16),
-    /// There is no such kind of message.
+    /// Its kind is unknown.
     Kind(u16),
-    /// It ends before its last field, or goes on after it.
+    /// It ends before its last field, or continues after it.
     Length,
-    /// A list or private data is longer than it may be.
+    /// The list of channels or the private data exceeds its limit.
     TooLong,
 }
 
@@ -123,7 +124,7 @@ impl std::fmt::Display for ParseError {
             Self::NotOurs => f.write_str("not a message of this protocol"),
             Self::Version(theirs) => write!(
                 f,
-                "connection protocol is version {theirs}, and this process speaks version {VERSION}: run the same release on both ends"
+                "connection protocol has version {theirs}, but this process has version {VERSION}: run the same release on both ends"
             ),
             Self::Kind(kind) => write!(f, "a message of the unknown kind {kind}"),
             Self::Length => f.write_str("a message whose length is not what its fields say"),
@@ -133,8 +134,8 @@ impl std::fmt::Display for ParseError {
 }
 
 impl Message {
-    /// The bytes of the message. Private data and lists beyond their limits are cut; callers
-    /// check them where a person can be told.
+    /// The bytes of the message. Truncates private data and lists to their limits; the callers have
+    /// checked private data before, where they can return an error.
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(MESSAGE_BYTES_MAX);
         out.extend_from_slice(&MAGIC);
@@ -176,7 +177,7 @@ impl Message {
         out
     }
 
-    /// Reads a message. Never panics, whatever the bytes are.
+    /// Parses a message. Does not panic for any input.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, ParseError> {
         let mut reader = Reader(bytes);
         if reader.array::<4>() != Ok(MAGIC) {
@@ -251,7 +252,8 @@ fn reason_to_wire(reason: RejectReason) -> (u32, u32) {
     }
 }
 
-/// A reason that this version does not know becomes `Other`, so that it is still told.
+/// A reason that this version does not know becomes `Other`, so that the application still gets its
+/// code.
 fn reason_from_wire(reason: u32, code: u32) -> RejectReason {
     match reason {
         1 => RejectReason::ConnectionsExhausted,
@@ -280,7 +282,7 @@ fn put_private_data(out: &mut Vec<u8>, private_data: &[u8], limit: usize) {
     out.extend_from_slice(private_data);
 }
 
-/// Lengths were cut to limits far below 65536 before.
+/// The caller has truncated the length to a limit far below 65536.
 fn put_length(out: &mut Vec<u8>, length: usize) {
     let length = u16::try_from(length).unwrap_or(u16::MAX);
     out.extend_from_slice(&length.to_le_bytes());

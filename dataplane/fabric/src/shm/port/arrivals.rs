@@ -1,13 +1,13 @@
-//! Short Sends as they arrive: Sends of few bytes, without extension, in adjacent units of the ring.
+//! Receives short Sends: Sends of few bytes, without extension, in adjacent units of the ring.
 //!
-//! [`PortPoll::begin_poll`] counts those at the heads of the hot rings, and leaves them there. The caller then takes one
-//! after the other, and each is copied into the same buffer, the inbox, which stays in the cache. So most of them take no
-//! Receive and no completion, and a reply leaves before the next call is copied. A message is taken only while a Receive
-//! is posted for it, so that the caller can always keep it.
+//! [`PortPoll::begin_poll`] counts the short Sends at the heads of the hot rings and leaves them there. The caller then
+//! takes one after the other. Each is copied into the same buffer, the inbox, which stays in the cache. So most of them
+//! need no Receive and no completion, and a reply leaves before the next call is copied. A message is taken only while a
+//! Receive is posted for it, so that the caller can always keep it.
 //!
-//! The receiver asks for as many lines as the last message took before it looks at the first one.
+//! The receiver prefetches as many lines as the last message had, before it reads the first line.
 //!
-//! Every unusual case is left to [`Core::visit`](super::core::Core), before anything was changed.
+//! An unusual case goes to [`Core::visit`](super::core::Core) before anything is changed.
 //!
 //! [`PortPoll::begin_poll`]: crate::interface::PortPoll::begin_poll
 
@@ -24,14 +24,14 @@ use super::{Port, inbound::push_receive};
 use crate::clock::Ticks;
 use crate::interface::{Arrival, CompletionBatch, Receive, Status};
 
-/// A short message after it was taken out of its ring.
+/// The last short message that was taken from its ring.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct Inbox {
     bytes: [u8; SHORT_BYTES_MAX as usize],
-    /// The number of the record that it was, by [`Counters::records_in`](super::super::counters::Counters).
+    /// The number of its record, counted by [`Counters::records_in`](super::super::counters::Counters).
     number: u64,
-    /// The receive queue that has a Receive for it.
+    /// The receive queue that has a Receive for it; `usize::MAX` after the message was kept.
     queue: usize,
 }
 
@@ -51,18 +51,19 @@ impl Inbox {
     }
 }
 
-/// The channels on which short Sends were found, and which of these are to be taken next.
+/// The channels on which the last poll found short Sends.
 #[derive(Debug)]
 pub(super) struct Found {
-    /// Their numbers, and how many short Sends each still has.
+    /// Their numbers, and how many short Sends are left on each.
     channels: Vec<(u32, usize)>,
+    /// The place of the channel whose short Sends are taken next.
     next: usize,
-    /// The sum of what they have left.
+    /// The short Sends that are left on all channels.
     left: usize,
 }
 
 impl Found {
-    /// For at most `channels_max` channels.
+    /// An empty list for at most `channels_max` channels.
     pub(super) fn new(channels_max: usize) -> Self {
         Self {
             channels: Vec::with_capacity(channels_max),
@@ -71,7 +72,7 @@ impl Found {
         }
     }
 
-    /// Whether nothing of what was found is left.
+    /// Whether no short Send is left.
     #[inline]
     pub(super) fn is_used_up(&self) -> bool {
         self.left == 0
@@ -86,16 +87,16 @@ impl Found {
 /// The records at the head of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Head {
-    /// So many short Sends, at least one.
+    /// A number of short Sends, at least one.
     Short(usize),
-    /// Something else.
+    /// Another record, or a state that needs the general path.
     Other,
-    /// Nothing.
+    /// No record.
     Nothing,
 }
 
 impl Core {
-    /// Counts the short Sends at the head of the ring, `most` at most. It checks the header of the first one alone;
+    /// Counts the short Sends at the head of the ring, at most `most`. It checks only the header of the first one;
     /// [`Core::take_short`] checks each of them.
     #[inline]
     fn count_short(&self, channel: &mut Channel, most: usize) -> Head {
@@ -115,8 +116,8 @@ impl Core {
         let Some(bytes) = ring.read_header(index).short_bytes() else {
             return Head::Other;
         };
-        // The places of the next ones if they are like this one: so their lines can be requested before this one is
-        // read.
+        // Assumes that the next ones have the same length. Their positions are then known, and their lines are prefetched
+        // before this record is read.
         let units = Header::short_units(bytes);
         let mut position = first;
         let mut count = 1;
@@ -129,13 +130,13 @@ impl Core {
             count += 1;
         }
         if count == most {
-            // The next poll begins there.
+            // The next poll begins at this position.
             ring.prefetch(position.wrapping_add(units));
         }
         Head::Short(count)
     }
 
-    /// Takes the record at the head of the ring out of it, if it is a short Send that can be received.
+    /// Moves the record at the head of the ring into the inbox, if it is a short Send that can be received.
     #[inline]
     pub(super) fn take_short(&mut self, channel: &mut Channel) -> Option<Arrival> {
         let consumer = &mut channel.peer.as_mut()?.consumer;
@@ -143,7 +144,7 @@ impl Core {
         let ring = consumer.memory();
         let header = ring.read_header(index);
         let bytes = header.short_bytes()?;
-        // A peer reaches only its own queue pairs, whatever numbers it invents.
+        // The check of the channel below keeps a peer from reaching the queue pairs of others.
         let number = QueuePairNumber(header.destination);
         let id = number.id();
         let queue_pair = self.queue_pairs.get(id.index as usize)?;
@@ -193,8 +194,8 @@ impl Core {
         let queue = std::mem::replace(&mut inbox.queue, usize::MAX);
         let bytes = arrival.bytes.min(SHORT_BYTES_MAX);
         let (slot, place) = self.receive_queues.get_mut(queue)?.take_for(bytes)?;
-        // SAFETY: the Receive was posted, so its first buffer is the port's alone; it has room for the bytes, and so many are in
-        // the inbox.
+        // SAFETY: the Receive was posted, so its first buffer belongs to the port, and it has room for the bytes. The inbox
+        // holds as many.
         unsafe { copy_small(self.inbox.bytes.as_ptr(), place, bytes as usize) };
         Some(self.receive(queue, slot))
     }
@@ -222,7 +223,7 @@ impl Core {
         visit
     }
 
-    /// Puts the message in the inbox into a batch with room.
+    /// Moves the message in the inbox into a Receive and appends its completion to the batch, which has room.
     pub(super) fn push_arrival(&mut self, arrival: &Arrival, batch: &mut CompletionBatch) {
         let kept = self.keep_arrival(arrival);
         debug_assert!(kept.is_some(), "there was a Receive for it a moment ago");
@@ -236,7 +237,7 @@ impl Core {
 }
 
 impl Port {
-    /// Looks at a hot channel. Short Sends are left there, for [`Port::take_arrival`]. Whether there was anything.
+    /// Checks a hot channel. Leaves its short Sends for [`Port::take_arrival`]. Returns whether it had work.
     #[inline]
     pub(super) fn look_at(
         &mut self,
@@ -268,10 +269,10 @@ impl Port {
         }
     }
 
-    /// Takes the next of the short Sends that were found.
+    /// Takes the next short Send that the last poll found.
     ///
-    /// A channel whose next record is not for [`Core::take_short`] waits for the next poll: there it has its share of the
-    /// batch, and nothing that came after this poll is taken for one that was there.
+    /// If [`Core::take_short`] refuses the next record of a channel, the channel waits for the next poll. There it gets its
+    /// share of the batch, and no record that arrived after this poll counts as one that was found by it.
     #[inline(never)]
     pub(super) fn take_arrival(&mut self) -> Option<Arrival> {
         while self.found.left != 0 {
@@ -293,7 +294,8 @@ impl Port {
         None
     }
 
-    /// Looks at a channel whose short Sends cannot be taken where they are, until they can. Whether something was done.
+    /// Visits a channel on the general path after the quick path has refused one of its records. Returns whether something
+    /// was done.
     #[cold]
     fn visit_refused(&mut self, number: u32, now: Ticks, batch: &mut CompletionBatch) -> bool {
         let busy = self.visit(number, now, batch);

@@ -1,4 +1,4 @@
-//! Completions of our own work requests: acknowledged, read, failed, flushed.
+//! Completes our own work requests after they are acknowledged, read, failed or flushed.
 
 use super::super::channel::{Channel, Report};
 use super::super::copy::copy_bytes;
@@ -10,11 +10,12 @@ use super::inbound::push_receive;
 use crate::clock::Ticks;
 use crate::interface::{Completion, CompletionBatch, CompletionKind, QueuePairId, Status};
 
-/// Work requests without a completion that one poll flushes at most.
+/// Work requests that one poll retires at most. The batch is not enough of a limit, because some yield no
+/// completion.
 const FLUSHED_PER_POLL: u32 = 64;
-/// Queue pairs whose RDMA Reads one poll looks at.
+/// Queue pairs whose RDMA Reads one poll continues.
 const READERS_PER_POLL: usize = 4;
-/// Channels whose acknowledgements one idle poll looks at.
+/// Channels whose acknowledgements one poll reads.
 const AWAITING_PER_POLL: usize = 8;
 
 impl Core {
@@ -24,8 +25,8 @@ impl Core {
         !self.ready.is_empty() || !self.readers.is_empty()
     }
 
-    /// Completes what has ended and goes on with RDMA Reads, within their share of the poll. Whether
-    /// something was done.
+    /// Completes ended work requests and continues RDMA Reads, within their share of the poll. Returns
+    /// whether something was done.
     #[inline(never)]
     pub(super) fn work_in_share(
         &mut self,
@@ -33,7 +34,7 @@ impl Core {
         now: Ticks,
         batch: &mut CompletionBatch,
     ) -> bool {
-        // Another bit than that of cold channels, so that every combination of roundings occurs.
+        // Another bit of the counter than for cold channels, so that every combination of roundings occurs.
         let kept = self.keep_half(batch, self.counters.polls >> 1);
         let mut busy = self.complete_ready(channels, batch);
         busy |= self.go_on_reading(channels, now, true);
@@ -41,7 +42,7 @@ impl Core {
         busy
     }
 
-    /// The same within the rest of the poll, including work that came up since.
+    /// As [`Core::work_in_share`], but with all that is left of the poll.
     #[inline(never)]
     pub(super) fn work_in_rest(
         &mut self,
@@ -53,7 +54,7 @@ impl Core {
         self.go_on_reading(channels, now, false) || busy
     }
 
-    /// Completes what has ended, in the order of posting. Whether something was done.
+    /// Completes ended work requests of all queue pairs. Returns whether something was done.
     fn complete_ready(&mut self, channels: &mut Channels, batch: &mut CompletionBatch) -> bool {
         let mut budget = FLUSHED_PER_POLL;
         let mut busy = false;
@@ -79,7 +80,8 @@ impl Core {
         busy
     }
 
-    /// Whether nothing is left to complete now.
+    /// Completes ended work requests of one queue pair, in the order of posting. Returns whether nothing is
+    /// left to complete now.
     fn complete_queue_pair(
         &mut self,
         channel: &mut Channel,
@@ -131,8 +133,8 @@ impl Core {
         true
     }
 
-    /// Flushes the Receives that are posted for this queue pair alone, once it is in error.
-    /// Whether none is left.
+    /// If the queue pair is in error, flushes the Receives that are posted only for it. Returns whether none
+    /// is left.
     fn flush_receives_of(
         &mut self,
         channel: &mut Channel,
@@ -145,7 +147,7 @@ impl Core {
             return true;
         }
         if channel.pull.queue_pair == queue_pair.local {
-            // The message that it was receiving never arrives.
+            // The rest of the message is never pulled, so its Receive is posted again and flushed below.
             self.drop_pull(channel);
         }
         while !batch.is_full() {
@@ -159,7 +161,7 @@ impl Core {
         false
     }
 
-    /// Takes a work request off the lists that it waits in, and gives its buffers back.
+    /// Takes a work request off the lists in which it waits, and returns its buffers.
     fn retire(&mut self, channel: &mut Channel, index: u32, first: u32) {
         let work = self.works.get(first);
         if work.unacked {
@@ -186,7 +188,7 @@ impl Core {
         self.works.uncount(&mut queue_pair.outstanding);
     }
 
-    /// Forgets the work requests of a queue pair without completions.
+    /// Ends the work requests of a queue pair without completions.
     pub(super) fn abandon(&mut self, channel: &mut Channel, index: u32) {
         while let Some(first) = self.queue_pairs[index as usize].works.first() {
             self.retire(channel, index, first);
@@ -200,8 +202,8 @@ impl Core {
         }
     }
 
-    /// Goes on with RDMA Reads. `is_share` says whether the first of them finds the whole share of
-    /// RDMA Reads. Whether something was done.
+    /// Continues RDMA Reads. `is_share` says whether the first of them has the whole share of RDMA Reads.
+    /// Returns whether something was done.
     fn go_on_reading(&mut self, channels: &mut Channels, now: Ticks, is_share: bool) -> bool {
         let mut busy = false;
         for _ in 0..self.readers.len().min(READERS_PER_POLL) {
@@ -228,7 +230,7 @@ impl Core {
         busy
     }
 
-    /// Goes on with the first RDMA Read of a queue pair. Whether something was done.
+    /// Continues the first RDMA Read of a queue pair. Returns whether something was done.
     fn read_some(&mut self, channel: &mut Channel, index: u32, now: Ticks) -> bool {
         let queue_pair = &self.queue_pairs[index as usize];
         let Some(first) = queue_pair.reads.first() else {
@@ -267,8 +269,8 @@ impl Core {
         self.mark_ready(index);
     }
 
-    /// Copies a part of an RDMA Read, within the budget; fails when the peer's table of keys does
-    /// not allow it, before or after the copy.
+    /// Copies a part of an RDMA Read, within the budget. Fails if the peer's key table does not allow it
+    /// before the copy, or no longer allows it after the copy.
     fn copy_read(&self, channel: &Channel, index: u32, work: u32) -> Result<u32, ()> {
         let queue_pair = &self.queue_pairs[index as usize];
         let read = &self.works.get(work).read;
@@ -292,8 +294,8 @@ impl Core {
             if end > peer.arena.bytes() as u64 {
                 return Err(());
             }
-            // SAFETY: the source lies within the peer's mapped arena (just checked: the table is
-            // the peer's and may say anything); the target is a buffer that was moved into the
+            // SAFETY: the source lies within the peer's mapped arena. That was checked above, because the
+            // peer can write anything into its key table. The target is a buffer that was moved into the
             // work request.
             unsafe { copy_bytes(source.as_ptr(), to, count as usize) };
             done += count;
@@ -305,7 +307,8 @@ impl Core {
         }
     }
 
-    /// Idle work: reports our progress to peers, and reads theirs.
+    /// Reports our progress to peers and reads theirs. The poll does it when it is idle, and now and then
+    /// when it is busy.
     #[inline]
     pub(super) fn exchange_progress(&mut self, channels: &mut Channels) -> bool {
         let nothing_to_say = self.untold.is_empty() && self.awaiting.is_empty();
@@ -340,8 +343,8 @@ impl Core {
         busy
     }
 
-    /// Reads the control line of a peer. It must not overtake a failure report, so it counts
-    /// only if the peer's ring is empty afterwards.
+    /// Reads the progress in a peer's control line. It is used only if the peer's ring is empty
+    /// afterwards, because a report of a failure in the ring must be handled before.
     fn ask_progress(&mut self, channel: &mut Channel) -> bool {
         let Some(peer) = &channel.peer else {
             return false;
@@ -356,7 +359,7 @@ impl Core {
     }
 }
 
-/// Whether the end of a work request is reported.
+/// Whether a work request yields a completion.
 fn reports(work: &Work) -> bool {
     work.signalled.is_some()
 }

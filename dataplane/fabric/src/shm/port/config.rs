@@ -19,8 +19,9 @@ use crate::interface::{Attributes, PortNumber, SEGMENTS_MAX, SetupError};
 use crate::memory::Arena;
 use crate::share::works_guaranteed;
 
-/// The largest delay of a port. A record says when it may be delivered, and its channel stays open
-/// until then, also when the sender is dead: with this bound, a time further ahead is an error.
+/// The largest delay of a port. A record carries the time from which it may be delivered, and its channel
+/// stays open until then, even if the sender is dead. The bound makes a time that is further ahead an
+/// error.
 pub(super) const DELAY_MAX: Duration = Duration::from_secs(10);
 
 /// The configuration of a port.
@@ -32,13 +33,15 @@ pub struct PortConfig {
     pub arena: Arena,
     /// Bytes of the ring in each channel file of this port; a power of two from 8192.
     pub channel_ring_bytes: u32,
-    /// Bytes up to which a Send goes through the ring; above, it is pulled by the receiver.
+    /// The longest Send that goes through the ring, in bytes. The receiver pulls a longer one from the
+    /// sender's arena.
     pub inline_bytes_max: u32,
-    /// Bytes that one poll pulls at most; not less than 4.
+    /// The most bytes that one poll pulls; at least 4.
     pub copy_bytes_per_poll: u32,
-    /// Channels that are looked at in every poll; at most 64.
+    /// Channels that every poll checks; at most 64.
     pub hot_channels_max: u32,
-    /// One cold channel is looked at in so many polls; rounded up to a power of two.
+    /// The number of polls after which one cold channel is checked without a doorbell; rounded up to a
+    /// power of two.
     pub cold_sweep_polls: u32,
     /// Queue pairs; at most 65536.
     pub queue_pairs_max: u32,
@@ -46,8 +49,8 @@ pub struct PortConfig {
     pub windows_max: u32,
     /// Work requests outstanding per queue pair.
     pub send_queue_depth_max: u32,
-    /// Work requests outstanding on the whole port that are signalled or hold buffers; at least two for each queue
-    /// pair, so that each has a guaranteed one, and others can be borrowed.
+    /// Work requests outstanding on the whole port that are signalled or hold buffers. At least two for each queue pair:
+    /// one is guaranteed to it, and the others can be borrowed.
     pub work_requests_max: u32,
     /// Give each queue pair its own receive queue, to test the behaviour of devices without shared ones.
     pub own_receive_queues: bool,
@@ -58,7 +61,7 @@ pub struct PortConfig {
 }
 
 impl PortConfig {
-    /// The usual sizes, for a port with this memory.
+    /// The default sizes, for a port with this memory.
     #[must_use]
     pub fn new(port: u32, arena: Arena, clock: Clock) -> Self {
         Self {
@@ -79,7 +82,7 @@ impl PortConfig {
         }
     }
 
-    /// Checks the sizes. What each queue pair can always have of the work requests.
+    /// Checks the sizes. Returns the work requests that each queue pair is guaranteed.
     pub(super) fn check(&self) -> Result<u32, SetupError> {
         files::check_ring_bytes(self.channel_ring_bytes)?;
         let descriptor = HEADER_BYTES + EXTENSION_BYTES + DESCRIPTOR_BYTES_MAX + HEAD_BYTES_MAX;
@@ -93,7 +96,8 @@ impl PortConfig {
             (
                 "bytes of a Send through the ring",
                 self.inline_bytes_max,
-                // A record, the pad before it and the cleared word behind it always fit.
+                // A record fits into an empty ring together with the pad before it and the cleared word
+                // after it.
                 (self.channel_ring_bytes / 4).max(descriptor) - 2 * UNIT_BYTES,
             ),
             ("hot channels of a port", self.hot_channels_max, 64),
@@ -139,7 +143,7 @@ pub(super) fn attributes(config: &PortConfig) -> Attributes {
     }
 }
 
-/// `works_guaranteed` is what each queue pair can always have of the work requests.
+/// `works_guaranteed` is the number of work requests that each queue pair is guaranteed.
 pub(super) fn new_core(
     config: &PortConfig,
     works_guaranteed: u32,
@@ -169,10 +173,10 @@ pub(super) fn new_core(
         counters: Counters::default(),
         clock: config.clock.clone(),
         delay: config.clock.ticks(config.delay),
-        // Each process calibrates its own clock, so more than the largest delay.
+        // Twice the largest delay, because each process calibrates its own clock.
         not_before_ahead_max: config.clock.ticks(2 * DELAY_MAX),
         send_queue_depth_max: config.send_queue_depth_max,
-        // So that there is something for each class of the `share` module.
+        // At least 4, so that each class of the module `share` gets a byte.
         copy_bytes_per_poll: config.copy_bytes_per_poll.max(4),
         copy_budget: 0,
         not_ready_polls: 0,

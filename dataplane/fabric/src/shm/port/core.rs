@@ -37,9 +37,9 @@ pub(super) struct Core {
     pub(super) ready: VecDeque<u32>,
     /// Queue pairs with RDMA Reads under way.
     pub(super) readers: VecDeque<u32>,
-    /// Channels whose progress the peer does not know, and channels with work that waits for an
-    /// acknowledgement.
+    /// Channels whose latest progress was not reported to the peer.
     pub(super) untold: Vec<u32>,
+    /// Channels with work requests that wait for an acknowledgement.
     pub(super) awaiting: VecDeque<u32>,
     pub(super) returned: Vec<Buffer>,
     /// The short message that was taken last.
@@ -52,14 +52,14 @@ pub(super) struct Core {
     /// Work requests outstanding per queue pair.
     pub(super) send_queue_depth_max: u32,
     pub(super) copy_bytes_per_poll: u32,
-    /// The rest of it in this poll.
+    /// The part of it that is left in this poll.
     pub(super) copy_budget: u32,
-    /// Polls for which no Receive counts as posted (a fault).
+    /// Polls for which the port behaves as if no Receive were posted (an injected fault).
     pub(super) not_ready_polls: u32,
 }
 
 impl Core {
-    /// The time before which a record that is written now must not be worked on.
+    /// The earliest time of delivery for a record that is written now; zero without a delay.
     #[inline]
     pub(super) fn not_before(&self) -> Ticks {
         if self.delay == 0 {
@@ -74,7 +74,7 @@ impl Core {
         Receive {
             port: self.number,
             slot,
-            // Receive queues are numbered by 16 bits (`create_receive_queue`).
+            // The conversion loses nothing: `create_receive_queue` limits the number to 16 bits.
             queue: ReceiveQueueId(u16::try_from(queue).unwrap_or(u16::MAX)),
         }
     }
@@ -88,7 +88,7 @@ impl Core {
         self.receive_queues.get(usize::from(receive.queue.0))
     }
 
-    /// As [`Core::queue_of`], to change it.
+    /// As [`Core::queue_of`], mutable.
     #[inline]
     pub(super) fn queue_of_mut(&mut self, receive: &Receive) -> Option<&mut ReceiveQueue> {
         if receive.port != self.number {
@@ -105,14 +105,14 @@ impl Core {
         (queue_pair.local == number && queue_pair.state != State::Vacant).then_some(index)
     }
 
-    /// The index of the queue pair that the application names.
+    /// The index of the queue pair with this id, while it is in use.
     #[inline]
     pub(super) fn index_of_id(&self, id: QueuePairId) -> Option<u32> {
         let queue_pair = self.queue_pairs.get(id.index as usize)?;
         (queue_pair.id() == id && queue_pair.state != State::Vacant).then_some(id.index)
     }
 
-    /// Puts a queue pair on the list of those that have something to complete.
+    /// Puts a queue pair on the list `ready`, unless it is in it.
     #[inline]
     pub(super) fn mark_ready(&mut self, index: u32) {
         if let Some(queue_pair) = self.queue_pairs.get_mut(index as usize)
@@ -123,7 +123,7 @@ impl Core {
         }
     }
 
-    /// Puts a queue pair on the list of those with RDMA Reads under way.
+    /// Puts a queue pair on the list `readers`, unless it is in it.
     pub(super) fn mark_reader(&mut self, index: u32) {
         if let Some(queue_pair) = self.queue_pairs.get_mut(index as usize)
             && !queue_pair.in_readers
@@ -133,7 +133,7 @@ impl Core {
         }
     }
 
-    /// Puts a channel on the list of those that wait for acknowledgements.
+    /// Puts a channel on the list `awaiting`, unless it is in it.
     #[inline]
     pub(super) fn mark_awaiting(&mut self, channel: &mut Channel) {
         if !channel.in_awaiting {
@@ -142,7 +142,7 @@ impl Core {
         }
     }
 
-    /// Puts a channel on the list of those whose peer does not know our progress.
+    /// Puts a channel on the list `untold` if it has progress to report, unless it is in it.
     #[inline]
     pub(super) fn mark_untold(&mut self, channel: &mut Channel) {
         if !channel.in_untold && channel.has_untold() {
@@ -171,7 +171,7 @@ impl Core {
         self.mark_ready(index);
     }
 
-    /// The peer acknowledged our records up to `acked`.
+    /// Handles the peer's acknowledgement of our records before position `acked`.
     #[inline]
     pub(super) fn acknowledge(&mut self, channel: &mut Channel, acked: u32) {
         if channel.accept_acked(acked) && !channel.unacked.is_empty() {
@@ -189,7 +189,7 @@ impl Core {
         }
     }
 
-    /// A work request that waited for the peer's acknowledgement has ended.
+    /// Ends a work request that waited for the peer's acknowledgement.
     pub(super) fn end_unacked(&mut self, channel: &mut Channel, work: u32, status: Status) {
         self.works.stop_awaiting(&mut channel.unacked, work);
         let entry = self.works.get_mut(work);

@@ -39,7 +39,7 @@ impl Port {
 }
 
 impl Core {
-    /// Takes a work request over and ends it with `status` without doing it.
+    /// Takes a work request and ends it with `status` without executing it.
     #[cold]
     pub(super) fn inject(
         &mut self,
@@ -70,7 +70,7 @@ impl Core {
         Ok(true)
     }
 
-    /// The failed work request puts its queue pair in error.
+    /// Puts the queue pair in error after an injected failure.
     #[cold]
     pub(super) fn fail_injected(&mut self, channel: &mut Channel, id: QueuePairId) {
         self.fail(channel, id.index, Some(Report::Disconnect));

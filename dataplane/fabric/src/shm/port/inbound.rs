@@ -30,9 +30,9 @@ impl Visit {
     pub(super) const IDLE: Self = Self(0);
     /// Something was done.
     pub(super) const BUSY: Self = Self(1);
-    /// There is more to do, although nobody will ring for it.
+    /// More is left to do, for which no doorbell will ring.
     pub(super) const AGAIN: Self = Self(2);
-    /// The peer broke the rules of the ring, or does not take what is reported to it.
+    /// The peer broke the rules of the ring, or does not read our reports.
     const BROKEN: Self = Self(4);
     /// The ring was found empty.
     const DRAINED: Self = Self(8);
@@ -70,13 +70,13 @@ impl Visit {
 
 /// The result for the record at the head.
 pub(super) enum Step {
-    /// It is done: go on behind it.
+    /// It is processed: continue with the next one.
     Done,
-    /// There is no Receive for it.
+    /// No Receive is posted for it.
     Stalled,
-    /// It goes on in the next poll.
+    /// The next poll continues it.
     Later,
-    /// It is wrong.
+    /// It is malformed.
     Broken,
 }
 
@@ -94,7 +94,7 @@ impl Core {
         self.leave(channel, short.and(any))
     }
 
-    /// What is done at the end of a visit.
+    /// Ends a visit: handles reports and gone peers, and reports our progress.
     #[inline]
     pub(super) fn leave(&mut self, channel: &mut Channel, mut visit: Visit) -> Visit {
         if channel.has_rare_work() {
@@ -198,7 +198,7 @@ impl Core {
         }
     }
 
-    /// Works on the record at `index`. Also returns the units that it takes.
+    /// Processes the record at `index`. Also returns its units.
     #[inline]
     fn work_off(
         &mut self,
@@ -218,7 +218,7 @@ impl Core {
         let to_end = peer.consumer.to_end(index);
         let units = header.units();
         if header.op == op::PAD {
-            // Otherwise a pad as long as the ring would be processed again for ever.
+            // A pad at the start of the ring is as long as the ring, so it would be processed endlessly.
             let step = if index == 0 { Step::Broken } else { Step::Done };
             return (step, to_end);
         }
@@ -241,12 +241,13 @@ impl Core {
         (step, units)
     }
 
-    /// What is to be done with a record that is not due `now`: it waits, unless no port has such a delay. A record with
-    /// a time in the far future would keep its channel open without a peer.
+    /// The step for a record that is not due `now`: it waits. If its time is further ahead than the delay of any port, it is
+    /// malformed: it would keep its channel open after the peer has died.
     #[inline(never)]
     fn put_off(&self, not_before: Ticks, now: Ticks) -> Step {
         let is_too_far = |now: Ticks| not_before - now > self.not_before_ahead_max;
-        // A thread that was stopped polls with an old reading, in which newer records seem far ahead.
+        // A thread that was stopped polls with an old reading of the clock, from which newer records seem far ahead, so
+        // the clock is read again.
         if is_too_far(now) && is_too_far(self.clock.now().min(not_before)) {
             Step::Broken
         } else {
@@ -286,20 +287,20 @@ impl Core {
         }
     }
 
-    /// The queue pair that a record of `channel` is for, when it can still receive.
+    /// The queue pair of `channel` with this number, if it can still receive.
     #[inline]
     pub(super) fn addressee(&self, channel: &Channel, number: QueuePairNumber) -> Option<u32> {
         let index = number.id().index;
         let queue_pair = self.queue_pairs.get(index as usize)?;
-        // A peer reaches only its own queue pairs, whatever numbers it invents.
+        // The check of the channel keeps a peer from reaching the queue pairs of others.
         let good = queue_pair.local == number
             && queue_pair.channel == channel.number
             && matches!(queue_pair.state, State::Connected | State::Accepting);
         good.then_some(index)
     }
 
-    /// Takes a Receive for a message of `bytes` bytes, and invalidates the key that came along.
-    /// Fails the queue pair when either cannot be.
+    /// Takes a Receive for a message of `bytes` bytes, and invalidates the key of its record. Puts the queue
+    /// pair in error if the message is too long or the key cannot be invalidated.
     #[inline]
     pub(super) fn take_receive(
         &mut self,
@@ -337,7 +338,7 @@ impl Core {
         Ok((queue, slot))
     }
 
-    /// The record at the head cannot be done: both queue pairs end, and the peer learns why.
+    /// Refuses the record at the head: both queue pairs end, and the peer gets the status.
     #[cold]
     pub(super) fn refuse(&mut self, channel: &mut Channel, queue_pair: u32, status: Status) {
         let position = channel.consumed();
@@ -361,7 +362,7 @@ impl Core {
         self.receive_from(source, channel, header, queue_pair, invalidate, batch)
     }
 
-    /// A packed Send that [`Core::take_short`] could not take.
+    /// Receives a packed Send that [`Core::take_short`] could not take.
     #[cold]
     fn receive_packed(
         &mut self,
@@ -382,8 +383,7 @@ impl Core {
         self.receive_from(message.as_ptr(), channel, header, queue_pair, None, batch)
     }
 
-    /// Receives the message at `source`, whose record or copy holds as many bytes as the header
-    /// says.
+    /// Receives the message at `source`, where the header's number of bytes can be read.
     #[inline]
     fn receive_from(
         &mut self,
@@ -420,7 +420,7 @@ impl Core {
             }
         }
         self.counters.bytes_copied += u64::from(bytes);
-        // The addressee was found by this number.
+        // The queue pair was found by this number, so the id is its own.
         let id = QueuePairNumber(header.destination).id();
         let receive = self.receive(queue, slot);
         push_receive(batch, id, Status::Success, receive, bytes, invalidate);
@@ -446,8 +446,8 @@ impl Core {
         // once, since the peer may change it.
         let (position, code) = unsafe { (read_u32(source), read_u32(source.add(4))) };
         self.counters.naks_in += 1;
-        // Acknowledged up to the failed record: what is first in the list is it, if anybody waits
-        // for it.
+        // All records before the failed one are acknowledged. So its work request, if it has one, is the
+        // first of the list.
         if let Some(first) = channel.unacked.first()
             && self.works.get(first).position == position
             && self.works.get(first).queue_pair == queue_pair

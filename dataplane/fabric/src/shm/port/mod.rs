@@ -44,9 +44,9 @@ pub struct Port {
     /// Holds the peers' end of `event` open.
     _files: Arc<PortFiles>,
     numbers: Arc<ArrayQueue<QueuePairNumber>>,
-    /// Receive queues with Receives that were staged since the last flush; each once.
+    /// Receive queues with Receives that were staged since the last flush, each once.
     staged: Vec<u16>,
-    /// Channels that were sent on since the last flush.
+    /// Channels with records that were published since the last flush.
     dirty: Vec<u32>,
     /// Short messages that the last poll found.
     found: Found,
@@ -63,7 +63,8 @@ impl Port {
     ///
     /// # Errors
     ///
-    /// When a size is beyond its limit, or the system refuses memory or descriptors.
+    /// When a size exceeds its limit, when the sizes guarantee no work request to a queue pair, and when
+    /// the system refuses memory or descriptors.
     pub fn new(config: PortConfig) -> Result<(Self, PortHandle), SetupError> {
         let works_guaranteed = config.check()?;
         let number = PortNumber::new()?;
@@ -130,7 +131,7 @@ fn duplicate(file: &OwnedFd) -> Result<OwnedFd, SetupError> {
 
 #[cfg(feature = "testing")]
 impl Port {
-    /// The channels, to see their progress and to write records that no port would write.
+    /// The channels. Tests read their progress, and write records that no port would write.
     pub(in crate::shm) fn channels(&self) -> &[Option<Box<super::channel::Channel>>] {
         &self.channels
     }

@@ -1,4 +1,4 @@
-//! Polling: which channels are looked at, and sleeping while there is nothing to do.
+//! Polling: the order in which channels are checked, and parking while there is nothing to do.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -11,7 +11,7 @@ use crate::interface::{Arrival, CompletionBatch, PortPoll, Receive};
 
 /// Polls after which progress is exchanged with peers even if there is other work.
 const BUSY_EXCHANGE_POLLS: u64 = 64;
-/// Cold channels that rang and that one poll looks at.
+/// Cold channels with a doorbell that one poll visits at most.
 const COLD_VISITS_PER_POLL: u32 = 8;
 
 impl PortPoll for Port {
@@ -31,8 +31,7 @@ impl PortPoll for Port {
         let poll = self.core.counters.polls + 1;
         self.core.counters.polls = poll;
         self.core.copy_budget = self.core.copy_bytes_per_poll;
-        // What can wait comes first, so that a message of a hot channel is handled as soon as it
-        // is found.
+        // Hot channels come last, so that the caller handles their messages right after they are found.
         let mut busy = false;
         self.schedule.collect(&self.bell);
         let is_sweep = poll & self.sweep_mask == 0;
@@ -83,7 +82,7 @@ impl PortPoll for Port {
         idle
     }
 
-    /// Acknowledgements are plain words: they wake nobody, so we have to look.
+    /// Acknowledgements are plain stores, which wake nobody, so the core has to poll for them.
     fn waits_unnotified(&self) -> bool {
         !self.core.awaiting.is_empty()
     }
@@ -107,7 +106,7 @@ impl PortPoll for Port {
 }
 
 impl Port {
-    /// Looks at one channel. Whether something was done.
+    /// Visits one channel. Returns whether something was done.
     #[inline]
     pub(super) fn visit(&mut self, number: u32, now: Ticks, batch: &mut CompletionBatch) -> bool {
         let Some(channel) = channel_mut(&mut self.channels, number) else {
@@ -128,8 +127,8 @@ impl Port {
         visit.is_busy()
     }
 
-    /// Looks at the hot channels, in the order of the [`share`](super::share) module. Whether something was done, and how many places
-    /// of the batch are kept for short messages that were found.
+    /// Checks the hot channels, in the order of the module [`share`](super::share). Returns whether something was done, and
+    /// how many places of the batch are kept for the short messages that were found.
     #[inline]
     fn visit_hot(&mut self, now: Ticks, batch: &mut CompletionBatch) -> (bool, usize) {
         let mut busy = false;
@@ -148,8 +147,8 @@ impl Port {
         (busy, kept_back)
     }
 
-    /// The hot channel at this place has used up the batch or the copy budget. Where only the budget
-    /// is used up, those behind it are looked at all the same.
+    /// The hot channel at this place has used up the batch or the copy budget. If only the budget is used
+    /// up, the channels after it are still checked, because short messages need no budget.
     #[inline(never)]
     fn end_hot(
         &mut self,
@@ -174,15 +173,15 @@ impl Port {
         self.schedule.begin_hot_at(used_at + usize::from(had_all));
     }
 
-    /// Looks at cold channels, within their share of the poll: at the one whose turn it is, when
-    /// this is a poll for that, and at those that were rung for. Whether something was done.
+    /// Visits cold channels, within their share of the poll: in a sweep the one whose turn it is, and those
+    /// with a doorbell. Returns whether something was done.
     #[inline(never)]
     fn visit_some_cold(&mut self, is_sweep: bool, now: Ticks, batch: &mut CompletionBatch) -> bool {
         let swept = if is_sweep { self.upkeep() } else { None };
         if swept.is_none() && !self.schedule.has_pending() {
             return false;
         }
-        // Sweeps come in even polls: their half is the larger one.
+        // Sweeps come in even polls, in which cold channels get the larger half.
         let kept = self.core.keep_half(batch, self.core.counters.polls + 1);
         let mut busy = false;
         if let Some(number) = swept {
@@ -229,8 +228,7 @@ impl Port {
         busy
     }
 
-    /// What is done now and then: a sleeping hot channel is made cold, and the cold channel whose
-    /// turn it is to be looked at is found.
+    /// Makes a quiet hot channel cold, and finds the cold channel whose turn it is in this sweep.
     fn upkeep(&mut self) -> Option<u32> {
         let poll = self.core.counters.polls;
         let moved = self.schedule.cool_down(&mut self.channels, poll);
@@ -240,7 +238,7 @@ impl Port {
         swept
     }
 
-    /// Whether there is no work that would be missed without a wake-up, apart from `waits_unnotified`.
+    /// Whether the core may park: it has no work now, apart from what `waits_unnotified` reports.
     fn is_idle(&mut self) -> bool {
         let core = &self.core;
         if self.schedule.has_pending() || self.bell.rung() {

@@ -1,8 +1,8 @@
-//! Pulling bytes from a peer's arena: long Sends into a Receive, RDMA Writes into our own windows.
+//! Pulls bytes from a peer's arena: long Sends into a Receive, RDMA Writes into our own windows.
 //!
-//! A pull is resumable: it moves at most what the poll has left of its budget. Descriptors are read once, when the pull
-//! begins, and checked against the peer's arena; everything that can change meanwhile (the queue pair, the window, a
-//! revocation by the sender) is checked again each time.
+//! A pull can take several polls, because it moves at most what is left of the poll's copy budget. The descriptor is read
+//! once, when the pull begins, and checked against the peer's arena. What can change between polls (the queue pair, the
+//! window, a revocation by the sender) is checked in each of them.
 
 use super::super::channel::{Channel, Pull, Target};
 use super::super::copy::{copy_small, read_u32, read_u64};
@@ -86,7 +86,7 @@ impl Core {
         pull.done = 0;
     }
 
-    /// Moves bytes from the peer's arena, as many as this poll may.
+    /// Continues a pull, within the copy budget of this poll.
     pub(super) fn go_on_pulling(
         &mut self,
         channel: &mut Channel,
@@ -94,7 +94,7 @@ impl Core {
     ) -> Step {
         let number = channel.pull.queue_pair;
         let Some(queue_pair) = self.addressee(channel, number) else {
-            // The queue pair failed meanwhile: the message never arrived.
+            // The queue pair has failed since the pull began, so the message is dropped.
             self.drop_pull(channel);
             self.counters.records_stale += 1;
             return Step::Done;
@@ -116,7 +116,7 @@ impl Core {
         Step::Done
     }
 
-    /// Copies the next `count` bytes, of which there are as many.
+    /// Copies the next `count` bytes, which are not more than what is left.
     fn pull_some(&self, channel: &Channel, queue_pair: u32, count: u32) -> Result<(), ()> {
         let Pull {
             target,
@@ -142,17 +142,17 @@ impl Core {
                 let receive_queue = self.receive_queues.get(queue).ok_or(())?;
                 let targets = receive_queue.places_from(slot, *done);
                 // SAFETY: the sources were checked against the peer's mapped arena, or its record, when the
-                // pieces were read, and the record is not given back before; the target is a posted Receive,
-                // whose buffers are the port's alone.
+                // pieces were read, and the record is not freed before the pull ends. The target is a posted
+                // Receive, whose buffers belong to the port.
                 unsafe { copy_between(sources, targets, count) }
             }
             Target::Window { key, offset } => {
-                // Checked again in each poll: the window may have ended since.
+                // Checked in each poll, because the window may have ended since the last one.
                 let (at, left) = (offset + u64::from(*done), pieces.total() - done);
                 let at = self.windows.writable(key, queue_pair, at, left);
                 let to = place(self.memory.mapping(), at.map_err(|_| ())?).ok_or(())?;
-                // SAFETY: the sources as above; the target is a bound window of `left` bytes from there on, within
-                // our arena, whose buffer is the port's alone.
+                // SAFETY: the sources as above. The target is a bound window with `left` bytes from there on, within
+                // our arena, whose buffer belongs to the port.
                 unsafe { copy_between(sources, std::iter::once((to.as_ptr(), left)), count) }
             }
         }
@@ -187,14 +187,15 @@ impl Core {
         }
     }
 
-    /// The peer's queue pair is in error and has revoked its memory: later records of it must not arrive past the gap.
+    /// Puts the queue pair in error, because the peer's is in error and has revoked the memory of a record. Later records
+    /// must not arrive after the missing one.
     #[cold]
     fn end_at_gap(&mut self, channel: &mut Channel, queue_pair: u32) -> Step {
         self.fail(channel, queue_pair, None);
         Step::Done
     }
 
-    /// Ends a pull without a completion: its Receive is posted as before.
+    /// Ends a pull without a completion, and posts its Receive again.
     pub(super) fn drop_pull(&mut self, channel: &mut Channel) {
         if let Target::Receive { queue, slot, .. } = channel.pull.target
             && let Some(receive_queue) = self.receive_queues.get_mut(queue)
@@ -205,7 +206,7 @@ impl Core {
     }
 }
 
-/// Copies `bytes` bytes from one list of ranges to another. An error when either is too short, or a source is `None`.
+/// Copies `bytes` bytes from one list of ranges to another. Fails if either is too short, or a source is `None`.
 ///
 /// # Safety
 ///
@@ -238,8 +239,8 @@ unsafe fn copy_between(
     Ok(())
 }
 
-/// Reads the gather list of a descriptor, which begins `skip` bytes into the payload, into the
-/// channel's pull. False when it is wrong.
+/// Reads the gather list of a descriptor, from `skip` bytes into the payload, into the channel's pull.
+/// Returns false if it is malformed.
 fn read_pieces(channel: &mut Channel, index: u32, header: Header, skip: u32) -> bool {
     let Some(peer) = &channel.peer else {
         return false;
@@ -267,7 +268,7 @@ fn read_pieces(channel: &mut Channel, index: u32, header: Header, skip: u32) -> 
             bytes: head_bytes,
             in_record: true,
         };
-        // It ends with the payload.
+        // The head is the end of the payload.
         if !pieces.push(head, offset + u64::from(head_bytes)) {
             return false;
         }
@@ -291,7 +292,7 @@ fn read_pieces(channel: &mut Channel, index: u32, header: Header, skip: u32) -> 
     })
 }
 
-/// Reads where an RDMA Write goes.
+/// Reads the key and the offset of an RDMA Write.
 fn read_write(channel: &Channel, index: u32, header: Header) -> Option<(RemoteKey, u64)> {
     let peer = channel.peer.as_ref()?;
     if u32::from(header.payload_bytes) < WRITE_BYTES {

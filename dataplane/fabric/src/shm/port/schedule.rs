@@ -1,5 +1,5 @@
-//! Which channels a poll looks at: a few hot ones always, the others when their doorbell was
-//! rung, and one cold channel now and then, in case a doorbell was missed.
+//! Chooses the channels that a poll checks: the few hot ones always, a cold one when its doorbell was
+//! rung, and now and then one cold channel in turn, in case a doorbell was missed.
 
 use super::super::doorbell::{BellMemory, Pending};
 use super::core::{Channels, channel_mut};
@@ -8,29 +8,31 @@ use super::core::{Channels, channel_mut};
 const QUIET_POLLS: u64 = 4096;
 /// Polls for which a hot channel must have been quiet before it becomes cold anyway.
 const ASLEEP_POLLS: u64 = 65_536;
-/// Doorbells that a cold channel must have had answered, each within [`QUIET_POLLS`] of the one
-/// before, until it becomes hot.
+/// Visits with work after which a cold channel becomes hot. Each must be within [`QUIET_POLLS`] of the one
+/// before.
 const PROMOTE_VISITS: u32 = 2;
-/// Cold channels that are looked for at one sweep.
+/// Channels that one sweep examines to find a cold one.
 const SWEEP_STEPS: usize = 16;
 
-/// The order in which channels are looked at.
+/// The order in which channels are checked.
 #[derive(Debug)]
 pub(super) struct Schedule {
     /// Hot channels, in the order of the next poll.
     hot: Vec<u32>,
     hot_max: usize,
-    /// Channels that are to be looked at although they are not hot.
+    /// Cold channels that the next polls have to visit.
     pending: Pending,
-    /// Where the search for the next of them begins.
+    /// The number at which the search for the next pending channel begins.
     cursor: u32,
-    /// All channels, and where the sweep is.
+    /// All channels.
     live: Vec<u32>,
+    /// The place in `live` of the last sweep.
     swept: usize,
+    /// The place in `hot` of the channel that was last checked for being quiet.
     checked: usize,
 }
 
-/// The result of a change of the order: a channel to be looked at once more.
+/// Whether a channel became hot, and whether one became cold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Moved {
     pub(super) promoted: bool,
@@ -50,28 +52,28 @@ impl Schedule {
         }
     }
 
-    /// The channel at place `index` of the hot ones.
+    /// The hot channel at place `index`.
     #[inline]
     pub(super) fn hot(&self, index: usize) -> Option<u32> {
         self.hot.get(index).copied()
     }
 
-    /// The next poll begins with the hot channel that is now at place `index`; the places then count from there.
+    /// Makes the hot channel at place `index` the first one of the next poll.
     pub(super) fn begin_hot_at(&mut self, index: usize) {
         let count = self.hot.len();
         if index < count {
             self.hot.rotate_left(index);
-            // The same channel as before.
+            // Keeps pointing to the same channel.
             self.checked = (self.checked + count - index) % count;
         }
     }
 
-    /// How many channels there are.
+    /// The number of channels.
     pub(super) fn live_count(&self) -> usize {
         self.live.len()
     }
 
-    /// The channel at place `index` of all there are.
+    /// The channel at place `index` of all channels.
     pub(super) fn live(&self, index: usize) -> Option<u32> {
         self.live.get(index).copied()
     }
@@ -84,7 +86,7 @@ impl Schedule {
         }
     }
 
-    /// Forgets a channel.
+    /// Removes a channel.
     pub(super) fn close(&mut self, number: u32) {
         self.live.retain(|entry| *entry != number);
         self.hot.retain(|entry| *entry != number);
@@ -96,7 +98,7 @@ impl Schedule {
         self.pending.mark(number);
     }
 
-    /// Takes the bits that were rung.
+    /// Takes the bits of the doorbell.
     #[inline]
     pub(super) fn collect(&mut self, bell: &impl BellMemory) {
         if bell.rung() {
@@ -104,20 +106,20 @@ impl Schedule {
         }
     }
 
-    /// Whether a cold channel is to be looked at.
+    /// Whether a cold channel is pending.
     #[inline]
     pub(super) fn has_pending(&self) -> bool {
         !self.pending.is_empty()
     }
 
-    /// The next cold channel to be looked at, going round.
+    /// Takes the next pending channel, in a circle.
     pub(super) fn take_pending(&mut self) -> Option<u32> {
         let number = self.pending.take_next(self.cursor)?;
         self.cursor = number + 1;
         Some(number)
     }
 
-    /// The search for the next cold channel begins with this number.
+    /// Sets the number at which the search for the next pending channel begins.
     pub(super) fn begin_pending_at(&mut self, number: u32) {
         self.cursor = number;
     }
@@ -138,11 +140,11 @@ impl Schedule {
             channel.visits = 0;
             channel.head.set_hot(false);
         }
-        // Its peer may not have seen the flag yet: look once more.
+        // The peer may have read the old flag and not rung for its last record: visit once more.
         self.pending.mark(number);
     }
 
-    /// A cold channel had work in this poll: it may become hot.
+    /// Notes that a cold channel had work in this poll, and makes it hot if it had work often enough.
     pub(super) fn note_cold_work(
         &mut self,
         channels: &mut Channels,
@@ -177,7 +179,7 @@ impl Schedule {
         moved
     }
 
-    /// The cold channel whose turn it is, if any is found in a few steps.
+    /// The next cold channel of the sweep, if one is found in [`SWEEP_STEPS`] steps.
     pub(super) fn next_to_sweep(&mut self, channels: &mut Channels) -> Option<u32> {
         for _ in 0..SWEEP_STEPS.min(self.live.len()) {
             self.swept = if self.swept + 1 < self.live.len() {
@@ -193,7 +195,8 @@ impl Schedule {
         None
     }
 
-    /// Looks at one hot channel whether it has been asleep for long, when there are others.
+    /// Checks one hot channel in turn, and makes it cold if it was quiet for [`ASLEEP_POLLS`]. The last hot channel
+    /// stays hot.
     pub(super) fn cool_down(&mut self, channels: &mut Channels, poll: u64) -> Moved {
         let mut moved = Moved::default();
         if self.hot.len() < 2 {

@@ -1,4 +1,4 @@
-//! Posting: from a work request to a record, or to a list.
+//! Posting work requests: a Send or RDMA Write becomes a record, an RDMA Read an entry of a list.
 
 use super::super::channel::{Channel, Outgoing, Part};
 use super::super::copy::{copy_bytes, copy_small, write_u32, write_u64};
@@ -178,7 +178,7 @@ impl PortSends for Port {
 }
 
 impl Port {
-    /// The queue pair and its channel, when it can send.
+    /// Checks that a queue pair can send. Returns the port's other parts and the channel of the queue pair.
     #[inline]
     pub(super) fn sender(
         &mut self,
@@ -200,7 +200,7 @@ impl Port {
         Ok((core, channel.ok_or(PostError::NotConnected)?))
     }
 
-    /// A Send by copy that is not for [`Channel::publish_short`].
+    /// Posts a copied Send that [`Channel::publish_short`] did not take.
     #[inline(never)]
     fn send_copied_any(
         &mut self,
@@ -250,7 +250,7 @@ impl Port {
         }
         let not_before = match core.delay {
             0 => 0,
-            // A Read travels both ways.
+            // An RDMA Read has a request and a response, so it takes the delay twice.
             delay => core.not_before().saturating_add(delay),
         };
         let Some(queue_pair) = core.queue_pairs.get_mut(id.index as usize) else {
@@ -272,7 +272,7 @@ impl Port {
         Ok(())
     }
 
-    /// Notes that the peer of this queue pair's channel may have to be rung.
+    /// Marks the channel of this queue pair, so that the next flush rings its peer if that is needed.
     #[inline]
     fn mark_dirty(&mut self, index: u32) {
         let Some(queue_pair) = self.core.queue_pairs.get(index as usize) else {
@@ -314,7 +314,7 @@ impl Core {
         published.ok_or(PostError::QueueFull)
     }
 
-    /// Whether there is room for a work request, when one is needed.
+    /// Checks that there is room for a work request, if the call needs one.
     #[inline]
     fn check_room(&mut self, id: QueuePairId, needed: bool) -> Result<(), PostError> {
         if !needed {
@@ -328,7 +328,8 @@ impl Core {
         Err(PostError::QueueFull)
     }
 
-    /// Remembers the work request whose record stands at `position`, with the buffers of `list`.
+    /// Keeps a work request for the record at `position`, with the buffers of `list`, until it is
+    /// acknowledged.
     fn track(
         &mut self,
         channel: &mut Channel,
@@ -365,7 +366,7 @@ impl Core {
         }
     }
 
-    /// Whether this work request is to fail because that was asked for: it is taken over, ended.
+    /// If a failure was injected for the next work request, takes this one, ended. Returns whether it did.
     #[inline]
     fn injected_failure(
         &mut self,
@@ -381,8 +382,7 @@ impl Core {
     }
 }
 
-/// Copies the first `bytes` bytes of a buffer, which holds as many, into a record that is
-/// reserved for them.
+/// A closure that copies the first `bytes` bytes of a buffer, which holds as many, into a reserved record.
 #[inline]
 fn copied(source: &Buffer, bytes: u32) -> impl FnMut(*mut u8, Part) {
     move |place, part| {
@@ -398,7 +398,7 @@ fn copied(source: &Buffer, bytes: u32) -> impl FnMut(*mut u8, Part) {
     }
 }
 
-/// The bytes of a gather list that can be posted.
+/// Checks that a gather list can be posted. Returns its bytes.
 fn check_list(memory: &Memory, list: &Gather) -> Result<u32, PostError> {
     if list.is_empty() || list.len() > SEGMENTS_MAX {
         return Err(PostError::BadSegments);
@@ -417,8 +417,8 @@ fn pieces_bytes(list: &Gather) -> u32 {
     list.iter().map(|_| PIECE_BYTES).sum()
 }
 
-/// How much of the message at the start of a list goes into its record, so that the receiver has it
-/// with the descriptor and need not wait for a line of ours: its first buffer, if that is short.
+/// The bytes from the start of a list that go into its record: the first buffer, if it is short and not
+/// the only one. The receiver gets them with the descriptor and does not wait for another cache line.
 fn head_bytes(list: &Gather) -> u32 {
     let mut segments = list.iter();
     let first = segments.next().map_or(0, |(_, _, bytes)| *bytes);
@@ -429,7 +429,7 @@ fn head_bytes(list: &Gather) -> u32 {
     }
 }
 
-/// Copies the first `bytes` bytes of a list, which are in its first buffer, into a reserved record.
+/// Copies the first `bytes` bytes of a list, all in its first buffer, into a reserved record.
 fn write_head(place: *mut u8, list: &Gather, bytes: u32) {
     let Some((buffer, offset, _)) = list.iter().next() else {
         return;

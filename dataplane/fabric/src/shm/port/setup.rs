@@ -1,5 +1,5 @@
-//! Adopting and destroying queue pairs, and the connection manager's events about them. Control operations: they may
-//! unmap and allocate. They map nothing, because a peer decides the size.
+//! Receive queues, adopting and destroying queue pairs, and events of the connection manager. These are control
+//! operations: they may unmap and allocate. They do not map memory of a peer, because the peer decides its size.
 
 use std::sync::Arc;
 
@@ -103,7 +103,7 @@ impl PortSetup for Port {
         if !prepared.number.is_of(&self.numbers) {
             return Err(wrong("queue pair was made for another port"));
         }
-        // No event says that a prepared queue pair will never come: its channel is dropped here.
+        // No event reports that a prepared queue pair was dropped, so unused channels are searched here.
         self.forget_unused();
         let receive_queue = usize::from(queue.0);
         match self.core.receive_queues.get(receive_queue) {
@@ -143,7 +143,8 @@ impl PortSetup for Port {
             ..
         } = prepared;
         let local = own_number.number();
-        // From here on the channel's own hold counts alone.
+        // Dropped before `attach`: if that fails, `forget_unused` must drop the channel, which any
+        // further reference would keep.
         drop(hold);
         if let Some(memory) = memory
             && let Err(error) = self.attach(number, memory)
@@ -159,11 +160,11 @@ impl PortSetup for Port {
         if let Some(entry) = self.core.receive_queues.get_mut(receive_queue) {
             entry.begin(id.index);
         }
-        // Destroying the queue pair gives it back.
+        // `destroy_queue_pair` returns the number to the stock.
         own_number.keep();
         if let Some(queue_pair) = self.core.queue_pairs.get_mut(id.index as usize) {
-            // These flags say that the index is in a list of the port. An earlier queue pair may have put it there, so
-            // they are kept.
+            // The flags are kept: an earlier queue pair may have put the index into the lists `ready` and `readers`, and
+            // a second entry must not follow.
             let (in_ready, in_readers) = (queue_pair.in_ready, queue_pair.in_readers);
             *queue_pair = QueuePair {
                 state,
@@ -202,7 +203,8 @@ impl PortSetup for Port {
         };
         let number = queue_pair.channel;
         if let Some(channel) = channel_mut(&mut self.channels, number) {
-            // After `Disconnected` nothing is left; before it, nothing is reported any more.
+            // Called before `Disconnected`, the queue pair still has work requests: their buffers are
+            // returned, but no completion is reported.
             self.core.abandon(channel, index);
             let local = self.core.queue_pairs[index as usize].local;
             if channel.pull.queue_pair == local {
@@ -228,13 +230,13 @@ impl PortSetup for Port {
             ..QueuePair::vacant()
         };
         self.forget_unused();
-        // The ring of numbers holds all that were made; a number that finds no room was made up.
+        // The stock has room for every number of the port.
         let _ = self.numbers.push(local.next_generation());
     }
 }
 
 impl Port {
-    /// The number of the channel of the queue pair; a new channel is opened for the first queue pair.
+    /// The number of the queue pair's channel. Opens the channel for its first queue pair.
     fn find_or_open(&mut self, prepared: &PreparedQueuePair) -> Result<u32, SetupError> {
         let number = prepared.doorbell_number;
         if number >= CHANNELS_MAX {
@@ -267,7 +269,7 @@ impl Port {
         Ok(number)
     }
 
-    /// Gives a channel the peer's memory, unless it has it already.
+    /// Gives the peer's memory to a channel that does not have it yet.
     fn attach(&mut self, number: u32, memory: CheckedPeer) -> Result<(), SetupError> {
         let Some(channel) = channel_mut(&mut self.channels, number) else {
             return Err(wrong("channel does not exist"));
@@ -277,11 +279,11 @@ impl Port {
                 return Ok(());
             }
             return Err(wrong(
-                "channel is another than the one that is in use: reconnect when that is closed",
+                "channel differs from the one in use: connect again after that one is closed",
             ));
         }
         channel.peer = Some(memory);
-        // The peer may have rung before its memory was mapped.
+        // A doorbell that the peer rang before this was taken without effect, so visit the channel now.
         self.schedule.mark(number);
         Ok(())
     }
@@ -299,7 +301,7 @@ impl Port {
         let number = queue_pair.channel;
         queue_pair.state = State::Connected;
         if self.attach(number, memory).is_err() {
-            // A peer that hands over the wrong channel has no connection.
+            // The peer passed the file of another channel, so the connection cannot work.
             self.disconnect_index(index);
         }
     }
@@ -327,7 +329,7 @@ impl Port {
         self.schedule.mark(number);
     }
 
-    /// All queue pairs of a channel end, because its peer broke the rules of the ring, or does not take reports.
+    /// Ends all queue pairs of a channel, because its peer broke the rules of the ring, or does not read our reports.
     #[cold]
     pub(super) fn break_channel(&mut self, number: u32) {
         let Some(channel) = channel_mut(&mut self.channels, number) else {
@@ -348,14 +350,14 @@ impl Port {
         }
     }
 
-    /// The lowest number that no channel has.
+    /// The lowest free channel number.
     pub(in super::super) fn free_channel(&self) -> u32 {
         let free = self.channels.iter().position(Option::is_none);
         u32::try_from(free.unwrap_or(self.channels.len())).unwrap_or(CHANNELS_MAX)
     }
 
-    /// Unmaps the channels that have no queue pair any more, but for those for which a prepared queue pair is
-    /// under way: they are looked at again with the next queue pair that comes or goes.
+    /// Drops the channels without a queue pair, except those that a prepared queue pair holds. The next adopted or destroyed
+    /// queue pair checks these again.
     fn forget_unused(&mut self) {
         let mut place = 0;
         while let Some(number) = self.schedule.live(place) {

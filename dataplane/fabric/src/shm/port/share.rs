@@ -1,21 +1,20 @@
-//! How a poll is shared among channels and queue pairs.
+//! Shares a poll among channels and queue pairs.
 //!
-//! A poll has two things to give: places in the batch, and bytes of the copy budget. Three classes ask for them, in
-//! this order: cold channels, our own work (completions, then RDMA Reads), and hot channels. However much one of them
-//! asks for, it delays the others by a few polls at most:
+//! A poll distributes two resources: places in the batch, and bytes of the copy budget. Three classes use them, in this
+//! order: cold channels, own work (completions, then RDMA Reads), and hot channels. A class with any amount of work delays
+//! the others by a few polls at most:
 //!
-//! * **Between classes.** Cold channels get half of both things, own work gets half of what is left then, and hot
-//!   channels may use up the rest. So a class has at least a quarter to itself in each poll, whatever the others do.
-//!   The unused rest goes to own work at the end. A half of an odd number is rounded up and down by turns, so that even
-//!   a batch with a single place goes to each class in one of four polls.
-//! * **Within a class.** Channels and queue pairs stand in a circle. Who comes first in a poll may use
-//!   up the whole share of the class, and is last in the next poll when it did. Who finds the share
-//!   used up by others, or uses up what others left of it, is first in the next poll. So in a class
-//!   of N, each one gets all that it asks for, or is first, at least once in N polls. It does not
-//!   help to leave a single byte to the others.
+//! * **Between classes.** Cold channels get half of both resources, own work gets half of what is left then, and hot
+//!   channels may use the rest. So each class has at least a quarter in each poll. What is unused goes to own work at the
+//!   end. The half of an odd number is rounded up and down in turn, so that even a batch with a single place goes to each
+//!   class in one of four polls.
+//! * **Within a class.** The channels or queue pairs form a circle. The first one in a poll may use the whole share of the
+//!   class; if it does, it is the last one in the next poll. One that finds the share used up by others, or that uses up
+//!   what others left, is the first one in the next poll. So in a class of N, each one gets all that it needs, or is first,
+//!   at least once in N polls. Leaving a single byte to the others does not change that.
 //!
-//! A queue pair that has nothing left to complete leaves the circle of completions. There it is enough
-//! that those who are not done go to the end: each completes something in each round.
+//! Completions have a simpler circle: a queue pair with nothing left to complete leaves it, and the others go to its end.
+//! Each completes something in each round.
 
 use super::core::Core;
 use crate::interface::CompletionBatch;
@@ -29,8 +28,8 @@ pub(super) struct Kept {
 }
 
 impl Core {
-    /// Keeps half of what is left of the batch and of the copy budget for others, until
-    /// [`Core::give_rest`]. The other half is rounded up when `turn` is odd.
+    /// Reserves half of what is left of the batch and of the copy budget for the other classes, until
+    /// [`Core::give_rest`]. The half for the caller is the larger one when `turn` is odd.
     pub(super) fn keep_half(&mut self, batch: &mut CompletionBatch, turn: u64) -> Kept {
         let (room, budget) = (batch.room(), self.copy_budget);
         let kept = if turn.is_multiple_of(2) {

@@ -1,11 +1,11 @@
-//! Short Sends as they leave: Sends of few bytes, without extension, in adjacent units of the ring, and where
-//! their zeroes allow it in one line. The other end is in [`arrivals`](super::arrivals).
+//! Sends short messages: Sends of few bytes, without extension, in adjacent units of the ring. A message with enough
+//! zeroes takes a single line. The module [`arrivals`](super::arrivals) is the other end.
 //!
-//! To fetch a line from another processor takes as long as hundreds of instructions, so lines are asked for
-//! early and together. The sender asks for the lines of a whole burst when it writes the first record; it
+//! Fetching a cache line from another processor takes as long as hundreds of instructions, so lines are prefetched early
+//! and together. When the sender writes the first record of a burst, it prefetches the lines of the whole burst. It
 //! expects as many units as the last burst had.
 //!
-//! Every unusual case is left to [`Channel::publish`], before anything was changed.
+//! An unusual case goes to [`Channel::publish`] before anything is changed.
 
 use super::super::channel::Channel;
 use super::super::copy::{copy_block, copy_bytes, copy_from};
@@ -18,29 +18,28 @@ use crate::memory::Buffer;
 
 /// The bytes of a payload in the first line of its record.
 const FIRST_LINE: usize = FIRST_LINE_BYTES as usize;
-/// Units of a burst that are asked for at once, at most. 16 and 64 are as quick (`docs/performance.md`).
+/// The most units of a burst that are prefetched together. 16 and 64 are as fast (`docs/performance.md`).
 const BURST_UNITS_MAX: u32 = 32;
-/// Beyond this many bytes the call into the C library costs less than copying by blocks.
+/// Above this many bytes, a call into the C library costs less than copying by blocks.
 const COPIED_BY_BLOCKS_MAX: usize = 256;
 
 impl Channel {
-    /// Asks for the lines of a burst, of as many units as the last one, with its first record of `units` units.
+    /// Prefetches the lines of a burst when its first record, of `units` units, is written.
     #[inline]
     fn ask_for_burst(&self, units: u32) {
         if self.in_dirty {
             return;
         }
         let (tail, ring) = (self.producer.tail(), self.producer.memory());
-        // Only lines that the receiver has read: requesting others would take them away from it.
+        // Only lines that the receiver has finished with: prefetching others would take them from its cache.
         let expected = self.forecast.burst_units.min(BURST_UNITS_MAX);
         for unit in units..expected.min(self.producer.known_room()) {
             ring.prefetch_to_write(tail.wrapping_add(unit), self.forecast.sent_lines_behind);
         }
     }
 
-    /// Publishes the first `bytes` bytes of `source`, which holds as many, as a Send to
-    /// `destination`. False, and nothing was done, when it is not for this path, or there is no
-    /// room that is known of.
+    /// Publishes the first `bytes` bytes of `source`, which holds as many, as a Send to `destination`.
+    /// Returns false, and changes nothing, if the message is not a short one, or no room is known.
     #[inline]
     pub(super) fn publish_short(
         &mut self,
@@ -77,8 +76,7 @@ impl Channel {
                     ..header
                 }
             } else {
-                // The receiver polls the first line of the record, and each poll takes it away from our cache: the
-                // bytes behind it are written first.
+                // The first line is written last: the receiver polls it, and each poll takes it from our cache.
                 if bytes <= COPIED_BY_BLOCKS_MAX {
                     copy_from::<FIRST_LINE>(source, payload, bytes);
                 } else {
@@ -97,7 +95,7 @@ impl Channel {
     }
 }
 
-/// The lines behind the first one of the record of a message of `bytes` bytes.
+/// The lines after the first one, in the record of a message of `bytes` bytes.
 #[inline]
 pub(super) fn lines_behind(bytes: u32) -> u32 {
     (HEADER_BYTES + bytes - 1) / LINE_BYTES

@@ -16,7 +16,8 @@ impl PortWindows for Port {
     ) -> Result<Window, (PostError, Buffer)> {
         let core = match self.sender(id) {
             Ok((core, _)) => core,
-            // A window may be bound before the client confirms: its key travels in a Send.
+            // Not connected yet: a window may be bound all the same, because the peer gets its key only with
+            // a later Send.
             Err(PostError::QueueFull) => &mut self.core,
             Err(error) => return Err((error, buffer)),
         };

@@ -1,4 +1,4 @@
-//! Addresses: `rdma:HOST:PORT` for people, socket addresses for C.
+//! Addresses: `rdma:HOST:PORT` as text, and socket addresses for C.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, ToSocketAddrs};
@@ -7,7 +7,7 @@ use crate::interface::ManagerError;
 
 const SCHEME: &str = "rdma:";
 
-/// A host and a port, as they were written.
+/// The host and the port of an address text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::verbs) struct Target {
     host: String,
@@ -19,8 +19,8 @@ pub(in crate::verbs) struct Target {
 }
 
 impl Target {
-    /// Reads `rdma:HOST:PORT`; the host is a name, an IPv4 address, or an IPv6 address in
-    /// brackets with an optional zone (`rdma:[fe80::1%eth0]:20049`).
+    /// Parses `rdma:HOST:PORT`. The host is a name, an IPv4 address, or an IPv6 address in brackets
+    /// with an optional zone (`rdma:[fe80::1%eth0]:20049`).
     pub(in crate::verbs) fn parse(address: &str) -> Result<Self, ManagerError> {
         Self::read(address).map_err(|why| ManagerError::BadAddress {
             address: address.to_owned(),
@@ -31,7 +31,7 @@ impl Target {
     fn read(address: &str) -> Result<Self, &'static str> {
         let rest = address
             .strip_prefix(SCHEME)
-            .ok_or("it is no RDMA address")?;
+            .ok_or("it is not an RDMA address")?;
         let (host, port, bracketed) = match rest.strip_prefix('[') {
             Some(rest) => {
                 let (host, rest) = rest.split_once(']').ok_or("a bracket is not closed")?;
@@ -48,7 +48,7 @@ impl Target {
         }
         let port: u16 = port
             .parse()
-            .map_err(|_| "its port is no number below 65536")?;
+            .map_err(|_| "its port is not a number below 65536")?;
         let mut target = Self {
             host: host.to_owned(),
             port,
@@ -62,7 +62,7 @@ impl Target {
             };
             let ip: Ipv6Addr = ip
                 .parse()
-                .map_err(|_| "what stands in brackets is no IPv6 address")?;
+                .map_err(|_| "the text in brackets is not an IPv6 address")?;
             target.numeric = Some(IpAddr::V6(ip));
             target.zone = zone;
         } else if host.contains(':') {
@@ -73,7 +73,7 @@ impl Target {
         Ok(target)
     }
 
-    /// The address, if it needs no resolver.
+    /// The address, if the host is numeric.
     pub(in crate::verbs) fn numeric(&self) -> io::Result<Option<SocketAddr>> {
         Ok(match self.numeric {
             None => None,
@@ -85,8 +85,8 @@ impl Target {
         })
     }
 
-    /// All addresses of the host, by the system's resolver, in its order. Blocks as long as that
-    /// does.
+    /// All addresses of the host, in the order of the system's resolver. Blocks until the resolver
+    /// answers.
     pub(in crate::verbs) fn resolve(&self) -> io::Result<Vec<SocketAddr>> {
         if let Some(address) = self.numeric()? {
             return Ok(vec![address]);
@@ -125,12 +125,12 @@ fn zone_index(zone: &str) -> io::Result<u32> {
     }
 }
 
-/// An address as it is written: `rdma:HOST:PORT`.
+/// The text of an address: `rdma:HOST:PORT`.
 pub(in crate::verbs) fn display(address: SocketAddr) -> String {
     format!("{SCHEME}{address}")
 }
 
-/// A socket address as C takes it.
+/// A socket address in C's layout.
 #[repr(C)]
 pub(in crate::verbs) union RawAddress {
     any: libc::sockaddr,
@@ -169,19 +169,19 @@ impl From<SocketAddr> for RawAddress {
     }
 }
 
-/// An address of no family.
+/// An address without a family.
 fn unbound() -> libc::sockaddr_storage {
     // SAFETY: all zeros is a valid `sockaddr_storage`: integers and arrays of them.
     unsafe { std::mem::zeroed() }
 }
 
-/// A family as socket addresses hold it; all families are small numbers.
+/// A family in the type of socket addresses. All families are small numbers, so none is lost.
 fn family(family: libc::c_int) -> libc::sa_family_t {
     libc::sa_family_t::try_from(family).unwrap_or(0)
 }
 
 impl RawAddress {
-    /// For the calls of librdmacm, which take addresses as `*mut` and do not write to them.
+    /// The pointer for librdmacm, whose calls take addresses as `*mut` but do not write to them.
     pub(in crate::verbs) fn as_mut_ptr(&mut self) -> *mut libc::sockaddr {
         (&raw mut *self).cast()
     }
@@ -236,7 +236,7 @@ pub(in crate::verbs) fn of_this_host() -> io::Result<Vec<SocketAddr>> {
     Ok(addresses)
 }
 
-/// As [`read`], of an address that is no longer than its family needs.
+/// As [`read`], for an address that may be shorter than a `sockaddr_storage`.
 ///
 /// # Safety
 ///
@@ -313,7 +313,7 @@ mod tests {
     #[test]
     fn wrong_addresses_say_what_is_wrong_and_how_they_look() {
         for (text, word) in [
-            ("shm:x", "no RDMA address"),
+            ("shm:x", "not an RDMA address"),
             ("rdma:host", "no port"),
             ("rdma:host:", "number below 65536"),
             ("rdma:host:65536", "number below 65536"),
@@ -322,7 +322,7 @@ mod tests {
             ("rdma:fe80::1:1", "brackets"),
             ("rdma:[fe80::1:1", "not closed"),
             ("rdma:[fe80::1]1", "no port"),
-            ("rdma:[nonsense]:1", "no IPv6"),
+            ("rdma:[nonsense]:1", "not an IPv6"),
         ] {
             let error = Target::parse(text).unwrap_err().to_string();
             assert!(

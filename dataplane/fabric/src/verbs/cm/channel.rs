@@ -22,18 +22,18 @@ unsafe impl Send for Channel {}
 // SAFETY: as above: all calls on a channel are calls on its descriptor, which the kernel orders.
 unsafe impl Sync for Channel {}
 
-/// An event, acknowledged already.
+/// An event that was copied and acknowledged.
 #[derive(Debug)]
 pub(in crate::verbs) struct Event {
     /// What happened.
     pub(in crate::verbs) kind: EventKind,
-    /// Zero, a negative `errno`, or with a rejection the reason of the CM.
+    /// Zero, a negative `errno`, or for a rejection the CM's reason.
     pub(in crate::verbs) status: i32,
-    /// The number of the identifier; with a request, that of the listener.
+    /// The number of the identifier; for a request, that of the listener.
     pub(in crate::verbs) number: u64,
-    /// What the peer said.
+    /// The peer's parameters and private data.
     pub(in crate::verbs) parameters: Parameters,
-    /// The identifier that a request brings. Dropping it rejects the request.
+    /// The identifier of a new request. Dropping it rejects the request.
     pub(in crate::verbs) request: Option<Id>,
 }
 
@@ -41,7 +41,7 @@ impl Channel {
     /// Opens a channel.
     ///
     /// # Errors
-    /// When rdma-core or the kernel's part of it is missing.
+    /// When rdma-core or the kernel's RDMA-CM is missing, or this user may not open it.
     pub(in crate::verbs) fn open() -> io::Result<Arc<Self>> {
         c::available()?;
         // SAFETY: the call takes nothing.
@@ -76,12 +76,12 @@ impl Channel {
         // SAFETY: the event came from the call above and is acknowledged once, here; nothing
         // refers to it any more.
         unsafe { c::rdma_ack_cm_event(event) };
-        // Only now, since an identifier that is destroyed waits for its events.
+        // After the acknowledgement: dropping an `Id` before it would wait for this event.
         let request = request.map(|raw| Id::from_request(raw, Arc::clone(self)));
         Ok(Some(Event { request, ..copied }))
     }
 
-    /// Copies an event, and the identifier that it brings.
+    /// Copies an event, and returns the identifier of a new request.
     ///
     /// # Safety
     ///
@@ -123,15 +123,15 @@ impl Drop for Channel {
     }
 }
 
-/// Why no channel could be opened, and what to do about it.
+/// The error for a channel that could not be opened, with the remedy where it is known.
 fn explain_open_error() -> io::Error {
     let error = io::Error::last_os_error();
     let advice = match error.raw_os_error() {
         Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => {
-            "the kernel's RDMA-CM is not there; load it with `modprobe rdma_ucm`"
+            "the kernel's RDMA-CM is missing; load it with `modprobe rdma_ucm`"
         }
         Some(libc::EACCES | libc::EPERM) => {
-            "/dev/infiniband/rdma_cm may not be opened; join the group that owns it (often `rdma`)"
+            "this user may not open /dev/infiniband/rdma_cm; join the group that owns it (often `rdma`)"
         }
         _ => return error,
     };

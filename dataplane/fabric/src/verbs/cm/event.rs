@@ -4,22 +4,22 @@ use std::ffi::c_uint;
 
 use crate::verbs::bindings::{rdma_cm_event_type as c, rdma_conn_param};
 
-/// What happened. Numbers that this crate does not know are kept as they came.
+/// The kind of an event. An unknown kind keeps its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::verbs) enum EventKind {
-    /// The address is that of a device of ours, or is reached through one.
+    /// A device was found that has the address, or through which it is reached.
     AddressResolved,
-    /// It is not.
+    /// No such device was found.
     AddressError,
-    /// A path to the address is known.
+    /// A path to the address was found.
     RouteResolved,
-    /// None is.
+    /// No path was found.
     RouteError,
     /// A peer asks a listener for a connection.
     ConnectRequest,
     /// The peer accepted; our confirmation establishes the connection.
     ConnectResponse,
-    /// The connection could not be made, or broke while it was being made.
+    /// The connection could not be made.
     ConnectError,
     /// The peer does not answer.
     Unreachable,
@@ -27,15 +27,15 @@ pub(in crate::verbs) enum EventKind {
     Rejected,
     /// The connection is established.
     Established,
-    /// The peer ended the connection, or answered our end of it.
+    /// The peer ended the connection, or answered our disconnect.
     Disconnected,
     /// The device is being removed: everything on it must be released.
     DeviceRemoval,
     /// The address now belongs to another device (a bond that failed over).
     AddressChange,
-    /// The queue pair's numbers may be used again.
+    /// The connection has left the time-wait state: its numbers may be used again.
     TimewaitExit,
-    /// Anything else, such as multicast, which this crate does not use.
+    /// Any other event, such as those of multicast, which this crate does not use.
     Other(c_uint),
 }
 
@@ -64,10 +64,10 @@ impl EventKind {
 /// The peer's parameters of the connection. All zero and empty in events that carry none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::verbs) struct Parameters {
-    /// The peer's private data, padded with zeros as the CM pads it.
+    /// The peer's private data, with the CM's padding of zeros.
     pub(in crate::verbs) private_data: Vec<u8>,
-    /// RDMA Reads that the peer wants to have in flight towards us. (RDMA-CM has already
-    /// exchanged this and the next: both are from our point of view.)
+    /// RDMA Reads that the peer wants to have in flight towards us. RDMA-CM has swapped this number
+    /// and the next, so that both are from our point of view.
     pub(in crate::verbs) responder_resources: u8,
     /// RDMA Reads of ours that the peer can serve at a time.
     pub(in crate::verbs) initiator_depth: u8,

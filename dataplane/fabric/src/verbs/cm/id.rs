@@ -12,7 +12,7 @@ use super::channel::Channel;
 use crate::verbs::bindings as c;
 use crate::verbs::errno::done;
 
-/// The levels and names of `rdma_set_option`, which the header has as anonymous constants.
+/// The level and the options of `rdma_set_option`. The header has them as anonymous constants.
 const OPTION_LEVEL_ID: c_int = 0;
 const OPTION_TYPE_OF_SERVICE: c_int = 0;
 const OPTION_REUSE_ADDRESS: c_int = 1;
@@ -20,8 +20,8 @@ const OPTION_ADDRESS_FAMILY_ONLY: c_int = 2;
 const OPTION_ACK_TIMEOUT: c_int = 3;
 
 /// Requests that may wait on a listener: as many as the kernel allows
-/// (`/proc/sys/net/rdma_ucm/max_backlog`, 1024 unless changed). The kernel counts a request only
-/// until its event is read.
+/// (`/proc/sys/net/rdma_ucm/max_backlog`, by default 1024). A request stops counting when its event
+/// is read.
 const BACKLOG: c_int = c_int::MAX;
 
 /// Our parameters of a connection that we request or accept.
@@ -51,7 +51,7 @@ impl ConnectionParameters<'_> {
             private_data_len,
             responder_resources: self.responder_resources,
             initiator_depth: self.initiator_depth,
-            // Of InfiniBand's end-to-end credits, which a shared receive queue switches off.
+            // InfiniBand's end-to-end credits, which do not exist with a shared receive queue.
             flow_control: u8::from(!self.shared_receive_queue),
             retry_count: self.retry_count,
             rnr_retry_count: self.rnr_retry_count,
@@ -61,14 +61,12 @@ impl ConnectionParameters<'_> {
     }
 }
 
-/// An identifier of RDMA-CM, without a queue pair; destroyed when it is dropped.
-///
-/// Destroying it ends what is under way on it: a request is withdrawn, one that came in is rejected, an established
-/// connection is disconnected.
+/// An identifier of RDMA-CM, without a queue pair. Dropping it destroys it: that withdraws a request of
+/// ours, rejects a request of a peer, and disconnects an established connection.
 #[derive(Debug)]
 pub(in crate::verbs) struct Id {
     raw: NonNull<c::rdma_cm_id>,
-    /// Keeps the channel, which librdmacm uses for every call on the identifier.
+    /// Keeps the channel open, which librdmacm uses for every call on the identifier.
     _channel: Arc<Channel>,
 }
 
@@ -96,7 +94,7 @@ impl Id {
         })
     }
 
-    /// Takes over the identifier that a request brought on `channel`.
+    /// Takes ownership of the identifier of a request that arrived on `channel`.
     pub(super) fn from_request(raw: NonNull<c::rdma_cm_id>, channel: Arc<Channel>) -> Self {
         Self {
             raw,
@@ -131,19 +129,20 @@ impl Id {
         })
     }
 
-    /// The type of service of the IP header, on RoCE v2 and iWARP; before the address is resolved.
+    /// Sets the type of service of the IP header, on RoCE v2 and iWARP. Call it before the address is
+    /// resolved.
     pub(in crate::verbs) fn set_type_of_service(&mut self, value: u8) -> io::Result<()> {
         self.set_option(OPTION_TYPE_OF_SERVICE, value)
     }
 
-    /// The ACK timeout of queue pairs, 4.096 µs times two to the power of `exponent`. Kernels
-    /// before 5.3 do not know it.
+    /// Sets the ACK timeout of the connection, 4.096 µs times two to the power of `exponent`. Kernels
+    /// before 5.3 refuse the option.
     pub(in crate::verbs) fn set_ack_timeout(&mut self, exponent: u8) -> io::Result<()> {
         self.set_option(OPTION_ACK_TIMEOUT, exponent)
     }
 
-    /// Binds the identifier to an address of this host, whole: it does not wait for remains of
-    /// connections before it, and an IPv6 wildcard leaves IPv4 to others.
+    /// Binds the identifier to an address of this host. Remains of earlier connections at the port do
+    /// not make it fail, and an IPv6 wildcard does not cover IPv4.
     pub(in crate::verbs) fn bind(&mut self, address: SocketAddr) -> io::Result<()> {
         self.set_option::<c_int>(OPTION_REUSE_ADDRESS, 1)?;
         if address.is_ipv6() {
@@ -161,8 +160,8 @@ impl Id {
         done(unsafe { c::rdma_listen(self.raw.as_ptr(), BACKLOG) })
     }
 
-    /// Finds the device by which `address` is reached; `AddressResolved` follows, or
-    /// `AddressError`.
+    /// Finds the device through which `address` is reached. The event `AddressResolved` or
+    /// `AddressError` follows.
     pub(in crate::verbs) fn resolve_address(
         &mut self,
         address: SocketAddr,
@@ -181,7 +180,7 @@ impl Id {
         })
     }
 
-    /// Finds the path to the resolved address; `RouteResolved` follows, or `RouteError`.
+    /// Finds the path to the resolved address. The event `RouteResolved` or `RouteError` follows.
     pub(in crate::verbs) fn resolve_route(&mut self, timeout: Duration) -> io::Result<()> {
         self.need_device()?;
         // SAFETY: the identifier is alive and on a device.
@@ -200,7 +199,7 @@ impl Id {
         done(unsafe { c::rdma_connect(self.raw.as_ptr(), &raw mut parameters) })
     }
 
-    /// Accepts the request that brought this identifier.
+    /// Accepts the request that created this identifier.
     pub(in crate::verbs) fn accept(
         &mut self,
         parameters: ConnectionParameters<'_>,
@@ -211,7 +210,7 @@ impl Id {
         done(unsafe { c::rdma_accept(self.raw.as_ptr(), &raw mut parameters) })
     }
 
-    /// Rejects the request that brought this identifier.
+    /// Rejects the request that created this identifier.
     pub(in crate::verbs) fn reject(&mut self, private_data: &[u8]) -> io::Result<()> {
         let length = u8::try_from(private_data.len())
             .map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
@@ -225,8 +224,8 @@ impl Id {
         done(unsafe { c::rdma_establish(self.raw.as_ptr()) })
     }
 
-    /// Tells the peer that the connection ends, or answers it; `Disconnected` follows where the
-    /// peer has not ended it already.
+    /// Sends a disconnect, or answers the peer's. `Disconnected` follows unless the peer's disconnect
+    /// was reported before.
     pub(in crate::verbs) fn disconnect(&mut self) -> io::Result<()> {
         self.need_device()?;
         // SAFETY: the identifier is alive and on a device.
@@ -250,12 +249,12 @@ impl Id {
         Ok((attributes, mask))
     }
 
-    /// The context of the device that the identifier is on; null when it is on none.
+    /// The context of the identifier's device; null when it has none yet.
     pub(in crate::verbs) fn context(&self) -> *mut c::ibv_context {
         self.raw().verbs
     }
 
-    /// The name of the device that the identifier is on.
+    /// The name of the identifier's device.
     pub(in crate::verbs) fn device_name(&self) -> Option<String> {
         let context = NonNull::new(self.raw().verbs)?;
         // SAFETY: librdmacm keeps the contexts of its devices open as long as identifiers are on
@@ -279,7 +278,7 @@ impl Id {
         address::read(unsafe { &self.raw().route.addr.dst_addr_union.dst_storage })
     }
 
-    /// Some calls look at the device without asking whether there is one.
+    /// Refuses an identifier without a device: some calls of librdmacm read the device unchecked.
     fn need_device(&self) -> io::Result<()> {
         if self.raw().verbs.is_null() {
             return Err(io::ErrorKind::NotConnected.into());
@@ -297,7 +296,7 @@ impl Drop for Id {
     }
 }
 
-/// A number in the place of a pointer: nothing is ever read through it.
+/// A number stored as the context pointer. Nothing reads through it.
 fn context(number: u64) -> *mut c_void {
     std::ptr::without_provenance_mut(usize::try_from(number).unwrap_or(usize::MAX))
 }

@@ -1,8 +1,8 @@
-//! Private data: what applications say to each other while the CM connects them.
+//! Private data: the data that applications exchange while the CM connects them.
 //!
-//! The CM of InfiniBand and RoCE carries an area of fixed size, padded with zeros; what arrives
-//! has the size of the area, whatever was sent (RFC 8797 section 4 therefore has receivers look
-//! for a magic word). Of the 92 bytes of a request, RDMA-CM takes 36 for the IP addresses.
+//! The CM of InfiniBand and RoCE carries an area of fixed size, padded with zeros. The receiver gets
+//! the whole area, whatever length was sent; that is why RFC 8797 section 4 has receivers search for
+//! a magic word. RDMA-CM uses 36 of the 92 bytes of a request for the IP addresses.
 
 use crate::interface::RejectReason;
 
@@ -10,23 +10,23 @@ use crate::interface::RejectReason;
 pub(in crate::verbs) const REQUEST_BYTES_MAX: usize = 56;
 /// Bytes that a reply carries.
 pub(in crate::verbs) const REPLY_BYTES_MAX: usize = 196;
-/// Bytes that a rejection carries, all together.
+/// Bytes that a rejection carries: the application's data and the reason.
 const REJECT_AREA_BYTES: usize = 148;
-/// Bytes of a rejection that are the application's; the rest is the reason.
+/// Bytes of a rejection that the application can use.
 pub(in crate::verbs) const REJECT_BYTES_MAX: usize = REJECT_AREA_BYTES - REASON_BYTES;
 
-/// The reason stands at the end, so that the application's data begins the area, where peers of
-/// RFC 8797 look for theirs: magic, format, kind, length of the application's data, code.
+/// Bytes of the reason: magic, format, kind, length of the application's data, a reserved byte, code.
+/// The reason is at the end, because a peer of RFC 8797 searches for its data from the start.
 const REASON_BYTES: usize = 12;
 const REASON_MAGIC: [u8; 4] = *b"rpRJ";
 const REASON_FORMAT: u8 = 1;
 
-/// The private data of a rejection: the application's, cut to what fits, and the reason.
+/// The private data of a rejection: the application's data, if it fits, and the reason.
 pub(in crate::verbs) fn rejection(
     reason: RejectReason,
     private_data: &[u8],
 ) -> [u8; REJECT_AREA_BYTES] {
-    // Data that does not fit whole is left out: half a message helps nobody.
+    // Data that does not fit is dropped as a whole: the peer could not parse a part of it.
     let private_data = if private_data.len() <= REJECT_BYTES_MAX {
         private_data
     } else {
@@ -66,7 +66,7 @@ pub(in crate::verbs) fn rejection(
     area
 }
 
-/// The reason and the application's data of a rejection, when a peer of this provider sent it.
+/// The reason and the application's data of a rejection, if this provider sent it.
 pub(in crate::verbs) fn parse_rejection(area: &[u8]) -> Option<(RejectReason, &[u8])> {
     let tail: &[u8; REASON_BYTES] = area.get(REJECT_BYTES_MAX..)?.first_chunk()?;
     let [m0, m1, m2, m3, format, kind, length, _, c0, c1, c2, c3] = *tail;

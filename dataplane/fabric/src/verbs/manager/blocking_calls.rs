@@ -1,6 +1,6 @@
-//! Calls of RDMA-CM that wait, in threads of their own: on iWARP a connect waits for TCP within the
-//! call, and the end of an identifier for what is under way on it. The control thread has others to
-//! serve.
+//! Runs blocking calls of RDMA-CM in separate threads, because the control thread serves all
+//! connections. On iWARP a connect waits for TCP within the call, and destroying an identifier waits
+//! for the call in progress.
 
 use std::io;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::negotiate::ReadDepths;
 use crate::verbs::cm::id::Id;
 use crate::verbs::queue_pair::QueuePair;
 
-/// A request to be sent.
+/// A request to send.
 pub(super) struct Request {
     pub(super) connection: u64,
     pub(super) id: Id,
@@ -23,14 +23,14 @@ pub(super) struct Request {
     pub(super) private_data: Vec<u8>,
 }
 
-/// A request that was sent, or was not. The identifier comes back with it.
+/// The outcome of a request, with its identifier.
 pub(super) struct Sent {
     pub(super) connection: u64,
     pub(super) id: Id,
     pub(super) result: io::Result<()>,
 }
 
-/// A thread for each request that is being sent.
+/// Starts one thread for each request and collects the outcomes.
 pub(super) struct BlockingCalls {
     wake: Arc<dyn Fn() + Send + Sync>,
     tell: Sender<Sent>,
@@ -38,7 +38,7 @@ pub(super) struct BlockingCalls {
 }
 
 impl BlockingCalls {
-    /// `wake` is called when a request has been sent, or could not be.
+    /// Each thread calls `wake` when its request was sent or failed.
     pub(super) fn new(wake: Arc<dyn Fn() + Send + Sync>) -> Self {
         let (tell, told) = mpsc::channel();
         Self { wake, tell, told }
@@ -61,7 +61,7 @@ impl BlockingCalls {
                 private_data,
             } = request;
             let result = id.connect(facts.parameters(depths, &options, &private_data));
-            // Without the manager the identifier ends here.
+            // This fails only when the manager was dropped: then the identifier is destroyed here.
             let _ = tell.send(Sent {
                 connection,
                 id,
@@ -72,16 +72,16 @@ impl BlockingCalls {
         Ok(())
     }
 
-    /// The next request that was sent, or was not.
+    /// The next outcome, if there is one.
     pub(super) fn sent(&self) -> Option<Sent> {
         self.told.try_recv().ok()
     }
 }
 
-/// Lets go of what a connect that is under way holds.
+/// Drops the objects of a connect in progress, in a separate thread.
 pub(super) fn let_go(id: Option<Id>, queue_pair: Option<QueuePair>) {
     let thread = Builder::new().name("rpcrdma-let-go".to_owned());
-    // Where no thread can be had they end here, and this one waits.
+    // If no thread can be started, both are dropped here and the caller waits.
     let _ = thread.spawn(move || {
         drop(id);
         drop(queue_pair);

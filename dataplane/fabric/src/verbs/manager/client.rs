@@ -1,4 +1,4 @@
-//! A client's steps: from an address to a request, and what may become of it.
+//! A client's steps: from an address to a request, and the outcomes of the request.
 
 use std::collections::VecDeque;
 use std::io;
@@ -19,7 +19,7 @@ use crate::verbs::cm::id::Id;
 use crate::verbs::cm::{private_data, refusal};
 use crate::verbs::queue_pair::QueuePair;
 
-/// Private data may be `limit` bytes long.
+/// Checks that private data has at most `limit` bytes.
 pub(super) fn check_private_data(private_data: &[u8], limit: usize) -> Result<(), ManagerError> {
     if private_data.len() <= limit {
         return Ok(());
@@ -38,7 +38,7 @@ pub(super) fn system(doing: impl Into<String>, source: io::Error) -> ManagerErro
     }
 }
 
-/// What an event that ended a client's attempt means, for people.
+/// The error for an event that ended a client's attempt.
 pub(super) fn failure(address: &str, event: EventKind, status: i32) -> ManagerError {
     let address = address.to_owned();
     let said = match status {
@@ -51,35 +51,36 @@ pub(super) fn failure(address: &str, event: EventKind, status: i32) -> ManagerEr
     let why = match event {
         EventKind::DeviceRemoval => return ManagerError::DeviceRemoved { address },
         EventKind::AddressError => return no_way(address, status.saturating_abs(), &said),
-        EventKind::RouteError => format!("no path leads there{said}"),
+        EventKind::RouteError => format!("there is no path to it{said}"),
         EventKind::Unreachable => format!(
-            "its connection manager does not answer{said}; is the host up, and does UDP port 4791 reach it?"
+            "its connection manager does not answer{said}; check that the host is up and that UDP port 4791 is open"
         ),
         EventKind::AddressChange => {
             "the address of this end moved to another device; connect again".to_owned()
         }
-        _ => format!("the connection broke while it was being made{said}"),
+        _ => format!("the connection failed while it was being made{said}"),
     };
     ManagerError::Unreachable { address, why }
 }
 
-/// The address could not be resolved to a device.
+/// The error for an address that could not be resolved to a device.
 pub(super) fn no_way(address: String, errno: i32, said: &str) -> ManagerError {
     let why = match errno {
         libc::ENODEV | libc::EADDRNOTAVAIL => {
-            "no RDMA device has the address of this end of the route; `rdma link` and `ip route get` show both"
+            "the route to it starts at an address that no RDMA device has; compare `ip route get` with `rdma link`"
                 .to_owned()
         }
         libc::ENETUNREACH | libc::EHOSTUNREACH => {
             format!("there is no route to it, or no host at its end{said}")
         }
-        libc::ETIMEDOUT => "its network address is not answered for (ARP or neighbour discovery timed out)".to_owned(),
+        libc::ETIMEDOUT => "no host answers for its address (ARP or neighbour discovery timed out)".to_owned(),
         _ => format!("its address could not be resolved to a device{said}"),
     };
     ManagerError::Unreachable { address, why }
 }
 
-/// The request could not be sent. On iWARP it is TCP that connects first, within the call.
+/// The error for a request that could not be sent. On iWARP the call also connects TCP, hence the
+/// errors of TCP.
 fn not_sent(address: &str, error: io::Error) -> ManagerError {
     let unreachable = |why: &str| ManagerError::Unreachable {
         address: address.to_owned(),
@@ -89,15 +90,15 @@ fn not_sent(address: &str, error: io::Error) -> ManagerError {
         Some(libc::ECONNREFUSED) => ManagerError::Refused {
             address: address.to_owned(),
         },
-        Some(libc::ENETUNREACH | libc::EHOSTUNREACH) => unreachable("there is no way to it"),
-        Some(libc::ETIMEDOUT) => {
-            unreachable("its TCP does not answer; is the host up, and does that port reach it?")
-        }
+        Some(libc::ENETUNREACH | libc::EHOSTUNREACH) => unreachable("there is no route to it"),
+        Some(libc::ETIMEDOUT) => unreachable(
+            "its TCP does not answer; check that the host is up and that the port is open",
+        ),
         _ => system(format!("sending a request to `{address}`"), error),
     }
 }
 
-/// What a rejection that carries no reason of ours means.
+/// The error for a rejection that carries no reason of ours.
 fn refused(address: &str, reason: i32) -> ManagerError {
     let address = address.to_owned();
     if reason == refusal::INVALID_SERVICE_ID || reason == -libc::ECONNREFUSED {
@@ -109,11 +110,11 @@ fn refused(address: &str, reason: i32) -> ManagerError {
     }
 }
 
-/// What became of a client's rejected request.
+/// Who rejected a client's request.
 pub(super) enum Rejection {
-    /// Our own kind of peer rejected it.
+    /// An rpcrdma application, with its reason and private data.
     ByApplication(RejectReason, Vec<u8>),
-    /// Anybody else did.
+    /// Another program, or the peer's connection manager.
     Otherwise(ManagerError),
 }
 
@@ -136,7 +137,7 @@ impl Manager {
         if target.port() == 0 {
             return Err(bad(
                 address,
-                "port 0 is nobody's: name the port that the server listens on",
+                "port 0 cannot be connected to: name the port that the server listens on",
             ));
         }
         let numeric = target.numeric().map_err(|error| bad(address, error))?;
@@ -175,7 +176,7 @@ impl Manager {
         Ok(ConnectionId(number))
     }
 
-    /// The name server has answered.
+    /// The host name was resolved, or could not be.
     pub(super) fn on_answer(&mut self, answer: Answer) {
         match answer.addresses {
             Ok(addresses) => self.try_addresses(answer.connection, addresses),
@@ -198,14 +199,14 @@ impl Manager {
         }
     }
 
-    /// Tries the next address of the host; without one the connect has failed for the reason that
-    /// the last gave.
+    /// Tries the next address of the host. When none is left the connect fails with the error of the
+    /// last address.
     pub(super) fn try_next(&mut self, number: u64, mut last: Option<ManagerError>) {
         loop {
             let Some(connection) = self.connections.get_mut(&number) else {
                 return;
             };
-            // What was for the address before.
+            // Identifier, queue pair and events of the previous address.
             connection.let_go();
             connection.early.clear();
             let Side::Client(client) = &mut connection.side else {
@@ -239,13 +240,15 @@ impl Manager {
         if let Some(value) = self.options.type_of_service {
             id.set_type_of_service(value)?;
         }
-        // The queue pair gets it in any case; this tells the connection manager, where it listens.
+        // Kernels before 5.3 refuse this option. That is harmless: `drive::to_ready` sets the timeout
+        // of the queue pair in any case.
         let _ = id.set_ack_timeout(self.options.ack_timeout_exponent);
         id.resolve_address(address, self.options.resolve_timeout)?;
         Ok(id)
     }
 
-    /// The address is that of a device: of the port's, or the connect has failed.
+    /// The address was resolved to a device. Resolves the path if it is the port's device; another
+    /// device fails this address, because the port's queue pairs cannot use it.
     pub(super) fn resolve_route(&mut self, number: u64) {
         let timeout = self.options.resolve_timeout;
         let Some(connection) = self.connections.get_mut(&number) else {
@@ -270,7 +273,7 @@ impl Manager {
         }
     }
 
-    /// The path is known: the queue pair is made now, because the request tells its number.
+    /// The path is known. Creates the queue pair first, because the request carries its number.
     pub(super) fn send_request(&mut self, number: u64) {
         let options = self.options;
         let Some(connection) = self.connections.get_mut(&number) else {
@@ -314,7 +317,7 @@ impl Manager {
         }
     }
 
-    /// A request that another thread sent: its identifier is back.
+    /// Takes the identifier of a request back from the thread that sent it.
     pub(super) fn on_sent(&mut self, sent: Sent) {
         let Sent {
             connection: number,
@@ -323,7 +326,7 @@ impl Manager {
         } = sent;
         let connection = self.connections.get_mut(&number);
         let Some(connection) = connection.filter(|it| it.stage == Stage::Requesting) else {
-            // Nobody waits for it any more.
+            // The connection was closed or timed out in the meantime.
             return blocking_calls::let_go(Some(id), None);
         };
         connection.id = Some(id);
@@ -340,7 +343,7 @@ impl Manager {
         }
     }
 
-    /// A connect has failed, and the application has not heard of the peer.
+    /// Removes a client's connection that failed before the reply, and queues `Failed`.
     pub(super) fn fail(&mut self, number: u64, error: impl FnOnce(&str) -> ManagerError) {
         let Some(connection) = self.remove(number) else {
             return;

@@ -1,4 +1,4 @@
-//! What the manager keeps of a connection.
+//! The state of a connection in the manager.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -22,34 +22,34 @@ pub(super) enum Side {
     Server,
 }
 
-/// What only a client knows.
+/// What a client keeps for its request.
 pub(super) struct Client {
-    /// As it was given, for errors.
+    /// As the application gave it, for error texts.
     pub(super) address: String,
     pub(super) port: PortHandle,
     pub(super) private_data: Vec<u8>,
-    /// Addresses of the host that have not been tried.
+    /// The host's addresses that were not tried yet.
     pub(super) candidates: VecDeque<SocketAddr>,
 }
 
 pub(super) struct Connection {
     pub(super) side: Side,
     pub(super) stage: Stage,
-    /// None while a client's host name is resolved.
+    /// `None` while a client's host name is resolved, and while another thread sends the request.
     pub(super) id: Option<Id>,
-    /// A client's, from the request until it is handed over.
+    /// A client's queue pair, from the request until `prepare` hands it over.
     pub(super) queue_pair: Option<QueuePair>,
-    /// Events that came while another thread had the identifier.
+    /// Events that arrived while another thread had the identifier. They are handled when it is back.
     pub(super) early: Vec<Event>,
-    /// What the peer said last.
+    /// The parameters of the peer's request or reply.
     pub(super) peer: Parameters,
-    /// Once the queue pair has been handed over.
+    /// `Some` after `prepare` has handed the queue pair over.
     pub(super) prepared: Option<Prepared>,
     pub(super) timer: Option<Instant>,
 }
 
 impl Connection {
-    /// Whether a connect is under way on iWARP, where letting go of it waits.
+    /// Whether dropping the identifier may block: a connect in progress on iWARP.
     pub(super) fn is_held_by_a_connect(&self) -> bool {
         match &self.side {
             Side::Client(client) => {
@@ -59,7 +59,7 @@ impl Connection {
         }
     }
 
-    /// Lets go of the identifier, of which no event is of use any more, and of what goes with it.
+    /// Drops the identifier and the queue pair, in another thread where that may block.
     pub(super) fn let_go(&mut self) {
         let (id, queue_pair) = (self.id.take(), self.queue_pair.take());
         if self.is_held_by_a_connect() {
@@ -68,7 +68,7 @@ impl Connection {
     }
 }
 
-/// What is left here of a queue pair that its port has.
+/// What the manager keeps of a queue pair that it handed over.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Prepared {
     pub(super) port: usize,
@@ -77,7 +77,7 @@ pub(super) struct Prepared {
     pub(super) depths: ReadDepths,
 }
 
-/// What the peer is told of a queue pair.
+/// The facts about a queue pair that a request or a reply carries.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct QueuePairFacts {
     pub(super) number: u32,
@@ -111,7 +111,7 @@ impl QueuePairFacts {
 }
 
 impl ManagerEvent<Port> {
-    /// The connection that it is of.
+    /// The connection that the event is about.
     pub(super) fn connection(&self) -> ConnectionId {
         match self {
             Self::ConnectRequest { connection, .. }
@@ -124,7 +124,7 @@ impl ManagerEvent<Port> {
     }
 }
 
-/// What a queue pair of `port` may have in flight at most.
+/// The highest number of RDMA Reads in flight on a queue pair of `port`, each way.
 pub(super) fn depths_of(port: &PortHandle) -> ReadDepths {
     ReadDepths {
         responder_resources: port.responder_resources(),

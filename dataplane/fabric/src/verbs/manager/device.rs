@@ -1,4 +1,4 @@
-//! Which device an address belongs to, before there is a port on any.
+//! Finds the device of an address. A port needs the device's name before it exists.
 
 use std::io;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::verbs::cm::id::Id;
 /// for a wildcard, which all devices have.
 ///
 /// # Errors
-/// When the address cannot be used, no device has it, or RDMA-CM is not there.
+/// When the address cannot be used, no device has it, or RDMA-CM is missing.
 pub fn device_at(address: &str) -> Result<Option<String>, ManagerError> {
     let target = Target::parse(address)?;
     let addresses = target.resolve().map_err(|error| bad(address, error))?;
@@ -30,7 +30,7 @@ pub fn device_at(address: &str) -> Result<Option<String>, ManagerError> {
     let channel = Channel::open().map_err(|error| system("opening RDMA-CM's channel", error))?;
     let bound = || -> io::Result<Option<String>> {
         let mut id = Id::create(&channel, 0)?;
-        // Any port, so that nobody is in the way.
+        // Port 0, so that a listener at the given port does not make this fail.
         let mut any_port = *local;
         any_port.set_port(0);
         id.bind(any_port)?;
@@ -43,7 +43,7 @@ pub fn device_at(address: &str) -> Result<Option<String>, ManagerError> {
 /// `timeout` for each address of the host, and for a name server.
 ///
 /// # Errors
-/// When no device leads there, or RDMA-CM is not there.
+/// When the address is reached through no device, or RDMA-CM is missing.
 pub fn device_towards(address: &str, timeout: Duration) -> Result<String, ManagerError> {
     let target = Target::parse(address)?;
     let addresses = target.resolve().map_err(|error| bad(address, error))?;

@@ -1,5 +1,5 @@
-//! Taking a queue pair through its states, by the attributes that RDMA-CM knows and those that it
-//! gets wrong or leaves to us.
+//! Changes the states of a queue pair. RDMA-CM supplies the attributes; this module corrects some and
+//! adds those that it leaves out.
 
 use std::ffi::c_int;
 use std::io;
@@ -11,11 +11,11 @@ use crate::verbs::bindings::{ibv_access_flags, ibv_qp_attr, ibv_qp_state};
 use crate::verbs::cm::id::Id;
 use crate::verbs::queue_pair::QueuePair;
 
-/// The attributes of basic verbs, bits 0 to 20. Kernels have set bits above them here, which
-/// libibverbs does not take.
+/// The attributes of basic verbs, bits 0 to 20. Some kernels set higher bits in the mask, which
+/// libibverbs refuses.
 const BASIC_ATTRIBUTES: c_int = (1 << 21) - 1;
 
-/// To Init: the port and the partition are known.
+/// Takes a queue pair to Init. The device's port and partition must be known.
 pub(super) fn to_init(id: &mut Id, queue_pair: &QueuePair) -> Result<(), SetupError> {
     let doing = "the queue pair could not be initialized for its port";
     modify(
@@ -24,8 +24,8 @@ pub(super) fn to_init(id: &mut Id, queue_pair: &QueuePair) -> Result<(), SetupEr
         ibv_qp_state::IBV_QPS_INIT,
         doing,
         |attributes| {
-            // Windows decide what a peer may do; the queue pair must allow it. RDMA-CM allows Reads
-            // only where responder resources were asked for already.
+            // The queue pair must allow what any window may grant. RDMA-CM would allow remote Reads
+            // only after the request has named responder resources, which is later than Init.
             let access = ibv_access_flags::IBV_ACCESS_REMOTE_READ.0
                 | ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0;
             attributes.qp_access_flags = access;
@@ -33,7 +33,7 @@ pub(super) fn to_init(id: &mut Id, queue_pair: &QueuePair) -> Result<(), SetupEr
     )
 }
 
-/// To Ready to Receive and Ready to Send: the peer is known.
+/// Takes a queue pair to Ready to Receive and Ready to Send. The peer must be known.
 pub(super) fn to_ready(
     id: &mut Id,
     queue_pair: &QueuePair,
@@ -48,7 +48,7 @@ pub(super) fn to_ready(
         doing,
         |attributes| {
             attributes.max_dest_rd_atomic = depths.responder_resources;
-            // RDMA-CM leaves 0, which tells the peer to wait 655 ms.
+            // RDMA-CM leaves 0, the code of the longest delay: 655 ms before each retry of the peer.
             attributes.min_rnr_timer = options.min_rnr_timer_code;
         },
     )?;
@@ -62,8 +62,8 @@ pub(super) fn to_ready(
             attributes.max_rd_atomic = depths.initiator_depth;
             attributes.timeout = options.ack_timeout_exponent;
             attributes.retry_cnt = options.retry_count;
-            // RDMA-CM takes the peer's number, and Linux peers send 0: the first message that finds
-            // no receive would break the connection.
+            // RDMA-CM uses the number that the peer sent. The Linux server sends 0: the first message
+            // that finds no Receive would end the connection.
             attributes.rnr_retry = options.rnr_retry_count;
         },
     )

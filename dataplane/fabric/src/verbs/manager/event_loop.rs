@@ -1,4 +1,5 @@
-//! The loop: RDMA-CM's events, what ports gave up, names that were resolved, timers.
+//! The manager's event loop: events of RDMA-CM and of devices, failed queue pairs, resolved names and
+//! timers.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,8 @@ use crate::verbs::cm::event::EventKind;
 use crate::verbs::{Port, PortEvent};
 use crate::waiting::turn_until;
 
-/// Events of RDMA-CM that one turn takes; the others are there in the next.
+/// Events of RDMA-CM that one turn handles, so that a burst does not starve timers and devices. The
+/// next turn handles the rest.
 const TURN_EVENTS: usize = 256;
 
 impl Manager {
@@ -23,7 +25,7 @@ impl Manager {
         }
     }
 
-    /// Turns until there is an event, the waker was used, or `timeout` is over.
+    /// Runs turns until there is an event, the waker is used, or `timeout` expires.
     pub(super) fn run(
         &mut self,
         timeout: Duration,
@@ -36,7 +38,7 @@ impl Manager {
     }
 
     /// Sleeps until something happens, at most until `until`, and handles what happened. Returns
-    /// whether there is something to tell, or the waker was used.
+    /// whether there is an event to deliver, or the waker was used.
     fn turn(&mut self, until: Option<Instant>) -> Result<bool, ManagerError> {
         let happened = self
             .waiting
@@ -71,7 +73,7 @@ impl Manager {
         Ok(())
     }
 
-    /// Events of a device go to the ports that they concern.
+    /// Passes the events of a device to its ports.
     fn take_device_events(&mut self, device: u64) {
         let Some(context) = usize::try_from(device)
             .ok()
@@ -81,7 +83,7 @@ impl Manager {
         };
         match context.dispatch_events() {
             Ok(events) => self.counters.device_events += events as u64,
-            // The device has failed; its descriptor would stay readable for ever.
+            // The device has failed. Its descriptor stays readable and would keep the loop busy.
             Err(_) => {
                 let _ = self.waiting.forget(context.event_descriptor());
             }
@@ -94,7 +96,7 @@ impl Manager {
         }
     }
 
-    /// Tells the peers of queue pairs that their ports have given up.
+    /// Disconnects the queue pairs that their ports have put in error.
     fn disconnect_given_up(&mut self) {
         for (port, handle) in &self.ports {
             while let Some(queue_pair) = handle.next_closing() {
@@ -106,8 +108,8 @@ impl Manager {
                     && connection.stage.peer_answers_the_end()
                     && let Some(id) = &mut connection.id
                 {
-                    // The peer's answer comes as an event. Should this fail, the peer is gone
-                    // already, and that comes as one too.
+                    // The peer's answer is an event. This fails only when the peer has ended the
+                    // connection already, which is an event too.
                     let _ = id.disconnect();
                 }
             }
@@ -125,7 +127,7 @@ impl Manager {
             }
             self.counters.timed_out += 1;
             let patience = self.options.handshake_timeout;
-            // As the CM would say it, had it lost patience first.
+            // The event that RDMA-CM itself reports after its own timeout.
             let timed_out = Event {
                 kind: EventKind::Unreachable,
                 status: -libc::ETIMEDOUT,
@@ -137,14 +139,14 @@ impl Manager {
         }
     }
 
-    /// The peer, the network or the name server was silent for too long.
+    /// The peer, the network or the name server did not answer within `patience`.
     fn give_up(&mut self, event: Event, patience: Duration) {
         let number = event.number;
         let Some(connection) = self.connections.get_mut(&number) else {
             return;
         };
         if let Side::Client(client) = &mut connection.side {
-            // The time was for all addresses together.
+            // The timeout covers all addresses together, so no further one is tried.
             client.candidates.clear();
         }
         if connection.stage == Stage::ResolvingName {
@@ -172,7 +174,8 @@ impl Manager {
             return self.on_request(event.number, id, event.parameters);
         }
         if self.listeners.contains_key(&event.number) {
-            // A listener on an address of the device; one on a wildcard goes on without it.
+            // Only a listener on an address of the device gets this event. A wildcard listener gets
+            // none and keeps listening on the other devices.
             if event.kind == EventKind::DeviceRemoval {
                 self.listeners.remove(&event.number);
             }
@@ -188,7 +191,7 @@ impl Manager {
         self.take_step(event);
     }
 
-    /// Does what an event of a connection calls for.
+    /// Handles an event of a connection by the table in [`step`].
     fn take_step(&mut self, event: Event) {
         let number = event.number;
         let Some(connection) = self.connections.get_mut(&number) else {

@@ -1,5 +1,5 @@
-//! Host names, resolved on a thread of their own: a name server may take seconds to answer, and
-//! the control thread has others to serve.
+//! Resolves host names in a separate thread: a name server may take seconds to answer, and the
+//! control thread serves all connections.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,28 +8,28 @@ use std::sync::mpsc::{self, Receiver, Sender};
 
 use crate::verbs::cm::address::Target;
 
-/// The addresses of a host, for the connection that asked for them.
+/// The addresses of a host, and the connection that asked for them.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) connection: u64,
     pub(super) addresses: io::Result<Vec<SocketAddr>>,
 }
 
-/// The resolving thread, started with the first name. It ends when this is dropped, once the name
-/// that it is at is resolved.
+/// The resolving thread, started with the first name. After this is dropped it finishes the current
+/// name and ends.
 pub(super) struct HostNames {
     wake: Arc<dyn Fn() + Send + Sync>,
     thread: Option<Thread>,
 }
 
-/// The two ends of the thread that are ours.
+/// Our ends of the two channels to the thread.
 struct Thread {
     questions: Sender<(u64, Target)>,
     answers: Receiver<Answer>,
 }
 
 impl HostNames {
-    /// `wake` is called when there is an answer.
+    /// The thread calls `wake` after each answer.
     pub(super) fn new(wake: Arc<dyn Fn() + Send + Sync>) -> Self {
         Self { wake, thread: None }
     }
@@ -43,7 +43,7 @@ impl HostNames {
             self.thread = Some(start(Arc::clone(&self.wake))?);
         }
         if let Some(thread) = &self.thread {
-            // The thread ends only after this sender is dropped.
+            // This cannot fail: the thread ends only after this sender is dropped.
             let _ = thread.questions.send((connection, target));
         }
         Ok(())

@@ -1,70 +1,70 @@
-//! A connection's life as the CM tells it: which events mean what, in which stage.
+//! The state machine of a connection: what each event of RDMA-CM means in each stage.
 //!
-//! Nothing here touches a device, so that every order of events can be tried in a test.
+//! It touches no device, so that a test can try every order of events.
 //!
 //! ```text
 //! client: ResolvingAddress → ResolvingRoute → Requesting → Replied → ClientPrepared ─┐
 //! server: Requested → ServerPrepared → Accepted ─────────────────────────────────────┴→ Established
 //! ```
 //!
-//! Whatever the peer or the CM does, the application hears of a connection's end once: as failed
-//! or rejected when it has not heard of the peer yet, as disconnected afterwards. After it has
-//! ended the connection itself it hears nothing more.
+//! Whatever the peer or the CM does, the application gets one event for the end of a connection:
+//! failed or rejected before it knows the peer, disconnected afterwards. It gets no event after it
+//! has ended the connection itself.
 
 use crate::verbs::cm::event::EventKind;
 
-/// How far a connection has come.
+/// The stage of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Stage {
-    /// Client: the host's name is being resolved.
+    /// Client: the host name is being resolved.
     ResolvingName,
-    /// Client: the way to the address is being looked for.
+    /// Client: RDMA-CM looks for the device that leads to the address.
     ResolvingAddress,
-    /// Client: the path is being looked for.
+    /// Client: RDMA-CM looks for the path to the address.
     ResolvingRoute,
-    /// Client: the request is on its way.
+    /// Client: the request was sent, or another thread is sending it (iWARP).
     Requesting,
-    /// Client: the peer accepted, and the application was told.
+    /// Client: the peer accepted, and the application received the reply.
     Replied,
     /// Client: the application has the queue pair.
     ClientPrepared,
-    /// Server: the application was told of the request.
+    /// Server: the application received the request.
     Requested,
     /// Server: the application has the queue pair.
     ServerPrepared,
-    /// Server: the acceptance is on its way.
+    /// Server: the reply was sent.
     Accepted,
-    /// The connection stands.
+    /// The connection is established.
     Established,
-    /// The application ended the connection; the CM still has to hear from the peer.
+    /// The application ended the connection; the peer has not answered yet.
     Closing,
 }
 
-/// What an event makes of a connection.
+/// The action that an event calls for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Nothing.
+    /// No action.
     Stay,
-    /// Client: go on with the path.
+    /// Client: resolve the path.
     ResolveRoute,
     /// Client: make the queue pair and send the request.
     SendRequest,
-    /// Client: tell the application of the reply.
+    /// Client: report the reply to the application.
     TellReply,
-    /// Server: tell the application that the connection stands.
+    /// Server: report to the application that the connection is established.
     TellEstablished,
-    /// Client: this address failed; there may be others.
+    /// Client: this address failed; try the next.
     Fail,
     /// Client: the peer rejected.
     Reject,
-    /// The connection that the application knows of is gone.
+    /// The peer or the fabric ended a connection that the application knows.
     Lose,
-    /// What the application ended is over.
+    /// The end that the application began is complete.
     Finish,
 }
 
-/// What `event` makes of a connection in `stage`, and the stage after it. A connection after
-/// [`Step::Reject`], [`Step::Lose`] and [`Step::Finish`] is gone; its stage has no meaning.
+/// The action for `event` in `stage`, and the stage after it. [`Step::Reject`], [`Step::Lose`] and
+/// [`Step::Finish`] remove the connection; the stage has no meaning then.
 pub(super) fn step(stage: Stage, event: EventKind) -> (Step, Stage) {
     use EventKind as E;
     match (stage, event) {
@@ -78,7 +78,7 @@ pub(super) fn step(stage: Stage, event: EventKind) -> (Step, Stage) {
         (Stage::Requesting, E::Rejected) => (Step::Reject, stage),
         (Stage::Accepted, E::Established) => (Step::TellEstablished, Stage::Established),
         (_, event) if !is_end(event) => (Step::Stay, stage),
-        // No identifier is on the CM yet: the event is of one before, and has no meaning.
+        // No identifier exists yet, so the event belongs to an earlier one.
         (Stage::ResolvingName, _) => (Step::Stay, stage),
         (Stage::ResolvingAddress | Stage::ResolvingRoute | Stage::Requesting, _) => {
             (Step::Fail, stage)
@@ -92,13 +92,13 @@ pub(super) fn step(stage: Stage, event: EventKind) -> (Step, Stage) {
             | Stage::Established,
             _,
         ) => (Step::Lose, stage),
-        // The address matters to nobody any more.
+        // The connection ends anyway: wait for the peer's answer.
         (Stage::Closing, E::AddressChange) => (Step::Stay, stage),
         (Stage::Closing, _) => (Step::Finish, stage),
     }
 }
 
-/// Whether an event ends whatever it is about.
+/// Whether an event ends the attempt or the connection.
 fn is_end(event: EventKind) -> bool {
     match event {
         EventKind::AddressError
@@ -108,7 +108,7 @@ fn is_end(event: EventKind) -> bool {
         | EventKind::Rejected
         | EventKind::Disconnected
         | EventKind::DeviceRemoval
-        // The peer answers to an address that this connection's packets do not come from.
+        // The peer's packets go to the address, which another device has now.
         | EventKind::AddressChange
         | EventKind::TimewaitExit => true,
         EventKind::AddressResolved
@@ -121,7 +121,7 @@ fn is_end(event: EventKind) -> bool {
 }
 
 impl Stage {
-    /// The stage after the application got the queue pair, from those where it may ask for it.
+    /// The stage after `prepare`; `None` in a stage that does not permit it.
     pub(super) fn prepared(self) -> Option<Self> {
         match self {
             Self::Replied => Some(Self::ClientPrepared),
@@ -130,12 +130,13 @@ impl Stage {
         }
     }
 
-    /// Whether the peer has to be told when the application ends the connection, and answers.
+    /// Whether ending the connection takes a disconnect message, which the peer answers.
     pub(super) fn peer_answers_the_end(self) -> bool {
         matches!(self, Self::Accepted | Self::Established)
     }
 
-    /// Whether it is the peer's, or the network's, turn: such a stage is given up in time.
+    /// Whether the stage waits for the peer, the network or the name server. Such a stage has a
+    /// timeout.
     pub(super) fn waits_for_the_peer(self) -> bool {
         matches!(
             self,

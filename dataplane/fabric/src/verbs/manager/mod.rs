@@ -1,9 +1,9 @@
-//! The connection manager of `verbs`: RDMA-CM, with queue pairs that we drive ourselves.
+//! The connection manager of `verbs`: RDMA-CM, with queue pairs whose states this crate changes.
 //!
-//! The manager owns one event channel and lives in the control thread. A connection is an
-//! identifier of RDMA-CM without a queue pair; the queue pair is made for the port that will own
-//! it, taken through its states here, and handed over in a [`PreparedQueuePair`]. So a Receive may arrive as
-//! soon as the peer knows of the queue pair, and the port is there to take it.
+//! The manager owns one event channel and runs in the control thread. A connection is an
+//! identifier of RDMA-CM without a queue pair. The manager creates the queue pair for the port that
+//! will own it, changes its state, and hands it over in a [`PreparedQueuePair`]. The core adopts it
+//! before `accept` or `confirm`, so that the first message of the peer finds it in its port.
 //!
 //! ```text
 //! client: resolve address and path, make the queue pair (Init), request
@@ -11,22 +11,22 @@
 //! server: request: prepare makes the queue pair and takes it to Ready to Send; accept replies
 //! ```
 //!
-//! # What may go wrong, and what follows
+//! # Failures
 //!
-//! * Before the application has heard of its peer: [`ManagerEvent::Failed`] or
-//!   [`ManagerEvent::Rejected`] at a client, nothing at a server. A client tries all addresses of
+//! * Before the application knows its peer: [`ManagerEvent::Failed`] or
+//!   [`ManagerEvent::Rejected`] at a client, no event at a server. A client tries all addresses of
 //!   a host name in turn.
-//! * After `ConnectRequest` or `ConnectReply`, in whatever stage: [`ManagerEvent::Disconnected`],
+//! * After `ConnectRequest` or `ConnectReply`, at any stage: [`ManagerEvent::Disconnected`],
 //!   with a port event for the core when a queue pair was prepared. The removal of the device and the
 //!   move of an address to another device end a connection in the same way.
-//! * A peer or a network that is silent when it is its turn is given up after
-//!   [`ManagerOptions::handshake_timeout`].
+//! * A peer or a network that does not answer within [`ManagerOptions::handshake_timeout`] loses the
+//!   connection.
 //!
-//! A rejection carries our reason at the end of its private data; what other programs and the
-//! connection manager of the peer say is told in words.
+//! A rejection carries our reason at the end of its private data. A rejection by another program or
+//! by the peer's connection manager becomes an error with a text.
 //!
-//! On iWARP the connection is made by the reply itself, and the kernel drives the queue pair. The
-//! calls that wait there for the peer's TCP are made in threads of their own.
+//! On iWARP the reply itself establishes the connection, and the kernel changes the states of the
+//! queue pair. There, calls that wait for the peer's TCP run in separate threads.
 
 mod blocking_calls;
 mod client;
@@ -62,28 +62,28 @@ use blocking_calls::BlockingCalls;
 use connection::{Connection, number_of};
 use host_names::HostNames;
 
-/// What a manager does to every connection that it makes.
+/// The settings of a manager and of its connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ManagerOptions {
-    /// How long a peer, the network or a name server may be silent when it is their turn.
+    /// The time that a client has to resolve and connect, and that a peer has for its next answer.
     pub handshake_timeout: Duration,
-    /// How long finding the device and the path to one address may take, each.
+    /// The time limit for finding the device of one address, and again for finding the path.
     pub resolve_timeout: Duration,
-    /// The time that a peer is told to wait when no Receive is posted, as the code of the
-    /// InfiniBand specification (volume 1, section 9.7.5.2.8), from 0 to 31; 12 is 0.64 ms.
+    /// The time that a peer waits before it retries a Send for which we had no Receive, as a code of
+    /// the InfiniBand specification (volume 1, section 9.7.5.2.8), from 0 to 31; 12 is 0.64 ms.
     pub min_rnr_timer_code: u8,
-    /// How long the device waits for an acknowledgement: 4.096 µs times two to this power, from 1
-    /// to 31; 16 is 268 ms.
+    /// The exponent of the time that the device waits for an acknowledgement: 4.096 µs times two to
+    /// this power, from 1 to 31; 16 is 268 ms.
     pub ack_timeout_exponent: u8,
-    /// How often the device sends again what was not acknowledged, from 0 to 7.
+    /// How often the device repeats an unacknowledged packet, from 0 to 7.
     pub retry_count: u8,
-    /// How often the device sends again to a peer that has no Receive posted, from 0 to 7, which
-    /// is for ever. The peer says how long to wait each time, 655 ms at most: so six retries take
-    /// four seconds at most, and 4 ms with a peer that has this default of `min_rnr_timer_code`. Then
-    /// the connection ends with [`Status::ReceiverNotReady`](crate::interface::Status). The
-    /// connection request carries the same number, for what the peer sends.
+    /// How often the device retries when the peer has no Receive posted, from 0 to 7; 7 is without
+    /// limit. The peer sets the delay before each retry, 655 ms at most: six retries take at most
+    /// four seconds, and 4 ms with a peer that has the default `min_rnr_timer_code`. After the last
+    /// retry the connection ends with [`Status::ReceiverNotReady`](crate::interface::Status). The
+    /// connection request carries the same number, for the peer's Sends.
     pub rnr_retry_count: u8,
-    /// The type of service of the packets, on RoCE v2 and iWARP; `None` leaves it to the system.
+    /// The type of service in the IP header, on RoCE v2 and iWARP; `None` keeps the system's default.
     pub type_of_service: Option<u8>,
 }
 
@@ -107,11 +107,11 @@ pub struct Manager {
     waiting: Waiting,
     listeners: HashMap<u64, Listener>,
     connections: HashMap<u64, Connection>,
-    /// Connections by the queue pair that their port knows them by.
+    /// Connections by port number and queue pair, because ports name them so.
     by_queue_pair: HashMap<(usize, QueuePairId), u64>,
-    /// The ports that connections were made for, by their numbers.
+    /// The ports that connections were made for, by number.
     ports: HashMap<usize, PortHandle>,
-    /// Their devices, in the order of their numbers in `waiting`.
+    /// The devices of these ports. Index `i` has the number `FIRST_DEVICE + i` in `waiting`.
     devices: Vec<Arc<Context>>,
     host_names: HostNames,
     blocking_calls: BlockingCalls,
@@ -119,16 +119,17 @@ pub struct Manager {
     ready: Vec<ManagerEvent<Port>>,
     /// The last number given to a listener or a connection.
     last_number: u64,
-    /// Makes keys of addresses, differently in each process, so that nobody can look for an
-    /// address that shares a key with another's.
+    /// Hashes an address to the key of its peer. The seed is random in each process, so that nobody
+    /// can search for an address whose key collides with another's.
     peer_keys: RandomState,
     counters: Counters,
-    /// Last, since all identifiers are on it.
+    /// The last field, so that it is dropped after the identifiers on it.
     channel: Arc<Channel>,
 }
 
-/// Numbers of descriptors that are waited for. Devices follow.
+/// The number of the event channel in `waiting`.
 const CHANNEL: u64 = 0;
+/// The number of the first device in `waiting`; the other devices follow.
 const FIRST_DEVICE: u64 = 1;
 
 struct Listener {
@@ -164,7 +165,7 @@ impl Manager {
     /// A manager with the default options.
     ///
     /// # Errors
-    /// When librdmacm or the kernel's RDMA-CM is not there, or may not be used; the error says
+    /// When librdmacm or the kernel's RDMA-CM is missing, or this user may not use it. The error says
     /// what to do.
     pub fn new() -> Result<Self, ManagerError> {
         Self::with_options(ManagerOptions::default())
@@ -204,11 +205,10 @@ impl Manager {
         })
     }
 
-    /// Counters as (name, value), for reports: events of RDMA-CM, requests that came in,
-    /// connections that stood, rejections by peers, connects that failed, handshakes that timed
-    /// out, connections that the peer or the fabric ended, addresses that moved to another
-    /// device, devices removed, events of devices, and connections known now, those that still
-    /// wait for the peer's answer to their end included.
+    /// Counters as (name, value), for reports: events of RDMA-CM; connection requests received;
+    /// connections established; rejections by peers; connects that failed; handshakes that timed out;
+    /// connections that the peer or the fabric ended; address changes; device removals; events of
+    /// devices; connections known now, including those that wait for the peer to answer a disconnect.
     #[must_use]
     pub fn counters(&self) -> Vec<(&'static str, u64)> {
         let counters = &self.counters;
@@ -232,7 +232,8 @@ impl Manager {
         self.last_number
     }
 
-    /// Who has `address`. The limit per peer counts hosts, so the port is not part of the key.
+    /// The identity of the peer at `address`. The limit per peer counts hosts, so the key leaves the
+    /// TCP port out.
     fn peer(&self, address: Option<SocketAddr>) -> PeerIdentity {
         let ip = address.map(|address| address.ip().to_canonical());
         PeerIdentity {
@@ -245,8 +246,8 @@ impl Manager {
         }
     }
 
-    /// Makes a port known, so that what it gives up is disconnected and its device's events reach
-    /// it.
+    /// Registers a port: its failed queue pairs will be disconnected, and the events of its device
+    /// will reach it.
     fn know(&mut self, port: &PortHandle) -> io::Result<()> {
         let number = number_of(port);
         if self.ports.contains_key(&number) {
@@ -269,8 +270,8 @@ impl ManagerInterface for Manager {
     type PortHandle = PortHandle;
 
     /// Listens on `rdma:HOST:PORT`: an address of this host, or a wildcard (`0.0.0.0`, `[::]`)
-    /// for all devices; port 0 lets the system choose. A host name is resolved at once, and its
-    /// first address is taken.
+    /// for all devices; port 0 lets the system choose. Resolves a host name within the call and uses
+    /// its first address.
     fn listen(&mut self, address: &str) -> Result<ListenerId, ManagerError> {
         self.start_listening(address)
     }
@@ -283,8 +284,9 @@ impl ManagerInterface for Manager {
         self.listeners.remove(&listener.0);
     }
 
-    /// Asks for a connection, with at most 56 bytes of private data. Fails at once only for an
-    /// address or private data that cannot be used; all else is an event.
+    /// Asks for a connection, with at most 56 bytes of private data. Returns an error for an invalid
+    /// address, for private data that is too long, and when the system refuses a thread or a watch;
+    /// every other failure is an event.
     fn connect(
         &mut self,
         address: &str,
@@ -303,8 +305,8 @@ impl ManagerInterface for Manager {
         self.prepare_queue_pair(connection.0, port)
     }
 
-    /// Accepts, with at most 196 bytes of private data. After an error the connection is as it
-    /// was: disconnect.
+    /// Accepts, with at most 196 bytes of private data. An error leaves the connection unchanged:
+    /// disconnect.
     fn accept(
         &mut self,
         connection: ConnectionId,
@@ -313,20 +315,19 @@ impl ManagerInterface for Manager {
         self.send_reply(connection.0, private_data)
     }
 
-    /// Rejects, with at most 136 bytes of private data; longer data is left out.
+    /// Rejects, with at most 136 bytes of private data. Longer data is dropped as a whole.
     fn reject(&mut self, connection: ConnectionId, reason: RejectReason, private_data: &[u8]) {
         self.send_reject(connection.0, reason, private_data);
     }
 
-    /// Confirms; an `Established` event follows. After an error the connection is as it was:
-    /// disconnect.
+    /// Confirms; an `Established` event follows. An error leaves the connection unchanged: disconnect.
     fn confirm(&mut self, connection: ConnectionId) -> Result<(), ManagerError> {
         self.send_confirm(connection.0)
     }
 
     fn disconnect(&mut self, connection: ConnectionId) {
         self.close(connection.0);
-        // What already happened to it is not told any more.
+        // No event of a connection may follow `disconnect`.
         self.ready.retain(|event| event.connection() != connection);
     }
 

@@ -1,20 +1,20 @@
-//! How many RDMA Reads may be in flight, each way.
+//! Negotiates how many RDMA Reads may be in flight, each way.
 
 use crate::verbs::cm::event::Parameters;
 
 /// RDMA Reads in flight at a time on one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ReadDepths {
-    /// Of the peer's, which our device serves.
+    /// The peer's Reads, which our device serves.
     pub(super) responder_resources: u8,
-    /// Of ours, which the peer's device serves.
+    /// Our Reads, which the peer's device serves.
     pub(super) initiator_depth: u8,
 }
 
 impl ReadDepths {
-    /// What both ends can do: a server after the request, a client after the reply. RDMA-CM has
-    /// exchanged the peer's numbers, so that each is from this end's point of view. A peer that
-    /// answers with more than it was asked for gets what we asked for.
+    /// The depths that both ends support. A server computes them after the request, a client after
+    /// the reply. RDMA-CM has swapped the peer's two numbers, so that each is from our point of view.
+    /// The peer can lower our numbers but not raise them.
     pub(super) fn agreed(self, peer: &Parameters) -> Self {
         Self {
             responder_resources: self.responder_resources.min(peer.responder_resources),

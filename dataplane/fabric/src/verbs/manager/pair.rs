@@ -1,5 +1,5 @@
-//! Connecting two queue pairs of one process by RDMA-CM, in one call: on iWARP nothing else makes a
-//! connection, since the kernel drives the queue pairs.
+//! Connects two queue pairs of one process by RDMA-CM, in one call. On iWARP there is no other way,
+//! because the kernel changes the states of the queue pairs.
 
 use std::io;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use crate::verbs::errno::failed;
 use crate::verbs::queue_pair::QueuePair;
 use crate::verbs::{Context, PortHandle};
 
-/// Far beyond what a connection within one host takes.
+/// Far more than a connection within one host takes.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// The numbers of the two ends that take part in events, and of the listener.
+/// The numbers that the events of the three identifiers carry.
 const CLIENT: u64 = 0;
 const SERVER: u64 = 1;
 const LISTENER: u64 = 2;
@@ -58,7 +58,8 @@ fn connect(
     id.resolve_route(DEADLINE)?;
     await_event(channel, deadline, CLIENT, EventKind::RouteResolved)?;
     drive::to_init(&mut id, client).map_err(io::Error::other)?;
-    // On iWARP this returns when TCP has connected, for which the listener need not be asked.
+    // On iWARP this returns when TCP has connected. The kernel accepts TCP for the listener, so the
+    // call does not wait for `answer.accept` below.
     id.connect(parameters(client, a))?;
     let request = await_event(channel, deadline, LISTENER, EventKind::ConnectRequest)?;
     let mut answer = request.request.ok_or(io::ErrorKind::NotConnected)?;
@@ -82,7 +83,7 @@ fn parameters(queue_pair: &QueuePair, port: &PortHandle) -> ConnectionParameters
     facts.parameters(depths_of(port), &ManagerOptions::default(), &[])
 }
 
-/// Listens at any port of an address that the device has.
+/// Listens on an address of the device, at a port that the system chooses.
 fn listener_on(channel: &Arc<Channel>, context: &Context) -> io::Result<Id> {
     for address in address::of_this_host()? {
         let mut id = Id::create(channel, LISTENER)?;

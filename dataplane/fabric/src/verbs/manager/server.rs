@@ -1,4 +1,4 @@
-//! A server's steps, and those that both ends have.
+//! A server's steps, and the steps that both ends share.
 
 use std::io;
 use std::net::SocketAddr;
@@ -67,9 +67,9 @@ impl Manager {
         Ok(ListenerId(number))
     }
 
-    /// Whether a device here has the address, at whatever port. RDMA-CM gives the same error for
-    /// an address that nobody has and for a port that is taken, where one of the two listeners is
-    /// on a wildcard.
+    /// Whether a device here has the address. RDMA-CM gives the same error for an address that no
+    /// device has and, where one of two listeners is on a wildcard, for a port that is in use. So
+    /// this tries the address with port 0.
     fn is_ours(&self, mut address: SocketAddr) -> bool {
         address.set_port(0);
         Id::create(&self.channel, 0)
@@ -82,7 +82,7 @@ impl Manager {
         Some(address::display(local))
     }
 
-    /// A peer asks for a connection.
+    /// Handles a connection request of a peer.
     pub(super) fn on_request(&mut self, listener: u64, mut id: Id, peer: Parameters) {
         if !self.listeners.contains_key(&listener) {
             // Dropping the identifier rejects the request.
@@ -110,7 +110,7 @@ impl Manager {
         self.connections.insert(number, connection);
     }
 
-    /// A connection that the application may still use.
+    /// A connection that the application has not ended.
     pub(super) fn open(&mut self, number: u64) -> Result<&mut Connection, ManagerError> {
         self.connections
             .get_mut(&number)
@@ -134,7 +134,7 @@ impl Manager {
         if id.context() != port.context().raw() {
             return Err(SetupError::Peer {
                 what: format!(
-                    "request came by the device `{}`, and this core polls `{}`",
+                    "request arrived on the device `{}`, but this core polls `{}`",
                     id.device_name().unwrap_or_else(|| "none".to_owned()),
                     port.context().name()
                 ),
@@ -149,7 +149,7 @@ impl Manager {
                 queue_pair
             }
         };
-        // On iWARP the kernel does it when the connection is made.
+        // On iWARP the kernel changes these states when the connection is established.
         if !port.context().limits().iwarp {
             drive::to_ready(id, &queue_pair, depths, &options)?;
         }
@@ -200,13 +200,13 @@ impl Manager {
         if let (Stage::Requested | Stage::ServerPrepared, Some(id)) =
             (connection.stage, &mut connection.id)
         {
-            // Should it fail, the identifier's end rejects without a reason.
+            // If this fails, destroying the identifier rejects without a reason.
             let _ = id.reject(&private_data::rejection(reason, private_data));
             self.remove(number);
         }
     }
 
-    /// The application ends a connection.
+    /// Ends a connection for the application.
     pub(super) fn close(&mut self, number: u64) {
         let Ok(connection) = self.open(number) else {
             return;
@@ -217,7 +217,7 @@ impl Manager {
                 .as_mut()
                 .is_some_and(|id| id.disconnect().is_ok());
         if !answered {
-            // The end of the identifier withdraws a request, and rejects one.
+            // Destroying the identifier withdraws our request, or rejects the peer's.
             self.remove(number);
             return;
         }
@@ -230,15 +230,15 @@ impl Manager {
         self.set_timer(number, Some(deadline));
     }
 
-    /// A connection that the application knows of is gone.
+    /// Removes a connection that the peer or the fabric has ended, and queues `Disconnected`.
     pub(super) fn lose(&mut self, number: u64) {
         let Some(mut connection) = self.remove(number) else {
             return;
         };
         self.counters.disconnected += 1;
         if let (true, Some(id)) = (connection.stage.peer_answers_the_end(), &mut connection.id) {
-            // Answers the peer's end, so that it need not ask again. It fails when the peer
-            // does not wait for an answer.
+            // Answers the peer's disconnect, so that the peer does not repeat it. This fails when the
+            // peer waits for no answer.
             let _ = id.disconnect();
         }
         self.ready.push(ManagerEvent::Disconnected {
@@ -249,7 +249,7 @@ impl Manager {
         });
     }
 
-    /// Forgets a connection. Dropping it ends what is left of it.
+    /// Removes a connection. Dropping it destroys its identifier and its queue pair.
     pub(super) fn remove(&mut self, number: u64) -> Option<Connection> {
         self.set_timer(number, None);
         let mut connection = self.connections.remove(&number)?;
@@ -276,7 +276,7 @@ pub(super) fn listen_error(address: &str, error: io::Error) -> ManagerError {
         Some(libc::EADDRNOTAVAIL | libc::ENODEV) => bad(
             "no RDMA device of this host has that address; `rdma link` and `ip address` show what there is",
         ),
-        Some(libc::EACCES) => bad("ports below 1024 are root's (CAP_NET_BIND_SERVICE)"),
+        Some(libc::EACCES) => bad("ports below 1024 need the capability CAP_NET_BIND_SERVICE"),
         _ => system(format!("listening on `{address}`"), error),
     }
 }

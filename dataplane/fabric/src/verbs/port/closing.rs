@@ -1,4 +1,4 @@
-//! How a queue pair ends: its error state, the count of what is flushed, and `Disconnected`.
+//! The end of a queue pair: the error state, the flush of its work requests, and `Disconnected`.
 
 use super::super::bindings::ibv_wr_opcode;
 use super::super::queue_pair::QueuePair;
@@ -10,9 +10,9 @@ use crate::clock::Ticks;
 use crate::interface::{Completion, CompletionBatch, CompletionKind, Status};
 
 impl Port {
-    /// Puts a queue pair into the error state, unless it is there: what is outstanding will be
-    /// flushed, and then `Disconnected` be reported. With `tell` the manager learns of it, and by
-    /// it the peer.
+    /// Puts a queue pair in the error state, unless it is in it. The outstanding work requests are
+    /// flushed, and then `Disconnected` is reported. With `tell` the manager is notified, which
+    /// disconnects the peer.
     #[cold]
     pub(super) fn begin_error(&mut self, index: u32, tell: bool) {
         let Some(entry) = self.queue_pairs.get_mut(index) else {
@@ -23,7 +23,7 @@ impl Port {
         }
         entry.state = State::Error;
         entry.error_since = None;
-        // A device that cannot do even this will not flush either: then the time runs out.
+        // A device that refuses this flushes nothing either. `flush_timeout` covers that case.
         let failed = entry
             .device
             .as_ref()
@@ -38,10 +38,9 @@ impl Port {
         }
     }
 
-    /// Posts a work behind all others of a queue pair in error, for the device to flush. Works that
-    /// asked for no completion and were done before the error are flushed by no device: that
-    /// nothing is before the marker any more is how their end is told. Where there is no room for
-    /// it, the time runs out.
+    /// Posts the marker: a work behind all others of a queue pair in error, which the device flushes.
+    /// No device reports unsignalled works that were done before the error. The flushed marker shows
+    /// that all works before it are done. Without room for a marker, `flush_timeout` ends the wait.
     fn post_marker(&mut self, index: u32) {
         let Some(work) = self.works.take(index, Kind::Send, None) else {
             return;
@@ -65,8 +64,7 @@ impl Port {
         }
     }
 
-    /// If `work` is the marker of the queue pair: ends all that was posted before it. Returns
-    /// whether it is.
+    /// Returns whether `work` is the marker of the queue pair. If so, ends all works posted before it.
     #[inline]
     pub(super) fn end_marker(
         &mut self,
@@ -92,15 +90,14 @@ impl Port {
             && let Some(first) = self.works.pop(&mut entry.works)
         {
             entry.posted -= 1;
-            // What was not done was flushed with a completion of its own.
+            // Success, because the device has already completed each work that was not done.
             if let Some(completion) = self.end_work(index, first, Status::Success) {
                 self.push(batch, completion);
             }
         }
     }
 
-    /// Gives the marker of a queue pair back. What the device tells of it later is of a work that is
-    /// forgotten.
+    /// Releases the marker of a queue pair. A later completion of it counts as stale.
     pub(super) fn forget_marker(&mut self, index: u32) {
         if let Some(entry) = self.queue_pairs.get_mut(index)
             && let Some(marker) = entry.marker.take()
@@ -109,8 +106,8 @@ impl Port {
         }
     }
 
-    /// Goes on with all queue pairs in error. `empty` says that the completion queue was empty
-    /// in this poll. Whether something was done.
+    /// Advances the end of all queue pairs in error. `empty` says that the completion queue was empty
+    /// in this poll. Returns whether something was done.
     #[cold]
     pub(super) fn go_on_closing(
         &mut self,
@@ -134,7 +131,7 @@ impl Port {
         busy
     }
 
-    /// Whether the queue pair has come to its end.
+    /// Advances the end of one queue pair. Returns whether it is complete.
     fn close_step(
         &mut self,
         index: u32,
@@ -148,7 +145,7 @@ impl Port {
         if entry.state != State::Error {
             return true;
         }
-        // Whether the completion queue was seen empty after the device was told.
+        // Whether a whole poll after the error state was set found the completion queue empty.
         let flushed = self.flushes_at_once && empty && entry.error_since.is_some();
         let since = *entry.error_since.get_or_insert(now);
         let waited = now.saturating_sub(since);
@@ -171,8 +168,9 @@ impl Port {
         let Some(entry) = self.queue_pairs.get_mut(index) else {
             return true;
         };
-        // Receives of its own receive queue were counted; those of a shared one are the device's
-        // to tell, and a completion may be behind the event.
+        // The Receives of an own receive queue were counted above. For a shared one only the device
+        // knows that no Receive follows; its event may overtake a completion, so the completion queue
+        // must be empty as well.
         let quiet = own_posted.is_some() || entry.last_receive;
         if !quiet && waited < self.last_receive_timeout {
             return false;
@@ -199,8 +197,8 @@ impl Port {
         true
     }
 
-    /// Completes what the device never got: works that were staged, and RDMA Reads that waited.
-    /// Whether nothing is left.
+    /// Completes the works that were never posted: staged ones, and RDMA Reads that wait. Returns
+    /// whether none is left.
     fn flush_staged(&mut self, index: u32, batch: &mut CompletionBatch) -> bool {
         loop {
             if batch.is_full() {
@@ -220,7 +218,8 @@ impl Port {
         }
     }
 
-    /// The device flushes no more: a reset ends its use of all buffers, and what it had is ours again.
+    /// Takes all work requests back from a device that flushes nothing more. The reset ends its use of
+    /// the buffers.
     fn take_back(&mut self, index: u32) {
         self.forget_marker(index);
         let Some(entry) = self.queue_pairs.get_mut(index) else {
@@ -229,8 +228,8 @@ impl Port {
         if let Some(device) = &entry.device
             && device.reset().is_err()
         {
-            // The device is gone, or it still owns the buffers: nothing is safe to give back
-            // before the queue pair is destroyed, so that is done now.
+            // The device may still use the buffers, so none can be returned while the queue pair
+            // exists: destroy it now.
             let head = std::mem::replace(&mut entry.windows, super::window_table::NONE);
             self.windows_end(index, head);
             if let Some(entry) = self.queue_pairs.get_mut(index) {

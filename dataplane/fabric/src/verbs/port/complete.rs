@@ -1,4 +1,4 @@
-//! Completions of the device, and what they say about our works and Receives.
+//! Completions of the device, and the works and Receives that they end.
 
 use super::super::bindings::{ibv_wc, ibv_wc_opcode, ibv_wc_status};
 use super::super::work_request::WorkName;
@@ -10,7 +10,7 @@ use crate::interface::{
     Completion, CompletionBatch, CompletionKind, QueuePairId, RemoteKey, Status,
 };
 
-/// What a completion of the device says about how it ended.
+/// The interface's status for a status of the device.
 pub(super) fn status_of(status: ibv_wc_status::Type) -> Status {
     match status {
         ibv_wc_status::IBV_WC_SUCCESS => Status::Success,
@@ -31,7 +31,7 @@ pub(super) fn status_of(status: ibv_wc_status::Type) -> Status {
 }
 
 impl Port {
-    /// Takes a completion of the device. It yields at most one completion of ours.
+    /// Handles a completion of the device.
     #[inline]
     pub(super) fn handle(&mut self, completion: &ibv_wc, batch: &mut CompletionBatch) {
         self.counters.completions += 1;
@@ -66,8 +66,8 @@ impl Port {
         if status == Status::ReceiverNotReady {
             self.counters.receiver_not_ready += 1;
         }
-        // Works complete in their order, so those before it that asked for no completion are
-        // done; had one failed, it would have completed all the same.
+        // Works of a queue pair complete in order, so the unsignalled ones before this one are done.
+        // They succeeded: a failed one would have completed.
         while let Some(entry) = self.queue_pairs.get_mut(index) {
             let Some(first) = self.works.pop(&mut entry.works) else {
                 break;
@@ -93,14 +93,15 @@ impl Port {
         }
     }
 
-    /// The device told how something of a queue pair failed, before the queue pair is put in error.
+    /// Records a failure that the device reported. Call it before [`Port::begin_error`], after which
+    /// no failure counts.
     fn note_failure(&mut self, index: u32, status: Status) {
         if let Some(entry) = self.queue_pairs.get_mut(index) {
             entry.note_failure(status);
         }
     }
 
-    /// Ends a work that stands in no list any more, and gives back what it held.
+    /// Ends a work that is in no list, and returns its buffers.
     pub(super) fn end_work(&mut self, index: u32, work: u32, status: Status) -> Option<Completion> {
         let entry = self.works.get_mut(work);
         let (kind, signalled, slot) = (entry.kind, entry.signalled, entry.window_slot);
@@ -141,7 +142,8 @@ impl Port {
         )
     }
 
-    /// A window that could not be invalidated is open as long as its queue pair lives.
+    /// Closes a window after its local invalidation. If that failed, the window stays open until its
+    /// queue pair ends.
     fn note_invalidated(&mut self, index: u32, slot: u32, status: Status) {
         if status != Status::Success {
             self.windows.set_invalidating(slot, false);
@@ -173,34 +175,34 @@ impl Port {
         let owner = self.queue_pairs.index_of_number(completion.qp_num);
         let entry = owner.and_then(|index| Some((index, self.queue_pairs.get_mut(index)?)));
         let Some((index, entry)) = entry.filter(|(_, entry)| entry.state != State::Flushed) else {
-            // Its queue pair has been reported to be at its end.
+            // `Disconnected` was reported already, so no completion of this queue pair may follow.
             self.counters.receives_late += 1;
             let staged = self.stage_receive(receive);
             debug_assert!(staged.is_ok(), "it is of this port");
             return;
         };
         if entry.state == State::Accepting {
-            // Who sends is ready to receive (InfiniBand volume 1, section 12.9.7.2).
+            // A peer that sends is ready to receive (InfiniBand volume 1, section 12.9.7.2).
             entry.state = State::Connected;
         }
         let queue_pair = entry.id;
         let mut status = match completion.status {
-            // Soft-RoCE says so of a message that is longer than its Receive. Nothing else can be
-            // wrong with a Receive: its segments are of the registered arena.
+            // Soft-RoCE uses this status for a message that is longer than its Receive. There is no
+            // other cause: the segments are of the registered arena.
             ibv_wc_status::IBV_WC_LOC_QP_OP_ERR => Status::LocalLength,
             status => status_of(status),
         };
         let mut invalidated = None;
         if status == Status::Success {
             if completion.opcode != ibv_wc_opcode::IBV_WC_RECV {
-                // An RDMA Write with immediate data, which no peer of ours may do: it takes a
-                // Receive, and tells a length of bytes that are not in it.
+                // An RDMA Write with immediate data, which RPC-over-RDMA does not use. It consumes a
+                // Receive, but its length is that of bytes which are elsewhere.
                 status = Status::RemoteOperation;
             } else if completion.wc_flags & self.invalidated_flags != 0 {
                 // SAFETY: the flag says which member of the union it is.
                 let key = unsafe { completion.imm_data_invalidated_rkey_union.invalidated_rkey };
                 match self.windows.invalidated_by_peer(key, index) {
-                    // Whose window it was finds it closed; who did it goes.
+                    // The window's owner finds it closed. The queue pair that did it is disconnected.
                     Invalidated::Foreign => status = Status::RemoteOperation,
                     Invalidated::Own | Invalidated::Unknown => invalidated = Some(RemoteKey(key)),
                 }
@@ -228,10 +230,11 @@ impl Port {
         }
     }
 
-    /// Into the batch, or, if a chain of works filled it, to where the next poll finds it.
+    /// Appends a completion to the batch, or to `pending` for the next poll: one completion of the
+    /// device can end many works, so the batch may be full.
     #[inline]
     pub(super) fn push(&mut self, batch: &mut CompletionBatch, completion: Completion) {
-        // What waits already goes first.
+        // What is pending goes first, to keep the order.
         let unplaced = if self.pending.is_empty() {
             batch.push(completion).err()
         } else {
@@ -242,7 +245,7 @@ impl Port {
         }
     }
 
-    /// Moves what waits into the batch. Whether there was anything.
+    /// Moves pending completions into the batch. Returns whether there was one.
     pub(super) fn push_pending(&mut self, batch: &mut CompletionBatch) -> bool {
         let mut any = false;
         while !batch.is_full() {

@@ -1,4 +1,4 @@
-//! What a port is made with, and what the device makes of it.
+//! The configuration of a port, and its limits on a device.
 
 use std::time::Duration;
 
@@ -9,24 +9,24 @@ use crate::interface::{Attributes, SEGMENTS_MAX, SetupError};
 use crate::memory::Arena;
 use crate::share::works_guaranteed;
 
-/// What happens to [`crate::interface::PortWindows::bind_window`] where the device has no memory windows
+/// The behaviour of [`crate::interface::PortWindows::bind_window`] on a device without memory windows
 /// of type 2.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WithoutWindows {
-    /// It is refused, and the attributes say that there are no windows.
+    /// It fails, and the attributes report that there are no windows.
     #[default]
     Refuse,
-    /// The buffer is registered for the call: a system call each way, counted. With shared receive
-    /// queues its key opens it to every peer of the port, not to one alone; with
-    /// [`PortConfig::own_receive_queues`] to the one peer, since each queue pair has a protection
-    /// domain then.
+    /// It registers the buffer for the call, which takes a system call for registration and another
+    /// for its end. With shared receive queues the key opens the buffer to every peer of the port.
+    /// With [`PortConfig::own_receive_queues`] it opens it to the one peer, because each queue pair
+    /// has its own protection domain.
     Register,
-    /// As `Register`, on a device that has windows: to try it out.
+    /// As `Register`, but on any device, for experiments.
     RegisterAnyway,
 }
 
-/// What a port is made with. What is beyond the device's limits is cut down to them;
-/// [`crate::interface::PortSetup::attributes`] says what there is.
+/// The configuration of a port. Sizes above the device's limits are reduced to them;
+/// [`crate::interface::PortSetup::attributes`] has the result.
 #[derive(Debug)]
 pub struct PortConfig {
     /// The device's name; `None` for the first that is active.
@@ -37,51 +37,52 @@ pub struct PortConfig {
     pub clock: Clock,
     /// Queue pairs.
     pub queue_pairs_max: u32,
-    /// Receives of all receive queues together. With `work_requests_max` it makes the size of the
-    /// completion queue.
+    /// Receives of all receive queues together. The completion queue has room for these and for
+    /// `work_requests_max`.
     pub receives_max: u32,
     /// Segments of a Receive.
     pub receive_segments_max: u32,
-    /// Work requests outstanding on the whole port, signalled or not: a flush completes them all.
-    /// At least twice `queue_pairs_max`, so that each queue pair can have one of its own and others are
-    /// there to be borrowed; at least four times, or every Send asks the device for a completion.
+    /// Work requests outstanding on the whole port, signalled or not, because a flush completes them
+    /// all. At least twice `queue_pairs_max`: one for each queue pair, and as many that any can
+    /// borrow. With less than four times as many, every Send asks the device for a completion.
     pub work_requests_max: u32,
     /// Work requests outstanding per queue pair.
     pub send_queue_depth_max: u32,
     /// Segments of a Send, RDMA Write or RDMA Read.
     pub send_segments_max: u32,
-    /// Segments that the device is given in one RDMA Read; a longer list is read in parts. Some
-    /// devices take no more than one.
+    /// Segments in one RDMA Read of the device; a longer list is read in parts. Some devices support
+    /// only one.
     pub read_segments_max: u32,
-    /// Bytes up to which a Send is copied. What the device does not take in the work request
-    /// itself goes through registered memory of the port, of which this many bytes per work
-    /// request are reserved.
+    /// The longest Send that is copied, in bytes. A copy that does not fit into the work request goes
+    /// through registered memory of the port, of which each work request has this many bytes.
     pub inline_bytes_max: u32,
-    /// Bytes up to which a copied Send goes in the work request, if the device takes them.
+    /// The longest copied Send that goes in the work request itself, in bytes, if the device supports
+    /// it.
     pub device_inline_bytes_max: u32,
     /// Memory windows.
     pub windows_max: u32,
-    /// What there is instead of windows.
+    /// The behaviour on a device without windows.
     pub without_windows: WithoutWindows,
-    /// Use receive queues per queue pair even if the device has shared ones: to try it out, or, where
-    /// memory is registered for calls, for a protection domain of each queue pair. The whole arena is
-    /// then registered once more for each of them, which takes as long as that does, and counts
-    /// against the limit of locked memory (`ulimit -l`) as often.
+    /// Use one receive queue per queue pair even if the device has shared ones: for experiments, or,
+    /// where memory is registered for calls, to give each queue pair its own protection domain. The
+    /// whole arena is then registered once more for each queue pair. Each registration takes its time,
+    /// and counts against the limit of locked memory (`ulimit -l`).
     pub own_receive_queues: bool,
     /// RDMA Reads of a peer that a queue pair serves at a time.
     pub responder_resources: u8,
     /// RDMA Reads that a queue pair has outstanding; none on iWARP
     /// ([`DeviceLimits::reads_outstanding`]).
     pub initiator_depth: u8,
-    /// How long a closed queue pair waits for the device to say that it takes no more Receives.
-    /// Not every device ever says so.
+    /// How long a queue pair in error waits for the device to report that it takes no more Receives.
+    /// Not every device reports it.
     pub last_receive_timeout: Duration,
-    /// How long a closed queue pair waits for the device to flush its work; then it is reset.
+    /// How long a queue pair in error waits for the device to flush its work requests before it is
+    /// reset.
     pub flush_timeout: Duration,
 }
 
 impl PortConfig {
-    /// The usual sizes, for a port with this memory.
+    /// The default sizes, for a port with this memory.
     #[must_use]
     pub fn new(arena: Arena, clock: Clock) -> Self {
         Self {
@@ -107,7 +108,7 @@ impl PortConfig {
         }
     }
 
-    /// Cuts everything down to what the device takes.
+    /// Reduces all sizes to the device's limits.
     pub(super) fn clamp(&mut self, limits: &DeviceLimits) {
         let cut = |value: &mut u32, limit: u32| *value = (*value).clamp(1, limit.max(1));
         let segments = u32::try_from(SEGMENTS_MAX).unwrap_or(u32::MAX);
@@ -152,8 +153,8 @@ impl PortConfig {
         }
     }
 
-    /// Whether each queue pair has a protection domain: where memory is registered for a call, by whose key every queue
-    /// pair of the domain would reach it, and no shared receive queue holds them together.
+    /// Whether each queue pair has its own protection domain. It is needed where memory is registered for a call, because
+    /// every queue pair of the domain could use the key. It is possible where queue pairs share no receive queue.
     pub(super) fn domains_apart(&self, limits: &DeviceLimits) -> bool {
         self.own_receive_queues && self.registers(limits)
     }
@@ -203,19 +204,19 @@ impl PortConfig {
         }
     }
 
-    /// One in so many works of a queue pair asks for a completion at least: what those before it did is known to be done
-    /// only then. So a queue pair leaves fewer behind than it is guaranteed. It can always post the one that asks,
-    /// and many idle ones, which hold at most half of all works so, starve no busy one.
+    /// At least one in this many works of a queue pair asks for a completion. An idle queue pair therefore holds at most
+    /// one work less than its guarantee, and can always post the one that asks. All idle queue pairs together hold at most
+    /// half of the works, so that they starve no busy one.
     pub(super) fn unsignalled_max(&self, works_guaranteed: u32) -> u32 {
         works_guaranteed.min(self.send_queue_depth_max / 4).max(1)
     }
 
-    /// What each queue pair can always have of the work requests, once they are cut down to what the device takes.
+    /// The work requests that each queue pair is guaranteed. Call it after [`PortConfig::clamp`].
     pub(super) fn works_guaranteed(&self) -> Result<u32, SetupError> {
         works_guaranteed(
             self.work_requests_max,
             self.queue_pairs_max,
-            "raise work_requests_max, as far as the completion queue of the device has room beside the Receives, or \
+            "raise work_requests_max, as far as the completion queue of the device has room besides the Receives, or \
              lower queue_pairs_max, which is connections_max of a core",
         )
     }

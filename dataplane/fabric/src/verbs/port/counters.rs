@@ -1,53 +1,62 @@
-//! What a port counts.
+//! The counters of a port.
 
 /// Counters of a port. Each begins at zero and only grows.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counters {
-    /// Calls of `poll`, and those that found nothing.
+    /// Calls of `poll`.
     pub(super) polls: u64,
+    /// Calls of `poll` that found nothing to do.
     pub(super) polls_empty: u64,
-    /// Completions that the device gave.
+    /// Completions of the device.
     pub(super) completions: u64,
-    /// Completions of works or Receives that were already forgotten.
+    /// Completions of works or Receives that had ended already.
     pub(super) completions_stale: u64,
-    /// Work requests, and the doorbells that took them to the device.
+    /// Work requests that the device accepted.
     pub(super) works_posted: u64,
+    /// Chains of work requests handed to the device.
     pub(super) doorbells_send: u64,
+    /// Chains of Receives handed to the device.
     pub(super) doorbells_receive: u64,
     /// Work requests that asked the device for a completion.
     pub(super) works_signalled: u64,
-    /// Sends by copy: in the work request, or through registered memory.
+    /// Copied Sends whose bytes were in the work request.
     pub(super) sends_inline: u64,
+    /// Copied Sends through registered memory.
     pub(super) sends_staged: u64,
     /// RDMA Reads that waited because the depth was used up.
     pub(super) reads_waited: u64,
-    /// Posts that found the send queue, or the port's works, full.
+    /// Posts that found no free work request, in the send queue or in the port.
     pub(super) queue_full: u64,
-    /// Times that the device refused a doorbell.
+    /// Chains that the device refused, whole or in part.
     pub(super) posts_refused: u64,
-    /// Work requests that failed; those that were flushed are not among them.
+    /// Work requests that failed, not counting flushed ones.
     pub(super) works_failed: u64,
-    /// Receiver-not-ready retries that ran out: a peer had no Receive for too long.
+    /// Work requests that failed because the peer had no Receive and the retries ran out.
     pub(super) receiver_not_ready: u64,
-    /// Receives of queue pairs that had ended already, posted again in silence.
+    /// Receives that completed after the `Disconnected` of their queue pair and were posted again.
     pub(super) receives_late: u64,
-    /// Times that few Receives were left.
+    /// Events of a receive queue that few Receives are left.
     pub(super) receive_limit_events: u64,
-    /// Queue pairs that the device did not flush in time, and that were reset.
+    /// Markers posted behind the work requests of queue pairs in error.
     pub(super) markers_posted: u64,
+    /// Queue pairs that the device did not flush in time, and that were reset.
     pub(super) flush_timeouts: u64,
-    /// Queue pairs of which the device told that no Receive follows, and those of which not.
+    /// Queue pairs that ended after the device reported that no Receive follows.
     pub(super) last_receive_events: u64,
+    /// Queue pairs that ended without that report, after a timeout.
     pub(super) last_receive_timeouts: u64,
-    /// What the device told about itself.
+    /// Failures of the device, the completion queue or a receive queue.
     pub(super) device_fatal_events: u64,
+    /// Events that report a broken queue pair.
     pub(super) queue_pair_fatal_events: u64,
+    /// Events that the link went down.
     pub(super) port_down_events: u64,
+    /// Events that the link came up.
     pub(super) port_up_events: u64,
 }
 
 impl Counters {
-    /// By name, for reports.
+    /// The counters as (name, value), for reports.
     pub(super) fn list(&self) -> Vec<(&'static str, u64)> {
         vec![
             ("polls", self.polls),

@@ -1,49 +1,53 @@
 //! A port of the `verbs` provider: one core's protection domain, completion queue, receive
 //! queues, queue pairs and windows.
 //!
-//! # How work goes through it
+//! # The way of a work request
 //!
-//! Posting writes a work request into the port's table and chains it to those of its queue pair;
-//! [`flush_sends`](crate::interface::PortSends::flush_sends) hands each chain over with one doorbell.
-//! A work without a completion of its own is known to be done when a later one of its queue pair
-//! completes. So the last work of a chain asks for a completion if one before it holds buffers,
-//! and at the latest every few works (`PortConfig::work_requests_max`): buffers come back in
-//! bounded time, and the queue never fills with works of which nothing is heard.
+//! Posting fills a work request in the port's table and links it to the chain of its queue pair;
+//! [`flush_sends`](crate::interface::PortSends::flush_sends) hands each chain to the device with one
+//! doorbell. The device completes only the work requests that ask for it. The others are known to be
+//! done when a later one of the same queue pair completes. So the last work request of a chain asks
+//! for a completion if one since the last such request holds buffers, and every few work requests one
+//! asks in any case (`PortConfig::unsignalled_max`). Buffers therefore return in bounded time, and a
+//! send queue cannot fill with work requests whose end nothing reports.
 //!
-//! # How a queue pair ends
+//! # The end of a queue pair
 //!
-//! A work that fails, an event of the device, the manager's word or a disconnect puts it in the
-//! error state (a system call, as is all that follows from it). The device then flushes every
-//! work that it has not done, also those that asked for no completion; they are counted. Of those
-//! that were done without a completion it tells nothing: a marker that is posted behind them, and
-//! flushed, does. When none is left, and the device has said that the queue pair takes no more Receives (or a time has passed, because not
-//! every device says so), and the completion queue was seen empty after that, `Disconnected` is
-//! reported. If the flush does not come either, the queue pair is reset, which ends the device's
-//! use of its buffers. A Receive that completes later still is posted again in silence, so the
-//! books on Receives balance, except where a device drops one that a broken queue pair had begun to
-//! fill: the specification lets it (InfiniBand volume 1, section 10.2.9.5), and nothing tells.
+//! A failed work request, an event of the device, an event of the manager or a disconnect puts a
+//! queue pair in the error state, by a system call. The device then flushes every work request that
+//! it has not done: it completes them all, also those that asked for no completion, and the port
+//! counts them. The device reports nothing for unsignalled work requests that were done before the
+//! error. For these the port posts a marker behind all others: when the marker is flushed, they are
+//! done. `Disconnected` is reported when three conditions hold: no work request is left; the device
+//! has reported that the queue pair takes no more Receives, or a timeout has passed, because not
+//! every device reports it; the completion queue was empty after that. If the device does not flush
+//! in time, the port resets the queue pair, which ends the device's use of its buffers. A Receive
+//! that completes after `Disconnected` is posted again without an event, so that no Receive is lost.
+//! One exception remains: a device may drop a Receive that a broken queue pair had begun to fill
+//! (InfiniBand volume 1, section 10.2.9.5), and nothing reports that.
 //!
-//! # What was found on soft-RoCE (Linux 6.1)
+//! # Observed on soft-RoCE (Linux 6.1)
 //!
-//! It never says that a queue pair takes no more Receives; it flushes each work, signalled or not;
-//! it does not hold a peer to the range of a window, nor ask whose window a peer invalidates; it
-//! reports an invalidation by a flag of the kernel's numbering. A window that the peer has
-//! invalidated must not be invalidated again: its kernel panics. So
-//! [`invalidate_window`](crate::interface::PortWindows::invalidate_window) refuses that with
-//! [`PostError::NoWindow`](crate::interface::PostError::NoWindow), and the window is closed instead.
-//! A peer whose Send With Invalidate crosses our own invalidation cannot be kept from it.
+//! * It never reports that a queue pair takes no more Receives.
+//! * It flushes each work request, signalled or not.
+//! * It does not check the range of a window, nor to whom a window belongs that a peer invalidates.
+//! * It reports an invalidation by the kernel's number of the flag, which differs from that of verbs.
+//! * The kernel panics when a window that the peer has invalidated is invalidated again. So
+//!   [`invalidate_window`](crate::interface::PortWindows::invalidate_window) refuses that with
+//!   [`PostError::NoWindow`](crate::interface::PostError::NoWindow), and the window is closed instead.
+//!   Nothing protects against a peer whose Send With Invalidate crosses our own invalidation.
 //!
-//! # What was found on software iWARP (Linux 6.1)
+//! # Observed on software iWARP (Linux 6.1)
 //!
-//! It flushes everything that is posted in the very call that puts a queue pair in error, and never
-//! what is posted to one that is in error already, which it is as soon as the peer is gone. So no
-//! marker is posted: once the completion queue was seen empty after that call, what is left was done
-//! without a completion, or came too late.
-//!
-//! A work completes when TCP has taken its bytes, whatever becomes of them. Of a work of a page or more
-//! that asks for no completion TCP takes the pages instead of the bytes, and reads them when it
-//! sends, or sends again: after a later work has completed, and our buffer is somebody else's. So
-//! such works ask for a completion. A message that meets no Receive ends the connection.
+//! * It flushes all posted work requests within the call that puts a queue pair in error. It never
+//!   flushes what is posted later, and a queue pair is in error as soon as its peer is gone. So the
+//!   port posts no marker there: once the completion queue was empty after that call, what is left
+//!   was done without a completion, or was posted too late.
+//! * A work request completes when TCP has taken its bytes, whether or not they reach the peer. If it
+//!   has a page or more and asks for no completion, TCP takes references to the pages instead of the
+//!   bytes, and reads them when it sends or resends. By then a later work request may have completed
+//!   and our buffer may have another use. So such work requests ask for a completion.
+//! * A message that finds no Receive ends the connection.
 
 mod closing;
 mod complete;
@@ -80,7 +84,7 @@ use crate::clock::Ticks;
 use crate::interface::{Attributes, Completion, PortNumber, SetupError};
 use crate::memory::{Arena, Buffer, Memory};
 
-/// From this length on software iWARP sends without a copy what asks for no completion.
+/// From this length on, software iWARP does not copy a work request that asks for no completion.
 const SOFT_IWARP_COPIED_BYTES: u64 = 4096;
 
 /// A port. See [`crate::interface::Port`] for the order of the calls.
@@ -93,32 +97,33 @@ pub struct Port {
     windows: Windows,
     works: Works,
     region: Arc<MemoryRegion>,
-    /// Of queue pairs in the protection domain of the port.
+    /// The keys for queue pairs in the protection domain of the port.
     local_keys: LocalKeys,
     shared: Arc<PortShared>,
     completion_queue: Arc<CompletionQueue>,
-    /// Receive queues with Receives that the device does not have yet, each once; those of a queue
-    /// without a queue pair wait for one.
+    /// Receive queues with Receives that are staged but not posted, each once. A queue without a
+    /// queue pair leaves the list: adopting one posts its Receives.
     staged: Vec<u16>,
-    /// Queue pairs with works that the device does not have yet.
+    /// Queue pairs with work requests that are staged but not posted.
     dirty: Vec<u32>,
-    /// Queue pairs in error whose end was not reported.
+    /// Queue pairs in error whose `Disconnected` was not reported yet.
     closing: Vec<u32>,
-    /// Queue pairs whose peers are gone, but of whose messages some may still be unread.
+    /// Queue pairs whose peers have gone. Their messages that arrived before are still to be reaped.
     gone: Vec<u32>,
-    /// Completions that no completion of the device stands for.
+    /// Completions that found no room in a batch, or that the device did not produce.
     pending: VecDeque<Completion>,
     returned: Vec<Buffer>,
     counters: Counters,
     attributes: Attributes,
-    /// Bytes that the device takes in a work request.
+    /// Bytes that a work request can carry inline.
     device_inline_bytes_max: u32,
     read_segments_max: u32,
     unsignalled_max: u32,
     invalidated_flags: u32,
-    /// The device flushes everything as it is told of the error, and nothing that is posted later.
+    /// The device flushes all work requests within the call that sets the error state, and none that
+    /// is posted later.
     flushes_at_once: bool,
-    /// Works of so many bytes ask for a completion.
+    /// A work request of this many bytes or more asks for a completion.
     signalled_bytes_min: u64,
     last_receive_timeout: Ticks,
     flush_timeout: Ticks,
@@ -132,14 +137,15 @@ impl Port {
     ///
     /// # Errors
     ///
-    /// When there is no such device, or it or the system refuses memory or objects.
+    /// When there is no such device, when the sizes guarantee no work request to a queue pair, and
+    /// when the device or the system refuses memory or objects.
     pub fn new(mut config: PortConfig) -> Result<(Self, PortHandle), SetupError> {
         let context = Context::open(config.device.as_deref())?;
         let limits = context.limits();
         config.clamp(limits);
         let works_guaranteed = config.works_guaranteed()?;
         let number = PortNumber::new()?;
-        // What the device's objects carry, so that its events find their port.
+        // The device's objects carry this number, so that their events find the port.
         let mark = number.get() as usize;
         let domain = Arc::new(ProtectionDomain::new(&context)?);
         let entries = config.receives_max + config.work_requests_max;
@@ -220,7 +226,8 @@ impl Port {
 }
 
 impl Drop for Port {
-    /// Takes the windows off the queue pairs, which some devices want before those go.
+    /// Frees the windows before their queue pairs, because some devices keep a queue pair that has
+    /// windows.
     fn drop(&mut self) {
         for index in 0..self.queue_pairs.count() {
             if let Some(entry) = self.queue_pairs.get_mut(index) {

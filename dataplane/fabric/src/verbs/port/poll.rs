@@ -1,4 +1,4 @@
-//! Polling the completion queue, and sleeping until it has something.
+//! Polling the completion queue, and parking until it has an entry.
 
 use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
@@ -8,7 +8,8 @@ use super::Port;
 use crate::clock::Ticks;
 use crate::interface::{CompletionBatch, PortPoll, REAP_MAX};
 
-/// Polls between two looks at the events of the device.
+/// Polls between two checks of the device's events. They are rare, so a check in each poll would only
+/// cost time.
 const EVENT_POLLS: u64 = 64;
 
 impl PortPoll for Port {
@@ -71,8 +72,8 @@ impl PortPoll for Port {
 }
 
 impl Port {
-    /// Takes at most `room` completions of the device, and makes at most as many of ours. How
-    /// many the device had.
+    /// Handles at most `room` completions of the device. Returns how many there were; fewer than
+    /// `room` means that the completion queue is empty.
     #[inline]
     fn reap(&mut self, room: usize, batch: &mut CompletionBatch) -> usize {
         let mut completions = [const { MaybeUninit::<ibv_wc>::uninit() }; REAP_MAX];

@@ -8,18 +8,18 @@ use super::works::List;
 use crate::clock::Ticks;
 use crate::interface::{QueuePairId, Status};
 
-/// The life of a queue pair in its port.
+/// The state of a queue pair in its port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// Nobody uses the index.
+    /// The index has no queue pair.
     Vacant,
-    /// Adopted at the server; the client is not known to be ready yet.
+    /// Adopted at the server; the client may not be ready yet.
     Accepting,
-    /// Sends and receives.
+    /// The queue pair can send and receive.
     Connected,
-    /// Failed or disconnected; what is outstanding is being flushed.
+    /// Failed or disconnected; outstanding work requests are being flushed.
     Error,
-    /// Everything was flushed and `Disconnected` was reported.
+    /// All work requests were flushed and `Disconnected` was reported.
     Flushed,
 }
 
@@ -28,39 +28,43 @@ pub(super) enum State {
 pub(super) struct Entry {
     pub(super) state: State,
     pub(super) id: QueuePairId,
-    /// The device's object; none while vacant.
+    /// The device's object; `None` while vacant, and after a failed reset.
     pub(super) device: Option<QueuePair>,
-    /// The keys by which its works name the memory of the port.
+    /// The keys of the port's memory for its work requests.
     pub(super) local_keys: LocalKeys,
     /// The receive queue that it draws from.
     pub(super) receive_queue: usize,
-    /// Works that are posted or staged, in that order.
+    /// Works that are posted or staged: the posted ones first.
     pub(super) works: List,
-    /// How many of them the device has.
+    /// How many of `works` are posted.
     pub(super) posted: u32,
-    /// The first that it does not have, if any.
+    /// The first work that is staged, if any.
     pub(super) first_staged: Option<u32>,
-    /// Works since the last that ends in a completion of the device.
+    /// Works after the last one that asked for a completion.
     pub(super) unsignalled: u32,
-    /// Whether one of those holds buffers.
+    /// Whether one of the unsignalled works holds buffers.
     pub(super) holding: bool,
-    /// In error: the work that was posted behind all others, until the device has flushed it. It
-    /// stands in no list.
+    /// In error: the marker, a work that was posted behind all others, until the device has flushed
+    /// it. It is in no list.
     pub(super) marker: Option<u32>,
-    /// RDMA Reads beyond the depth.
+    /// RDMA Reads that wait because `read_depth` is used up.
     pub(super) reads_waiting: List,
-    /// RDMA Reads that are posted or staged, and how many may be.
+    /// RDMA Reads that are posted or staged.
     pub(super) reads: u32,
+    /// The limit of `reads`.
     pub(super) read_depth: u32,
-    /// How a part of an RDMA Read failed whose end is still to be told.
+    /// The status of a failed part of an RDMA Read, until the Read is reported.
     pub(super) read_failure: Option<Status>,
-    /// How the work or Receive failed that put it in error; none where another thing did.
+    /// The status of the work or Receive that put the queue pair in error; `None` if something else
+    /// did.
     pub(super) failure: Option<Status>,
     /// The first window that is bound on it.
     pub(super) windows: u32,
-    /// In error: since when, and whether the device has told that no Receive will follow.
+    /// In error: the time of the first poll that saw it so.
     pub(super) error_since: Option<Ticks>,
+    /// Whether the device has reported that no more Receives complete.
     pub(super) last_receive: bool,
+    /// Whether the index is in the port's list `dirty`.
     pub(super) in_dirty: bool,
 }
 
@@ -93,14 +97,14 @@ impl Entry {
         }
     }
 
-    /// Whether an RDMA Read would ever have its turn: not where this end posts none (iWARP), nor
-    /// where the two ends agreed on none.
+    /// Whether an RDMA Read can ever be posted. It cannot on iWARP, nor where the two ends agreed on
+    /// a depth of zero.
     pub(super) fn may_read(&self) -> bool {
         self.read_depth > 0
     }
 
-    /// The device told of a failure. The first counts, and none that comes when the queue pair is in
-    /// error: what is flushed tells nothing, and what else fails follows from the first.
+    /// Records a failure that the device reported. Only the first one before the error state counts:
+    /// a flushed work request has no cause of its own, and later failures follow from the first.
     pub(super) fn note_failure(&mut self, status: Status) {
         let tells = !matches!(status, Status::Success | Status::Flushed);
         if tells && !self.is_down() && self.failure.is_none() {
@@ -113,14 +117,14 @@ impl Entry {
         self.failure.unwrap_or(Status::Flushed)
     }
 
-    /// In error, or past it.
+    /// Whether the queue pair is in error, or `Disconnected` was reported.
     #[inline]
     pub(super) fn is_down(&self) -> bool {
         matches!(self.state, State::Error | State::Flushed)
     }
 }
 
-/// All of them, by index, and by the numbers that the device gave them.
+/// All queue pairs of a port, by index and by the device's number.
 #[derive(Debug)]
 pub(super) struct QueuePairs {
     entries: Vec<Entry>,
@@ -149,7 +153,7 @@ impl QueuePairs {
         u32::try_from(self.entries.len()).unwrap_or(u32::MAX)
     }
 
-    /// The index of the queue pair that the application names, while it is in use.
+    /// The index of the queue pair with this id, while it is in use.
     #[inline]
     pub(super) fn index_of_id(&self, id: QueuePairId) -> Option<u32> {
         let entry = self.get(id.index)?;
@@ -162,7 +166,7 @@ impl QueuePairs {
         self.by_number.get(number)
     }
 
-    /// Puts a queue pair into its vacant place.
+    /// Stores a queue pair at its index, which must be vacant.
     pub(super) fn adopt_queue_pair(&mut self, entry: Entry) {
         let index = entry.id.index;
         if let Some(device) = &entry.device {
@@ -173,14 +177,14 @@ impl QueuePairs {
         }
     }
 
-    /// Takes a queue pair out. Dropping it destroys it.
+    /// Removes a queue pair and returns the device's object, whose drop destroys it.
     pub(super) fn remove(&mut self, index: u32) -> Option<QueuePair> {
         let place = self.get_mut(index)?;
         let id = place.id;
         let in_dirty = place.in_dirty;
         let device = std::mem::replace(place, Entry::vacant()).device;
         place.id = id;
-        // What stands in a list of the port stays true.
+        // The index may still be in the port's list `dirty`.
         place.in_dirty = in_dirty;
         if let Some(device) = &device {
             self.by_number.remove(device.number());

@@ -1,11 +1,12 @@
-//! RDMA Reads: cut to the segments that the device takes at a time, and queued to the depth that
-//! was negotiated.
+//! RDMA Reads: split into parts with the device's number of segments, and limited to the negotiated
+//! depth.
 
 use super::Port;
 use crate::interface::{Gather, PostError, QueuePairId, Status};
 
 impl Port {
-    /// The queue pair's index, the key of the memory, and how many work requests the list makes.
+    /// Checks an RDMA Read. Returns the queue pair's index, the key of the memory, and the number of
+    /// work requests for the list.
     pub(super) fn check_read(
         &mut self,
         id: QueuePairId,
@@ -32,12 +33,12 @@ impl Port {
         Ok((index, keys.arena, parts))
     }
 
-    /// Stages an RDMA Read, or lets it wait for its turn.
+    /// Stages an RDMA Read, or queues it when the depth is used up.
     pub(super) fn queue_read(&mut self, index: u32, work: u32) {
         let Some(entry) = self.queue_pairs.get_mut(index) else {
             return;
         };
-        // Behind one that waits, or the order would be lost.
+        // A Read never overtakes one that waits, so that Reads keep their order.
         if entry.reads < entry.read_depth && entry.reads_waiting.is_empty() {
             entry.reads += 1;
             self.stage(index, work, true, true);
@@ -47,7 +48,7 @@ impl Port {
         }
     }
 
-    /// Stages RDMA Reads that waited, as far as the depth allows.
+    /// Stages waiting RDMA Reads, as far as the depth allows.
     fn stage_waiting_reads(&mut self, index: u32) {
         while let Some(entry) = self.queue_pairs.get_mut(index) {
             if entry.is_down() || entry.reads >= entry.read_depth {
@@ -61,9 +62,9 @@ impl Port {
         }
     }
 
-    /// A work request of an RDMA Read has ended: the next may begin. Gives the status of the
-    /// whole, of which only the last work request tells: what an earlier one failed with, though
-    /// the last was flushed.
+    /// Ends one part of an RDMA Read, so that the next may begin. Returns the status of the whole
+    /// Read, which is reported with its last part: if an earlier part failed, the last part is only
+    /// flushed, and the status of the earlier part counts.
     pub(super) fn note_read_ended(&mut self, index: u32, last: bool, status: Status) -> Status {
         let Some(entry) = self.queue_pairs.get_mut(index) else {
             return status;

@@ -1,4 +1,4 @@
-//! Receive queues: Receives with their scatter lists, and the chains by which they are posted.
+//! Receive queues: Receives with their scatter lists, and the chains in which they are posted.
 
 use std::sync::Arc;
 
@@ -21,12 +21,12 @@ struct Slot {
     next: u32,
 }
 
-/// Who takes the Receives.
+/// The object of the device to which the Receives are posted.
 #[derive(Debug)]
 pub(super) enum Taker {
-    /// A shared receive queue of the device.
+    /// A shared receive queue.
     Shared(Arc<SharedReceiveQueue>),
-    /// The queue pair of this index; [`u32::MAX`] when none is adopted on the queue.
+    /// The receive queue of the queue pair with this index; [`u32::MAX`] when none is adopted.
     QueuePair(u32),
 }
 
@@ -38,7 +38,7 @@ pub(super) struct ReceiveQueues {
 }
 
 impl ReceiveQueues {
-    /// None yet, for the port of this number.
+    /// An empty list, for the port with this number.
     pub(super) fn new(port: PortNumber) -> Self {
         Self {
             port,
@@ -46,7 +46,7 @@ impl ReceiveQueues {
         }
     }
 
-    /// Makes one more.
+    /// Adds a receive queue.
     pub(super) fn add(
         &mut self,
         attributes: ReceiveQueueAttributes,
@@ -83,8 +83,8 @@ impl ReceiveQueues {
         self.queues.get_mut(number)
     }
 
-    /// The queue of a Receive of this port. That of another port may have the name of one that is
-    /// posted here, and that the device writes.
+    /// The queue of a Receive; `None` for a Receive of another port. Its slot could be that of a
+    /// Receive which is posted here and which the device is writing.
     #[inline]
     pub(super) fn of(&self, receive: &Receive) -> Option<&ReceiveQueue> {
         if receive.port != self.port {
@@ -93,7 +93,7 @@ impl ReceiveQueues {
         self.get(usize::from(receive.queue.0))
     }
 
-    /// As [`ReceiveQueues::of`], to change it.
+    /// As [`ReceiveQueues::of`], mutable.
     #[inline]
     pub(super) fn of_mut(&mut self, receive: &Receive) -> Option<&mut ReceiveQueue> {
         if receive.port != self.port {
@@ -117,7 +117,7 @@ pub(super) struct ReceiveQueue {
     last_staged: u32,
     posted: u32,
     local_key: u32,
-    /// Whether the device is to tell when few Receives are left.
+    /// Whether the device was asked for an event when few Receives are left.
     armed: bool,
 }
 
@@ -150,7 +150,7 @@ impl ReceiveQueue {
         self.attributes
     }
 
-    /// Receives that were made for it.
+    /// The number of Receives that were made for the queue.
     pub(super) fn made(&self) -> usize {
         self.slots.len()
     }
@@ -214,22 +214,22 @@ impl ReceiveQueue {
         self.first_staged != NONE
     }
 
-    /// From now on another key names the memory of the Receives, of those too that are staged: they go to a queue pair of
-    /// another protection domain. None is posted.
+    /// Sets the key of the Receives' memory, also of those that are staged, because a queue pair with another protection
+    /// domain takes them. No Receive may be posted.
     pub(super) fn set_local_key(&mut self, local_key: u32) {
         if std::mem::replace(&mut self.local_key, local_key) == local_key {
             return;
         }
         let most = self.attributes.segments_max as usize;
         for place in 0..self.slots.len() * most {
-            // SAFETY: within the array; no slot is posted, and the library copied each that was, so nobody else reads
+            // SAFETY: within the array. No slot is posted, and the library copied those that were, so nothing else reads
             // it.
             unsafe { (*self.segments.at(place)).lkey = local_key };
         }
     }
 
-    /// Stages a Receive of this queue: its work request and segments are written, and chained to
-    /// what is staged. Says whether it is the first of the chain.
+    /// Stages a Receive: writes its work request and segments, and appends it to the chain. Returns
+    /// whether it is the first of the chain.
     #[inline]
     pub(super) fn stage(&mut self, index: u32) -> bool {
         let is_first = !self.has_staged();
@@ -246,8 +246,8 @@ impl ReceiveQueue {
                 length: buffer.capacity(),
                 lkey: self.local_key,
             };
-            // SAFETY: within the array; the slot is not posted, and the library copied it when
-            // it was, so nobody else reads it.
+            // SAFETY: within the array. The slot is not posted, and the library copied it when it
+            // was, so nothing else reads it.
             unsafe { *self.segments.at(first + place) = segment };
         }
         let name = WorkName::Receive {
@@ -282,7 +282,7 @@ impl ReceiveQueue {
         self.last_staged = index;
     }
 
-    /// Posts what is staged. Returns whether all of it was; the rest stays staged.
+    /// Posts the staged Receives. Returns whether the device took all of them; the rest stays staged.
     pub(super) fn post(&mut self, owner: Option<&QueuePair>) -> bool {
         if self.first_staged == NONE {
             return true;
@@ -320,8 +320,8 @@ impl ReceiveQueue {
         bad == NONE
     }
 
-    /// A Receive completed: gives it back, with the bytes that it holds at most; `None` when it
-    /// was not posted like that.
+    /// Takes a completed Receive out, with its capacity in bytes. `None` if no Receive of this
+    /// generation is posted.
     #[inline]
     pub(super) fn take(&mut self, index: u32, generation: u16) -> Option<(Receive, u32)> {
         let slot = self.slots.get_mut(index as usize)?;
@@ -334,8 +334,7 @@ impl ReceiveQueue {
         Some((self.token(index), bytes))
     }
 
-    /// All posted Receives are back with us, because their queue pair is no more: they are
-    /// staged again.
+    /// Stages all posted Receives again, after their queue pair was destroyed or reset.
     pub(super) fn take_all_back(&mut self) {
         for index in 0..self.slots.len() {
             let slot = &mut self.slots[index];
@@ -346,8 +345,8 @@ impl ReceiveQueue {
         }
     }
 
-    /// Asks the device, once, to tell when few Receives are left: a diagnostic, so a device that
-    /// cannot is not asked again.
+    /// Asks the device for one event when few Receives are left. It is a diagnostic: if the device
+    /// refuses, it is not asked again.
     pub(super) fn arm(&mut self) {
         let Taker::Shared(queue) = &self.taker else {
             return;
@@ -359,7 +358,7 @@ impl ReceiveQueue {
         }
     }
 
-    /// The device told that few Receives are left.
+    /// The event came: it has to be requested again.
     pub(super) fn disarmed(&mut self) {
         self.armed = false;
     }

@@ -52,7 +52,7 @@ impl PortReceives for Port {
 }
 
 impl Port {
-    /// Stages a Receive on its queue. Gives that of another port back.
+    /// Stages a Receive on its queue. Returns a Receive of another port as the error.
     #[inline]
     pub(super) fn stage_receive(&mut self, receive: Receive) -> Result<(), Receive> {
         let Some(queue) = self.receive_queues.of_mut(&receive) else {
@@ -64,7 +64,8 @@ impl Port {
         Ok(())
     }
 
-    /// Hands what is staged to the device. What it refused is tried again with the next flush.
+    /// Posts the staged Receives of all queues. Those that the device refused are tried again with the
+    /// next flush.
     #[inline]
     pub(super) fn post_staged(&mut self) {
         let mut place = 0;
@@ -77,8 +78,8 @@ impl Port {
         }
     }
 
-    /// Hands what is staged on a receive queue to the device. False when it refused some; what is
-    /// staged for no queue pair, or one in error, waits for the next that is adopted.
+    /// Posts the staged Receives of one queue. Returns false when the device refused some. Receives
+    /// whose queue pair is missing or in error stay staged until the next one is adopted.
     pub(super) fn post_receives(&mut self, number: usize) -> bool {
         let Some(queue) = self.receive_queues.get_mut(number) else {
             return true;

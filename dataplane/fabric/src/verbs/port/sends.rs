@@ -1,4 +1,4 @@
-//! Posting: from a call to a work request in the chain of its queue pair.
+//! Posting work requests: each call adds one to the chain of its queue pair.
 
 use super::super::bindings::ibv_wr_opcode;
 use super::super::protection_domain::LocalKeys;
@@ -36,7 +36,8 @@ impl PortSends for Port {
             self.counters.sends_staged += 1;
         }
         let data = self.memory.bytes(source).get(..bytes as usize);
-        // What the work request carries is read at the doorbell, so it is copied in any case.
+        // Inline data is copied too: the library reads it when the chain is posted, and the caller
+        // may have changed its buffer by then.
         let data = data.unwrap_or_default();
         self.works
             .set_copy(work, data, inline && bytes > 0, keys.staging);
@@ -81,7 +82,7 @@ impl PortSends for Port {
             let bytes: u64 = segments().map(|(_, _, bytes)| u64::from(*bytes)).sum();
             let last = part + 1 == parts;
             let Ok(taken) = self.take(index, Kind::Read, last.then_some(work)) else {
-                // There was room for all of them a moment ago.
+                // Unreachable: `check_read` found room for all parts.
                 break;
             };
             self.works.request(taken, ibv_wr_opcode::IBV_WR_RDMA_READ);
@@ -117,8 +118,8 @@ impl PortSends for Port {
         Ok(())
     }
 
-    /// Stages an RDMA Write of no bytes. The peer's device checks no key for it: the test
-    /// `a_probe_finds_a_peer_that_is_gone` shows it on soft-RoCE.
+    /// Stages an RDMA Write of no bytes. The peer's device checks no key for it, as the test
+    /// `a_probe_finds_a_peer_that_is_gone` shows on soft-RoCE.
     fn probe(&mut self, id: QueuePairId, work: WorkId) -> Result<(), PostError> {
         let (index, keys) = self.sender(id)?;
         let work = self.take(index, Kind::Write, Some(work))?;
@@ -199,14 +200,14 @@ impl Port {
         work.ok_or(PostError::QueueFull)
     }
 
-    /// Whether a work of so many bytes is to end in a completion of the device.
+    /// Whether a work of `bytes` bytes asks the device for a completion.
     #[inline]
     fn asks(&self, signalled: Option<WorkId>, bytes: u64) -> bool {
         signalled.is_some() || bytes >= self.signalled_bytes_min
     }
 
-    /// Appends a work to the chain of its queue pair. `holds` says that buffers come back with
-    /// it, `ask` that it is to end in a completion of the device.
+    /// Appends a work to the chain of its queue pair. `holds` means that it holds buffers, `ask` that
+    /// it asks the device for a completion.
     #[inline]
     pub(super) fn stage(&mut self, index: u32, work: u32, holds: bool, ask: bool) {
         let Some(entry) = self.queue_pairs.get_mut(index) else {
@@ -234,7 +235,7 @@ impl Port {
         }
     }
 
-    /// Sets what a Send invalidates at the peer.
+    /// Begins the work request of a Send, with the key that it invalidates at the peer.
     #[inline]
     fn begin_send(&mut self, work: u32, invalidate: Option<RemoteKey>) {
         match invalidate {
@@ -265,7 +266,7 @@ impl Port {
         let Some(first) = entry.first_staged else {
             return;
         };
-        // What an ended queue pair has staged is completed without the device.
+        // A queue pair in error posts nothing: `flush_staged` completes its staged works.
         let Some(device) = entry.device.as_ref().filter(|_| !entry.is_down()) else {
             return;
         };
@@ -278,8 +279,8 @@ impl Port {
             entry.holding = false;
         }
         self.counters.doorbells_send += 1;
-        // SAFETY: the chain from the first staged work ends with the last, whose `next` is null;
-        // segments are buffers that were moved into the works, or copies of their own.
+        // SAFETY: the chain from the first staged work ends with the last, whose `next` is null. The
+        // segments are buffers that were moved into the works, or the works' own copies.
         let result = unsafe { device.post(self.works.address(first)) };
         let bad = match result {
             Ok(()) => NONE,

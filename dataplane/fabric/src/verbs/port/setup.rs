@@ -1,5 +1,5 @@
-//! Adopting and destroying queue pairs, and what the manager and the device tell of them. Control
-//! operations: they may call the kernel.
+//! Receive queues, adopting and destroying queue pairs, and events of the manager and the device.
+//! These are control operations: they may call the kernel.
 
 use std::sync::Arc;
 
@@ -124,7 +124,7 @@ impl PortSetup for Port {
                 .map_or(self.local_keys, OwnDomain::local_keys),
             read_depth: u32::from(initiator_depth).min(self.attributes.read_depth_max),
             device: Some(queue_pair),
-            // What a former user of the index left in a list of the port stays true.
+            // The index may still be in `dirty` from its previous queue pair.
             in_dirty: self
                 .queue_pairs
                 .get(id.index)
@@ -148,7 +148,8 @@ impl PortSetup for Port {
                     entry.state = State::Connected;
                 }
             }
-            // What it still sent is read first.
+            // The error state waits until the completion queue is empty (`end_gone`), so that the
+            // peer's last messages are delivered.
             PortEvent::PeerGone(id) => {
                 if let Some(index) = self.queue_pairs.index_of_id(id) {
                     self.gone.push(index);
@@ -173,7 +174,8 @@ impl PortSetup for Port {
         let Some(entry) = self.queue_pairs.get_mut(index) else {
             return;
         };
-        // After `Disconnected` nothing is left; before it, nothing is reported any more.
+        // Called before `Disconnected`, the queue pair still has work requests: their buffers are
+        // returned, but no completion is reported.
         let (mut works, mut waiting) = (entry.works, entry.reads_waiting);
         let receive_queue = entry.receive_queue;
         let head = std::mem::replace(&mut entry.windows, window_table::NONE);
@@ -182,7 +184,7 @@ impl PortSetup for Port {
         {
             let _ = device.reset();
         }
-        // Windows go before their queue pair, which some devices hold until then.
+        // Windows go first: some devices keep a queue pair that has windows.
         self.windows_end(index, head);
         drop(self.queue_pairs.remove(index));
         while let Some(work) = self
@@ -204,7 +206,7 @@ impl PortSetup for Port {
 }
 
 impl Port {
-    /// Whether a new receive queue would be within the limits.
+    /// Checks a new receive queue against the limits.
     fn check_receive_queue(&self, attributes: ReceiveQueueAttributes) -> Result<(), SetupError> {
         let depths: u64 = self
             .receive_queues
@@ -250,7 +252,8 @@ impl Port {
         Ok(Taker::Shared(queue))
     }
 
-    /// The completion queue was seen empty: nothing more comes from peers that are gone.
+    /// Puts the queue pairs in error whose peers have gone. Called when the completion queue was
+    /// empty: no message of theirs is left.
     #[cold]
     pub(super) fn end_gone(&mut self) {
         while let Some(index) = self.gone.pop() {
@@ -258,7 +261,7 @@ impl Port {
         }
     }
 
-    /// The buffers of a completion that is not reported come back all the same.
+    /// Returns the buffers of a completion that is not reported.
     fn keep_buffers(&mut self, completion: crate::interface::Completion) {
         if let crate::interface::CompletionKind::Read(_, mut list) = completion.kind {
             while let Some((buffer, _, _)) = list.pop() {
@@ -278,7 +281,7 @@ impl Port {
         }
     }
 
-    /// The completion queue is broken: nothing will complete any more.
+    /// Puts all queue pairs in error, because the device or a queue of the port has failed.
     #[cold]
     pub(super) fn fail_everything(&mut self) {
         self.counters.device_fatal_events += 1;
@@ -287,7 +290,7 @@ impl Port {
         }
     }
 
-    /// Looks at what the device told.
+    /// Handles the events of the device.
     #[cold]
     pub(super) fn take_events(&mut self) {
         while let Some(event) = self.shared.events.pop() {
@@ -326,7 +329,8 @@ impl Port {
                     queue.disarmed();
                 }
             }
-            // The device retries; a connection that stays dead fails by its own timeout.
+            // No connection ends here: the device retries, and a connection that stays dead fails
+            // when its retries run out.
             AsyncEvent::PortDown => self.counters.port_down_events += 1,
             AsyncEvent::PortUp => self.counters.port_up_events += 1,
         }
@@ -335,7 +339,7 @@ impl Port {
 
 fn wrong(what: &str) -> SetupError {
     SetupError::System {
-        doing: format!("a queue pair could not be planted: its {what}"),
+        doing: format!("a queue pair could not be adopted: its {what}"),
         source: std::io::ErrorKind::InvalidInput.into(),
     }
 }

@@ -1,4 +1,4 @@
-//! Memory windows of a port, or the registrations in their place.
+//! The memory windows of a port, or the registrations that replace them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,38 +13,38 @@ use crate::memory::Buffer;
 /// No window.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// The life of a window.
+/// The state of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// Nobody uses it.
+    /// Not in use.
     Free,
-    /// Bound, or about to be.
+    /// Bound, or its binding is staged.
     Bound,
-    /// A local invalidation of it is under way.
+    /// Its local invalidation is staged or posted.
     Invalidating,
     /// The peer has invalidated it.
     InvalidatedByPeer,
 }
 
-/// What a peer has invalidated.
+/// Whose window a peer has invalidated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Invalidated {
-    /// A window that was bound for it.
+    /// A window that was bound on the peer's queue pair.
     Own,
-    /// A window of another queue pair, which a device should have refused (InfiniBand volume 1,
-    /// section 10.6.7.2.6) and some do not.
+    /// A window of another queue pair. A device must refuse that (InfiniBand volume 1, section
+    /// 10.6.7.2.6), but some do not.
     Foreign,
-    /// No window that is bound.
+    /// The key is of no bound window.
     Unknown,
 }
 
-/// What exposes the memory.
+/// The object that exposes the memory.
 #[derive(Debug)]
 enum Means {
     Window(MemoryWindow),
-    /// A registration for one call; none while the slot is free.
+    /// A registration for one call; `None` while the slot is free.
     Registration(Option<MemoryRegion>),
-    /// A window that the device did not give anew.
+    /// The device refused a new window for the slot, or the port is closing.
     Lost,
 }
 
@@ -58,13 +58,14 @@ struct Slot {
     previous: u32,
 }
 
-/// The windows.
+/// All windows of a port.
 #[derive(Debug)]
 pub(super) struct Windows {
     slots: Vec<Slot>,
-    /// First in, first out: so a key that somebody kept stays dead as long as can be.
+    /// First in, first out, so that a window rests as long as possible: a key that a peer kept becomes
+    /// valid again after 256 bindings of its window.
     free: VecDeque<u32>,
-    /// From the part of a key that names the window to its slot.
+    /// The slot for the upper 24 bits of a key, which name the window.
     by_key: NumberTable,
     region: Arc<MemoryRegion>,
     registers: bool,
@@ -72,7 +73,8 @@ pub(super) struct Windows {
 }
 
 impl Windows {
-    /// `count` windows on `region`, in an order that tells a peer little about the next key.
+    /// Makes `count` windows on `region`. They are used in a random order, so that a key reveals
+    /// little about the next.
     pub(super) fn new(
         region: &Arc<MemoryRegion>,
         count: u32,
@@ -108,7 +110,7 @@ impl Windows {
         Ok(windows)
     }
 
-    /// Whether windows are bound by a work request; otherwise they are there at once.
+    /// Whether a work request binds a window. A registration takes effect within the call.
     #[inline]
     pub(super) fn need_work(&self) -> bool {
         !self.registers
@@ -118,8 +120,8 @@ impl Windows {
         !self.free.is_empty()
     }
 
-    /// Takes a window for `buffer`, into the list of a queue pair in `domain` that begins at `head`.
-    /// Gives the slot and the key that it will have.
+    /// Takes a free window for `buffer` and adds it to the list at `head`, which is that of a queue
+    /// pair in `domain`. Returns the slot and the key that the window will have.
     pub(super) fn open(
         &mut self,
         head: &mut u32,
@@ -160,7 +162,7 @@ impl Windows {
         Ok((index, key))
     }
 
-    /// The window itself, for the work request that binds it.
+    /// The device's window, for the work request that binds it.
     #[inline]
     pub(super) fn window(&self, index: u32) -> Option<&MemoryWindow> {
         match &self.slots.get(index as usize)?.means {
@@ -169,8 +171,8 @@ impl Windows {
         }
     }
 
-    /// The work request that binds the window was posted: the library is to know the key that the
-    /// next binding replaces, which it does not note itself.
+    /// Stores the new key in the library's object, after the binding work request was posted. The next
+    /// binding replaces that key, and the library does not store it by itself.
     #[inline]
     pub(super) fn note_bound(&mut self, index: u32) {
         if let Some(slot) = self.slots.get_mut(index as usize)
@@ -180,7 +182,7 @@ impl Windows {
         }
     }
 
-    /// Gives the windows of a list back to the device, for good.
+    /// Frees the windows of a list. Their slots are not used again.
     pub(super) fn abandon(&mut self, head: u32) {
         let mut index = head;
         while let Some(slot) = self.slots.get_mut(index as usize) {
@@ -199,7 +201,7 @@ impl Windows {
         self.slots.get(index as usize).map(|slot| slot.queue_pair)
     }
 
-    /// A local invalidation was staged, or taken back.
+    /// Sets whether a local invalidation is in progress.
     pub(super) fn set_invalidating(&mut self, index: u32, under_way: bool) {
         if let Some(slot) = self.slots.get_mut(index as usize) {
             slot.state = if under_way {
@@ -210,7 +212,8 @@ impl Windows {
         }
     }
 
-    /// A peer's Send on `queue_pair` invalidated `key`, says the device. Whose window that was.
+    /// The device reports that a peer's Send on `queue_pair` invalidated `key`. Returns whose window
+    /// that was.
     #[inline]
     pub(super) fn invalidated_by_peer(&mut self, key: u32, queue_pair: u32) -> Invalidated {
         let slot = self
@@ -232,7 +235,7 @@ impl Windows {
         }
     }
 
-    /// The window is not bound any more: it is free again. Its buffer.
+    /// Frees a window that is no longer bound, and returns its buffer.
     pub(super) fn close(&mut self, head: &mut u32, index: u32) -> Option<Buffer> {
         let slot = self.slots.get_mut(index as usize)?;
         if slot.state == State::Free {
@@ -241,7 +244,7 @@ impl Windows {
         slot.state = State::Free;
         slot.queue_pair = NONE;
         if let Means::Registration(registration) = &mut slot.means {
-            // The peer's access ends here.
+            // Ends the peer's access; the buffer is not returned before.
             *registration = None;
         }
         let (next, previous) = (slot.next, slot.previous);
@@ -257,15 +260,15 @@ impl Windows {
         buffer
     }
 
-    /// Ends a window whose queue pair is no more, bound or not: the device gives a new one in its
-    /// place. Not for the hot path.
+    /// Frees a window of a queue pair that ends. The port cannot know whether it is still bound, so
+    /// it replaces it by a new one, unless the peer has invalidated it. Not for the hot path.
     pub(super) fn end(&mut self, head: &mut u32, index: u32) -> Option<Buffer> {
         if let Some(slot) = self.slots.get_mut(index as usize)
             && let Means::Window(window) = &slot.means
             && slot.state != State::InvalidatedByPeer
         {
             self.by_key.remove(window.key() >> 8);
-            // The old one goes first: the device may have no more than there are.
+            // The old one goes first, because the device may be at its limit of windows.
             slot.means = Means::Lost;
             if let Ok(window) = MemoryWindow::new(&self.region) {
                 self.by_key.set(window.key() >> 8, index);
@@ -281,7 +284,7 @@ impl Windows {
     }
 }
 
-/// The numbers below `count`, in an order that `seed` decides.
+/// The numbers below `count`, shuffled by `seed`.
 fn shuffled(count: u32, seed: u64) -> Vec<u32> {
     let mut order: Vec<u32> = (0..count).collect();
     let mut state = seed | 1;

@@ -71,8 +71,8 @@ impl PortWindows for Port {
             Err(error) => return Err((error, window)),
         };
         if self.windows.state(window.slot) != window_table::State::Bound {
-            // The peer was faster: the window is to be closed. A second invalidation would break
-            // the queue pair, and on some kernels more.
+            // The peer has invalidated it first, so the caller closes it. A second invalidation would
+            // put the queue pair in error; with soft-RoCE the kernel panics.
             return Err((PostError::NoWindow, window));
         }
         if !self.windows.need_work() {
@@ -158,14 +158,14 @@ impl Port {
         self.stage(index, work, false, false);
     }
 
-    /// Whether the token is of this port. That of another may have the slot of a window here, whose
-    /// buffer it would give out while a peer can reach it.
+    /// Whether the token is of this port. A token of another port may have the slot of a window here;
+    /// to close that one would return a buffer that a peer can still access.
     #[inline]
     pub(super) fn owns_window(&self, window: &Window) -> bool {
         window.port == self.number
     }
 
-    /// Ends a registration that takes the place of a window, by a system call.
+    /// Ends a registration that replaces a window, by a system call.
     fn end_registration(&mut self, index: u32, window: Window, work: WorkId) {
         let Some(entry) = self.queue_pairs.get_mut(index) else {
             return;
@@ -182,7 +182,7 @@ impl Port {
     }
 }
 
-/// What a window allows to the peer.
+/// The device's flags for the access of a window.
 fn access_flags(access: Access) -> u32 {
     let mut flags = 0;
     if access.remote_read {

@@ -1,5 +1,5 @@
-//! All work requests of a port: a pool of them, each with its place in the library's shape, its
-//! scatter or gather list and a piece of registered memory for what is sent by copy.
+//! The pool of all work requests of a port. Each has a place in the library's format, a scatter or
+//! gather list, and a piece of registered memory for copied Sends.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::share::Share;
 /// No work.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// What a work request is.
+/// The kind of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Send,
@@ -24,7 +24,7 @@ pub(super) enum Kind {
     Invalidate,
 }
 
-/// A work request that is staged, posted, or waiting for its turn.
+/// A work request that is staged, posted, or (an RDMA Read) waiting for its turn.
 #[derive(Debug)]
 pub(super) struct Work {
     pub(super) kind: Kind,
@@ -34,9 +34,10 @@ pub(super) struct Work {
     /// The slot of the window that is bound or invalidated.
     pub(super) window_slot: u32,
     pub(super) window: Option<Window>,
-    /// The buffers of a Send or RDMA Write. Keeps its room for ever.
+    /// The buffers of a Send or RDMA Write. It is swapped with the caller's list, so that posting does
+    /// not allocate.
     pub(super) list: Gather,
-    /// The buffers of an RDMA Read, as they came.
+    /// The caller's list of an RDMA Read, which its completion returns.
     pub(super) read_list: Gather,
     generation: u32,
     next: u32,
@@ -90,7 +91,7 @@ pub(super) struct Works {
 }
 
 impl Works {
-    /// So many works for so many queue pairs, of which each can always have `guaranteed`.
+    /// `count` works for `queue_pairs` queue pairs, each of which is guaranteed `guaranteed`.
     pub(super) fn new(
         domain: &Arc<ProtectionDomain>,
         count: u32,
@@ -101,7 +102,7 @@ impl Works {
         let stride = copied_bytes_max.max(1).next_multiple_of(64);
         let mut arena = Arena::private(&ArenaOptions {
             bytes: u64::from(count) * u64::from(stride),
-            // What the system reserved is for the arena that the caller counted.
+            // The system's hugepages are reserved for the port's arena, whose size the user chose.
             huge_pages: HugePages::Never,
         })?;
         let mut pool = arena.pool(PoolShape {
@@ -138,7 +139,7 @@ impl Works {
         })
     }
 
-    /// The memory that copied Sends are sent from.
+    /// The memory of copied Sends.
     pub(super) fn mapping(&self) -> &Arc<Mapping> {
         self.staging_memory.mapping()
     }
@@ -155,14 +156,15 @@ impl Works {
         held.copied().unwrap_or(u32::MAX)
     }
 
-    /// Whether a queue pair may have `count` works more. Each can always have some, whatever others leave undone.
+    /// Whether a queue pair may take `count` more works. It can always have its guarantee, whatever other queue pairs
+    /// hold.
     #[inline]
     pub(super) fn may_take(&self, queue_pair: u32, count: u32) -> bool {
         let outstanding = self.outstanding(queue_pair);
         self.share.may_take(outstanding, self.guaranteed, count)
     }
 
-    /// Takes a work. It stands in no list.
+    /// Takes a work, which is in no list.
     #[inline]
     pub(super) fn take(
         &mut self,
@@ -191,7 +193,7 @@ impl Works {
         &mut self.entries[index as usize]
     }
 
-    /// The queue pair of the work that a completion names, if it is still the same work.
+    /// The queue pair of the work that a completion names; `None` if that work has ended.
     #[inline]
     pub(super) fn queue_pair_of(&self, index: u32, generation: u32) -> Option<u32> {
         let work = self.entries.get(index as usize)?;
@@ -219,14 +221,14 @@ impl Works {
         Some(index)
     }
 
-    /// The work behind this one in its list.
+    /// The next work in the list of this one.
     #[inline]
     pub(super) fn next(&self, index: u32) -> Option<u32> {
         let next = self.get(index).next;
         (next != NONE).then_some(next)
     }
 
-    /// Frees a work that stands in no list, and whose buffers the caller has taken.
+    /// Frees a work that is in no list. The caller has taken its buffers.
     #[inline]
     pub(super) fn release(&mut self, index: u32) {
         let work = self.get_mut(index);
@@ -239,7 +241,7 @@ impl Works {
         }
     }
 
-    /// Begins the work request of `index`: opcode and name, nothing else.
+    /// Resets the work request of `index` and sets its opcode and name.
     #[inline]
     pub(super) fn request(&mut self, index: u32, opcode: ibv_wr_opcode::Type) -> &mut ibv_send_wr {
         let generation = self.get(index).generation;
@@ -252,31 +254,31 @@ impl Works {
         request.num_sge = 0;
         request.opcode = opcode;
         request.send_flags = 0;
-        // Some devices refuse a binding in which a former use of the place has left something.
+        // Some devices refuse a binding with an old value in this field.
         request.imm_data_invalidated_rkey_union.invalidated_rkey = 0;
         request
     }
 
-    /// The work request of `index`, as it was begun.
+    /// The work request of `index`, which [`Works::request`] has begun.
     #[inline]
     pub(super) fn begun(&mut self, index: u32) -> &mut ibv_send_wr {
         // SAFETY: as in `request`.
         unsafe { &mut *self.requests.at(index as usize) }
     }
 
-    /// Where the work request stands.
+    /// The address of the work request.
     #[inline]
     pub(super) fn address(&self, index: u32) -> *mut ibv_send_wr {
         self.requests.at(index as usize)
     }
 
-    /// The work whose request stands there.
+    /// The work whose request is at this address.
     pub(super) fn at_address(&self, request: *const ibv_send_wr) -> Option<u32> {
         let index = self.requests.index_of(request)?;
         u32::try_from(index).ok()
     }
 
-    /// Lets the work request end in a completion of the device.
+    /// Makes the work request ask the device for a completion.
     #[inline]
     pub(super) fn ask_completion(&mut self, index: u32) {
         self.begun(index).send_flags |= ibv_send_flags::IBV_SEND_SIGNALED.0;
@@ -309,8 +311,8 @@ impl Works {
         request.num_sge = i32::try_from(count).unwrap_or(0);
     }
 
-    /// Copies what is to be sent into memory of the work's own, and makes that the one segment of
-    /// the work request.
+    /// Copies the bytes into the work's registered memory, and makes that the only segment of the work
+    /// request.
     #[inline]
     pub(super) fn set_copy(&mut self, index: u32, bytes: &[u8], inline: bool, local_key: u32) {
         let Some(place) = self.staging.get_mut(index as usize) else {
@@ -330,14 +332,14 @@ impl Works {
         unsafe { *place = segment };
         let request = self.begun(index);
         request.sg_list = place;
-        // A message of no bytes has no segment: not every device takes one of length zero.
+        // An empty message has no segment, because not every device accepts a segment of length zero.
         request.num_sge = i32::from(length > 0);
         if inline {
             request.send_flags |= ibv_send_flags::IBV_SEND_INLINE.0;
         }
     }
 
-    /// Sets where an RDMA Read or Write goes.
+    /// Sets the remote address of an RDMA Read or Write.
     #[inline]
     pub(super) fn set_remote(&mut self, index: u32, to: RemoteAddress) {
         self.begun(index).wr.rdma = super::super::bindings::rdma_t {

@@ -1,0 +1,182 @@
+//! A call on its way to a core and back.
+
+use std::cell::RefCell;
+use std::fmt;
+
+use rpcrdma_engine::{BulkItem, Call, CallError, CallRefused, ExpectedResult};
+
+use crate::decode::Decoder;
+use crate::trace::CallTrace;
+
+/// Bytes that the stream of a reply has at most beside bulk data, unless the request says otherwise: for more than a
+/// message of the connection holds, memory is set aside.
+const RESULTS_BYTES: usize = 512;
+
+/// Messages that a thread keeps at most.
+const SPARE_MAX: usize = 64;
+
+/// How a call ended.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) enum Status {
+    #[default]
+    Success,
+    Failed(CallError),
+    Refused(CallRefused),
+    /// The results are longer than the message has room for.
+    ResultsTooLong(usize),
+    /// The connection was not there in time, or is given up.
+    NotConnected,
+    /// The core ended first.
+    ShuttingDown,
+}
+
+/// A call on its way to a core and back. What every call needs lies together: each cache line more that both threads write
+/// costs a call tens of nanoseconds.
+pub(crate) struct Message {
+    pub(crate) procedure: Call,
+    /// Whether [`Message::extras`] has anything.
+    pub(crate) has_extras: bool,
+    /// The index of the slot in which a thread waits, or the sender's own name for the call.
+    pub(crate) tag: u64,
+    /// On the core: the place of the lane that it came by.
+    pub(crate) lane: usize,
+    pub(crate) args: Vec<u8>,
+    /// The stream of the reply. The core never raises its capacity.
+    pub(crate) results: Vec<u8>,
+    pub(crate) status: Status,
+    /// In ticks of the core: when it is no longer worth waiting for the connection. 0 until the core has set it.
+    pub(crate) wait_until: u64,
+    trace: CallTrace,
+    extras: Box<Extras>,
+}
+
+/// What few calls have: a credential, and bulk data.
+#[derive(Default)]
+pub(crate) struct Extras {
+    pub(crate) credential: (u32, Vec<u8>),
+    /// Each behind so many bytes of the arguments.
+    pub(crate) items: Vec<(usize, BulkItem)>,
+    pub(crate) expected: Vec<ExpectedResult>,
+    pub(crate) result_items: Vec<BulkItem>,
+    /// Bytes that the stream of the reply has at most, where data may come beside it.
+    pub(crate) results_bytes_max: usize,
+}
+
+/// In their boxes, in which they travel.
+type Spare = RefCell<Vec<Box<Message>>>;
+
+thread_local! {
+    /// Messages that this thread can use again.
+    static SPARE: Spare = const { RefCell::new(Vec::new()) };
+}
+
+impl Message {
+    /// A message to fill, with room for results of so many bytes.
+    #[inline]
+    pub(crate) fn with_room(results_bytes: usize) -> Box<Self> {
+        let spare = SPARE.try_with(|spare| spare.borrow_mut().pop());
+        let Ok(Some(mut message)) = spare else {
+            return Self::new(results_bytes);
+        };
+        if message.results.capacity() < results_bytes {
+            message.results.reserve(results_bytes);
+        }
+        message
+    }
+
+    /// Keeps a message for the next call of this thread.
+    #[inline]
+    pub(crate) fn recycle(mut self: Box<Self>) {
+        self.clear();
+        // While a thread ends it keeps none.
+        let _ = SPARE.try_with(|spare| {
+            let mut spare = spare.borrow_mut();
+            if spare.len() < SPARE_MAX {
+                spare.push(self);
+            }
+        });
+    }
+
+    #[cold]
+    fn new(results_bytes: usize) -> Box<Self> {
+        Box::new(Self {
+            procedure: Call::default(),
+            has_extras: false,
+            tag: 0,
+            lane: 0,
+            args: Vec::new(),
+            // Reserved and not touched: it takes memory only as far as replies are long.
+            results: Vec::with_capacity(results_bytes),
+            status: Status::Success,
+            wait_until: 0,
+            trace: CallTrace::default(),
+            extras: Box::default(),
+        })
+    }
+
+    /// It goes to its core now.
+    #[inline]
+    pub(crate) fn begin_trace(&mut self) {
+        self.trace.begin(&self.procedure, self.args.len());
+    }
+
+    /// It has come back.
+    #[inline]
+    pub(crate) fn end_trace(&mut self) {
+        let error: Option<&dyn fmt::Debug> = match &self.status {
+            Status::Success => None,
+            status => Some(status),
+        };
+        self.trace.end(&self.procedure, self.results.len(), error);
+    }
+
+    /// Reads the results.
+    #[inline]
+    pub(crate) fn decoder(&mut self) -> Decoder<'_> {
+        let items: &mut [BulkItem] = if self.has_extras {
+            &mut self.extras.result_items
+        } else {
+            &mut []
+        };
+        Decoder::of_reply(&self.results, items)
+    }
+
+    /// What few calls have, to be read.
+    pub(crate) fn extras(&self) -> &Extras {
+        &self.extras
+    }
+
+    /// What few calls have, to be changed.
+    pub(crate) fn extras_mut(&mut self) -> &mut Extras {
+        if !std::mem::replace(&mut self.has_extras, true) {
+            self.extras.results_bytes_max = RESULTS_BYTES;
+        }
+        &mut self.extras
+    }
+
+    /// Makes it ready for another call.
+    #[inline]
+    fn clear(&mut self) {
+        self.args.clear();
+        self.results.clear();
+        self.status = Status::Success;
+        self.wait_until = 0;
+        if std::mem::take(&mut self.has_extras) {
+            let extras = &mut *self.extras;
+            extras.credential.0 = 0;
+            extras.credential.1.clear();
+            extras.items.clear();
+            extras.expected.clear();
+            extras.result_items.clear();
+        }
+    }
+}
+
+impl fmt::Debug for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Message")
+            .field("procedure", &self.procedure)
+            .field("status", &self.status)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,275 @@
+//! How threads and a core exchange calls, replies and registered memory.
+//!
+//! ```text
+//!  threads                                core
+//!  ── a lane: a ring of calls ────────►   in flight, by tag
+//!  ◄─ its way back: slots, or a ring ───  completed
+//!  ── answers to deferred calls ──────►   sent
+//!  ◄─ stock: pieces of memory ──────────  taken from the core's pool
+//! ```
+//!
+//! Every queue is bounded, and what comes back always has room. Messages are reused, so that a core neither allocates nor
+//! frees, but for calls whose sender has given them up, and for the lane of a client or poller that is dropped.
+
+mod lane;
+mod line;
+mod message;
+mod slots;
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use crossbeam_queue::ArrayQueue;
+use rpcrdma_engine::{BulkItem, DeferToken, Outcome};
+use rpcrdma_fabric::memory::Lease;
+
+pub(crate) use self::lane::{Completions, Lane, Submissions};
+pub(crate) use self::line::Line;
+pub(crate) use self::message::{Message, Status};
+pub(crate) use self::slots::Slots;
+use crate::error::{Error, Failure};
+
+/// Pieces of registered memory that a core keeps ready for its threads at most. It keeps half of them for itself: calls
+/// that expect bulk data need some to start.
+const STOCK: usize = 32;
+
+/// The answer to a deferred call, on its way to the core.
+#[derive(Default)]
+pub(crate) struct Answer {
+    pub(crate) token: Option<DeferToken>,
+    pub(crate) outcome: Option<Outcome>,
+    pub(crate) results: Vec<u8>,
+    /// Each behind so many bytes of `results`.
+    pub(crate) items: Vec<(usize, BulkItem)>,
+}
+
+/// What a core shares with threads.
+pub(crate) struct CoreShared {
+    /// Lanes that the core has not taken yet.
+    new_lanes: ArrayQueue<Lane>,
+    /// Lanes that the core has left behind.
+    closed_lanes: Mutex<Vec<Lane>>,
+    answers: ArrayQueue<Box<Answer>>,
+    /// Answers that the core is done with, to be filled anew.
+    answers_free: ArrayQueue<Box<Answer>>,
+    stock: ArrayQueue<Lease>,
+    bulk_piece_bytes: usize,
+    bulk_pieces: usize,
+    /// Some thread takes pieces.
+    is_stock_wanted: AtomicBool,
+    is_closed: AtomicBool,
+    /// Calls that were set aside for connections and pollers.
+    reserved: AtomicUsize,
+    wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
+}
+
+impl CoreShared {
+    pub(crate) fn new(calls_max: usize, deferred_max: usize, bulk: (usize, usize)) -> Arc<Self> {
+        let (bulk_pieces, bulk_piece_bytes) = bulk;
+        Arc::new(Self {
+            // Each lane has reserved at least one call.
+            new_lanes: ArrayQueue::new(calls_max.max(1)),
+            closed_lanes: Mutex::default(),
+            answers: ArrayQueue::new(deferred_max.max(1)),
+            answers_free: ArrayQueue::new(deferred_max.max(1)),
+            stock: ArrayQueue::new(STOCK.min(bulk_pieces / 2).max(1)),
+            bulk_piece_bytes,
+            bulk_pieces,
+            is_stock_wanted: AtomicBool::new(false),
+            is_closed: AtomicBool::new(false),
+            reserved: AtomicUsize::new(0),
+            wake: OnceLock::new(),
+        })
+    }
+
+    /// Sets how a core that sleeps is woken. It counts once.
+    pub(crate) fn set_wake(&self, wake: impl Fn() + Send + Sync + 'static) {
+        let _ = self.wake.set(Box::new(wake));
+    }
+
+    #[inline]
+    pub(crate) fn wake(&self) {
+        if let Some(wake) = self.wake.get() {
+            wake();
+        }
+    }
+
+    /// Makes a way to the core and back to `slots`, for as many calls as there are slots.
+    ///
+    /// # Errors
+    /// When the core has no room for so many.
+    pub(crate) fn open_to_slots(
+        &self,
+        line: &Arc<Line>,
+        slots: &Arc<Slots>,
+    ) -> Result<Submissions, Error> {
+        let (submissions, lane) = Lane::to_slots(line, slots);
+        self.add(lane)?;
+        Ok(submissions)
+    }
+
+    /// Makes a way to the core and back to a poller, for so many calls.
+    ///
+    /// # Errors
+    /// When the core has no room for so many.
+    pub(crate) fn open_to_poller(
+        &self,
+        line: &Arc<Line>,
+        calls: u32,
+    ) -> Result<(Submissions, Completions), Error> {
+        let (submissions, completions, lane) = Lane::to_poller(line, calls);
+        self.add(lane)?;
+        Ok((submissions, completions))
+    }
+
+    fn add(&self, lane: Lane) -> Result<(), Error> {
+        let (calls, max) = (lane.calls as usize, self.new_lanes.capacity());
+        let more = |taken: usize| taken.checked_add(calls).filter(|all| *all <= max);
+        // Relaxed: a count, and nothing else is read by it.
+        let reserved = self
+            .reserved
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        if reserved.is_err() || self.new_lanes.push(lane).is_err() {
+            return Err(Failure::Depth {
+                wanted: u32::try_from(calls).unwrap_or(u32::MAX),
+                max: u32::try_from(max).unwrap_or(u32::MAX),
+            }
+            .into());
+        }
+        Ok(())
+    }
+
+    #[inline]
+    pub(crate) fn next_lane(&self) -> Option<Lane> {
+        // `pop` has a fence, which an idle poll would pay for.
+        if self.new_lanes.is_empty() {
+            return None;
+        }
+        self.new_lanes.pop()
+    }
+
+    /// A lane is over: its calls are for others.
+    pub(crate) fn release(&self, lane: Lane) {
+        self.reserved
+            .fetch_sub(lane.calls as usize, Ordering::Relaxed);
+    }
+
+    /// The core has ended: what was submitted, or is from now on, fails.
+    pub(crate) fn close(&self, lanes: impl IntoIterator<Item = Lane>) {
+        self.closed_lanes().extend(lanes);
+        // Release, with the Acquire of `fail_if_closed`: who sees it finds the lanes.
+        self.is_closed.store(true, Ordering::Release);
+        // With that of a waiter that registers: either its call is found here, or it finds that the core has ended.
+        fence(Ordering::SeqCst);
+        self.fail_if_closed();
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
+    }
+
+    /// Ends what was submitted, if the core has ended, and returns whether it has. A thread or task that waits for a call
+    /// calls this with each look: the core may have ended just before the call was submitted.
+    #[inline]
+    pub(crate) fn fail_if_closed(&self) -> bool {
+        let is_closed = self.is_closed();
+        if is_closed {
+            self.fail_submitted();
+        }
+        is_closed
+    }
+
+    #[cold]
+    fn fail_submitted(&self) {
+        let mut lanes = self.closed_lanes();
+        lanes.extend(std::iter::from_fn(|| self.new_lanes.pop()));
+        for lane in &mut *lanes {
+            lane.fail();
+        }
+    }
+
+    fn closed_lanes(&self) -> MutexGuard<'_, Vec<Lane>> {
+        self.closed_lanes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An answer to fill.
+    pub(crate) fn new_answer(&self) -> Box<Answer> {
+        self.answers_free.pop().unwrap_or_default()
+    }
+
+    pub(crate) fn answer(&self, answer: Box<Answer>) {
+        let pushed = self.answers.push(answer);
+        debug_assert!(
+            pushed.is_ok(),
+            "there are as many places as calls can be deferred"
+        );
+        self.wake();
+    }
+
+    #[inline]
+    pub(crate) fn next_answer(&self) -> Option<Box<Answer>> {
+        if self.answers.is_empty() {
+            return None;
+        }
+        self.answers.pop()
+    }
+
+    pub(crate) fn recycle_answer(&self, mut answer: Box<Answer>) {
+        answer.results.clear();
+        answer.items.clear();
+        // One that finds no place is freed.
+        let _ = self.answers_free.push(answer);
+    }
+
+    pub(crate) fn want_stock(&self) {
+        if !self.is_stock_wanted.load(Ordering::Relaxed) {
+            self.is_stock_wanted.store(true, Ordering::Relaxed);
+            self.wake();
+        }
+    }
+
+    /// Whether threads could take more pieces than there are in stock.
+    #[inline]
+    pub(crate) fn lacks_stock(&self) -> bool {
+        self.is_stock_wanted.load(Ordering::Relaxed)
+            && self.bulk_pieces > 0
+            && !self.stock.is_full()
+    }
+
+    pub(crate) fn put_piece(&self, piece: Lease) {
+        // One that finds no place goes back to its pool.
+        let _ = self.stock.push(piece);
+    }
+
+    pub(crate) fn take_piece(&self) -> Option<Lease> {
+        let piece = self.stock.pop()?;
+        if self.stock.is_empty() {
+            self.wake();
+        }
+        Some(piece)
+    }
+
+    /// Gives what is in stock back to the core: a call waits for memory.
+    pub(crate) fn empty_stock(&self) {
+        while let Some(piece) = self.stock.pop() {
+            drop(piece);
+        }
+    }
+
+    pub(crate) fn stock_max(&self) -> usize {
+        self.stock.capacity().min(self.bulk_pieces)
+    }
+
+    pub(crate) fn bulk_piece_bytes(&self) -> usize {
+        self.bulk_piece_bytes
+    }
+}
+
+impl fmt::Debug for CoreShared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CoreShared").finish_non_exhaustive()
+    }
+}

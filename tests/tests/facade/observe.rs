@@ -1,0 +1,116 @@
+//! What exporters and tracing tools see of a node.
+
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex};
+
+use prometheus_client::registry::Registry;
+use rpcrdma::prelude::*;
+use rpcrdma_testkit::{Ended, command};
+use tracing_subscriber::fmt::format::FmtSpan;
+
+use super::{ECHO, address, echo, profile};
+
+/// Calls once.
+fn call_once() -> (Server, Client) {
+    let server = echo(&address());
+    let client = Client::builder().profile(profile());
+    let client = client.connect(server.address()).expect("it listens");
+    let mut answer = client.request(ECHO).opaque(b"ping").call();
+    let results = answer.as_mut().expect("it answers").results().opaque();
+    assert_eq!(results, Ok(b"ping".as_slice()));
+    (server, client)
+}
+
+#[test]
+fn a_registry_of_prometheus_has_all_metrics_with_their_meanings() {
+    let (server, _client) = call_once();
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(server.metrics()));
+    let mut page = String::new();
+    prometheus_client::encoding::text::encode(&mut page, &registry).expect("it is text");
+    for line in [
+        "# HELP rpcrdma_calls_received Calls of peers that were handed to the application.",
+        "# TYPE rpcrdma_calls_received counter",
+        "rpcrdma_calls_received_total{core=\"0\"} 1",
+        "# TYPE rpcrdma_level_calls_outstanding gauge",
+        "rpcrdma_level_calls_outstanding{core=\"0\"} 0",
+        "rpcrdma_control_connections_ready_total 1",
+    ] {
+        assert!(
+            page.lines().any(|it| it.starts_with(line)),
+            "{line} in:\n{page}"
+        );
+    }
+    let families = page.lines().filter(|line| line.starts_with("# TYPE "));
+    assert_eq!(families.count(), server.metrics().values().len());
+}
+
+/// Keeps what is written to it.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0
+            .lock()
+            .expect("no writer panics")
+            .extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn calls_are_spans_at_both_ends_and_connections_are_events() {
+    let log = Log::default();
+    let subscriber = tracing_subscriber::fmt()
+        .with_ansi(false)
+        .with_max_level(tracing::Level::DEBUG)
+        .with_span_events(FmtSpan::CLOSE);
+    let writer = log.clone();
+    let subscriber = subscriber.with_writer(move || writer.clone()).finish();
+    tracing::subscriber::set_global_default(subscriber).expect("no other test sets one");
+    let (server, client) = call_once();
+    let missing = Procedure::new(ECHO.program, ECHO.version, 99);
+    client
+        .request(missing)
+        .call()
+        .expect_err("there is no such procedure");
+    drop((client, server));
+    let log = String::from_utf8(log.0.lock().expect("no writer panics").clone());
+    let log = log.expect("it is text");
+    for words in [
+        &["INFO", "connected", "address=", "shm:"][..],
+        &["DEBUG", "serve{", "procedure=1", "xid="],
+        &[
+            "DEBUG",
+            "call{",
+            "procedure=1",
+            "args_bytes=8",
+            "results_bytes=8",
+        ],
+        &["DEBUG", "call{", "procedure=99", "error=Failed("],
+    ] {
+        let has_all = |line: &str| words.iter().all(|word| line.contains(word));
+        assert!(log.lines().any(has_all), "{words:?} in:\n{log}");
+    }
+}
+
+#[test]
+fn a_program_has_probes_at_calls_and_services() {
+    let this = std::env::current_exe().expect("it has a path");
+    let mut readelf = command("readelf", "--notes --wide");
+    let ended = Ended::of(readelf.arg(this));
+    ended.check_code(0);
+    let notes = ended.out;
+    let lines: Vec<_> = notes.lines().map(str::trim).collect();
+    for probe in ["call_begin", "call_end", "serve_begin", "serve_end"] {
+        let name = format!("Name: {probe}");
+        let mut pairs = lines.windows(2);
+        let has = pairs.any(|two| two[0].ends_with("Provider: rpcrdma") && two[1] == name);
+        assert!(has, "{probe} in:\n{notes}");
+    }
+}
