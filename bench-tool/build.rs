@@ -1,4 +1,5 @@
-//! Records the git revision that the binary was built from, so that every report can name it.
+//! Records the git revision that the binary was built from, so that every report can name it, and what `--version` says
+//! of the build.
 //!
 //! Building outside a checkout, or without git, is ordinary (a source archive): the revision is then "unknown".
 
@@ -18,6 +19,11 @@ fn main() {
     println!("cargo:rustc-env=BENCH_TOOL_REVISION={revision}");
     let profile = std::env::var("PROFILE").unwrap_or_else(|_| "unknown".to_owned());
     println!("cargo:rustc-env=BENCH_TOOL_BUILD_PROFILE={profile}");
+    let rdma_core = match std::env::var_os("CARGO_FEATURE_RDMA_SYS") {
+        Some(_) => "rdma-core linked by rdma-sys",
+        None => "rdma-core loaded at run time",
+    };
+    println!("cargo:rustc-env=BENCH_TOOL_RDMA_CORE={rdma_core}");
 }
 
 fn git(arguments: &[&str]) -> Option<String> {

@@ -64,7 +64,9 @@ const VERSION_LINE: &str = concat!(
     env!("BENCH_TOOL_REVISION"),
     ", ",
     env!("BENCH_TOOL_BUILD_PROFILE"),
-    " build)"
+    " build, ",
+    env!("BENCH_TOOL_RDMA_CORE"),
+    ")"
 );
 
 /// The whole program: reads the command line, does what it says, and returns the exit status.

@@ -58,6 +58,11 @@ fn help_teaches_and_is_no_error() {
     }
     let version = bench_tool("--version").out;
     assert!(version.starts_with("bench-tool 0.") && version.contains("revision"));
+    let rdma_core = match cfg!(feature = "rdma-sys") {
+        true => "rdma-core linked by rdma-sys",
+        false => "rdma-core loaded at run time",
+    };
+    assert!(version.contains(rdma_core), "{version}");
 }
 
 #[test]
