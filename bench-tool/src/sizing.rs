@@ -1,6 +1,6 @@
 //! From the command line to a tuning profile: what a run and its server need of their cores.
 
-use rpcrdma_tuning::{Layers, Loaded, Profile, Settings};
+use rpcrdma_tuning::{Layers, Loaded, Origin, Profile, Settings};
 
 use crate::exit::Failure;
 use crate::fabric::Fabric;
@@ -140,12 +140,19 @@ impl Need {
             None => layers,
         };
         let set = choice.settings()?;
-        let base = layers.clone().overrides(&set).build();
-        let base = base.map_err(usage)?.profile;
+        let base = layers.clone().overrides(&set).build().map_err(usage)?;
+        // What a family has for bulk data is for programs that do not say what they need. A run says it.
+        let is_chosen = |knob| matches!(base.origin(knob), Origin::File(_) | Origin::CommandLine);
         let mut settings = Settings {
             connections_max: self.connections_per_core,
+            bulk_buffers: (!is_chosen("bulk_buffers")).then_some(0),
+            placement_segments: (!is_chosen("placement_segments")).then_some(0),
+            placement_segment_bytes: (!is_chosen("placement_segment_bytes"))
+                .then_some(Profile::default().placement_segment_bytes),
             ..Settings::default()
         };
+        let sized = layers.clone().overrides(&settings).overrides(&set).build();
+        let base = sized.map_err(usage)?.profile;
         if let Some(connections) = self.connections_per_core {
             let all = connections.saturating_mul(self.cores.max(1));
             settings.peers_connections_max = Some(all.max(base.peers_connections_max));

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rpcrdma::prelude::*;
+use rpcrdma::{Idle, Profile};
 use rpcrdma_testkit::pattern;
 
 use crate::{PROGRAM, address, connect, profile};
@@ -169,4 +170,50 @@ fn calls_that_wait_for_a_connection_keep_no_memory_from_others() {
         let mut request = client.request(PUT);
         request.u32(0).bulk(buffer.unwrap()).u32(0).call().unwrap();
     }
+}
+
+/// The profile of each family as it is, but for cores that sleep: the tests share processors.
+#[test]
+fn the_profile_of_every_family_places_a_block_by_its_send_as_far_as_the_device_can() {
+    let names = rpcrdma_tuning::list().into_iter();
+    let names = names.filter(|family| family.refused.is_none());
+    let mut places = 0;
+    for name in names.map(|family| family.name) {
+        let loaded = rpcrdma_tuning::Layers::named(name).and_then(rpcrdma_tuning::Layers::build);
+        let profile = Profile {
+            idle: Idle::Park,
+            ..loaded.unwrap().profile
+        };
+        let can_place = profile.receive_scatter_entries_max > 1;
+        assert_eq!(profile.placement_segments, u32::from(can_place), "{name}");
+        let blocks = Arc::new(Mutex::new(Vec::new()));
+        let put = Arc::clone(&blocks);
+        let server = Server::builder().profile(profile.clone());
+        let server = server.procedure(PUT, move |call, _| {
+            let block = call.args().bulk()?;
+            let bytes = block.to_vec();
+            let is_in_memory = block.take().is_ok();
+            put.lock().unwrap().push((bytes, is_in_memory));
+            Ok(())
+        });
+        let server = server.listen(&address()).unwrap();
+        let client = Client::builder().profile(profile);
+        let client = client.connect(server.address()).unwrap();
+        let data = pattern(4096, 7);
+        let mut buffer = client
+            .buffers()
+            .wait(data.len(), Duration::from_secs(10))
+            .unwrap();
+        buffer.copy_from(&data);
+        client.request(PUT).bulk(buffer).call().unwrap();
+        assert_eq!(*blocks.lock().unwrap(), [(data, true)], "{name}");
+        let metrics = server.metrics();
+        let placed = metrics.total("transmissions_received") > Some(0);
+        assert_eq!(placed, can_place, "{name}");
+        // Without a place for it the block is fetched.
+        let fetched = metrics.total("rdma_reads") > Some(0);
+        assert_eq!(fetched, !can_place, "{name}");
+        places += u32::from(placed);
+    }
+    assert!(places >= 12, "{places} families");
 }
