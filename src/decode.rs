@@ -24,12 +24,19 @@ pub struct Decoder<'a> {
     items: Items<'a>,
 }
 
+/// How far a reader came, to go on from there later ([`Response::results_from`](crate::Response::results_from)).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Position {
+    at: usize,
+    items: usize,
+}
+
 #[derive(Debug)]
 enum Items<'a> {
     /// Those of a call say where they belong.
     Arguments(ArgumentViews<'a>),
-    /// Those of a reply come in the order in which they were expected.
-    Results(std::slice::IterMut<'a, BulkItem>),
+    /// Those of a reply come in the order in which they were expected. There were so many before these.
+    Results(std::slice::IterMut<'a, BulkItem>, usize),
 }
 
 impl<'a> Decoder<'a> {
@@ -43,12 +50,35 @@ impl<'a> Decoder<'a> {
     }
 
     pub(crate) fn of_reply(stream: &'a [u8], items: &'a mut [BulkItem]) -> Self {
-        let items = Items::Results(items.iter_mut());
         Self {
             stream,
             at: 0,
-            items,
+            items: Items::Results(items.iter_mut(), 0),
         }
+    }
+
+    /// Goes on from where another reader of the same reply came to.
+    pub(crate) fn skip_to(mut self, position: Position) -> Self {
+        self.at = position.at;
+        if let Items::Results(items, before) = &mut self.items {
+            *before = position.items;
+            // As many are left out.
+            let _ = position
+                .items
+                .checked_sub(1)
+                .and_then(|last| items.nth(last));
+        }
+        self
+    }
+
+    /// How far it came.
+    #[must_use]
+    pub fn position(&self) -> Position {
+        let items = match &self.items {
+            Items::Results(_, before) => *before,
+            Items::Arguments(_) => 0,
+        };
+        Position { at: self.at, items }
     }
 
     /// What is left of the stream, without what came beside it.
@@ -137,10 +167,11 @@ impl<'a> Decoder<'a> {
                     .map(|item| (item.is_of(bytes), Data::Argument(item)))
             }
             Items::Arguments(_) => None,
-            Items::Results(items) => items
-                .next()
-                .filter(|item| !item.is_empty())
-                .map(|item| (is_length_of(item.len(), bytes), Data::Result(item))),
+            Items::Results(items, before) => {
+                *before += 1;
+                let item = items.next().filter(|item| !item.is_empty());
+                item.map(|item| (is_length_of(item.len(), bytes), Data::Result(item)))
+            }
         };
         match data {
             Some((true, data)) => Ok(Bulk { data, bytes }),

@@ -48,6 +48,7 @@ mod exchange;
 mod metrics;
 mod node;
 mod once;
+mod polled;
 mod procedure;
 mod server;
 mod service;
@@ -55,11 +56,12 @@ mod trace;
 
 pub use buffers::{Buffer, Buffers};
 pub use client::{Client, ClientBuilder, Ended, Pending, Poller, Request, Response};
-pub use decode::{Bulk, Decoder, Malformed};
+pub use decode::{Bulk, Decoder, Malformed, Position};
 pub use encode::Encode;
 pub use error::{Error, ErrorKind};
 pub use metrics::{Metric, Metrics};
 pub use node::{Node, NodeBuilder};
+pub use polled::PolledCore;
 pub use procedure::Procedure;
 pub use server::Server;
 pub use service::{Incoming, Later, Refusal, Reply, Results, Service};
@@ -69,6 +71,7 @@ pub use rpcrdma_control::{
     Reconnect,
 };
 pub use rpcrdma_engine::{CloseReason, ConnectionKey, HostIdentity};
+pub use rpcrdma_protocol::rpc::AuthStatus;
 pub use rpcrdma_tuning::{Idle, Profile};
 
 /// The result of what can fail here.

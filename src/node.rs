@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::ops::RangeInclusive;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rpcrdma_control::{
@@ -12,7 +12,7 @@ use rpcrdma_control::{
 use rpcrdma_engine::{ConnectionKey, IdlePolicy};
 use rpcrdma_fabric::clock::Clock;
 use rpcrdma_protocol::v2::ApplicationProperties;
-use rpcrdma_tuning::{Idle, Layers, Profile};
+use rpcrdma_tuning::{Idle, Layers, Profile, Settings};
 
 use crate::buffers::Buffers;
 use crate::client::ClientBuilder;
@@ -21,6 +21,7 @@ use crate::error::{Error, Failure};
 use crate::exchange::CoreShared;
 use crate::metrics::Metrics;
 use crate::once::{Clients, Names};
+use crate::polled::PolledCore;
 use crate::procedure::Procedure;
 use crate::server::Server;
 use crate::service::{Incoming, Procedures, Program, Programs, Refusal, Reply, Service};
@@ -39,11 +40,15 @@ pub struct Node {
     fabric: &'static str,
     inner: Arc<dyn AnyNode>,
     cores: Arc<[Arc<CoreShared>]>,
+    /// The cores that the program polls, until it takes them.
+    polled: PolledCores,
     profile: Arc<Profile>,
     /// The replies that are kept, if it serves procedures that must not run twice.
     once: Option<Arc<Clients>>,
     names: Arc<Names>,
 }
+
+type PolledCores = Arc<[Mutex<Option<PolledCore>>]>;
 
 /// What a node does, whatever its fabric is.
 pub(crate) trait AnyNode: Send + Sync {
@@ -130,6 +135,14 @@ impl Node {
         self.cores.len()
     }
 
+    /// Core `core`, for the program to poll ([`NodeBuilder::polled_by_caller`]). `None` when it was taken already, or the
+    /// node has no such core or polls it itself.
+    #[must_use]
+    pub fn take_core(&self, core: usize) -> Option<PolledCore> {
+        let core = self.polled.get(core)?.lock();
+        core.unwrap_or_else(PoisonError::into_inner).take()
+    }
+
     /// Closes a connection of core `core`, as [`Service::connected`] named it. Calls under way by it fail, and a client that
     /// has made it connects again. One that has ended is ignored.
     pub fn close(&self, core: usize, connection: ConnectionKey) {
@@ -208,7 +221,9 @@ type NewService = dyn Fn(usize) -> Box<dyn Service>;
 pub struct NodeBuilder {
     profile: Option<Profile>,
     profile_error: Option<rpcrdma_tuning::Error>,
+    settings: Settings,
     cores: Vec<Option<usize>>,
+    is_polled: bool,
     device: Option<String>,
     authentication: Authentication,
     more: Vec<String>,
@@ -235,6 +250,15 @@ impl NodeBuilder {
         self
     }
 
+    /// Sets one knob on top of the profile: `NAME=VALUE`, such as `idle=spin` (docs/tuning.md). A mistake is reported when
+    /// the node starts.
+    #[must_use]
+    pub fn knob(mut self, assignment: &str) -> Self {
+        let assigned = self.settings.assign(assignment);
+        self.profile_error = self.profile_error.or(assigned.err());
+        self
+    }
+
     /// One core for each processor of `cpus`, pinned to it. Without this there is one core, which the scheduler places.
     #[must_use]
     pub fn pinned(mut self, cpus: impl IntoIterator<Item = usize>) -> Self {
@@ -246,6 +270,15 @@ impl NodeBuilder {
     #[must_use]
     pub fn cores(mut self, cores: usize) -> Self {
         self.cores = vec![None; cores];
+        self
+    }
+
+    /// The program polls the cores itself, each on a thread of its own: [`Node::take_core`]. The node starts no threads for
+    /// them, and the processors of [`NodeBuilder::pinned`] and the knob `idle` count nothing. The memory of the cores is first
+    /// touched by the thread that starts the node, and so belongs to its NUMA node.
+    #[must_use]
+    pub fn polled_by_caller(mut self) -> Self {
+        self.is_polled = true;
         self
     }
 
@@ -345,7 +378,12 @@ impl NodeBuilder {
         if let Some(error) = self.profile_error {
             return Err(error.into());
         }
-        let profile = Arc::new(self.profile.unwrap_or_else(default_profile));
+        let mut profile = self.profile.unwrap_or_else(default_profile);
+        if self.settings != Settings::default() {
+            let layers = Layers::over(profile).program(&self.settings);
+            profile = layers.build()?.profile;
+        }
+        let profile = Arc::new(profile);
         let cores = if self.cores.is_empty() {
             vec![None]
         } else {
@@ -385,16 +423,21 @@ impl NodeBuilder {
                 clock.clone(),
             )
         };
-        let inner: Arc<dyn AnyNode> = if fabric == "shm:" {
-            let provider = ShmProvider::from_profile(&profile);
-            start(provider, &config, &shared, application)?
+        let starting = Starting {
+            config: &config,
+            shared: &shared,
+            is_polled: self.is_polled,
+        };
+        let (inner, polled) = if fabric == "shm:" {
+            start(ShmProvider::from_profile(&profile), starting, application)?
         } else {
-            start_rdma(&profile, self.device, &config, &shared, application)?
+            start_rdma(&profile, self.device, starting, application)?
         };
         Ok(Node {
             fabric,
             inner,
             cores: shared,
+            polled,
             profile,
             once,
             names,
@@ -441,13 +484,29 @@ fn shared_of(profile: &Profile) -> Arc<CoreShared> {
     )
 }
 
+/// What a node is started with, on any fabric.
+struct Starting<'a> {
+    config: &'a NodeConfig,
+    shared: &'a [Arc<CoreShared>],
+    is_polled: bool,
+}
+
+type Started = (Arc<dyn AnyNode>, PolledCores);
+
 fn start<V: Provider>(
     provider: V,
-    config: &NodeConfig,
-    shared: &[Arc<CoreShared>],
+    starting: Starting<'_>,
     application: impl FnMut(usize) -> CoreApplication,
-) -> Result<Arc<dyn AnyNode>, Error> {
-    let node = rpcrdma_control::Node::start(provider, config, application)?;
+) -> Result<Started, Error> {
+    use rpcrdma_control::Node;
+    let Starting { config, shared, .. } = starting;
+    if starting.is_polled {
+        let (node, cores) = Node::start_polled(provider, config, application)?;
+        let cores = cores.into_iter().map(PolledCore::new);
+        let cores = cores.map(|core| Mutex::new(Some(core))).collect();
+        return Ok((Arc::new(node), cores));
+    }
+    let node = Node::start(provider, config, application)?;
     // A core that never sleeps is not woken: the check alone takes a fence for each call.
     if matches!(config.core.idle, IdlePolicy::Park { .. }) {
         for (shared, core) in shared.iter().zip(node.cores()) {
@@ -455,16 +514,15 @@ fn start<V: Provider>(
             shared.set_wake(move || core.wake());
         }
     }
-    Ok(Arc::new(node))
+    Ok((Arc::new(node), Arc::new([])))
 }
 
 fn start_rdma(
     profile: &Profile,
     device: Option<String>,
-    config: &NodeConfig,
-    shared: &[Arc<CoreShared>],
+    starting: Starting<'_>,
     application: impl FnMut(usize) -> CoreApplication,
-) -> Result<Arc<dyn AnyNode>, Error> {
+) -> Result<Started, Error> {
     let provider = rpcrdma_control::VerbsProvider::from_profile(profile, device);
-    start(provider, config, shared, application)
+    start(provider, starting, application)
 }

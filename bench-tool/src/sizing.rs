@@ -141,6 +141,9 @@ impl Need {
         };
         let set = choice.settings()?;
         let base = layers.clone().overrides(&set).build().map_err(usage)?;
+        if *self == Self::default() {
+            return Ok(base);
+        }
         // What a family has for bulk data is for programs that do not say what they need. A run says it.
         let is_chosen = |knob| matches!(base.origin(knob), Origin::File(_) | Origin::CommandLine);
         let mut settings = Settings {

@@ -22,6 +22,7 @@ mod error;
 mod events;
 mod limits;
 mod link;
+mod polled;
 mod profile;
 mod target;
 mod thread;
@@ -48,8 +49,9 @@ pub use faults::{
 pub use limits::NodeLimits;
 pub use node::{
     ConnectOptions, Connection, DrainReport, ListenOptions, Listening, Node, NodeConfig,
-    PendingConnect,
+    PendingConnect, PolledNode,
 };
+pub use polled::PolledCore;
 pub use provider::VerbsProvider;
 pub use provider::{PortNeed, Provider, ShmProvider};
 pub use reconnect::Reconnect;

@@ -22,6 +22,7 @@ use crate::events::EventSink;
 use crate::faults::{FaultPlan, FaultyApplication, FaultyProvider};
 use crate::limits::NodeLimits;
 use crate::link::CoreLink;
+use crate::polled::PolledCore;
 use crate::provider::{PortNeed, Provider};
 use crate::reconnect::{Reconnect, TargetId};
 use crate::target::{Target, TargetEvent};
@@ -220,6 +221,9 @@ pub struct Node<V: Provider, A: Application> {
     targets: AtomicU64,
 }
 
+/// A node, and its cores for the caller to poll ([`Node::start_polled`]).
+pub type PolledNode<V, A> = (Node<V, A>, Vec<PolledCore<<V as Provider>::Port, A>>);
+
 /// A core's thread. It returns the application, or `None` if the core could not be set up.
 type CoreThread<A> = JoinHandle<Option<A>>;
 
@@ -242,7 +246,36 @@ impl<V: Provider, A: Application> Node<V, A> {
     pub fn start(
         provider: V,
         config: &NodeConfig,
+        application: impl FnMut(usize) -> A,
+    ) -> Result<Self, NodeError> {
+        Self::start_in(provider, config, application, None)
+    }
+
+    /// Starts the control thread, and makes cores that the caller polls, on threads of its own: [`PolledCore::poll`], again and
+    /// again. There are as many as `config.cores` has entries; the processors in it count nothing, and neither does the
+    /// policy of idle cores. The memory of the cores is first touched here: call this where it should be.
+    ///
+    /// A core that nobody polls does nothing, so on a thread that polls, no function of the node may be called that waits for a
+    /// core: [`Node::connect`], [`Node::drain`].
+    ///
+    /// # Errors
+    /// As [`Node::start`].
+    pub fn start_polled(
+        provider: V,
+        config: &NodeConfig,
+        application: impl FnMut(usize) -> A,
+    ) -> Result<PolledNode<V, A>, NodeError> {
+        let mut polled = Vec::new();
+        let node = Self::start_in(provider, config, application, Some(&mut polled))?;
+        Ok((node, polled))
+    }
+
+    /// Starts the cores: in threads, or in `polled`.
+    fn start_in(
+        provider: V,
+        config: &NodeConfig,
         mut application: impl FnMut(usize) -> A,
+        mut polled: Option<&mut Vec<PolledCore<V::Port, A>>>,
     ) -> Result<Self, NodeError> {
         config.check_window()?;
         let memory = config.core.check_memory(config.cores.len());
@@ -269,19 +302,36 @@ impl<V: Provider, A: Application> Node<V, A> {
         let mut links = Vec::new();
         for (number, cpu) in config.cores.iter().enumerate() {
             let core = CoreConfig {
-                cpu: *cpu,
+                cpu: cpu.filter(|_| polled.is_none()),
                 ..config.core.clone()
             };
-            let started = start_core(&provider, number, core, config, &clock, application(number));
-            let (thread, ready) = match started {
-                Ok(started) => started,
+            let application = application(number);
+            let started = match &mut polled {
+                None => start_core(&provider, number, core, config, &clock, application).map(
+                    |(thread, ready)| {
+                        node.cores.push(thread);
+                        ready
+                    },
+                ),
+                Some(polled) => {
+                    let need = need_of(&core, config);
+                    let clock = clock.clone();
+                    set_up_core(&*provider, number, &core, &need, clock, application).map(
+                        |(core, ready)| {
+                            polled.push(PolledCore::new(core));
+                            ready
+                        },
+                    )
+                }
+            };
+            let ready = match started {
+                Ok(ready) => ready,
                 Err(error) => {
                     node.stop_cores();
                     return Err(error);
                 }
             };
             ready.handle.set_waker(Arc::clone(&wake));
-            node.cores.push(thread);
             node.pages.push(ready.pages);
             node.attributes.push(ready.attributes);
             node.handles.push(ready.handle.clone());
@@ -567,6 +617,20 @@ impl<V: Provider, A: Application> Drop for Node<V, A> {
     }
 }
 
+/// What a core needs of its port.
+fn need_of(core: &CoreConfig, config: &NodeConfig) -> PortNeed {
+    PortNeed {
+        arena_bytes: core.arena_bytes(),
+        untouched_bytes: core.untouched_bytes(),
+        huge_pages: config.huge_pages,
+        huge_page_size: config.huge_page_size,
+        queue_pairs_max: core.connections_max,
+        receives_max: core.receives(),
+        sends_max: core.send_buffers_total(),
+        windows_max: core.windows(),
+    }
+}
+
 /// Starts the thread of one core and waits until it is set up.
 fn start_core<V: Provider, A: Application>(
     provider: &Arc<V>,
@@ -578,16 +642,7 @@ fn start_core<V: Provider, A: Application>(
 ) -> Result<(CoreThread<A>, CoreReady<V>), NodeError> {
     let (ready, outcome) = mpsc::channel::<Result<CoreReady<V>, NodeError>>();
     let (provider, clock) = (Arc::clone(provider), clock.clone());
-    let need = PortNeed {
-        arena_bytes: core.arena_bytes(),
-        untouched_bytes: core.untouched_bytes(),
-        huge_pages: config.huge_pages,
-        huge_page_size: config.huge_page_size,
-        queue_pairs_max: core.connections_max,
-        receives_max: core.receives(),
-        sends_max: core.send_buffers_total(),
-        windows_max: core.windows(),
-    };
+    let need = need_of(&core, config);
     let thread = std::thread::Builder::new()
         .name(format!("rpcrdma-core-{number}"))
         .spawn(move || {

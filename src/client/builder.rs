@@ -70,6 +70,13 @@ impl ClientBuilder {
         self
     }
 
+    /// Sets a knob of the client's own node; see [`NodeBuilder::knob`].
+    #[must_use]
+    pub fn knob(mut self, assignment: &str) -> Self {
+        self.new_node = self.new_node.knob(assignment);
+        self
+    }
+
     /// Cores of the client's own node; see [`NodeBuilder::pinned`].
     #[must_use]
     pub fn pinned(mut self, cpus: impl IntoIterator<Item = usize>) -> Self {
@@ -164,6 +171,26 @@ impl ClientBuilder {
     /// [`ErrorKind::NotConnected`](crate::ErrorKind::NotConnected) when they are not there in time, with the reason of the
     /// last attempt; and those of [`NodeBuilder::start`].
     pub fn connect(self, address: &str) -> Result<Client, Error> {
+        let given = self.connect_timeout;
+        let (client, changes) = self.begin(address)?;
+        // To start a node takes time of its own.
+        let deadline = Instant::now() + given;
+        for line in &client.inner.lines {
+            changes.wait(&line.line, deadline, given)?;
+        }
+        Ok(client)
+    }
+
+    /// As [`ClientBuilder::connect`], but returns immediately: calls wait for their connection. For threads that poll the core
+    /// themselves ([`NodeBuilder::polled_by_caller`]), which nobody does while they wait.
+    ///
+    /// # Errors
+    /// Those of [`NodeBuilder::start`].
+    pub fn connect_later(self, address: &str) -> Result<Client, Error> {
+        self.begin(address).map(|(client, _)| client)
+    }
+
+    fn begin(self, address: &str) -> Result<(Client, Arc<Changes>), Error> {
         let node = match self.node {
             Some(node) => node,
             None => self.new_node.start(address)?,
@@ -175,7 +202,6 @@ impl ClientBuilder {
         let timeout = self.timeout.unwrap_or(timeout);
         let results_bytes_max = profile.message_bytes_max as usize;
         let changes = Arc::new(Changes::default());
-        let deadline = Instant::now() + self.connect_timeout;
         let mut lines = Vec::with_capacity(self.connections);
         for number in 0..self.connections {
             let core = Arc::clone(node.core(number));
@@ -214,14 +240,11 @@ impl ClientBuilder {
                 node: node.clone(),
             }));
         }
-        for line in &lines {
-            changes.wait(&line.line, deadline, self.connect_timeout)?;
-        }
         let inner = Arc::new(Inner {
             lines: lines.into(),
             next: AtomicUsize::new(0),
         });
-        Ok(Client { inner })
+        Ok((Client { inner }, changes))
     }
 }
 

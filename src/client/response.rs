@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::decode::Decoder;
+use crate::decode::{Decoder, Position};
 use crate::exchange::Message;
 
 /// The results of a call.
@@ -26,6 +26,13 @@ impl Response {
             Some(message) => message.decoder(),
             None => Decoder::of_reply(&[], &mut []),
         }
+    }
+
+    /// Reads the results from where another reader of them came to ([`Decoder::position`]), for a program that cannot keep
+    /// the reader.
+    #[inline]
+    pub fn results_from(&mut self, position: Position) -> Decoder<'_> {
+        self.results().skip_to(position)
     }
 
     /// The results as a stream of XDR, without what came beside it.

@@ -30,6 +30,8 @@ pub enum Origin {
     File(PathBuf),
     /// The command line.
     CommandLine,
+    /// The program that embeds the library.
+    Program,
     /// What a device can do: a layer above asked for more. Names the device with the limit.
     Limit(String),
 }
@@ -42,6 +44,7 @@ impl fmt::Display for Origin {
             Self::Device { family, device } => write!(f, "profile {family}/{device}"),
             Self::File(path) => write!(f, "file {}", path.display()),
             Self::CommandLine => f.write_str("command line"),
+            Self::Program => f.write_str("program"),
             Self::Limit(of) => write!(f, "limit of {of}"),
         }
     }
@@ -243,10 +246,27 @@ impl Layers {
         }
     }
 
+    /// A profile that a program made, as the lowest layer.
+    #[must_use]
+    pub fn over(profile: Profile) -> Self {
+        Self {
+            profile,
+            name: "program".to_owned(),
+            ..Self::defaults()
+        }
+    }
+
     /// Adds the top layer, the command line.
     #[must_use]
     pub fn overrides(mut self, settings: &Settings) -> Self {
         self.put(settings, &BTreeMap::new(), &Origin::CommandLine);
+        self
+    }
+
+    /// Adds what the program itself sets, on top of its profile.
+    #[must_use]
+    pub fn program(mut self, settings: &Settings) -> Self {
+        self.put(settings, &BTreeMap::new(), &Origin::Program);
         self
     }
 

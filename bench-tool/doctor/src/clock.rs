@@ -1,4 +1,4 @@
-//! What times are taken by, and what the hypervisor takes of them.
+//! The clock source of the kernel, the TSC and the steal time.
 
 use serde::Serialize;
 
@@ -16,27 +16,27 @@ const FAST: [&str; 4] = [
     "arch_sys_counter",
 ];
 
-/// Those that the kernel of a PC falls back to when it finds the processor's counter unsteady.
+/// Clock sources that the kernel of a PC uses if it finds the TSC unstable.
 const SLOW: [&str; 4] = ["hpet", "acpi_pm", "jiffies", "refined-jiffies"];
 
-/// Steal above this share is worth a hint, in thousandths.
+/// A share of steal time from this value on gives a hint, in thousandths.
 const STEAL_HINT_PERMILLE: u64 = 1;
 
-/// Steal above this share spoils numbers, in thousandths.
+/// A share of steal time above this value gives a warning, because it shows in measurements. In thousandths.
 const STEAL_WARNING_PERMILLE: u64 = 10;
 
-/// The clock, as JSON has it. `None` where the system does not say.
+/// The clock in the JSON report. `None` if the system does not give the value.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Clock {
-    /// The kernel's clock source.
+    /// The clock source of the kernel.
     pub source: Option<String>,
-    /// The clock sources that there are.
+    /// The available clock sources.
     pub available: Vec<String>,
-    /// The TSC runs at one rate.
+    /// Whether the TSC has a constant rate.
     pub tsc_constant: Option<bool>,
-    /// The TSC runs on in idle states.
+    /// Whether the TSC continues in idle states.
     pub tsc_nonstop: Option<bool>,
-    /// Thousandths of the time since the boot that the hypervisor gave to somebody else.
+    /// The steal time since the boot, in thousandths of all time: time that the hypervisor gave to others.
     pub stolen_permille: Option<u64>,
 }
 
@@ -118,7 +118,7 @@ fn judge_steal(clock: &Clock, findings: &mut Findings<'_>) {
     }
 }
 
-/// Stolen time in thousandths of all time, from the first line of `/proc/stat`.
+/// The steal time in thousandths of all time, from the line of all processors in `/proc/stat`.
 fn stolen_permille(stat: &str) -> Option<u64> {
     let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
     let (stolen, all) = stolen_and_all(line)?;

@@ -1,16 +1,16 @@
-//! Lists of cores by the kernel's numbers: as files and options have them, and as people read them.
+//! Reads and writes lists of cores, by the numbers of the kernel.
 
-/// A list of cores, in the order given.
+/// A list of cores, in the given order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CoreList(pub Vec<usize>);
 
-/// The most cores a list may name: more than any machine has, few enough that `0-999999999999` cannot fill memory.
+/// The largest number of cores in a list. No machine has more, and without a bound `0-999999999999` fills the memory.
 const CORES_MAX: usize = 4096;
 
-/// A list of cores by the kernel's numbers: `0,1`, `2-5`, `0,4-6`.
+/// Reads a list of cores by the numbers of the kernel: `0,1`, `2-5`, `0,4-6`.
 ///
 /// # Errors
-/// A message for the user when the text is no list, names a core twice, or is longer than any machine.
+/// A message for the user: the text is no list, names a core twice, has a descending range or is too long.
 pub fn core_list(text: &str) -> Result<CoreList, String> {
     let wrong = || {
         format!("`{text}` is not a list of cores: write their numbers, as in 0,1 or 2-3 or 0,4-6")
@@ -38,7 +38,7 @@ pub fn core_list(text: &str) -> Result<CoreList, String> {
     Ok(CoreList(cores))
 }
 
-/// `0-3,8` for people.
+/// Writes a list of cores with ranges: `0-3,8`.
 #[must_use]
 pub fn format_cores(cores: &[usize]) -> String {
     let mut runs: Vec<(usize, usize)> = Vec::new();

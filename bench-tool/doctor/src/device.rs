@@ -1,15 +1,15 @@
-//! RDMA devices and their ports, as the kernel reports them without any library, and their limits, as rdma-core reports
-//! them where it is installed.
+//! Examines RDMA devices and their ports. The files of the kernel describe them without any library; rdma-core, if it
+//! is installed, gives their limits.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
-//! | `port` | state, link, addresses and packets of a port |
-//! | `counters` | messages that were sent again, and what was lost |
+//! | `port` | state, link, addresses and packet size of a port |
+//! | `counters` | retransmissions, and damaged or dropped packets |
 //! | `congestion` | PFC, ECN and the class of packets |
-//! | `dcb` | PFC, as the kernel tells it by netlink |
+//! | `dcb` | PFC, which the kernel reports by netlink |
 //! | `pcie` | the slot: speed, lanes, requests, IOMMU |
-//! | `place` | how far cores and hugepages are from the device |
-//! | `profile` | the tuning profile that it takes |
+//! | `place` | the NUMA distance of cores and hugepages from the device |
+//! | `profile` | the tuning profile of the device |
 
 mod congestion;
 mod counters;
@@ -32,70 +32,70 @@ use super::system::System;
 
 const CLASS: &str = "/sys/class/infiniband";
 
-/// What a device can do, as it says itself.
+/// The limits that a device reports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Limits {
-    /// Queue pairs.
+    /// The number of queue pairs.
     pub queue_pairs: u32,
-    /// Work requests in one queue of a queue pair.
+    /// The number of work requests in one queue of a queue pair.
     pub queue_pair_work_requests: u32,
-    /// Segments of a Send, Receive or RDMA Write.
+    /// The number of segments of a Send, Receive or RDMA Write.
     pub segments: u32,
-    /// Segments of an RDMA Read.
+    /// The number of segments of an RDMA Read.
     pub read_segments: u32,
-    /// Entries of a completion queue.
+    /// The number of entries of a completion queue.
     pub completion_queue_entries: u32,
-    /// RDMA Reads that a queue pair serves at a time.
+    /// The number of RDMA Reads that a queue pair serves at the same time.
     pub responder_resources: u8,
-    /// RDMA Reads that a queue pair has outstanding.
+    /// The number of RDMA Reads that a queue pair has outstanding at the same time.
     pub initiator_depth: u8,
-    /// Shared receive queues; 0 where there are none.
+    /// The number of shared receive queues; 0 if the device has none.
     pub shared_receive_queues: u32,
-    /// Memory windows of type 2 bound to a queue pair; 0 where there are none.
+    /// The number of memory windows of type 2 bound to a queue pair; 0 if the device has none.
     pub windows: u32,
-    /// Send With Invalidate.
+    /// Whether the device supports Send With Invalidate.
     pub send_with_invalidate: bool,
 }
 
 /// One device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Device {
-    /// Its name, as `mlx5_0`.
+    /// The name, for example `mlx5_0`.
     pub name: String,
-    /// What kind of node it is: `CA` of InfiniBand and RoCE, `RNIC` of iWARP.
+    /// The kind of node: `CA` for InfiniBand and RoCE, `RNIC` for iWARP.
     pub node_type: Option<String>,
-    /// Version of its firmware.
+    /// The version of the firmware.
     pub firmware: Option<String>,
-    /// The driver of the hardware; a software device has none.
+    /// The driver of the hardware; null for a software device.
     pub driver: Option<String>,
-    /// The driver's version; null for one that comes with the kernel and has none of its own.
+    /// The version of the driver; null for a driver of the kernel without a version of its own.
     pub driver_version: Option<String>,
-    /// Where it is.
+    /// The NUMA place.
     #[serde(flatten)]
     pub place: Place,
-    /// The slot that it sits in; null for a software device.
+    /// The slot; null for a software device.
     pub pcie: Option<Pcie>,
-    /// The tuning profile that it takes.
+    /// The tuning profile for the device.
     pub profile: DeviceProfile,
-    /// Its file in `/dev/infiniband`.
+    /// The file in `/dev/infiniband`.
     pub file: Option<String>,
-    /// This process may open that.
+    /// Whether this process may open that file.
     pub usable: bool,
-    /// Its ports.
+    /// The ports.
     pub ports: Vec<DevicePort>,
-    /// Its limits; null where rdma-core is missing, or the device does not answer.
+    /// The limits; null if rdma-core is missing or the device cannot be opened.
     pub limits: Option<Limits>,
 }
 
 impl Device {
-    /// Whether a port of it is active.
+    /// Whether at least one port is active.
     #[must_use]
     pub(crate) fn is_active(&self) -> bool {
         self.ports.iter().any(DevicePort::is_active)
     }
 }
 
-/// Cores near the first device that carries messages; none where there is no such, or nobody tells.
+/// The cores near the first active device whose cores are known. Empty if there is no such device.
 #[must_use]
 pub(crate) fn near_cores(devices: &[Device]) -> &[usize] {
     let mut active = devices.iter().filter(|device| device.is_active());
@@ -150,7 +150,7 @@ pub(crate) fn examine(system: &System, needs: &Needs, all: &mut Vec<Finding>) ->
         if let Some(pcie) = &device.pcie {
             pcie::judge(&card(device, pcie, &devices), pcie, &mut findings);
         }
-        // What carries nothing costs nothing, while something else carries it.
+        // A device without an active port carries no messages while another device does, so its place does not matter.
         if device.is_active() || !any_active {
             place::judge(system, needs, (name, &device.place), &mut findings);
         }
@@ -223,7 +223,7 @@ fn read_device(
     }
 }
 
-/// The file by which programs reach a device: `/dev/infiniband/uverbsN`.
+/// The file through which programs reach a device: `/dev/infiniband/uverbsN`.
 fn uverbs(system: &System, device: &str) -> Option<String> {
     const VERBS: &str = "/sys/class/infiniband_verbs";
     let of_device =
@@ -308,8 +308,8 @@ fn judge_cm(system: &System, findings: &mut Findings<'_>) {
     }
 }
 
-/// Asks the device for its limits, what they leave of the knobs, and the size of packets on its
-/// ports, by rdma-core.
+/// Opens the device with rdma-core and reads its limits, the knobs within these limits, and the packet size of its
+/// ports.
 fn ask(name: &str, ports: &mut [DevicePort]) -> Result<(Limits, Settings), String> {
     use rpcrdma_control::VerbsProvider;
     use rpcrdma_fabric::verbs::Context;

@@ -1,6 +1,7 @@
-//! What took the cores from a run while it was measured: the hypervisor, other work, the clock frequency.
+//! Finds disturbances of a measured run: steal time of the hypervisor, other work on the cores, a changing frequency.
 //!
-//! The kernel counts all of it; it is read before the calls and after them, by the thread that waits for them.
+//! The kernel counts the times. They are read before and after the calls, by the thread that waits for the calls, so
+//! the reads take no time from the polling cores.
 
 use std::path::Path;
 
@@ -9,20 +10,20 @@ use rpcrdma_units::nanoseconds;
 use crate::cores::format_cores;
 use crate::system::{System, field};
 
-/// Stolen time above this many thousandths is a warning: it is in p99.9 then.
+/// Steal time above this share gives a warning, in thousandths: such a share shows in p99.9.
 const STOLEN_PERMILLE_MAX: u64 = 1;
 
-/// The same of time in which a polling thread was runnable and something else ran.
+/// The same limit for the time in which a polling thread was runnable but did not run.
 const WAITED_PERMILLE_MAX: u64 = 1;
 
-/// Frequencies further apart than this, in percent, are a warning.
+/// A larger difference between the first and the last frequency gives a warning, in percent.
 const FREQUENCY_PERCENT_MAX: u64 = 3;
 
-/// Fields of a processor's line in `/proc/stat` that make up its time: user, nice, system, idle,
-/// iowait, irq, softirq, steal. Time of guests is in user already.
+/// The number of fields that make up the time of a processor in `/proc/stat`: user, nice, system, idle, iowait, irq,
+/// softirq, steal. The fields after them, the time of guests, are part of user and nice.
 const TIMES: usize = 8;
 
-/// What the kernel has counted for the cores of a run, since its boot.
+/// The counters of the kernel for the cores and threads of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
     cores: Vec<Core>,
@@ -32,7 +33,7 @@ pub struct Counted {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Core {
     core: usize,
-    /// Stolen and all time, in the kernel's ticks.
+    /// Steal time and all time since the boot, in ticks of the kernel.
     stolen: u64,
     all: u64,
     frequency_khz: Option<u64>,
@@ -44,13 +45,13 @@ struct Thread {
     directory: String,
     core: usize,
     ran_ns: u64,
-    /// Runnable, while something else ran.
+    /// The time in which the thread was runnable but did not run.
     waited_ns: u64,
     switches: u64,
 }
 
 impl Counted {
-    /// Reads what stands now for `cores` and for those threads of `processes` that are pinned to one of them.
+    /// Reads the counters of `cores`, and of the threads of `processes` that are pinned to one of these cores.
     #[must_use]
     pub fn read(cores: &[usize], processes: &[u32]) -> Self {
         Self::read_from(&System::below(Path::new("/")), cores, processes)
@@ -74,7 +75,7 @@ impl Counted {
         }
     }
 
-    /// What disturbed a run between `before` and now, one sentence each with what to do.
+    /// The disturbances between `before` and `self`, one sentence each with advice.
     #[must_use]
     pub fn warnings_since(&self, before: &Self) -> Vec<String> {
         let mut warnings = Vec::new();
@@ -133,7 +134,8 @@ impl Core {
 }
 
 impl Thread {
-    /// `None` for a thread that may run elsewhere too.
+    /// `None` for a thread that is not pinned to one of `cores`. Polling threads are pinned, and only their waiting
+    /// disturbs a run.
     fn read(system: &System, directory: String, cores: &[usize]) -> Option<Self> {
         let status = system.text(&format!("{directory}/status"))?;
         let core = field(&status, "Cpus_allowed_list")?.parse().ok()?;
@@ -167,14 +169,14 @@ impl Thread {
     }
 }
 
-/// The share of what was added to a part, in thousandths of what was added to the whole.
+/// The growth of a part in thousandths of the growth of the whole.
 fn permille(part: u64, part_before: u64, whole: u64, whole_before: u64) -> u64 {
     let part = part.saturating_sub(part_before).saturating_mul(1000);
     part.checked_div(whole.saturating_sub(whole_before))
         .unwrap_or(0)
 }
 
-/// Stolen and all time of a line of `/proc/stat`, behind its name.
+/// Steal time and all time of a line of `/proc/stat`. `times` is the line after its name.
 pub(crate) fn stolen_and_all(times: &str) -> Option<(u64, u64)> {
     let words = times.split_whitespace().take(TIMES);
     let times: Vec<u64> = words.map_while(|word| word.parse().ok()).collect();

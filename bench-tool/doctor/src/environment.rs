@@ -1,21 +1,21 @@
-//! Variables of the environment that a profile wants, and what is wrong with them.
+//! Checks the environment variables that a profile requires.
 
 use rpcrdma_tuning::Loaded;
 use serde::Serialize;
 
-/// A variable that does not hold what it should.
+/// A variable with a wrong value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Complaint {
-    /// Its name.
+    /// The name of the variable.
     pub variable: String,
-    /// What is wrong with it, and what follows: `NAME is not set: CONSEQUENCE`.
+    /// The error and its consequence: `NAME is not set: CONSEQUENCE`.
     pub what: String,
     /// The shell command that fixes it.
     #[serde(rename = "mend")]
     pub fix: String,
 }
 
-/// What is wrong with the environment that `variable` reads.
+/// Checks the environment variables of a profile. `variable` returns the value of a variable.
 #[must_use]
 pub fn complaints(loaded: &Loaded, variable: impl Fn(&str) -> Option<String>) -> Vec<Complaint> {
     let rules = loaded.environment.iter();

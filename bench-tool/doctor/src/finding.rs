@@ -1,24 +1,23 @@
-//! What the examination says: what was found, how much it matters, what it costs, and the command that
-//! fixes it.
+//! A finding of the examination: a fact, its severity, its cost, and the command that fixes it.
 
 use serde::Serialize;
 
-/// How much a finding matters. The order is that of weight.
+/// The severity of a finding, from the lowest to the highest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// As it should be.
+    /// Nothing to do.
     Ok,
-    /// It works; something could be better, or is good to know.
+    /// Runs work. A setting can be better, or the fact is useful to know.
     Hint,
-    /// It works, but numbers suffer, or a limit will be met before the profile's own.
+    /// Runs work, but measurements suffer, or a limit is lower than the profile needs.
     Warning,
-    /// Something cannot work.
+    /// A function does not work.
     Problem,
 }
 
 impl Severity {
-    /// The word for it, as in the table and in JSON.
+    /// The word for it in the text and in JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -30,26 +29,26 @@ impl Severity {
     }
 }
 
-/// The parts of a machine, in the order in which they are reported.
+/// The areas of the examination, in the order of the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Area {
-    /// What carries which address.
+    /// The provider for each kind of address.
     Providers,
     /// RDMA devices and their ports.
     Devices,
-    /// Registered memory, hugepages, descriptors.
+    /// Registered memory, hugepages, file descriptors.
     Memory,
     /// Cores that can poll.
     Processors,
-    /// How it was started, NUMA balancing, RDMA namespaces.
+    /// The command line of the kernel, NUMA balancing, RDMA namespaces.
     Kernel,
-    /// What times are taken by, and what the hypervisor takes.
+    /// The clock source, the TSC, steal time.
     Clock,
 }
 
 impl Area {
-    /// All of them, in order.
+    /// All areas, in order.
     pub(crate) const ALL: [Self; 6] = [
         Self::Providers,
         Self::Devices,
@@ -59,7 +58,7 @@ impl Area {
         Self::Clock,
     ];
 
-    /// The word for it, as in the table and in JSON.
+    /// The word for it in the text and in JSON.
     #[must_use]
     pub(crate) const fn name(self) -> &'static str {
         match self {
@@ -76,16 +75,16 @@ impl Area {
 /// One finding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Finding {
-    /// The part of the machine.
+    /// The area.
     pub area: Area,
-    /// How much it matters.
+    /// The severity.
     pub severity: Severity,
-    /// What was found.
+    /// The fact.
     pub what: String,
-    /// What follows from it; `None` where all is well.
+    /// The cost of the fact; `None` for `Severity::Ok`.
     pub cost: Option<String>,
-    /// What to do: a line for a shell where there is a command, with what to know about it as the
-    /// shell's comment. `None` where nothing is to be done here.
+    /// The fix: a shell command, with remarks as a comment of the shell, or a sentence. `None` if there is nothing to
+    /// do on this machine.
     #[serde(rename = "mend")]
     pub fix: Option<String>,
 }
@@ -98,17 +97,17 @@ pub(crate) struct Findings<'a> {
 }
 
 impl<'a> Findings<'a> {
-    /// Adds to `all`, under `area`.
+    /// Collects findings of `area` in `all`.
     pub(crate) fn new(area: Area, all: &'a mut Vec<Finding>) -> Self {
         Self { area, all }
     }
 
-    /// Something is as it should be.
+    /// Adds a fact that needs no action.
     pub(crate) fn ok(&mut self, what: impl Into<String>) {
         self.add(Severity::Ok, what.into(), None, None);
     }
 
-    /// Something costs, with what to do about it.
+    /// Adds a fact with its cost and its fix.
     pub(crate) fn note(
         &mut self,
         severity: Severity,
@@ -119,7 +118,7 @@ impl<'a> Findings<'a> {
         self.add(severity, what.into(), Some(cost.into()), Some(fix.into()));
     }
 
-    /// Something costs, and nothing can be done about it here.
+    /// Adds a fact with its cost. There is no fix on this machine.
     pub(crate) fn note_only(
         &mut self,
         severity: Severity,

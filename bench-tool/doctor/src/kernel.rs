@@ -1,26 +1,26 @@
-//! How the kernel was started, and what it does behind the back of registered memory and devices.
+//! The command line of the kernel, and its settings that affect registered memory and devices.
 
 use serde::Serialize;
 
 use super::finding::{Area, Finding, Findings, Severity};
 use super::system::System;
 
-/// The kernel, as JSON has it. `None` where the system does not say.
+/// The kernel in the JSON report. `None` if the system does not give the value.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Kernel {
-    /// Its release.
+    /// The release.
     pub release: Option<String>,
-    /// What it was started with.
+    /// The command line.
     pub command_line: Option<String>,
-    /// It moves memory and threads between NUMA nodes by what it sees of their use.
+    /// Whether NUMA balancing is on: the kernel moves memory and threads between NUMA nodes according to their use.
     pub numa_balancing: Option<bool>,
-    /// NUMA nodes that are online.
+    /// The number of NUMA nodes that are online.
     pub numa_nodes: usize,
-    /// Each RDMA device belongs to one network namespace; false: all namespaces share all devices.
+    /// Whether each RDMA device belongs to one network namespace. If not, all namespaces share all devices.
     pub rdma_namespaces_exclusive: Option<bool>,
 }
 
-/// Examines it. `has_devices`: whether this process sees an RDMA device.
+/// Examines the kernel. `has_devices`: whether this process sees an RDMA device.
 pub(crate) fn examine(system: &System, has_devices: bool, all: &mut Vec<Finding>) -> Kernel {
     let nodes = system.cores("/sys/devices/system/node/online");
     let kernel = Kernel {
@@ -30,7 +30,7 @@ pub(crate) fn examine(system: &System, has_devices: bool, all: &mut Vec<Finding>
             .number("/proc/sys/kernel/numa_balancing")
             .map(|mode| mode != 0),
         numa_nodes: nodes.map_or(0, |nodes| nodes.len()),
-        // `Y` where namespaces share devices.
+        // The parameter is `Y` if namespaces share devices, and `N` if they do not.
         rdma_namespaces_exclusive: system
             .text("/sys/module/ib_core/parameters/netns_mode")
             .map(|shared| shared == "N"),
@@ -50,7 +50,7 @@ pub(crate) fn examine(system: &System, has_devices: bool, all: &mut Vec<Finding>
 
 fn judge_balancing(kernel: &Kernel, findings: &mut Findings<'_>) {
     match kernel.numa_balancing {
-        // With one node there is nothing to balance.
+        // On one node, NUMA balancing has no effect.
         Some(true) if kernel.numa_nodes > 1 => findings.note(
             Severity::Warning,
             "NUMA balancing is on",

@@ -1,20 +1,20 @@
-//! Examines a machine as an RPC-over-RDMA process would meet it, and reports what is wrong, what that costs, and the
-//! command that fixes it. `bench-tool doctor` is its command line.
+//! Examines a machine for RPC-over-RDMA, and reports each problem with its cost and the command that fixes it.
+//! `bench-tool doctor` is its command line.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
-//! | `provider` | which provider carries which address |
+//! | `provider` | the provider for each kind of address |
 //! | `device` | RDMA devices: ports, slot, place, profile, limits |
-//! | `memory` | registered memory, hugepages, descriptors |
-//! | `processor`, `cores` | cores that can poll, and lists of them |
-//! | `kernel` | how it was started, NUMA balancing, RDMA namespaces |
+//! | `memory` | registered memory, hugepages, file descriptors |
+//! | `processor`, `cores` | cores that can poll, and lists of cores |
+//! | `kernel` | the command line, NUMA balancing, RDMA namespaces |
 //! | `clock` | clock source, TSC, steal time |
-//! | `disturbance` | what took cores from a run while it was measured |
-//! | `environment` | variables that a profile wants |
-//! | `system`, `finding` | the files that all of them read, and what they say |
+//! | `disturbance` | disturbances of a measured run |
+//! | `environment` | environment variables that a profile requires |
+//! | `system`, `finding` | the files of the kernel, and the findings |
 //!
-//! Everything is read from `/proc`, `/sys` and `/dev`, PFC by netlink and the limits of devices by their library. It
-//! needs no privilege and changes nothing.
+//! The values come from `/proc`, `/sys` and `/dev`; PFC comes by netlink, and the limits of devices from rdma-core.
+//! The examination needs no privilege and changes nothing.
 //!
 //! ```
 //! use rpcrdma_doctor::{Needs, Report, Severity, System};
@@ -52,25 +52,25 @@ use self::finding::Finding;
 pub use self::finding::Severity;
 pub use self::system::{System, chosen_of_brackets};
 
-/// What a profile needs of a machine.
+/// The requirements of a profile on a machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Needs {
-    /// The profile's name.
+    /// The name of the profile.
     pub profile: String,
-    /// Bytes that one core registers.
+    /// The number of bytes that one core registers.
     pub core_bytes: u64,
-    /// Connections that one core admits.
+    /// The number of connections that one core accepts.
     pub connections_max: u32,
-    /// Idle cores sleep.
+    /// Whether idle cores sleep.
     pub parks: bool,
-    /// Whether arenas want hugepages.
+    /// Whether arenas use hugepages.
     pub hugepages: Hugepages,
-    /// The size of those.
+    /// The size of a hugepage.
     pub hugepage_bytes: u64,
 }
 
 impl Needs {
-    /// The needs of a profile.
+    /// The requirements of a loaded profile.
     #[must_use]
     pub fn of(loaded: &Loaded) -> Self {
         let profile = &loaded.profile;
@@ -87,11 +87,11 @@ impl Needs {
     }
 }
 
-/// The report, as JSON has it.
+/// The report. Its serialization is the JSON of `doctor --json`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     profile: String,
-    /// The heaviest of the findings' severities.
+    /// The highest severity of the findings.
     severity: Severity,
     findings: Vec<Finding>,
     providers: Vec<provider::Choice>,
@@ -114,7 +114,7 @@ impl Report {
         let processors = processor::examine(system, needs, near, &mut findings);
         let kernel = kernel::examine(system, !devices.is_empty(), &mut findings);
         let clock = clock::examine(system, &mut findings);
-        // Stable: within an area things stay in the order in which they were looked at.
+        // The sort is stable: within an area the findings keep the order of the examination.
         findings.sort_by_key(|finding| finding.area);
         Self {
             profile: needs.profile.clone(),
@@ -133,13 +133,13 @@ impl Report {
         }
     }
 
-    /// The heaviest of the findings' severities.
+    /// The highest severity of the findings.
     #[must_use]
     pub const fn severity(&self) -> Severity {
         self.severity
     }
 
-    /// The report for people: findings by area, each with what to do.
+    /// The report as text: the findings by area, each with its fix.
     #[must_use]
     pub fn text(&self) -> String {
         text::of(self)

@@ -1,4 +1,4 @@
-//! Registered memory, hugepages and descriptors, against what the profile needs of them.
+//! Compares memory, hugepages and file descriptors with the requirements of the profile.
 
 use serde::Serialize;
 
@@ -9,16 +9,16 @@ use super::finding::{Area, Finding, Findings, Severity};
 use super::system::System;
 use rpcrdma_units::size;
 
-/// The bit of CAP_IPC_LOCK among the capabilities: who has it may lock memory without limit.
+/// The bit of CAP_IPC_LOCK in the capabilities. A process with it may lock memory without limit.
 const CAP_IPC_LOCK: u32 = 14;
 
-/// The map of users where each is itself: the first inside, the first outside, and how many.
+/// The user map of the first user namespace: the first user inside, the first user outside, the number of users.
 const ALL_USERS: [&str; 3] = ["0", "0", "4294967295"];
 
-/// Descriptors of a process beside its connections, generously.
+/// An upper bound for the file descriptors of a process other than those of its connections.
 const OTHER_FILES: u64 = 64;
 
-/// Cores of a run: one for the client and one for the server.
+/// The number of cores of a run: one for the client and one for the server.
 const CORES: u64 = 2;
 
 const MM: &str = "/sys/kernel/mm";
@@ -26,40 +26,40 @@ const MM: &str = "/sys/kernel/mm";
 /// Hugepages of one size.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct HugepageSize {
-    /// Bytes of one.
+    /// The size of a page.
     pub page_bytes: u64,
-    /// Pages that the kernel holds.
+    /// The number of pages.
     pub total: u64,
-    /// Of those, the ones that nobody has.
+    /// The number of free pages.
     pub free: u64,
-    /// Of the free ones, those that are promised to somebody.
+    /// The number of free pages that are reserved for a mapping.
     pub reserved: u64,
 }
 
-/// The memory, as JSON has it. `None` where the system does not say, or where there is no limit.
+/// The memory in the JSON report. `None` if the system does not give the value or there is no limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Memory {
-    /// Memory that can be had without swapping.
+    /// The memory that is available without swapping.
     pub available_bytes: Option<u64>,
-    /// Bytes that this process may lock; null is "unlimited".
+    /// The number of bytes that this process may lock (soft limit); null means unlimited.
     pub memlock_bytes: Option<u64>,
-    /// How far it may raise that itself; null is "unlimited".
+    /// The largest soft limit that this process may set (hard limit); null means unlimited.
     pub memlock_max_bytes: Option<u64>,
-    /// This process may lock memory beyond the limit (CAP_IPC_LOCK of the machine, not of a user namespace).
+    /// Whether this process may exceed the limit (CAP_IPC_LOCK of the machine, not of another user namespace).
     pub memlock_exempt: bool,
-    /// Hugepages, by size.
+    /// The hugepages, by size.
     pub hugepages: Vec<HugepageSize>,
-    /// The size that `vm.nr_hugepages` is of.
+    /// The default size of hugepages, which `vm.nr_hugepages` counts.
     pub hugepage_default_bytes: Option<u64>,
-    /// Mode of transparent hugepages: always, madvise or never.
+    /// The mode of transparent hugepages: always, madvise or never.
     pub transparent_hugepages: Option<String>,
-    /// Descriptors that this process may have, once it has raised its own limit; null is "unlimited".
+    /// The largest number of open files that this process may set as its limit; null means unlimited.
     pub open_files_max: Option<u64>,
-    /// Bytes that one core of the profile registers.
+    /// The number of bytes that one core of the profile registers.
     pub core_bytes: u64,
 }
 
-/// Examines them. `has_devices`: whether memory will be registered with a device, which locks it.
+/// Examines the memory. `has_devices`: whether this machine has RDMA devices; registration with a device locks memory.
 pub(crate) fn examine(
     system: &System,
     needs: &Needs,
@@ -92,13 +92,14 @@ pub(crate) fn examine(
     memory
 }
 
-/// Whether this process has CAP_IPC_LOCK where it counts: devices ask for that of the first user namespace.
+/// Whether this process has CAP_IPC_LOCK in the first user namespace. The kernel checks the capability there when
+/// memory is registered with a device.
 fn may_lock(system: &System) -> bool {
     let has_capability = system
         .status("CapEff")
         .and_then(|hex| u64::from_str_radix(&hex, 16).ok())
         .is_some_and(|bits| bits >> CAP_IPC_LOCK & 1 == 1);
-    // Only there every user is itself; a kernel without user namespaces has no such file.
+    // Only the first user namespace maps every user to itself. A kernel without user namespaces has no such file.
     let users = system.text("/proc/self/uid_map");
     let is_first = users.is_none_or(|users| users.split_whitespace().eq(ALL_USERS));
     has_capability && is_first
@@ -153,7 +154,7 @@ fn judge_memlock(memory: &Memory, has_devices: bool, findings: &mut Findings<'_>
         };
         return findings.ok(format!("locked memory: {why}"));
     };
-    // The limit is each process's own, and client and server are one each, of one core.
+    // The limit counts per process. Client and server are separate processes of one core each.
     if limit > memory.core_bytes {
         return findings.ok(format!("locked memory: up to {}", size(limit)));
     }
@@ -184,13 +185,13 @@ fn judge_memlock(memory: &Memory, has_devices: bool, findings: &mut Findings<'_>
     );
 }
 
-/// Hugepages that the arenas of a run take; `None` where the profile does not want them.
+/// The number of hugepages for the arenas of a run; `None` if the profile uses no hugepages.
 pub(crate) fn pages_needed(needs: &Needs) -> Option<u64> {
     let pages = needs.core_bytes.div_ceil(needs.hugepage_bytes.max(1));
     (needs.hugepages != Hugepages::Never).then_some(pages.saturating_mul(CORES))
 }
 
-/// The folder of the hugepages that the profile asks for, below that of the kernel or of a NUMA node.
+/// The folder of the hugepages with the size in the profile, relative to the folder of the kernel or of a NUMA node.
 pub(crate) fn pool(needs: &Needs) -> String {
     format!("hugepages/hugepages-{}kB", needs.hugepage_bytes / 1024)
 }
@@ -226,7 +227,7 @@ fn judge_hugepages(memory: &Memory, needs: &Needs, findings: &mut Findings<'_>) 
     };
     let fix = if found.is_some() {
         let count = total.saturating_add(pages - unclaimed);
-        // The sysctl has the default size alone.
+        // The sysctl sets the number of hugepages of the default size only.
         let sysctl = if memory.hugepage_default_bytes == Some(needs.hugepage_bytes) {
             format!("vm.nr_hugepages={count} in /etc/sysctl.d, or ")
         } else {

@@ -1,4 +1,4 @@
-//! Cores that can poll: which there are, and what keeps them from their work.
+//! The cores that can poll, and the settings that interrupt or slow them.
 
 use std::path::Path;
 
@@ -11,50 +11,49 @@ use crate::cores::format_cores;
 
 const CPU: &str = "/sys/devices/system/cpu";
 
-/// Idle states that take longer than this to leave show in latencies.
+/// The limit for the exit latency of an idle state. A longer one shows in the latency of calls.
 const WAKE_UP_US_MAX: u64 = 10;
 
-/// Polling cores of a run: one for the client and one for the server.
+/// The number of polling cores of a run: one for the client and one for the server.
 const POLLING_CORES: usize = 2;
 
-/// An idle state that the kernel may use.
+/// An idle state that is not disabled.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct IdleState {
-    /// Its name, as `C6`.
+    /// The name, for example `C6`.
     pub name: String,
-    /// What leaving it takes.
+    /// The exit latency.
     pub latency_us: u64,
 }
 
-/// The processors, as JSON has them. `None` where the system does not say.
+/// The processors in the JSON report. `None` if the system does not give the value.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Processors {
-    /// Cores that the kernel runs.
+    /// The cores that are online.
     pub online: Option<Vec<usize>>,
-    /// Cores that this process may use.
+    /// The cores that this process may use.
     pub allowed: Option<Vec<usize>>,
-    /// Cores kept free of other work by the kernel's command line.
+    /// The cores that the command line of the kernel isolates from other work.
     pub isolated: Option<Vec<usize>>,
-    /// Cores without a timer tick while one thread runs; null where the kernel knows no such cores.
+    /// The cores without a timer tick while one thread runs; null if the kernel does not support them.
     pub nohz_full: Option<Vec<usize>>,
-    /// Pairs of allowed cores that are threads of one physical core.
+    /// The pairs of allowed cores that are threads of one physical core.
     pub siblings: Vec<[usize; 2]>,
-    /// The least share of all time that the control group, or one around it, may use, as (microseconds,
-    /// of microseconds).
+    /// The smallest CPU quota of the control group and of the groups above it, as (microseconds, per microseconds).
     pub quota_us: Option<(u64, u64)>,
-    /// The file that sets it.
+    /// The file of that quota.
     pub quota_file: Option<String>,
-    /// Frequency governors of the allowed cores.
+    /// The frequency governors of the allowed cores.
     pub governors: Vec<String>,
-    /// Idle states of the first allowed core that are not disabled.
+    /// The idle states of the first allowed core that are not disabled.
     pub idle_states: Vec<IdleState>,
-    /// A hypervisor is underneath.
+    /// Whether the machine runs under a hypervisor.
     pub hypervisor: Option<bool>,
 }
 
 impl Processors {
-    /// Two physical cores for polling, with all their threads among the allowed ones: those near a
-    /// device where there are such, and of them the last. The first is left to everything else.
+    /// Two physical cores for polling, with all their allowed threads. Cores near a device are preferred, and then
+    /// cores with high numbers. The first allowed core is left for other work.
     fn to_poll_on(&self, near: &[usize]) -> Vec<usize> {
         let allowed = self.allowed.as_deref().unwrap_or_default();
         let is_second_thread =
@@ -74,7 +73,7 @@ impl Processors {
     }
 }
 
-/// Examines them. `near`: cores near the device that a run takes; none where nothing is known of them.
+/// Examines the processors. `near` holds the cores near the device of a run; it is empty if they are unknown.
 pub(crate) fn examine(
     system: &System,
     needs: &Needs,
@@ -88,7 +87,7 @@ pub(crate) fn examine(
     let processors = Processors {
         online: system.cores(&format!("{CPU}/online")),
         isolated: system.cores(&format!("{CPU}/isolated")),
-        // Without a list the kernel writes `(null)`, or nothing.
+        // If no core is in the list, the file holds `(null)` or nothing.
         nohz_full: system
             .exists(&nohz_full)
             .then(|| system.cores(&nohz_full).unwrap_or_default()),
@@ -129,20 +128,20 @@ fn siblings(system: &System, cores: &[usize]) -> Vec<[usize; 2]> {
     pairs
 }
 
-/// The quota that leaves the least of those of the control group of this process and of all around it,
-/// each of which holds; and the file that sets it. Groups of either version.
+/// The smallest CPU quota of the control group of this process and of all groups above it, and the file of that quota.
+/// Every one of these quotas applies, so the smallest one decides. Reads control groups of versions 1 and 2.
 fn quota(system: &System) -> Option<((u64, u64), String)> {
     let groups = system.text("/proc/self/cgroup")?;
     let quotas = groups.lines().flat_map(|line| quotas_of(system, line));
     quotas
         .filter(|((_, period), _)| *period != 0)
         .min_by_key(|((quota, period), _)| {
-            // Shares in parts so small that rounding says nothing.
+            // Shares are compared in units of 2^-32, so that rounding does not make two of them equal.
             (u128::from(*quota) << 32) / u128::from(*period)
         })
 }
 
-/// The quotas of a control group, which `/proc/self/cgroup` names in this line, and of those around it.
+/// The quotas of the control group in `line` of `/proc/self/cgroup`, and of the groups above it.
 fn quotas_of(system: &System, line: &str) -> Vec<((u64, u64), String)> {
     let mut fields = line.splitn(3, ':').skip(1);
     let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else {
@@ -293,8 +292,8 @@ fn judge_isolated(processors: &Processors, near: &[usize], findings: &mut Findin
     }
 }
 
-/// Whether this process may use the isolated cores: the kernel leaves them out for everybody who does
-/// not ask for them.
+/// Judges whether this process may use the isolated cores. The kernel excludes them from the cores of a process until
+/// the process asks for them.
 fn judge_away(processors: &Processors, isolated: &[usize], findings: &mut Findings<'_>) {
     let Some(allowed) = processors.allowed.as_deref() else {
         return;
@@ -324,7 +323,7 @@ fn judge_away(processors: &Processors, isolated: &[usize], findings: &mut Findin
     );
 }
 
-/// The command that adds options to the kernel's command line, with a list of cores in place of `LIST`.
+/// The command that adds options to the command line of the kernel. A list of cores replaces `LIST`.
 fn command_line(options: &str, cores: &[usize]) -> String {
     let options = options.replace("LIST", &format_cores(cores));
     format!(

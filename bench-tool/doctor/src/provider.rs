@@ -1,4 +1,4 @@
-//! Which provider carries which address, and why.
+//! Chooses the provider for each kind of address, with the reason.
 
 use serde::Serialize;
 
@@ -6,31 +6,31 @@ use super::device::Device;
 use super::finding::{Area, Finding, Findings, Severity};
 use super::system::System;
 
-/// The first kernel with F_SEAL_FUTURE_WRITE, which shm protects its memory with.
+/// The first kernel with F_SEAL_FUTURE_WRITE. shm seals its memory with it.
 const KERNEL_LEAST: (u32, u32) = (5, 1);
 
 /// The command that installs rdma-core.
 const RDMA_CORE: &str = "apt-get install libibverbs1 librdmacm1 ibverbs-providers   # Fedora, RHEL: dnf install \
                          libibverbs librdmacm";
 
-/// What would be chosen for addresses of one kind.
+/// The choice for one kind of address.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Choice {
     /// The kind of address.
     pub address: &'static str,
-    /// The provider; null when none can carry it.
+    /// The provider; null if no provider can be used.
     pub provider: Option<&'static str>,
-    /// The device that a server of a run's own takes; which one a remote address takes is up to its route.
+    /// The device of a server that a run starts itself. The device for a remote address depends on its route.
     pub device: Option<String>,
-    /// Why this one, or why none.
+    /// The reason for the choice, or why there is none.
     pub why: String,
 }
 
-/// Chooses as a run would.
+/// Makes the same choice as a run.
 pub(crate) fn examine(system: &System, devices: &[Device], all: &mut Vec<Finding>) -> Vec<Choice> {
     let mut findings = Findings::new(Area::Providers, all);
     let shm = choose_shm(system, &mut findings);
-    // The libraries are those of this machine, and the files may be another's.
+    // The libraries belong to this machine, but the examined files can be a copy from another machine.
     let missing = system.is_real().then(|| rdma_core(&mut findings)).flatten();
     vec![
         shm,
@@ -38,7 +38,7 @@ pub(crate) fn examine(system: &System, devices: &[Device], all: &mut Vec<Finding
     ]
 }
 
-/// Reports what rdma-core supports; why it cannot be used, if so.
+/// Adds a finding with the functions of rdma-core. Returns the reason if rdma-core cannot be used.
 fn rdma_core(findings: &mut Findings<'_>) -> Option<String> {
     let facilities = match rpcrdma_fabric::verbs::facilities() {
         Ok(facilities) => facilities,
@@ -140,7 +140,7 @@ fn choose_rdma(
     }
 }
 
-/// Major and minor version of a kernel release, as `6.1.0-13-amd64`.
+/// The major and minor version of a kernel release like `6.1.0-13-amd64`.
 fn version(release: &str) -> Option<(u32, u32)> {
     let mut numbers = release.split(|digit: char| !digit.is_ascii_digit());
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))

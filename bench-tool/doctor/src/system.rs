@@ -1,4 +1,4 @@
-//! The files by which the kernel describes a machine, below a root that tests can move.
+//! Reads the files with which the kernel describes a machine. The root folder can be another one, for tests.
 
 use std::fs;
 use std::io::Read as _;
@@ -9,7 +9,7 @@ use rustix::fs::Access;
 
 use crate::cores::core_list;
 
-/// More of a file is not read: none of the kernel's that are looked at is as long.
+/// The limit for the length of a file. All files that the examination reads are shorter.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// `/proc`, `/sys` and `/dev`, or a copy of them.
@@ -18,17 +18,17 @@ pub struct System {
     root: PathBuf,
 }
 
-/// A limit of this process; `None` is "unlimited".
+/// A resource limit of this process; `None` means unlimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// What is in force.
+    /// The limit in force.
     pub soft: Option<u64>,
-    /// How far this process may raise it.
+    /// The largest soft limit that this process may set.
     pub hard: Option<u64>,
 }
 
 impl System {
-    /// What lies below `root`: `/` for this machine.
+    /// The files below `root`. `/` is this machine.
     #[must_use]
     pub fn below(root: &Path) -> Self {
         Self {
@@ -36,7 +36,7 @@ impl System {
         }
     }
 
-    /// Whether this is the machine itself, whose devices can be asked, and no copy of its files.
+    /// Whether the files are those of this machine and not a copy. Only then can devices be opened.
     #[must_use]
     pub fn is_real(&self) -> bool {
         self.root == Path::new("/")
@@ -46,14 +46,14 @@ impl System {
         self.root.join(path.trim_start_matches('/'))
     }
 
-    /// The folder that all of it lies below.
+    /// The root folder of the files.
     #[must_use]
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// The text of a file without the space around it; `None` when there is no such file, or it
-    /// holds no text. Control characters, which could move a terminal's cursor, are replaced.
+    /// The text of a file without the white space around it; `None` if the file cannot be read or is not UTF-8.
+    /// Control characters are replaced, because they can move the cursor of a terminal.
     #[must_use]
     pub fn text(&self, path: &str) -> Option<String> {
         let text = String::from_utf8(self.bytes(path)?).ok()?;
@@ -65,11 +65,11 @@ impl System {
         Some(text.trim().chars().map(harmless).collect())
     }
 
-    /// What a file holds, up to `FILE_BYTES_MAX`; `None` when it cannot be read.
+    /// The contents of a file, up to `FILE_BYTES_MAX`; `None` if it cannot be read.
     #[must_use]
     pub fn bytes(&self, path: &str) -> Option<Vec<u8>> {
         let path = self.path(path);
-        // Opening a pipe would wait for its other end.
+        // Opening a named pipe waits for its other end.
         if !fs::metadata(&path).ok()?.is_file() {
             return None;
         }
@@ -79,7 +79,7 @@ impl System {
         Some(bytes)
     }
 
-    /// The last name of what a link leads to.
+    /// The file name of the target of a link.
     #[must_use]
     pub fn link_name(&self, path: &str) -> Option<String> {
         let target = fs::read_link(self.path(path)).ok()?;
@@ -88,7 +88,8 @@ impl System {
             .map(|name| name.to_string_lossy().into_owned())
     }
 
-    /// What gives this machine an RDMA device: the command for soft-RoCE, unless its kernel lacks that.
+    /// The advice for a machine without an RDMA device: the command for soft-RoCE, or another kernel if this one has
+    /// no soft-RoCE.
     #[must_use]
     pub fn way_to_soft_roce(&self) -> String {
         let release = self.text("/proc/sys/kernel/osrelease").unwrap_or_default();
@@ -108,7 +109,7 @@ impl System {
             "rdma link add rxe0 type rxe netdev {netdev}   # soft-RoCE, over any network device"
         );
         if lists.peek().is_none() {
-            // As in most containers.
+            // Most containers have no lists of modules.
             format!(
                 "{command}; where the kernel has it (CONFIG_RDMA_RXE), which cannot be read here"
             )
@@ -120,7 +121,8 @@ impl System {
         }
     }
 
-    /// What lets a user open a device's file: its group where that may, and else its mode.
+    /// The command that lets a user open the file of a device: by its group if the group may open it, otherwise by its
+    /// mode.
     #[must_use]
     pub fn way_to_open(&self, file: &str) -> String {
         const GROUP: u32 = 0o060;
@@ -133,7 +135,7 @@ impl System {
         }
     }
 
-    /// A variable of this process's environment, as it was at its start.
+    /// An environment variable of this process at its start.
     #[must_use]
     pub fn variable(&self, name: &str) -> Option<String> {
         let environment = self.bytes("/proc/self/environ")?;
@@ -143,7 +145,7 @@ impl System {
         })
     }
 
-    /// The name behind its number in a file, as in `4: ACTIVE`.
+    /// The name after the number in a file with a text like `4: ACTIVE`.
     #[must_use]
     pub fn numbered_name(&self, path: &str) -> Option<String> {
         let text = self.text(path)?;
@@ -157,7 +159,7 @@ impl System {
         self.text(path)?.parse().ok()
     }
 
-    /// The names in a directory, sorted; none when there is no such directory.
+    /// The names in a directory, sorted; empty if the directory cannot be read.
     #[must_use]
     pub fn names(&self, path: &str) -> Vec<String> {
         let Ok(entries) = fs::read_dir(self.path(path)) else {
@@ -184,7 +186,8 @@ impl System {
         rustix::fs::access(self.path(path), Access::READ_OK | Access::WRITE_OK).is_ok()
     }
 
-    /// A list of cores in a file (`0-3,8`); `None` when the file is not there, none when it is empty.
+    /// The list of cores in a file (`0-3,8`), empty for an empty file; `None` if the file cannot be read or holds no
+    /// list.
     #[must_use]
     pub fn cores(&self, path: &str) -> Option<Vec<usize>> {
         let text = self.text(path)?;
@@ -194,7 +197,7 @@ impl System {
         core_list(&text).ok().map(|list| list.0)
     }
 
-    /// The cores that this process may use. The kernel lists those that are offline as well.
+    /// The online cores that this process may use. The list of the kernel also has cores that are offline.
     #[must_use]
     pub fn cores_allowed(&self) -> Option<Vec<usize>> {
         let list = self.status("Cpus_allowed_list")?;
@@ -224,14 +227,14 @@ impl System {
             .checked_mul(1024)
     }
 
-    /// A flag of the first processor in `/proc/cpuinfo`; `None` where there are no flags.
+    /// Whether the first processor in `/proc/cpuinfo` has a flag; `None` if the file has no flags.
     #[must_use]
     pub fn has_cpu_flag(&self, flag: &str) -> Option<bool> {
         let flags = field(&self.text("/proc/cpuinfo")?, "flags")?;
         Some(flags.split(' ').any(|found| found == flag))
     }
 
-    /// A line of `/proc/self/limits`, as `Max open files`.
+    /// A limit in `/proc/self/limits`, for example `Max open files`.
     #[must_use]
     pub fn limit(&self, name: &str) -> Option<Limit> {
         let text = self.text("/proc/self/limits")?;
@@ -247,7 +250,7 @@ impl System {
     }
 }
 
-/// The value of a line `name: value`; the name may be followed by tabs, as in `/proc/cpuinfo`.
+/// The value of the first line `name: value`. White space may follow the name, as in `/proc/cpuinfo`.
 pub(crate) fn field(text: &str, name: &str) -> Option<String> {
     text.lines().find_map(|line| {
         let (key, value) = line.split_once(':')?;
@@ -255,7 +258,7 @@ pub(crate) fn field(text: &str, name: &str) -> Option<String> {
     })
 }
 
-/// A number with up to three decimals, in thousandths: `2.5` is 2500.
+/// Reads a decimal number in thousandths: `2.5` is 2500. Decimals after the third are ignored.
 pub(crate) fn thousandths(text: &str) -> Option<u64> {
     let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
     let decimals = decimals.get(..3).unwrap_or(decimals);
@@ -272,7 +275,7 @@ pub(crate) fn thousandths(text: &str) -> Option<u64> {
         .checked_add(below)
 }
 
-/// `always [madvise] never` is `madvise`.
+/// The word in brackets: `madvise` for `always [madvise] never`.
 #[must_use]
 pub fn chosen_of_brackets(text: &str) -> Option<String> {
     let (_, rest) = text.split_once('[')?;

@@ -1,4 +1,4 @@
-//! The report for people: findings by area, each with what to do.
+//! Writes the report as text: the findings by area, each with its fix.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use super::finding::{Area, Severity};
 /// The whole text.
 pub(crate) fn of(report: &Report) -> String {
     let mut text = String::new();
-    // Writing to a string cannot fail.
+    // `writeln!` to a string returns no error.
     let _ = writeln!(text, "for the profile {}", report.profile);
     for area in Area::ALL {
         let mut findings = report

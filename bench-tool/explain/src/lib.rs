@@ -1,7 +1,7 @@
-//! Explains RPC-over-RDMA traffic, for people and for scripts.
+//! Explains RPC-over-RDMA traffic, as text and as JSON.
 //!
-//! [`capture`] reads captures of RoCEv2 traffic and puts whole messages together from packets. [`Explainer`] reads
-//! captures, or messages as hex, and writes what the messages say. `bench-tool decode` is its command line.
+//! [`capture`] reads captures of RoCEv2 traffic and assembles messages from packets. [`Explainer`] reads captures, or
+//! messages in hex, and writes their contents. `bench-tool decode` is its command line.
 //!
 //! ```
 //! use rpcrdma_explain::{Explainer, Form};

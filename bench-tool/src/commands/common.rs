@@ -11,8 +11,8 @@ use super::profile::ProfileChoiceArgs;
 use super::values;
 use crate::address::Address;
 use crate::exit::Failure;
-use crate::load::Limit;
 use crate::load::timeline::INTERVALS_MAX;
+use crate::load::{Limit, LoadConfig};
 use crate::protocol::Protocol;
 use crate::report::output::Outputs;
 use crate::run::config::{OwnFabric, Slowed};
@@ -118,6 +118,46 @@ impl SlowedArgs {
     }
 }
 
+/// How fast calls are made.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct PaceArgs {
+    /// Open loop: calls per second over all connections, whether or not replies come, such as 200k
+    #[arg(long, value_name = "CALLS_PER_S", value_parser = values::rate_per_s)]
+    pub rate: Option<u64>,
+
+    /// Measure latency against rate: a closed loop, then open loops at 10 to 100 percent of its rate; each takes --duration [default: 2s]
+    #[arg(long, conflicts_with_all = ["rate", "count", "hgrm", "hlog", "interval", "intervals"])]
+    pub to_knee: bool,
+}
+
+impl PaceArgs {
+    /// A load at this pace, over `connections` with `depth` calls each.
+    ///
+    /// # Errors
+    /// A usage failure for intervals that cannot be.
+    pub(super) fn load(
+        &self,
+        length: &LengthArgs,
+        output: &OutputArgs,
+        retry: Duration,
+        (depth, connections): (u32, u32),
+        cores: Vec<usize>,
+    ) -> Result<LoadConfig, Failure> {
+        let limit = length.limit(self.to_knee);
+        Ok(LoadConfig {
+            depth,
+            connections,
+            cores,
+            rate_per_s: self.rate,
+            limit,
+            warmup: length.warmup,
+            retry,
+            interval: output.interval(limit)?,
+            shows_intervals: output.intervals,
+        })
+    }
+}
+
 /// How long a run of any kind takes.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct LengthArgs {
@@ -136,7 +176,7 @@ pub(crate) struct LengthArgs {
 
 impl LengthArgs {
     /// When a run ends, or each step `to_knee`.
-    pub(super) fn limit(&self, to_knee: bool) -> Limit {
+    fn limit(&self, to_knee: bool) -> Limit {
         let default = if to_knee {
             DURATION_TO_KNEE_DEFAULT
         } else {
@@ -192,7 +232,7 @@ impl OutputArgs {
 
     /// The length of an interval: as asked for, or a second, or whole seconds so that a long run has
     /// some thousands of them.
-    pub(super) fn interval(&self, limit: Limit) -> Result<Duration, Failure> {
+    fn interval(&self, limit: Limit) -> Result<Duration, Failure> {
         let refuse = |what: String, advice: String| Err(Failure::usage(what).advice(advice));
         let shown = rpcrdma_units::duration;
         let measured = match limit {

@@ -161,7 +161,7 @@ pub(crate) mod tests {
             (1, 1, 0)
         );
         assert_eq!(args.common.length.warmup, Duration::from_millis(500));
-        assert!(args.common.connect.is_none() && args.size.is_none() && args.rate.is_none());
+        assert!(args.common.connect.is_none() && args.size.is_none() && args.pace.rate.is_none());
         assert!(
             args.common.length.duration.is_none()
                 && args.common.length.count.is_none()
@@ -184,7 +184,7 @@ pub(crate) mod tests {
             (32, 2, 4096)
         );
         assert_eq!(args.common.cores, Some(CoreList(vec![0, 2, 3])));
-        assert_eq!(args.rate, Some(250_000));
+        assert_eq!(args.pace.rate, Some(250_000));
         assert_eq!(args.common.length.duration, Some(Duration::from_secs(10)));
         assert_eq!(args.common.length.warmup, Duration::ZERO);
         assert_eq!(args.common.profile.profile.as_deref(), Some("shm"));

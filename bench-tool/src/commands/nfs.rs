@@ -8,11 +8,10 @@ use rpcrdma_nfs3::wire::mount::PATH_BYTES_MAX;
 use rpcrdma_units as units;
 use rustix::process::{getgid, getuid};
 
-use super::common::{LengthArgs, OutputArgs};
+use super::common::{LengthArgs, OutputArgs, PaceArgs};
 use super::profile::ProfileChoiceArgs;
 use super::values;
 use crate::exit::Failure;
-use crate::load::LoadConfig;
 use crate::machine::Machine;
 use crate::nfs_client;
 use crate::nfs_client::address::NfsAddress;
@@ -138,13 +137,9 @@ pub(crate) struct NfsArgs {
     #[command(flatten)]
     pub profile: ProfileChoiceArgs,
 
-    /// Open loop: calls per second over all connections, whether or not replies come, such as 200k
-    #[arg(long, value_name = "CALLS_PER_S", value_parser = values::rate_per_s)]
-    pub rate: Option<u64>,
-
-    /// Measure latency against rate: a closed loop, then open loops at 10 to 100 percent of its rate; each takes --duration [default: 2s]
-    #[arg(long, conflicts_with_all = ["rate", "count", "hgrm", "hlog", "interval", "intervals"])]
-    pub to_knee: bool,
+    /// Rate of the calls
+    #[command(flatten)]
+    pub pace: PaceArgs,
 
     /// Length of the run
     #[command(flatten)]
@@ -167,7 +162,7 @@ pub(super) fn execute(args: &NfsArgs, command: String) -> Result<(), Failure> {
     let machine = Machine::detect();
     let config = args.config(&machine, command)?;
     let outputs = args.output.check(args.quiet)?;
-    if args.to_knee {
+    if args.pace.to_knee {
         nfs_client::to_knee(&config, &machine, &outputs)
     } else {
         nfs_client::execute(&config, &machine, &outputs)
@@ -194,7 +189,13 @@ impl NfsArgs {
         if let Some(cores) = &self.cores {
             machine.check_cores(cores)?;
         }
-        let limit = self.length.limit(self.to_knee);
+        let load = self.pace.load(
+            &self.length,
+            &self.output,
+            self.retry,
+            (self.depth, self.connections),
+            cores(self, machine)?,
+        )?;
         let size_bytes = size_bytes(self)?;
         let (files, file_bytes) = files(self, size_bytes)?;
         Ok(NfsConfig {
@@ -220,17 +221,7 @@ impl NfsArgs {
             device: self.device.clone(),
             protocol: self.protocol.unwrap_or_default(),
             profile: self.profile.choice(),
-            load: LoadConfig {
-                depth: self.depth,
-                connections: self.connections,
-                cores: cores(self, machine)?,
-                rate_per_s: self.rate,
-                limit,
-                warmup: self.length.warmup,
-                retry: self.retry,
-                interval: self.output.interval(limit)?,
-                shows_intervals: self.output.intervals,
-            },
+            load,
         })
     }
 }

@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::common::{CommonArgs, OutputArgs};
+use super::common::{CommonArgs, OutputArgs, PaceArgs};
 use super::values;
 use crate::exit::Failure;
-use crate::load::LoadConfig;
 use crate::machine::Machine;
 use crate::run::config::{BulkConfig, RunConfig, Server};
 use crate::run::{self, Load};
@@ -91,9 +90,9 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub connections: u32,
 
-    /// Open loop: calls per second over all connections, whether or not replies come, such as 200k
-    #[arg(long, value_name = "CALLS_PER_S", value_parser = values::rate_per_s)]
-    pub rate: Option<u64>,
+    /// Rate of the calls
+    #[command(flatten)]
+    pub pace: PaceArgs,
 
     /// How long to retry after a lost connection, with calls in flight repeated [default: 0: it ends the run]
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = values::time, conflicts_with = "idle_connections")]
@@ -102,10 +101,6 @@ pub(crate) struct RunArgs {
     /// The server calls this end, null or echo, in the reverse direction, and reports the times; start it with `serve --reverse`
     #[arg(long, conflicts_with_all = ["rate", "to_knee"])]
     pub reverse: bool,
-
-    /// Measure latency against rate: a closed loop, then open loops at 10 to 100 percent of its rate; each takes --duration [default: 2s]
-    #[arg(long, conflicts_with_all = ["rate", "count", "hgrm", "hlog", "interval", "intervals"])]
-    pub to_knee: bool,
 
     /// Options of every run
     #[command(flatten)]
@@ -128,7 +123,7 @@ pub(crate) fn execute(
     let machine = Machine::detect();
     let config = args.config(&machine, command)?;
     let outputs = args.output.check(args.common.quiet)?;
-    if args.to_knee {
+    if args.pace.to_knee {
         run::to_knee(&config, &machine, &outputs, load)
     } else {
         run::execute(&config, &machine, &outputs, load)
@@ -160,7 +155,13 @@ impl RunArgs {
                 cores.len()
             ));
         }
-        let limit = self.common.length.limit(self.to_knee);
+        let load = self.pace.load(
+            &self.common.length,
+            &self.output,
+            self.retry,
+            (self.depth, self.connections),
+            cores,
+        )?;
         Ok(RunConfig {
             command,
             server,
@@ -171,17 +172,7 @@ impl RunArgs {
             reverse: self.reverse,
             protocol: self.common.protocol,
             slowed: self.common.slowed.slowed(),
-            load: LoadConfig {
-                depth: self.depth,
-                connections: self.connections,
-                cores,
-                rate_per_s: self.rate,
-                limit,
-                warmup: self.common.length.warmup,
-                retry: self.retry,
-                interval: self.output.interval(limit)?,
-                shows_intervals: self.output.intervals,
-            },
+            load,
             idle_connections: self.common.idle_connections,
             device: self.common.device.clone(),
             profile: self.common.profile.choice(),

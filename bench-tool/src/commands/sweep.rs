@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::common::{CommonArgs, OutputArgs};
+use super::common::{CommonArgs, OutputArgs, PaceArgs};
 use super::run::RunArgs;
 use super::values;
 use crate::compare::metric::Metric;
@@ -166,8 +166,10 @@ impl SweepArgs {
             placement: point.placement,
             depth: point.depth,
             connections: point.connections,
-            rate: point.rate_per_s,
-            to_knee: false,
+            pace: PaceArgs {
+                rate: point.rate_per_s,
+                to_knee: false,
+            },
             retry: Duration::ZERO,
             reverse: false,
             common: self.common.clone(),

@@ -56,6 +56,20 @@ pub(crate) struct Measured {
 }
 
 impl Measured {
+    /// What a reader must know to trust it.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        let first = self.errors.first.as_ref();
+        let first = first.map(|first| format!("the first call that failed: {first}"));
+        let late = (self.backlog > 0).then(|| {
+            format!(
+                "the server could not keep up: {} calls were due and could not be made before the end; raise --depth \
+                 or lower --rate",
+                rpcrdma_units::count(self.backlog)
+            )
+        });
+        first.into_iter().chain(late).collect()
+    }
+
     /// Adds what another part of the load measured meanwhile.
     pub(crate) fn merge(&mut self, other: Self) {
         self.errors.merge(other.errors);

@@ -90,15 +90,10 @@ impl LoadPhase {
                 Limit::Duration(_) => u64::MAX,
                 Limit::Count(count) => count,
             },
-            measured_start: Ticks::MAX,
-            measured_until: Ticks::MAX,
-            started: 0,
-            last_end: 0,
-            elapsed: Duration::ZERO,
-            backlog: 0,
             recorder: Recorder::new(clock.ticks(amount.interval)),
             exchange,
             clock,
+            ..Self::idle()
         }
     }
 

@@ -40,9 +40,9 @@ use crate::load::timeline::Timeline;
 use crate::load::{Amount, Limit, Watch};
 use crate::machine::Machine;
 use crate::progress::{Progress, ProgressLine};
-use crate::report::output::{Outputs, json_text, verdict};
-use crate::report::{hgrm, hlog, page};
-use crate::run::{knee, put_knee};
+use crate::report::climb::climb;
+use crate::report::finish::{put, put_knee};
+use crate::report::output::Outputs;
 use crate::signals::Stop;
 use crate::workloads::nfs::Work;
 use crate::workloads::nfs::steps::{Access, NfsOp, StepPlan};
@@ -78,15 +78,9 @@ pub(crate) fn execute(
         return Ok(());
     };
     let report = Report::new(config, machine, &outcome);
-    let latency = outcome.tally.latency();
     let table = report.table(config.load.shows_intervals);
-    outputs.write(&table, &report.warnings, |option| match option {
-        "--hgrm" => hgrm::text(&latency),
-        "--hlog" => hlog::text(&outcome.timeline, &report.origin.command),
-        "--html" => page::text(&report, &latency),
-        _ => json_text(&report),
-    })?;
-    verdict(outcome.tally.calls(), outcome.errors(), ERRORS_ADVICE)
+    let measured = (&outcome.tally.latency(), &outcome.timeline);
+    put(&report, &table, measured, outputs, ERRORS_ADVICE)
 }
 
 /// Makes the calls at rates up to where their latency turns upward, and writes the report.
@@ -102,7 +96,7 @@ pub(crate) fn to_knee(
     let mut found = None;
     drive(config, outputs.is_quiet(), &stop, &mut |run| {
         let report_at = |rate_per_s| run.report_at(rate_per_s, machine);
-        found = Some(knee::climb(&stop, report_at)?);
+        found = Some(climb(&stop, report_at)?);
         Ok(())
     })?;
     found.map_or(Ok(()), |report| put_knee(&report, outputs, ERRORS_ADVICE))

@@ -10,9 +10,7 @@ use crate::histogram::LatencySummary;
 use crate::load::measured::Measured;
 use crate::load::timeline::Timeline;
 use crate::machine::Machine;
-use crate::report::figures::{
-    LoadFigures, Totals, few_calls, losses, not_kept_up, plural, stretched,
-};
+use crate::report::figures::{LoadFigures, Totals, plural};
 use crate::report::origin::Origin;
 use crate::report::table::{write_calls, write_intervals, write_latencies, write_warnings};
 use crate::report::view::{LoadReport, LoadView, machine_facts};
@@ -153,7 +151,7 @@ impl Report {
             payload_bytes: tally.bytes(),
         };
         let timeline = &outcome.timeline;
-        let load = LoadFigures::new(&config.load, &tally.latency(), timeline, totals);
+        let load = LoadFigures::new(&config.load, &tally.latency(), timeline, &totals);
         let is_bulk = config.op.is_bulk();
         let (transport, device, protocol, profile) = match &outcome.transport {
             Transport::KernelTcp => ("kernel_tcp", None, None, None),
@@ -215,7 +213,11 @@ impl Report {
                 write_bytes_preferred: outcome.info.write_bytes_preferred,
                 file_bytes_max: outcome.info.file_bytes_max,
             },
-            warnings: warnings(config, machine, outcome, load.rate_per_s),
+            warnings: {
+                let mut warnings = warnings(config, machine, outcome);
+                warnings.extend(load.warnings(&totals, timeline));
+                warnings
+            },
             load,
         }
     }
@@ -363,20 +365,13 @@ impl Report {
     }
 }
 
-fn warnings(
-    config: &NfsConfig,
-    machine: &Machine,
-    outcome: &Outcome,
-    rate_per_s: f64,
-) -> Vec<String> {
+fn warnings(config: &NfsConfig, machine: &Machine, outcome: &Outcome) -> Vec<String> {
     let (measured, tally) = (&outcome.measured, &outcome.tally);
     let mut warnings = machine.warnings(&config.load.cores);
     if let Transport::Fabric { warnings: told, .. } = &outcome.transport {
         warnings.extend(told.iter().cloned());
     }
-    if let Some(first) = &measured.errors.first {
-        warnings.push(format!("the first call that failed: {first}"));
-    }
+    warnings.extend(measured.warnings());
     if outcome.blocks_wrong > 0 {
         warnings.push(format!(
             "{} of {} blocks that the server said were written do not hold what was written",
@@ -390,7 +385,6 @@ fn warnings(
             count(tally.short)
         ));
     }
-    warnings.extend(losses(&measured.losses));
     if measured.retried_later > 0 {
         warnings.push(format!(
             "the server put calls off {} times (NFS3ERR_JUKEBOX), and they were made again: their waits are in the latencies",
@@ -406,20 +400,6 @@ fn warnings(
             "the write verifier changed: the server was restarted meanwhile".to_owned()
         });
     }
-    if measured.backlog > 0 {
-        warnings.push(format!(
-            "the server could not keep up: {} calls were due and could not be made before the end; raise --depth or \
-             lower --rate",
-            count(measured.backlog)
-        ));
-    }
-    if measured.interrupted {
-        warnings
-            .push("stopped by a signal: the report covers what was measured until then".to_owned());
-    }
-    warnings.extend(few_calls(tally.calls()));
-    warnings.extend(stretched(&outcome.timeline));
-    warnings.extend(not_kept_up(config.load.rate_per_s, rate_per_s));
     if config.op == NfsOp::Read && config.file_bytes * u64::from(config.files) <= 1 << 30 {
         warnings.push(
             "the files fit a server's memory: reads show its cache and not its disks".to_owned(),

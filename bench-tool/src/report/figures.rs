@@ -73,7 +73,7 @@ impl LoadFigures {
         config: &LoadConfig,
         latency: &LatencyHistogram,
         timeline: &Timeline,
-        totals: Totals,
+        totals: &Totals,
     ) -> Self {
         let duration_s = totals.elapsed.as_secs_f64();
         let is_open = config.rate_per_s.is_some();
@@ -129,6 +129,22 @@ impl LoadFigures {
         let time = |seconds: f64| units::duration(Duration::from_secs_f64(seconds.max(0.0)));
         let (measured, warmup) = (time(self.duration_s), time(self.warmup_s));
         format!("{measured} after {warmup} of warm-up")
+    }
+
+    /// What a reader must know to trust the numbers of any load.
+    #[must_use]
+    pub(crate) fn warnings(&self, totals: &Totals, timeline: &Timeline) -> Vec<String> {
+        let interrupted = self.interrupted.then(|| {
+            "stopped by a signal: the report covers what was measured until then".to_owned()
+        });
+        let all = [
+            interrupted,
+            losses(&totals.losses),
+            few_calls(self.calls),
+            stretched(timeline),
+            not_kept_up(self.offered_rate_per_s, self.rate_per_s),
+        ];
+        all.into_iter().flatten().collect()
     }
 
     /// Whether latencies count from when calls were due.
@@ -206,7 +222,7 @@ impl From<Losses> for LossFigures {
 pub(super) const OFFERED_SHARE_MIN: f64 = 0.95;
 
 /// Says that intervals have more calls than those of their time.
-pub(crate) fn stretched(timeline: &Timeline) -> Option<String> {
+fn stretched(timeline: &Timeline) -> Option<String> {
     timeline.is_stretched().then(|| {
         "some intervals have calls of the next ones too: the machine was too busy to look after them, or there \
          were too many; give a longer --interval"
@@ -215,7 +231,7 @@ pub(crate) fn stretched(timeline: &Timeline) -> Option<String> {
 }
 
 /// Says that connections were lost and made again.
-pub(crate) fn losses(losses: &Losses) -> Option<String> {
+fn losses(losses: &Losses) -> Option<String> {
     (losses.connections > 0).then(|| {
         format!(
             "{} connections were lost and {} made again, the slowest after {}: {} calls that were in flight were \
@@ -230,7 +246,7 @@ pub(crate) fn losses(losses: &Losses) -> Option<String> {
 
 /// Says that an open loop was not kept up with.
 #[allow(clippy::cast_precision_loss, reason = "a rate")]
-pub(crate) fn not_kept_up(offered: Option<u64>, rate_per_s: f64) -> Option<String> {
+fn not_kept_up(offered: Option<u64>, rate_per_s: f64) -> Option<String> {
     let offered = offered? as f64;
     (rate_per_s < offered * OFFERED_SHARE_MIN).then(|| {
         format!(
@@ -251,7 +267,7 @@ const CALLS_FOR: [(&str, u64); 4] = [
 ];
 
 /// Which percentiles are nothing but the maximum.
-pub(crate) fn few_calls(calls: u64) -> Option<String> {
+fn few_calls(calls: u64) -> Option<String> {
     if calls == 0 {
         let what = "no call completed in the measured time: the latencies are empty";
         return Some(what.to_owned());
@@ -268,4 +284,23 @@ pub(crate) fn few_calls(calls: u64) -> Option<String> {
         names.join(" and "),
         units::count(*needed)
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_that_are_the_maximum_are_named() {
+        let text = few_calls(999).unwrap();
+        let words = "only 999 calls, too few for p99.9 and p99.99: ";
+        assert!(text.contains(words), "{text}");
+        assert!(text.ends_with("10,000 calls at least"), "{text}");
+        assert!(
+            few_calls(9)
+                .unwrap()
+                .contains("p90 and p99 and p99.9 and p99.99")
+        );
+        assert_eq!(few_calls(10_000), None);
+    }
 }

@@ -3,8 +3,10 @@
 //! The report of `run` is in `run/report`, that of `nfs` in `nfs_client/report.rs`.
 
 pub(crate) mod chart;
+pub(crate) mod climb;
 pub(crate) mod escape;
 pub(crate) mod figures;
+pub(crate) mod finish;
 pub(crate) mod hgrm;
 pub(crate) mod hlog;
 pub(crate) mod knee;

@@ -133,6 +133,13 @@ impl RunConfig {
         self.size_bytes.saturating_mul(operations.into())
     }
 
+    /// Payload of `calls` calls; those with bulk data moved `bulk_bytes`.
+    #[must_use]
+    pub(crate) fn payload_bytes(&self, calls: u64, bulk_bytes: u64) -> u64 {
+        let all = || calls.saturating_mul(self.call_bytes());
+        self.bulk.map_or_else(all, |_| bulk_bytes)
+    }
+
     /// Credits that a connection of the run needs of each end. In version 1 a quarter of them is for calls in the
     /// reverse direction.
     #[must_use]

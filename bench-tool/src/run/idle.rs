@@ -80,7 +80,7 @@ impl Probe {
             result.counters.insert(name.to_owned(), value);
         }
         if self.answered < self.connections {
-            result.errors += self.connections - self.answered;
+            result.totals.errors += self.connections - self.answered;
             result.warnings.push(format!(
                 "{} of {} idle connections did not answer their call after the run",
                 self.connections - self.answered,

@@ -2,7 +2,6 @@
 
 pub(crate) mod config;
 pub(crate) mod idle;
-pub(crate) mod knee;
 pub(crate) mod node_load;
 pub(crate) mod own_server;
 pub(crate) mod report;
@@ -20,10 +19,9 @@ use crate::floor::{RoundTrip, round_trip};
 use crate::load::Watch;
 use crate::machine::Machine;
 use crate::progress::{Progress, ProgressLine};
-use crate::report::knee::KneeReport;
-use crate::report::output::{Outputs, json_text, verdict};
-use crate::report::view::LoadReport;
-use crate::report::{self as reports, hgrm, hlog, page};
+use crate::report::climb::climb;
+use crate::report::finish::{put, put_knee};
+use crate::report::output::Outputs;
 use crate::signals::Stop;
 use rpcrdma_doctor::format_cores;
 
@@ -63,13 +61,8 @@ pub(crate) fn execute(
     let (result, floor) = measure(config, outputs.is_quiet(), Stop::on_signals()?, load)?;
     let report = Report::new(config, machine, &result, floor.as_ref());
     let table = table::text(&report, config.load.shows_intervals);
-    outputs.write(&table, &report.warnings, |option| match option {
-        "--hgrm" => hgrm::text(&result.latency),
-        "--hlog" => hlog::text(&result.timeline, &report.origin.command),
-        "--html" => page::text(&report, &result.latency),
-        _ => json_text(&report),
-    })?;
-    verdict(result.latency.count(), result.errors, ERRORS_ADVICE)
+    let measured = (&result.latency, &result.timeline);
+    put(&report, &table, measured, outputs, ERRORS_ADVICE)
 }
 
 const ERRORS_ADVICE: &str = "the counters of the report say which errors; --json has all of them";
@@ -85,44 +78,13 @@ pub(crate) fn to_knee(
     load: &mut impl Load,
 ) -> Result<(), Failure> {
     let stop = Stop::on_signals()?;
-    let report = climb(config, machine, outputs.is_quiet(), &stop, load)?;
-    put_knee(&report, outputs, ERRORS_ADVICE)
-}
-
-fn climb(
-    config: &RunConfig,
-    machine: &Machine,
-    quiet: bool,
-    stop: &Stop,
-    load: &mut impl Load,
-) -> Result<KneeReport<Report>, Failure> {
-    knee::climb(stop, |rate_per_s| {
+    let report = climb(&stop, |rate_per_s| {
         let mut config = config.clone();
         config.load.rate_per_s = rate_per_s;
-        let (result, floor) = measure(&config, quiet, stop.clone(), load)?;
+        let (result, floor) = measure(&config, outputs.is_quiet(), stop.clone(), load)?;
         Ok(Report::new(&config, machine, &result, floor.as_ref()))
-    })
-}
-
-/// Writes what was found on the way to the knee.
-///
-/// # Errors
-/// A report that cannot be written, and calls that ended in errors (after the report).
-pub(crate) fn put_knee(
-    report: &KneeReport<impl LoadReport>,
-    outputs: &Outputs,
-    errors_advice: &str,
-) -> Result<(), Failure> {
-    let table = reports::knee::text(report);
-    outputs.write(&table, &report.warnings(), |option| match option {
-        "--html" => page::knee::text(report),
-        _ => json_text(report),
     })?;
-    verdict(
-        report.closed_loop.view().load.calls,
-        report.errors(),
-        errors_advice,
-    )
+    put_knee(&report, outputs, ERRORS_ADVICE)
 }
 
 /// The measurement, between two halves of the floor: the server of the run's own polls on one of the floor's cores,
@@ -324,7 +286,7 @@ mod tests {
     #[test]
     fn errors_and_silence_fail_the_run_after_the_report() {
         let mut errors = result();
-        errors.errors = 7;
+        errors.totals.errors = 7;
         let failure = run_with("", Ok(errors)).unwrap_err();
         failure.check_words(&["7 calls ended in an error"]);
         let mut nothing = result();

@@ -24,6 +24,7 @@ use crate::load::cores::LoadCores;
 use crate::load::generator::Generator;
 use crate::load::measured::Measured;
 use crate::load::timeline::Timeline;
+use crate::report::figures::Totals;
 use crate::run::report::per_call::PerCall;
 use crate::run::report::{Memory, RunResult};
 use crate::sizing::{BulkNeed, Need};
@@ -115,10 +116,7 @@ impl Job for Measure<'_> {
         result.server_counters = both
             .filter(|_| measured.losses.connections == 0)
             .map(|(before, after)| server_counters::since(&after, &before));
-        let call_bytes = result.payload_bytes.map_or_else(
-            || config.call_bytes(),
-            |bytes| bytes / result.latency.count().max(1),
-        );
+        let call_bytes = result.totals.payload_bytes / result.latency.count().max(1);
         result.per_call = PerCall::new(
             &counts(&client_counted),
             result.server_counters.as_ref(),
@@ -374,9 +372,7 @@ fn result(
     let mut warnings = page_warnings(pages);
     warnings.extend(crate::profile::warnings_here(loaded));
     let errors = &measured.errors;
-    if let Some(first) = &errors.first {
-        warnings.push(format!("the first call that failed: {first}"));
-    }
+    warnings.extend(measured.warnings());
     let (wrong, failed) = (errors.of(WRONG_REPLIES), errors.of(BACK_FAILED));
     if wrong > 0 {
         warnings.push(format!("{wrong} replies did not carry what was sent"));
@@ -386,26 +382,22 @@ fn result(
             "{failed} calls of the server failed, or were answered with something else"
         ));
     }
-    if measured.backlog > 0 {
-        warnings.push(format!(
-            "the server could not keep up: {} calls were due and could not be made before the end; \
-             raise --depth or lower --rate",
-            measured.backlog
-        ));
-    }
+    let latency = measured.latency();
     RunResult {
-        latency: measured.latency(),
         timeline: Timeline {
             interval: config.load.interval,
             began,
             cores: measured.timelines.clone(),
         },
-        payload_bytes: config.bulk.map(|_| measured.payload_bytes),
         clock_read_ns: crate::floor::clock_read_ns(),
-        errors: errors.total(),
-        elapsed: measured.elapsed,
-        interrupted: measured.interrupted,
-        losses: measured.losses,
+        totals: Totals {
+            elapsed: measured.elapsed,
+            interrupted: measured.interrupted,
+            errors: errors.total(),
+            losses: measured.losses,
+            payload_bytes: config.payload_bytes(latency.count(), measured.payload_bytes),
+        },
+        latency,
         fabric: fabric.name().to_owned(),
         device: fabric.device().map(str::to_owned),
         protocol: 2,

@@ -266,7 +266,7 @@ pub(crate) mod tests {
             }
             if self.stops_after == Some(self.made.len()) {
                 watch.stop.ask();
-                made.interrupted = true;
+                made.totals.interrupted = true;
             }
             Ok(made)
         }

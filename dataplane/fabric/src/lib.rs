@@ -10,7 +10,7 @@
 //! * [`verbs`] is the provider for RDMA devices. It loads rdma-core when it is first used; with the feature `rdma-sys`
 //!   it links it.
 //!
-//! This is the only crate of the workspace that contains `unsafe` code.
+//! This is the only crate of the workspace that contains `unsafe` code, apart from the interface for C.
 #![allow(unsafe_code)]
 
 pub mod clock;

@@ -1,20 +1,20 @@
-//! Folders for one test.
+//! Temporary folders for tests.
 
 use std::fs;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A new folder among the system's temporary files; it is removed, with all that is in it, when this is dropped.
+/// A new folder in the temporary folder of the system. The drop removes it with its contents.
 #[derive(Debug)]
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// An empty folder with `what` in its name, which no other test and no other process has.
+    /// Creates an empty folder with `what` in its name. The name is unique among all tests and processes.
     ///
     /// # Panics
     ///
-    /// When it cannot be made.
+    /// The folder cannot be created.
     #[must_use]
     pub fn new(what: &str) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -25,30 +25,30 @@ impl Folder {
         Self(path)
     }
 
-    /// The path of a file in it, as an argument of a program.
+    /// The path of a file in the folder, as an argument of a program.
     #[must_use]
     pub fn path(&self, file: &str) -> String {
         self.0.join(file).display().to_string()
     }
 
-    /// Writes a file, in folders that are made where they are missing; returns its path.
+    /// Writes a file and returns its path. Creates missing folders.
     ///
     /// # Panics
     ///
-    /// When it cannot be written.
+    /// The file cannot be written.
     pub fn write(&self, file: &str, content: impl AsRef<[u8]>) -> String {
         let path = self.0.join(file);
-        let folder = path.parent().expect("below the folder");
-        fs::create_dir_all(folder).expect("folders in a folder of ours");
+        let folder = path.parent().expect("the file is below the folder");
+        fs::create_dir_all(folder).expect("this process owns the folder");
         fs::write(&path, content).unwrap_or_else(|error| panic!("{file}: {error}"));
         self.path(file)
     }
 
-    /// The text of a file.
+    /// Reads a file as text.
     ///
     /// # Panics
     ///
-    /// When it is not there, or no text.
+    /// The file does not exist or is not UTF-8.
     #[must_use]
     pub fn read(&self, file: &str) -> String {
         fs::read_to_string(self.0.join(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
@@ -65,7 +65,7 @@ impl Deref for Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What is left lies among the temporary files.
+        // A drop must not panic, and the system cleans its temporary folder.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

@@ -1,7 +1,7 @@
-//! What the tests of several crates share: numbers that are the same in every run, ports that pass on to another, folders
-//! that are removed, and programs that are run and watched.
+//! Helpers for the tests of several crates: reproducible random numbers, ports that wrap another port, temporary folders
+//! and child processes.
 //!
-//! It depends on no other crate of the workspace, so that the unit tests of each can use it.
+//! The crate depends on no other crate of the workspace, so that the unit tests of every crate can use it.
 #![forbid(unsafe_code)]
 
 mod folder;

@@ -1,7 +1,7 @@
-//! Ports that do what another port does, beside what a test changes.
+//! Delegates the methods of a port to another port.
 
-/// Methods of the traits of `rpcrdma_fabric::interface::Port`, by their names, that pass on to the field `port`: for ports that
-/// watch or change some of what another port does.
+/// Implements the named methods of the traits of `rpcrdma_fabric::interface::Port` as calls of the same method of the
+/// field `port`. A test port can then observe or change the other methods.
 #[macro_export]
 macro_rules! pass_on {
     (@ attributes) => {

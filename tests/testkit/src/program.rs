@@ -1,4 +1,4 @@
-//! Programs that a test runs: to their end, or as long as it needs them.
+//! Child processes of tests: run to their end, or for as long as a test needs them.
 
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write as _};
@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// How long anything may take before a test fails: far longer than it takes on a machine with other work.
+/// The time limit for every wait of a test. It is far longer than a wait takes on a machine with other work.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Asks `done` every few milliseconds until it yields something.
+/// Calls `done` every few milliseconds until it returns a result.
 ///
 /// # Panics
 ///
-/// When it has not within [`PATIENCE`]; the message says `what`.
+/// `done` returns no result within [`PATIENCE`]; the message names `what`.
 #[track_caller]
 pub fn until<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {
     let begin = Instant::now();
@@ -28,7 +28,7 @@ pub fn until<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// A program with the words of `line` as its arguments, and with pipes in place of standard output and error.
+/// A command with the words of `line` as its arguments, no standard input, and pipes for standard output and error.
 #[must_use]
 pub fn command(program: &str, line: &str) -> Command {
     let mut command = Command::new(program);
@@ -40,14 +40,14 @@ pub fn command(program: &str, line: &str) -> Command {
     command
 }
 
-/// How a program ended, and what it wrote.
+/// The exit status and the output of a program.
 #[derive(Clone, Debug)]
 pub struct Ended {
-    /// Its exit status; `None` where a signal ended it.
+    /// The exit status; `None` if a signal ended the program.
     pub code: Option<i32>,
-    /// What it wrote to standard output.
+    /// The standard output.
     pub out: String,
-    /// What it wrote to standard error.
+    /// The standard error.
     pub errors: String,
     words: String,
 }
@@ -57,32 +57,41 @@ impl Ended {
     ///
     /// # Panics
     ///
-    /// When it cannot be started, or writes what is no text.
+    /// The program cannot be started, or its output is not UTF-8.
     #[track_caller]
     pub fn of(command: &mut Command) -> Self {
-        Self::new(words(command), command.output().expect("it starts"))
+        Self::new(
+            words(command),
+            command.output().expect("the program starts"),
+        )
     }
 
-    /// The same with `input`, which fits in a pipe, on its standard input.
+    /// Runs a program to its end with `input` on its standard input. The input must fit into a pipe: it is written
+    /// before the output is read, so a longer one can block both processes.
     ///
     /// # Panics
     ///
     /// As [`Ended::of`].
     #[track_caller]
     pub fn of_input(command: &mut Command, input: &str) -> Self {
-        let mut child = command.stdin(Stdio::piped()).spawn().expect("it starts");
-        let mut stdin = child.stdin.take().expect("it is piped");
-        // A program that does not read its input may have ended already.
+        let mut child = command
+            .stdin(Stdio::piped())
+            .spawn()
+            .expect("the program starts");
+        let mut stdin = child.stdin.take().expect("standard input is a pipe");
+        // The write fails if the program ended without reading its input, which a test may expect.
         let _ = stdin.write_all(input.as_bytes());
         drop(stdin);
         Self::new(
             words(command),
-            child.wait_with_output().expect("it is ours"),
+            child
+                .wait_with_output()
+                .expect("the child was not waited for"),
         )
     }
 
     fn new(words: String, output: Output) -> Self {
-        let text = |bytes| String::from_utf8(bytes).expect("programs write text");
+        let text = |bytes| String::from_utf8(bytes).expect("the output is UTF-8");
         Self {
             code: output.status.code(),
             out: text(output.stdout),
@@ -91,19 +100,19 @@ impl Ended {
         }
     }
 
-    /// Itself, if it ended with this status.
+    /// Returns itself if the exit status is `code`.
     ///
     /// # Panics
     ///
-    /// When it did not; the message has all that it wrote.
+    /// The exit status is another one; the message has the output of the program.
     #[track_caller]
-    #[must_use = "with `check_code` it is only looked at"]
+    #[must_use = "`check_code` checks the status without a result"]
     pub fn with_code(self, code: i32) -> Self {
         self.check_code(code);
         self
     }
 
-    /// Looks at its status.
+    /// Checks the exit status.
     ///
     /// # Panics
     ///
@@ -113,11 +122,11 @@ impl Ended {
         assert_eq!(self.code, Some(code), "{self}");
     }
 
-    /// Looks for all these words in what it wrote to standard output.
+    /// Checks that standard output contains all `words`.
     ///
     /// # Panics
     ///
-    /// When some are missing.
+    /// At least one is missing.
     #[track_caller]
     pub fn check_out(&self, words: &[&str]) {
         for words in words {
@@ -125,11 +134,11 @@ impl Ended {
         }
     }
 
-    /// Looks for all these words in what it wrote to standard error.
+    /// Checks that standard error contains all `words`.
     ///
     /// # Panics
     ///
-    /// When some are missing.
+    /// At least one is missing.
     #[track_caller]
     pub fn check_errors(&self, words: &[&str]) {
         for words in words {
@@ -140,11 +149,11 @@ impl Ended {
         }
     }
 
-    /// It failed with this status, these words on standard error, and nothing on standard output.
+    /// Checks that the program failed with this exit status, these words on standard error and no standard output.
     ///
     /// # Panics
     ///
-    /// When it did otherwise.
+    /// One of these checks fails.
     #[track_caller]
     pub fn check_failed(&self, code: i32, words: &[&str]) {
         self.check_code(code);
@@ -173,16 +182,16 @@ fn words(command: &Command) -> String {
     words
 }
 
-/// A program that runs. It is killed and waited for when this is dropped.
+/// A running program. The drop kills it and waits for its end.
 #[derive(Debug)]
 pub struct Running {
     child: Child,
     words: String,
-    /// Its standard input, where that is a pipe.
+    /// The standard input, if it is a pipe.
     pub input: Option<ChildStdin>,
-    /// Its standard output, where that is a pipe.
+    /// The standard output, if it is a pipe.
     pub out: Option<BufReader<ChildStdout>>,
-    /// Its standard error, where that is a pipe.
+    /// The standard error, if it is a pipe.
     pub errors: Option<BufReader<ChildStderr>>,
 }
 
@@ -191,10 +200,10 @@ impl Running {
     ///
     /// # Panics
     ///
-    /// When it does not start.
+    /// The program does not start.
     #[track_caller]
     pub fn start(command: &mut Command) -> Self {
-        let mut child = command.spawn().expect("it starts");
+        let mut child = command.spawn().expect("the program starts");
         Self {
             words: words(command),
             input: child.stdin.take(),
@@ -204,11 +213,11 @@ impl Running {
         }
     }
 
-    /// Starts a server; returns it, and the line that says where it listens.
+    /// Starts a server. Returns it with the line that names its address.
     ///
     /// # Panics
     ///
-    /// When its first line begins otherwise.
+    /// The first line of output is another one.
     #[track_caller]
     pub fn listening(command: &mut Command) -> (Self, String) {
         let mut server = Self::start(command);
@@ -217,35 +226,35 @@ impl Running {
         (server, line)
     }
 
-    /// The next line of its standard output, which is a pipe; `None` when there is no more.
+    /// The next line of standard output; `None` at its end.
     ///
     /// # Panics
     ///
-    /// When it is no text.
+    /// Standard output is no pipe, or the line is not UTF-8.
     #[track_caller]
     pub fn line(&mut self) -> Option<String> {
         let mut line = String::new();
-        let out = self.out.as_mut().expect("it is piped");
-        let bytes = out.read_line(&mut line).expect("a line of text");
+        let out = self.out.as_mut().expect("standard output is a pipe");
+        let bytes = out.read_line(&mut line).expect("the line is UTF-8");
         (bytes > 0).then(|| line.trim_end_matches('\n').to_owned())
     }
 
-    /// Its number among the processes.
+    /// The process ID.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Sends it a signal.
+    /// Sends a signal to the program.
     ///
     /// # Panics
     ///
-    /// When it was waited for.
+    /// The program was waited for.
     pub fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).expect("it is ours");
+        kill_process(Pid::from_child(&self.child), signal).expect("the child was not waited for");
     }
 
-    /// Sends it a signal, and waits for its end.
+    /// Sends a signal to the program, and waits for its end.
     ///
     /// # Panics
     ///
@@ -256,22 +265,24 @@ impl Running {
         self.end()
     }
 
-    /// Closes its standard input, waits for its end, and takes what it wrote that nobody has read.
+    /// Closes the standard input, waits for the end of the program, and returns the output that was not yet read.
     ///
     /// # Panics
     ///
-    /// When it does not end within [`PATIENCE`].
+    /// The program does not end within [`PATIENCE`].
     #[track_caller]
     pub fn end(mut self) -> Ended {
         drop(self.input.take());
-        // In threads, because a program that has filled a pipe does not end before it is read.
+        // Threads read both pipes, because a program that has filled a pipe blocks until somebody reads it.
         let (out, errors) = (
             self.out.take().map(read_in_thread),
             self.errors.take().map(read_in_thread),
         );
-        let status = until(&self.words, || self.child.try_wait().expect("it is ours"));
+        let status = until(&self.words, || {
+            self.child.try_wait().expect("a child can be waited for")
+        });
         let bytes = |reader: Option<JoinHandle<Vec<u8>>>| {
-            let bytes = reader.map(|reader| reader.join().expect("the pipe is read"));
+            let bytes = reader.map(|reader| reader.join().expect("the reader does not panic"));
             bytes.unwrap_or_default()
         };
         let output = Output {
@@ -283,7 +294,7 @@ impl Running {
     }
 }
 
-/// All that comes out of a pipe until it is closed.
+/// Reads a pipe to its end in a thread.
 fn read_in_thread(mut pipe: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
@@ -294,19 +305,19 @@ fn read_in_thread(mut pipe: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Of a process that was waited for, both are harmless.
+        // `end` may have waited for the child. Then both calls do nothing.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// What shows itself as text: an error, a report, what a program wrote.
+/// Checks the text of a value, for example of an error or a report.
 pub trait CheckWords: std::fmt::Display {
-    /// Looks for all these words in the text.
+    /// Checks that the text contains all `words`.
     ///
     /// # Panics
     ///
-    /// When some are missing; the message has them and the text.
+    /// At least one is missing; the message has the first missing one and the text.
     #[track_caller]
     fn check_words(&self, words: &[&str]) {
         let text = self.to_string();

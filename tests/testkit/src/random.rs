@@ -1,12 +1,12 @@
-//! Numbers that are the same in every run.
+//! Pseudo-random numbers that are the same in every run.
 
-/// A generator (SplitMix64) that begins with this seed.
+/// A generator (SplitMix64) with its seed.
 #[derive(Clone, Debug)]
 pub struct Random(pub u64);
 
 impl Random {
-    /// Any number.
-    #[expect(clippy::should_implement_trait, reason = "it never ends")]
+    /// The next number.
+    #[expect(clippy::should_implement_trait, reason = "the sequence never ends")]
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -15,40 +15,40 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// Any word: the upper half of a number.
+    /// A word of 32 bits: the upper half of the next number.
     pub fn word(&mut self) -> u32 {
-        u32::try_from(self.next() >> 32).expect("32 bits")
+        u32::try_from(self.next() >> 32).expect("32 bits are left")
     }
 
-    /// A number below `end`; 0 where that is 0.
+    /// A number below `end`; 0 if `end` is 0.
     pub fn below(&mut self, end: usize) -> usize {
-        let number = self.next() % u64::try_from(end.max(1)).expect("64 bits");
-        usize::try_from(number).expect("below a usize")
+        let number = self.next() % u64::try_from(end.max(1)).expect("a usize has at most 64 bits");
+        usize::try_from(number).expect("the number is below a usize")
     }
 
-    /// A number from `least` to `most`.
+    /// A number from `least` to `most`, both included.
     pub fn between(&mut self, least: u32, most: u32) -> u32 {
         let span = u64::from(most - least) + 1;
-        least + u32::try_from(self.next() % span).expect("32 bits")
+        least + u32::try_from(self.next() % span).expect("the number is at most `most - least`")
     }
 
-    /// True once in `times`.
+    /// True with a probability of one in `times`.
     pub fn once_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }
 
-    /// One of these, of which there is at least one.
+    /// A random element of `of`, which must not be empty.
     pub fn pick<T: Clone>(&mut self, of: &[T]) -> T {
         of[self.below(of.len())].clone()
     }
 }
 
-/// Bytes that show where they belong: those of another seed are different.
+/// Pseudo-random bytes. Different seeds give different bytes, so a test finds data at a wrong place.
 #[must_use]
 pub fn pattern(bytes: usize, seed: u64) -> Vec<u8> {
     let mut random = Random(seed);
     let mut all = vec![0; bytes];
-    // Eight at a time: tests are not optimised, and those of the lab are emulated.
+    // One number fills eight bytes: tests are built without optimisation, and those of the lab run under emulation.
     for some in all.chunks_mut(8) {
         some.copy_from_slice(&random.next().to_le_bytes()[..some.len()]);
     }

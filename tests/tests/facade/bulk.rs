@@ -217,3 +217,35 @@ fn the_profile_of_every_family_places_a_block_by_its_send_as_far_as_the_device_c
     }
     assert!(places >= 12, "{places} families");
 }
+
+#[test]
+fn a_reader_goes_on_where_another_one_came_to() {
+    const BOTH: Procedure = Procedure::new(PROGRAM, 1, 12);
+    let at = address();
+    let (first, second) = (pattern(20_000, 1), pattern(30_000, 2));
+    let server = {
+        let (first, second) = (first.clone(), second.clone());
+        let server = Server::builder().profile(profile());
+        server.procedure(BOTH, move |_, reply| {
+            reply.u32(7).bulk_copy(&first).bulk_copy(&second).u32(8);
+            Ok(())
+        })
+    };
+    let _server = server.listen(&at).unwrap();
+    let client = connect(&at);
+    let mut request = client.request(BOTH);
+    request.expect_bulk(20_000).expect_bulk(30_000);
+    let mut answer = request.call().unwrap();
+    let mut position = rpcrdma::Position::default();
+    let mut next = |read: &mut dyn FnMut(&mut rpcrdma::Decoder<'_>)| {
+        let mut reader = answer.results_from(position);
+        read(&mut reader);
+        position = reader.position();
+    };
+    next(&mut |reader| assert_eq!(reader.u32(), Ok(7)));
+    next(&mut |reader| assert!(reader.bulk().unwrap().to_vec() == first));
+    // Taken away: those behind it keep their places.
+    next(&mut |reader| assert!(reader.bulk().unwrap().take().unwrap().to_vec() == second));
+    next(&mut |reader| assert_eq!((reader.u32(), reader.rest()), (Ok(8), &b""[..])));
+    assert!(answer.results().bulk().is_err(), "the first is a word");
+}

@@ -38,6 +38,36 @@ fn addresses_are_checked() {
 }
 
 #[test]
+fn knobs_go_on_top_of_the_profile_and_are_checked() {
+    let node = |assignment| {
+        let builder = Node::builder().profile(profile()).knob(assignment);
+        builder.start("shm:any")
+    };
+    let node_with = node("connections_max=3").unwrap();
+    assert_eq!(node_with.profile().connections_max, 3);
+    assert_eq!(node_with.profile().bulk_buffers, profile().bulk_buffers);
+    for (wrong, said) in [
+        ("connections=3", "connections_max"),
+        ("connections_max=0", "program"),
+    ] {
+        let error = node(wrong).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Configuration);
+        assert!(error.to_string().contains(said), "{error}");
+    }
+}
+
+#[test]
+fn a_client_that_does_not_wait_calls_when_the_server_is_there() {
+    let at = address();
+    let client = Client::builder().profile(profile()).reconnect(soon());
+    let client = client.connect_later(&at).unwrap();
+    assert!(!client.is_connected());
+    let _server = echo(&at);
+    let mut answer = client.request(ECHO).opaque(b"late").call().unwrap();
+    assert_eq!(answer.results().opaque().unwrap(), b"late");
+}
+
+#[test]
 fn a_client_connects_again_and_calls_wait_for_it() {
     let at = address();
     let first = echo(&at);

@@ -6,6 +6,7 @@ mod connections;
 mod later;
 mod observe;
 mod once;
+mod polled;
 mod repeat;
 
 use std::sync::atomic::{AtomicU32, Ordering};

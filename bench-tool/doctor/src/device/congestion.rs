@@ -1,5 +1,5 @@
-//! What keeps packets of RoCE from being lost in the network: flow control by priority (PFC),
-//! congestion notification (ECN), and the class that packets are marked with (DSCP).
+//! The settings that protect RoCE packets from loss in the network: priority flow control (PFC), congestion
+//! notification (ECN), and the class of packets (DSCP).
 
 use serde::Serialize;
 
@@ -7,26 +7,26 @@ use super::super::finding::{Findings, Severity};
 use super::super::system::System;
 use super::dcb;
 
-/// Priorities of Ethernet.
+/// The number of priorities of Ethernet.
 const PRIORITIES: u8 = 8;
 
-/// The type of service that is asked for in examples: DSCP 26, which NICs map to priority 3.
+/// The type of service in the suggested commands: DSCP 26, which NICs map to priority 3.
 const TYPE_OF_SERVICE: u8 = 104;
 
-/// What can be read of it, as JSON has it. `None` where the driver does not say.
+/// The congestion settings in the JSON report. `None` if the driver does not give the value.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Congestion {
-    /// Priorities for which PFC is on.
+    /// The priorities with PFC.
     pub pfc: Option<Vec<u8>>,
-    /// The type of service that RDMA-CM gives to connections that do not choose one; DSCP is a quarter of it.
+    /// The default type of service of RDMA-CM, for connections that set none. The DSCP is a quarter of it.
     pub type_of_service: Option<u64>,
-    /// Priorities on which the device slows down when it is told of congestion.
+    /// The priorities on which the device slows down after a congestion notification.
     pub ecn_reaction: Option<Vec<u8>>,
-    /// Priorities on which the device tells the sender of congestion.
+    /// The priorities on which the device sends congestion notifications to the sender.
     pub ecn_notification: Option<Vec<u8>>,
 }
 
-/// Reads what there is of a port.
+/// Reads the congestion settings of a port.
 pub(crate) fn read(system: &System, device: &str, number: u32, netdev: Option<&str>) -> Congestion {
     let priorities = |point: &str| {
         let folder = format!("/sys/class/net/{}/ecn/{point}/enable", netdev?);
@@ -102,7 +102,7 @@ fn judge_pfc(place: &str, netdev: &str, congestion: &Congestion, findings: &mut 
     }
 }
 
-/// Priorities with a comma between them.
+/// Writes priorities with commas between them.
 fn list<'a>(priorities: impl Iterator<Item = &'a u8>) -> String {
     let words: Vec<String> = priorities.map(ToString::to_string).collect();
     words.join(", ")

@@ -1,4 +1,4 @@
-//! What a port counted since its device was started: messages that had to be sent again, and what was lost.
+//! The error counters of a port since the start of its device: retransmissions, and damaged or dropped packets.
 
 use std::collections::BTreeMap;
 
@@ -7,23 +7,23 @@ use serde::Serialize;
 use super::super::finding::{Findings, Severity};
 use super::super::system::System;
 
-/// More than one event on so many packets costs; fewer may be of a time long gone.
+/// More than one event per this number of packets gives a warning. Fewer events can be old and give a hint.
 const PACKETS_PER_EVENT: u64 = 100_000;
 
-/// The counters, as JSON has them.
+/// The counters in the JSON report.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Counters {
-    /// Packets in both directions; null where the device does not count them.
+    /// The number of packets in both directions; null if the device does not count them.
     pub packets: Option<u64>,
-    /// Those that the device has of the ones in `KINDS`, by the driver's name.
+    /// The counters of `KINDS` and `CONGESTION` that the device has, by the name in the driver.
     pub events: BTreeMap<&'static str, u64>,
 }
 
-/// Events of one kind, by the names that drivers have for them.
+/// Counters of one kind of event. Drivers have different names for them.
 struct Kind {
     what: &'static str,
     cost: &'static str,
-    /// What to do where they still grow.
+    /// The advice if the counters grow during a run.
     where_growing: &'static str,
     names: &'static [&'static str],
 }
@@ -77,7 +77,8 @@ const KINDS: [Kind; 3] = [
     },
 ];
 
-/// Packets that a network marked as it came near its limit, and the answers to them: not to be mended here.
+/// Counters of packets that the network marked because of congestion, and of the reactions to them. They show that ECN
+/// works, so they are no error.
 const CONGESTION: [&str; 7] = [
     "RxECNMrkd",
     "cnpHandled",
@@ -88,7 +89,7 @@ const CONGESTION: [&str; 7] = [
     "rx_ecn_marked_pkts",
 ];
 
-/// Reads the counters of the port in that folder; some devices have them for all ports in one.
+/// Reads the counters of the port with the folder `port`. Some devices have one folder of counters for all ports.
 pub(crate) fn read(system: &System, device: &str, port: &str) -> Counters {
     let folders = [
         format!("{port}/counters"),
@@ -113,7 +114,7 @@ pub(crate) fn read(system: &System, device: &str, port: &str) -> Counters {
 }
 
 impl Counters {
-    /// Those of the names that are not zero, `name count`, and their sum.
+    /// The counters among `names` that are not zero, as `name count`, and their sum.
     fn of(&self, names: &[&str]) -> (String, u64) {
         let found = names.iter().filter_map(|name| {
             let (name, count) = self.events.get_key_value(name)?;

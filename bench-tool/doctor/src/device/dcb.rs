@@ -1,17 +1,17 @@
-//! Flow control by priority (PFC), which the kernel tells by netlink alone, to anybody.
+//! Reads priority flow control (PFC). The kernel reports it by netlink only, and needs no privilege for that.
 //!
-//! One question and its answer, of the kernel's interface for data center bridging
-//! (`linux/dcbnl.h`, IEEE 802.1Qaz): a header of netlink, one of DCB, and attributes.
+//! One request and its answer, of the interface of the kernel for data center bridging (`linux/dcbnl.h`, IEEE
+//! 802.1Qaz). A message has a netlink header, a DCB header, and attributes.
 
 use std::time::Duration;
 
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
-/// Octets of the headers of netlink and of DCB.
+/// The length of the netlink header and the DCB header.
 const HEADERS_BYTES: usize = 20;
 
-/// Octets of the header of an attribute: its length, which counts it, and its kind.
+/// The length of the header of an attribute: the length of the attribute, which includes this header, and its kind.
 const ATTRIBUTE_BYTES: usize = 4;
 
 const RTM_GETDCB: u16 = 78;
@@ -21,13 +21,14 @@ const DCB_ATTR_IFNAME: u16 = 1;
 const DCB_ATTR_IEEE: u16 = 13;
 const DCB_ATTR_IEEE_PFC: u16 = 2;
 
-/// Which octet of PFC's attribute has a bit for each priority that it is on for.
+/// The octet of the PFC attribute that has one bit per priority, set if PFC is on.
 const PFC_ENABLED: usize = 1;
 
-/// The kernel answers at once, within the question; so long is waited should it not.
+/// The timeout for the answer. The kernel answers within the call that sends the request, so it only guards against a
+/// kernel that does not answer.
 const ANSWER_MS: u64 = 100;
 
-/// The priorities for which PFC is on at a network device; `None` where its driver does not say.
+/// The priorities of a network device with PFC; `None` if its driver does not give them.
 pub(crate) fn pfc_priorities(netdev: &str) -> Option<Vec<u8>> {
     let socket = rustix::net::socket_with(
         AddressFamily::NETLINK,
@@ -43,13 +44,13 @@ pub(crate) fn pfc_priorities(netdev: &str) -> Option<Vec<u8>> {
     )
     .ok()?;
     rustix::net::send(&socket, &question(netdev)?, SendFlags::empty()).ok()?;
-    // With all that a driver has the answer is below two thousand octets.
+    // The answer with all attributes is shorter than 2000 octets.
     let mut answer = vec![0; 16 << 10];
     let (_, length) = rustix::net::recv(&socket, &mut answer[..], RecvFlags::empty()).ok()?;
     enabled(answer.get(..length)?)
 }
 
-/// Asks for what IEEE 802.1Qaz says of a network device.
+/// The request for the IEEE 802.1Qaz settings of a network device.
 fn question(netdev: &str) -> Option<Vec<u8>> {
     let name_bytes = ATTRIBUTE_BYTES + netdev.len() + 1;
     let length = HEADERS_BYTES + name_bytes.next_multiple_of(4);
@@ -57,7 +58,7 @@ fn question(netdev: &str) -> Option<Vec<u8>> {
     message.extend(u32::try_from(length).ok()?.to_ne_bytes());
     message.extend(RTM_GETDCB.to_ne_bytes());
     message.extend(NLM_F_REQUEST.to_ne_bytes());
-    // Sequence number and port, which one question on a socket of its own does without.
+    // Sequence number and port stay zero: the socket sends one request only, so the answer needs no match.
     message.extend([0; 8]);
     message.extend([0, DCB_CMD_IEEE_GET, 0, 0]);
     message.extend(u16::try_from(name_bytes).ok()?.to_ne_bytes());
@@ -67,7 +68,7 @@ fn question(netdev: &str) -> Option<Vec<u8>> {
     Some(message)
 }
 
-/// The priorities for which PFC is on, from the kernel's answer.
+/// The priorities with PFC in the answer of the kernel.
 fn enabled(answer: &[u8]) -> Option<Vec<u8>> {
     let kind = answer.get(4..6)?;
     if kind != RTM_GETDCB.to_ne_bytes() {
@@ -82,9 +83,9 @@ fn enabled(answer: &[u8]) -> Option<Vec<u8>> {
     )
 }
 
-/// What the first attribute of a kind holds.
+/// The contents of the first attribute of the wanted kind.
 fn attribute(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
-    /// The highest bits of a kind say how it is laid out.
+    /// The two highest bits of a kind are flags for the encoding of the attribute.
     const KIND: u16 = (1 << 14) - 1;
     loop {
         let [l0, l1, k0, k1, ..] = *attributes else {

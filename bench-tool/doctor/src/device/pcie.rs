@@ -1,53 +1,52 @@
-//! The slot that a device sits in: how fast it is, how much a request asks for, and what translates
-//! its addresses.
+//! The PCIe slot of a device: the speed of its link, the size of its requests, and the IOMMU.
 
 use serde::Serialize;
 
 use super::super::finding::{Findings, Severity};
 use super::super::system::{System, thousandths};
 
-/// Driver of the NICs that fetch best in requests of 4096 bytes.
+/// The driver of the NICs that are fastest with read requests of 4096 bytes.
 const MLX5: &str = "mlx5_core";
 
-/// The slot, as JSON has it. `None` where the system does not say.
+/// The slot in the JSON report. `None` if the system does not give the value.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Pcie {
-    /// Its address, as `0000:3b:00.0`.
+    /// The address, for example `0000:3b:00.0`.
     pub address: Option<String>,
-    /// Its speed, in megatransfers a second on each lane.
+    /// The speed of the link, in megatransfers per second and lane.
     pub speed_mtps: Option<u64>,
-    /// The speed that the device can do.
+    /// The largest speed of the device.
     pub speed_max_mtps: Option<u64>,
-    /// Lanes in use.
+    /// The number of lanes in use.
     pub lanes: Option<u64>,
-    /// Lanes that the device has.
+    /// The number of lanes of the device.
     pub lanes_max: Option<u64>,
-    /// What the device asks for in one request at most (MaxReadReq); told to root alone.
+    /// The largest read request of the device (MaxReadReq). Only root can read it.
     pub read_request_max_bytes: Option<u32>,
-    /// What it writes in one packet at most (MaxPayload); told to root alone.
+    /// The largest payload of a packet from the device (MaxPayload). Only root can read it.
     pub payload_max_bytes: Option<u32>,
-    /// Whether it may let packets overtake each other; told to root alone.
+    /// Whether relaxed ordering is on: its packets may overtake each other. Only root can read it.
     pub relaxed_ordering: Option<bool>,
-    /// Whether it is a virtual function, whose link and requests are set by its physical one.
+    /// Whether it is a virtual function. Its physical function sets its link and requests.
     pub virtual_function: bool,
-    /// How the IOMMU treats it: `identity` is not at all, `DMA` and `DMA-FQ` translate.
+    /// The mode of the IOMMU: `identity` translates nothing, `DMA` and `DMA-FQ` translate the addresses.
     pub iommu: Option<String>,
 }
 
-/// Control of a device, in the capability that PCI Express adds to its configuration.
+/// The Device Control register of the PCI Express capability.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct DeviceControl(u16);
 
 impl DeviceControl {
-    /// Finds it in the configuration space (PCI Local Bus 3.0, 6.7; PCI Express Base, 7.5.3). `None`
-    /// where the kernel gave too little of that, as it does to everybody but root.
+    /// Finds the register in the configuration space (PCI Local Bus 3.0, 6.7; PCI Express Base, 7.5.3). `None` if
+    /// `config` is too short: the kernel gives users other than root only the first bytes.
     fn find(config: &[u8]) -> Option<Self> {
         const STATUS: usize = 0x06;
         const HAS_CAPABILITIES: u16 = 1 << 4;
         const FIRST: usize = 0x34;
         const PCI_EXPRESS: u8 = 0x10;
         const CONTROL: usize = 0x08;
-        /// A chain longer than this bites its own tail: each capability takes four bytes of 192.
+        /// A longer chain is a loop: each capability takes at least 4 of the 192 bytes after the header.
         const CHAIN_MAX: usize = 48;
         if word(config, STATUS)? & HAS_CAPABILITIES == 0 {
             return None;
@@ -83,13 +82,13 @@ fn word(config: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_le_bytes([*config.get(at)?, *config.get(at + 1)?]))
 }
 
-/// 0 is 128 bytes, and each one more is twice as many; 6 and 7 stand for nothing.
+/// The size for a code: 0 is 128 bytes, and each next code doubles it. 6 and 7 are reserved.
 fn request_bytes(code: u16) -> Option<u32> {
     (code <= 5).then(|| 128 << code)
 }
 
 impl Pcie {
-    /// What the link carries each way in megabits a second, once its coding is taken off.
+    /// The capacity of the link in each direction without the overhead of its coding, in megabits per second.
     #[must_use]
     pub(crate) fn capacity_mbps(&self) -> Option<u64> {
         capacity_mbps(self.speed_mtps?, self.lanes?)
@@ -100,7 +99,7 @@ fn capacity_mbps(speed_mtps: u64, lanes: u64) -> Option<u64> {
     let (data, all) = match speed_mtps {
         ..=5000 => (8, 10),
         5001..=32_000 => (128, 130),
-        // Units of 256 bytes, of which 14 are the link's own.
+        // From 64 GT/s on, a flit of 256 bytes has 14 bytes of overhead.
         _ => (242, 256),
     };
     speed_mtps
@@ -109,11 +108,11 @@ fn capacity_mbps(speed_mtps: u64, lanes: u64) -> Option<u64> {
         .checked_div(all)
 }
 
-/// Reads the slot of the device in that folder; `None` when it sits in none.
+/// Reads the slot of the device with the folder `device`. `None` for a device without a slot.
 pub(crate) fn read(system: &System, device: &str) -> Option<Pcie> {
     let folder = format!("{device}/device");
     let config = system.bytes(&format!("{folder}/config"))?;
-    // `16.0 GT/s PCIe`; a virtual function says `Unknown`, and that it has no lanes.
+    // For example `16.0 GT/s PCIe`. A virtual function has `Unknown`, and no lanes.
     let speed = |file: &str| {
         let text = system.text(&format!("{folder}/{file}"))?;
         thousandths(text.split_once(" GT/s")?.0)
@@ -123,10 +122,10 @@ pub(crate) fn read(system: &System, device: &str) -> Option<Pcie> {
         lanes.filter(|lanes| (1..=32).contains(lanes))
     };
     let (speed_mtps, lanes_used) = (speed("current_link_speed"), lanes("current_link_width"));
-    // A virtual machine that was given one sees no physical function.
+    // In a virtual machine, a virtual function has no link to its physical function.
     let virtual_function =
         system.exists(&format!("{folder}/physfn")) || (speed_mtps, lanes_used) == (None, None);
-    // Its own control is reserved: zeros, which stand for 128 bytes.
+    // The register of a virtual function is reserved. Its zeros would read as 128 bytes.
     let control = DeviceControl::find(&config).filter(|_| !virtual_function);
     Some(Pcie {
         address: system.link_name(&folder),
@@ -168,7 +167,7 @@ pub(crate) fn judge(card: &Card<'_>, pcie: &Pcie, findings: &mut Findings<'_>) {
     judge_iommu(card.name, pcie, findings);
 }
 
-/// A link as people write it: `16 GT/s on 8 lanes`.
+/// A link in words: `16 GT/s on 8 lanes`.
 fn link_text(speed_mtps: u64, lanes: u64) -> String {
     let plural = if lanes == 1 { "" } else { "s" };
     format!("{} GT/s on {lanes} lane{plural}", decimal(speed_mtps))
@@ -252,7 +251,7 @@ fn judge_requests(card: &Card<'_>, pcie: &Pcie, findings: &mut Findings<'_>) {
             Severity::Hint,
             format!("{name}: MaxReadReq is {read} bytes, and {least} suit it"),
             "the device fetches what it sends in more requests, which large transfers at full rate feel",
-            // The field counts doublings of 128.
+            // The code is the number of doublings of 128 bytes; see `request_bytes`.
             format!(
                 "setpci -s {address} CAP_EXP+8.w={:x}000:7000   # until the next boot",
                 (least / 128).ilog2()
@@ -261,7 +260,7 @@ fn judge_requests(card: &Card<'_>, pcie: &Pcie, findings: &mut Findings<'_>) {
     } else {
         findings.ok(format!("{name}: MaxReadReq is {read} bytes"));
     }
-    // What is registered here does not ask for relaxed ordering, so that this costs nothing.
+    // rpcrdma registers memory without relaxed ordering, so neither setting costs anything.
     findings.ok(format!(
         "{name}: MaxPayload is {payload} bytes, relaxed ordering is {}",
         if relaxed { "on" } else { "off" }
@@ -281,7 +280,7 @@ fn judge_iommu(name: &str, pcie: &Pcie, findings: &mut Findings<'_>) {
     }
 }
 
-/// Thousandths with as many decimals as they have, up to one: 2500 is 2.5.
+/// Writes thousandths with one decimal, or without decimals if it is zero: 2500 is `2.5`.
 fn decimal(thousandths: u64) -> String {
     match thousandths % 1000 / 100 {
         0 => (thousandths / 1000).to_string(),

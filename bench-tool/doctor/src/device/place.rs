@@ -1,4 +1,4 @@
-//! How far the cores and the hugepages of a run are from a device.
+//! The NUMA place of a device, and the distance of cores and hugepages from it.
 
 use serde::Serialize;
 
@@ -11,22 +11,22 @@ use rpcrdma_units::size;
 
 const NODES: &str = "/sys/devices/system/node";
 
-/// Where a device is, as JSON has it. `None` where the system does not say.
+/// The NUMA place of a device in the JSON report. `None` if the system does not give the value.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Place {
-    /// NUMA node that it is attached to.
+    /// The NUMA node of the device.
     pub numa_node: Option<u32>,
-    /// Cores of that node.
+    /// The cores of that node.
     pub local_cores: Option<Vec<usize>>,
-    /// Distances from that node to each, in node order; 10 is the node itself.
+    /// The distances from that node to all nodes, in node order; 10 is the node itself.
     pub numa_distances: Option<Vec<u32>>,
-    /// Hugepages of the profile's size that are free on that node.
+    /// The number of free hugepages on that node, of the size in the profile.
     pub local_hugepages_free: Option<u64>,
 }
 
-/// Reads the place of the device in that folder.
+/// Reads the place of the device with the folder `device`.
 pub(crate) fn read(system: &System, needs: &Needs, device: &str) -> Place {
-    // -1 where there is no choice, or the firmware does not tell.
+    // The file holds -1 on a machine without NUMA, or if the firmware does not give the node.
     let numa_node = system
         .number(&format!("{device}/device/numa_node"))
         .and_then(|node| u32::try_from(node).ok());

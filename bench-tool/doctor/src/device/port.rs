@@ -1,4 +1,4 @@
-//! Ports of a device: state, link, addresses, and the size of packets.
+//! The ports of a device: state, link, addresses and packet size.
 
 use serde::Serialize;
 
@@ -7,52 +7,52 @@ use super::super::system::{System, thousandths};
 use super::congestion::{self, Congestion};
 use super::counters::{self, Counters};
 
-/// What RoCE puts around the payload of a packet at most, in octets: what the kernel takes off an
-/// Ethernet MTU before it chooses the MTU of the port (IP, UDP, BTH, extension headers, ICRC).
+/// The largest overhead of a RoCE packet in octets (IP, UDP, BTH, extension headers, ICRC). The kernel subtracts it
+/// from the Ethernet MTU before it chooses the MTU of the port.
 const ROCE_OVERHEAD_BYTES: u64 = 96;
 
-/// The kind of node whose ports speak RoCE where they are Ethernet; that of iWARP is `RNIC`.
+/// The kind of node whose Ethernet ports use RoCE. The kind of iWARP devices is `RNIC`.
 const ROCE_NODE: &str = "CA";
 
-/// What packets cost that are smaller than they could be.
+/// The cost of packets that are smaller than necessary.
 const MORE_PACKETS: &str = "large transfers take more packets, each with its headers and its work";
 
 /// One port of a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct DevicePort {
-    /// Its number, from 1.
+    /// The number, counted from 1.
     pub number: u32,
-    /// The state of the link, as `ACTIVE`, `INIT`, `DOWN`.
+    /// The state of the link: `ACTIVE`, `INIT`, `DOWN` and others.
     pub state: String,
-    /// The state of the physical link, as `LinkUp`, `Polling`, `Disabled`.
+    /// The state of the physical link: `LinkUp`, `Polling`, `Disabled` and others.
     pub physical_state: String,
     /// `InfiniBand` or `Ethernet`.
     pub link_layer: String,
-    /// Whether it speaks RoCE; iWARP runs over Ethernet as well.
+    /// Whether the port uses RoCE. An Ethernet port may use iWARP.
     pub roce: bool,
-    /// Its rate, as the kernel writes it.
+    /// The rate in the words of the kernel.
     pub rate: String,
-    /// The network device beneath an Ethernet port.
+    /// The network device of an Ethernet port.
     pub netdev: Option<String>,
-    /// The MTU of that, in octets.
+    /// The MTU of the network device, in octets.
     pub netdev_mtu_bytes: Option<u64>,
-    /// The largest payload of a packet of RoCE that follows from it, in octets; at most 4096.
+    /// The largest payload of a RoCE packet that this MTU allows, in octets; at most 4096.
     pub path_mtu_bytes: Option<u64>,
-    /// The payload of a packet that the device took of it, in octets; null where the port is not
-    /// active, or rdma-core is missing.
+    /// The largest payload of a packet that the device uses, in octets; null if the port is not active or rdma-core is
+    /// missing.
     pub active_mtu_bytes: Option<u64>,
-    /// Addresses (GIDs) of the port, and how many of them are of RoCE version 2.
+    /// The number of addresses (GIDs) of the port.
     pub gids: usize,
-    /// Of those, the ones of RoCE version 2.
+    /// The number of GIDs of RoCE version 2 among them.
     pub roce_v2_gids: usize,
-    /// What the device counted since it was started.
+    /// The error counters since the start of the device.
     pub counters: Counters,
-    /// What keeps packets of RoCE from being lost; null on other links.
+    /// The congestion settings; null for a port without RoCE.
     pub congestion: Option<Congestion>,
 }
 
 impl DevicePort {
-    /// Whether messages can pass.
+    /// Whether the port is active, so that messages can pass.
     #[must_use]
     pub(crate) fn is_active(&self) -> bool {
         self.state == "ACTIVE"
@@ -64,20 +64,20 @@ impl DevicePort {
         self.link_layer == "Ethernet"
     }
 
-    /// Its rate in megabits a second, as in `100 Gb/sec (4X EDR)`.
+    /// The rate in megabits per second, from a text like `100 Gb/sec (4X EDR)`.
     #[must_use]
     pub(crate) fn rate_mbps(&self) -> Option<u64> {
         let (gigabits, _) = self.rate.split_once(" Gb/sec")?;
         thousandths(gigabits)
     }
 
-    /// `mlx5_0 port 1`.
+    /// The name of the port in findings: `mlx5_0 port 1`.
     pub(crate) fn place(&self, device: &str) -> String {
         format!("{device} port {}", self.number)
     }
 }
 
-/// Reads a port of the device in that folder, of that kind of node (`CA`, `RNIC`).
+/// Reads a port of the device with the folder `device`. `node_type` is its kind of node (`CA`, `RNIC`).
 pub(crate) fn read(
     system: &System,
     device: &str,
@@ -128,7 +128,7 @@ pub(crate) fn read(
     }
 }
 
-/// GIDs that are set, and those of them that are of RoCE version 2.
+/// The number of GIDs that are set, and the number of those of RoCE version 2.
 fn count_gids(system: &System, port: &str) -> (usize, usize) {
     let set: Vec<String> = system
         .names(&format!("{port}/gids"))
@@ -152,17 +152,17 @@ fn count_gids(system: &System, port: &str) -> (usize, usize) {
     (set.len(), version_2)
 }
 
-/// The MTU of a RoCE port over an Ethernet MTU: the largest of InfiniBand's that fits. `None` when
-/// none does.
+/// The MTU of a RoCE port for an Ethernet MTU: the largest MTU of InfiniBand that fits. `None` if none fits.
 pub(crate) fn path_mtu_bytes(netdev_mtu_bytes: u64) -> Option<u64> {
     [4096, 2048, 1024, 512, 256]
         .into_iter()
         .find(|mtu| mtu + ROCE_OVERHEAD_BYTES <= netdev_mtu_bytes)
 }
 
-/// Whether messages can pass, and how large their packets are.
+/// Judges the state, the addresses and the packet size of a port.
 ///
-/// `elsewhere_active`: another port of this machine is active, so that this one may have no cable by intent.
+/// `elsewhere_active`: a port of this machine is active. An inactive port may then have no cable by intent, and gives a
+/// hint only.
 pub(crate) fn judge(
     device: &str,
     port: &DevicePort,
@@ -222,7 +222,7 @@ pub(crate) fn judge(
     judge_mtu(&place, netdev, port, findings);
 }
 
-/// Whether packets are as large as they can be.
+/// Judges the packet size of a port.
 fn judge_mtu(place: &str, netdev: &str, port: &DevicePort, findings: &mut Findings<'_>) {
     if let (Some(active), Some(path)) = (port.active_mtu_bytes, port.path_mtu_bytes)
         && active < path

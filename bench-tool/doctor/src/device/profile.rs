@@ -1,5 +1,5 @@
-//! The tuning profile that a device takes: which, what the device cuts down of it, and what its
-//! library wants of the environment.
+//! The tuning profile of a device: its name, the values that the device reduces, and the environment variables that
+//! the library of the device needs.
 
 use rpcrdma_tuning::{Detected, Device as Named, Layers, Settings};
 use serde::Serialize;
@@ -8,21 +8,21 @@ use super::super::finding::{Findings, Severity};
 use super::super::system::System;
 use crate::environment::{Complaint, complaints};
 
-/// The profile, as JSON has it.
+/// The profile in the JSON report.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct DeviceProfile {
-    /// Its name, `FAMILY` or `FAMILY/DEVICE`; null where there is none for the device.
+    /// The name, `FAMILY` or `FAMILY/DEVICE`; null if no profile exists for the device.
     pub name: Option<String>,
-    /// Why the device cannot be used at all; null when it can.
+    /// Why the device cannot be used; null if it can.
     pub refused: Option<String>,
-    /// What the profile asks for and the device does not have, one sentence each; none where the
-    /// limits of the device are not known.
+    /// The values of the profile that exceed a limit of the device, one sentence each. Empty if the limits of the
+    /// device are unknown.
     pub clamps: Vec<String>,
-    /// Variables of the environment that do not hold what they should.
+    /// The environment variables with a wrong value.
     pub complaints: Vec<Complaint>,
 }
 
-/// Finds the profile of that device. `limits`: what it leaves of the knobs, where that is known.
+/// Finds the profile of a device. `limits` are the knobs within the limits of the device, if these are known.
 pub(crate) fn read(system: &System, device: &str, limits: Option<&Settings>) -> DeviceProfile {
     let name = match Named::named(system.root(), device).detect() {
         Detected::Profile(name) => name,

@@ -1,7 +1,7 @@
-//! The files that captures come in: pcap, and pcapng as far as packets need it.
+//! The file formats of captures: pcap, and the blocks of pcapng that describe packets.
 //!
-//! Both orders of octets, times in microseconds, nanoseconds and what else an interface says. Blocks of
-//! pcapng that hold no packets (names, statistics, secrets) are passed over, as its specification wants it.
+//! Both byte orders are read, with times in microseconds, in nanoseconds or in the resolution of the interface. Blocks
+//! of pcapng without packets (names, statistics, secrets) are skipped, as its specification requires.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::capture::octets::Octets;
 
-/// The longest block or packet that is believed: Ethernet knows nothing near it.
+/// Blocks and packets of this length or more are refused. No Ethernet frame comes near it, so the length is wrong.
 const BLOCK_BYTES_MAX: u32 = 16 << 20;
 
 const PCAP_MICROSECONDS: u32 = 0xa1b2_c3d4;
@@ -24,18 +24,18 @@ const OPTION_END: u16 = 0;
 const OPTION_TIME_RESOLUTION: u16 = 9;
 const OPTION_TIME_OFFSET: u16 = 14;
 
-/// What a frame begins with. The numbers are those of the registry of link types.
+/// The header at the start of a frame. The numbers are those of the registry of link types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkType {
     /// 1: Ethernet.
     Ethernet,
-    /// 101, 228 and 229 (and 12 and 14 of some systems): IP without anything in front.
+    /// 101, 228 and 229 (and 12 and 14 of some systems): the frame starts with the IP header.
     RawIp,
-    /// 113: what Linux gives for "any" interface.
+    /// 113: the "cooked" header, which Linux writes for a capture on the interface "any".
     LinuxCooked,
-    /// 276: its second version.
+    /// 276: the second version of the cooked header.
     LinuxCooked2,
-    /// Another one, in which no RDMA is looked for.
+    /// Another header. Its frames are not searched for RDMA packets.
     Unknown(u32),
 }
 
@@ -54,59 +54,59 @@ impl From<u32> for LinkType {
 /// A packet as it was captured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packet {
-    /// Its place in the file, counted from 1 as Wireshark does.
+    /// Its place in the file, counted from 1 like in Wireshark.
     pub number: u64,
-    /// When it was captured, since 1970; zero where the file does not say.
+    /// The time of the capture, since 1970; zero if the file does not give it.
     pub time: Duration,
-    /// What its octets begin with.
+    /// The type of the header at the start of `octets`.
     pub link: LinkType,
-    /// The frame, or its beginning.
+    /// The frame, or its start if the capture kept only that.
     pub octets: Vec<u8>,
 }
 
-/// Why a file cannot be read on.
+/// Why reading a file stopped.
 #[derive(Debug, thiserror::Error)]
 #[error("at byte {offset}, after {packets} whole packet(s): {fault}")]
 pub struct CaptureError {
-    /// Packets that were read before.
+    /// The number of packets that were read before the error.
     pub packets: u64,
-    /// Where the record or block begins that is wrong, in octets from the start.
+    /// The offset of the wrong record or block in the file, in bytes.
     pub offset: u64,
-    /// What is wrong with it.
+    /// The fault of the record or block.
     #[source]
     pub fault: Fault,
 }
 
-/// What can be wrong with a file.
+/// A fault of a file.
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
-    /// It cannot be read.
-    #[error("it cannot be read")]
+    /// Reading failed.
+    #[error("reading failed")]
     Read(#[from] io::Error),
-    /// It does not begin as a capture does.
+    /// The file does not start with the magic number of a capture.
     #[error("this is neither pcap nor pcapng")]
     NotACapture,
-    /// It ends within a record or block.
-    #[error("the file ends within a packet or block: was the capture ended in order?")]
+    /// The file ends within a record or block.
+    #[error("the file ends within a packet or block; the capture may have been interrupted")]
     Cut,
-    /// A length that is too short or too long to be one.
-    #[error("a packet or block of {0} bytes cannot be")]
+    /// The length of a record or block is too short, too long or no multiple of 4.
+    #[error("the length of the packet or block, {0} bytes, is not valid")]
     Length(u32),
-    /// The two lengths of a block are not the same.
-    #[error("the block's length is {0} at its start, and {1} at its end")]
+    /// The length at the start of a block differs from the length at its end.
+    #[error("the length of the block is {0} at its start but {1} at its end")]
     Lengths(u32, u32),
-    /// A block is too short for what it holds.
-    #[error("the block of type {0} is too short for what it holds")]
+    /// A block is shorter than its fields.
+    #[error("the block of type {0} is shorter than its fields")]
     Short(u32),
-    /// A packet of an interface that was not described before.
-    #[error("the packet is of interface {0}, which the file does not describe")]
+    /// The packet belongs to an interface that no block before it describes.
+    #[error("the packet belongs to interface {0}, which the file does not describe")]
     Interface(u32),
-    /// A major version other than that of all readers.
-    #[error("version {0} of the format is not known")]
+    /// The major version is neither 2 (pcap) nor 1 (pcapng).
+    #[error("version {0} of the format is not supported")]
     Version(u16),
 }
 
-/// Whether what begins with these octets is a capture; four are enough.
+/// Whether a file with these first octets is a capture. Four octets are enough.
 #[must_use]
 pub fn is_capture(octets: &[u8]) -> bool {
     octets.first_chunk().is_some_and(|&first| {
@@ -116,7 +116,7 @@ pub fn is_capture(octets: &[u8]) -> bool {
     })
 }
 
-/// The packets of a file, one after another. After an error there are no more.
+/// The packets of a file, in order. The iterator ends after an error.
 pub struct Packets<R> {
     source: Source<R>,
     format: Format,
@@ -136,15 +136,15 @@ impl<R> fmt::Debug for Packets<R> {
 #[derive(Debug)]
 enum Format {
     Pcap(Interface),
-    /// With the interfaces of the section.
+    /// Holds the interfaces of the current section.
     Pcapng(Vec<Interface>),
 }
 
-/// Where packets come from, and what that says of them.
+/// An interface that packets were captured on: how to read their headers and times.
 #[derive(Clone, Copy, Debug)]
 struct Interface {
     link: LinkType,
-    /// The longest packet that is kept; 0 is any.
+    /// The capture keeps at most this many bytes of a packet; 0 means no limit.
     snap_bytes: u32,
     ticks_per_second: u64,
     offset_seconds: i64,
@@ -164,7 +164,7 @@ impl<R: Read> Packets<R> {
     /// Reads the header of a file.
     ///
     /// # Errors
-    /// When it is not that of a capture.
+    /// The file does not start with the header of a capture.
     pub fn new(read: R) -> Result<Self, CaptureError> {
         let mut source = Source {
             read,
@@ -222,16 +222,16 @@ impl<R: Read> Iterator for Packets<R> {
     }
 }
 
-/// A file, read forward only.
+/// A file that is read forward only, because a pipe cannot seek.
 struct Source<R> {
     read: R,
-    /// Where the record or block that is being read begins.
+    /// The offset of the current record or block.
     offset: u64,
-    /// The least significant octet of a word comes first.
+    /// Whether the words of the file are little-endian.
     is_little: bool,
 }
 
-/// Octets as words in the order of the file.
+/// Reads words in the byte order of the file.
 struct Fields<'a> {
     octets: Octets<'a>,
     is_little: bool,
@@ -256,7 +256,7 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// Two words, the high one first in either order.
+    /// Reads two words as one number. The high word comes first in both byte orders.
     fn u64_of_words(&mut self) -> Option<u64> {
         let high = self.u32()?;
         let low = self.u32()?;
@@ -269,10 +269,10 @@ impl<'a> Fields<'a> {
 }
 
 impl<R: Read> Source<R> {
-    /// So many octets, or `None` where the file ends in front of them.
+    /// Reads `length` octets. `None` if the file ends here.
     fn octets(&mut self, length: u32) -> Result<Option<Vec<u8>>, Fault> {
         let mut octets = Vec::new();
-        // What is not there takes no memory, whatever length a file claims.
+        // The vector grows with the octets that are read: a file that claims a large length costs no memory.
         self.read
             .by_ref()
             .take(u64::from(length))
@@ -330,7 +330,7 @@ impl<R: Read> Source<R> {
             let major = fields.u16()?;
             fields.take(10)?;
             let snap_bytes = fields.u32()?;
-            // The upper half tells of checksums behind the frames.
+            // The upper half of the word describes checksums at the end of frames.
             let link = LinkType::from(fields.u32()? & 0xffff);
             let interface = Interface {
                 link,
@@ -348,7 +348,7 @@ impl<R: Read> Source<R> {
         }
     }
 
-    /// The next record of a pcap file.
+    /// Reads the next record of a pcap file.
     fn record(&mut self, interface: &Interface) -> Result<Option<Packet>, Fault> {
         let Some(header) = self.octets(16)? else {
             return Ok(None);
@@ -367,7 +367,7 @@ impl<R: Read> Source<R> {
         }))
     }
 
-    /// The rest of a section header, behind its type.
+    /// Reads a section header after its type.
     fn section(&mut self, interfaces: &mut Vec<Interface>) -> Result<(), Fault> {
         let start = self.octets_of_block(8)?;
         let mut fields = Octets(&start);
@@ -397,7 +397,8 @@ impl<R: Read> Source<R> {
         Ok(())
     }
 
-    /// What a block of this length holds between what was read of it and the length at its end.
+    /// Reads the rest of a block of `length` octets, of which `read` were read. Returns it without the length at its
+    /// end.
     fn body(&mut self, length: u32, read: u32) -> Result<Vec<u8>, Fault> {
         let rest = length
             .checked_sub(read)
@@ -413,13 +414,13 @@ impl<R: Read> Source<R> {
         Ok(body)
     }
 
-    /// The next packet of a pcapng file. Blocks in front of it are taken in or passed over.
+    /// Reads the next packet of a pcapng file, and the sections and interfaces before it. Skips other blocks.
     fn packet_block(&mut self, interfaces: &mut Vec<Interface>) -> Result<Option<Packet>, Fault> {
         loop {
             let Some(kind) = self.octets(4)? else {
                 return Ok(None);
             };
-            // The type of a section header reads the same in both orders.
+            // The type of a section header is the same in both byte orders. The new section may change the order.
             let kind = self.fields(&kind).u32().ok_or(Fault::Cut)?;
             if kind == SECTION_HEADER {
                 self.section(interfaces)?;
@@ -440,7 +441,7 @@ impl<R: Read> Source<R> {
                 _ => continue,
             };
             let taken = taken.unwrap_or(Err(Fault::Short(kind)));
-            // An error is told of where its block begins.
+            // An error names the start of its block, but `body` has moved the offset to the end.
             if taken.is_err() {
                 self.offset = begins;
             }
@@ -451,7 +452,7 @@ impl<R: Read> Source<R> {
     }
 }
 
-/// A description of an interface; `None` when it is too short.
+/// Reads the description of an interface. `None` if it is too short.
 fn interface(mut fields: Fields<'_>) -> Option<Interface> {
     let link = LinkType::from(u32::from(fields.u16()?));
     fields.u16()?;
@@ -461,7 +462,7 @@ fn interface(mut fields: Fields<'_>) -> Option<Interface> {
         ticks_per_second: 1_000_000,
         offset_seconds: 0,
     };
-    // Options are optional, and so is their end.
+    // A description may have no options, and the option that ends the list may be missing too.
     while let Some((code, length)) = fields.u16().zip(fields.u16()) {
         if code == OPTION_END {
             break;
@@ -471,7 +472,7 @@ fn interface(mut fields: Fields<'_>) -> Option<Interface> {
         match (code, value) {
             (OPTION_TIME_RESOLUTION, [exponent]) => {
                 let base: u64 = if exponent & 0x80 == 0 { 10 } else { 2 };
-                // A finer one than 64 bits can count is none that anybody has.
+                // No interface has a resolution that overflows 64 bits; such a value counts as the default.
                 interface.ticks_per_second = base
                     .checked_pow(u32::from(exponent & 0x7f))
                     .unwrap_or(1_000_000);
@@ -489,7 +490,7 @@ fn interface(mut fields: Fields<'_>) -> Option<Interface> {
     Some(interface)
 }
 
-/// An enhanced packet, or one of the kind that it took the place of; `None` when it is too short.
+/// Reads an enhanced packet, or the obsolete kind that it replaced. `None` if it is too short.
 fn timed_packet(
     mut fields: Fields<'_>,
     kind: u32,
@@ -516,7 +517,7 @@ fn timed_packet(
     }))
 }
 
-/// A simple packet, which has no time and is of the first interface; `None` when it is too short.
+/// Reads a simple packet, which has no time and belongs to the first interface. `None` if it is too short.
 fn simple_packet(
     mut fields: Fields<'_>,
     interfaces: &[Interface],
@@ -526,6 +527,7 @@ fn simple_packet(
         Ok(interface) => interface,
         Err(fault) => return Some(Err(fault)),
     };
+    // The block has no field for the captured length.
     let captured_bytes = match interface.snap_bytes {
         0 => original_bytes,
         snap_bytes => original_bytes.min(snap_bytes),

@@ -1,4 +1,4 @@
-//! From a captured frame to the RDMA packet in it: the link layer, IP, and UDP to the port of RoCEv2.
+//! Finds the RDMA packet in a captured frame: reads the link layer, IP, and UDP to the port of RoCEv2.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -11,37 +11,37 @@ pub const ROCE_PORT: u16 = 4791;
 const ETHERTYPE_IPV4: u16 = 0x0800;
 const ETHERTYPE_IPV6: u16 = 0x86dd;
 const ETHERTYPES_VLAN: [u16; 3] = [0x8100, 0x88a8, 0x9100];
-/// Tags in front of one frame; real ones have one or two.
+/// The largest number of VLAN tags of a frame. Real frames have one or two; the bound ends a loop over a hostile one.
 const VLAN_TAGS_MAX: usize = 4;
 const PROTOCOL_UDP: u8 = 17;
-/// Extension headers of one IPv6 packet that are skipped.
+/// The largest number of extension headers of an IPv6 packet before UDP.
 const IPV6_EXTENSIONS_MAX: usize = 8;
 
-/// What a frame carries.
+/// The contents of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frame<'a> {
     /// A packet of RoCEv2.
     Roce(Datagram<'a>),
-    /// Something else, which is none of our business.
+    /// Other traffic, which is ignored.
     Other,
-    /// A packet of RoCEv2, or the beginning of one, that cannot be read.
+    /// A packet of RoCEv2, or the start of one, that cannot be read; with the reason.
     Damaged(&'static str),
 }
 
 /// A UDP datagram to the port of RoCEv2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Datagram<'a> {
-    /// Who sent it.
+    /// The address of the sender.
     pub source: IpAddr,
-    /// Whom it was sent to.
+    /// The address of the receiver.
     pub destination: IpAddr,
-    /// From the base transport header to the invariant checksum.
+    /// The payload of UDP: from the base transport header to the invariant checksum.
     pub octets: &'a [u8],
 }
 
 const CUT: Frame<'_> = Frame::Damaged("the capture kept only the beginning of this packet");
 
-/// Looks for a packet of RoCEv2 in a frame.
+/// Searches a frame for a packet of RoCEv2.
 #[must_use]
 pub fn read(link: LinkType, octets: &[u8]) -> Frame<'_> {
     let mut frame = Octets(octets);
@@ -52,7 +52,7 @@ pub fn read(link: LinkType, octets: &[u8]) -> Frame<'_> {
     }
 }
 
-/// The Ethernet type of what comes behind the link layer's header, which is taken off.
+/// Removes the header of the link layer and returns the Ethernet type of the next header.
 fn network_protocol(link: LinkType, frame: &mut Octets<'_>) -> Option<u16> {
     match link {
         LinkType::Ethernet => {
@@ -64,7 +64,7 @@ fn network_protocol(link: LinkType, frame: &mut Octets<'_>) -> Option<u16> {
             frame.take(14)?;
             behind_tags(frame)
         }
-        // It is the first one here, and a tag is in front of what the header is followed by.
+        // The protocol is the first word of the header. A VLAN tag comes after the header.
         LinkType::LinuxCooked2 => {
             let protocol = frame.u16()?;
             frame.take(18)?;
@@ -83,7 +83,7 @@ fn network_protocol(link: LinkType, frame: &mut Octets<'_>) -> Option<u16> {
     }
 }
 
-/// The Ethernet type behind any VLAN tags.
+/// Skips VLAN tags and returns the Ethernet type after them.
 fn behind_tags(frame: &mut Octets<'_>) -> Option<u16> {
     for _ in 0..=VLAN_TAGS_MAX {
         let protocol = frame.u16()?;
@@ -99,7 +99,7 @@ fn ipv4(packet: Octets<'_>) -> Frame<'_> {
     read_ipv4(packet).unwrap_or(Frame::Other)
 }
 
-/// `None` for what is too short to be told apart.
+/// `None` for traffic other than UDP to the port of RoCEv2, and for packets that are too short to tell.
 fn read_ipv4(mut packet: Octets<'_>) -> Option<Frame<'_>> {
     let mut whole = packet;
     let version_and_length = packet.u8()?;
@@ -117,8 +117,8 @@ fn read_ipv4(mut packet: Octets<'_>) -> Option<Frame<'_>> {
         return None;
     }
     whole.take(header_bytes)?;
-    // Fragments but the first have no port to tell them by. RoCEv2 is never fragmented: its packets are as long as
-    // the path MTU.
+    // Only the first fragment has the UDP port, so later ones cannot be recognized as RoCEv2. RoCEv2 is never
+    // fragmented, because its packets fit the path MTU.
     if fragment & 0x1fff != 0 {
         return None;
     }
@@ -135,7 +135,7 @@ fn ipv6(packet: Octets<'_>) -> Frame<'_> {
     read_ipv6(packet).unwrap_or(Frame::Other)
 }
 
-/// As [`read_ipv4`].
+/// `None` as in [`read_ipv4`].
 fn read_ipv6(mut packet: Octets<'_>) -> Option<Frame<'_>> {
     let first = packet.u32()?;
     let payload_bytes = usize::from(packet.u16()?);
@@ -160,13 +160,13 @@ fn read_ipv6(mut packet: Octets<'_>) -> Option<Frame<'_>> {
                     is_fragment,
                 ));
             }
-            // Hop by hop, routing, destination: a length in words of eight octets, the first not counted.
+            // Hop-by-hop, routing and destination options: the length counts units of 8 octets after the first unit.
             0 | 43 | 60 => {
                 next = packet.u8()?;
                 let length = usize::from(packet.u8()?) * 8 + 6;
                 packet.take(length)?;
             }
-            // A fragment, of which only the first has the port.
+            // Fragment header: only the first fragment has the UDP port.
             44 => {
                 next = packet.u8()?;
                 packet.take(1)?;
@@ -183,8 +183,8 @@ fn read_ipv6(mut packet: Octets<'_>) -> Option<Frame<'_>> {
     None
 }
 
-/// What UDP carries to the port of RoCEv2, or that it was cut; `None` of anything else. `length` is how long IP says
-/// that the datagram is.
+/// The payload of a UDP datagram to the port of RoCEv2, or the fault of the datagram; `None` for another port.
+/// `length` is the length of the datagram according to IP.
 fn udp(mut packet: Octets<'_>, length: usize) -> Option<Result<&[u8], Frame<'_>>> {
     packet.take(2)?;
     if packet.u16()? != ROCE_PORT {

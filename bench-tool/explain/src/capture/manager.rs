@@ -1,22 +1,22 @@
-//! Messages of the InfiniBand connection manager (volume 1, chapter 12) that make and end connections, with the
-//! private data that applications put into them. RDMA-CM puts a header of its own in front of that of a request.
+//! Messages of the InfiniBand connection manager (volume 1, chapter 12) that set up and end connections, with the
+//! private data of the applications. In a request, a header of RDMA-CM comes before the private data.
 
 use crate::capture::octets::Octets;
 
 const CLASS_COMMUNICATION_MANAGEMENT: u8 = 7;
-/// Octets of RDMA-CM in front of the application's private data, in requests alone (annex A11).
+/// The length of the header of RDMA-CM before the private data of the application, in requests only (annex A11).
 const RDMA_CM_HEADER_BYTES: usize = 36;
-/// The service identifiers of RDMA-CM begin so; the port is in the last two octets.
+/// The first octets of the service identifiers of RDMA-CM. The last two octets hold the port.
 const RDMA_CM_SERVICE: u64 = 0x0000_0000_0100_0000;
 
-/// What one end tells of itself when a connection is made.
+/// What one end says about itself during connection setup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct End {
-    /// Its name for the connection while this is made.
+    /// The communication ID: its name for the connection during setup.
     pub id: u32,
-    /// Its queue pair.
+    /// The number of its queue pair.
     pub queue_pair: u32,
-    /// The sequence number that it wants the first packet to have that it is sent.
+    /// The sequence number that it expects in the first packet from the other end.
     pub first_sequence: u32,
 }
 
@@ -27,42 +27,42 @@ pub enum ManagerMessage<'a> {
     Request {
         /// The end that asks.
         end: End,
-        /// The port of RDMA-CM, where it is such a service.
+        /// The port of RDMA-CM, if the service is one of RDMA-CM.
         port: Option<u16>,
-        /// The largest payload of one packet, in octets; 0 where the field has no meaning.
+        /// The largest payload of a packet, in octets; 0 if the field holds an unknown code.
         path_mtu: u32,
-        /// The application's, with the zeros that fill the field.
+        /// The private data of the application, with the zeros that fill the field.
         private_data: &'a [u8],
     },
-    /// Grants it.
+    /// Accepts a request.
     Reply {
-        /// The end that grants.
+        /// The end that accepts.
         end: End,
-        /// The other end's name for the connection.
+        /// The communication ID of the other end.
         peer_id: u32,
-        /// As above.
+        /// The private data of the application, with the zeros that fill the field.
         private_data: &'a [u8],
     },
-    /// Refuses it.
+    /// Rejects a request.
     Reject {
-        /// The other end's name for the connection.
+        /// The communication ID of the other end.
         peer_id: u32,
-        /// The number of the reason (section 12.6.7.2); 28 is the application's own.
+        /// The number of the reason (section 12.6.7.2); 28 is a rejection by the application.
         reason: u16,
-        /// As above.
+        /// The private data of the application, with the zeros that fill the field.
         private_data: &'a [u8],
     },
-    /// The end that asked is ready.
+    /// The end that sent the request is ready.
     ReadyToUse,
-    /// One end wants no more of it.
+    /// One end closes the connection.
     DisconnectRequest,
-    /// And the other end agrees.
+    /// The other end confirms the close.
     DisconnectReply,
     /// Another attribute of this class.
     Other(u16),
 }
 
-/// Reads a management datagram. `None` of another class, or when it is too short.
+/// Reads a management datagram. `None` if its class is another one or if it is too short.
 #[must_use]
 pub fn read(octets: &[u8]) -> Option<ManagerMessage<'_>> {
     let mut rest = Octets(octets);

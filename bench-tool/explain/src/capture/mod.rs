@@ -1,12 +1,11 @@
-//! Captured RoCEv2 traffic: from a file of packets to whole messages of queue pairs.
+//! Captured RoCEv2 traffic: reads a file of packets and assembles the messages of queue pairs.
 //!
-//! [`Packets`] reads pcap and pcapng, [`frame`] finds what is RDMA in an Ethernet frame or a cooked one, [`roce`] reads
-//! the transport headers, [`manager`] the messages of the connection manager, and [`Traffic`] puts all of it together:
-//! it pairs the two queue pairs of a connection, joins the packets of each message, takes what was sent again once,
-//! and says what is missing.
+//! [`Packets`] reads pcap and pcapng. [`frame`] finds the RDMA packet in a frame. [`roce`] reads the transport headers,
+//! and [`manager`] the messages of the connection manager. [`Traffic`] combines them: it pairs the two queue pairs of
+//! a connection, joins the packets of each message, drops retransmitted packets and reports missing ones.
 //!
-//! Nothing in a file is trusted: whatever it holds, it is read or refused with the place where it is wrong.
-//! Memory is bounded by what was read.
+//! The contents of a file are not trusted: an invalid file gives an error with the offset of the fault. The memory in
+//! use is bounded by the number of bytes that were read.
 //!
 //! ```no_run
 //! use rpcrdma_explain::capture::{Event, Packets, Traffic};

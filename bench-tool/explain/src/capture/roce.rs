@@ -1,31 +1,31 @@
 //! The transport headers of a RoCEv2 packet (InfiniBand Architecture, volume 1, chapter 9): the base header, and the
-//! extended ones that the opcodes of reliable connections have.
+//! extended headers that the opcodes of reliable connections require.
 
 use crate::capture::octets::Octets;
 
-/// The queue pair to which the messages of the connection manager go.
+/// The queue pair that receives the messages of the connection manager.
 pub const GENERAL_SERVICES_QUEUE_PAIR: u32 = 1;
 
-/// Packet sequence numbers have 24 bits.
+/// The number of packet sequence numbers, which have 24 bits.
 pub(crate) const SEQUENCE_NUMBERS: u32 = 1 << 24;
 
-/// Octets behind the payload: the invariant checksum.
+/// The length of the invariant checksum after the payload.
 const CHECKSUM_BYTES: usize = 4;
 
 /// A packet of RoCEv2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RocePacket<'a> {
-    /// The queue pair that it is sent to.
+    /// The queue pair of the receiver.
     pub queue_pair: u32,
-    /// Its packet sequence number.
+    /// The packet sequence number.
     pub sequence: u32,
-    /// What it says.
+    /// The operation, with the fields of the extended headers.
     pub operation: Operation,
-    /// What is behind the headers, without padding and checksum.
+    /// The octets after the headers, without padding and checksum.
     pub payload: &'a [u8],
 }
 
-/// Which part of a message a packet is.
+/// The part of a message that a packet holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// The first of several.
@@ -34,18 +34,18 @@ pub enum Part {
     Middle,
     /// The last of several.
     Last,
-    /// All of it.
+    /// The whole message.
     Only,
 }
 
 impl Part {
-    /// Whether a message begins with it.
+    /// Whether it is the start of a message.
     #[must_use]
     pub const fn begins(self) -> bool {
         matches!(self, Self::First | Self::Only)
     }
 
-    /// Whether a message ends with it.
+    /// Whether it is the end of a message.
     #[must_use]
     pub const fn ends(self) -> bool {
         matches!(self, Self::Last | Self::Only)
@@ -55,58 +55,58 @@ impl Part {
 /// Memory of the peer (the RDMA extended transport header).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemoteMemory {
-    /// The address behind the key.
+    /// The address.
     pub address: u64,
     /// The remote key.
     pub key: u32,
-    /// Octets of the whole operation.
+    /// The length of the whole operation in octets.
     pub length: u32,
 }
 
-/// What a packet says.
+/// The operation of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// A Send, or a part of one.
     Send {
-        /// Which part.
+        /// The part.
         part: Part,
-        /// The immediate data, which the last packet may have.
+        /// The immediate data. Only the last packet can have it.
         immediate: Option<u32>,
-        /// The key that the receiver's device invalidates, which the last packet may name.
+        /// The key that the device of the receiver invalidates. Only the last packet can name one.
         invalidated: Option<u32>,
     },
     /// An RDMA Write, or a part of one.
     Write {
-        /// Which part.
+        /// The part.
         part: Part,
-        /// The memory, which the first packet names.
+        /// The target. Only the first packet names it.
         memory: Option<RemoteMemory>,
-        /// The immediate data, which the last packet may have.
+        /// The immediate data. Only the last packet can have it.
         immediate: Option<u32>,
     },
     /// A request for an RDMA Read.
     Read(RemoteMemory),
-    /// A part of what was read.
+    /// A part of the data of an RDMA Read.
     ReadResponse(Part),
-    /// An acknowledgement of all up to this sequence number.
+    /// An acknowledgement of all packets up to this sequence number.
     Acknowledge,
-    /// Not an acknowledgement: the peer asks for this sequence number again, or refuses it.
+    /// A negative acknowledgement: the peer asks for the packet of this sequence number again, or refuses it.
     Refuse {
-        /// The syndrome: 0x20 to 0x3f receiver not ready, 0x60 a sequence error, above that the request is refused.
+        /// The syndrome: 0x20 to 0x3f receiver not ready, 0x60 sequence error, above that the request is refused.
         syndrome: u8,
     },
-    /// A request for an atomic operation, which RPC-over-RDMA never makes.
+    /// A request for an atomic operation, which RPC-over-RDMA never sends.
     Atomic,
-    /// A datagram, as those of the connection manager.
+    /// An unreliable datagram, for example of the connection manager.
     Datagram {
-        /// The queue pair that sent it.
+        /// The queue pair of the sender.
         source_queue_pair: u32,
     },
     /// An opcode of another transport.
     Other(u8),
 }
 
-/// Reads the headers of a packet. `None` when it is shorter than they are.
+/// Reads the headers of a packet. `None` if the packet is shorter than its headers.
 #[must_use]
 pub fn read(octets: &[u8]) -> Option<RocePacket<'_>> {
     let mut rest = Octets(octets);
@@ -177,7 +177,7 @@ fn operation(opcode: u8, rest: &mut Octets<'_>) -> Option<Operation> {
         0x13 | 0x14 => Operation::Atomic,
         0x16 => send(Last, None, Some(rest.u32()?)),
         0x17 => send(Only, None, Some(rest.u32()?)),
-        // Of unreliable datagrams.
+        // `SEND Only` of unreliable datagrams.
         0x64 => {
             rest.u32()?;
             rest.u8()?;

@@ -1,5 +1,5 @@
-//! Captures of RoCEv2 traffic: what they hold, in the order in which it was complete. Messages are decoded as those
-//! that are given as hex, each connection by itself; replies tell how long after their calls they came.
+//! Decodes captures of RoCEv2 traffic. The events come in the order of completion. Messages are decoded like messages
+//! in hex, separately for each connection; a reply also has the time since its call.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -12,14 +12,14 @@ use super::conversation::Conversation;
 use super::message::Decoded;
 use super::round_trips::RoundTrips;
 
-/// Something in a capture. Its serialization is the stable JSON of `decode --json`.
+/// An event of a capture. Its serialization is the stable JSON of `decode --json`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Captured {
-    /// Its last packet, counted from 1 as Wireshark does.
+    /// The number of its last packet, counted from 1 like in Wireshark.
     pub(crate) packet: u64,
-    /// Its first packet.
+    /// The number of its first packet.
     pub(crate) first_packet: u64,
-    /// When its last packet was captured, in nanoseconds since 1970.
+    /// The time of its last packet, in nanoseconds since 1970.
     pub(crate) time_ns: u64,
     /// The address of its sender.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -30,79 +30,80 @@ pub(crate) struct Captured {
     /// The queue pair of its receiver.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) queue_pair: Option<u32>,
-    /// The connection, counted from 1 as they appear.
+    /// The number of the connection, counted from 1 in the order of appearance.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) connection: Option<u64>,
-    /// What it is.
+    /// The event.
     #[serde(flatten)]
     pub(crate) what: What,
-    /// Since the first packet of the capture, for the text.
+    /// The time since the first packet of the capture, for the text.
     #[serde(skip)]
     pub(crate) since_start: Duration,
 }
 
-/// What a capture holds.
+/// An event of a capture.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "what", rename_all = "snake_case")]
 pub(crate) enum What {
     /// A message.
     Message {
-        /// The handle that its receiver's device invalidates.
+        /// The handle that the device of its receiver invalidates.
         #[serde(skip_serializing_if = "Option::is_none")]
         invalidated: Option<u32>,
         /// Its immediate data.
         #[serde(skip_serializing_if = "Option::is_none")]
         immediate: Option<u32>,
-        /// Of a reply: from the first packet of its call to its own last one, in nanoseconds.
+        /// Replies: the time from the first packet of the call to the last packet of the reply, in nanoseconds.
         #[serde(skip_serializing_if = "Option::is_none")]
         round_trip_ns: Option<u64>,
-        /// What it says.
+        /// The decoded message.
         #[serde(flatten)]
         decoded: Box<Decoded>,
     },
-    /// An RDMA Read of memory of the receiver.
+    /// An RDMA Read from the memory of the receiver.
     Read(Memory),
-    /// An RDMA Write into memory of the receiver.
+    /// An RDMA Write into the memory of the receiver.
     Write(Memory),
-    /// A connection is asked for.
+    /// One end requests a connection.
     ConnectRequest {
         /// The port of RDMA-CM.
         #[serde(skip_serializing_if = "Option::is_none")]
         port: Option<u16>,
-        /// What the private data says (RFC 8797).
+        /// The decoded private data (RFC 8797); null if it has another format.
         private_data: Option<Told>,
     },
-    /// It is granted.
+    /// The other end accepts the request.
     ConnectReply {
-        /// As above.
+        /// The decoded private data (RFC 8797); null if it has another format.
         private_data: Option<Told>,
     },
-    /// It is refused.
+    /// The other end rejects the request.
     ConnectReject {
-        /// The reason of the connection manager; 28 is the application's own.
+        /// The reason of the connection manager; 28 is a rejection by the application.
         reason_number: u16,
-        /// As above.
+        /// The decoded private data (RFC 8797); null if it has another format.
         private_data: Option<Told>,
     },
-    /// One end ends a connection.
+    /// One end closes a connection.
     Disconnect,
-    /// Packets are missing, and with them a message or more.
+    /// A part of the traffic is missing; at least one message is lost.
     Gap {
-        /// How many, where it is known.
+        /// The number of missing packets, if the sequence numbers show it.
         #[serde(skip_serializing_if = "Option::is_none")]
         packets: Option<u32>,
-        /// How that is known.
+        /// The kind of the gap in words.
         reason: &'static str,
     },
     /// A packet that cannot be read.
     Damaged {
-        /// What is wrong with it.
+        /// The fault of the packet.
         reason: &'static str,
     },
 }
 
 impl What {
-    /// Whether something is wrong. A capture that begins or ends within a message is not.
+    /// Whether the event is an error. A capture may start or end within a message, so a gap without a number of
+    /// packets is no error.
     pub(crate) fn is_wrong(&self) -> bool {
         match self {
             Self::Message { decoded, .. } => decoded.is_wrong(),
@@ -118,20 +119,20 @@ impl What {
 pub(crate) struct Memory {
     /// The rkey.
     pub(crate) handle: u32,
-    /// Bytes.
+    /// The length in bytes.
     pub(crate) length: u32,
-    /// The address behind the rkey.
+    /// The address.
     pub(crate) offset: u64,
 }
 
-/// What private data tells of its sender.
+/// The private data of an end (RFC 8797).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Told {
-    /// It supports remote invalidation.
+    /// Whether the sender supports remote invalidation.
     pub(crate) remote_invalidation: bool,
-    /// Its inline threshold for sending, in bytes.
+    /// The inline threshold of the sender for messages that it sends, in bytes.
     pub(crate) send_bytes: u32,
-    /// Its inline threshold for receiving, in bytes.
+    /// The inline threshold of the sender for messages that it receives, in bytes.
     pub(crate) receive_bytes: u32,
 }
 
@@ -153,20 +154,20 @@ fn told(private_data: &[u8]) -> Option<Told> {
     })
 }
 
-/// What was seen so far, for what comes.
+/// The state that later events of the capture need.
 #[derive(Default)]
 pub(crate) struct Explained {
     /// The time of the first packet.
     pub(crate) start: Option<Duration>,
-    /// Messages so far.
+    /// The number of messages so far.
     pub(crate) messages: u64,
-    /// By connection, and by direction where that is not known.
+    /// By connection; by direction if the connection is unknown.
     conversations: HashMap<(Option<u64>, Option<Flow>), Conversation>,
     round_trips: RoundTrips,
 }
 
 impl Explained {
-    /// What happened, in the words of this project.
+    /// Decodes the event.
     pub(crate) fn explain(&mut self, happened: Happened) -> Captured {
         let (flow, connection) = (happened.flow, happened.connection);
         let (began, ended) = (happened.began, happened.ended);

@@ -1,4 +1,4 @@
-//! What a capture holds, as paragraphs for people.
+//! Writes the events of a capture as paragraphs of text.
 
 use std::fmt::{self, Write as _};
 
@@ -7,7 +7,7 @@ use super::lines::row;
 use super::text;
 use rpcrdma_units::{count, nanoseconds, size};
 
-/// The paragraph of this number.
+/// The paragraph with this number.
 pub(crate) fn paragraph(captured: &Captured, number: u64) -> String {
     let mut text = match &captured.what {
         What::Message { decoded, .. } => text::paragraph(decoded, number),
@@ -41,7 +41,7 @@ fn write_rest(text: &mut String, captured: &Captured) -> fmt::Result {
     row(text, "captured", &place(captured))
 }
 
-/// Where and when it was.
+/// The place and time of the event.
 fn place(captured: &Captured) -> String {
     let mut place = match captured.packet - captured.first_packet.min(captured.packet) {
         0 => format!("packet {}", count(captured.packet)),

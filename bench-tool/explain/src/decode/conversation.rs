@@ -1,5 +1,5 @@
-//! Decodes messages one after another, and remembers what later ones need: which call an xid was, and which
-//! payloads and property sets go on in the next message.
+//! Decodes messages one after another, and keeps what later messages need: the call of each xid, and the payloads and
+//! property sets that continue in the next message.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,7 +15,7 @@ use super::convert::{error_v1, error_v2, outcome, property, rpc, set_lists, vers
 use super::message::{Decoded, Message, Note, PartialPrefix, Rpc, Transmission, Wrong};
 use super::rtr;
 
-/// The field that a wrong message is wrong at, in words; and how a receiver answers it.
+/// The position and reason of an error in a message, and the answer of a receiver to it.
 struct Fault {
     at: usize,
     reason: String,
@@ -40,7 +40,7 @@ impl Fault {
     }
 }
 
-/// How a receiver answers what version 1 cannot decode.
+/// The answer of a receiver of version 1 to a message that it cannot decode.
 const fn answer_v1(error: DecodeError) -> &'static str {
     match v1::refusal(error) {
         v1::Refusal::Discard => "discards it in silence",
@@ -49,7 +49,7 @@ const fn answer_v1(error: DecodeError) -> &'static str {
     }
 }
 
-/// How a receiver answers what version 2 cannot decode.
+/// The answer of a receiver of version 2 to a message that it cannot decode.
 const fn answer_v2(error: DecodeError) -> &'static str {
     match v2::refusal(error) {
         v2::Refusal::Discard => "discards it in silence",
@@ -65,24 +65,24 @@ const fn answer_v2(error: DecodeError) -> &'static str {
 const ANSWER_BAD_XDR: &str = "answers RDMA2_ERR_BAD_XDR";
 const ANSWER_INVAL_FLAG: &str = "answers RDMA2_ERR_INVAL_FLAG";
 
-/// One direction of one transaction.
+/// One direction of one transaction: the xid, and whether the messages are replies.
 type Sequence = (u32, bool);
 
-/// What was seen so far.
+/// The state that later messages need.
 #[derive(Debug, Default)]
 pub(crate) struct Conversation {
-    /// Program, version and procedure of each call.
+    /// The program, version and procedure of each call, by xid.
     calls: HashMap<u32, [u32; 3]>,
-    /// Payloads that go on in the next message.
+    /// The payloads that continue in the next message.
     payloads: HashSet<Sequence>,
-    /// Property sets that go on in the next message, as far as they came.
+    /// The received parts of property sets that continue in the next message.
     properties: HashMap<Sequence, Vec<u8>>,
-    /// Transmission groups that go on: how many transmissions each has.
+    /// The number of transmissions of each incomplete group.
     groups: HashMap<Sequence, u32>,
 }
 
 impl Conversation {
-    /// Decodes one message, which stands in this line of the input if that has lines.
+    /// Decodes one message. `line` is its line in the input, if the input has lines.
     pub(crate) fn decode(&mut self, bytes: &[u8], line: impl Into<Option<u64>>) -> Decoded {
         let prefix = CommonPrefix::peek(bytes);
         let decoded = match prefix.map(|prefix| prefix.version) {
@@ -154,8 +154,8 @@ impl Conversation {
     fn decode_v2(&mut self, bytes: &[u8]) -> Result<Message, Fault> {
         let header = match v2::decode_with_rtr(bytes, v2::rtr::RtrSupport::ALL) {
             Ok(header) => header,
-            // What decodes in the version 2 layout is meant so. ERR_VERS of a version 1 server never does,
-            // unless its lowest version were 5 or more.
+            // The version 2 layout is tried first: an ERR_VERS in the layout of version 1 does not decode in it,
+            // unless its lowest version is 5 or more.
             Err(error) => {
                 return err_vers_message(bytes).ok_or_else(|| Fault::of(error, answer_v2(error)));
             }
@@ -223,7 +223,7 @@ impl Conversation {
         Ok(message)
     }
 
-    /// A transmission of the extension RTR: its items, and the RPC header where its payload stream begins with one.
+    /// Reads a transmission of the extension RTR: its items, and the RPC header at the start of a group.
     fn read_transmission(
         &mut self,
         message: &mut Message,
@@ -258,8 +258,8 @@ impl Conversation {
         Ok(())
     }
 
-    /// Whether another transmission of the group comes behind this one. Of a group whose first one was not seen, that
-    /// is not known.
+    /// Whether another transmission of the group follows. Only the first transmission has the number of the group, so
+    /// the answer is `false` if the input does not hold it.
     fn group_goes_on(&mut self, message: &Message, transmission: &Transmission) -> bool {
         let group = (message.xid, message.is_reply() == Some(true));
         let transmissions = match transmission.transmissions {
@@ -304,8 +304,8 @@ impl Conversation {
         }
     }
 
-    /// Looks for an RPC header at the start of the inline bytes. Bytes that are none are the upper layer's affair:
-    /// the transport header is right all the same.
+    /// Searches for an RPC header at the start of the inline bytes. Other bytes give a note and no error, because the
+    /// transport header is correct without it.
     fn read_rpc(
         &mut self,
         message: &mut Message,
@@ -349,7 +349,8 @@ impl Conversation {
         Ok(())
     }
 
-    /// A reply that is all in its Reply chunk shows no RPC header, but its xid may tell which call it answers.
+    /// Notes the call of a reply that is in its Reply chunk. Such a reply has no inline RPC header, so its xid leads to
+    /// the call.
     fn note_call(&self, message: &mut Message) {
         if message.reply_chunk.is_some()
             && message.read_list.is_empty()
@@ -389,7 +390,8 @@ impl Conversation {
                 message.properties = Some(set.map(property).collect());
                 Ok(())
             }
-            // Told from the start of this message; what is wrong in an earlier part shows at this one's body.
+            // The position counts from the start of this message. An error in an earlier part has no position in it,
+            // so it is reported at the start of the body.
             Err(error) => Err(Fault {
                 at: V2_PREFIX_BYTES + error.at.saturating_sub(before),
                 reason: match error.at < before {
@@ -402,7 +404,7 @@ impl Conversation {
     }
 }
 
-/// F_MORE is for MSG and CONNPROP, and for messages without chunks (-00 section 6.3.2.2).
+/// Checks that F_MORE is set only on CONNPROP, and on MSG without chunks (-00 section 6.3.2.2).
 fn check_more(header: &v2::Header<'_>) -> Result<(), Fault> {
     if !header.prefix.flags.is_more() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! From the views of the protocol crate to the values that are shown.
+//! Converts the views of the protocol crate into the values of the output.
 
 use rpcrdma_protocol::chunks::{ChunkLists, Segments};
 use rpcrdma_protocol::rpc::{AcceptStatus, RejectStatus, ReplyBody};
@@ -200,7 +200,7 @@ fn hex(data: &[u8]) -> String {
     use std::fmt::Write as _;
     data.iter()
         .fold(String::with_capacity(2 * data.len()), |mut text, byte| {
-            // Writing to a string cannot fail.
+            // `write!` to a string returns no error.
             let _ = write!(text, "{byte:02x}");
             text
         })

@@ -1,10 +1,10 @@
-//! Why an input was not explained, and what to do.
+//! The errors of the explainer, with advice for the user.
 
 use std::io;
 
 use crate::capture::{CaptureError, Fault};
 
-/// Why an input was not explained. That a message in it is wrong is no such reason.
+/// Why the explainer could not read an input to its end. A wrong message in the input is no such error.
 #[derive(Debug, thiserror::Error)]
 pub enum ExplainError {
     /// The input cannot be read.
@@ -12,42 +12,42 @@ pub enum ExplainError {
     Unreadable {
         /// The name of the input.
         name: String,
-        /// What reading it failed with.
+        /// The error of the read.
         source: io::Error,
     },
     /// The capture cannot be read to its end.
-    #[error("{name} is no good capture")]
+    #[error("the capture {name} is not valid")]
     BadCapture {
         /// The name of the input.
         name: String,
-        /// Where it is wrong.
+        /// The fault and its offset.
         source: CaptureError,
     },
     /// The capture holds no message.
-    #[error("there was no message in {name}")]
+    #[error("there is no message in {name}")]
     NothingCaptured {
         /// The name of the input.
         name: String,
     },
     /// The lines of hex hold no message.
-    #[error("there was no message in {name}")]
+    #[error("there is no message in {name}")]
     NoMessage {
         /// The name of the input.
         name: String,
     },
-    /// The output takes no more. A reader that went away is no such error.
-    #[error("cannot write what was decoded")]
+    /// Writing the output failed. A reader that closed the pipe is no such error.
+    #[error("cannot write the output")]
     Unwritable(#[source] io::Error),
 }
 
 impl ExplainError {
-    /// What the user can do about it: one sentence, no full stop.
+    /// Advice for the user: one sentence, no full stop.
     #[must_use]
     pub const fn advice(&self) -> &'static str {
         match self {
             Self::Unreadable { .. } => "give a capture, or hex, one message a line",
             Self::BadCapture { .. } => {
-                "take the capture again, or give what Wireshark makes of it when it saves it"
+                "take the capture again, or open it in Wireshark, save it there and give the saved file"
             }
             Self::NothingCaptured { .. } => {
                 "capture UDP port 4791 on the network device below the RDMA device, or on a mirror port where the \
@@ -56,7 +56,9 @@ impl ExplainError {
             Self::NoMessage { .. } => {
                 "give hex, one message a line, or JSON lines with a field `hex`; `bench-tool decode --help` has examples"
             }
-            Self::Unwritable(_) => "free space where the output goes, or send it elsewhere",
+            Self::Unwritable(_) => {
+                "free space on the file system of the output, or write to another one"
+            }
         }
     }
 

@@ -1,4 +1,4 @@
-//! Reads an input to its end, and writes what is in it.
+//! Reads an input to its end, and writes its contents.
 
 use std::io::{self, BufRead, Read, Write};
 
@@ -11,29 +11,29 @@ use super::message::Decoded;
 use super::{captured_text, input, text};
 use crate::capture::{Counts, Packets, Traffic, is_capture};
 
-/// How what was decoded is written.
+/// The form of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// Paragraphs for people.
+    /// Paragraphs of text.
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// Explains inputs one after another, and writes as it reads: a live pipe is answered message by message.
+/// Explains inputs one after another. Writes each message when it is complete, so that it also serves a live pipe.
 #[derive(Debug)]
 pub struct Explainer<W> {
     write: W,
     form: Form,
     found_wrong: bool,
-    /// Paragraphs or objects so far.
+    /// The number of paragraphs or objects so far.
     shown: u64,
     is_closed: bool,
     counts: Option<Counts>,
 }
 
 impl<W: Write> Explainer<W> {
-    /// Writes to `write`.
+    /// An explainer that writes to `write`.
     #[must_use]
     pub const fn new(write: W, form: Form) -> Self {
         Self {
@@ -46,11 +46,12 @@ impl<W: Write> Explainer<W> {
         }
     }
 
-    /// Explains all of an input: a capture when it begins as one, else messages as hex, one a line. `name` is what
-    /// errors call it.
+    /// Explains an input to its end. An input with the magic number of a capture is a capture; any other input is
+    /// messages in hex, one per line. `name` is the name of the input in errors.
     ///
     /// # Errors
-    /// When it cannot be read, or holds no message, or the output takes no more. What was read before is written.
+    /// The input cannot be read, or holds no message, or writing the output failed. The output holds everything that
+    /// was read before the error.
     pub fn explain(&mut self, mut input: impl BufRead, name: &str) -> Result<(), ExplainError> {
         self.counts = None;
         let mut start = Vec::new();
@@ -67,25 +68,25 @@ impl<W: Write> Explainer<W> {
         }
     }
 
-    /// Whether any message so far was wrong, or packets of one are missing.
+    /// Whether any message so far was wrong, packets are missing, or a packet could not be read.
     #[must_use]
     pub const fn found_wrong(&self) -> bool {
         self.found_wrong
     }
 
-    /// Whether the reader of the output went away: there is nobody to explain more to.
+    /// Whether the reader of the output closed the pipe. Further output has no reader.
     #[must_use]
     pub const fn is_closed(&self) -> bool {
         self.is_closed
     }
 
-    /// The packets of the last input; `None` where it was no capture.
+    /// The packet counts of the last input; `None` if it was no capture.
     #[must_use]
     pub const fn counts(&self) -> Option<Counts> {
         self.counts
     }
 
-    /// The output.
+    /// Returns the writer of the output.
     #[must_use]
     pub fn into_inner(self) -> W {
         self.write
@@ -166,7 +167,7 @@ impl<W: Write> Explainer<W> {
         Ok(())
     }
 
-    /// Shows one object, or the paragraph of the number that it is given.
+    /// Writes one JSON object, or the paragraph with its number.
     fn show(
         &mut self,
         value: &impl Serialize,
@@ -174,7 +175,7 @@ impl<W: Write> Explainer<W> {
     ) -> Result<(), ExplainError> {
         self.shown += 1;
         match self.try_show(value, paragraph) {
-            // A reader that went away (`decode | head -1`) has what it wanted.
+            // A reader that closes the pipe (`decode | head -1`) has what it needs, so this is no error.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
                 self.is_closed = true;
                 Ok(())
@@ -200,6 +201,7 @@ impl<W: Write> Explainer<W> {
                 self.write.write_all(paragraph(self.shown).as_bytes())?;
             }
         }
+        // The writer may have a buffer, and the reader of a live pipe waits for this message.
         self.write.flush()
     }
 }

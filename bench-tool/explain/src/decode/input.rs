@@ -5,22 +5,22 @@ use std::fmt;
 /// Why a line is not a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct InputError {
-    /// The byte of the message at which reading stopped.
+    /// The position of the error, in bytes of the message.
     pub(crate) at: usize,
-    /// What is wrong.
+    /// The reason.
     pub(crate) reason: InputReason,
 }
 
-/// What can be wrong with a line.
+/// A fault of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum InputReason {
     /// A character that is neither a hex digit nor a separator.
     NotHex(char),
-    /// The digits are odd in number: half a byte is missing.
+    /// A group has an odd number of digits, so half a byte is missing.
     HalfByte,
-    /// The line begins with `{` but is not JSON.
+    /// The line starts with `{` but is not JSON.
     NotJson(String),
-    /// The JSON has no field `hex` that is a string.
+    /// The JSON has no field `hex`, or the field is not a string.
     NoHexField,
 }
 
@@ -40,7 +40,7 @@ impl fmt::Display for InputReason {
 /// The bytes of the message on a line; `None` for blank lines and comments.
 ///
 /// # Errors
-/// When the line is neither hex nor JSON with a field `hex`.
+/// The line is neither hex nor JSON with a field `hex`.
 pub(crate) fn message_bytes(line: &[u8]) -> Result<Option<Vec<u8>>, InputError> {
     let text = String::from_utf8_lossy(line);
     let text = text.trim();
@@ -57,7 +57,7 @@ pub(crate) fn message_bytes(line: &[u8]) -> Result<Option<Vec<u8>>, InputError> 
     hex(field.ok_or_else(|| error(InputReason::NoHexField))?.trim()).map(Some)
 }
 
-/// Hex digits, with `0x` in front of any group, and spaces, tabs, colons or commas between bytes.
+/// Reads hex digits. Any group may start with `0x`; white space, colons and commas separate groups.
 fn hex(text: &str) -> Result<Vec<u8>, InputError> {
     let mut bytes = Vec::with_capacity(text.len() / 2);
     for group in text.split(|c: char| c.is_whitespace() || c == ':' || c == ',') {

@@ -1,4 +1,4 @@
-//! The lines that every paragraph is made of.
+//! Writes the lines of a paragraph.
 
 use std::fmt::{self, Write as _};
 
@@ -6,15 +6,15 @@ use rpcrdma_units::size;
 
 use super::message::Segment;
 
-/// Segments shown of one chunk; the rest is counted.
+/// The number of segments of a chunk that the text shows. It counts the others.
 const SEGMENTS_SHOWN: usize = 4;
 
-/// One line of the paragraph: a name, then the rest.
+/// Writes one line of the paragraph: a name, then the rest.
 pub(crate) fn row(text: &mut String, name: &str, rest: &str) -> fmt::Result {
     writeln!(text, "  {name:<12}{rest}")
 }
 
-/// The segments of a chunk: their bytes, and where the first of them are.
+/// Describes the segments of a chunk: their length, and the handle and offset of the first ones.
 pub(crate) fn describe(segments: &[Segment]) -> String {
     let total = segments
         .iter()

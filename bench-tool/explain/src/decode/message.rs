@@ -1,27 +1,27 @@
-//! What a message says: one value for text and JSON. Its serialization is the stable JSON of `decode --json`.
+//! A decoded message: the value for text and JSON. Its serialization is the stable JSON of `decode --json`.
 
 use serde::Serialize;
 
 use super::input::InputError;
 
-/// A message, right or wrong.
+/// The result of decoding a message.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub(crate) enum Decoded {
-    /// The header could be decoded.
+    /// The header is valid.
     Right(Box<Message>),
-    /// It could not, or contradicts itself.
+    /// The header cannot be decoded, or contradicts itself or the message.
     Wrong(Wrong),
 }
 
 impl Decoded {
-    /// True for a wrong message.
+    /// Whether the message is wrong.
     #[must_use]
     pub(crate) const fn is_wrong(&self) -> bool {
         matches!(self, Self::Wrong(_))
     }
 
-    /// For a line that is not even hex.
+    /// The result for a line without a message in hex.
     #[must_use]
     pub(crate) fn from_input_error(error: &InputError, line: u64) -> Self {
         Self::Wrong(Wrong {
@@ -35,16 +35,16 @@ impl Decoded {
     }
 }
 
-/// A message whose header is right.
+/// A message with a valid header.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Message {
     /// 1 or 2.
     pub(crate) version: u32,
-    /// The transaction: a reply has that of its call.
+    /// The transaction. A reply has the xid of its call.
     pub(crate) xid: u32,
-    /// The credit word as it stands on the wire.
+    /// The credit word on the wire.
     pub(crate) credit: u32,
-    /// Version 2: the low half of the credit word, credits newly granted.
+    /// Version 2: the low half of the credit word, the credits that the sender newly grants.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) credit_granted: Option<u16>,
     /// Version 2: the high half of the credit word, the most that the sender will ever have granted.
@@ -56,54 +56,54 @@ pub(crate) struct Message {
     pub(crate) header_type: &'static str,
     /// Version 2: the flags that are set, `RESPONSE` and `MORE`. Version 1 has no flags: null.
     pub(crate) flags: Option<Vec<&'static str>>,
-    /// Version 2, MSG and NOMSG: the handle that the responder may invalidate with its reply; 0 is none.
+    /// Version 2, MSG and NOMSG: the handle that the responder may invalidate with its reply; 0 means none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) inv_handle: Option<u32>,
-    /// Memory that the receiver shall read.
+    /// The Read list: memory that the receiver reads.
     pub(crate) read_list: Vec<ReadEntry>,
-    /// Memory for results, chunk by chunk.
+    /// The Write list: memory for results, one entry per chunk.
     pub(crate) write_list: Vec<Vec<Segment>>,
-    /// Memory for the whole reply.
+    /// The Reply chunk: memory for the whole reply.
     pub(crate) reply_chunk: Option<Vec<Segment>>,
     /// The transport error.
     pub(crate) error: Option<TransportError>,
-    /// The properties of a CONNPROP; null for other types, and for all parts but the last of a continued one.
+    /// The properties of a CONNPROP. Null for other types, and for every part but the last of a continued CONNPROP.
     pub(crate) properties: Option<Vec<Property>>,
-    /// What the header of a transmission of the extension RTR says.
+    /// The header of a transmission of the extension RTR.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) transmission: Option<Transmission>,
-    /// What a Report Error says.
+    /// The contents of a Report Error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reported: Option<Reported>,
-    /// Bytes behind the header: inline RPC payload, or 0. Of a transmission, its payload stream.
+    /// The length of the inline RPC payload, or of the payload stream of a transmission, in bytes; otherwise 0.
     pub(crate) payload_bytes: usize,
-    /// The RPC header, where one is inside.
+    /// The inline RPC header.
     pub(crate) rpc: Option<Rpc>,
-    /// What is worth knowing beside it, for the text.
+    /// Further observations, for the text.
     #[serde(skip)]
     pub(crate) notes: Vec<Note>,
-    /// Bytes of the transport header, for the text.
+    /// The length of the transport header in bytes, for the text.
     #[serde(skip)]
     pub(crate) header_bytes: usize,
 }
 
 impl Message {
-    /// Who sent the message, where the header itself shows it.
+    /// Whether the message is a reply, if its header or its RPC header shows it.
     #[must_use]
     pub(crate) fn is_reply(&self) -> Option<bool> {
         match (&self.flags, &self.rpc) {
             (Some(flags), _) => Some(flags.contains(&"RESPONSE")),
             (None, Some(rpc)) => Some(rpc.direction == "reply"),
-            // Only calls have Read lists, only responders send errors.
+            // Only calls have Read lists, and only responders send errors.
             (None, None) if !self.read_list.is_empty() => Some(false),
             (None, None) if self.error.is_some() => Some(true),
-            // A long call comes by its Read list; without one it can only be a long reply.
+            // The responder fetches a long call with the Read list, so a NOMSG without one is a long reply.
             (None, None) if self.header_type == "NOMSG" => Some(true),
             (None, None) => None,
         }
     }
 
-    /// Whether memory of its sender is told of in chunks.
+    /// Whether the message has chunks.
     #[must_use]
     pub(crate) fn has_chunks(&self) -> bool {
         !self.read_list.is_empty() || !self.write_list.is_empty() || self.reply_chunk.is_some()
@@ -115,17 +115,17 @@ impl Message {
 pub(crate) struct Transmission {
     /// Its place in its group, counted from 0.
     pub(crate) sequence: u32,
-    /// How many transmissions the group has; a continuation does not say it.
+    /// The number of transmissions of the group; a continuation does not have it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) transmissions: Option<u32>,
-    /// Of a request: how many the reply may take.
+    /// Requests: the largest number of transmissions of the reply.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) response_transmissions_max: Option<u32>,
-    /// The bulk data that was taken out of the message.
+    /// The bulk data that is not in the payload stream.
     pub(crate) items: Vec<Item>,
-    /// What is asked of the bulk data of the reply.
+    /// The directions for the bulk data of the reply.
     pub(crate) directions: Vec<DirectionSet>,
-    /// Bytes behind the payload stream: padding and placed bulk data.
+    /// The number of bytes after the payload stream: padding and placed bulk data.
     pub(crate) behind_bytes: usize,
 }
 
@@ -134,17 +134,17 @@ pub(crate) struct Transmission {
 pub(crate) struct Item {
     /// `explicit`, `placed`, `too_short` or `no_item`.
     pub(crate) location: &'static str,
-    /// Bytes of the message before it, as if nothing had been taken out.
+    /// Its position in the whole message, in bytes.
     pub(crate) displacement: u32,
-    /// Bytes.
+    /// The length in bytes.
     pub(crate) length: u32,
-    /// Placed: bytes of its first segment before it.
+    /// Placed items: the offset in the first segment, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) offset: Option<u32>,
-    /// Placed: the numbers of its segments.
+    /// Placed items: the numbers of the segments.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) numbers: Vec<u32>,
-    /// Explicit: its memory.
+    /// Explicit items: the memory.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) segments: Vec<Segment>,
 }
@@ -154,23 +154,23 @@ pub(crate) struct Item {
 pub(crate) struct DirectionSet {
     /// The first byte of the range.
     pub(crate) begin: u32,
-    /// The first byte behind it.
+    /// The first byte after the range.
     pub(crate) end: u32,
-    /// The directions, in the order in which they are used up.
+    /// The directions, in the order of their use.
     pub(crate) items: Vec<Direction>,
 }
 
-/// What is asked of one potential item of a reply.
+/// The direction for one potential item of a reply.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Direction {
     /// `explicit`, `placed`, `choice` or `by_size`.
     pub(crate) location: &'static str,
-    /// Bytes below which the item stays inline.
+    /// An item of fewer bytes stays inline.
     pub(crate) minimum: u32,
-    /// By size: bytes from which on it goes by explicit RDMA.
+    /// `by_size`: an item of this many bytes or more is transferred by explicit RDMA.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) explicit_from: Option<u32>,
-    /// The memory that is offered.
+    /// The memory for explicit RDMA.
     pub(crate) segments: Vec<Segment>,
 }
 
@@ -179,22 +179,22 @@ pub(crate) struct Direction {
 pub(crate) struct Reported {
     /// The number on the wire.
     pub(crate) code: u32,
-    /// Its name without prefix.
+    /// The name without prefix.
     pub(crate) name: &'static str,
-    /// The transmission on which it was found.
+    /// The transmission with the error.
     pub(crate) bad: TransmissionId,
-    /// An earlier one that may have led to it.
+    /// An earlier transmission that may have caused the error.
     pub(crate) lead: Option<TransmissionId>,
-    /// BADHMT, BADOMT, BADSEQ, BADXID: what was expected.
+    /// BADHMT, BADOMT, BADSEQ, BADXID: the expected value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) expected: Option<u32>,
-    /// The value that came.
+    /// The received value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) value: Option<u32>,
-    /// BADOFF, BADTBSN, BADPL: the least that it may be.
+    /// BADOFF, BADTBSN, BADPL: the smallest valid value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) min: Option<u32>,
-    /// BADOFF, BADTBSN, BADPL: the most that it may be.
+    /// BADOFF, BADTBSN, BADPL: the largest valid value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) max: Option<u32>,
     /// The error as a sentence, for the text.
@@ -202,7 +202,7 @@ pub(crate) struct Reported {
     pub(crate) sentence: String,
 }
 
-/// One transmission.
+/// The identity of a transmission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct TransmissionId {
     /// Its xid.
@@ -216,13 +216,13 @@ pub(crate) struct TransmissionId {
 /// One entry of the Read list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct ReadEntry {
-    /// Where in the XDR stream the data belongs; 0 is the RPC message itself.
+    /// The position of the data in the XDR stream; 0 means that the chunk holds the RPC message itself.
     pub(crate) position: u32,
     /// The rkey.
     pub(crate) handle: u32,
-    /// Bytes.
+    /// The length in bytes.
     pub(crate) length: u32,
-    /// The address behind the rkey.
+    /// The address.
     pub(crate) offset: u64,
 }
 
@@ -244,19 +244,19 @@ pub(crate) struct TransportError {
     pub(crate) code: u32,
     /// Its name without the prefix of its version, or `unknown`.
     pub(crate) name: &'static str,
-    /// VERS: the lowest version that the sender supports.
+    /// VERS: the lowest version that the sender of the error supports.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) low: Option<u32>,
-    /// VERS: the highest version that the sender supports.
+    /// VERS: the highest version that the sender of the error supports.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) high: Option<u32>,
-    /// READ_CHUNKS, WRITE_CHUNKS, SEGMENTS: the most that the sender takes.
+    /// READ_CHUNKS, WRITE_CHUNKS, SEGMENTS: the limit of the sender of the error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) max: Option<u32>,
-    /// WRITE_RESOURCE: the chunk that is too small, counted from 1; 0 is unknown.
+    /// WRITE_RESOURCE: the number of the chunk that is too short, counted from 1; 0 means unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) chunk_index: Option<u32>,
-    /// WRITE_RESOURCE, REPLY_RESOURCE: bytes needed; 0 is unknown.
+    /// WRITE_RESOURCE, REPLY_RESOURCE: the necessary length in bytes; 0 means unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) length_needed: Option<u32>,
 }
@@ -266,9 +266,9 @@ pub(crate) struct TransportError {
 pub(crate) struct Property {
     /// The number on the wire.
     pub(crate) id: u32,
-    /// Its name without prefix, or `unknown`.
+    /// The name without prefix, or `unknown`.
     pub(crate) name: &'static str,
-    /// The value of a property that is a number; null says "the default".
+    /// The value; null means the default value.
     pub(crate) value: PropertyValue,
 }
 
@@ -276,84 +276,84 @@ pub(crate) struct Property {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub(crate) enum PropertyValue {
-    /// Data of length zero: the default value.
+    /// Data of length zero, which means the default value.
     Default,
     /// A number.
     Number(u32),
     /// Opaque data, as hex.
     Hex(String),
-    /// How receive buffers are made: runs of segments that are alike.
+    /// The structure of receive buffers: runs of equal segments.
     Structure(Vec<BufferSegments>),
 }
 
-/// Segments of a receive buffer that are alike and follow one another.
+/// A run of equal segments of a receive buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct BufferSegments {
-    /// How many.
+    /// The number of segments.
     pub(crate) count: u32,
-    /// Bytes of each.
+    /// The length of a segment in bytes.
     pub(crate) length: u32,
-    /// The alignment of their addresses in bytes; 0 and 1 are none.
+    /// The alignment of a segment in bytes; 0 and 1 mean no alignment.
     pub(crate) align: u32,
-    /// Whether bulk data may be put there.
+    /// Whether a segment can receive bulk data.
     pub(crate) targetable: bool,
 }
 
-/// The RPC header inside.
+/// The inline RPC header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Rpc {
     /// `call` or `reply`.
     pub(crate) direction: &'static str,
-    /// Of a reply: known when its call was seen before.
+    /// The program. A reply has that of its call; null if the call was not decoded before.
     pub(crate) program: Option<u32>,
-    /// Of the program; of a reply: as above.
+    /// The version of the program, under the same condition.
     pub(crate) version: Option<u32>,
-    /// As above.
+    /// The procedure, under the same condition.
     pub(crate) procedure: Option<u32>,
-    /// What became of the call, for the text.
+    /// The outcome of the call, for the text.
     #[serde(skip)]
     pub(crate) outcome: Option<&'static str>,
 }
 
-/// What is worth knowing beside the fields.
+/// An observation that no field holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Note {
-    /// The payload goes on in the next message of this xid.
+    /// The payload continues in the next message of this xid.
     ContinuesInNext,
-    /// The payload goes on from the message before of this xid, which has no RPC header therefore.
+    /// The payload continues that of the previous message of this xid. This message therefore has no RPC header.
     ContinuesPrevious,
-    /// The inline bytes do not begin with an RPC header.
+    /// The inline bytes do not start with an RPC header.
     PayloadIsNoRpc,
-    /// ERR_VERS in the layout of version 1, though the version word is 2.
+    /// ERR_VERS in the layout of version 1, although the version word is 2.
     Version1Layout,
-    /// By its xid, this answers the call of this program, version and procedure.
+    /// According to its xid, the message answers a call of this program, version and procedure.
     Answers([u32; 3]),
-    /// Bytes behind a header that has no payload: ignored by the receiver.
+    /// The number of bytes after a header without payload. The receiver ignores them.
     IgnoredBytes(usize),
 }
 
-/// A message that is wrong.
+/// A wrong message.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Wrong {
     /// The line of the input, counted from 1; a message of a capture has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) line: Option<u64>,
-    /// What could be read before the error.
+    /// The first words, if the message has them.
     #[serde(flatten)]
     pub(crate) prefix: PartialPrefix,
-    /// The byte of the message at which it is wrong, counted from 0.
+    /// The position of the error in the message, in bytes from 0.
     pub(crate) error_at: usize,
-    /// What is wrong there.
+    /// The error.
     pub(crate) reason: String,
-    /// The word that stands there, for the text.
+    /// The word at that position, for the text.
     #[serde(skip)]
     pub(crate) word: Option<u32>,
-    /// How a receiver answers it, for the text.
+    /// The answer of a receiver, for the text.
     #[serde(skip)]
     pub(crate) answer: Option<&'static str>,
 }
 
-/// The words that all versions share, as far as they are there.
+/// The words that all versions share, if the message is long enough.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct PartialPrefix {
     /// The version word.

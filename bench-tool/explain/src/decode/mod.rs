@@ -1,8 +1,8 @@
-//! What transport headers say, for people or for scripts.
+//! Decodes transport headers and shows them as text or JSON.
 //!
-//! [`explainer`] reads an input and writes what is in it. [`input`] reads hex, [`captured`] what a capture holds.
-//! [`conversation`] decodes messages one after another (a reply is explained by the call that was seen before it),
-//! [`message`] is what they say, [`text`] and JSON are how it is shown.
+//! [`explainer`] reads an input and writes its contents. [`input`] reads hex, [`captured`] reads captures.
+//! [`conversation`] decodes messages one after another, because a reply can only be explained with its call.
+//! [`message`] holds a decoded message, which [`text`] and JSON show.
 
 mod captured;
 mod captured_text;

@@ -1,4 +1,4 @@
-//! Calls that wait for their replies in a capture, by xid.
+//! Measures the time from a call to its reply in a capture. Calls wait for their replies by xid.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -7,13 +7,13 @@ use crate::capture::Flow;
 
 use super::message::{Message, Note};
 
-/// A direction, and the connection that it is of as far as that is known.
+/// A direction, and its connection if that is known.
 type Direction = (Option<u64>, Flow);
 
-/// Calls of one xid on one connection: the direction of each, and when its first packet was captured.
+/// The calls of one xid on one connection: the direction of each, and the time of its first packet.
 type Calls = Vec<(Flow, Duration)>;
 
-/// The calls that were seen and not answered.
+/// The calls without a reply so far.
 #[derive(Debug, Default)]
 pub(crate) struct RoundTrips {
     /// By connection and xid.
@@ -21,8 +21,8 @@ pub(crate) struct RoundTrips {
 }
 
 impl RoundTrips {
-    /// Takes a message in that was sent in this time. Of the last part of a reply: how long after the beginning of its
-    /// call it was there.
+    /// Takes a message and the times of its first and last packet. For the last part of a reply, returns the time from
+    /// the first packet of the call to the last packet of the reply.
     pub(crate) fn message(
         &mut self,
         message: &Message,
@@ -35,7 +35,8 @@ impl RoundTrips {
         }
         let key = (connection, message.xid);
         if message.is_reply()? {
-            // Another one of the xid may be of a call in the other direction, which chose the same.
+            // Both ends send calls and choose their xids alone, so two calls can have the same xid. The call of this
+            // reply went in the other direction.
             let calls = self.calls.get_mut(&key)?;
             let place = calls.iter().position(|(caller, _)| *caller != flow)?;
             if message.notes.contains(&Note::ContinuesInNext) {
@@ -49,7 +50,7 @@ impl RoundTrips {
         }
         if !message.notes.contains(&Note::ContinuesPrevious) {
             let calls = self.calls.entry(key).or_default();
-            // A call that is made again is one call.
+            // A retransmitted call counts from its first transmission.
             if !calls.iter().any(|(caller, _)| *caller == flow) {
                 calls.push((flow, began));
             }
@@ -58,7 +59,7 @@ impl RoundTrips {
     }
 }
 
-/// Whether it is a call or a reply, or an error that is the answer to a call.
+/// Whether the message is a call, a reply or an error. Others have no round trip.
 fn is_of_a_call(message: &Message) -> bool {
     match message.header_type {
         "NOMSG" => message.version == 1 || message.has_chunks(),

@@ -1,4 +1,4 @@
-//! Messages of the extension RTR: from the views of the protocol crate to the values that are shown.
+//! Converts messages of the extension RTR from the views of the protocol crate into the values of the output.
 
 use rpcrdma_protocol::v2;
 use rpcrdma_protocol::v2::rtr::{
@@ -8,7 +8,7 @@ use rpcrdma_protocol::v2::rtr::{
 use super::convert::segments;
 use super::message::{Direction, DirectionSet, Item, Reported, Transmission, TransmissionId};
 
-/// What the header of a transmission says, and the octets of its payload stream; `None` of any other message.
+/// The header of a transmission, and the length of its payload stream in octets; `None` for other messages.
 pub(crate) fn transmission(body: &v2::Body<'_>) -> Option<(Transmission, u32)> {
     let bare = Transmission {
         sequence: 0,
@@ -101,7 +101,7 @@ fn directions(sets: ResponseSets<'_>) -> Vec<DirectionSet> {
     .collect()
 }
 
-/// What a Report Error says.
+/// The contents of a Report Error.
 pub(crate) fn reported(report: &ReportError) -> Reported {
     let name = match report.problem {
         Problem::HeaderType(_) => "BADHMT",

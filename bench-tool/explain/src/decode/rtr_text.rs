@@ -1,4 +1,4 @@
-//! Messages of the extension RTR as lines for people.
+//! Writes messages of the extension RTR as lines of text.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! A message as a paragraph for people who do not know the protocol by heart.
+//! Writes a message as a paragraph of text that names each field in words.
 
 use std::fmt::{self, Write as _};
 
@@ -164,7 +164,7 @@ fn write_chunks(text: &mut String, message: &Message) -> fmt::Result {
     Ok(())
 }
 
-/// Consecutive entries of one position are one chunk.
+/// Writes the Read list chunk by chunk. Consecutive entries of one position form a chunk.
 fn write_read_list(text: &mut String, entries: &[ReadEntry]) -> fmt::Result {
     for chunk in entries.chunk_by(|a, b| a.position == b.position) {
         let segments: Vec<Segment> = chunk
@@ -337,7 +337,7 @@ const fn program_name(program: u32) -> Option<&'static str> {
     })
 }
 
-/// Names of RFC 1813 for NFS version 3; procedure 0 is NULL by custom everywhere.
+/// The procedure names of RFC 1813 for NFS version 3. Procedure 0 is NULL in every program.
 fn procedure_name(program: u32, version: u32, procedure: u32) -> Option<&'static str> {
     const NFS_VERSION_3: [&str; 22] = [
         "NULL",

@@ -167,7 +167,10 @@ fn parts_of_a_load_make_one() {
             ..Measured::default()
         });
     }
-    assert_eq!((all.calls(), all.bytes(), measured.backlog), (3, 15, 6));
+    assert_eq!(
+        (all.latency().count(), all.bytes(), measured.backlog),
+        (3, 15, 6)
+    );
     assert_eq!(measured.elapsed, Duration::from_secs(2));
     assert_eq!(all.verifier_changes, 1);
 }

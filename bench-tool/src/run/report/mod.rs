@@ -5,17 +5,15 @@ pub(crate) mod table;
 mod view;
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use serde::Serialize;
 
 use self::per_call::PerCall;
 use crate::floor::{FloorSummary, RoundTrip};
 use crate::histogram::LatencyHistogram;
-use crate::load::measured::Losses;
 use crate::load::timeline::{CoreFigures, Timeline};
 use crate::machine::Machine;
-use crate::report::figures::{LoadFigures, Totals, few_calls, losses, not_kept_up, stretched};
+use crate::report::figures::{LoadFigures, Totals};
 use crate::report::origin::Origin;
 use crate::run::config::{RunConfig, Server};
 use crate::workloads::bench::op::Op;
@@ -32,18 +30,10 @@ pub(crate) struct RunResult {
     pub latency: LatencyHistogram,
     /// The same by core and interval.
     pub timeline: Timeline,
-    /// Payload of these calls; `None` where each has as much as the configuration says.
-    pub payload_bytes: Option<u64>,
+    /// What they come to.
+    pub totals: Totals,
     /// What one reading of the clock costs.
     pub clock_read_ns: f64,
-    /// Calls that ended in an error, not in the histogram.
-    pub errors: u64,
-    /// The measured time, without the warm-up.
-    pub elapsed: Duration,
-    /// The end was asked for by a signal before the duration or the count was reached.
-    pub interrupted: bool,
-    /// Connections that were lost and made again.
-    pub losses: Losses,
     /// The fabric that carried the calls: `shm` or `verbs`.
     pub fabric: String,
     /// The RDMA device; `None` on shm.
@@ -182,15 +172,7 @@ impl Report {
         result: &RunResult,
         floor: Option<&RoundTrip>,
     ) -> Self {
-        let calls = result.latency.count();
-        let payload_bytes = result.payload_bytes;
-        let totals = Totals {
-            elapsed: result.elapsed,
-            interrupted: result.interrupted,
-            errors: result.errors,
-            losses: result.losses,
-            payload_bytes: payload_bytes.unwrap_or(calls.saturating_mul(config.call_bytes())),
-        };
+        let totals = &result.totals;
         let load = LoadFigures::new(&config.load, &result.latency, &result.timeline, totals);
         let (connect, server_cores) = match &config.server {
             Server::Own { cores, .. } => (None, Some(cores.clone())),
@@ -220,7 +202,7 @@ impl Report {
             idle_connections: config.idle_connections,
             server_cores,
             floor: floor.map(|floor| FloorSummary::new(floor, Some(load.latency_ns.p50))),
-            warnings: warnings(config, machine, result, load.rate_per_s),
+            warnings: warnings(config, machine, result, &load),
             load,
             fabric: result.fabric.clone(),
             device: result.device.clone(),
@@ -240,21 +222,14 @@ fn warnings(
     config: &RunConfig,
     machine: &Machine,
     result: &RunResult,
-    rate_per_s: f64,
+    load: &LoadFigures,
 ) -> Vec<String> {
     let mut warnings = config.warnings.clone();
     let pair = config.floor_cores();
     warnings.extend(machine.warnings(pair.as_ref().map_or(&[], |pair| pair.as_slice())));
     warnings.extend(result.warnings.iter().cloned());
-    if result.interrupted {
-        warnings
-            .push("stopped by a signal: the report covers what was measured until then".to_owned());
-    }
-    warnings.extend(losses(&result.losses));
-    warnings.extend(few_calls(result.latency.count()));
+    warnings.extend(load.warnings(&result.totals, &result.timeline));
     warnings.extend(clock_share(result));
-    warnings.extend(stretched(&result.timeline));
-    warnings.extend(not_kept_up(config.load.rate_per_s, rate_per_s));
     warnings
 }
 
@@ -278,7 +253,10 @@ fn clock_share(result: &RunResult) -> Option<String> {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::load::measured::Losses;
     use crate::load::{Limit, LoadConfig};
 
     pub(crate) fn config() -> RunConfig {
@@ -323,12 +301,14 @@ pub(crate) mod tests {
         RunResult {
             latency,
             timeline: crate::load::timeline::tests::timeline(),
-            payload_bytes: None,
             clock_read_ns: 10.5,
-            errors: 0,
-            elapsed: Duration::from_secs(2),
-            interrupted: false,
-            losses: Losses::default(),
+            totals: Totals {
+                elapsed: Duration::from_secs(2),
+                interrupted: false,
+                errors: 0,
+                losses: Losses::default(),
+                payload_bytes: 0,
+            },
             fabric: "shm".to_owned(),
             device: None,
             protocol: 2,
@@ -410,7 +390,9 @@ pub(crate) mod tests {
     fn rates_are_of_the_measured_time() {
         let mut config = config();
         (config.op, config.size_bytes) = (Op::Echo, 4096);
-        let report = Report::new(&config, &Machine::detect(), &result(), Some(&floor()));
+        let mut result = result();
+        result.totals.payload_bytes = config.payload_bytes(20_001, 7);
+        let report = Report::new(&config, &Machine::detect(), &result, Some(&floor()));
         assert_eq!(report.load.calls, 20_001);
         // One call at a time for 2 s: the longest one kept 16 others.
         let corrected = report.load.latency_corrected_ns.unwrap();
@@ -421,20 +403,6 @@ pub(crate) mod tests {
         // The median of the result is 449 or 450, its bucket 449 at the least.
         let ratio = report.floor.unwrap().p50_ratio.unwrap();
         assert!((2.03..2.06).contains(&ratio), "{ratio}");
-    }
-
-    #[test]
-    fn percentiles_that_are_the_maximum_are_named() {
-        let text = few_calls(999).unwrap();
-        let words = "only 999 calls, too few for p99.9 and p99.99: ";
-        assert!(text.contains(words), "{text}");
-        assert!(text.ends_with("10,000 calls at least"), "{text}");
-        assert!(
-            few_calls(9)
-                .unwrap()
-                .contains("p90 and p99 and p99.9 and p99.99")
-        );
-        assert_eq!(few_calls(10_000), None);
     }
 
     #[test]
@@ -468,8 +436,8 @@ pub(crate) mod tests {
         let report = Report::new(&elsewhere, &Machine::detect(), &result(), None);
         assert!(!has(&report, "physical core"), "{:?}", report.warnings);
         let mut short = result();
-        (short.interrupted, short.latency) = (true, LatencyHistogram::new());
-        short.elapsed = Duration::ZERO;
+        (short.totals.interrupted, short.latency) = (true, LatencyHistogram::new());
+        short.totals.elapsed = Duration::ZERO;
         let report = Report::new(&config(), &Machine::detect(), &short, None);
         assert!(has(&report, "stopped by a signal") && has(&report, "no call completed"));
         assert!(report.load.rate_per_s == 0.0);

@@ -352,7 +352,7 @@ from              calls        rate        p50        p99        max
         });
         let mut result = result();
         result.placement = "rdma".to_owned();
-        result.payload_bytes = Some(20_480);
+        result.totals.payload_bytes = 20_480;
         result.per_call = super::super::per_call::tests::of_writes_by_rdma();
         let text = text(
             &Report::new(&config, &quiet_machine(), &result, None),
@@ -377,7 +377,7 @@ from              calls        rate        p50        p99        max
         (config.idle_connections, config.load.rate_per_s) = (4096, Some(10_000));
         config.server = Server::At("shm:bench".parse().unwrap());
         let mut result = result();
-        result.errors = 3;
+        (result.totals.errors, result.totals.payload_bytes) = (3, 20_001 * 4096);
         for (name, value) in [
             ("awaiting_credit", 12_345),
             ("polls", 10_000),

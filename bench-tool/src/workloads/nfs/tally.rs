@@ -88,12 +88,6 @@ impl Tally {
         all
     }
 
-    /// Calls that were recorded.
-    pub(crate) fn calls(&self) -> u64 {
-        let procedures = self.procedures.iter().flatten();
-        procedures.map(|it| it.latency.count()).sum()
-    }
-
     /// Payload that was moved by all of them.
     pub(crate) fn bytes(&self) -> u64 {
         self.procedures.iter().flatten().map(|it| it.bytes).sum()

@@ -107,8 +107,13 @@ impl<P: Port, A: Application> Core<P, A> {
                 self.state.end_park();
             }
         }
+        Ok(self.finish())
+    }
+
+    /// Closes all connections and gives the application back: the end of [`Core::run`], for a thread that iterates itself.
+    pub fn finish(mut self) -> A {
         self.close_all();
-        Ok(self.application)
+        self.application
     }
 
     /// Sleeps until something arrives, or the application has work.

@@ -25,9 +25,9 @@ pub enum Status {
     RemoteOperation,
     /// The peer has died, or did not answer.
     RetryExceeded,
-    /// The peer's device answered that no Receive was posted, and the retries ran out: the peer does
-    /// not keep its credits, or is far behind. By default the device retries without limit, and this
-    /// status does not occur.
+    /// The device of the peer answered that no Receive was posted, and the retries ran out: the peer grants credits
+    /// without Receives, or posts its Receives too late. By default the device retries without limit, so this status
+    /// does not occur.
     ReceiverNotReady,
     /// The device refused the work request, or the local memory that it names: a defect on this
     /// side, or of the device.
@@ -175,13 +175,13 @@ impl CompletionBatch {
         let entry = self.entries.get(self.first)?;
         self.first += 1;
         // SAFETY: the entry lies between `first` and `end`, so `push` wrote it, and it is read
-        // once: `first` is behind it now.
+        // once, because `first` is past it now.
         Some(unsafe { entry.assume_init_read() })
     }
 
-    /// Takes the first completion out if it is a message that arrived: its queue pair, its Receive and its bytes. It is
-    /// read where it stands, a word at a time as it was written; as a [`Completion`] it would be copied in blocks, and
-    /// each block would wait until its words have left the store buffer.
+    /// Takes the first completion if it is a message that arrived: its queue pair, its Receive and its length. Reads the
+    /// entry in place, word by word, as it was written. A copy of the [`Completion`] would load blocks of several words,
+    /// and each load would wait until all its words have left the store buffer.
     #[inline]
     pub fn take_message(&mut self) -> Option<(QueuePairId, Receive, u32)> {
         if self.first == self.end {

@@ -17,9 +17,9 @@
 //! # Order of the calls on a port
 //!
 //! Setup: [`PortSetup::create_receive_queue`], [`PortSetup::create_receive`], [`PortReceives::post_receive`].
-//! Then, for ever: [`PortPoll::poll`], handle the completions, free what [`PortSends::next_returned`]
-//! gives back, post, [`PortReceives::flush_receives`], [`PortSends::flush_sends`]. Receives are flushed before
-//! sends, so that a credit granted by a Send is backed by a posted Receive.
+//! Then, in a loop: call [`PortPoll::poll`], handle the completions, give the buffers of [`PortSends::next_returned`] to
+//! their pools, post work, call [`PortReceives::flush_receives`], and then [`PortSends::flush_sends`]. Receives are
+//! flushed before Sends, so that a Receive is posted before a Send grants a credit for it.
 //!
 //! [`PortPoll::begin_poll`] can take the place of [`PortPoll::poll`]. It leaves messages that can be read in the port's own
 //! memory, so that most messages take no Receive. Handle the completions first, then each [`PortPoll::next_arrival`]:

@@ -120,8 +120,8 @@ pub trait PortReceives {
     /// Receives of `queue` that are posted and not yet consumed.
     fn receives_posted(&self, queue: ReceiveQueueId) -> u32;
 
-    /// The bytes of the first segment of a Receive, as far as its buffer reaches; the caller cuts them to what arrived.
-    /// Empty for a Receive of another port.
+    /// The whole first segment of a Receive. The caller takes only as many bytes as arrived. Empty for a Receive of
+    /// another port.
     fn received(&self, receive: &Receive) -> &[u8];
 
     /// The bytes of segment `index` of a Receive, if there is such a segment, and the Receive is of
@@ -226,9 +226,8 @@ pub trait PortWindows {
 
 /// Polling, and sleeping while there is nothing to poll for.
 pub trait PortPoll {
-    /// Moves bytes and reaps as many completions as fit into `batch`. Bounded: it copies at most
-    /// what the configuration says per poll, and goes on in the next. `now` serves the set delay.
-    /// Returns whether anything was done.
+    /// Moves bytes, and reaps as many completions as fit into `batch`. The configuration bounds the bytes per poll; the
+    /// next poll continues. `now` ends the configured delay of messages. Returns whether the call did any work.
     fn poll(&mut self, now: Ticks, batch: &mut CompletionBatch) -> bool;
 
     /// As [`PortPoll::poll`], but the port may leave messages for [`PortPoll::next_arrival`]. They count towards the limit of the
@@ -259,9 +258,9 @@ pub trait PortPoll {
     }
 
     /// Announces that this core is about to sleep until [`PortPoll::event`] becomes readable, so that
-    /// peers wake it. Returns false, and announces nothing, when there is work already. The
-    /// sleeper polls once more after the announcement and sleeps 100 ms at most, so that a wake
-    /// that crosses the announcement is late, never lost.
+    /// peers wake it. Returns false, and announces nothing, if there is work already. The core polls once more after
+    /// the announcement and sleeps at most 100 ms, so that a wake-up that crosses the announcement is late but not
+    /// lost.
     fn prepare_to_park(&mut self) -> bool;
 
     /// Whether Sends wait for their peers and [`PortPoll::event`] does not become readable when that ends. A sleeping core then
@@ -276,8 +275,8 @@ pub trait PortPoll {
     /// Takes the announcement back and clears the event.
     fn unpark(&mut self);
 
-    /// Times that a message found no Receive posted, here or at its peer, as far as the provider can
-    /// tell. A core that keeps its promises never sees one.
+    /// The number of messages that found no posted Receive, here or at the peer, if the provider can count them. A core
+    /// that grants a credit only for a posted Receive counts none.
     fn receiver_not_ready(&self) -> u64;
 
     /// The provider's own counters, as (name, value), for reports. Not for the hot path.

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::SetupError;
 use crate::memory::Buffer;
 
-/// The number of a port, which no other port of this process has or had: it tells the tokens of a
-/// port from those of others.
+/// The number of a port, unique in this process for all time. A token holds it, so that a port recognises the tokens of
+/// other ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PortNumber(NonZeroU32);
 
@@ -16,8 +16,8 @@ impl PortNumber {
     ///
     /// # Errors
     ///
-    /// [`SetupError::Limit`] after 4,294,967,294 ports: a number that came round again would let a
-    /// token of an old port pass for one of a new port.
+    /// [`SetupError::Limit`] after 4,294,967,294 ports: with a repeated number, a new port would accept the tokens of
+    /// an old port.
     pub(crate) fn new() -> Result<Self, SetupError> {
         static LAST: AtomicU32 = AtomicU32::new(0);
         let next = |last: u32| last.checked_add(1);
@@ -42,7 +42,7 @@ impl PortNumber {
 /// The most segments in a scatter or gather list, over all providers.
 pub const SEGMENTS_MAX: usize = 32;
 
-/// Names a queue pair of a port: a dense index, and a generation that tells its users apart.
+/// Names a queue pair of a port: a dense index, and a generation that distinguishes the queue pairs of one index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct QueuePairId {
     /// Index into the port's table, smaller than [`super::Attributes::queue_pairs_max`].
@@ -55,9 +55,8 @@ pub struct QueuePairId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ReceiveQueueId(pub u16);
 
-/// A Receive that is not posted: its scatter list stands in the port's table, and this is the
-/// only handle on it. Posting moves it away; its completion gives it back. It belongs to the port
-/// that made it: other ports neither read nor take it.
+/// A Receive that is not posted. Its scatter list is in a table of the port, and this is the only handle to it. A post
+/// consumes the handle; the completion returns it. It belongs to the port that made it: other ports refuse it.
 #[derive(Debug)]
 #[must_use = "a Receive that is dropped is never posted again, and a credit is lost"]
 pub struct Receive {
@@ -188,13 +187,12 @@ impl Gather {
         self.segments.pop()
     }
 
-    /// Takes the first segment's buffer off: how a provider gives back what it has copied.
+    /// Removes the buffer of the first segment. A provider that has copied the segment returns its buffer so.
     pub(crate) fn take_first(&mut self) -> Option<Buffer> {
         (!self.segments.is_empty()).then(|| self.segments.remove(0).0)
     }
 
-    /// Exchanges the segments with those of `other`: how a provider takes a list over without
-    /// allocating.
+    /// Exchanges the segments with those of `other`, so that a provider takes over a list without an allocation.
     pub(crate) fn swap(&mut self, other: &mut Self) {
         std::mem::swap(&mut self.segments, &mut other.segments);
     }

@@ -144,8 +144,8 @@ impl Arena {
         size: HugePageSize,
         untouched_bytes: u64,
     ) -> Result<Self, SetupError> {
-        // The untouched part is ordinary memory, whatever pages the rest has. Its pages are allocated when peers send, too
-        // late to report an error, so the limit is checked now.
+        // The untouched part is ordinary memory, even if the rest has hugepages. Its pages are allocated when peers
+        // send, too late to report an error, so the limit is checked now.
         check_available(untouched_bytes, pages::available())?;
         let huge = |bytes| sealed_file(bytes, size.flags(), size.bytes(), untouched_bytes);
         let huge_page_bytes = Some(size.bytes());

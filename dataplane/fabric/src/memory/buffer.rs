@@ -180,7 +180,7 @@ impl Memory {
         (buffer.start.as_ptr().addr() - self.mapping.start().addr()) as u64
     }
 
-    /// The mapping behind it.
+    /// The mapping of the arena.
     #[must_use]
     pub fn mapping(&self) -> &Arc<Mapping> {
         &self.mapping

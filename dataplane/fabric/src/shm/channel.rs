@@ -329,7 +329,7 @@ impl Channel {
     /// `None` when there is no room.
     ///
     /// The receiver polls the first line of the record, and each poll takes the line away from our cache. So `fill` is
-    /// called twice: first for the bytes behind that line, then for the bytes in it. Both calls get the place of the
+    /// called twice: first for the bytes after that line, then for the bytes in it. Both calls get the address of the
     /// payload and the number of its bytes in the line.
     #[inline]
     pub(super) fn publish(

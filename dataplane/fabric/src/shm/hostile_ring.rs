@@ -1,4 +1,4 @@
-//! A port whose peer writes what it likes into the ring between them, for fuzzers.
+//! A port whose peer writes arbitrary records into the ring between them, for fuzzers.
 
 use super::copy::{write_u32, write_u64};
 use super::record::{Header, UNIT_BYTES};
@@ -19,20 +19,21 @@ const POOL: PoolShape = PoolShape {
     stride_bytes: 4096,
     align_bytes: 4096,
 };
-/// Polls after each record, and after the connection has ended.
+/// The number of polls after each record.
 const POLLS: usize = 8;
+/// The number of polls after the end of the connection.
 const LAST_POLLS: usize = 16;
-/// Bytes that say what a record is: control, acknowledged units, payload bytes (2), operation, flags.
+/// The bytes of the input that describe a record: control, acknowledged units, payload length (2), operation, flags.
 const RECORD_HEAD_BYTES: usize = 6;
 
-/// The destination is what the record's first bytes say, and not the queue pair.
+/// The destination comes from the input and not from the queue pair.
 const CONTROL_WRONG_DESTINATION: u8 = 1;
-/// The first 16 bytes of the payload name the window that is open, as an RDMA Write does.
+/// The first bytes of the payload name the bound window, like those of an RDMA Write.
 const CONTROL_WINDOW: u8 = 2;
-/// The port polls at the end of time, so that no record waits for its delay.
+/// The port polls with the largest time, so that no record waits for its delay.
 const CONTROL_LATE: u8 = 4;
 
-/// Two ports of this process, of which one writes records that no port would.
+/// Two ports of this process. One of them writes records that no correct port writes.
 #[derive(Debug)]
 pub struct HostileRing {
     hostile: End,
@@ -48,11 +49,11 @@ struct End {
 }
 
 impl HostileRing {
-    /// Two ports with Receives posted, and no connection.
+    /// Creates two ports with posted Receives and without a connection.
     ///
     /// # Errors
     ///
-    /// When the system refuses memory or descriptors.
+    /// The system refuses memory or descriptors.
     pub fn new() -> Result<Self, SetupError> {
         let clock = Clock::new();
         Ok(Self {
@@ -61,16 +62,16 @@ impl HostileRing {
         })
     }
 
-    /// Connects the ports, writes `data` as records, one after the other as they are consumed, and ends
-    /// the connection.
+    /// Connects the ports, writes `data` as records, each after the port has polled for the one before it, and ends the
+    /// connection.
     ///
     /// # Errors
     ///
-    /// When the system refuses memory or descriptors.
+    /// The system refuses memory or descriptors.
     ///
     /// # Panics
     ///
-    /// When the port loses a Receive or a buffer, or says twice that the connection is over.
+    /// The port loses a Receive or a buffer, or does not report the end of the connection exactly once.
     pub fn take(&mut self, data: &[u8]) -> Result<(), SetupError> {
         let Self { hostile, victim } = self;
         let queues = (hostile.queue, victim.queue);
@@ -115,7 +116,7 @@ impl HostileRing {
         Ok(())
     }
 
-    /// What the port that is written to has counted, as (name, value).
+    /// The counters of the port that reads the records, as (name, value).
     #[must_use]
     pub fn counters(&self) -> Vec<(&'static str, u64)> {
         self.victim.port.counters()
@@ -151,8 +152,8 @@ impl End {
         })
     }
 
-    /// Takes one record off the front of `data` and publishes it where `victim` looks next. Returns its
-    /// control byte; `None` when there is no record, or nobody looks any more.
+    /// Takes one record from the start of `data` and publishes it at the next position that `victim` polls. Returns its
+    /// control byte; `None` if `data` has no record or a port has no channel.
     fn write(
         &mut self,
         data: &mut &[u8],
@@ -183,8 +184,8 @@ impl End {
         *data = rest;
         let place = ring.unit(index).wrapping_add(16);
         for (offset, byte) in body.iter().enumerate() {
-            // SAFETY: behind the first 16 bytes of the unit, and before the end of the ring; the peer
-            // reads these bytes only by copying them.
+            // SAFETY: the place is after the first 16 bytes of the unit and before the end of the ring; the peer reads
+            // these bytes only by copies.
             unsafe { place.wrapping_add(offset).write(*byte) };
         }
         if let Some(target) = target
@@ -204,7 +205,7 @@ impl End {
         Some(control)
     }
 
-    /// Polls so often; how many connections ended.
+    /// Polls `polls` times, and returns the number of connections that ended.
     fn poll(&mut self, polls: usize, late: bool) -> usize {
         let mut ended = 0;
         for _ in 0..polls {

@@ -1,5 +1,5 @@
-//! The publication protocol under the model checker: every interleaving of the ring's and the
-//! doorbell's words that the memory model allows.
+//! Model checks of the publication protocol: every interleaving of the accesses to the words of the ring and the doorbell
+//! that the memory model allows.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p rpcrdma-fabric --release loom`
 
@@ -11,14 +11,14 @@ use loom::thread;
 use super::doorbell::{self, BellMemory, Pending};
 use super::ring::{Consumer, Producer, RingMemory, sequence_of};
 
-/// A pad, in the place of a payload.
+/// The payload value that stands for a pad.
 const PAD: u32 = u32::MAX;
 
 /// A ring whose units hold one word of payload each.
 struct Cells {
     sequences: Vec<AtomicU32>,
     payloads: Vec<UnsafeCell<u32>>,
-    /// The control line: units that may be used again.
+    /// The control line: the number of units that may be used again.
     freed: AtomicU64,
 }
 
@@ -35,7 +35,7 @@ impl Ring {
     }
 
     fn write(&self, index: u32, value: u32) {
-        // SAFETY: loom reports an access that another thread's is not ordered with.
+        // SAFETY: loom reports an access that is not ordered with an access of another thread.
         self.0.payloads[index as usize].with_mut(|cell| unsafe { *cell = value });
     }
 
@@ -73,8 +73,8 @@ impl RingMemory for Ring {
     }
 }
 
-/// Sends a record of `units` units; false when there is no room. The units behind the first hold,
-/// where a header could stand, the very number that a record there would have in some lap.
+/// Sends a record of `units` units; false if there is no room. At the position of a header, each unit but the first holds the
+/// number that a record there would have in some lap.
 fn send(producer: &mut Producer<Ring>, units: u32, value: u32) -> bool {
     let freed = producer.memory().0.freed.load(Ordering::Relaxed);
     // SYNC POINT control.
@@ -96,7 +96,7 @@ fn send(producer: &mut Producer<Ring>, units: u32, value: u32) -> bool {
     true
 }
 
-/// Takes a record, if there is one; its units follow from its value.
+/// Takes a record, if there is one. `units_of` gives its number of units from its value.
 fn take(consumer: &mut Consumer<Ring>, units_of: impl Fn(u32) -> u32) -> Option<u32> {
     let index = consumer.peek()?;
     let value = consumer.memory().read(index);
@@ -156,7 +156,7 @@ fn loom_records_of_one_unit_over_two_laps() {
 
 #[test]
 fn loom_records_of_two_units_with_payload_that_looks_like_headers() {
-    // The second unit of the first record is where the fifth record begins.
+    // The fifth record starts at the second unit of the first record.
     records_arrive_once_and_in_order(&[2, 1, 1, 1, 1]);
 }
 
@@ -165,7 +165,7 @@ fn loom_records_with_pads() {
     records_arrive_once_and_in_order(&[1, 2, 2, 1]);
 }
 
-/// One leaf is all that channels of one word need.
+/// A doorbell with one leaf, which is enough for the channels of one word.
 struct Bell {
     summary: AtomicU64,
     leaf: AtomicU64,
@@ -239,8 +239,8 @@ fn loom_a_doorbell_is_never_lost_and_its_record_is_there() {
     });
 }
 
-/// The check after a copy, of a revoked record and of a window's generation alike: whoever has
-/// copied a byte of the memory's next use finds the mark.
+/// The check after a copy, which revoked records and generations of windows share: a copy that has a byte of the next use
+/// of the memory finds the mark.
 #[test]
 fn loom_a_copy_of_memory_that_is_used_again_is_found_out() {
     loom::model(|| {

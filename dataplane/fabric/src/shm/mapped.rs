@@ -142,7 +142,7 @@ pub(super) struct MappedRing {
 unsafe impl Send for MappedRing {}
 
 impl MappedRing {
-    /// The ring behind the head of a channel file; `None` when its size is not a power of two.
+    /// The ring after the head of a channel file; `None` if its size is not a power of two.
     ///
     /// # Safety
     ///

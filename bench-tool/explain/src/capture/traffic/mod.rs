@@ -1,8 +1,8 @@
-//! From packets to what happened: connections made and ended, whole messages, memory read and written by RDMA,
-//! and what the capture has not got.
+//! Turns packets into events: connection setup and end, whole messages, RDMA Reads and Writes, and gaps in the
+//! capture.
 //!
-//! Which two queue pairs make a connection is told by the connection manager; where the capture begins later, by the
-//! sequence numbers that one end sends and the other acknowledges.
+//! The messages of the connection manager show which two queue pairs form a connection. If the capture starts after
+//! them, the sequence numbers show it: one end acknowledges what the other end sends.
 
 mod stream;
 
@@ -18,132 +18,132 @@ use crate::capture::roce::{
 };
 use stream::{Arrival, Segment, Stream};
 
-/// One direction of a connection: what is sent to one queue pair.
+/// One direction of a connection: the packets to one queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Flow {
-    /// Who sends.
+    /// The address of the sender.
     pub source: IpAddr,
-    /// Who receives.
+    /// The address of the receiver.
     pub destination: IpAddr,
-    /// The queue pair that receives.
+    /// The queue pair of the receiver.
     pub queue_pair: u32,
 }
 
-/// Something that happened, and where it stands in the capture.
+/// An event, and its place in the capture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Happened {
-    /// Its direction; `None` for a packet that could not be read as far as that.
+    /// The direction; `None` for a damaged packet.
     pub flow: Option<Flow>,
-    /// The connection, counted from 1 as they appear; `None` before it is made.
+    /// The number of the connection, counted from 1 in the order of appearance; `None` for events without one.
     pub connection: Option<u64>,
-    /// Its first packet.
+    /// The number of the first packet.
     pub first_packet: u64,
-    /// Its last packet.
+    /// The number of the last packet.
     pub last_packet: u64,
-    /// When the first was captured, since 1970.
+    /// The time of the first packet, since 1970.
     pub began: Duration,
-    /// When the last was captured, since 1970.
+    /// The time of the last packet, since 1970.
     pub ended: Duration,
-    /// What it was.
+    /// The event.
     pub event: Event,
 }
 
-/// What can happen.
+/// An event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A connection is asked for.
+    /// One end requests a connection.
     ConnectRequest {
-        /// The port of RDMA-CM, where it is such a service.
+        /// The port of RDMA-CM, if the service is one of RDMA-CM.
         port: Option<u16>,
-        /// The application's private data, with the zeros that fill the field.
+        /// The private data of the application, with the zeros that fill the field.
         private_data: Vec<u8>,
     },
-    /// It is granted.
+    /// The other end accepts the request.
     ConnectReply {
-        /// As above.
+        /// The private data of the application, with the zeros that fill the field.
         private_data: Vec<u8>,
     },
-    /// It is refused.
+    /// The other end rejects the request.
     ConnectReject {
-        /// The number of the reason; 28 is the application's own.
+        /// The number of the reason; 28 is a rejection by the application.
         reason: u16,
-        /// As above.
+        /// The private data of the application, with the zeros that fill the field.
         private_data: Vec<u8>,
     },
-    /// One end ends a connection.
+    /// One end closes a connection.
     Disconnect,
-    /// A Send, whole.
+    /// A whole Send.
     Message(Message),
-    /// Memory of the receiver is read.
+    /// An RDMA Read from the memory of the receiver.
     Read(RemoteAccess),
-    /// Memory of the receiver is written.
+    /// An RDMA Write into the memory of the receiver.
     Write(RemoteAccess),
-    /// Something is missing.
+    /// A part of the traffic is missing.
     Gap(Gap),
-    /// A packet that cannot be read, and why.
+    /// A packet that cannot be read, with the reason.
     Damaged(&'static str),
 }
 
-/// A Send, put together from its packets.
+/// A Send, assembled from its packets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Message {
-    /// What the receiver gets.
+    /// The payload.
     pub octets: Vec<u8>,
-    /// The immediate data, if there is any.
+    /// The immediate data.
     pub immediate: Option<u32>,
-    /// The key that the receiver's device invalidates, if the sender asks for that.
+    /// The key that the device of the receiver invalidates.
     pub invalidated: Option<u32>,
 }
 
 /// An RDMA Read or Write.
 pub type RemoteAccess = RemoteMemory;
 
-/// What a capture has not got.
+/// A part of the traffic that the capture does not hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gap {
-    /// So many packets of this direction are missing, as the numbers of the others show. The message that they are of
+    /// This many packets of the direction are missing, according to the sequence numbers around them. Their message
     /// is lost.
     Missing(u32),
-    /// The capture begins within a message, which is lost.
+    /// The capture starts within a message, which is lost.
     NoBeginning,
-    /// The capture ends within a message, or another one begins.
+    /// The capture or the connection ends within a message, or another message starts.
     NoEnd,
-    /// A message is longer than is kept.
+    /// A message is longer than the limit for messages.
     TooLong,
 }
 
-/// How many packets were what.
+/// The numbers of packets by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Packets of RoCEv2.
     pub roce: u64,
-    /// Other ones, which were passed over.
+    /// Other packets, which are skipped.
     pub other: u64,
-    /// Packets that were seen before: sent again.
+    /// Packets of RoCEv2 that came before: retransmissions.
     pub again: u64,
     /// Packets that could not be read.
     pub damaged: u64,
 }
 
-/// A connection that was asked for.
+/// A connection request without an answer yet.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     end: End,
     path_mtu: u32,
 }
 
-/// All that is known of the traffic so far.
+/// The state of all connections of a capture.
 #[derive(Debug, Default)]
 pub struct Traffic {
     streams: HashMap<Flow, Stream>,
-    /// By the address that asks, and its name for the connection.
+    /// By the address of the requesting end, and its communication ID.
     asked: HashMap<(IpAddr, u32), Asked>,
     connections: u64,
     counts: Counts,
 }
 
 impl Traffic {
-    /// Takes the next packet in, and tells what happened with it.
+    /// Takes the next packet, and returns the events that it completes.
     pub fn packet(&mut self, packet: &Packet) -> Vec<Happened> {
         let datagram = match frame::read(packet.link, &packet.octets) {
             Frame::Roce(datagram) => datagram,
@@ -175,7 +175,7 @@ impl Traffic {
                 }
                 happened
             }
-            // All in front of what is asked for again has come.
+            // The refusal of a number acknowledges all packets before it.
             Operation::Refuse { .. } => {
                 let before = stream::before(roce.sequence);
                 self.acknowledged(flow, before)
@@ -190,9 +190,10 @@ impl Traffic {
         }
     }
 
-    /// What the end of the capture leaves unfinished.
+    /// Ends all directions, and returns the events of packets that waited and of messages without an end.
     pub fn finish(&mut self) -> Vec<Happened> {
         let mut flows: Vec<Flow> = self.streams.keys().copied().collect();
+        // The order of a hash map differs between runs; the output must not.
         flows.sort();
         let mut all = Vec::new();
         for flow in flows {
@@ -204,7 +205,7 @@ impl Traffic {
         all
     }
 
-    /// How many packets were what, so far.
+    /// The numbers of packets by kind, so far.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.counts
@@ -225,7 +226,7 @@ impl Traffic {
         happened(flow, connection, segments)
     }
 
-    /// The number of the connection of a direction, which gets one now if it has none.
+    /// The number of the connection of a direction. A direction without one takes that of its peer, or a new one.
     fn connection_of(&mut self, flow: Flow) -> Option<u64> {
         let peer = self.streams.get(&flow)?.peer;
         let of_peer = peer.and_then(|peer| self.streams.get(&peer)?.connection);
@@ -239,7 +240,7 @@ impl Traffic {
         stream.connection
     }
 
-    /// The end that receives `flow` says that packets of the other direction came, up to this one.
+    /// A packet of `flow` acknowledges the packets of the other direction up to this sequence number.
     fn acknowledged(&mut self, flow: Flow, sequence: u32) -> Vec<Happened> {
         self.streams.entry(flow).or_default();
         let Some(peer) = self.peer_of(flow, sequence) else {
@@ -253,8 +254,9 @@ impl Traffic {
         happened(peer, connection, segments)
     }
 
-    /// The other direction of the connection; where the connection manager was not seen, the one that has lately sent
-    /// a packet of the number that is acknowledged.
+    /// The other direction of the connection. If the capture does not hold the connection setup, this is the only
+    /// direction between the two addresses that recently sent a packet with the acknowledged number; `None` if several
+    /// did.
     fn peer_of(&mut self, flow: Flow, sequence: u32) -> Option<Flow> {
         if let Some(known) = self.streams.get(&flow)?.peer {
             return Some(known);
@@ -288,7 +290,7 @@ impl Traffic {
         }
     }
 
-    /// A packet that is not the last of its message is as long as packets can be.
+    /// Takes the path MTU from a packet: every packet of a message but the last has the length of the path MTU.
     fn learn_mtu(&mut self, flow: Flow, payload_bytes: usize) {
         let mtu = u32::try_from(payload_bytes).unwrap_or_default();
         let stream = self.streams.entry(flow).or_default();
@@ -300,7 +302,7 @@ impl Traffic {
         }
     }
 
-    /// A message of the connection manager.
+    /// Handles a message of the connection manager.
     fn managed(
         &mut self,
         packet: &Packet,
@@ -362,7 +364,8 @@ impl Traffic {
         all
     }
 
-    /// A connection is made between two queue pairs. What earlier ones of these numbers left unfinished is returned.
+    /// Connects two queue pairs. Earlier connections of queue pairs with these numbers end, and their last events are
+    /// returned: a device uses the numbers again.
     fn connect(
         &mut self,
         asker: IpAddr,
@@ -383,7 +386,7 @@ impl Traffic {
         let ids = (asked.end.id, granted.id);
         let is_known = |stream: &Stream| stream.ids == Some(ids);
         if self.streams.get(&to_granter).is_some_and(is_known) {
-            // The request or its answer was sent again.
+            // The reply is a retransmission. New streams would lose the state of the connection.
             return Vec::new();
         }
         self.connections += 1;
@@ -406,7 +409,7 @@ impl Traffic {
     }
 }
 
-/// What came of packets of a direction, with its connection.
+/// Adds the direction and the connection to events.
 fn happened(flow: Flow, connection: Option<u64>, segments: Vec<Segment>) -> Vec<Happened> {
     segments
         .into_iter()
@@ -422,7 +425,7 @@ fn happened(flow: Flow, connection: Option<u64>, segments: Vec<Segment>) -> Vec<
         .collect()
 }
 
-/// Something that happened in one packet.
+/// An event of a single packet.
 fn at(packet: &Packet, flow: Option<Flow>, connection: Option<u64>, event: Event) -> Happened {
     Happened {
         flow,

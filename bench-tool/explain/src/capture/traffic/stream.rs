@@ -1,4 +1,4 @@
-//! One direction of a connection: packets in the order of their numbers, put together to messages.
+//! One direction of a connection: orders packets by sequence number and joins them to messages.
 
 use std::time::Duration;
 
@@ -6,17 +6,17 @@ use super::{Event, Flow, Gap, Message};
 use crate::capture::container::Packet;
 use crate::capture::roce::{Operation, Part, RocePacket, SEQUENCE_NUMBERS};
 
-/// The longest message that is kept. What is sent without RDMA is far shorter.
+/// The limit for the length of a message. Sends of RPC-over-RDMA are far shorter.
 const MESSAGE_BYTES_MAX: usize = 64 << 20;
-/// Packets that wait for one in front of them, before that is given up.
+/// The number of packets that may wait for a missing one. Then the missing one is given up.
 const HELD_PACKETS_MAX: usize = 1024;
-/// How far back a packet counts as lately sent.
+/// A packet counts as recently sent if fewer than this many sequence numbers came after it.
 const LATELY: u32 = 1 << 12;
-/// The least and the largest payload of packets that a path can have.
+/// The smallest and the largest path MTU.
 const PATH_MTU_MIN: u32 = 256;
 const PATH_MTU_MAX: u32 = 4096;
 
-/// The number in front of this one.
+/// The sequence number before this one.
 pub(super) fn before(sequence: u32) -> u32 {
     forward(sequence, SEQUENCE_NUMBERS - 1)
 }
@@ -25,13 +25,14 @@ fn forward(sequence: u32, steps: u32) -> u32 {
     sequence.wrapping_add(steps) % SEQUENCE_NUMBERS
 }
 
-/// How far `to` is ahead of `from`, or `None` if it is behind: what is more than half of all numbers ahead is behind.
+/// How far `to` is ahead of `from`. `None` if it is behind. Sequence numbers wrap around, so a distance of half of all
+/// numbers or more counts as behind.
 fn ahead(from: u32, to: u32) -> Option<u32> {
     let steps = to.wrapping_sub(from) % SEQUENCE_NUMBERS;
     (steps < SEQUENCE_NUMBERS / 2).then_some(steps)
 }
 
-/// A packet of this direction, for as long as it may have to wait.
+/// A packet of this direction, with the parts that are needed if it has to wait.
 #[derive(Clone, Debug)]
 pub(super) struct Arrival {
     number: u64,
@@ -43,7 +44,7 @@ pub(super) struct Arrival {
 
 impl Arrival {
     pub(super) fn new(packet: &Packet, roce: &RocePacket<'_>) -> Self {
-        // What is written by RDMA is told by its place alone.
+        // An RDMA Write is reported by its target only, so its payload is not kept.
         let payload = match roce.operation {
             Operation::Send { .. } => roce.payload.to_vec(),
             _ => Vec::new(),
@@ -58,7 +59,7 @@ impl Arrival {
     }
 }
 
-/// What came of packets of this direction.
+/// An event of this direction.
 #[derive(Clone, Debug)]
 pub(super) struct Segment {
     pub(super) first_packet: u64,
@@ -68,7 +69,7 @@ pub(super) struct Segment {
     pub(super) event: Event,
 }
 
-/// The beginning of a message.
+/// A message whose last packet has not come.
 #[derive(Clone, Debug)]
 struct Partial {
     first_packet: u64,
@@ -100,12 +101,12 @@ impl Partial {
     }
 }
 
-/// Which number comes next.
+/// The sequence number of the next packet.
 #[derive(Clone, Copy, Debug)]
 struct Expected {
     sequence: u32,
-    /// It may be as much later: an RDMA Read takes as many numbers as its answer has packets, and the length of these
-    /// may not be known.
+    /// The next packet may have a number that is later by up to this amount. An RDMA Read takes as many sequence
+    /// numbers as its response has packets, and that number is uncertain while the path MTU is unknown.
     slack: u32,
 }
 
@@ -114,20 +115,20 @@ struct Expected {
 pub(super) struct Stream {
     pub(super) connection: Option<u64>,
     pub(super) peer: Option<Flow>,
-    /// The names that both ends have for the connection while it is made.
+    /// The communication IDs of both ends. They show whether a connection reply is a retransmission.
     pub(super) ids: Option<(u32, u32)>,
-    /// The payload of a full packet in octets; 0 while it is not known.
+    /// The payload of a full packet in octets; 0 while it is unknown.
     pub(super) path_mtu: u32,
     expected: Option<Expected>,
     partial: Option<Partial>,
-    /// The rest of a message is coming whose beginning is missing, as was told.
+    /// The start of the current message is missing and was reported. The rest of the message is dropped.
     is_lost: bool,
-    /// Packets that came before one in front of them, in order.
+    /// Packets that wait for an earlier one, in the order of their numbers.
     held: Vec<Arrival>,
 }
 
 impl Stream {
-    /// A direction whose first packet will have this number.
+    /// A direction whose first packet has this sequence number.
     pub(super) fn beginning_with(sequence: u32) -> Self {
         Self {
             expected: Some(Expected { sequence, slack: 0 }),
@@ -135,7 +136,7 @@ impl Stream {
         }
     }
 
-    /// Takes a packet. `None` when it came before.
+    /// Takes a packet, and returns the events that it completes. `None` if the packet came before.
     pub(super) fn arrives(&mut self, arrival: &Arrival) -> Option<Vec<Segment>> {
         let mut told = Vec::new();
         let expected = *self.expected.get_or_insert(Expected {
@@ -165,7 +166,8 @@ impl Stream {
         Some(told)
     }
 
-    /// The receiver has got all up to this number: what is not here was not captured.
+    /// The receiver has all packets up to this number. Those that are missing here were not captured, so no packet
+    /// waits for them any longer.
     pub(super) fn acknowledged(&mut self, sequence: u32) -> Vec<Segment> {
         let mut told = Vec::new();
         while !self.held.is_empty()
@@ -185,7 +187,7 @@ impl Stream {
         })
     }
 
-    /// What is left at the end of the capture, or of the connection.
+    /// Ends the direction with the capture or the connection, and returns the last events.
     pub(super) fn finish(&mut self) -> Vec<Segment> {
         let mut told = Vec::new();
         while !self.held.is_empty() {
@@ -197,7 +199,7 @@ impl Stream {
         told
     }
 
-    /// Goes on with the first packet that waits, without those in front of it.
+    /// Gives up the missing packets before the first one that waits, and continues with that one.
     fn give_up(&mut self, told: &mut Vec<Segment>) {
         let (Some(first), Some(expected)) = (self.held.first(), self.expected) else {
             return;
@@ -208,14 +210,14 @@ impl Stream {
             sequence: first.sequence,
             slack: 0,
         });
-        // The message that they are of may have begun, or begin with what is missing.
+        // The missing packets can be the rest of the current message or the start of another one.
         self.partial = None;
         self.is_lost = true;
         told.push(gap);
         self.take_held(told);
     }
 
-    /// Takes the packets that waited and need wait no longer.
+    /// Takes the packets that no longer have to wait.
     fn take_held(&mut self, told: &mut Vec<Segment>) {
         let mut held = std::mem::take(&mut self.held).into_iter().peekable();
         while let Some(arrival) = held.peek() {
@@ -232,7 +234,7 @@ impl Stream {
         self.held = held.collect();
     }
 
-    /// Takes the packet that comes next.
+    /// Takes the next packet in order.
     fn take(&mut self, arrival: &Arrival, told: &mut Vec<Segment>) {
         self.expected = Some(self.behind(arrival));
         match arrival.operation {
@@ -259,7 +261,7 @@ impl Stream {
         }
     }
 
-    /// What comes behind this packet.
+    /// The sequence number after this packet.
     fn behind(&self, arrival: &Arrival) -> Expected {
         let Operation::Read(memory) = arrival.operation else {
             return Expected {
@@ -299,7 +301,7 @@ impl Stream {
             self.is_lost = !part.ends();
             return;
         };
-        // A packet that was sent again may be captured behind those that waited for it.
+        // A retransmitted packet can be captured after the packets that waited for it.
         partial.first_packet = partial.first_packet.min(arrival.number);
         partial.last_packet = partial.last_packet.max(arrival.number);
         partial.began = partial.began.min(arrival.time);

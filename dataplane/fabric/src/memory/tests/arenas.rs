@@ -1,4 +1,4 @@
-//! Arenas: what pages they get, what they say of it, and what a peer may do to them.
+//! Arenas: their pages, their reports, and the operations that a peer may do.
 
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
@@ -16,11 +16,11 @@ use crate::memory::{Arena, ArenaOptions, HugePageSize, HugePages, Mapping, PageK
 
 const HUGE_PAGES: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
 
-/// Settings of the machine are changed by one test at a time.
+/// Held by the test that changes settings of the machine, so that only one does so at a time.
 static MACHINE: Mutex<()> = Mutex::new(());
 
-/// A setting of the kernel, put back at the end. The tests that change one count what other processes use as well,
-/// so they are ignored on a machine that is shared: `./check lab` runs them in a guest.
+/// A setting of the kernel, restored by the drop. The tests that change one also count the use of other processes, so they
+/// are ignored on a shared machine: `./check lab` runs them in a guest.
 struct Setting {
     path: &'static str,
     old: String,
@@ -46,9 +46,9 @@ impl Drop for Setting {
     }
 }
 
-/// Makes `pages` hugepages free, for this test.
+/// Makes `pages` hugepages free for this test.
 fn free_hugepages(pages: u64) -> Setting {
-    // Before anything is counted: another test may use some.
+    // The lock comes before the count, because another test may use hugepages.
     let guard = MACHINE
         .lock()
         .unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -66,7 +66,7 @@ fn options(bytes: u64, huge_pages: HugePages) -> ArenaOptions {
 type Make = fn(&ArenaOptions) -> Result<Arena, SetupError>;
 const BOTH: [(&str, Make); 2] = [("shared", Arena::shared), ("private", Arena::private)];
 
-/// Every byte can be written and read back.
+/// Writes every byte and reads it back.
 fn use_all(arena: &mut Arena) {
     let memory = arena.memory();
     let bytes = u32::try_from(arena.report().arena_bytes).unwrap();
@@ -103,7 +103,7 @@ fn ordinary_pages_when_asked_for_come_without_a_warning() {
     assert_eq!(arena.report().arena_bytes, 4096);
 }
 
-/// Whatever pages the rest is in.
+/// This holds for every kind of pages of the rest.
 #[test]
 fn what_is_untouched_takes_no_memory_until_it_is_written_and_no_peer_maps_it() {
     const UNTOUCHED: u32 = 64 * 4096;
@@ -137,7 +137,7 @@ fn what_is_untouched_takes_no_memory_until_it_is_written_and_no_peer_maps_it() {
             "{wish:?}"
         );
         assert!(memory.bytes(&buffers[8]).iter().all(|byte| *byte == 0));
-        // Each part ends where it ends.
+        // A pool of one part cannot extend into the other.
         assert!(arena.untouched_pool(shape(1)).is_err());
         let whole = u32::try_from(shared_bytes / 4096).unwrap();
         assert!(arena.pool(shape(whole + 1)).is_err());
@@ -182,7 +182,7 @@ fn hugepages_are_used_when_there_are_enough() {
     }
 }
 
-/// The shortage is an error when the arena is made, never a signal when it is used.
+/// A shortage gives an error when the arena is created, and no signal when it is used.
 #[test]
 #[ignore = "changes settings of the machine: ./check lab runs it in a guest"]
 fn too_few_hugepages_are_told_when_the_arena_is_made() {
@@ -216,7 +216,7 @@ fn too_few_hugepages_are_told_when_the_arena_is_made() {
     }
 }
 
-/// The size that was asked for is the one that is looked for, whatever the machine has of it.
+/// An arena searches for hugepages of the requested size only, even if the machine has none of them.
 #[test]
 fn an_arena_lies_in_hugepages_of_the_size_that_was_asked_for() {
     type Make = fn(&ArenaOptions, HugePageSize) -> Result<Arena, SetupError>;
@@ -231,7 +231,7 @@ fn an_arena_lies_in_hugepages_of_the_size_that_was_asked_for() {
     }
 }
 
-/// The report agrees with what the kernel says of the mapping itself.
+/// The report agrees with the report of the kernel about the mapping.
 #[test]
 #[ignore = "changes settings of the machine: ./check lab runs it in a guest"]
 fn transparent_hugepages_are_reported_as_they_are() {
@@ -248,7 +248,7 @@ fn transparent_hugepages_are_reported_as_they_are() {
     {
         for word in [word, "never"] {
             let _none = free_hugepages(0);
-            // The lock is held by `_none`; this one is put back by hand.
+            // `_none` holds the lock. A second `Setting` would lock it again, so this setting is restored by hand.
             let old = std::fs::read_to_string(file).unwrap();
             let (_, old) = old.split_once('[').unwrap();
             let (old, _) = old.split_once(']').unwrap();
@@ -258,7 +258,7 @@ fn transparent_hugepages_are_reported_as_they_are() {
             let joined = made.as_mut().map_or(0, |arena| {
                 kind.bytes_at(arena.memory().mapping().start().addr())
             });
-            // Behind that: the kernel begins to join pages at once when it may again.
+            // The setting is restored after the count: with it, the kernel starts to join pages at once.
             std::fs::write(file, old).unwrap();
             let mut arena = made.unwrap();
             let report = arena.report().clone();
@@ -301,7 +301,7 @@ fn an_arena_that_does_not_fit_is_refused_before_anything_is_taken() {
             assert!(error.to_string().contains("2 MiB"), "{name}: {error}");
         }
     }
-    // What is untouched counts, alone and beside the rest, where each alone would fit.
+    // The untouched part counts: alone, and with the rest if each of them alone would fit.
     for (bytes, untouched_bytes) in [(4096, available), (available / 4, available / 8 * 7)] {
         let options = options(bytes, HugePages::Never);
         let size = HugePageSize::default();
@@ -311,7 +311,7 @@ fn an_arena_that_does_not_fit_is_refused_before_anything_is_taken() {
 }
 
 fn map(file: &OwnedFd, bytes: usize, protection: ProtFlags) -> rustix::io::Result<usize> {
-    // SAFETY: the kernel chooses the address; the mapping is given back below, unused.
+    // SAFETY: the kernel chooses the address; the mapping is unmapped below without an access.
     let start = unsafe {
         rustix::mm::mmap(
             std::ptr::null_mut(),
@@ -343,7 +343,7 @@ fn a_peer_can_only_read_a_shared_arena() {
     }
 }
 
-/// What would be a signal at the first use is an error of the mapping.
+/// The mapping fails, because an access after the end of the file would raise a signal.
 #[test]
 fn a_mapping_beyond_its_file_is_refused() {
     let file = rustix::fs::memfd_create("short", MemfdFlags::CLOEXEC).unwrap();
@@ -354,7 +354,7 @@ fn a_mapping_beyond_its_file_is_refused() {
     Mapping::shared(&file, 0).unwrap_err();
 }
 
-/// Old kernels do not populate by advice, and then every page is touched.
+/// Old kernels have no advice that populates pages. Then the code touches every page.
 #[test]
 fn touching_every_page_gives_a_file_all_of_them() {
     let file = rustix::fs::memfd_create("touched", MemfdFlags::CLOEXEC).unwrap();
@@ -366,16 +366,16 @@ fn touching_every_page_gives_a_file_all_of_them() {
     assert_eq!(held(), 1 << 20);
 }
 
-/// A control group whose processes may have no hugepage, and that is empty again at the end.
+/// A control group whose processes may use no hugepage. The drop removes it.
 struct Group {
-    /// Where the groups of version 2 are mounted, for this test.
+    /// The mount point of the groups of version 2, for this test.
     root: PathBuf,
     path: PathBuf,
     had_controller: bool,
 }
 
 impl Group {
-    /// `None` where the kernel has no such control groups.
+    /// `None` if the kernel has no such control groups.
     fn without_hugepages() -> Option<Self> {
         let root = std::env::temp_dir().join(format!("rpcrdma-groups-{}", std::process::id()));
         std::fs::create_dir(&root).unwrap();
@@ -407,7 +407,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // Without the controller there is no group.
+        // If the kernel has no such controller, the group was not created.
         let made = std::fs::remove_dir(&self.path).is_ok();
         if made && !self.had_controller {
             std::fs::write(self.root.join("cgroup.subtree_control"), "-hugetlb").unwrap();
@@ -421,7 +421,7 @@ impl Drop for Group {
 
 const GROUP: &str = "RPCRDMA_TEST_GROUP";
 
-/// Nothing else would tell it before the page is read, perhaps by a core in the middle of a call.
+/// Without this check, the shortage would show only at the first read of the page, perhaps in the middle of a call.
 #[test]
 #[ignore = "changes settings of the machine: ./check lab runs it in a guest"]
 fn a_page_that_the_control_group_refuses_is_an_error() {
@@ -449,7 +449,7 @@ fn a_page_that_the_control_group_refuses_is_an_error() {
     assert!(status.success(), "{status}");
 }
 
-/// What the child does.
+/// The part of the child process.
 fn map_a_hugepage_within(group: &Path) {
     std::fs::write(group.join("cgroup.procs"), "0").unwrap();
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
@@ -457,7 +457,7 @@ fn map_a_hugepage_within(group: &Path) {
     rustix::fs::ftruncate(&file, HUGE_PAGE_BYTES).unwrap();
     let bytes = usize::try_from(HUGE_PAGE_BYTES).unwrap();
     let error = Mapping::shared_read_only(&file, bytes)
-        // SAFETY: the first byte of the mapping. Where the page is missing this is the signal.
+        // SAFETY: the first byte of the mapping. Without a page this read raises the signal.
         .map(|mapping| unsafe { mapping.start().read_volatile() })
         .unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::OutOfMemory);
@@ -478,7 +478,7 @@ fn anonymous_memory_is_aligned_and_trimmed() {
 
 #[test]
 fn settings_of_this_machine_are_where_they_are_looked_for() {
-    // A path that is mistyped would look like a machine without hugepages.
+    // With a wrong path, every machine would look like one without hugepages.
     assert!(
         !Path::new("/sys/kernel/mm/hugepages").exists()
             || HugePageCounts::read(HUGE_PAGE_BYTES).is_some()

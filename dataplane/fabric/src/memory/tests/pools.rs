@@ -1,4 +1,4 @@
-//! Pools, leases and buffers: each error, and the tokens against an oracle.
+//! Pools, leases and buffers: every error, and random sequences against a model.
 
 use std::collections::VecDeque;
 
@@ -40,11 +40,11 @@ fn pools_are_carved_until_the_arena_is_full() {
         ),
         "{error:?}"
     );
-    // The failure took nothing.
+    // The failed call has taken no memory.
     arena.pool(shape(1, 4096)).unwrap();
     arena.pool(shape(0, 4096)).unwrap();
     arena.pool(shape(1, 1)).unwrap_err();
-    // The largest that can be asked for does not overflow.
+    // The largest shape does not overflow.
     arena.pool(shape(u32::MAX, u32::MAX)).unwrap_err();
 }
 
@@ -90,7 +90,7 @@ fn strides_and_alignments() {
     assert!(tight.take().is_none());
 }
 
-/// The end of the largest shape behind 8 GiB of other pools is one more than 64 bits hold.
+/// After 8 GiB of other pools, the end of the largest shape is one more than 64 bits can hold.
 #[test]
 fn a_pool_whose_end_64_bits_do_not_hold_is_refused() {
     let memory = arena(4096).memory();
@@ -182,7 +182,7 @@ fn a_lease_outlives_arena_and_pool() {
     thread.join().unwrap();
 }
 
-/// All buffers of a pool go through other threads, over and over, and all come back.
+/// The buffers of a pool go through other threads repeatedly, and all of them return.
 #[test]
 fn leases_come_back_from_other_threads() {
     const BUFFERS: u32 = 32;
@@ -228,7 +228,7 @@ enum Op {
     Take,
     Give(prop::sample::Index),
     Lease(prop::sample::Index, u32, u32),
-    /// Drops a lease, on another thread when told so.
+    /// Drops a lease, on another thread if the flag is set.
     Drop(prop::sample::Index, bool),
     Reclaim(usize),
 }
@@ -247,8 +247,8 @@ fn any_op() -> impl Strategy<Value = Op> {
 const BUFFERS: u32 = 6;
 const BUFFER_BYTES: u32 = 64;
 
-/// The pool under test beside what it should be: a stack of free indices, a queue of returned
-/// ones, and for each live token the byte that it was filled with.
+/// The pool under test and its model: a stack of free indices, a queue of returned ones, and the fill byte of each live
+/// token.
 struct Model {
     memory: Memory,
     pool: Pool,
@@ -320,7 +320,7 @@ impl Model {
         }
     }
 
-    /// No two live tokens overlap: each still holds what was written into it alone.
+    /// Checks that no two live tokens overlap: each still has its own fill byte.
     fn check(&self) {
         assert_eq!(self.pool.available(), self.free.len());
         for (buffer, stamp) in &self.held {

@@ -1,4 +1,4 @@
-//! Leases that are shared: their bytes, their way home, and the views that they are posted by.
+//! Shared leases: their bytes, their return to the pool, and the views with which they are posted.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -94,7 +94,7 @@ fn a_view_is_read_and_never_written() {
         memory.bytes_mut(&mut shown).fill(0);
     }));
     assert!(written.is_err());
-    // As long as there is a view the bytes are kept.
+    // The bytes are kept as long as there is a view.
     drop(whole);
     assert_eq!(available(&mut pool), 0);
     assert_eq!(memory.bytes(&shown), [9; 8]);
@@ -104,8 +104,7 @@ fn a_view_is_read_and_never_written() {
     assert_eq!((available(&mut pool), views.available()), (1, 2));
 }
 
-/// A view may outlive those who made it, in a port that is shut down behind them: nobody writes what it
-/// shows.
+/// A view can live longer than its `Views`, in a port that is shut down later. Nothing may write its bytes then.
 #[test]
 fn what_a_view_shows_is_not_written_when_its_maker_is_gone() {
     let mut arena = arena(4096);
@@ -124,8 +123,8 @@ fn what_a_view_shows_is_not_written_when_its_maker_is_gone() {
     );
 }
 
-/// Handles are made, read and dropped on two threads, over and over: no buffer comes home while one is
-/// left, and all do.
+/// Two threads create, read and drop handles repeatedly. A buffer returns only after its last handle, and all buffers
+/// return.
 #[test]
 fn shared_buffers_come_back_from_other_threads() {
     fn read(handle: SharedLease, byte: u8) {
@@ -138,7 +137,7 @@ fn shared_buffers_come_back_from_other_threads() {
     let (memory, mut pool) = (arena.memory(), arena.pool(shape(2, 64)).unwrap());
     let handed = Arc::new(ArrayQueue::new(2));
     let taken = Arc::clone(&handed);
-    // It ends when nobody is left who hands it anything.
+    // The thread ends when the other thread has dropped the queue.
     let other = std::thread::spawn(move || {
         loop {
             let is_last = Arc::strong_count(&taken) == 1;

@@ -1,6 +1,5 @@
-//! Laps of records that a peer may write, with some among them that it may not, while the clock goes
-//! on: all that is right arrives, and what is wrong costs the peer its channel and nobody else
-//! anything.
+//! Random sequences of valid and invalid records, while the clock advances. All valid records arrive. An invalid one
+//! breaks at most the channel of the peer that wrote it.
 
 use std::collections::BTreeMap;
 
@@ -19,22 +18,22 @@ use crate::shm::record::{UNIT_BYTES, op};
 use crate::shm::ring::RingMemory;
 use crate::shm::{PortEvent, QueuePairNumber};
 
-/// A hostile `a` and an honest `c`, who both talk to `b`.
+/// A hostile port `a` and a correct port `c`, both connected to `b`.
 struct World {
     a: End,
     b: End,
     c: End,
     c_at_b: QueuePairId,
     windows: Vec<Window>,
-    /// Memory of `b` that nobody is to touch.
+    /// Memory of `b` that no peer may change.
     untouched: Buffer,
     second: u64,
-    /// Messages of `c` that were sent, and that arrived.
+    /// The numbers of messages of `c` that were sent and that arrived.
     sent: u32,
     arrived: u32,
-    /// The queue pair of `a` has ended.
+    /// Whether the queue pair of `a` has ended.
     ended: bool,
-    /// Bytes of messages that came from `a`.
+    /// The lengths of the messages that came from `a`.
     messages: Vec<u32>,
     seen: BTreeMap<String, u64>,
 }
@@ -71,7 +70,7 @@ impl World {
         world
     }
 
-    /// Connects `a`, and has `b` expect things from it.
+    /// Connects `a`, and lets `b` post work and expose windows for it.
     fn connect(&mut self) {
         let (a, b) = (&mut self.a, &mut self.b);
         (a.id, b.id) = joined(a, b);
@@ -105,7 +104,7 @@ impl World {
         }
     }
 
-    /// Ends the connection of `a`; whether all is where it was.
+    /// Ends the connection of `a`, and checks that no Receive, buffer or byte of `b` was lost or changed.
     fn disconnect(&mut self) -> TestCaseResult {
         let id = self.b.id;
         self.b.port.disconnect(id);
@@ -133,7 +132,7 @@ impl World {
         *self.seen.entry(what.into()).or_default() += 1;
     }
 
-    /// How far `b` has come in the ring of `a`; `None` when the channel is broken.
+    /// The position of `b` in the ring of `a`; `None` if the channel is broken.
     fn head(&mut self) -> Option<u32> {
         let channel = self.b.port.channels_for_tests()[0].as_deref()?;
         (!channel.broken).then(|| channel.consumed())
@@ -144,7 +143,7 @@ impl World {
         channel.unwrap().producer.memory()
     }
 
-    /// Has `b` poll once.
+    /// Lets `b` poll once.
     fn poll(&mut self) -> TestCaseResult {
         for event in self.b.poll() {
             if event.id == self.c_at_b {
@@ -174,7 +173,7 @@ impl World {
         Ok(())
     }
 
-    /// The peer has ended a window: another takes its place.
+    /// Replaces a window that the peer has invalidated.
     fn renew(&mut self, key: u32) {
         let is_it = |window: &Window| window.remote().key.0 == key;
         let number = self.windows.iter().position(is_it).unwrap();
@@ -184,7 +183,7 @@ impl World {
         self.expose();
     }
 
-    /// Publishes a record of `a`, and polls until it is done.
+    /// Publishes a record of `a`, and polls until `b` has consumed it.
     fn step(&mut self, drawn: &Drawn) -> TestCaseResult {
         self.b.now += drawn.elapsed_ms * self.second / 1000;
         let now = self.b.now;
@@ -225,7 +224,7 @@ impl World {
         Ok(())
     }
 
-    /// Polls until `b` is done with the record at `head`, while `c` is served all the time.
+    /// Polls until `b` has consumed the record at `head`. Checks that the messages of `c` arrive meanwhile.
     fn finish(&mut self, drawn: &Drawn, head: u32, index: u32) -> TestCaseResult {
         let message = self.sent.to_le_bytes();
         self.c.poll();
@@ -243,7 +242,7 @@ impl World {
         }
         let mut polls = 0;
         while self.head() == Some(head) && !self.ended {
-            // Until what is due soon is due.
+            // The time advances, because the record may be delayed.
             self.b.now += self.second;
             self.poll()?;
             polls += 1;
@@ -274,7 +273,7 @@ impl World {
                 self.b.port.destroy_queue_pair(id);
                 self.ended = true;
             }
-            // The peer may have ended one of them itself, or the queue pair.
+            // The peer may already have invalidated the window, or the queue pair may have ended.
             Interruption::WindowEnded if window < self.windows.len() => {
                 let window = self.windows.swap_remove(window);
                 match self.b.port.invalidate_window(window, WorkId(4)) {
@@ -293,7 +292,7 @@ impl World {
     }
 }
 
-/// Runs a case; what was seen in it.
+/// Runs a case, and returns the numbers of its operations and outcomes.
 fn run(
     records: &[Drawn],
     copy_bytes_per_poll: u32,
@@ -318,7 +317,7 @@ fn cases() -> impl Strategy<Value = (Vec<Drawn>, u32)> {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        // Each of them is long.
+        // A single case takes long.
         cases: ProptestConfig::default().cases.div_ceil(4),
         ..ProptestConfig::default()
     })]
@@ -329,7 +328,7 @@ proptest! {
     }
 }
 
-/// The property above is about something: everything is drawn, and everything happens.
+/// The property above is not empty: the generator produces all operations, and all outcomes occur.
 #[test]
 fn all_operations_and_outcomes_are_among_the_records_that_are_drawn() {
     let mut runner = TestRunner::deterministic();

@@ -1,4 +1,4 @@
-//! Sends arrive: whole, in order, once.
+//! Sends arrive whole, in order and exactly once.
 
 use proptest::prelude::*;
 
@@ -9,7 +9,7 @@ use crate::shm::record::op;
 use crate::shm::ring::{RingMemory, sequence_of};
 use crate::shm::{Fault, PortEvent};
 
-/// The arrivals of one poll, none of them kept.
+/// The arrivals of one poll. None is kept.
 fn arrivals(end: &mut End) -> Vec<Arrival> {
     let mut batch = CompletionBatch::new();
     end.port.begin_poll(end.now, &mut batch);
@@ -55,12 +55,12 @@ fn a_message_waits_for_its_receive_in_the_ring() {
     assert_eq!(told(b.poll()), [(Status::Success, received)]);
 }
 
-/// Whoever handles the arrivals has read the clock by then.
+/// A caller reads the clock before the poll, so a later message must not come with the arrivals of that poll.
 #[test]
 fn what_comes_after_a_poll_began_is_for_the_next_one() {
     let (mut a, mut b) = pair();
     a.send(&pattern(0, 64), SendOptions::default()).unwrap();
-    // It is counted, and turns out to be of another kind.
+    // The poll counts this message as an arrival, but it is of another kind.
     a.send(&[1], SendOptions::default()).unwrap();
     let mut batch = CompletionBatch::new();
     b.port.begin_poll(0, &mut batch);
@@ -72,7 +72,7 @@ fn what_comes_after_a_poll_began_is_for_the_next_one() {
     assert_eq!(batch.drain().count(), 2, "in the very next poll");
 }
 
-/// No reply tells how far the receiver is.
+/// No reply of the receiver carries an acknowledgement, so the port has to send one.
 #[test]
 fn what_was_read_in_place_is_told_to_the_sender() {
     let (mut a, mut b) = pair();
@@ -83,7 +83,7 @@ fn what_was_read_in_place_is_told_to_the_sender() {
     assert_eq!(told(a.settle()), [(Status::Success, What::Sent(1))]);
 }
 
-/// Messages of `bytes` bytes with something other than zero at few places, or at many.
+/// Messages of `bytes` bytes with few or many bytes that are not zero.
 fn sparse(bytes: usize) -> Vec<Vec<u8>> {
     let places: [&[usize]; 5] = [&[], &[0], &[1, 17, 33], &[0, 40, 44], &[0, 16, 32, 47]];
     let with = |places: &[usize]| {
@@ -113,7 +113,7 @@ fn a_packed_message_arrives_whole_by_the_long_way_too() {
     for bytes in [48, 60, 76, 112] {
         let (mut a, mut b) = pair();
         let message = [vec![1; 32], vec![0; bytes - 33], vec![2]].concat();
-        // The first of them finds no Receive, and those behind it no other way.
+        // The first message finds no Receive, and the messages behind it must not overtake it.
         let fault = Fault::ReceiverNotReady { polls: 2 };
         b.port.handle_event(PortEvent::Inject(fault));
         for _ in 0..3 {
@@ -131,7 +131,7 @@ fn a_packed_message_arrives_whole_by_the_long_way_too() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Each unit behind the first of a message holds the number of a record of one of the next laps.
+    /// Each unit of a message but the first holds the sequence number of a record of one of the next laps.
     #[test]
     fn messages_that_look_like_records_arrive_whole(
         messages in proptest::collection::vec((1_usize..=1024, 1_u32..4, 0_u32..3), 1..200),
@@ -207,7 +207,7 @@ fn gathered_sends_of_every_kind_arrive_whole() {
     assert_eq!(a.large.available(), 64 - DEPTH as usize);
 }
 
-/// Short messages are counted as if they could be taken; others are looked at one by one.
+/// Short messages are counted before the port knows whether they can be taken; others are examined one by one.
 #[test]
 fn without_a_receive_the_channel_stalls_and_goes_on() {
     for bytes in [1, 64] {
@@ -216,7 +216,7 @@ fn without_a_receive_the_channel_stalls_and_goes_on() {
             let message = pattern(number, bytes);
             a.send(&message, SendOptions::default()).unwrap();
         }
-        // All Receives are taken and kept.
+        // The test takes all Receives and posts none of them again.
         let (mut kept, mut batch) = (Vec::new(), CompletionBatch::new());
         for poll in 0..20 {
             let busy = b.port.poll(0, &mut batch);
@@ -247,7 +247,7 @@ fn a_full_ring_refuses_and_recovers() {
     while a.send(&[9; 100], SendOptions::default()).is_ok() {
         posted += 1;
     }
-    // 64 units; each record takes one, and one stays free.
+    // The ring has 64 units. Each record takes one, and one stays free.
     assert_eq!(posted, 63);
     assert_eq!(a.counter("queue_full"), 1);
     assert_eq!(b.settle().len(), 63);

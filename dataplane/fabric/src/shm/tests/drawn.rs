@@ -1,4 +1,4 @@
-//! Records that a peer may write, and what may be wrong with them, as they are drawn.
+//! Random records of a peer, with random faults.
 
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -11,7 +11,7 @@ use crate::shm::record::{
 };
 use crate::shm::ring::{RingMemory, sequence_of};
 
-/// Operations that leave the queue pair as it is when they are right.
+/// Operations after which the queue pair continues, if their records are valid.
 pub(super) const LASTING: [u8; 6] = [
     op::PAD,
     op::SEND,
@@ -22,17 +22,17 @@ pub(super) const LASTING: [u8; 6] = [
 ];
 pub(super) const WINDOWS: usize = 3;
 
-/// When a record may be delivered.
+/// The time from which a record may be delivered.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Due {
     Always,
     Past,
     Now,
-    /// In so many milliseconds.
+    /// After this many milliseconds.
     Soon(u64),
 }
 
-/// What is wrong with a record.
+/// The fault of a record.
 #[derive(Clone, Debug)]
 pub(super) enum Wrong {
     Operation(u8),
@@ -42,19 +42,19 @@ pub(super) enum Wrong {
     /// A word of the payload.
     Word(u16, u64),
     Payload(Vec<u8>),
-    /// A piece begins so many bytes before the end of the arena, and ends behind it.
+    /// A piece starts this many bytes before the end of the arena, and ends after it.
     BeyondArena(u32),
-    /// It is due later than any port may ask for, by so many seconds.
+    /// The record is delayed by this many seconds more than the largest delay.
     FarAhead(u64),
     Invalidates(u32),
     Failure(u32, u32),
     Disconnect,
 }
 
-/// What happens while a record is worked off.
+/// An event while the receiver handles a record.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Interruption {
-    /// The sender takes its memory back.
+    /// The sender revokes the record.
     Revoked,
     PeerGone,
     Disconnected,
@@ -66,16 +66,16 @@ pub(super) enum Interruption {
 #[derive(Clone, Debug)]
 pub(super) struct Drawn {
     pub(super) op: u8,
-    /// Decides on the length of what stands in the record.
+    /// Determines the length of the data in the record.
     pub(super) bytes: u16,
     pub(super) pieces: Vec<(u32, u32)>,
     pub(super) window: usize,
     pub(super) due: Due,
-    /// The window whose key comes along.
+    /// The window whose key the record invalidates.
     pub(super) invalidates: Option<usize>,
     pub(super) acked: u32,
     pub(super) wrong: Option<Wrong>,
-    /// What interrupts it, and after how many polls.
+    /// The interruption, and the number of polls before it.
     pub(super) interruption: Option<(Interruption, usize)>,
     pub(super) polls: usize,
     pub(super) elapsed_ms: u64,
@@ -153,7 +153,7 @@ pub(super) struct Record {
     pub(super) header: Header,
     pub(super) extension: Extension,
     pub(super) payload: Vec<u8>,
-    /// Bytes of the message that it brings, when it is right.
+    /// The length of the message in a valid record.
     pub(super) message: Option<u32>,
 }
 
@@ -163,7 +163,7 @@ fn piece(offset: u64, bytes: u32) -> Vec<u8> {
 }
 
 impl Record {
-    /// The record that is drawn, without what is wrong with it.
+    /// The drawn record without its fault.
     fn right(drawn: &Drawn, destination: u32, to: RemoteAddress) -> Self {
         let total = drawn.pieces.iter().map(|(_, bytes)| bytes).sum::<u32>();
         let list = || {
@@ -190,7 +190,7 @@ impl Record {
             ),
             op::SEND_HEADED => {
                 let head = drawn.bytes % 300;
-                // The offset of a head means nothing.
+                // The offset of a head is not used, so it may have any value.
                 let first = piece(u64::MAX, u32::from(head));
                 let payload = [first, list().collect(), inline(head)].concat();
                 (payload, Some(total + u32::from(head)))
@@ -226,7 +226,7 @@ impl Record {
         }
     }
 
-    /// Spoils the record. What it brings then is not foretold.
+    /// Adds a fault to the record. The outcome of such a record is not predicted.
     fn spoil(&mut self, wrong: &Wrong, now: u64, second: u64) {
         self.message = None;
         match wrong {
@@ -241,7 +241,7 @@ impl Record {
                     self.payload[at..at + 8].copy_from_slice(&word.to_le_bytes());
                 }
             }
-            // Its pieces are so.
+            // `Drawn::record` has already set the piece.
             Wrong::BeyondArena(_) => {}
             Wrong::Payload(bytes) => {
                 self.payload.clone_from(bytes);
@@ -261,19 +261,19 @@ impl Record {
         }
     }
 
-    /// The bytes of the record as its header tells them.
+    /// The length of the record according to its header.
     fn bytes(&self) -> u32 {
         self.header.payload_offset() + u32::from(self.header.payload_bytes)
     }
 
-    /// Writes the record where its receiver looks, as far as it lies within the ring.
+    /// Writes the record at the next position of its receiver. Drops the part that does not fit before the end of the ring.
     pub(super) fn publish(&self, ring: &MappedRing, head: u32) {
         let index = head & (ring.units() - 1);
         let room = ((ring.units() - index) * UNIT_BYTES - HEADER_BYTES) as usize;
         let place = ring.unit(index).wrapping_add(HEADER_BYTES as usize);
         let offset = (self.header.payload_offset() - HEADER_BYTES) as usize;
         let bytes = self.payload.len().min(room.saturating_sub(offset));
-        // SAFETY: the unit, and `room` bytes in all, lie within the ring, which nobody reads now.
+        // SAFETY: the unit and `room` bytes in all lie within the ring, and nothing reads the ring now.
         unsafe {
             std::ptr::copy_nonoverlapping(self.payload.as_ptr(), place.wrapping_add(offset), bytes);
         }
@@ -286,11 +286,11 @@ impl Record {
 }
 
 impl Drawn {
-    /// Bytes of the sender's arena.
+    /// The size of the arena of the sender.
     const ARENA_BYTES: u32 = 8 << 20;
 
-    /// The record for the queue pair of this number, which has these windows. Where what is right
-    /// has no room of `room` bytes, it is a pad.
+    /// The record for the queue pair `destination` with the windows `windows`. A valid record of more than `room` bytes is
+    /// replaced by a pad.
     pub(super) fn record(
         &self,
         destination: u32,
@@ -325,7 +325,7 @@ impl Drawn {
         record
     }
 
-    /// Whether the record is such that its channel is to break.
+    /// Whether the record must break its channel.
     pub(super) fn must_break(&self) -> bool {
         let is_pulled = matches!(self.op, op::SEND_PULLED | op::SEND_HEADED | op::WRITE);
         match self.wrong {
@@ -335,7 +335,7 @@ impl Drawn {
         }
     }
 
-    /// What is wrong with the record, without how.
+    /// The kind of the fault, without its values.
     pub(super) fn name_of_wrong(&self) -> Option<String> {
         let text = format!("{:?}", self.wrong.as_ref()?);
         text.split('(').next().map(str::to_owned)

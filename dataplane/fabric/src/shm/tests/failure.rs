@@ -1,4 +1,4 @@
-//! Queue pairs that end: in which order things are told, and what comes back.
+//! The end of queue pairs: the order of completions, and the return of buffers.
 
 use super::*;
 use crate::interface::PostError;
@@ -31,7 +31,7 @@ fn disconnecting_flushes_both_ends_in_order() {
             .post_send_copied(a.id, &a.large.take().unwrap(), 1, signalled(9)),
         Err(PostError::NotConnected)
     );
-    // What was copied before the end arrives; what was taken back does not.
+    // Messages that were copied before the end arrive. Revoked ones do not.
     let expected = [
         (Status::Success, What::Received(b"before".to_vec(), None)),
         (Status::Flushed, What::Sent(3)),
@@ -42,7 +42,7 @@ fn disconnecting_flushes_both_ends_in_order() {
     assert_eq!(told(a.settle()), [], "told once");
 }
 
-/// Copied, and pulled from registered memory.
+/// The message is copied, or pulled from registered memory.
 #[test]
 fn a_message_longer_than_its_receive_ends_both_queue_pairs() {
     for copied in [true, false] {
@@ -90,7 +90,7 @@ fn a_message_longer_than_its_receive_ends_both_queue_pairs() {
 
 #[test]
 fn an_acknowledgement_does_not_overtake_a_failure() {
-    // The reverse ring is full, so the failure cannot be told; neither may be what came after.
+    // The reverse ring is full, so the failure cannot be reported. Later records must not be acknowledged before it.
     let (mut a, mut b) = pair();
     while b.send(&[0; 100], SendOptions::default()).is_ok() {}
     a.send(b"good", signalled(1)).unwrap();
@@ -109,7 +109,7 @@ fn an_acknowledgement_does_not_overtake_a_failure() {
         ]
     );
     assert_eq!(b.counter("reports_delayed"), 1);
-    // What is ahead of the failure may be told by the control line, after a drained the ring.
+    // After `a` has drained the ring, the control line may acknowledge the records before the failure.
     let events = told(a.settle());
     let works: Vec<_> = events
         .into_iter()
@@ -147,7 +147,7 @@ fn acknowledgements_stop_at_each_of_several_failures_that_wait() {
         a.send(b"x", options).unwrap();
     }
     b.settle();
-    // A report that is no failure of a record stands between those that are.
+    // A report of another kind comes between the reports of failed records.
     b.port.disconnect(ids[3].1);
     b.settle();
     assert_eq!(b.counter("reports_delayed"), 3);
@@ -221,7 +221,7 @@ fn a_destroyed_queue_pair_gives_its_number_back_and_hears_nothing() {
         connect(&mut a, &mut b, &joint),
     );
     let free = b.handle.numbers.len();
-    // a goes on sending to what b has destroyed.
+    // `a` continues to send to a queue pair that `b` has destroyed.
     b.port.disconnect(first.1);
     b.settle();
     b.port.destroy_queue_pair(first.1);

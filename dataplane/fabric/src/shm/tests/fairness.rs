@@ -1,10 +1,10 @@
-//! What one peer may take of a poll: the others are heard within a few polls, whatever it does.
+//! The share of one peer in a poll: the others are served within a few polls, whatever that peer does.
 
 use super::*;
 use crate::interface::prelude::*;
 use crate::interface::{Access, PostError, RemoteAddress};
 
-/// A peer of the server, and the server's queue pair for it.
+/// A peer of the server, and the queue pair of the server for it.
 struct Peer {
     end: End,
     id: QueuePairId,
@@ -44,7 +44,7 @@ fn star(peers: u32, change: impl Fn(&mut PortConfig)) -> (End, Vec<Peer>) {
 }
 
 impl Peer {
-    /// Keeps that many messages of these bytes on their way.
+    /// Sends `message` until `count` messages are outstanding.
     fn keep_sending(&mut self, count: usize, message: &[u8]) {
         self.end.poll();
         self.end.reclaim();
@@ -63,7 +63,7 @@ impl Peer {
         }
     }
 
-    /// Lets the server read from here.
+    /// Exposes a buffer from which the server can read.
     fn expose(&mut self, bytes: u32) -> RemoteAddress {
         let buffer = self.end.large.take().unwrap();
         let access = Access {
@@ -76,15 +76,15 @@ impl Peer {
     }
 }
 
-/// Has the server read from a peer.
+/// Lets the server read from a peer.
 fn read(server: &mut End, id: QueuePairId, from: RemoteAddress, bytes: u32, work: u64) {
     let mut list = Gather::new();
     list.push(server.large.take().unwrap(), 0, bytes).unwrap();
     server.port.post_read(id, list, from, WorkId(work)).unwrap();
 }
 
-/// The most polls that a message of the victim waits for, one at a time, while all others do what
-/// `others` has them do before each poll.
+/// The largest number of polls that a message of the victim waits. The victim sends one message at a time. Before each
+/// poll, `others` lets the other peers act.
 fn longest_wait(
     server: &mut End,
     peers: &mut [Peer],
@@ -119,7 +119,7 @@ fn longest_wait(
     longest
 }
 
-/// Places in the batch are kept for the short messages of the one while the other takes what it can get.
+/// The batch keeps places for the short messages of one peer while the other peer fills it.
 #[test]
 fn a_peer_with_messages_of_all_kinds_takes_no_place_of_another() {
     let (mut server, mut peers) = star(2, |_| {});
@@ -128,7 +128,7 @@ fn a_peer_with_messages_of_all_kinds_takes_no_place_of_another() {
     };
     let options = SendOptions::default();
     first.end.send(&pattern(0, 64), options).unwrap();
-    // Its record takes several units, so that those behind it are not counted.
+    // Its record takes several units, so the records behind it are not counted.
     let parts: [&[u8]; 2] = [&pattern(1, 200), &pattern(2, 4000)];
     first.end.send_list(&parts, options).unwrap();
     for seed in 0..12 {
@@ -174,7 +174,7 @@ fn a_long_message_waits_for_few_polls_of_other_long_messages() {
     }
 }
 
-/// A peer that leaves a little of the copy budget to those behind it is not first for ever.
+/// A peer that leaves a small rest of the copy budget does not stay first in the order.
 #[test]
 fn a_long_message_gets_more_than_the_crumbs_of_others() {
     for victim in [0, 1] {
@@ -200,14 +200,14 @@ fn a_long_message_waits_for_few_polls_of_reads() {
             let events = server.poll();
             events.iter().any(|event| event.id == peers[victim].id)
         });
-        // Half of each poll is the Reads' until they are done.
+        // Reads get half of the budget of each poll until they are done.
         assert!(polls.is_some_and(|polls| polls <= 5), "{polls:?} polls");
     }
 }
 
 #[test]
 fn a_read_waits_for_few_polls_of_long_messages_and_of_other_reads() {
-    // The other reader leaves little of the budget, or of the Reads' half of it.
+    // The other Reads leave one byte of the budget, or of its half for Reads.
     for crumbs_of in [4095, 2047] {
         let (mut server, mut peers) = star(3, |config| config.copy_bytes_per_poll = 4096);
         let from: Vec<_> = peers.iter_mut().map(|peer| peer.expose(4096)).collect();
@@ -256,7 +256,7 @@ fn cold_channels_and_hot_ones_leave_each_other_a_share() {
 #[test]
 fn completions_of_one_queue_pair_delay_neither_another_nor_messages() {
     let (mut server, mut peers) = star(3, |_| {});
-    // All of these can be completed when the acknowledgement has come.
+    // All these works can complete when the acknowledgement has come.
     for work in 0..30 {
         server.id = peers[0].id;
         server.send(&[1], signalled(work)).unwrap();
@@ -273,7 +273,7 @@ fn completions_of_one_queue_pair_delay_neither_another_nor_messages() {
     }
 }
 
-/// With a batch of one place, classes that always have something take turns.
+/// With a batch of one place, classes that always have a completion take turns.
 #[test]
 fn the_only_place_of_a_batch_goes_round() {
     let (mut server, mut peers) = star(3, |config| config.hot_channels_max = 1);
@@ -281,7 +281,7 @@ fn the_only_place_of_a_batch_goes_round() {
     for work in 0..20 {
         server.send(&[1], signalled(work)).unwrap();
     }
-    // All of them are flushed.
+    // The disconnect flushes all works.
     server.port.disconnect(server.id);
     let mut batch = CompletionBatch::with_limit(1);
     let mut counts = [0; 3];

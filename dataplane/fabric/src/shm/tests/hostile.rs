@@ -1,5 +1,5 @@
-//! Records that a peer should not write. They cost their channel or their queue pair, and nobody
-//! else anything; nothing panics.
+//! Records that no correct peer writes. Such a record ends its channel or its queue pair. It affects no other peer, and
+//! nothing panics.
 
 use super::*;
 use crate::interface::prelude::*;
@@ -8,7 +8,7 @@ use crate::shm::link::QueuePairNumber;
 use crate::shm::record::{Header, op};
 use crate::shm::{PortEvent, PreparedQueuePair};
 
-/// Our end of the only channel.
+/// The end of the only channel at this port.
 fn channel(end: &mut End) -> &mut Channel {
     end.port.channels_for_tests()[0].as_deref_mut().unwrap()
 }
@@ -17,12 +17,12 @@ fn to(end: &End) -> QueuePairNumber {
     QueuePairNumber(end.id.index | end.id.generation << 16)
 }
 
-/// Publishes a record with this payload, whatever it means.
+/// Publishes a record with this payload, valid or not.
 fn publish(a: &mut End, b: &End, op: u8, payload: &[u8]) {
     publish_for(a, b, op, payload, 0);
 }
 
-/// The same with the time before which it must not be delivered.
+/// As [`publish`], with the time before which the record must not be delivered.
 fn publish_for(a: &mut End, b: &End, op: u8, payload: &[u8], not_before: u64) {
     let outgoing = Outgoing {
         destination: to(b),
@@ -40,7 +40,7 @@ fn publish_for(a: &mut End, b: &End, op: u8, payload: &[u8], not_before: u64) {
     assert!(published.is_some());
 }
 
-/// Overwrites the header of the record that was published first.
+/// Overwrites the header of the first published record.
 fn forge(a: &mut End, change: impl Fn(&mut Header)) {
     let ring = channel(a).producer.memory();
     let mut header = ring.read_header(0);
@@ -99,7 +99,7 @@ fn records_of_a_wrong_shape_break_the_channel() {
         assert_eq!(b.posted(), DEPTH);
         a.settle();
     }
-    // Long, but within the arena: only this queue pair ends.
+    // The message is too long, but within the arena, so only this queue pair ends.
     let (mut a, mut b) = pair();
     publish(&mut a, &b, op::SEND_PULLED, &descriptor(&huge));
     let expected = [(Status::LocalLength, What::Received(vec![], None)), FLUSHED];
@@ -196,7 +196,7 @@ fn an_acknowledgement_of_what_was_never_written_is_ignored() {
     }
 }
 
-/// Of four records, those count as acknowledged that the peer says, and none behind them. For the first two nobody waits.
+/// Of four records, only those count as acknowledged that the peer acknowledges. The first two are not signalled.
 #[test]
 fn an_acknowledgement_is_of_no_record_behind_it() {
     for acked in 0..=4 {
@@ -248,8 +248,8 @@ fn a_peer_cannot_reach_another_channels_queue_pairs() {
     assert_eq!(b.counter("records_stale"), 2);
 }
 
-/// A peer wakes us, and is woken by us, through a socket whose other holders may be hostile: they
-/// fill it, and make it blocking. Nobody waits for them all the same.
+/// Ports wake each other through a socket that hostile peers hold too. They can fill it and make it blocking, but no wake-up
+/// waits for that.
 #[test]
 fn a_peer_cannot_block_who_wakes_it() {
     let (mut a, mut b) = pair();
@@ -260,7 +260,7 @@ fn a_peer_cannot_block_who_wakes_it() {
     let flags = rustix::net::SendFlags::DONTWAIT;
     while rustix::net::send(woken, &[0; 4096], flags).is_ok() {}
     while rustix::net::send(woken, &[0], flags).is_ok() {}
-    // Would block for ever, if what may block were said by the socket.
+    // If the flag of the socket decided, this call would block for ever.
     a.send(b"wake", SendOptions::default()).unwrap();
     assert_eq!(a.counter("wakes"), 1);
     b.port.unpark();
@@ -269,7 +269,7 @@ fn a_peer_cannot_block_who_wakes_it() {
     assert_eq!(a.counter("wakes"), 1, "b does not sleep");
 }
 
-/// Whoever drains does not do so for ever, and what is left wakes again.
+/// A call drains a bounded number of wake-ups, and the rest wakes the port again.
 #[test]
 fn a_flood_of_wakes_is_drained_a_bounded_part_at_a_time() {
     let (_a, mut b) = pair();
@@ -305,7 +305,7 @@ fn a_record_within_the_largest_delay_waits_also_for_a_clock_that_was_read_long_a
     let clock = Clock::new();
     let second = clock.ticks_per_second();
     let now = clock.now();
-    // The clock of a machine that was started just now begins near zero.
+    // Shortly after the start of a machine the clock is near zero, so the subtraction saturates.
     for read_at in [now, now.saturating_sub(3600 * second)] {
         let (mut a, mut b) = pair();
         b.now = read_at;
@@ -317,7 +317,7 @@ fn a_record_within_the_largest_delay_waits_also_for_a_clock_that_was_read_long_a
     }
 }
 
-/// However late the last record of a dead peer is due, its queue pair ends.
+/// The queue pair of a dead peer ends, even if its last record is delayed for long.
 #[test]
 fn a_dead_peer_does_not_keep_its_channel_open() {
     let clock = Clock::new();
@@ -377,7 +377,7 @@ fn a_peer_that_takes_no_reports_loses_its_channel_when_too_many_wait() {
     );
 }
 
-/// Records of the long way count as well, and no more than once.
+/// Records that are not written by the fast path count too, and only once.
 #[test]
 fn a_burst_is_what_is_written_between_two_flushes() {
     let (mut a, mut b) = pair();

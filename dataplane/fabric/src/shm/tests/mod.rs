@@ -1,4 +1,4 @@
-//! The provider, driven step by step: two ports in one thread, so that every order is chosen.
+//! Tests of the provider with two ports in one thread, so that a test determines the order of all steps.
 
 mod any_records;
 mod delivery;
@@ -21,13 +21,13 @@ use crate::interface::{
 };
 use crate::memory::{Arena, ArenaOptions, Buffer, HugePages, Pool, PoolShape};
 
-/// Receives of each end.
+/// The number of Receives of each end.
 pub(super) const DEPTH: u32 = 16;
-/// Bytes of the first and the second segment of each Receive.
+/// The sizes of the first and the second segment of each Receive.
 pub(super) const FIRST_BYTES: u32 = 1024;
 pub(super) const SECOND_BYTES: u32 = 65_536;
 
-/// A port with what its core would hold.
+/// A port with the objects that its core holds.
 pub(super) struct End {
     pub(super) port: Port,
     pub(super) handle: PortHandle,
@@ -95,8 +95,8 @@ impl End {
             .unwrap()
     }
 
-    /// Polls once; what was completed, as told. By turns all of it comes in the batch, messages are read where the port
-    /// has them, and these are kept.
+    /// Polls once, and returns the completions. The ways alternate between calls: all messages in the batch, messages
+    /// read in the memory of the port, and messages kept in a Receive.
     pub(super) fn poll(&mut self) -> Vec<Event> {
         let mut batch = CompletionBatch::new();
         self.polls += 1;
@@ -140,7 +140,7 @@ impl End {
         }
     }
 
-    /// Polls until nothing was done for some polls.
+    /// Polls 256 times, which is enough for all outstanding work of a test.
     pub(super) fn settle(&mut self) -> Vec<Event> {
         (0..256).flat_map(|_| self.poll()).collect()
     }
@@ -196,7 +196,7 @@ impl End {
         }
     }
 
-    /// Takes back what is returned; how many buffers.
+    /// Gives the returned buffers to their pools, and returns their number.
     pub(super) fn reclaim(&mut self) -> usize {
         let mut count = 0;
         while let Some(buffer) = self.port.next_returned() {
@@ -206,7 +206,7 @@ impl End {
         count
     }
 
-    /// A large buffer that begins with `bytes`.
+    /// A large buffer that starts with `bytes`.
     pub(super) fn filled(&mut self, bytes: &[u8]) -> Buffer {
         let mut buffer = self.large.take().unwrap();
         self.port.memory().bytes_mut(&mut buffer)[..bytes.len()].copy_from_slice(bytes);
@@ -244,7 +244,7 @@ impl End {
         result
     }
 
-    /// A gather list of one segment for each of `parts`, each some way into its buffer.
+    /// A gather list of one segment for each of `parts`. The offsets in the buffers are 0, 3, 6 and so on.
     pub(super) fn list(&mut self, parts: &[&[u8]]) -> Gather {
         let mut list = Gather::new();
         for (number, part) in parts.iter().enumerate() {
@@ -268,7 +268,7 @@ impl End {
     }
 }
 
-/// A completion, as tests like to compare it.
+/// A completion in a form that tests can compare.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Event {
     pub(super) id: QueuePairId,
@@ -286,7 +286,7 @@ pub(super) enum What {
     Disconnected,
 }
 
-/// Statuses and contents, without the queue pair.
+/// The statuses and contents of completions, without their queue pairs.
 pub(super) fn told(events: Vec<Event>) -> Vec<(Status, What)> {
     events.into_iter().map(|e| (e.status, e.what)).collect()
 }
@@ -298,7 +298,7 @@ pub(super) fn signalled(work: u64) -> SendOptions {
     }
 }
 
-/// `bytes` bytes that tell `seed` and place apart.
+/// `bytes` bytes that depend on `seed` and on their position.
 pub(super) fn pattern(seed: usize, bytes: usize) -> Vec<u8> {
     let byte = |at: usize| u8::try_from((at * 31 + at / 256 + seed * 7) % 251).unwrap();
     (0..bytes).map(byte).collect()

@@ -1,4 +1,4 @@
-//! The files of peers: what is refused, and what that costs.
+//! The files of peers: the reasons for a refusal, and its cost.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -33,24 +33,24 @@ fn seal(file: OwnedFd, seals: SealFlags) -> OwnedFd {
     file
 }
 
-/// A sealed file without any page, which a peer makes at no cost.
+/// A sealed file without any page. It costs a peer no memory.
 pub(in crate::shm) fn sparse_file(bytes: u64) -> OwnedFd {
     seal(bare_file(bytes, MemfdFlags::empty()), SEALS_READ_ONLY)
 }
 
-/// A sealed file with all its pages, such as an honest peer passes.
+/// A sealed file with all its pages, as a correct peer passes it.
 pub(in crate::shm) fn whole_file(bytes: u64) -> OwnedFd {
     let file = bare_file(bytes, MemfdFlags::empty());
     fill(&file, 0, bytes);
     seal(file, SEALS_READ_ONLY)
 }
 
-/// Makes the pages of a range, beyond the end of the file too.
+/// Allocates the pages of a range, which may be after the end of the file.
 fn fill(file: &OwnedFd, offset: u64, bytes: u64) {
     rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, offset, bytes).unwrap();
 }
 
-/// Bytes of the pages that a file has.
+/// The size of all pages of a file, in bytes.
 pub(in crate::shm) fn held(file: &OwnedFd) -> u64 {
     u64::try_from(rustix::fs::fstat(file).unwrap().st_blocks).unwrap() * 512
 }
@@ -66,7 +66,7 @@ fn memory() -> PeerMemory {
     memory_with(u64::MAX, u64::MAX)
 }
 
-/// What a port passes to its peers, on a channel of its own.
+/// The files that a port passes to a peer with a new channel.
 fn files_of(end: &End) -> PeerFiles {
     let files = &end.handle.files;
     let [arena, keys, doorbell, event] =
@@ -81,7 +81,7 @@ fn files_of(end: &End) -> PeerFiles {
     }
 }
 
-/// The text of a refusal that is the peer's fault.
+/// The text of an error that the peer caused.
 fn refusal<T>(result: Result<T, SetupError>) -> String {
     match result {
         Err(error @ SetupError::Peer { .. }) => error.to_string(),
@@ -152,7 +152,7 @@ fn a_file_that_lacks_one_seal_is_refused() {
     }
 }
 
-/// The file is large and whole: its size alone refuses it.
+/// The file is large and has all its pages. It is refused because of its size.
 #[test]
 fn files_of_a_wrong_size_are_refused() {
     let cases = [
@@ -177,7 +177,7 @@ fn files_of_a_wrong_size_are_refused() {
     }
 }
 
-/// A peer that never had the memory does not make us have it.
+/// A file without its pages must not cost memory at the receiver.
 #[test]
 fn a_file_with_holes_is_refused_and_gets_no_page() {
     for purpose in [Purpose::Channel, Purpose::Keys, Purpose::Arena] {
@@ -200,8 +200,8 @@ fn a_file_with_holes_is_refused_and_gets_no_page() {
     }
 }
 
-/// Pages behind the end of a file are counted with the others, and given back when the file is cut to
-/// the size that it has, which no seal forbids.
+/// The kernel counts the pages after the end of a file with the others. A truncation to the current size, which no seal
+/// forbids, frees them.
 #[test]
 fn pages_behind_the_end_of_a_file_do_not_stand_in_for_its_holes() {
     let bytes = 1 << 20;
@@ -212,12 +212,12 @@ fn pages_behind_the_end_of_a_file_do_not_stand_in_for_its_holes() {
     let refused = refusal(memory().map(PEER, &file, Purpose::Arena));
     assert!(refused.contains("has holes"), "{refused}");
     assert_eq!(held(&file), 0);
-    // And they cannot be made any more.
+    // The seals forbid new pages after the end.
     let keep = FallocateFlags::KEEP_SIZE;
     rustix::fs::fallocate(&file, keep, bytes, 4096).unwrap_err();
 }
 
-/// A file on hugepages with all of them, unless the machine has none free.
+/// A file on hugepages with all its pages; `None` if no hugepage is free.
 fn huge_file() -> Option<OwnedFd> {
     let flags = MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
     let flags = flags | MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
@@ -246,7 +246,7 @@ fn files_on_hugepages_are_told_whole_from_sparse() {
         eprintln!("SKIPPED pages behind the end: one hugepage is free, and not two");
         return;
     };
-    // The page is the second of two, and then behind the end.
+    // The only page is the second one of two, and later it is after the end of the file.
     rustix::fs::ftruncate(&behind, 2 * HUGE_PAGE_BYTES).unwrap();
     fill(&behind, HUGE_PAGE_BYTES, HUGE_PAGE_BYTES);
     let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -256,7 +256,7 @@ fn files_on_hugepages_are_told_whole_from_sparse() {
     refusal(memory().map(PEER, &behind, Purpose::Arena));
 }
 
-/// By no way that there is, and not by the mapping that the owner has from before.
+/// Neither a file operation nor the earlier mapping of the owner can remove a page.
 #[test]
 fn no_page_of_a_sealed_file_can_be_taken_away() {
     let plain = bare_file(HUGE_PAGE_BYTES, MemfdFlags::empty());
@@ -275,7 +275,7 @@ fn no_page_of_a_sealed_file_can_be_taken_away() {
             rustix::fs::fallocate(&file, how, 0, HUGE_PAGE_BYTES).unwrap_err();
         }
         rustix::fs::ftruncate(&file, 0).unwrap_err();
-        // SAFETY: the owner's mapping, which nobody reads here; the advice is refused.
+        // SAFETY: the mapping of the owner, which nothing reads here; the kernel refuses the advice.
         let removed = unsafe {
             rustix::mm::madvise(owner.start().cast(), bytes, rustix::mm::Advice::LinuxRemove)
         };
@@ -286,7 +286,7 @@ fn no_page_of_a_sealed_file_can_be_taken_away() {
     }
 }
 
-/// What one peer does to a doorbell is not held against its owner.
+/// A hole that one peer punches into a doorbell does not make its owner a faulty peer.
 #[test]
 fn a_doorbell_into_which_another_peer_punched_a_hole_is_mapped() {
     let end = End::new(0, |_| {});
@@ -304,7 +304,7 @@ fn an_arena_is_mapped_up_to_its_limit() {
     memory.map(PEER, &whole_file(8192), Purpose::Arena).unwrap();
     let refused = refusal(memory.map(PEER, &whole_file(12_288), Purpose::Arena));
     assert!(refused.contains("`peer_arena_mib_max`"), "{refused}");
-    // It is of arenas alone.
+    // The limit applies to arenas only.
     memory
         .map(
             PEER,
@@ -319,7 +319,7 @@ fn all_peers_together_have_a_limit_as_long_as_they_are_mapped() {
     let mut memory = memory_with(u64::MAX, 16_384);
     let (one, other) = (whole_file(8192), whole_file(8192));
     let first = memory.map(PEER, &one, Purpose::Arena).unwrap();
-    // The same file again is the same memory, and another process has none of it.
+    // The same file of the same process is mapped once. For another process it is mapped again.
     let again = memory.map(PEER, &one, Purpose::Arena).unwrap();
     assert!(Arc::ptr_eq(&first, &again));
     let third = memory.map(PEER + 1, &one, Purpose::Arena).unwrap();
@@ -333,7 +333,7 @@ fn all_peers_together_have_a_limit_as_long_as_they_are_mapped() {
     assert_eq!(large.unwrap().bytes(), 16_384);
 }
 
-/// A port has one arena, key table and doorbell, however many channels and connections there are.
+/// A port has one arena, one key table and one doorbell for all its channels and connections.
 #[test]
 fn channels_of_one_port_share_what_belongs_to_the_port() {
     let end = End::new(0, |_| {});
@@ -344,7 +344,7 @@ fn channels_of_one_port_share_what_belongs_to_the_port() {
     assert!(Arc::ptr_eq(&one.arena, &other.arena));
 }
 
-/// The doorbell is written: it must not be what was mapped to be read.
+/// A doorbell is mapped for writing, so the read-only mapping of the same file must not be used for it.
 #[test]
 fn a_file_in_two_places_is_checked_and_mapped_for_each() {
     let file = whole_file(4096);
@@ -359,7 +359,7 @@ fn a_file_in_two_places_is_checked_and_mapped_for_each() {
     refusal(memory.map(PEER, &doorbell, Purpose::Arena));
 }
 
-/// Mappings of a file in this process.
+/// The number of mappings of a file in this process.
 fn mappings_of(file: impl AsFd) -> usize {
     let inode = rustix::fs::fstat(file).unwrap().st_ino.to_string();
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
@@ -367,7 +367,7 @@ fn mappings_of(file: impl AsFd) -> usize {
     maps.lines().filter(is_of).count()
 }
 
-/// How much there is to map is for the peer to say, so a core does not wait for it.
+/// The peer determines the size of its files, so the manager maps them and not the core.
 #[test]
 fn planting_maps_nothing() {
     let (mut a, mut b, joint) = unjoined();

@@ -58,7 +58,7 @@ fn at(window: &Window, offset: u64) -> RemoteAddress {
     }
 }
 
-/// Invalidates a window and gives back what was in it.
+/// Invalidates a window and returns the contents of its buffer.
 fn take_back(end: &mut End, window: Window) -> Vec<u8> {
     let bytes = window.bytes() as usize;
     let key = window.remote().key.0;
@@ -150,7 +150,7 @@ fn send_with_invalidate_ends_the_window() {
     let buffer = b.port.close_window(refused.1).unwrap();
     assert_eq!(b.port.memory().bytes(&buffer)[..100], pattern(1, 100));
     b.give(buffer);
-    // Twice is once too often.
+    // A second invalidation of the same key is an error.
     a.send(b"bye", options).unwrap();
     assert_eq!(told(b.settle()), [(Status::Flushed, What::Disconnected)]);
 }
@@ -172,7 +172,7 @@ fn windows_run_out_and_come_back() {
         told(a.settle()),
         [(Status::Success, What::Read(1, vec![5; 8]))]
     );
-    // Destroying the queue pair gives all their buffers back.
+    // The destruction of the queue pair returns all their buffers.
     b.port.disconnect(b.id);
     b.settle();
     b.port.destroy_queue_pair(b.id);

@@ -1,4 +1,4 @@
-//! Ports that show themselves without shared receive queues.
+//! Ports that report no shared receive queues.
 
 use super::*;
 use crate::interface::SetupError;
@@ -38,7 +38,7 @@ fn receives_are_flushed_and_wait_for_the_next_queue_pair() {
         a.send(&pattern(round, 300), SendOptions::default())
             .unwrap();
         a.settle();
-        // Half of a long message has come when the connection ends.
+        // The connection ends when half of a long message has arrived.
         if round % 2 == 1 {
             a.send_list(&[&pattern(round, 60_000)], SendOptions::default())
                 .unwrap();
@@ -52,7 +52,7 @@ fn receives_are_flushed_and_wait_for_the_next_queue_pair() {
         let flushed = events.iter().filter(|it| it.status == Status::Flushed);
         let flushed = u32::try_from(flushed.count()).unwrap();
         let arrived = u32::try_from(events.len()).unwrap() - flushed;
-        // Those of messages that had arrived were posted again before the end, or after it.
+        // The Receives of arrived messages were posted again before or after the end.
         assert!(flushed + arrived >= DEPTH && flushed <= DEPTH, "{flushed}");
         assert_eq!(b.posted(), 0, "the queue pair takes nothing any more");
         a.settle();
@@ -62,7 +62,7 @@ fn receives_are_flushed_and_wait_for_the_next_queue_pair() {
     }
 }
 
-/// Whoever destroys a queue pair without waiting for its end finds its Receives in the queue.
+/// If a queue pair is destroyed before its end, its Receives stay in the queue.
 #[test]
 fn receives_of_a_queue_pair_that_did_not_end_are_kept() {
     let (mut a, mut b) = (End::new(0, own_queues), End::new(1, own_queues));

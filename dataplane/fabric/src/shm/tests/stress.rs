@@ -1,4 +1,4 @@
-//! Two threads, random sizes and ways: every byte arrives, in order.
+//! Two threads exchange messages of random sizes by random operations. Every byte arrives, in order.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,7 +24,7 @@ fn size(number: usize, direction: u64) -> usize {
     }
 }
 
-/// Sends and receives `count` messages, each way.
+/// Sends and receives `count` messages in each direction.
 fn run(mut end: End, direction: u64, count: usize, finished: &AtomicBool, other: &AtomicBool) {
     let (mut sent, mut received) = (0, 0);
     loop {
@@ -89,8 +89,8 @@ fn two_threads_exchange_messages_of_every_size() {
 
 #[test]
 fn a_window_is_never_read_after_it_ended() {
-    // The owner binds, fills with one value, ends and fills with another; a reader that succeeds
-    // has seen the one value only.
+    // The owner binds a window, fills its buffer with one value, ends the window and fills the buffer with another value.
+    // A reader that succeeds has seen only the first value.
     let (mut a, mut b) = pair_with(|config| config.copy_bytes_per_poll = 4096);
     let done = Arc::new(AtomicBool::new(false));
     let reader_done = Arc::clone(&done);
@@ -143,8 +143,8 @@ fn a_window_is_never_read_after_it_ended() {
     reader.join().unwrap();
 }
 
-/// One record ring through one mapping: a race checker sees both ends touch the same addresses,
-/// which it cannot when each end has a mapping of its own.
+/// Both ends use one mapping of a record ring. With separate mappings a race checker would not see that both ends access
+/// the same memory.
 #[test]
 fn a_ring_through_one_mapping_is_free_of_races() {
     let count = 20_000_u32;
@@ -220,8 +220,8 @@ fn a_ring_through_one_mapping_is_free_of_races() {
                 });
             }
         });
-        // The end of a scope is told by atomics of the standard library, which a race checker does not see: the
-        // mapping of the next test may stand at the same addresses.
+        // A scope signals its end by atomics of the standard library, which a race checker does not see. The joins are
+        // explicit, because the mapping of the next test may be at the same addresses.
         writer.join().unwrap();
         reader.join().unwrap();
     });

@@ -1,12 +1,12 @@
-//! The inline functions of `infiniband/verbs.h`: each calls an operation that the device's library has put into the
-//! context of the object. Nothing is looked up and nothing checked, so that they cost what they cost in C.
+//! The inline functions of `infiniband/verbs.h`. Each calls an operation in the context of the object, where the library
+//! of the device has stored it. There is no lookup and no check, so a call costs the same as in C.
 
 use std::ffi::c_int;
 
 use super::constants::*;
 use super::types::*;
 
-/// `fn NAME = OPERATION(OBJECT, ARGUMENTS) -> RESULT;`: calls that operation of the object's context.
+/// `fn NAME = OPERATION(OBJECT, ARGUMENTS) -> RESULT;`: declares a function that calls OPERATION of the context of OBJECT.
 macro_rules! operations {
     ($($(#[$attribute:meta])* fn $name:ident = $operation:ident(
         $object:ident: $type:ty $(, $argument:ident: $argument_type:ty)*
@@ -15,27 +15,27 @@ macro_rules! operations {
         ///
         /// # Safety
         ///
-        /// As the function of C.
+        /// As the C function.
         #[inline]
         pub(crate) unsafe fn $name(
             $object: *mut $type $(, $argument: $argument_type)*
         ) -> $result {
-            // SAFETY: the caller's object lives, and so does its context. libibverbs fills the table of every context
-            // with operations that report EOPNOTSUPP before the device's library puts in those that it has
-            // (`verbs_init_context`, since rdma-core 17; librdmacm's symbols need 23), so that none is null.
+            // SAFETY: the object of the caller lives, and so does its context. No operation is null: libibverbs fills
+            // the table of every context with operations that report EOPNOTSUPP, before the library of the device
+            // stores its own (`verbs_init_context`, since rdma-core 17; the symbols of librdmacm require 23).
             let operation = unsafe { (*(*$object).context).ops.$operation.unwrap_unchecked() };
-            // SAFETY: as the caller promises; the operation takes what the inline function takes.
+            // SAFETY: as the caller promises; the operation takes the same arguments as the inline function.
             unsafe { operation($object $(, $argument)*) }
         }
     )*};
 }
 
 operations! {
-    /// Takes at most `num_entries` completions.
+    /// Takes at most `num_entries` completions from the queue.
     fn ibv_poll_cq = poll_cq(
         queue: ibv_cq, num_entries: c_int, completions: *mut ibv_wc
     ) -> c_int;
-    /// The next completion raises an event.
+    /// Requests an event for the next completion.
     fn ibv_req_notify_cq = req_notify_cq(
         queue: ibv_cq, solicited_only: c_int
     ) -> c_int;
@@ -51,7 +51,7 @@ operations! {
     fn ibv_post_srq_recv = post_srq_recv(
         queue: ibv_srq, first: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr
     ) -> c_int;
-    /// Makes a memory window; null where there are none.
+    /// Creates a memory window; null if the device has none left or does not support them.
     fn ibv_alloc_mw = alloc_mw(
         domain: ibv_pd, kind: ibv_mw_type::Type
     ) -> *mut ibv_mw;

@@ -1,4 +1,4 @@
-//! The libraries of rdma-core: loaded once, and asked for symbols by name and version.
+//! Loads the libraries of rdma-core once, and looks up their symbols by name and version.
 
 use std::ffi::{CStr, CString, c_void};
 use std::fmt;
@@ -12,7 +12,7 @@ const PACKAGES: &str = "libibverbs1 librdmacm1 ibverbs-providers (Debian, Ubuntu
 /// The library of verbs.
 const VERBS: &CStr = c"libibverbs.so.1";
 
-/// Why rdma-core cannot be used: the library or the symbol that is missing, and what to install.
+/// Why rdma-core cannot be used: the missing library or symbol, and the packages to install.
 #[derive(Debug)]
 pub(crate) struct Missing(String);
 
@@ -46,7 +46,7 @@ impl From<Missing> for io::Error {
     }
 }
 
-/// Whether rdma-core can be used on this machine. Every other function of the bindings may be called after that.
+/// Checks that rdma-core can be used on this machine. The functions of the bindings may be called only after a success.
 ///
 /// # Errors
 ///
@@ -57,19 +57,19 @@ pub(crate) fn available() -> io::Result<()> {
     Ok(())
 }
 
-/// What the rdma-core of this machine has beyond what this crate needs. Newer versions have more.
+/// Functions of newer versions of rdma-core, which this crate does not need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facilities {
-    /// Memory of another device is registered by the descriptor of its dma-buf (`ibv_reg_dmabuf_mr`).
+    /// Whether the memory of another device can be registered with the descriptor of its dma-buf (`ibv_reg_dmabuf_mr`).
     pub registers_dmabuf: bool,
-    /// Registrations take a structure of attributes (`ibv_reg_mr_ex`).
+    /// Whether a registration takes a structure of attributes (`ibv_reg_mr_ex`).
     pub registers_by_attributes: bool,
-    /// Completions can be counted without a completion queue (`ibv_create_comp_cntr`).
+    /// Whether completions can be counted without a completion queue (`ibv_create_comp_cntr`).
     pub counts_completions: bool,
 }
 
-/// Looks the facilities of libibverbs up, in `folder` or where the system has it. Whether a device supports them only
-/// their use shows.
+/// Looks up the facilities of libibverbs, in `folder` or in the folders of the system. The symbols do not show whether a
+/// device supports the facilities.
 ///
 /// # Errors
 ///
@@ -86,8 +86,8 @@ pub(crate) fn facilities(folder: Option<&Path>) -> io::Result<Facilities> {
     })
 }
 
-/// How children of the process affect registered memory; `IBV_FORK_DISABLED` where the library is missing, or older than
-/// the question.
+/// How a fork of this process affects registered memory; `IBV_FORK_DISABLED` if the library is missing or has no such
+/// function.
 pub(crate) fn ibv_is_fork_initialized() -> super::ibv_fork_status {
     let library = Library::open(VERBS);
     let symbol = library.and_then(|it| it.symbol("ibv_is_fork_initialized", c"IBVERBS_1.13"));
@@ -102,30 +102,30 @@ pub(crate) fn ibv_is_fork_initialized() -> super::ibv_fork_status {
     }
 }
 
-/// A library. It is never unloaded: its functions may run until the process ends.
+/// A loaded library. It is never unloaded, because its functions may run until the process ends.
 pub(super) struct Library<'a> {
     name: &'a CStr,
     handle: NonNull<c_void>,
 }
 
 impl<'a> Library<'a> {
-    /// Loads the library of this name or path.
+    /// Loads the library with this name or path.
     pub(super) fn open(name: &'a CStr) -> Result<Self, Missing> {
-        // SAFETY: the name is a C string. What the library runs when it is loaded is rdma-core's own.
+        // SAFETY: the name is a C string. The load runs only the initialisers of rdma-core.
         let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         let handle = NonNull::new(handle).ok_or_else(|| Missing::library(name, &last_error()))?;
         Ok(Self { name, handle })
     }
 
-    /// The address of a symbol in the version that the headers were written for. A library may have others of the name.
+    /// The address of a symbol in the version of the headers. A library may have several versions of one symbol.
     pub(super) fn symbol(&self, symbol: &str, version: &CStr) -> Result<NonNull<c_void>, Missing> {
         let missing = |why: &str| Missing::symbol(self.name, symbol, why);
         let name = CString::new(symbol).map_err(|error| missing(&error.to_string()))?;
         #[cfg(target_env = "gnu")]
-        // SAFETY: a library that is loaded, and two C strings.
+        // SAFETY: the library is loaded, and both names are C strings.
         let address =
             unsafe { libc::dlvsym(self.handle.as_ptr(), name.as_ptr(), version.as_ptr()) };
-        // Other C libraries take the default version, which is the newest.
+        // Other C libraries have no `dlvsym`; `dlsym` returns the default version, which is the newest.
         #[cfg(not(target_env = "gnu"))]
         let address = {
             let _ = version;
@@ -136,21 +136,22 @@ impl<'a> Library<'a> {
     }
 }
 
-/// What the last call of the loader on this thread failed with.
+/// The error of the last call of the loader on this thread.
 fn last_error() -> String {
-    // SAFETY: the call takes nothing; its text stays until the next call of the loader on this thread.
+    // SAFETY: the call takes no arguments; its text is valid until the next call of the loader on this thread.
     let text = unsafe { libc::dlerror() };
     if text.is_null() {
         return "no reason was given".to_owned();
     }
-    // SAFETY: not null, so that it is a C string, copied before the next call of the loader.
+    // SAFETY: the pointer is not null, so it is a C string; it is copied before the next call of the loader.
     unsafe { CStr::from_ptr(text) }
         .to_string_lossy()
         .into_owned()
 }
 
-/// Declares the functions of libraries: a table of their addresses, how it is loaded, and a function for each of
-/// them that calls by the table. The table is loaded once; no function of the data path goes by it.
+/// Declares the functions of libraries: a table of their addresses, its load function, and one function per entry that
+/// calls it through the table. The functions of the data path are not in the table (see `inline.rs`), so the lookup of
+/// the table costs nothing there.
 #[cfg(not(feature = "rdma-sys"))]
 macro_rules! functions {
     ($($library:ident = $file:literal {
@@ -162,7 +163,7 @@ macro_rules! functions {
         }
 
         impl Functions {
-            /// Loads the libraries from `folder`, or from wherever the system has them.
+            /// Loads the libraries from `folder`, or from the folders of the system.
             pub(crate) fn load(
                 folder: Option<&std::path::Path>,
             ) -> Result<Self, super::library::Missing> {
@@ -185,7 +186,7 @@ macro_rules! functions {
             }
         }
 
-        /// The functions of this machine's rdma-core. After an error the next call tries again.
+        /// The functions of the rdma-core of this machine, loaded once. After an error the next call tries again.
         pub(crate) fn loaded() -> Result<&'static Functions, super::library::Missing> {
             static LOADED: std::sync::OnceLock<Functions> = std::sync::OnceLock::new();
             if let Some(functions) = LOADED.get() {
@@ -195,7 +196,7 @@ macro_rules! functions {
             Ok(LOADED.get_or_init(|| functions))
         }
 
-        /// As [`loaded`], for callers after a success of [`super::available`].
+        /// As [`loaded`], for callers after a success of [`super::available`]. Panics without it.
         fn table() -> &'static Functions {
             match loaded() {
                 Ok(functions) => functions,
@@ -204,15 +205,15 @@ macro_rules! functions {
         }
 
         $($(
-            /// The function of C of this name.
+            /// The C function with this name.
             ///
             /// # Safety
             ///
-            /// As that function.
+            /// As the C function.
             ///
             /// # Panics
             ///
-            /// Where rdma-core cannot be used, which [`super::available`] reports.
+            /// rdma-core cannot be used ([`super::available`] fails).
             pub(crate) unsafe fn $name($($argument: $type),*) $(-> $result)? {
                 // SAFETY: as the caller promises.
                 unsafe { (table().$name)($($argument),*) }
@@ -223,7 +224,7 @@ macro_rules! functions {
 #[cfg(not(feature = "rdma-sys"))]
 pub(super) use functions;
 
-/// Where a library is: in `folder`, or where the system's loader finds it.
+/// The path of a library in `folder`, or its name alone, with which the loader searches the folders of the system.
 pub(super) fn path(folder: Option<&Path>, file: &CStr) -> CString {
     use std::os::unix::ffi::OsStrExt;
     let Some(folder) = folder else {

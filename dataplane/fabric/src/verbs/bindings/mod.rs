@@ -1,14 +1,14 @@
-//! The C interface of rdma-core: of libibverbs and librdmacm.
+//! The C interface of rdma-core: libibverbs and librdmacm.
 //!
-//! The types are generated from the headers (`dataplane/fabric/bindings/generate`), and the functions are loaded from
-//! the libraries when rdma-core is first used: a program starts without it. With the feature `rdma-sys` the crate of
-//! that name takes the place of both, with the same names; it links the libraries.
+//! The types are generated from the headers (`dataplane/fabric/bindings/generate`). The functions are loaded from the
+//! libraries at the first use of rdma-core, so that a program starts without rdma-core. With the feature `rdma-sys`, the
+//! crate of that name replaces both, with the same names; it links the libraries.
 
-// Types and enumerations are declared whole.
+// The generated types and enumerations are complete, and this crate does not use all of their members.
 #[cfg(not(feature = "rdma-sys"))]
 #[allow(dead_code, unreachable_pub)]
 mod constants;
-// Two are for a peer in the tests.
+// Two functions are used only by a peer in the tests.
 #[cfg(not(feature = "rdma-sys"))]
 #[allow(dead_code)]
 mod functions;
@@ -28,12 +28,12 @@ pub(crate) use rdma_sys::*;
 
 use std::ffi::c_int;
 
-/// The state of a port of the device. The library fills the first 48 bytes of the structure, which is all that this
-/// crate reads. The rest stays as the caller made it.
+/// Reads the state of a port of the device. The library writes only the first 48 bytes of the structure, the ones that
+/// this crate reads. The rest keeps its contents.
 ///
 /// # Safety
 ///
-/// `context` is an open context, `attributes` points to a whole structure that may be written.
+/// `context` is an open context, and `attributes` points to a whole structure that may be written.
 pub(crate) unsafe fn query_port(
     context: *mut ibv_context,
     port: u8,
@@ -44,7 +44,7 @@ pub(crate) unsafe fn query_port(
     unsafe { ibv_query_port(context, port, attributes) }
 }
 
-/// Makes a memory window of type 2; null when the device has none.
+/// Creates a memory window of type 2; null if the device has none left or does not support them.
 ///
 /// # Safety
 ///

@@ -1,4 +1,4 @@
-//! Which channel carries which connection: by hand, and against an oracle.
+//! Tests of the choice of channels: single cases, and random sequences against a model.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ fn connections_of_a_pair_share_a_channel() {
         &two.server_prepared.channel
     ));
     assert_ne!(one.client_prepared.local(), two.client_prepared.local());
-    // The other direction, and other ports, have channels of their own.
+    // A connection to another port has a channel of its own.
     let other = port(8);
     let three = establish((&mut client, &client_port), (&mut server, &other), &address);
     assert!(!Arc::ptr_eq(
@@ -46,7 +46,7 @@ fn connections_of_a_pair_share_a_channel() {
         one.client_prepared.doorbell_number,
         three.client_prepared.doorbell_number
     );
-    // At the other server port the first bit is free.
+    // The other server port has no channel yet, so its first doorbell bit is free.
     assert_eq!(three.server_prepared.doorbell_number, 0);
 }
 
@@ -68,7 +68,7 @@ fn a_channel_whose_port_let_go_is_replaced_at_both_ends() {
             drop(server_half);
             client_half
         };
-        // The sockets are still there: managers learn late.
+        // The sockets of the old connection are still open: managers learn late that a half was dropped.
         let new = establish(
             (&mut client, &client_port),
             (&mut server, &server_port),
@@ -76,7 +76,7 @@ fn a_channel_whose_port_let_go_is_replaced_at_both_ends() {
         );
         assert!(!Arc::ptr_eq(&kept, &new.client_prepared.channel));
         assert!(!Arc::ptr_eq(&kept, &new.server_prepared.channel));
-        // The end that kept its half has a bit of its own for the new one.
+        // At the end that kept its half, the old half still has bit 0, so the new half has bit 1.
         let seed = if client_lets_go {
             &new.server_prepared
         } else {
@@ -147,7 +147,7 @@ fn a_reply_that_names_a_dead_channel_is_refused() {
         .client_half(&local, server.identity, 1, 5, &view)
         .unwrap();
     channels.unpin(local.identity, 1);
-    // Alive: it is named, and found.
+    // The half is alive, so the view names its channel and the client finds it.
     let view = channels.pin(local.identity, 1);
     assert_eq!((view.seen_up_to, view.alive.as_slice()), (5, &[5][..]));
     let again = channels
@@ -160,7 +160,7 @@ fn a_reply_that_names_a_dead_channel_is_refused() {
     assert_eq!((view.seen_up_to, view.alive.as_slice()), (5, &[][..]));
     let dead = channels.client_half(&local, server.identity, 1, 5, &view);
     assert!(matches!(dead, Err(SetupError::Peer { .. })), "{dead:?}");
-    // Another server process may use the same number.
+    // The number is unique in one server process only, so another server process may use it.
     let view = channels.pin(local.identity, 2);
     channels
         .client_half(&local, server.identity, 2, 5, &view)
@@ -177,16 +177,15 @@ fn request_of(client: &PortHandle, view: &View) -> Request {
     }
 }
 
-/// What may happen next in the model: each connection walks through its steps, and either end
-/// may give up at any of them.
+/// An operation of the model. Each connection goes through its steps, and each end may give up at any step.
 #[derive(Clone, Copy, Debug)]
 enum Op {
     Ask,
-    /// Moves the connection of that index one step on.
+    /// The connection with this index makes its next step.
     Step(prop::sample::Index),
-    /// The client's core destroys its queue pair, if it has one; the handshake ends.
+    /// The core of the client destroys its queue pair, if it has one, and the handshake ends.
     ClientEnds(prop::sample::Index),
-    /// The same at the server.
+    /// The core of the server does the same.
     ServerEnds(prop::sample::Index),
 }
 
@@ -203,11 +202,11 @@ fn any_op() -> impl Strategy<Value = Op> {
 struct Modelled {
     view: View,
     pinned: bool,
-    /// The number that the server chose, once it has.
+    /// The number of the channel, after the server has chosen it.
     number: Option<u64>,
     server: Option<Arc<Mapping>>,
     client: Option<Arc<Mapping>>,
-    /// Which end has given up.
+    /// Whether the client and the server have given up.
     over: [bool; 2],
 }
 
@@ -217,8 +216,8 @@ struct Model {
     client_port: PortHandle,
     server_port: PortHandle,
     connections: Vec<Modelled>,
-    /// The oracle: a half, once it met another, never meets a third, as long as it lives. Halves
-    /// are told by a mark that is written into their memory when they are fresh.
+    /// The partner of each half. A half has the same partner for its whole life. A mark in the memory of a half, written
+    /// when it is new, identifies it.
     partners: HashMap<(bool, u64), u64>,
     marks: u64,
 }
@@ -240,7 +239,7 @@ impl Model {
 
     fn mark(&mut self, mapping: &Mapping) -> u64 {
         let place = mapping.start().cast::<[u8; 8]>();
-        // SAFETY: the start of a mapping of this test, which nobody else touches.
+        // SAFETY: the start of a mapping of this test; nothing else accesses it.
         let found = u64::from_le_bytes(unsafe { place.read() });
         if found != 0 {
             return found;
@@ -291,7 +290,7 @@ impl Model {
         }
     }
 
-    /// Both halves of a connection are known: they must belong together.
+    /// Checks that the two halves of a connection belong together, if both are known.
     fn meet(&mut self, index: usize) {
         let connection = &self.connections[index];
         let (Some(client), Some(server)) = (connection.client.clone(), connection.server.clone())
@@ -340,7 +339,7 @@ proptest! {
         for op in ops {
             model.apply(op);
         }
-        // All ended: nothing stays, but for what pins of half-done handshakes hold.
+        // The pins of unfinished handshakes keep entries, so they are released first. Then nothing may remain.
         for index in 0..model.connections.len() {
             model.unpin(index);
         }

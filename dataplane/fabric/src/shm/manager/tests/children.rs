@@ -1,6 +1,6 @@
-//! Peers in processes of their own: they die at each step, come in crowds, or are of another user.
+//! Tests with peers in other processes: peers that die at each step, many peers at once, and peers of another user.
 //!
-//! A child is this test binary again, told by its environment to play a part.
+//! A child process runs this test binary again. An environment variable names the part that it plays.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
@@ -15,7 +15,7 @@ use crate::shm::manager::socket;
 const PART: &str = "RPCRDMA_TEST_PART";
 const ADDRESS: &str = "RPCRDMA_TEST_ADDRESS";
 
-/// Starts a child that plays `part`; its standard output is ours to read.
+/// The command of a child that plays `part`. Its standard output is a pipe.
 pub(super) fn child(part: &str, address: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
@@ -27,7 +27,7 @@ pub(super) fn child(part: &str, address: &str) -> Command {
     command
 }
 
-/// Runs a part to its end, which must be good.
+/// Runs a part to its end, and checks that it succeeded.
 pub(super) fn run_part(part: &str) {
     let status = child(part, &fresh_address())
         .stdout(Stdio::inherit())
@@ -36,7 +36,7 @@ pub(super) fn run_part(part: &str) {
     assert!(status.success(), "the part {part} failed: {status}");
 }
 
-/// Not a test of its own: what children do. In the parent there is no part to play.
+/// The entry point of the children, and no test. Without a part (in the parent) it does nothing.
 #[test]
 fn play_a_part() {
     let Ok(part) = std::env::var(PART) else {
@@ -79,14 +79,14 @@ fn client_that_dies(address: &str, step: &str) {
     die();
 }
 
-/// The server makes its listener known by a line, because the parent connects to it.
+/// The server prints a line when it listens, because the parent connects then.
 fn server_that_dies(address: &str, step: &str) {
     let mut server = manager();
     let port = port(1);
     server.listen(address).unwrap();
     println!("listening");
     if step == "listening" {
-        // Until somebody is in the backlog; nothing is accepted.
+        // The server dies with a client in the backlog, so it accepts nothing.
         let name = socket::parse_address(address).unwrap().to_owned();
         wait_for_backlog(&name);
         die();
@@ -107,7 +107,7 @@ fn server_that_dies(address: &str, step: &str) {
     die();
 }
 
-/// Two lines of a listening socket's name mean that somebody has connected.
+/// Waits until a client has connected: `/proc/net/unix` then has two lines with the name of the listening socket.
 fn wait_for_backlog(name: &str) {
     let until = Instant::now() + PATIENCE;
     loop {
@@ -126,7 +126,7 @@ fn wait_for_backlog(name: &str) {
     }
 }
 
-/// Keep what it returns: a child whose output nobody takes any more fails when it prints.
+/// Waits until the child listens. The caller keeps the result, because a child fails when it prints to a closed pipe.
 #[must_use]
 fn wait_for_line(child: &mut Child) -> BufReader<ChildStdout> {
     let mut output = BufReader::new(child.stdout.take().unwrap());
@@ -205,13 +205,13 @@ fn servers_that_are_killed_at_each_step() {
             assert_eq!((gone, port_event.is_some()), (asked, step == "established"));
         }
         assert_killed(child);
-        // Nothing is left of it: the name is free.
+        // The dead server leaves nothing behind, so its name is free.
         let listener = client.listen(&address).unwrap();
         client.close_listener(listener);
     }
 }
 
-/// Connects `count` times at once, sees all of them stand, then waits for the server to end them.
+/// Makes `count` connections at once, checks that all are established, and waits until the server ends them.
 fn crowd(address: &str, count: usize) {
     let mut client = manager();
     let port = port(u32::try_from(count).unwrap());
@@ -227,7 +227,7 @@ fn crowd(address: &str, count: usize) {
             match event {
                 ManagerEvent::ConnectReply { connection, .. } => {
                     let mut seed = client.prepare(connection, &port).unwrap();
-                    // As a port does with the memory of a channel that it has already.
+                    // A port drops the memory of a channel that it already has, and so does this test.
                     if !seeds.is_empty() {
                         seed.memory = None;
                     }
@@ -311,7 +311,7 @@ fn storm_of_processes(processes: usize, each: usize) {
     }
 }
 
-/// Whether this test can become another user; says so when it cannot.
+/// Whether this test can start a process of another user. Prints a message if it cannot.
 fn can_be_another_user(test: &str) -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
@@ -322,7 +322,8 @@ fn can_be_another_user(test: &str) -> bool {
 
 const NOBODY: u32 = 65534;
 
-/// Connects to the name of the root user, as a process of another user can.
+/// Connects to the name of a listener of root as another user. The kernel allows that, because abstract names have no
+/// permissions.
 fn stranger_client(full_name: &str) {
     assert_eq!(rustix::process::geteuid().as_raw(), NOBODY);
     let socket = raw_socket();
@@ -331,12 +332,12 @@ fn stranger_client(full_name: &str) {
     let mut bytes = [0; 64];
     let (length, _) =
         rustix::net::recv(&socket, &mut bytes, rustix::net::RecvFlags::empty()).unwrap();
-    // A rejection that says: not permitted.
+    // The rejection `not permitted`.
     assert_eq!(&bytes[..12], b"RSHM\x01\0\x04\0\x05\0\0\0");
     assert_eq!(length, 18);
 }
 
-/// Listens on a name of the root user, as a process of another user can.
+/// Listens on a name of root as another user. The kernel allows that, because abstract names have no permissions.
 fn stranger_server(full_name: &str) {
     assert_eq!(rustix::process::geteuid().as_raw(), NOBODY);
     let socket = raw_socket();
@@ -345,7 +346,7 @@ fn stranger_server(full_name: &str) {
     rustix::net::listen(&socket, 1).unwrap();
     println!("listening");
     let accepted = rustix::net::accept(&socket).unwrap();
-    // The client hangs up without a word.
+    // The client closes the connection without a message.
     let mut bytes = [0; 64];
     let received = rustix::net::recv(&accepted, &mut bytes, rustix::net::RecvFlags::empty());
     assert!(!matches!(received, Ok((length, _)) if length > 0));

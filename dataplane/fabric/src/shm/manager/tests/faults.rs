@@ -1,4 +1,4 @@
-//! Peers that are silent, or that break the protocol.
+//! Tests with peers that send nothing, or that break the protocol.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -19,14 +19,14 @@ fn raw_connect(address: &str) -> OwnedFd {
     socket::connect(name).unwrap().unwrap()
 }
 
-/// A listener without a manager behind it, and its address.
+/// A listening socket without a manager, and its address.
 fn raw_listener() -> (OwnedFd, String) {
     let address = fresh_address();
     let name = socket::parse_address(&address).unwrap();
     (socket::listen(name).unwrap(), address)
 }
 
-/// A raw client that asked, and was accepted by the server: its socket, and what the server has of it.
+/// A raw client with a request that the server accepted: its socket, and the connection and queue pair of the server.
 fn accepted_raw(server: &mut Manager, address: &str) -> (OwnedFd, ConnectionId, PreparedQueuePair) {
     let raw = raw_connect(address);
     socket::send(&raw, &request(), &[]).unwrap();
@@ -62,7 +62,7 @@ fn counter(manager: &Manager, name: &str) -> u64 {
     counters.iter().find(|(known, _)| *known == name).unwrap().1
 }
 
-/// What a raw socket receives next.
+/// The next message of a raw socket.
 fn receive(socket: &OwnedFd) -> Received {
     let mut bytes = [0; MESSAGE_BYTES_MAX];
     let until = Instant::now() + PATIENCE;
@@ -147,7 +147,7 @@ fn half_open_handshakes_are_limited_and_the_others_wait() {
     let mut client = manager();
     let (client_port, server_port) = (port(8), port(8));
 
-    // Two that are silent take both places.
+    // Two silent clients take both places.
     let silent = [raw_connect(&address), raw_connect(&address)];
     for _ in 0..4 {
         client.connect(&address, &client_port, b"").unwrap();
@@ -155,7 +155,7 @@ fn half_open_handshakes_are_limited_and_the_others_wait() {
     turn(&mut server);
     assert_eq!((server.half_open, server.accepting), (2, false));
     drop(silent);
-    // A listener that comes while no place is free is served like the others.
+    // A listener that is created while no place is free is served like the others.
     let second = fresh_address();
     server.listen(&second).unwrap();
     client.connect(&second, &client_port, b"").unwrap();
@@ -167,7 +167,7 @@ fn half_open_handshakes_are_limited_and_the_others_wait() {
 fn a_full_backlog_is_waited_out() {
     let mut client = manager();
     let port = port(64);
-    // A listener with room for two that nobody accepts from.
+    // The backlog has room for two, and the test accepts nothing yet.
     let (listener, address) = raw_listener();
     rustix::net::listen(&listener, 1).unwrap();
     for _ in 0..6 {
@@ -204,10 +204,10 @@ fn one_of_those_that_wait_for_a_full_backlog_tries_again() {
     while Instant::now() < until {
         turn(&mut client);
     }
-    // Each was asked once, and the oldest tried again after 1, 2, 4, 8, 16, 32, 32, ... ms.
+    // Each connection tried once, and the oldest tried again after 1, 2, 4, 8, 16, 32, 32, ... ms.
     let attempts = counter(&client, "connects_backlog_full");
     assert!(attempts < WAIT as u64 + 20, "{attempts}");
-    // When the oldest is given up, the next tries: it gets through as soon as there is room.
+    // After the end of the oldest, the next one tries, and connects as soon as the backlog has room.
     client.disconnect(asked.remove(0));
     assert!(socket::accept(&listener).unwrap().is_some());
     let until = Instant::now() + PATIENCE;
@@ -247,7 +247,7 @@ fn a_server_hangs_up_on_nonsense_and_goes_on() {
     );
 }
 
-/// Sends what no client sends: the server hangs up, tells nobody, and counts it.
+/// Sends messages that no correct client sends. The server closes each connection, reports no event and counts it.
 pub(super) fn break_the_protocol(server: &mut Manager, address: &str) {
     let file = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
     let nonsense: [(Vec<u8>, usize); 10] = [
@@ -296,7 +296,7 @@ fn another_version_is_told_to_both() {
         (VERSION, RejectReason::VersionMismatch)
     );
 
-    // The other way about: our client meets a server of version 2.
+    // The reverse case: a client of this version connects to a server of version 2.
     for with_rejection in [true, false] {
         let mut client = manager();
         let (listener, address) = raw_listener();
@@ -349,7 +349,7 @@ fn a_client_hangs_up_on_a_server_that_breaks_the_protocol() {
     }
 }
 
-/// As [`socket::send`], but with as many files as one likes.
+/// As [`socket::send`], but with any number of files.
 fn send_any(socket: &OwnedFd, bytes: &[u8], files: &[BorrowedFd<'_>]) {
     use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
     let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(16))];

@@ -1,5 +1,5 @@
-//! Files: none may leak, and running out of them is told. In children, because the limit and the
-//! count of open files belong to a process.
+//! Tests of open files: none leaks, and a shortage is reported. They run in child processes, because the limit and the
+//! number of open files belong to a process.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -7,7 +7,7 @@ use super::children::run_part;
 use super::support::*;
 use crate::interface::{Manager as _, ManagerError, ManagerEvent, RejectReason};
 
-/// The parts that children play here.
+/// The parts of the children of these tests.
 pub(super) fn play(part: &str) {
     match part {
         "leaks" => no_files_leak(),
@@ -47,7 +47,8 @@ fn no_files_leak() {
             client.connect(&address, &client_port, b"").unwrap();
         }
         let storm = establish_all((&mut client, &client_port), (&mut server, &server_port), 20);
-        // Rejected, broken off by either side, and refused.
+        // Step 0: the server rejects. Step 1: the client disconnects early. Steps 2 and 3: one end disconnects after
+        // the reply.
         for step in 0..4 {
             let asked = client.connect(&address, &client_port, b"").unwrap();
             let (accepted, ..) = expect_request(&mut server);
@@ -74,7 +75,7 @@ fn no_files_leak() {
                 }
             }
         }
-        // What came in broken messages is closed too.
+        // The manager also closes the files that came with broken messages.
         super::faults::break_the_protocol(&mut server, &address);
         drop(storm);
         drop((client, server));
@@ -121,7 +122,7 @@ fn a_client_without_files() {
         assert!(text.contains("ulimit -n"), "{text}");
         failed += 1;
     }
-    // Descriptors that this process had closed before may have left gaps.
+    // The limit counts descriptor numbers, and numbers that were closed before may be free below it.
     assert!((1..=5).contains(&failed), "{failed} of 8 failed");
 }
 
@@ -133,7 +134,7 @@ fn a_server_without_files() {
     }
     let full = u64::try_from(open_files()).unwrap() - 1;
     limit_open_files(full, full);
-    // Nothing can be accepted; each turn that tries tells one client so, and then rests.
+    // The server can accept nothing. A turn that tries rejects one client with the spare descriptor, and then rests.
     let mut rejected = 0;
     let mut events = Vec::new();
     let until = std::time::Instant::now() + PATIENCE;

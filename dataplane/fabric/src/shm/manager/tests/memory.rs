@@ -1,4 +1,4 @@
-//! The memory of peers: mapped here, or refused.
+//! Tests of the memory of peers, which the manager maps or refuses.
 
 use std::os::fd::OwnedFd;
 
@@ -25,7 +25,7 @@ fn manager_of(options: ManagerOptions) -> Manager {
     .unwrap()
 }
 
-/// A client that meets the arena of a server: the error that it is told.
+/// Connects a client to a server with this arena, which the client refuses. Returns the error of the client.
 fn client_meets(arena: OwnedFd, options: ManagerOptions) -> ManagerError {
     let (mut server, address) = listening(manager());
     let mut client = manager_of(options);
@@ -40,7 +40,7 @@ fn client_meets(arena: OwnedFd, options: ManagerOptions) -> ManagerError {
     error
 }
 
-/// A server that meets the arena of a client: it hangs up, and the core is told.
+/// Connects a client with this arena to a server, which refuses it: it ends the connection and reports that to the core.
 fn server_meets(arena: OwnedFd, options: ManagerOptions) {
     let (mut server, address) = listening(manager_of(options));
     let mut client = manager();
@@ -88,10 +88,10 @@ fn a_peer_whose_arena_is_beyond_the_limit_is_refused_with_what_to_do() {
     server_meets(whole_file(2 << 20), small);
 }
 
-/// However many connections a peer makes of however many ports.
+/// The limit holds for any number of connections and ports of a peer.
 #[test]
 fn the_memory_of_all_peers_together_has_a_limit() {
-    // One port of a peer takes an arena of 1 MiB and less than 64 KiB of other files.
+    // The memory of one port is an arena of 1 MiB and less than 64 KiB of other files, so the limit has room for one.
     let mut client = manager_of(ManagerOptions {
         peer_memory_bytes_max: 2 << 20,
         ..ManagerOptions::default()
@@ -121,7 +121,7 @@ fn the_memory_of_all_peers_together_has_a_limit() {
         next(&mut server),
         ManagerEvent::Disconnected { .. }
     ));
-    // The first port is let go of, and the second takes its place.
+    // The memory of the first port is released, so there is room for the second.
     drop(standing);
     let _seed = ask(&mut client, &mut server);
     expect_reply(&mut client);

@@ -1,5 +1,5 @@
-//! Tests of the connection manager: two managers in one thread, raw sockets that break the
-//! protocol, and child processes that die.
+//! Tests of the connection manager with two managers in one thread, with raw sockets that break the protocol, and with
+//! child processes that die.
 
 mod channels;
 mod children;

@@ -1,4 +1,4 @@
-//! The handshake in all its orders, between two managers.
+//! Tests of the steps of the handshake between two managers.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use crate::shm::{CheckedPeer, PortEvent, PortHandle, doorbell};
 #[test]
 fn both_ends_get_what_they_need() {
     let (mut client, mut server) = (manager(), manager());
-    // Arenas of different sizes, to tell them apart.
+    // The arenas have different sizes, so that the test can distinguish them.
     let server_port = port_with_arena(4, whole_file(8192));
     let client_port = port(4);
     let address = fresh_address();
@@ -71,17 +71,17 @@ fn both_ends_get_what_they_need() {
     assert_quiet(&mut server);
 }
 
-/// What was mapped is what the other end writes, each file in its place.
+/// Checks that each mapped file is the file of the other end.
 fn assert_same_memory(memory: &CheckedPeer, channel: &Mapping, port: &PortHandle) {
-    // SAFETY: the word of a mapping that this test owns, and that of the peer's view of it; nobody else
-    // uses them.
+    // SAFETY: the last byte of a mapping that this test owns, and the same byte in the mapping of the peer; nothing else
+    // accesses them.
     let (ours, theirs) = unsafe {
         let last = channel.bytes() - 1;
         let theirs = memory.consumer.memory().unit(0).wrapping_sub(4096);
         (channel.start().add(last), theirs.wrapping_add(last))
     };
     for value in [0x5a, 0] {
-        // SAFETY: as above, the last byte of each.
+        // SAFETY: as above.
         let read = unsafe {
             ours.write_volatile(value);
             theirs.read_volatile()
@@ -91,7 +91,7 @@ fn assert_same_memory(memory: &CheckedPeer, channel: &Mapping, port: &PortHandle
     let size = |file: &OwnedFd| rustix::fs::fstat(file).unwrap().st_size;
     let arena_bytes = usize::try_from(size(&port.files.arena)).unwrap();
     assert_eq!(memory.arena.bytes(), arena_bytes);
-    // A byte of the doorbell shows through the file.
+    // A ring of the doorbell is visible in the file.
     let doorbell = &port.files.doorbell;
     doorbell::ring(&memory.bell, 8);
     let mut leaf = [0; 2];
@@ -112,7 +112,7 @@ fn a_process_may_connect_to_itself() {
     expect_reply(&mut manager);
     let client_prepared = manager.prepare(asked, &port).unwrap();
     manager.confirm(asked).unwrap();
-    // Two channel files and two doorbell bits, although both ends are one core.
+    // There are two channel files and two doorbell bits, although both ends are the same core.
     assert!(!std::sync::Arc::ptr_eq(
         &server_prepared.channel,
         &client_prepared.channel
@@ -125,7 +125,7 @@ fn a_process_may_connect_to_itself() {
     expect_established(&mut manager);
 }
 
-/// Whether it is rejected before or after it was prepared.
+/// The rejection comes before or after the server prepares.
 #[test]
 fn a_rejected_request_leaves_nothing() {
     let (mut client, mut server, address) = client_and_server();
@@ -139,7 +139,7 @@ fn a_rejected_request_leaves_nothing() {
         server.reject(accepted, RejectReason::PeerLimit, b"because");
         let told = expect_rejected(&mut client);
         assert_eq!(told, (asked, RejectReason::PeerLimit, b"because".to_vec()));
-        // The only numbers are free again, and neither side has another event.
+        // The only number of each port is free again, and no end has another event.
         assert_eq!(client_port.numbers.len(), 1);
         assert_eq!(server_port.numbers.len(), 1);
         assert_quiet(&mut client);
@@ -227,7 +227,7 @@ fn a_name_is_in_use_until_its_listener_is_closed() {
     assert!(error.to_string().contains("another name"), "{error}");
     one.close_listener(listener);
     two.listen(&address).unwrap();
-    // A manager that is dropped frees its names too.
+    // The drop of a manager also frees its names.
     drop(two);
     one.listen(&address).unwrap();
 }
@@ -243,7 +243,7 @@ fn connections_outlive_their_listener() {
         (&mut server, &server_port),
         &address,
     );
-    // One more is half-way when the listener closes; it may be finished.
+    // A second handshake is under way when the listener closes. It can still be finished.
     client.connect(&address, &client_port, b"").unwrap();
     let (late, ..) = expect_request(&mut server);
     server.close_listener(listener);
@@ -259,7 +259,7 @@ fn connections_outlive_their_listener() {
     assert_eq!(expect_disconnected(&mut client).0, standing.client);
 }
 
-/// Where the end that does not hang up stands.
+/// The last step before one end disconnects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Step {
     Asked,
@@ -283,8 +283,8 @@ const STEPS: [Step; 8] = [
     Step::Established,
 ];
 
-/// Whether the client hangs up (or the server), after each step: the other end is told what its
-/// stage calls for, once, and numbers go back unless a prepared queue pair was handed out.
+/// One end disconnects after each step. The other end gets exactly one event, according to its stage. The numbers are free
+/// again, unless a prepared queue pair was handed out.
 #[test]
 fn hanging_up_after_each_step() {
     for step in STEPS {
@@ -322,7 +322,7 @@ fn hang_up_after(last: Step, client_hangs_up: bool) {
         client.disconnect(asked);
         assert_quiet(&mut client);
         match accepted {
-            // The server hears of the request and of its end, because it was sent.
+            // The request was sent, so the server reports it and its end.
             None => {
                 let (request, ..) = expect_request(&mut server);
                 let (gone, port_event) = expect_disconnected(&mut server);
@@ -379,7 +379,7 @@ fn hang_up_after(last: Step, client_hangs_up: bool) {
         usize::from(last < Step::ServerPrepared),
         "{context}"
     );
-    // Prepared queue pairs that no port adopted give their numbers back.
+    // The drop of a prepared queue pair that no port adopted frees its number.
     drop(seeds);
     assert_eq!(
         (client_port.numbers.len(), server_port.numbers.len()),
@@ -421,7 +421,7 @@ fn steps_out_of_order_are_refused() {
     assert!(client.confirm(asked).is_err());
     expect_established(&mut client);
     expect_established(&mut server);
-    // Ends may be called for at any time, twice, and for what never was.
+    // `reject` and `disconnect` are allowed at any time, also twice.
     server.reject(accepted, RejectReason::Draining, b"");
     server.disconnect(accepted);
     server.reject(accepted, RejectReason::Draining, b"");
@@ -458,7 +458,7 @@ fn ports_without_free_queue_pairs() {
         ),
         "{full:?}"
     );
-    // The port gives a number back: the same request can be served.
+    // The port has a free number again, so the server can prepare the same request.
     drop(first.server_prepared);
     let _seed = server.prepare(second, &server_port).unwrap();
     client.connect(&address, &client_port, b"").unwrap();
@@ -490,10 +490,10 @@ fn waiting_ends_in_time_and_by_the_waker() {
     assert!(start.elapsed() >= Duration::from_millis(30));
     let waker = manager.waker();
     let thread = std::thread::spawn(move || waker());
-    // Without the waker this would last as long as the test may.
+    // Without the waker this call would not return.
     manager.wait(Duration::MAX, &mut events).unwrap();
     thread.join().unwrap();
-    // A wake-up is not lost when nobody waits, and counts once.
+    // A wake-up before the wait is not lost, and two of them end only one wait.
     let waker = manager.waker();
     waker();
     waker();
@@ -505,6 +505,6 @@ fn waiting_ends_in_time_and_by_the_waker() {
     assert!(start.elapsed() >= Duration::from_millis(10));
     assert!(events.is_empty());
     drop(manager);
-    // The waker may outlive its manager.
+    // A waker may live longer than its manager.
     waker();
 }

@@ -1,4 +1,4 @@
-//! Managers, ports and events for the tests.
+//! Helpers for the tests: managers, ports and events.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::shm::{
     CoreIdentity, Port, PortEvent, PortFiles, PortHandle, PreparedQueuePair, QueuePairNumber,
 };
 
-/// Long enough that only a hang reaches it.
+/// The time limit for every wait. Only a hang reaches it.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(super) type Event = ManagerEvent<Port>;
@@ -29,7 +29,7 @@ pub(super) fn fresh_address() -> String {
     format!("shm:test-{}.{number}", std::process::id())
 }
 
-/// A port as the manager sees it, with `queue_pairs` numbers and the files of a small port.
+/// The handle of a small port with `queue_pairs` numbers. The manager needs no more of a port.
 pub(super) fn port(queue_pairs: u32) -> PortHandle {
     let options = ArenaOptions {
         bytes: 4096,
@@ -39,7 +39,7 @@ pub(super) fn port(queue_pairs: u32) -> PortHandle {
     port_with_arena(queue_pairs, arena.file().unwrap().try_clone().unwrap())
 }
 
-/// As [`port`], with another file for an arena.
+/// As [`port`], with `arena` as the file of the arena.
 pub(super) fn port_with_arena(queue_pairs: u32, arena: OwnedFd) -> PortHandle {
     static NEXT: AtomicU32 = AtomicU32::new(1000);
     let numbers = ArrayQueue::new(queue_pairs.max(1) as usize);
@@ -62,19 +62,19 @@ pub(super) fn port_with_arena(queue_pairs: u32, arena: OwnedFd) -> PortHandle {
     }
 }
 
-/// A manager that gives nobody up, however slow the machine is.
+/// A manager with a long handshake timeout, so that a slow machine does not end a handshake.
 pub(super) fn manager() -> Manager {
     manager_with(PATIENCE, ManagerOptions::default().half_open_max)
 }
 
-/// A manager that listens, and its address.
+/// Lets a manager listen, and returns it with its address.
 pub(super) fn listening(mut manager: Manager) -> (Manager, String) {
     let address = fresh_address();
     manager.listen(&address).unwrap();
     (manager, address)
 }
 
-/// The managers of a client and of a server, and the address that the server listens on.
+/// The managers of a client and of a server, and the address of the server.
 pub(super) fn client_and_server() -> (Manager, Manager, String) {
     let (server, address) = listening(manager());
     (manager(), server, address)
@@ -89,11 +89,11 @@ pub(super) fn manager_with(timeout: Duration, half_open_max: usize) -> Manager {
     .unwrap()
 }
 
-/// The next event; the test fails when none comes.
+/// The next event. The test fails if none comes.
 pub(super) fn next(manager: &mut Manager) -> Event {
     let mut events = Vec::new();
     let until = Instant::now() + PATIENCE;
-    // One at a time: the rest goes back to where it came from, in order.
+    // `wait` returns several events at once. All but the first go back to the manager, in order.
     while events.is_empty() {
         assert!(Instant::now() < until, "no event came: {manager:?}");
         manager.wait(Duration::from_secs(1), &mut events).unwrap();
@@ -103,7 +103,7 @@ pub(super) fn next(manager: &mut Manager) -> Event {
     first
 }
 
-/// Nothing may be there to tell.
+/// Checks that the manager has no event.
 pub(super) fn assert_quiet(manager: &mut Manager) {
     let mut events = Vec::new();
     manager.wait(Duration::ZERO, &mut events).unwrap();
@@ -158,7 +158,7 @@ pub(super) fn expect_disconnected(m: &mut Manager) -> (ConnectionId, Option<Port
     expect!(m, ManagerEvent::Disconnected { connection, port_event } => (connection, port_event))
 }
 
-/// A connection that stands, with what both cores got.
+/// An established connection, with the prepared queue pairs of both ends.
 pub(super) struct Standing {
     pub(super) client: ConnectionId,
     pub(super) server: ConnectionId,
@@ -166,7 +166,7 @@ pub(super) struct Standing {
     pub(super) server_prepared: PreparedQueuePair,
 }
 
-/// Makes one connection, step by step.
+/// Establishes one connection, step by step.
 pub(super) fn establish(
     client: (&mut Manager, &PortHandle),
     server: (&mut Manager, &PortHandle),
@@ -190,7 +190,7 @@ pub(super) fn establish(
     }
 }
 
-/// What both cores got of the connections that a storm asked for.
+/// The prepared queue pairs of both ends of many connections, and the numbers of established ones.
 #[derive(Default)]
 pub(super) struct Storm {
     pub(super) client_seeds: Vec<PreparedQueuePair>,
@@ -198,7 +198,7 @@ pub(super) struct Storm {
     pub(super) established: [usize; 2],
 }
 
-/// Answers whatever comes, on both sides, until `count` connections stand at both ends.
+/// Handles the events of both ends until `count` connections are established at both.
 pub(super) fn establish_all(
     client: (&mut Manager, &PortHandle),
     server: (&mut Manager, &PortHandle),
@@ -247,7 +247,7 @@ pub(super) fn inode(file: &OwnedFd) -> u64 {
     rustix::fs::fstat(file).unwrap().st_ino
 }
 
-/// Files that this process has open.
+/// The number of open files of this process.
 pub(super) fn open_files() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }

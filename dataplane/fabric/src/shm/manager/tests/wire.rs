@@ -1,4 +1,4 @@
-//! The messages: vectors by hand, round trips, and arbitrary bytes.
+//! Tests of the messages: fixed vectors, round trips and arbitrary bytes.
 
 use proptest::prelude::*;
 
@@ -85,7 +85,7 @@ fn other_messages_of_another_version_are_told_as_such() {
     let mut bytes = Message::Confirm(Confirm { doorbell_number: 7 }).encode();
     bytes[4] = 2;
     assert_eq!(Message::parse(&bytes), Err(ParseError::Version(2)));
-    // Whatever follows: the layout is theirs.
+    // The rest of the message may be anything, because the other version defines it.
     assert_eq!(Message::parse(&bytes[..8]), Err(ParseError::Version(2)));
     let text = ParseError::Version(2).to_string();
     assert!(
@@ -122,7 +122,7 @@ fn errors_by_kind() {
     let mut long = Message::Confirm(Confirm { doorbell_number: 7 }).encode();
     long.push(0);
     assert_eq!(Message::parse(&long), Err(ParseError::Length));
-    // A request that announces one channel more than it may.
+    // A request with one channel more than the limit.
     let mut request = Message::Request(Request {
         core: core(),
         queue_pair: QueuePairNumber(0),
@@ -236,7 +236,7 @@ proptest! {
         prop_assert!(Message::parse(&bytes).is_err());
     }
 
-    /// What is accepted says all that was in the bytes; what is not is refused without a panic.
+    /// An accepted message keeps all bytes. Other bytes are refused without a panic.
     #[test]
     fn arbitrary_bytes_are_refused_or_meant(
         head in prop::sample::select(vec![
@@ -249,7 +249,7 @@ proptest! {
         if let Ok(message) = Message::parse(&bytes) {
             let again = message.encode();
             let lossy = matches!(&message, Message::Reject(_));
-            // A rejection's unknown reasons and unused codes are not kept.
+            // A rejection keeps neither unknown reasons nor unused codes.
             prop_assert!(lossy || again == bytes);
         }
     }

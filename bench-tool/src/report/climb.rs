@@ -1,9 +1,9 @@
 //! `--to-knee`: what a closed loop carries, and then open loops at rising shares of it, to the knee of
 //! latency and beyond.
 
+use super::knee::{KneeReport, Step};
+use super::view::LoadReport;
 use crate::exit::Failure;
-use crate::report::knee::{KneeReport, Step};
-use crate::report::view::LoadReport;
 use crate::signals::Stop;
 
 /// Rates of the open loops, in percent of what the closed loop carried; closer where queues grow.
@@ -54,16 +54,10 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::address::Address;
     use crate::histogram::LatencyHistogram;
-    use crate::load::Watch;
     use crate::machine::Machine;
-    use crate::run::Load;
-    use crate::run::config::RunConfig;
-    use crate::run::config::Server;
-    use crate::run::report::Report;
-    use crate::run::report::RunResult;
     use crate::run::report::tests::{config, result};
+    use crate::run::report::{Report, RunResult};
 
     const CAPACITY_PER_S: u64 = 20_000;
 
@@ -74,35 +68,32 @@ mod tests {
         signal_at: Option<usize>,
     }
 
-    impl Load for Queue {
-        fn measure(
-            &mut self,
-            config: &RunConfig,
-            _: &Address,
-            watch: &Watch,
-        ) -> Result<RunResult, Failure> {
-            self.rates.push(config.load.rate_per_s);
+    impl Queue {
+        fn report_at(&mut self, rate_per_s: Option<u64>, stop: &Stop) -> Report {
+            self.rates.push(rate_per_s);
             if self.signal_at == Some(self.rates.len()) {
-                watch.stop.ask();
+                stop.ask();
             }
-            let offered = config.load.rate_per_s.unwrap_or(CAPACITY_PER_S);
+            let offered = rate_per_s.unwrap_or(CAPACITY_PER_S);
             let room = CAPACITY_PER_S.saturating_sub(offered).max(1);
             let mut latency = LatencyHistogram::new();
             for _ in 0..offered.min(CAPACITY_PER_S) {
                 latency.record(1_000 * CAPACITY_PER_S / room);
             }
-            Ok(RunResult {
+            let mut result = RunResult {
                 latency,
-                elapsed: Duration::from_secs(1),
                 ..result()
-            })
+            };
+            result.totals.elapsed = Duration::from_secs(1);
+            let mut config = config();
+            config.load.rate_per_s = rate_per_s;
+            Report::new(&config, &Machine::detect(), &result, None)
         }
     }
 
     fn climbed(queue: &mut Queue) -> KneeReport<Report> {
-        let mut config = config();
-        config.server = Server::At("shm:elsewhere".parse().unwrap());
-        crate::run::climb(&config, &Machine::detect(), true, &Stop::new(), queue).unwrap()
+        let stop = Stop::new();
+        climb(&stop, |rate_per_s| Ok(queue.report_at(rate_per_s, &stop))).unwrap()
     }
 
     #[test]

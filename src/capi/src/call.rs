@@ -1,0 +1,518 @@
+//! Calls: the one handle by which both ends write what goes out and read what came in.
+
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::ptr::NonNull;
+use std::time::Duration;
+
+use rpcrdma::{
+    Buffer, ConnectionKey, Decoder, Encode, Incoming, Later, Malformed, Position, Procedure,
+    Refusal, Reply, Request, Response,
+};
+
+use crate::border::{Failed, done, value};
+use crate::buffer::BufferHandle;
+use crate::codes::{
+    RPCRDMA_E_BAD_REPLY, RPCRDMA_E_BUSY, RPCRDMA_E_DENIED, RPCRDMA_E_GARBAGE_ARGS,
+    RPCRDMA_E_NO_BUFFERS, RPCRDMA_E_PROCEDURE_UNAVAILABLE, RPCRDMA_OK,
+};
+use crate::pointers;
+
+/// What is called: a procedure of a version of a program (RFC 5531 section 8.1).
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct ProcedureName {
+    /// The program.
+    pub program: u32,
+    /// Its version.
+    pub version: u32,
+    /// The number of the procedure.
+    pub number: u32,
+}
+
+impl From<ProcedureName> for Procedure {
+    fn from(named: ProcedureName) -> Self {
+        Self::new(named.program, named.version, named.number)
+    }
+}
+
+/// One call, as either end sees it. `rpcrdma_put_...` writes what goes out, `rpcrdma_get_...` reads what came in.
+///
+/// At the client what goes out are the arguments, and what comes in are the results, once rpcrdma_call_run() or a poller
+/// has brought them. In a handler it is the other way round.
+pub struct Call {
+    pub(crate) state: State,
+    /// An item that came in several pieces, copied together.
+    pub(crate) joined: Vec<u8>,
+    error: Option<CString>,
+    /// The name that the poller's user gave it.
+    pub(crate) tag: u64,
+    /// Its service ends it.
+    is_of_handler: bool,
+}
+
+/// What can be done with a call now.
+pub(crate) enum State {
+    /// Nothing: it failed, was sent or answered, or its handler has returned.
+    Ended,
+    /// Its arguments are written.
+    Request(Request),
+    /// Its results are read, from there on.
+    Response(Response, Position),
+    /// A handler has it.
+    Served(Served),
+    /// It is answered later.
+    Deferred(Deferred),
+}
+
+/// What a handler borrows. The lifetimes are those of [`Call::begin_serving`] to [`Call::end_serving`], which the compiler
+/// cannot see.
+pub(crate) struct Served {
+    incoming: NonNull<Incoming<'static>>,
+    reply: NonNull<Reply<'static, 'static>>,
+}
+
+impl Served {
+    fn incoming(&mut self) -> &mut Incoming<'static> {
+        // SAFETY: it is borrowed until `end_serving`, which ends this value, by nobody else. What is read through it
+        // leaves as pointers, whose end the header names.
+        unsafe { self.incoming.as_mut() }
+    }
+
+    pub(crate) fn reply(&mut self) -> &mut Reply<'static, 'static> {
+        // SAFETY: as above.
+        unsafe { self.reply.as_mut() }
+    }
+}
+
+/// The answer to a call that is answered later, as far as it is written.
+pub(crate) struct Deferred {
+    later: Later,
+    stream: Vec<u8>,
+    /// Each behind so many bytes of the stream.
+    items: Vec<(usize, Buffer)>,
+}
+
+impl Encode for Deferred {
+    fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
+        self.stream.extend_from_slice(bytes);
+        self
+    }
+
+    fn bulk(&mut self, buffer: Buffer) -> &mut Self {
+        // Its length goes into the stream when it is answered.
+        self.items.push((self.stream.len(), buffer));
+        self
+    }
+
+    fn buffer_for(&mut self, bytes: usize) -> Option<Buffer> {
+        self.later.buffers().take(bytes)
+    }
+}
+
+impl Deferred {
+    fn answer(self) {
+        let Self {
+            later,
+            stream,
+            items,
+        } = self;
+        later.reply(|results| {
+            let mut rest = stream.as_slice();
+            let mut before = 0;
+            for (at, buffer) in items {
+                let (bytes, later) = rest.split_at(at - before);
+                results.bytes(bytes).bulk(buffer);
+                (rest, before) = (later, at);
+            }
+            results.bytes(rest);
+        });
+    }
+}
+
+/// Writes to a call, whichever end it is of.
+macro_rules! written {
+    ($call:expr, |$to:ident| $write:expr) => {
+        match &mut $call.state {
+            $crate::call::State::Request($to) => Ok($write),
+            $crate::call::State::Served(served) => {
+                let $to = served.reply();
+                Ok($write)
+            }
+            $crate::call::State::Deferred($to) => Ok($write),
+            _ => Err($crate::border::Failed::usage(
+                "the call takes nothing any more: it was sent, answered or failed",
+            )),
+        }
+    };
+}
+pub(crate) use written;
+
+impl Call {
+    pub(crate) fn new(request: Request) -> Self {
+        Self::of_state(State::Request(request))
+    }
+
+    /// One that handlers get.
+    pub(crate) fn of_handler() -> Self {
+        let mut call = Self::of_state(State::Ended);
+        call.is_of_handler = true;
+        call
+    }
+
+    fn of_state(state: State) -> Self {
+        Self {
+            state,
+            joined: Vec::new(),
+            error: None,
+            tag: 0,
+            is_of_handler: false,
+        }
+    }
+
+    /// Begins another call with the same handle.
+    #[inline]
+    pub(crate) fn renew(&mut self, request: Request) -> Result<(), Failed> {
+        if self.is_of_handler {
+            return Err(Failed::usage(
+                "the call is a peer's: make one for calls of your own",
+            ));
+        }
+        self.state = State::Request(request);
+        self.error = None;
+        Ok(())
+    }
+
+    /// Lends a handler what it reads and writes.
+    ///
+    /// # Safety
+    /// `end_serving` comes before the end of either.
+    pub(crate) unsafe fn begin_serving(
+        &mut self,
+        call: &mut Incoming<'_>,
+        reply: &mut Reply<'_, '_>,
+    ) {
+        self.state = State::Served(Served {
+            incoming: NonNull::from(call).cast(),
+            reply: NonNull::from(reply).cast(),
+        });
+    }
+
+    pub(crate) fn end_serving(&mut self) {
+        self.state = State::Ended;
+    }
+
+    /// Takes what came of it. Returns the number of the outcome.
+    #[inline]
+    pub(crate) fn finish(&mut self, result: Result<Response, rpcrdma::Error>) -> c_int {
+        match result {
+            Ok(response) => {
+                self.state = State::Response(response, Position::default());
+                RPCRDMA_OK
+            }
+            Err(error) => {
+                let failed = Failed::from(error);
+                self.state = State::Ended;
+                self.error = Some(failed.c_text());
+                failed.code
+            }
+        }
+    }
+
+    /// Reads what came in.
+    #[inline]
+    pub(crate) fn read<T>(
+        &mut self,
+        read: impl FnOnce(&mut Decoder<'_>, &mut Vec<u8>) -> Result<T, Malformed>,
+    ) -> Result<T, Failed> {
+        match &mut self.state {
+            State::Response(response, position) => {
+                let mut decoder = response.results_from(*position);
+                let value = read(&mut decoder, &mut self.joined);
+                *position = decoder.position();
+                value.map_err(|error| Failed::new(RPCRDMA_E_BAD_REPLY, error.to_string()))
+            }
+            State::Served(served) => {
+                let value = read(served.incoming().args(), &mut self.joined);
+                value.map_err(|error| Failed::new(RPCRDMA_E_GARBAGE_ARGS, error.to_string()))
+            }
+            _ => Err(Failed::usage("nothing came in by this call")),
+        }
+    }
+
+    fn request(&mut self) -> Result<&mut Request, Failed> {
+        match &mut self.state {
+            State::Request(request) => Ok(request),
+            _ => Err(Failed::usage("the call was sent already, or is a peer's")),
+        }
+    }
+
+    fn served(&mut self) -> Result<&mut Incoming<'static>, Failed> {
+        match &mut self.state {
+            State::Served(served) => Ok(served.incoming()),
+            _ => Err(Failed::usage("no handler has this call now")),
+        }
+    }
+}
+
+/// A connection as one number.
+pub(crate) fn number_of(connection: ConnectionKey) -> u64 {
+    u64::from(connection.generation) << 32 | u64::from(connection.index)
+}
+
+/// Expects an opaque of at most `bytes_max` bytes in the results, whose data may come beside their stream: rpcrdma_get_bulk()
+/// and its relatives read it. Several come in the order of these calls. The program must permit this for the item (it is
+/// DDP-eligible, RFC 8166 section 6).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rpcrdma_call_expect_bulk(call: *mut Call, bytes_max: u32) -> c_int {
+    done(|| {
+        // SAFETY: the contract of the header.
+        let call = unsafe { pointers::exclusive(call, "call") }?;
+        call.request()?.expect_bulk(bytes_max);
+        Ok(())
+    })
+}
+
+/// The most bytes that the results have without such data, if they are more than 512.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rpcrdma_call_results_max(call: *mut Call, bytes_max: usize) -> c_int {
+    done(|| {
+        // SAFETY: the contract of the header.
+        let call = unsafe { pointers::exclusive(call, "call") }?;
+        call.request()?.results_bytes_max(bytes_max);
+        Ok(())
+    })
+}
+
+/// Calls with a credential: its flavor, and its body of at most 400 bytes (RFC 5531 section 8.2), which is copied.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rpcrdma_call_set_credential(
+    call: *mut Call,
+    flavor: u32,
+    body: *const c_void,
+    bytes: usize,
+) -> c_int {
+    done(|| {
+        // SAFETY: the contract of the header.
+        let (call, body) = unsafe {
+            (
+                pointers::exclusive(call, "call")?,
+                pointers::bytes(body, bytes, "body")?,
+            )
+        };
+        call.request()?.credential(flavor, body);
+        Ok(())
+    })
+}
+
+/// How long rpcrdma_call_run() waits for the reply, in place of the client's own limit.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rpcrdma_call_timeout(call: *mut Call, timeout_ms: u32) -> c_int {
+    done(|| {
+        // SAFETY: the contract of the header.
+        let call = unsafe { pointers::exclusive(call, "call") }?;
+        call.request()?
+            .timeout(Duration::from_millis(timeout_ms.into()));
+        Ok(())
+    })
+}
+
+/// Sends a call and waits for its results. On success they can be read. Otherwise there are none, and the handle can begin
+/// another call.
+///
+/// Errors: with RPCRDMA_E_TIMED_OUT and RPCRDMA_E_DISCONNECTED the server may have executed the call. With
+/// RPCRDMA_E_NOT_CONNECTED, RPCRDMA_E_BUSY, RPCRDMA_E_UNSUPPORTED and RPCRDMA_E_USAGE it did not. The rest is what the server
+/// answered.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rpcrdma_call_run(call: *mut Call) -> c_int {
+    done(|| {
+        // SAFETY: the contract of the header.
+        let call = unsafe { pointers::exclusive(call, "call") }?;
+        match call.request()?.call() {
+            Ok(response) => {
+                call.state = State::Response(response, Position::default());
+                Ok(())
+            }
+            Err(error) => {
+                call.state = State::Ended;
+                Err(error.into())
+            }
+        }
+    })
+}
+
+/// Why a call that a poller gave back failed: a sentence in UTF-8; "" when it did not. It is valid until the handle begins
+/// another call or is freed. NULL for NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rpcrdma_call_error(call: *const Call) -> *const c_char {
+    value(std::ptr::null(), || {
+        // SAFETY: the contract of the header.
+        let call = unsafe { pointers::shared(call, "call") }?;
+        Ok(call.error.as_deref().unwrap_or(c"").as_ptr())
+    })
+}
+
+/// Registered memory for `bytes` bytes of what goes out, which hold remains of earlier data: write to it, then add it with
+/// rpcrdma_put_bulk(), and it is sent from where it is.
+///
+/// Errors: RPCRDMA_E_NO_BUFFERS while there is none to spare. rpcrdma_client_buffer() waits for it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rpcrdma_call_buffer(
+    call: *mut Call,
+    bytes: usize,
+    buffer: *mut *mut BufferHandle,
+) -> c_int {
+    done(|| {
+        // SAFETY: the contract of the header.
+        let (call, place) = unsafe {
+            (
+                pointers::exclusive(call, "call")?,
+                pointers::place(buffer, "buffer")?,
+            )
+        };
+        let taken = written!(call, |to| to.buffer_for(bytes))?;
+        let none = || {
+            let text = format!("no registered memory for {bytes} bytes now");
+            Failed::new(RPCRDMA_E_NO_BUFFERS, text)
+        };
+        place.put(BufferHandle::Registered(taken.ok_or_else(none)?));
+        Ok(())
+    })
+}
+
+/// The number of the procedure that a handler is called for. 0 when no handler has the call now.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rpcrdma_call_number(call: *mut Call) -> u32 {
+    value(0, || {
+        // SAFETY: the contract of the header.
+        let call = unsafe { pointers::exclusive(call, "call") }?;
+        Ok(call.served()?.procedure())
+    })
+}
+
+/// The version of the program that a handler is called for. 0 when no handler has the call now.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rpcrdma_call_version(call: *mut Call) -> u32 {
+    value(0, || {
+        // SAFETY: the contract of the header.
+        let call = unsafe { pointers::exclusive(call, "call") }?;
+        Ok(call.served()?.version())
+    })
+}
+
+/// The connection that a handler's call came by, as `connected` of the service named it. It is of one core: another core
+/// can have the same number. UINT64_MAX when no handler has the call now.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rpcrdma_call_connection(call: *mut Call) -> u64 {
+    value(u64::MAX, || {
+        // SAFETY: the contract of the header.
+        let call = unsafe { pointers::exclusive(call, "call") }?;
+        Ok(number_of(call.served()?.connection()))
+    })
+}
+
+/// The caller's credential in a handler: its flavor, and its body (RFC 5531 section 8.2), which is valid until the handler
+/// returns.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rpcrdma_call_credential(
+    call: *mut Call,
+    flavor: *mut u32,
+    body: *mut *const c_void,
+    bytes: *mut usize,
+) -> c_int {
+    done(|| {
+        // SAFETY: the contract of the header.
+        let (call, flavor_place, body_place, bytes_place) = unsafe {
+            (
+                pointers::exclusive(call, "call")?,
+                pointers::place(flavor, "flavor")?,
+                pointers::place(body, "body")?,
+                pointers::place(bytes, "bytes")?,
+            )
+        };
+        let (flavor, body) = call.served()?.credential();
+        flavor_place.set(flavor);
+        body_place.set(body.as_ptr().cast());
+        bytes_place.set(body.len());
+        Ok(())
+    })
+}
+
+/// In a handler: the right to answer its call later, from any thread. What the handler writes and returns counts no more then.
+/// Write the results to `later` and end it with rpcrdma_call_answer(). rpcrdma_call_free() answers RPCRDMA_E_SYSTEM_ERROR.
+///
+/// Errors: RPCRDMA_E_BUSY when as many calls wait for their answers as the core has room for (deferred_replies_max of the
+/// profile), or this one does already.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rpcrdma_call_later(call: *mut Call, later: *mut *mut Call) -> c_int {
+    done(|| {
+        // SAFETY: the contract of the header.
+        let (call, place) = unsafe {
+            (
+                pointers::exclusive(call, "call")?,
+                pointers::place(later, "later")?,
+            )
+        };
+        let later = call.served()?.later().map_err(|_| {
+            let text = "as many calls wait for their answers as may, or this one does already";
+            Failed::new(RPCRDMA_E_BUSY, text)
+        })?;
+        place.put(Call::of_state(State::Deferred(Deferred {
+            later,
+            stream: Vec::new(),
+            items: Vec::new(),
+        })));
+        Ok(())
+    })
+}
+
+/// Answers a call that was put off, and takes the handle: with the results that were written to it when `code` is
+/// RPCRDMA_OK, else as if the handler had returned `code`.
+///
+/// Errors: RPCRDMA_E_USAGE for another handle, which stays yours.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rpcrdma_call_answer(later: *mut Call, code: c_int) -> c_int {
+    done(|| {
+        // SAFETY: the contract of the header.
+        let call = unsafe { pointers::exclusive(later, "later") }?;
+        if !matches!(call.state, State::Deferred(_)) {
+            return Err(Failed::usage(
+                "the call was not put off with rpcrdma_call_later()",
+            ));
+        }
+        // SAFETY: `rpcrdma_call_later` made it, and the caller gives it up.
+        let call = unsafe { pointers::take(later) };
+        if let Some(State::Deferred(deferred)) = call.map(|call| call.state) {
+            match refusal_of(code) {
+                None => deferred.answer(),
+                Some(refusal) => deferred.later.refuse(refusal),
+            }
+        }
+        Ok(())
+    })
+}
+
+/// What the caller gets for a handler's number; the results for none.
+pub(crate) fn refusal_of(code: c_int) -> Option<Refusal> {
+    match code {
+        RPCRDMA_OK.. => None,
+        RPCRDMA_E_PROCEDURE_UNAVAILABLE => Some(Refusal::ProcedureUnavailable),
+        RPCRDMA_E_GARBAGE_ARGS => Some(Refusal::GarbageArgs),
+        RPCRDMA_E_DENIED => Some(Refusal::Denied(rpcrdma::AuthStatus::BAD_CREDENTIAL)),
+        _ => Some(Refusal::SystemError),
+    }
+}
+
+/// Ends a call, with all that was read from it. One that was not sent is not sent any more. A handler's own call is not
+/// ended by it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rpcrdma_call_free(call: *mut Call) {
+    done(|| {
+        // SAFETY: the contract of the header.
+        let is_of_handler = unsafe { call.as_ref() }.is_some_and(|call| call.is_of_handler);
+        if !is_of_handler {
+            // SAFETY: as above.
+            drop(unsafe { pointers::take(call) });
+        }
+        Ok(())
+    });
+}

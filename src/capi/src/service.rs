@@ -1,0 +1,119 @@
+//! Services: the handlers of C that answer calls.
+
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::ptr::NonNull;
+
+use rpcrdma::{
+    CloseReason, ConnectionKey, HostIdentity, Incoming, NodeBuilder, Refusal, Reply, Service,
+};
+
+use crate::border::Failed;
+use crate::call::{Call, number_of, refusal_of};
+use crate::pointers;
+
+/// A program that a node serves. Set what is not used to zero.
+///
+/// The handlers run on the threads of the node's cores: with several cores, on several threads at a time. `user` goes to
+/// each of them as it is, and must be valid until the node has ended.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct ServiceTable {
+    /// The number of the program. Those from 0x20000000 to 0x3fffffff are for anybody's use (RFC 5531 section 8.2).
+    pub program: u32,
+    /// The lowest version of it.
+    pub version_low: u32,
+    /// The highest version of it.
+    pub version_high: u32,
+    /// Answers a call: reads its arguments (`rpcrdma_get_...`), writes its results (`rpcrdma_put_...`), and returns RPCRDMA_OK.
+    /// The results are sent then. Or it returns RPCRDMA_E_PROCEDURE_UNAVAILABLE, RPCRDMA_E_GARBAGE_ARGS or
+    /// RPCRDMA_E_DENIED, which the caller gets; for every other negative number, it gets RPCRDMA_E_SYSTEM_ERROR.
+    ///
+    /// `call` and what was read from it are valid until this returns. For an answer later: rpcrdma_call_later(). Procedure 0
+    /// is answered without it.
+    pub call: Option<unsafe extern "C" fn(user: *mut c_void, call: *mut Call) -> c_int>,
+    /// A peer has connected, and may call. `identity` is what it proved to be, or NULL. May be NULL.
+    pub connected:
+        Option<unsafe extern "C" fn(user: *mut c_void, connection: u64, identity: *const c_char)>,
+    /// A connection has ended. May be NULL.
+    pub disconnected: Option<unsafe extern "C" fn(user: *mut c_void, connection: u64)>,
+    /// Goes to each handler.
+    pub user: *mut c_void,
+}
+
+/// Adds the programs to what a node is made of.
+///
+/// # Safety
+/// `services` is NULL, or points to `count` tables; their handlers may be called from any thread with their `user` until the
+/// node has ended.
+pub(crate) unsafe fn add(
+    mut builder: NodeBuilder,
+    services: *const ServiceTable,
+    count: usize,
+) -> Result<NodeBuilder, Failed> {
+    // SAFETY: the caller's promise.
+    for table in unsafe { pointers::values(services, count, "services") }? {
+        let table = *table;
+        if table.call.is_none() {
+            return Err(Failed::argument("`call` of a service is NULL"));
+        }
+        let versions = table.version_low..=table.version_high;
+        if versions.is_empty() {
+            return Err(Failed::argument("the versions of a service are none"));
+        }
+        builder = builder.program(table.program, versions, move |_core| Handlers {
+            table,
+            call: NonNull::from(Box::leak(Box::new(Call::of_handler()))),
+        });
+    }
+    Ok(builder)
+}
+
+/// The handlers on one core.
+struct Handlers {
+    table: ServiceTable,
+    /// What the handler gets, used again for each call. A pointer, because C has it too.
+    call: NonNull<Call>,
+}
+
+// SAFETY: `call` has no other owner. `user` and the handlers may be used by any thread, which `add` demands.
+unsafe impl Send for Handlers {}
+
+impl Drop for Handlers {
+    fn drop(&mut self) {
+        // SAFETY: `add` made it of a box, and no handler runs any more.
+        drop(unsafe { Box::from_raw(self.call.as_ptr()) });
+    }
+}
+
+impl Service for Handlers {
+    fn call(&mut self, call: &mut Incoming<'_>, reply: &mut Reply<'_, '_>) -> Result<(), Refusal> {
+        let handler = self.table.call.ok_or(Refusal::SystemError)?;
+        let handle = self.call.as_ptr();
+        // SAFETY: nobody else uses the handle before the handler runs, nor after it; `end_serving` is before the end of
+        // what is borrowed. The handler may be called: `add` demands it.
+        let code = unsafe {
+            (*handle).begin_serving(call, reply);
+            let code = handler(self.table.user, handle);
+            (*handle).end_serving();
+            code
+        };
+        refusal_of(code).map_or(Ok(()), Err)
+    }
+
+    fn connected(&mut self, connection: ConnectionKey, identity: Option<&HostIdentity>) {
+        let Some(handler) = self.table.connected else {
+            return;
+        };
+        let identity = identity.and_then(|name| CString::new(name.as_str()).ok());
+        let name = identity.as_ref().map_or(std::ptr::null(), |it| it.as_ptr());
+        // SAFETY: it may be called: `add` demands it. The name outlives the call.
+        unsafe { handler(self.table.user, number_of(connection), name) };
+    }
+
+    fn disconnected(&mut self, connection: ConnectionKey, _reason: CloseReason) {
+        if let Some(handler) = self.table.disconnected {
+            // SAFETY: it may be called: `add` demands it.
+            unsafe { handler(self.table.user, number_of(connection)) };
+        }
+    }
+}

@@ -1,0 +1,457 @@
+/* What the header promises, checked from C: what is wrong is refused with a code and a text, and never crashes; calls are answered
+ * now and later; data goes both ways in every form. Ends with the line "kept". */
+#include <pthread.h>
+#include <rpcrdma.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CHECK(condition)                                                                             \
+    do {                                                                                             \
+        if (!(condition)) {                                                                          \
+            fprintf(stderr, "line %d: %s (%s)\n", __LINE__, #condition, rpcrdma_error_text());       \
+            exit(1);                                                                                 \
+        }                                                                                            \
+    } while (0)
+#define OK(call) CHECK((call) == RPCRDMA_OK)
+#define FAILS(code, call) CHECK((call) == (code) && strlen(rpcrdma_error_text()) > 0)
+
+#define PROGRAM 0x20000f10
+enum { ECHO = 1, LATER, REFUSE, BULK, KEEP, BAD, LONG, SILENT };
+static const rpcrdma_procedure NAMED[] = {
+    {PROGRAM, 1, 0},    {PROGRAM, 1, ECHO}, {PROGRAM, 2, LATER}, {PROGRAM, 1, REFUSE}, {PROGRAM, 1, BULK},
+    {PROGRAM, 1, KEEP}, {PROGRAM, 1, BAD},  {PROGRAM, 1, LONG},  {PROGRAM, 1, SILENT},
+};
+
+static struct {
+    pthread_t thread;
+    rpcrdma_call *later, *silent, *kept_handle;
+    rpcrdma_buffer *kept;
+    int connected, disconnected;
+    uint64_t connection;
+} state;
+
+static void *answer_later(void *later)
+{
+    uint32_t word;
+    /* Nothing is read by it. */
+    CHECK(rpcrdma_get_u32(later, &word) == RPCRDMA_E_USAGE);
+    rpcrdma_buffer *buffer;
+    OK(rpcrdma_put_u32(later, 1));
+    int taken = rpcrdma_call_buffer(later, 10000, &buffer);
+    if (taken == RPCRDMA_OK) {
+        struct iovec pieces[32];
+        size_t count;
+        OK(rpcrdma_buffer_pieces(buffer, pieces, 32, &count));
+        for (size_t i = 0; i < count; i++)
+            memset(pieces[i].iov_base, 'L', pieces[i].iov_len);
+        OK(rpcrdma_put_bulk(later, buffer));
+    } else {
+        CHECK(taken == RPCRDMA_E_NO_BUFFERS);
+        char *copy = malloc(10000);
+        memset(copy, 'L', 10000);
+        OK(rpcrdma_put_bulk_copy(later, copy, 10000));
+        free(copy);
+    }
+    OK(rpcrdma_put_u32(later, 2));
+    OK(rpcrdma_call_answer(later, RPCRDMA_OK));
+    return NULL;
+}
+
+static int serve(void *user, rpcrdma_call *call)
+{
+    CHECK(user == &state);
+    const void *data;
+    size_t bytes;
+    uint32_t flavor, word = 0;
+    state.kept_handle = call;
+    switch (rpcrdma_call_number(call)) {
+    case ECHO:
+        CHECK(rpcrdma_call_version(call) == 1 && rpcrdma_call_connection(call) == state.connection);
+        OK(rpcrdma_call_credential(call, &flavor, &data, &bytes));
+        CHECK(flavor == 7 ? bytes == 4 && !memcmp(data, "cred", 4) : bytes == 0);
+        /* It is not ours to end, and stays whole. */
+        rpcrdma_call_free(call);
+        FAILS(RPCRDMA_E_USAGE, rpcrdma_call_run(call));
+        FAILS(RPCRDMA_E_USAGE, rpcrdma_call_answer(call, 0));
+        OK(rpcrdma_get_opaque(call, &data, &bytes));
+        return rpcrdma_put_opaque(call, data, bytes);
+    case LATER:
+        CHECK(rpcrdma_call_version(call) == 2);
+        OK(rpcrdma_call_later(call, &state.later));
+        FAILS(RPCRDMA_E_BUSY, rpcrdma_call_later(call, &state.later));
+        CHECK(pthread_create(&state.thread, NULL, answer_later, state.later) == 0);
+        return RPCRDMA_OK;
+    case REFUSE:
+        OK(rpcrdma_get_u32(call, &word));
+        return (int)word;
+    case BULK:
+        OK(rpcrdma_get_bulk(call, &data, &bytes));
+        OK(rpcrdma_put_u32(call, 7));
+        OK(rpcrdma_put_bulk_copy(call, data, bytes));
+        return rpcrdma_put_u32(call, 8);
+    case KEEP:
+        /* The data that came is kept without a copy, and goes out from there at the next call. */
+        if (state.kept) {
+            OK(rpcrdma_put_bulk(call, state.kept));
+            state.kept = NULL;
+            return RPCRDMA_OK;
+        }
+        return rpcrdma_take_bulk(call, &state.kept);
+    case BAD: {
+        uint64_t hyper;
+        return rpcrdma_get_u64(call, &hyper);
+    }
+    case LONG:
+        for (int i = 0; i < 100000; i++)
+            rpcrdma_put_opaque(call, "0123456789", 10);
+        return RPCRDMA_OK;
+    case SILENT:
+        return rpcrdma_call_later(call, &state.silent);
+    default:
+        return RPCRDMA_E_PROCEDURE_UNAVAILABLE;
+    }
+}
+
+static void connected(void *user, uint64_t connection, const char *identity)
+{
+    CHECK(user == &state && !identity);
+    state.connection = connection;
+    state.connected++;
+}
+
+static void disconnected(void *user, uint64_t connection)
+{
+    CHECK(user == &state && connection != UINT64_MAX);
+    state.disconnected++;
+}
+
+static void nulls(void)
+{
+    const int refused = RPCRDMA_E_ARGUMENT;
+    const rpcrdma_procedure any = {PROGRAM, 1, 1};
+    rpcrdma_client *client = NULL;
+    rpcrdma_server *server = NULL;
+    rpcrdma_service none = {PROGRAM, 1, 1, NULL, NULL, NULL, NULL}, empty = {PROGRAM, 2, 1, serve, NULL, NULL, NULL};
+    FAILS(refused, rpcrdma_client_connect(NULL, NULL, &client));
+    FAILS(refused, rpcrdma_client_connect("shm:contract", NULL, NULL));
+    FAILS(refused, rpcrdma_client_connect("shm:\xff", NULL, &client));
+    FAILS(refused, rpcrdma_client_call(NULL, any, NULL));
+    FAILS(refused, rpcrdma_client_again(NULL, NULL, any));
+    FAILS(refused, rpcrdma_client_buffer(NULL, 1, 1, NULL));
+    FAILS(refused, rpcrdma_client_is_connected(NULL));
+    FAILS(refused, rpcrdma_call_run(NULL));
+    FAILS(refused, rpcrdma_call_answer(NULL, 0));
+    FAILS(refused, rpcrdma_call_later(NULL, NULL));
+    FAILS(refused, rpcrdma_put_u32(NULL, 1));
+    FAILS(refused, rpcrdma_put_bulk(NULL, NULL));
+    FAILS(refused, rpcrdma_get_u32(NULL, NULL));
+    FAILS(refused, rpcrdma_get_bulk(NULL, NULL, NULL));
+    FAILS(refused, rpcrdma_take_bulk(NULL, NULL));
+    FAILS(refused, rpcrdma_poller_new(NULL, 1, NULL));
+    FAILS(refused, rpcrdma_poller_submit(NULL, NULL, 0));
+    FAILS(refused, rpcrdma_poller_complete(NULL, NULL, 0));
+    FAILS(refused, rpcrdma_poller_wait(NULL, NULL, 1));
+    FAILS(refused, rpcrdma_server_start("shm:contract", NULL, 1, NULL, &server));
+    FAILS(refused, rpcrdma_server_start("shm:contract", &none, 1, NULL, &server));
+    FAILS(refused, rpcrdma_server_start("shm:contract", &empty, 1, NULL, &server));
+    FAILS(refused, rpcrdma_server_drain(NULL, 1));
+    FAILS(refused, rpcrdma_node_listen(NULL, "shm:contract", NULL, NULL, 0));
+    FAILS(refused, rpcrdma_node_metric(NULL, "calls_sent", NULL));
+    FAILS(refused, rpcrdma_options_set(NULL, "depth", "1"));
+    FAILS(refused, rpcrdma_buffer_pieces(NULL, NULL, 0, NULL));
+    CHECK(rpcrdma_buffer_bytes(NULL) == 0 && rpcrdma_poller_outstanding(NULL) == 0 && rpcrdma_call_number(NULL) == 0);
+    CHECK(!rpcrdma_server_address(NULL) && !rpcrdma_call_error(NULL) && !client && !server);
+    rpcrdma_options_free(NULL), rpcrdma_node_free(NULL), rpcrdma_server_free(NULL), rpcrdma_client_free(NULL);
+    rpcrdma_call_free(NULL), rpcrdma_poller_free(NULL), rpcrdma_buffer_free(NULL);
+    FAILS(RPCRDMA_E_ADDRESS, rpcrdma_client_connect("tcp:here", NULL, &client));
+    CHECK(!strcmp(rpcrdma_error_name(RPCRDMA_E_ADDRESS), "RPCRDMA_E_ADDRESS") && !strcmp(rpcrdma_version(), "0.1.0"));
+}
+
+static void options(void)
+{
+    rpcrdma_options *options = rpcrdma_options_new();
+    static const char *const right[][2] = {
+        {"profile", "shm"}, {"idle", "park"}, {"cpus", "0,1"},  {"cores", "2"},      {"depth", "4"},      {"spin_us", "1"},
+        {"wait", "no"},     {"wait", "yes"},  {"device", "no"}, {"timeout_ms", "1"}, {"patience_ms", "1"}};
+    static const char *const wrong[][2] = {{"depht", "4"}, {"depth", "four"}, {"wait", "maybe"}, {"cpus", "0-1"},
+                                           {"idle", "rest"}, {"authentication", "trust"}};
+    for (size_t i = 0; i < sizeof right / sizeof *right; i++)
+        OK(rpcrdma_options_set(options, right[i][0], right[i][1]));
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        FAILS(RPCRDMA_E_CONFIGURATION, rpcrdma_options_set(options, wrong[i][0], wrong[i][1]));
+        CHECK(strstr(rpcrdma_error_text(), wrong[i][0]));
+    }
+    rpcrdma_options_free(options);
+    /* A key needs its file, and the name of this end. */
+    rpcrdma_client *client;
+    options = rpcrdma_options_new();
+    OK(rpcrdma_options_set(options, "authentication", "key"));
+    FAILS(RPCRDMA_E_CONFIGURATION, rpcrdma_client_connect("shm:contract", options, &client));
+    OK(rpcrdma_options_set(options, "key_file", "/none"));
+    OK(rpcrdma_options_set(options, "host_name", "here"));
+    FAILS(RPCRDMA_E_CONFIGURATION, rpcrdma_client_connect("shm:contract", options, &client));
+    CHECK(strstr(rpcrdma_error_text(), "/none"));
+    rpcrdma_options_free(options);
+}
+
+/* Runs a call of one word. */
+static int run_word(rpcrdma_client *client, rpcrdma_call *call, int procedure, uint32_t word)
+{
+    OK(rpcrdma_client_again(client, call, NAMED[procedure]));
+    OK(rpcrdma_put_u32(call, word));
+    return rpcrdma_call_run(call);
+}
+
+static void calls(rpcrdma_client *client)
+{
+    rpcrdma_call *call;
+    const void *data;
+    size_t bytes;
+    uint32_t word;
+    OK(rpcrdma_client_call(client, NAMED[ECHO], &call));
+    FAILS(RPCRDMA_E_USAGE, rpcrdma_get_u32(call, &word));
+    FAILS(RPCRDMA_E_USAGE, rpcrdma_call_later(call, &state.later));
+    FAILS(RPCRDMA_E_ARGUMENT, rpcrdma_put_opaque(call, NULL, 1));
+    FAILS(RPCRDMA_E_ARGUMENT, rpcrdma_put_opaque(call, "x", SIZE_MAX));
+    OK(rpcrdma_call_set_credential(call, 7, "cred", 4));
+    OK(rpcrdma_put_opaque(call, "hello", 5));
+    OK(rpcrdma_call_run(call));
+    FAILS(RPCRDMA_E_USAGE, rpcrdma_call_run(call));
+    FAILS(RPCRDMA_E_USAGE, rpcrdma_put_u32(call, 1));
+    OK(rpcrdma_get_rest(call, &data, &bytes));
+    CHECK(bytes == 12 && !memcmp(data, "\0\0\0\5hello\0\0\0", 12));
+    OK(rpcrdma_get_opaque(call, &data, &bytes));
+    CHECK(bytes == 5 && !memcmp(data, "hello", 5));
+    FAILS(RPCRDMA_E_BAD_REPLY, rpcrdma_get_u32(call, &word));
+
+    /* The handle that the handler had is good for nothing now, and does not crash. */
+    FAILS(RPCRDMA_E_USAGE, rpcrdma_put_u32(state.kept_handle, 1));
+    rpcrdma_call_free(state.kept_handle);
+
+    static const int refusals[] = {RPCRDMA_E_PROCEDURE_UNAVAILABLE, RPCRDMA_E_GARBAGE_ARGS, RPCRDMA_E_SYSTEM_ERROR,
+                                   RPCRDMA_E_DENIED};
+    for (size_t i = 0; i < 4; i++)
+        FAILS(refusals[i], run_word(client, call, REFUSE, (uint32_t)refusals[i]));
+    FAILS(RPCRDMA_E_SYSTEM_ERROR, run_word(client, call, REFUSE, (uint32_t)RPCRDMA_E_USAGE));
+    OK(run_word(client, call, REFUSE, 5));
+    FAILS(RPCRDMA_E_GARBAGE_ARGS, run_word(client, call, BAD, 1));
+    FAILS(RPCRDMA_E_SYSTEM_ERROR, run_word(client, call, LONG, 1));
+    OK(rpcrdma_client_again(client, call, (rpcrdma_procedure){PROGRAM + 1, 1, 1}));
+    FAILS(RPCRDMA_E_PROGRAM_UNAVAILABLE, rpcrdma_call_run(call));
+    OK(rpcrdma_client_again(client, call, (rpcrdma_procedure){PROGRAM, 3, 1}));
+    FAILS(RPCRDMA_E_PROGRAM_MISMATCH, rpcrdma_call_run(call));
+
+    OK(rpcrdma_client_again(client, call, NAMED[LATER]));
+    OK(rpcrdma_call_expect_bulk(call, 10000));
+    OK(rpcrdma_call_run(call));
+    CHECK(pthread_join(state.thread, NULL) == 0);
+    OK(rpcrdma_get_u32(call, &word));
+    CHECK(word == 1);
+    OK(rpcrdma_get_bulk(call, &data, &bytes));
+    CHECK(bytes == 10000);
+    for (size_t i = 0; i < bytes; i++)
+        CHECK(((const char *)data)[i] == 'L');
+    OK(rpcrdma_get_u32(call, &word));
+    CHECK(word == 2);
+
+    /* Nobody answers in time; then the right to answer is given up. */
+    OK(rpcrdma_client_again(client, call, NAMED[SILENT]));
+    OK(rpcrdma_call_timeout(call, 20));
+    FAILS(RPCRDMA_E_TIMED_OUT, rpcrdma_call_run(call));
+    rpcrdma_call_free(state.silent);
+    rpcrdma_call_free(call);
+}
+
+static void bulk(rpcrdma_client *client)
+{
+    static const size_t lengths[] = {0, 1, 100, 4096, 65537, 300000};
+    rpcrdma_call *call;
+    rpcrdma_buffer *buffer;
+    const void *data;
+    size_t bytes, count;
+    uint32_t word;
+    char *sent = malloc(300000), *came = malloc(300000);
+    for (size_t i = 0; i < 300000; i++)
+        sent[i] = (char)(i * 7 + i / 251);
+    OK(rpcrdma_client_call(client, NAMED[BULK], &call));
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        size_t length = lengths[i];
+        for (int way = 0; way < 3; way++) {
+            OK(rpcrdma_client_again(client, call, NAMED[BULK]));
+            OK(rpcrdma_client_buffer(client, length, 5000, &buffer));
+            CHECK(rpcrdma_buffer_bytes(buffer) == length);
+            OK(rpcrdma_buffer_write(buffer, sent, length));
+            FAILS(RPCRDMA_E_TOO_LONG, rpcrdma_buffer_write(buffer, sent, length + 1));
+            OK(rpcrdma_put_bulk(call, buffer));
+            OK(rpcrdma_call_expect_bulk(call, (uint32_t)length));
+            OK(rpcrdma_call_run(call));
+            OK(rpcrdma_get_u32(call, &word));
+            CHECK(word == 7);
+            memset(came, 0, 300000);
+            if (way == 0) {
+                OK(rpcrdma_get_bulk(call, &data, &bytes));
+                CHECK(bytes == length && !memcmp(data, sent, length));
+            } else if (way == 1) {
+                struct iovec pieces[32];
+                OK(rpcrdma_get_bulk_pieces(call, pieces, 32, &count));
+                for (size_t piece = 0, at = 0; piece < count; at += pieces[piece++].iov_len)
+                    CHECK(!memcmp(pieces[piece].iov_base, sent + at, pieces[piece].iov_len));
+            } else {
+                OK(rpcrdma_take_bulk(call, &buffer));
+                CHECK(rpcrdma_buffer_bytes(buffer) == length);
+            }
+            OK(rpcrdma_get_u32(call, &word));
+            CHECK(word == 8);
+            if (way == 2) {
+                /* It outlives its call. */
+                OK(rpcrdma_client_again(client, call, NAMED[ECHO]));
+                OK(rpcrdma_buffer_read(buffer, came, length));
+                CHECK(!memcmp(came, sent, length));
+                FAILS(RPCRDMA_E_TOO_LONG, rpcrdma_buffer_read(buffer, came, length + 1));
+                rpcrdma_buffer_free(buffer);
+            }
+        }
+        OK(rpcrdma_client_again(client, call, NAMED[KEEP]));
+        OK(rpcrdma_put_bulk_copy(call, sent, length));
+        OK(rpcrdma_call_run(call));
+        OK(rpcrdma_client_again(client, call, NAMED[KEEP]));
+        OK(rpcrdma_call_expect_bulk(call, (uint32_t)length));
+        OK(rpcrdma_call_run(call));
+        OK(rpcrdma_get_bulk(call, &data, &bytes));
+        CHECK(bytes == length && !memcmp(data, sent, length));
+    }
+    /* Too few places for the pieces. */
+    OK(rpcrdma_client_again(client, call, NAMED[BULK]));
+    OK(rpcrdma_put_bulk_copy(call, sent, 300000));
+    OK(rpcrdma_call_expect_bulk(call, 300000));
+    OK(rpcrdma_call_run(call));
+    OK(rpcrdma_get_u32(call, &word));
+    FAILS(RPCRDMA_E_TOO_LONG, rpcrdma_get_bulk_pieces(call, NULL, 0, &count));
+    /* A buffer that is refused stays. */
+    OK(rpcrdma_client_buffer(client, 10, 5000, &buffer));
+    FAILS(RPCRDMA_E_USAGE, rpcrdma_put_bulk(call, buffer));
+    CHECK(rpcrdma_buffer_bytes(buffer) == 10);
+    rpcrdma_buffer_free(buffer);
+    FAILS(RPCRDMA_E_NO_BUFFERS, rpcrdma_client_buffer(client, (size_t)1 << 40, 5000, &buffer));
+    rpcrdma_call_free(call);
+    free(sent), free(came);
+}
+
+static void batches(rpcrdma_client *client)
+{
+    enum { DEPTH = 4 };
+    rpcrdma_poller *poller, *other;
+    rpcrdma_call *call, *full;
+    rpcrdma_completion ended[DEPTH];
+    const void *data;
+    size_t bytes;
+    OK(rpcrdma_poller_new(client, DEPTH, &poller));
+    OK(rpcrdma_poller_new(client, 1, &other));
+    FAILS(RPCRDMA_E_USAGE, rpcrdma_poller_wait(poller, ended, DEPTH));
+    CHECK(rpcrdma_poller_complete(poller, ended, DEPTH) == 0);
+    for (uint64_t tag = 0; tag < DEPTH; tag++) {
+        OK(rpcrdma_poller_call(poller, NAMED[tag == 2 ? BAD : ECHO], &call));
+        OK(rpcrdma_put_opaque(call, &tag, tag == 2 ? 0 : sizeof tag));
+        OK(rpcrdma_poller_submit(poller, call, tag + 100));
+    }
+    OK(rpcrdma_poller_call(poller, NAMED[ECHO], &full));
+    OK(rpcrdma_put_opaque(full, "again", 5));
+    FAILS(RPCRDMA_E_BUSY, rpcrdma_poller_submit(poller, full, 0));
+    CHECK(rpcrdma_poller_outstanding(poller) == DEPTH);
+    FAILS(RPCRDMA_E_USAGE, rpcrdma_poller_wait(poller, NULL, 0));
+    for (int done = 0; done < DEPTH;) {
+        int count = rpcrdma_poller_wait(poller, ended, 2);
+        CHECK(count == 1 || count == 2);
+        for (int i = 0; i < count; i++, done++) {
+            uint64_t tag = ended[i].tag - 100;
+            int failed = tag == 2;
+            CHECK(ended[i].error == (failed ? RPCRDMA_E_GARBAGE_ARGS : RPCRDMA_OK));
+            CHECK((strlen(rpcrdma_call_error(ended[i].call)) > 0) == failed);
+            if (!failed) {
+                OK(rpcrdma_get_opaque(ended[i].call, &data, &bytes));
+                CHECK(bytes == sizeof tag && !memcmp(data, &tag, sizeof tag));
+            }
+            FAILS(RPCRDMA_E_USAGE, rpcrdma_poller_submit(poller, ended[i].call, 0));
+            rpcrdma_call_free(ended[i].call);
+        }
+    }
+    /* What was refused because the poller was full goes now, and again with the same handle. */
+    OK(rpcrdma_poller_submit(poller, full, 1));
+    while (rpcrdma_poller_complete(poller, ended, DEPTH) == 0)
+        ;
+    CHECK(ended[0].call == full);
+    OK(rpcrdma_poller_again(other, full, NAMED[ECHO]));
+    OK(rpcrdma_put_opaque(full, "other", 5));
+    FAILS(RPCRDMA_E_ARGUMENT, rpcrdma_poller_submit(NULL, full, 1));
+    /* A poller may end with calls under way. */
+    OK(rpcrdma_poller_submit(other, full, 1));
+    rpcrdma_poller_free(other);
+    rpcrdma_poller_free(poller);
+}
+
+/* A node whose core this thread polls, and which ends before its core. */
+static void polled(const char *address)
+{
+    rpcrdma_service service = {PROGRAM, 1, 2, serve, NULL, NULL, &state};
+    rpcrdma_options *options = rpcrdma_options_new();
+    rpcrdma_node *node;
+    rpcrdma_core *core, *second;
+    rpcrdma_client *client;
+    OK(rpcrdma_options_set(options, "polled", "yes"));
+    FAILS(RPCRDMA_E_CONFIGURATION, rpcrdma_client_connect(address, options, &client));
+    OK(rpcrdma_node_start(address, &service, 1, options, &node));
+    FAILS(RPCRDMA_E_USAGE, rpcrdma_node_take_core(node, 1, &core));
+    OK(rpcrdma_node_take_core(node, 0, &core));
+    FAILS(RPCRDMA_E_USAGE, rpcrdma_node_take_core(node, 0, &second));
+    CHECK(rpcrdma_core_poll(core) == 0);
+    FAILS(RPCRDMA_E_ARGUMENT, rpcrdma_core_poll(NULL));
+    FAILS(RPCRDMA_E_ARGUMENT, rpcrdma_node_take_core(NULL, 0, &second));
+    rpcrdma_core_free(NULL);
+    rpcrdma_node_free(node);
+    int polled;
+    while ((polled = rpcrdma_core_poll(core)) >= 0)
+        ;
+    FAILS(RPCRDMA_E_SHUTTING_DOWN, polled);
+    rpcrdma_core_free(core);
+    rpcrdma_options_free(options);
+}
+
+int main(int count, char **words)
+{
+    const char *address = count > 1 ? words[1] : "shm:contract";
+    rpcrdma_service service = {PROGRAM, 1, 2, serve, connected, disconnected, &state};
+    rpcrdma_server *server, *second;
+    rpcrdma_client *client;
+    rpcrdma_node *node;
+    uint64_t number;
+    char chosen[100];
+    nulls();
+    options();
+    OK(rpcrdma_server_start(address, &service, 1, NULL, &server));
+    CHECK(!strcmp(rpcrdma_server_address(server), address));
+    FAILS(RPCRDMA_E_CONFIGURATION, rpcrdma_server_start(address, &service, 1, NULL, &second));
+    OK(rpcrdma_client_connect(address, NULL, &client));
+    CHECK(rpcrdma_client_is_connected(client) == 1);
+    calls(client);
+    bulk(client);
+    batches(client);
+    OK(rpcrdma_client_reconnects(client, &number));
+    CHECK(number == 0);
+
+    OK(rpcrdma_server_node(server, &node));
+    OK(rpcrdma_node_metric(node, "calls_received", &number));
+    CHECK(number > 40);
+    FAILS(RPCRDMA_E_ARGUMENT, rpcrdma_node_metric(node, "calls", &number));
+    snprintf(chosen, sizeof chosen, "%s-2", address);
+    FAILS(RPCRDMA_E_TOO_LONG, rpcrdma_node_listen(node, chosen, NULL, chosen, 3));
+    rpcrdma_client_free(client);
+    OK(rpcrdma_client_connect_on(node, chosen, NULL, &client));
+    rpcrdma_client_free(client);
+    OK(rpcrdma_server_drain(server, 5000));
+    rpcrdma_server_free(server);
+    rpcrdma_node_free(node);
+    polled(address);
+    CHECK(state.connected == 3 && state.disconnected == 3);
+    puts("kept");
+}
