@@ -175,6 +175,8 @@ struct Oracle {
 }
 
 proptest! {
+    // Each takes some milliseconds.
+    #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
     fn a_window_does_what_a_map_would(
         ops in prop::collection::vec(op(), 0..700),
