@@ -700,7 +700,7 @@ int rpcrdma_get_bulk(struct rpcrdma_call *call,
 
 /*
  As rpcrdma_get_bulk(), but never copies: `pieces` has room for `room` entries, of which `count` are set. Write to none
- of them. 32 are enough for what fits into one message.
+ of them. Results have 32 at most; arguments can have more when a peer sends them so.
 
  Errors: also RPCRDMA_E_TOO_LONG when there are more than `room`. The item is taken then.
  */
@@ -710,7 +710,8 @@ int rpcrdma_get_bulk_pieces(struct rpcrdma_call *call,
                             size_t *count);
 
 /*
- As rpcrdma_get_bulk(), and keeps the data: without a copy if it came in registered memory, copied if it came in the stream.
+ As rpcrdma_get_bulk(), and keeps the data: without a copy if it came in registered memory, copied if it came in the stream or
+ in more than 32 pieces.
  The memory is there for no other call before rpcrdma_buffer_free(), or rpcrdma_put_bulk() sends it on.
  */
 int rpcrdma_take_bulk(struct rpcrdma_call *call,

@@ -24,3 +24,20 @@ pub mod read;
 pub mod server;
 pub mod service;
 pub mod write;
+
+/// What the header says of threads.
+const _: () = {
+    const fn is_shared<T: Send + Sync>() {}
+    const fn is_moved<T: Send>() {}
+    is_shared::<node::NodeHandle>();
+    is_shared::<server::ServerHandle>();
+    is_shared::<client::ClientHandle>();
+    is_moved::<options::Options>();
+    is_moved::<buffer::BufferHandle>();
+    is_moved::<core::CoreHandle>();
+    // A call is what it holds, apart from what a handler borrows.
+    is_moved::<rpcrdma::Request>();
+    is_moved::<rpcrdma::Response>();
+    is_moved::<rpcrdma::Later>();
+    is_moved::<rpcrdma::Poller>();
+};

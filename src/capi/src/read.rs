@@ -154,7 +154,7 @@ fn in_one_piece(bulk: &Bulk<'_>, joined: &mut Vec<u8>) -> *const [u8] {
 }
 
 /// As rpcrdma_get_bulk(), but never copies: `pieces` has room for `room` entries, of which `count` are set. Write to none
-/// of them. 32 are enough for what fits into one message.
+/// of them. Results have 32 at most; arguments can have more when a peer sends them so.
 ///
 /// Errors: also RPCRDMA_E_TOO_LONG when there are more than `room`. The item is taken then.
 #[unsafe(no_mangle)]
@@ -205,7 +205,8 @@ pub(crate) fn put_pieces<'a>(
     count
 }
 
-/// As rpcrdma_get_bulk(), and keeps the data: without a copy if it came in registered memory, copied if it came in the stream.
+/// As rpcrdma_get_bulk(), and keeps the data: without a copy if it came in registered memory, copied if it came in the stream or
+/// in more than 32 pieces.
 /// The memory is there for no other call before rpcrdma_buffer_free(), or rpcrdma_put_bulk() sends it on.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpcrdma_take_bulk(

@@ -33,6 +33,25 @@ fn the_header_is_that_of_the_crate() {
 }
 
 #[test]
+fn the_document_names_what_the_header_has() {
+    let header = generated();
+    let document = include_str!("../../../docs/c.md");
+    let is_of_name = |byte: char| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == '_';
+    let words = document.split(|byte| !is_of_name(byte));
+    let names = words.filter(|word| word.starts_with("rpcrdma_"));
+    let mut found = 0;
+    // Those that end so stand for several.
+    for name in names.filter(|name| !name.ends_with('_')) {
+        found += 1;
+        let is_there = header
+            .split(|byte| !is_of_name(byte))
+            .any(|word| word == name);
+        assert!(is_there, "docs/c.md names {name}");
+    }
+    assert!(found > 40, "{found} names");
+}
+
+#[test]
 fn every_function_is_in_the_header_with_its_description() {
     let header = generated();
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
