@@ -4,6 +4,7 @@
 //! connection makes one call, to show that it is alive and how fast it answers. The probing process is pinned to a
 //! core of the load, which is free by then. Unpinned, the scheduler could place it on the core where the server
 //! spins, and the probe would measure time slices.
+
 use std::io::{BufRead, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
