@@ -1,6 +1,6 @@
-//! Text of any origin in pages and charts.
+//! Escapes text of any origin for pages and charts.
 
-/// `text` as text, or as the value of an attribute in quotes, of XML and HTML. Characters that neither may hold become
+/// Escapes `text` for use as XML or HTML text, or in a quoted attribute. Characters that XML or HTML forbid become
 /// U+FFFD.
 pub(super) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());

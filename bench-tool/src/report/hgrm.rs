@@ -1,13 +1,14 @@
-//! The percentile distribution as text, in the layout that HdrHistogram's plotters and log analysers load.
+//! The percentile distribution in the text format of HdrHistogram's plotters and log analysers.
 //!
-//! Columns and footer are those of HdrHistogram's `outputPercentileDistribution`; lines that begin with `#` are comments to the plotters.
+//! Columns and footer are those of HdrHistogram's `outputPercentileDistribution`. For plotters, lines that begin with
+//! `#` are comments.
 
 use std::fmt::Write as _;
 
 use crate::histogram::{LatencyHistogram, SIGNIFICANT_DIGITS};
 use rpcrdma_units::text_of;
 
-/// Lines per halving of the distance to 100 %: what the plotters' own files have.
+/// Lines per halving of the distance to 100 %, as in HdrHistogram's own files.
 const TICKS_PER_HALF_DISTANCE: u32 = 5;
 
 /// The distribution, in nanoseconds.
