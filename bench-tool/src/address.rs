@@ -41,7 +41,7 @@ pub(crate) enum AddressError {
     #[error("`{0}` has no port below 65536: write HOST:PORT, as in server:20049")]
     Port(String),
     /// Port 0 is for listeners only.
-    #[error("`{0}` has port 0, where nobody is called: give the port that the server told")]
+    #[error("`{0}` has port 0, which only a server can use: give the port that the server printed")]
     PortZero(String),
 }
 

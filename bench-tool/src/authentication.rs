@@ -52,10 +52,10 @@ impl Host {
         let name = format!("{}.server", self.identity);
         if HostIdentity::new(&name).is_err() {
             return Err(Failure::usage(format!(
-                "--identity {} leaves no room for the name of the run's own server, {name}",
+                "--identity {} is too long: the run's own server would be {name}",
                 self.identity
             ))
-            .advice("give a shorter one"));
+            .advice("give a shorter --identity"));
         }
         Ok(self.arguments_as(&name))
     }

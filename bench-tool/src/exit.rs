@@ -154,11 +154,11 @@ impl From<ClientError> for Failure {
 /// All other failures.
 pub(crate) fn written(result: std::io::Result<()>) -> Result<(), Failure> {
     match result {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::failed(
-            "cannot write to standard output",
-        )
-        .because(error)
-        .advice("free space on the output's file system, or redirect the output to another place")),
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Failure::failed("cannot write to standard output")
+                .because(error)
+                .advice("free disk space, or redirect the output to another file"))
+        }
         _ => Ok(()),
     }
 }

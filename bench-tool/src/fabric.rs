@@ -88,10 +88,10 @@ impl Fabric {
             Self::Shm { .. } => Ok(Self::Shm { delay: by }),
             verbs @ Self::Verbs { .. } if by.is_zero() => Ok(verbs),
             Self::Verbs { device } => Err(Failure::usage(format!(
-                "{device} sends as fast as it can: only the shm fabric can be delayed from here"
+                "{device} cannot delay messages: only the shm fabric can"
             ))
             .advice(
-                "have the link delayed: `tests/lab/lab run --delay TIME` does it between the lab's guests, \
+                "delay the link instead: `tests/lab/lab run --delay TIME` does it between the lab's guests, \
                  `tc qdisc add dev DEVICE root netem delay TIME` on an Ethernet device below soft-RoCE",
             )),
         }

@@ -86,7 +86,7 @@ impl Machine {
                 "there is no core {core} that this process may use"
             ))
             .advice(format!(
-                "give --cores numbers from {}; taskset and the container's cpuset decide which these are, and isolated cores are had by taskset alone",
+                "give --cores numbers from {}; taskset and the container's cpuset decide which these are, and only taskset gives isolated cores",
                 format_cores(&self.cores_usable)
             ))),
         }
@@ -134,7 +134,7 @@ impl Machine {
             && governor != "performance"
         {
             warnings.push(format!(
-                "frequency governor is {governor}: numbers move with the clock; \
+                "frequency governor is {governor}: results change with the frequency; \
                  `cpupower frequency-set -g performance` pins it"
             ));
         }

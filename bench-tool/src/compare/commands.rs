@@ -34,7 +34,7 @@ pub(crate) fn split(words: &[String]) -> Result<[&[String]; 2], Failure> {
     let mut commands = words.split(|word| word == "--");
     match (commands.next(), commands.next(), commands.next()) {
         (Some(a), Some(b), None) if !a.is_empty() && !b.is_empty() => Ok([a, b]),
-        _ => Err(Failure::usage("two commands are compared, each behind a `--`")
+        _ => Err(Failure::usage("compare needs two commands, each after a `--`")
             .advice("write `bench-tool compare -- COMMAND_A -- COMMAND_B`; a command that has a `--` itself goes into a script")),
     }
 }

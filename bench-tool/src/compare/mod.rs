@@ -126,7 +126,7 @@ fn warnings(a: &[Run], b: &[Run]) -> Vec<String> {
     let mut warnings = Vec::new();
     if !verdict::are_enough(a.len(), b.len()) {
         warnings.push(format!(
-            "{} and {} runs: what they differ by may be noise; make {} of each at least, better \
+            "{} and {} runs: their difference may be noise; make at least {} of each, better \
              {RUNS_DEFAULT}",
             a.len(),
             b.len(),
@@ -143,7 +143,7 @@ fn warnings(a: &[Run], b: &[Run]) -> Vec<String> {
         if !changing.is_empty() {
             let keys = changing.into_iter().collect::<Vec<_>>().join(", ");
             warnings.push(format!(
-                "the runs of {name} are not all made alike: they differ in {keys}"
+                "the runs of {name} are not all of the same kind: they differ in {keys}"
             ));
         }
         let said = warnings_of(runs.iter().map(|run| &run.warnings));

@@ -196,17 +196,17 @@ pub(crate) fn from_text(text: &str, name: &str) -> Result<Vec<Run>, Failure> {
             let run = Run::new(report).map_err(|words| wrong(format!("run {number}: {words}")))?;
             if let Some(difference) = runs.first().and_then(|first| work_differs(first, &run)) {
                 return Err(wrong(format!(
-                    "runs 1 and {number} are no repeats of each other: {difference}"
+                    "runs 1 and {number} are not repeats of each other: {difference}"
                 )));
             }
             runs.push(run);
             if runs.len() > RUNS_MAX {
-                return Err(wrong(format!("it holds more than {RUNS_MAX} runs")));
+                return Err(wrong(format!("it contains more than {RUNS_MAX} runs")));
             }
         }
     }
     if runs.is_empty() {
-        return Err(wrong("it holds no run".to_owned()));
+        return Err(wrong("it contains no run".to_owned()));
     }
     Ok(runs)
 }

@@ -154,7 +154,7 @@ pub(crate) fn sentence(comparisons: &[Comparison]) -> String {
         let too_few = |c: &Comparison| c.verdict == Verdict::TooFewRuns;
         return if comparisons.iter().any(too_few) {
             let least = runs_least();
-            format!("too few runs to tell a difference from noise: {least} of each are the least")
+            format!("too few runs to tell a difference from noise: make at least {least} of each")
         } else {
             "no difference beyond noise".to_owned()
         };

@@ -128,7 +128,7 @@ fn warnings(
     let (low, high) = extremes(&trips.round_p50_ns);
     if high > low + low / 4 {
         warnings.push(format!(
-            "the rounds disagree ({} to {}): something else runs on these cores, or their frequency moves; \
+            "the rounds disagree ({} to {}): something else runs on these cores, or their frequency changes; \
              try again when the machine is quiet",
             nanoseconds(low),
             nanoseconds(high)

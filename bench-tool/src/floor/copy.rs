@@ -83,7 +83,7 @@ fn check_memory(shape: CopyShape) -> Result<(), Failure> {
     match needed {
         Some(needed) if needed <= available / 2 => Ok(()),
         _ => Err(Failure::failed(format!(
-            "the copy of {} needs {} buffers of that size, more than half of the free memory",
+            "the copy of {} needs {} buffers of this size, which is more than half of the free memory",
             rpcrdma_units::size(u64::try_from(shape.size_bytes).unwrap_or(u64::MAX)),
             shape.depth + shape.buffers,
         ))

@@ -113,7 +113,7 @@ impl NfsConfig {
             if is_used && self.size_bytes > bytes_max {
                 let bytes_max = units::size(bytes_max.into());
                 return Err(Failure::usage(format!(
-                    "a {procedure} of {} is more than the server takes, which is {bytes_max}",
+                    "a {procedure} of {} is more than the server accepts, which is {bytes_max}",
                     units::size(self.size_bytes.into())
                 ))
                 .advice(format!(
@@ -124,7 +124,7 @@ impl NfsConfig {
         }
         if self.file_bytes > info.file_bytes_max {
             return Err(
-                Failure::usage("the files are larger than the server's may be")
+                Failure::usage("the files are larger than the server allows")
                     .advice("lower --file-size"),
             );
         }

@@ -220,7 +220,7 @@ fn remove(caller: &mut dyn NfsCaller, what: &str, request: &Request<'_>) -> Resu
 fn told(what: &str, error: ReplyError) -> Failure {
     let advice = match error {
         ReplyError::Status(Status::Access | Status::NotOwner) => {
-            "the export must be writable for --uid and --gid; servers make the superuser nobody, unless the \
+            "the export must be writable for --uid and --gid; servers map the superuser to nobody, unless the \
              export says `no_root_squash`"
         }
         ReplyError::Status(Status::ReadOnly) => "export it read-write (`rw`)",

@@ -258,7 +258,7 @@ impl Run<'_> {
     /// Runs the measured calls at a rate or in a closed loop, then commits and checks what they wrote.
     fn outcome_at(&mut self, rate_per_s: Option<u64>) -> Result<Outcome, Failure> {
         let info = self.info;
-        let info = info.ok_or_else(|| Failure::failed("the server did not say what it takes"))?;
+        let info = info.ok_or_else(|| Failure::failed("the server did not report its limits"))?;
         let began = SystemTime::now() + self.config.load.warmup;
         let (mut measured, tally) = self.measure(rate_per_s)?;
         let timeline = Timeline {
@@ -326,7 +326,7 @@ impl Run<'_> {
             return Err(Failure::failed(
                 "the files could not be filled: WRITEs of the server are short",
             )
-            .advice("look at the server's messages; --op write goes without filling"));
+            .advice("look at the server's messages; --op write needs no filling"));
         }
         let mut caller = self.session.caller()?;
         (0..self.config.files)

@@ -381,7 +381,7 @@ fn warnings(config: &NfsConfig, machine: &Machine, outcome: &Outcome) -> Vec<Str
     }
     if tally.short > 0 {
         warnings.push(format!(
-            "{} calls moved less than they were asked to: the rate counts them whole, the bandwidth what they moved",
+            "{} calls moved less data than requested: the rate counts them as whole calls, the bandwidth counts the bytes moved",
             count(tally.short)
         ));
     }

@@ -125,7 +125,7 @@ impl<R: LoadReport> KneeReport<R> {
         if others > 0 {
             let were = if others == 1 { "was" } else { "were" };
             warnings.push(format!(
-                "{others} of the {} rates {were} measured under warnings of their own: --json has them",
+                "{others} of the {} rates {were} measured with other warnings: --json has them",
                 self.steps.len()
             ));
         }

@@ -159,9 +159,11 @@ fn start_server(
         OwnFabric::Rdma => own_rdma_address(config.device.as_deref())?,
     };
     let program = std::env::current_exe().map_err(|error| {
-        Failure::failed("cannot find this program again, to start a server of our own")
-            .because(error)
-            .advice("start `bench-tool serve` yourself and use --connect")
+        Failure::failed(
+            "cannot find this program's file, which is needed to start the run's own server",
+        )
+        .because(error)
+        .advice("start `bench-tool serve` yourself and use --connect")
     })?;
     OwnServer::start(
         &program,

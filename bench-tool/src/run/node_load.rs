@@ -177,16 +177,16 @@ fn cannot_call(refused: CallRefused, config: &RunConfig) -> Failure {
     let placement = config.bulk.map(|bulk| bulk.placement);
     match (refused, placement) {
         (CallRefused::NoPlacement, Some(Placement::Send)) => failure.advice(
-            "both ends must place data by Sends: see `--profile` of both, or give --placement auto",
+            "client and server must place data by Sends: see `--profile` of both, or give --placement auto",
         ),
         (CallRefused::NoPlacement, _) => failure.advice(
-            "RDMA needs a device with memory windows at this end; give --placement auto, which does without",
+            "RDMA needs a device with memory windows on the client; give --placement auto, which works without it",
         ),
         (CallRefused::NotTaken, _) => {
-            failure.advice("start the server with `bench-tool serve --reverse`, of the version that this is of")
+            failure.advice("start the server with `bench-tool serve --reverse`, of the same version as this program")
         }
         (CallRefused::TooLong, _) if config.reverse => {
-            failure.advice("give a smaller --size: in version 1 a call in the reverse direction has to fit one message")
+            failure.advice("give a smaller --size: in version 1 a call in the reverse direction must fit into one message")
         }
         (CallRefused::TooLong, _) => {
             failure.advice("give a smaller --size, fewer --operations, or --placement auto")
@@ -380,7 +380,7 @@ fn result(
     }
     if failed > 0 {
         warnings.push(format!(
-            "{failed} calls of the server failed, or were answered with something else"
+            "{failed} calls of the server failed or got a wrong reply"
         ));
     }
     let latency = measured.latency();

@@ -52,7 +52,7 @@ impl OwnServer {
             .process_group(0)
             .spawn()
             .map_err(|error| {
-                Failure::failed(format!("cannot start a server of our own, {}", program.display()))
+                Failure::failed(format!("cannot start the run's own server, {}", program.display()))
                     .because(error)
                     .advice("check the limit of processes (ulimit -u), or start `bench-tool serve` yourself and use --connect")
             })?;

@@ -236,10 +236,12 @@ fn answer(request: &[u8], pages: &Pages) -> Option<Vec<u8>> {
     let mut words = line.unwrap_or_default().split(' ');
     let words = (words.next(), words.next(), words.next(), words.next());
     let (Some(method), Some(target), Some("HTTP/1.0" | "HTTP/1.1"), None) = words else {
-        return Some(Answer::text("400 Bad Request", "this is no request of HTTP/1").encode(false));
+        return Some(
+            Answer::text("400 Bad Request", "this is not an HTTP/1 request").encode(false),
+        );
     };
     if !matches!(method, "GET" | "HEAD") {
-        let refused = Answer::text("405 Method Not Allowed", "pages can be read, and no more");
+        let refused = Answer::text("405 Method Not Allowed", "only GET and HEAD are supported");
         return Some(refused.encode(false));
     }
     let path = target.split('?').next().unwrap_or_default();

@@ -45,7 +45,7 @@ pub(crate) fn end<V: Provider, A: Application>(
     operator.draining(timeout);
     let report = node
         .drain(timeout)
-        .map_err(|error| Failure::failed("the server did not end in good order").because(error))?;
+        .map_err(|error| Failure::failed("the server did not end cleanly").because(error))?;
     drop(node.shutdown());
     operator.ended(&report, timeout);
     Ok(())

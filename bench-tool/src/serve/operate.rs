@@ -198,7 +198,7 @@ impl Operator {
             })?
         };
         let (log, logger) = Log::start(operation.log_format, operation.log_level, processors)
-            .map_err(|error| Failure::failed("there can be no log").because(error))?;
+            .map_err(|error| Failure::failed("the log cannot be started").because(error))?;
         let reload = Arc::new(AtomicBool::new(false));
         // Without limits and service manager, SIGHUP keeps its default: it ends the server with its terminal.
         if operation.limits.is_some() || notifier.is_heard() {
@@ -270,7 +270,7 @@ impl Operator {
                 .with("credits", kept.credits_per_connection),
             Ok(None) => Event::new(LogLevel::Warn, "limits_missing").with(
                 "what",
-                "there are none to be read again: --limits names a file",
+                "there is no file to read again: give --limits at the start",
             ),
             Err(failure) => Event::new(LogLevel::Error, "limits_refused")
                 .with("what", "the old limits stay")

@@ -27,7 +27,7 @@ impl Sizes {
             if let Some(&(bytes, share)) = shares.get(index) {
                 if bytes == 0 || share == 0 || seen.contains(&bytes) {
                     return Err(
-                        "each size is to be above zero, there once, and with a share".to_owned(),
+                        "each size must be above zero, occur once, and have a share".to_owned()
                     );
                 }
                 seen.push(bytes);
