@@ -84,7 +84,7 @@ pub(crate) fn settings_of(assignments: &[String]) -> Result<Settings, Failure> {
     Ok(settings)
 }
 
-/// Payloads beside their messages.
+/// Payloads outside of messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BulkNeed {
     /// Upper bound of the bulk calls outstanding on one core; 0 for none.
@@ -103,7 +103,7 @@ pub(crate) struct Need {
     pub credits: Option<u32>,
     /// The largest payload in bytes; with `None` the profile decides.
     pub payload_bytes: Option<u64>,
-    /// Payloads beside their messages.
+    /// Payloads outside of messages.
     pub bulk: BulkNeed,
     /// Calls outstanding on one core; with `None` the profile decides.
     pub calls_per_core: Option<u32>,

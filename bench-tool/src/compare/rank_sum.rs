@@ -340,7 +340,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The definition, by trying every set of runs: of each figure alone, and of any of them.
+    /// The definition by brute force over every set of runs: for each figure alone, and for any of them.
     fn brute_force(figures: &[(&[f64], &[f64])]) -> Vec<PValue> {
         let (a, b) = figures[0];
         let middle = a.len() * (a.len() + b.len() + 1);
@@ -378,7 +378,7 @@ mod tests {
         p_values(&[(a, b)], Design::Apart)[0].alone
     }
 
-    /// Two figures of up to six runs of each side, of few different values, so that many are equal.
+    /// Two figures of up to six runs of each side, with few different values, so that many are equal.
     fn figures() -> impl Strategy<Value = [(Vec<f64>, Vec<f64>); 2]> {
         let values = |count| prop::collection::vec((1_u32..9).prop_map(f64::from), count);
         let sizes = (1_usize..6, 1_usize..6);
@@ -422,12 +422,12 @@ mod tests {
     fn known_values() {
         let a = [1.0, 2.0, 3.0, 4.0, 5.0];
         let b = [6.0, 7.0, 8.0, 9.0, 10.0];
-        // Two of the 252 choices of five of ten.
+        // Two of the 252 choices of five out of ten.
         assert!((alone(&a, &b) - 2.0 / 252.0).abs() < 1e-12);
         assert!((p_value_least(5, 5) - 2.0 / 252.0).abs() < 1e-12);
         assert!((alone(&a, &a) - 1.0).abs() < 1e-12);
         assert!(p_values(&[], Design::Apart).is_empty());
-        // Tables of the test have 2 and 8 as the critical values of U for 5 and 5, and for 7 and 7.
+        // Published tables give 2 and 8 as critical values of U for groups of 5 and 5, and of 7 and 7.
         assert_eq!(pairs_outside(5, 5), Some(2));
         assert_eq!(pairs_outside(7, 7), Some(8));
         assert_eq!(pairs_outside(3, 3), None);
@@ -438,13 +438,13 @@ mod tests {
     #[test]
     fn runs_in_turns_change_places_within_their_round() {
         let in_turns = |a: &[f64], b: &[f64]| p_values(&[(a, b)], Design::InTurns)[0].alone;
-        // Two machines in one: B is above A in every round, and many runs of A are above many of B.
+        // A machine with two speeds: B is above A in every round, but many runs of A are above many of B.
         let a = [10.0, 20.0, 11.0, 21.0, 12.0, 22.0];
         let b = [13.0, 23.0, 14.0, 24.0, 15.0, 25.0];
         assert!((in_turns(&a, &b) - 2.0 / 64.0).abs() < 1e-12);
         assert!(alone(&a, &b) > 0.1);
         assert!((in_turns(&a, &a) - 1.0).abs() < 1e-12);
-        // Ten paces, B a little slower in each; and a figure that is noise, with larger steps.
+        // Ten speeds, with B a little slower at each; and a figure of pure noise with larger steps.
         let pace: Vec<f64> = (0..10).map(|round| f64::from(round * 10)).collect();
         let slower: Vec<f64> = pace.iter().map(|value| value + 1.0).collect();
         let noise = [3.0, 9.0, 1.0, 7.0, 5.0, 2.0, 8.0, 6.0, 4.0, 0.0];
@@ -460,7 +460,7 @@ mod tests {
         assert_eq!((visited, seen.len()), (16, 16));
         let of_round = |choice: &Vec<usize>| choice.iter().enumerate().all(|(r, run)| run % 4 == r);
         assert!(seen.iter().all(of_round));
-        // Of 18 rounds the ways are drawn, and of 17 counted.
+        // With 18 rounds the combinations are random; with 17 all are counted.
         assert_eq!(each_exchange(17, |_| ()), 1 << 17);
         assert_eq!(each_exchange(18, |_| ()), DRAWS + 1);
         for (turns, a, b) in [(false, 9, 9), (true, 9, 8), (true, 5, 5)] {
@@ -483,7 +483,7 @@ mod tests {
 
     #[test]
     fn drawing_agrees_with_counting() {
-        // 11 runs of each are drawn for, 10 are counted.
+        // With 11 runs of each the choices are random; with 10 all are counted.
         let values = |count: u32, shift: f64| -> Vec<f64> {
             let value = |run| f64::from(run * 7919 % 101) + shift;
             (0..count).map(value).collect()

@@ -47,7 +47,7 @@ mod tests {
     use super::super::rank_sum::size;
     use super::*;
 
-    /// What [`pairs_outside`] is close to where there are many rounds.
+    /// The approximation of [`pairs_outside`] for many rounds.
     fn expected_outside(rounds: usize) -> f64 {
         let rounds = size(rounds);
         let spread = (rounds * (rounds + 1.0) * (2.0 * rounds + 1.0) / 24.0).sqrt();
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn known_values() {
-        // Tables of the signed-rank test have these critical values for 5 % on both sides together.
+        // Published tables of the signed-rank test give these critical values for 5 %, two-sided.
         let critical = [
             (5, None),
             (6, Some(0)),

@@ -243,7 +243,7 @@ pub(super) mod tests {
     use proptest::prelude::*;
     use serde_json::json;
 
-    /// A report with the median given and the rest in proportion.
+    /// A report with the given median; the other figures are in proportion.
     pub(in crate::compare) fn report(p50: f64) -> Value {
         json!({
             "schema": crate::run::report::RUN_SCHEMA,
@@ -310,7 +310,7 @@ pub(super) mod tests {
             (with("/errors", json!(7)), "7 of its calls"),
             (
                 with("/depth", json!(2)),
-                "no repeats of each other: depth is 1 and 2",
+                "not repeats of each other: depth is 1 and 2",
             ),
             (one.replace("400.0", "1e999"), "out of range"),
             (format!("{one} ").repeat(RUNS_MAX + 1), "more than 500"),

@@ -181,8 +181,9 @@ mod tests {
     use super::*;
     use crate::draw::Draw;
 
-    /// Runs of a build whose median is 400 ns times `factor`, on a machine that disturbs each run by some 2 %, and one
-    /// in twenty by 30 %. The median is in whole nanoseconds; the tails have noise of their own, some 5 % and 20 %.
+    /// Runs of a build with a median of 400 ns times `factor`. The machine disturbs each run by about 2 %, and one
+    /// run in twenty by 30 %. The median is in whole nanoseconds; the tails have their own noise of about 5 % and 20
+    /// %.
     fn runs(draw: &mut Draw, count: usize, factor: f64) -> Vec<Run> {
         let mut uniform = || f64::from(u32::try_from(draw.next() >> 32).unwrap()) / 4_294_967_296.0;
         let mut run = || {
@@ -203,8 +204,8 @@ mod tests {
         (0..count).map(|_| run()).collect()
     }
 
-    /// In how many of so many comparisons a difference is found; on a machine that `drifts`, one that is slower by half
-    /// in some rounds, for some rounds on end.
+    /// The number of comparisons, out of `seeds`, that find a difference. A machine that `drifts` is slower by half
+    /// in some rounds, for several rounds in a row.
     fn verdicts(seeds: usize, count: usize, factor: f64, design: Design, drifts: bool) -> usize {
         let found = |seed: &u64| {
             let mut draw = Draw(*seed);
@@ -223,7 +224,7 @@ mod tests {
         (1..).take(seeds).filter(found).count()
     }
 
-    /// How many comparisons a claim is tried on: the environment asks for all of them.
+    /// The number of comparisons for each claim; an environment variable asks for the full number.
     fn comparisons() -> usize {
         if std::env::var_os("RPCRDMA_WHOLE").is_some() {
             200
@@ -256,7 +257,7 @@ mod tests {
 
     #[test]
     fn ten_percent_are_found() {
-        // Seven runs find them three times in four, where the machine spoils one of twenty.
+        // If the machine spoils one run in twenty, seven runs find such a difference three times out of four.
         let all = comparisons();
         for (count, factor, percent) in [
             (7, 1.1, 70),
@@ -325,7 +326,7 @@ mod tests {
         assert!((comparison.ratio - 1.0).abs() < 1e-12);
         assert_eq!(comparison.verdict, Verdict::Lower);
         assert!(!comparison.is_worse());
-        // Half of the runs one step lower: nothing that four runs could tell.
+        // Half of the runs are one step lower: four runs cannot show such a difference.
         let few = &compare(&group(0)[..4], &group(2)[..4], Design::Apart)[0];
         assert_eq!(few.verdict, Verdict::NoDifference);
     }

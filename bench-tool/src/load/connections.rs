@@ -224,7 +224,7 @@ impl Line {
                     losses.connections += 1;
                     self.lost = Some((Instant::now(), reason.to_string()));
                 }
-                // While the tool stops, one failed attempt is enough: nobody waits for the connection any more.
+                // While the tool stops, one failed attempt is enough: no further calls need the connection.
                 TargetEvent::Failed { error, .. } if is_stopping => {
                     return Err(error.to_string());
                 }

@@ -93,7 +93,7 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// The end may have passed since the clock was read that tells of it.
+    /// The clock reading may already be after the end.
     #[test]
     fn a_call_that_is_due_at_the_end_is_not_made() {
         let mut pace = Pace::new(1000, 1_000_000, Rate::new(1000));
@@ -132,7 +132,7 @@ mod tests {
         assert_eq!(pace.behind(0), 0);
     }
 
-    /// Also where there are more parts than calls in a second.
+    /// Also with more parts than calls per second.
     #[test]
     fn parts_make_the_calls_of_the_whole_and_no_others() {
         const PARTS: u32 = 64;

@@ -273,7 +273,7 @@ mod tests {
         (LoadPhase::new(&amount, 0, Arc::default()), second)
     }
 
-    /// Ticks are no whole nanoseconds.
+    /// A tick is not a whole number of nanoseconds.
     fn is_about(time: Duration, seconds: u64) -> bool {
         time.abs_diff(Duration::from_secs(seconds)) < Duration::from_micros(1)
     }

@@ -38,7 +38,7 @@ pub(crate) struct CoreTimeline {
     pub core: usize,
     /// Its measured time.
     pub elapsed: Duration,
-    /// What it measured in each interval.
+    /// The latencies of each interval.
     pub intervals: Vec<(Interval, PackedHistogram)>,
 }
 
@@ -217,7 +217,7 @@ pub(crate) struct CoreFigures {
 pub(crate) mod tests {
     use super::*;
 
-    /// Two cores for 2.5 s: the second one had nothing to do in the second second.
+    /// Two cores for 2.5 s: the second core is idle in the second interval.
     pub(crate) fn timeline() -> Timeline {
         let core = |core, intervals: &[(u32, u64, u64)]| {
             let mut timeline = CoreTimeline {

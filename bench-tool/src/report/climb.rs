@@ -62,7 +62,7 @@ mod tests {
 
     const CAPACITY_PER_S: u64 = 20_000;
 
-    /// A server with a queue: latency grows as the room that is left shrinks, and nothing goes beyond its capacity.
+    /// A server with a queue: latency grows as the load approaches its capacity, and the rate never exceeds it.
     #[derive(Default)]
     struct Queue {
         rates: Vec<Option<u64>>,

@@ -24,8 +24,8 @@ pub(super) fn escape(text: &str) -> String {
 pub(crate) mod tests {
     use super::*;
 
-    /// Checks that tags are balanced, that attributes are in quotes, and that every `&` begins an entity: it is XML.
-    /// How many elements there are of each name.
+    /// Checks that the text is XML: balanced tags, quoted attributes, and every `&` begins an entity.
+    /// Returns the number of elements of each name.
     pub(crate) fn elements(markup: &str) -> std::collections::BTreeMap<String, usize> {
         let (mut open, mut counts) = (Vec::new(), std::collections::BTreeMap::new());
         for part in markup.split('<').skip(1) {

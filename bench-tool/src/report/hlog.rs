@@ -77,7 +77,7 @@ mod tests {
     use hdrhistogram::serialization::Deserializer;
     use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 
-    /// Start in ms, length in ms, maximum as logged, tag, and the histogram that the line carries.
+    /// One line: start in ms, length in ms, maximum as logged, tag, and histogram.
     type Line = (u128, u128, f64, Option<String>, Histogram<u64>);
 
     fn decode_base64(text: &str) -> Vec<u8> {
@@ -182,7 +182,7 @@ mod tests {
         ] {
             assert!(heading.lines().any(|it| it == line), "{line}\n{heading}");
         }
-        // The cookie of version 2, compressed, in base64.
+        // The cookie of the compressed version 2 format, in base64.
         for row in rows.lines() {
             let encoded = row.rsplit(',').next().unwrap();
             assert!(encoded.starts_with("HISTFAAA"), "{row}");

@@ -286,10 +286,10 @@ pub(crate) mod tests {
                 "100 %     20.00 k/s   18.50 k/s      450 ns    90.00 us      499 ns    1.700 ms  not reached\n",
                 "knee      at 16.00 k/s, 80 % of the closed loop: p50 450 ns, p99 2000 ns; beyond",
             ]);
-        assert!(!table.contains("measured under"), "{table}");
+        assert!(!table.contains("measured with other"), "{table}");
         let mut report = knee_report();
         report.steps[2].warnings = vec!["other work ran on core 0".to_owned()];
-        let words = "1 of the 6 rates was measured under";
+        let words = "1 of the 6 rates was measured with other warnings";
         assert!(text(&report).contains(words), "{}", text(&report));
     }
 

@@ -320,8 +320,8 @@ mod tests {
         assert!(answer.starts_with("HTTP/1.1 431 "), "{answer}");
     }
 
-    /// A request may come a byte at a time; those who say nothing are closed for others, and for the time
-    /// that they take.
+    /// A request may arrive byte by byte. Silent clients are closed when others need their slots, and when their time
+    /// is over.
     #[test]
     fn slow_clients_keep_no_others_out() {
         let server = server();

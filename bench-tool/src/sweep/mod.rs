@@ -231,12 +231,12 @@ pub(crate) mod tests {
     use crate::run::report::tests::result;
     use rpcrdma_testkit::CheckWords;
 
-    /// A load whose latency grows with size and depth; it fails and stops where it is told.
+    /// A load whose latency grows with size and depth. It fails and stops at the configured points.
     #[derive(Default)]
     struct Formula {
         made: Vec<(u64, u32)>,
         fails_at_depth: Option<u32>,
-        /// Runs of that depth which succeed before.
+        /// Number of runs of that depth that succeed before the failure.
         fails_after: usize,
         stops_after: Option<usize>,
     }

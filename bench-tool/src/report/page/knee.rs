@@ -114,7 +114,7 @@ mod tests {
         }
     }
 
-    /// Pieces of each curve.
+    /// The number of pieces of each curve.
     fn paths(page: &str) -> Vec<usize> {
         let (_, chart) = page.split_once("</figcaption>").unwrap();
         let curves = chart.split("<path class=\"curve").skip(1);

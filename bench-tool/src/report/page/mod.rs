@@ -331,7 +331,7 @@ pub(super) mod tests {
         (report, page)
     }
 
-    /// How many elements the page has of each name; checks that it is XML as well as HTML.
+    /// Checks that the page is XML as well as HTML. Returns the number of elements of each name.
     pub(super) fn elements(page: &str) -> std::collections::BTreeMap<String, usize> {
         let body = page.strip_prefix("<!DOCTYPE html>\n").expect("a page");
         escape::tests::elements(body)

@@ -32,7 +32,7 @@ pub(crate) struct RunResult {
     pub timeline: Timeline,
     /// Totals of the load.
     pub totals: Totals,
-    /// What one reading of the clock costs.
+    /// The cost of one clock reading in nanoseconds.
     pub clock_read_ns: f64,
     /// The fabric that carried the calls: `shm` or `verbs`.
     pub fabric: String,

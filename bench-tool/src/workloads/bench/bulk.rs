@@ -106,7 +106,7 @@ impl BulkLoad {
         operations.map(|it| u64::from(it.bytes)).sum()
     }
 
-    /// What the operations of the next call do.
+    /// Draws which operations of the next call read.
     pub(super) fn draw_reads(&mut self) -> Reads {
         draw_reads(&mut self.draw, &self.plan)
     }
@@ -221,7 +221,7 @@ fn fill_item<P: Port>(
 /// Separates the random sequence of the sizes from the sequence that chooses reads: they must not correlate.
 const SIZES_STREAM: u64 = 0x73_69_7a_65_73;
 
-/// What the operations of the next call do.
+/// Draws which operations of the next call read.
 fn draw_reads(draw: &mut Draw, plan: &BulkPlan) -> Reads {
     match plan.read_percent {
         0 => Reads(0),
