@@ -1,23 +1,22 @@
-//! Where a server is: `shm:NAME` on this machine, `rdma:HOST:PORT` over a network.
+//! Server addresses: `shm:NAME` on this machine, `rdma:HOST:PORT` over a network.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// The longest shm name, in bytes: an abstract socket address holds 108 with its leading zero, and the fabric adds a prefix of its own.
+/// Upper bound of a shm name in bytes: an abstract socket address holds 108 with its leading zero, and the fabric
+/// adds a prefix.
 pub(crate) const SHM_NAME_BYTES_MAX: usize = 64;
 
 /// The address of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Address {
-    /// A name on the shared-memory fabric: other processes of this machine.
+    /// A name on the shared-memory fabric, for processes of this machine.
     Shm(String),
-    /// A host and port reached through RDMA-CM.
+    /// A host and port, reached through RDMA-CM.
     Rdma {
-        /// Host name, IPv4 address, or IPv6 address (without its brackets, with its zone where it
-        /// is link-local).
+        /// Host name, IPv4 address, or IPv6 address (without brackets; with a zone if it is link-local).
         host: String,
-        /// Port in RDMA-CM's TCP port space; NFS uses 20049 (RFC 8267). A listener on port 0 gets
-        /// any that is free.
+        /// Port in RDMA-CM's TCP port space; NFS uses 20049 (RFC 8267). For a listener, 0 means any free port.
         port: u16,
     },
 }
@@ -25,12 +24,12 @@ pub(crate) enum Address {
 /// Why a text is not an address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum AddressError {
-    /// No known scheme in front.
+    /// It does not start with a known scheme.
     #[error(
         "`{0}` has no known scheme: write shm:NAME (another process of this machine) or rdma:HOST:PORT"
     )]
     Scheme(String),
-    /// The shm name is empty, too long, or holds a character that would not print.
+    /// The shm name is empty, too long, or has a forbidden character.
     #[error(
         "`{0}` is not a shm name: 1 to {SHM_NAME_BYTES_MAX} letters, digits, `-`, `_` or `.`, as in shm:bench"
     )]
@@ -41,8 +40,8 @@ pub(crate) enum AddressError {
     /// The port is missing, or not a number below 65536.
     #[error("`{0}` has no port below 65536: write HOST:PORT, as in server:20049")]
     Port(String),
-    /// Nobody can be called at port 0.
-    #[error("`{0}` has port 0, where nobody is called: give the port that the server told")]
+    /// Port 0 is for listeners only.
+    #[error("`{0}` has port 0, which only a server can use: give the port that the server printed")]
     PortZero(String),
 }
 
@@ -65,7 +64,7 @@ impl FromStr for Address {
 }
 
 impl Address {
-    /// Reads the address of a server to call.
+    /// Parses the address of a server to connect to.
     ///
     /// # Errors
     /// As `parse`, and for port 0.
@@ -77,17 +76,16 @@ impl Address {
     }
 }
 
-/// Where a service listens: what [`Address`] names, or `tcp:HOST:PORT` for those that the kernel's TCP
-/// carries.
+/// An address to listen on: an [`Address`], or `tcp:HOST:PORT` for services over the kernel's TCP.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum ListenAddress {
-    /// By RPC-over-RDMA.
+    /// RPC-over-RDMA.
     Fabric(Address),
-    /// By TCP.
+    /// The kernel's TCP.
     Tcp {
-        /// As of [`Address::Rdma`].
+        /// As in [`Address::Rdma`].
         host: String,
-        /// A listener on port 0 gets any that is free.
+        /// Port; 0 means any free port.
         port: u16,
     },
 }
@@ -127,7 +125,7 @@ fn parse_host_port(text: &str) -> Result<(String, u16), AddressError> {
     } else {
         text.rsplit_once(':').ok_or_else(bad_port)?
     };
-    // A colon left in the host is an IPv6 address without brackets: which colon begins the port is a guess.
+    // A colon in the host means an IPv6 address without brackets, where the last colon may or may not begin the port.
     let bracketed = text.starts_with('[');
     if host.is_empty() || host.contains(char::is_whitespace) || (!bracketed && host.contains(':')) {
         return Err(bad_host());

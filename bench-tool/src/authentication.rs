@@ -1,4 +1,4 @@
-//! Host authentication: the keys and the name of this end, and what follows for whom it talks to.
+//! Host authentication: keys and identity of this endpoint, and what it requires of its peers.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use rpcrdma_engine::HostIdentity;
 use crate::address::Address;
 use crate::exit::Failure;
 
-/// This end, as it proves itself.
+/// The identity and keys of this endpoint.
 #[derive(Clone, Debug)]
 pub(crate) struct Host {
     file: PathBuf,
@@ -18,10 +18,10 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// Reads the file of keys.
+    /// Reads the key file.
     ///
     /// # Errors
-    /// A usage failure when it cannot be used.
+    /// A usage failure if the file cannot be used.
     pub(crate) fn new(file: &Path, identity: &HostIdentity) -> Result<Self, Failure> {
         let keys = PresharedKeys::read(file).map_err(|error| {
             Failure::usage("the keys of --psk-file cannot be used").because(error)
@@ -38,24 +38,24 @@ impl Host {
         Authentication::Required(mechanism)
     }
 
-    /// The arguments by which another process of this program is the same host.
+    /// Command-line arguments that give another process of this program the same identity.
     #[must_use]
     pub(crate) fn arguments(&self) -> Vec<String> {
         self.arguments_as(self.identity.as_str())
     }
 
-    /// The arguments by which the run's own server has the same keys, and a name of its own.
+    /// Command-line arguments that give the run's own server the same keys and its own identity.
     ///
     /// # Errors
-    /// A usage failure when there is no room for one.
+    /// A usage failure if the identity with its suffix is too long.
     pub(crate) fn server_arguments(&self) -> Result<Vec<String>, Failure> {
         let name = format!("{}.server", self.identity);
         if HostIdentity::new(&name).is_err() {
             return Err(Failure::usage(format!(
-                "--identity {} leaves no room for the name of the run's own server, {name}",
+                "--identity {} is too long: the run's own server would be {name}",
                 self.identity
             ))
-            .advice("give a shorter one"));
+            .advice("give a shorter --identity"));
         }
         Ok(self.arguments_as(&name))
     }
@@ -70,14 +70,15 @@ impl Host {
     }
 }
 
-/// What a client asks of its server: a proof, if it has one to give.
+/// What a client requires of its server: with keys, mutual authentication; without keys, nothing.
 #[must_use]
 pub(crate) fn of_server(host: Option<&Host>) -> Authentication {
     host.map_or(Authentication::None, Host::required)
 }
 
-/// Whom a server on `address` takes, and how it says so behind its address. Without keys that is whom the fabric vouches
-/// for, and where it vouches for nobody, everybody: the bench program has nothing to protect.
+/// What a server on `address` requires of its clients, and the remark after its address. With keys: authentication.
+/// Without keys on shm: the identity that the fabric guarantees. Without keys on RDMA: nothing, because the fabric
+/// guarantees no identity and the bench program protects nothing.
 #[must_use]
 pub(crate) fn of_clients(host: Option<&Host>, address: &Address) -> (Authentication, &'static str) {
     match (host, address) {

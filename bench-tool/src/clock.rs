@@ -1,17 +1,19 @@
-//! The one clock of the tool: the time-stamp counter where it can be trusted, read without a system call.
+//! The tool's clock: the CPU's time-stamp counter if it is reliable, read without a system call.
 
 use std::sync::OnceLock;
 
 use quanta::Clock;
 
-/// The calibrated clock. The first call measures the counter's frequency, which takes up to 0.2 s; later calls are free.
+/// The calibrated clock. The first call measures the counter's frequency, which takes up to 0.2 s; later calls cost
+/// nothing.
 #[must_use]
 pub(crate) fn clock() -> &'static Clock {
     static CLOCK: OnceLock<Clock> = OnceLock::new();
     CLOCK.get_or_init(Clock::new)
 }
 
-/// What the clock counts, for reports: `tsc 2.445 GHz`, or `monotonic` where the counter is not steady and the system's clock stands in.
+/// The clock's source, for reports: `tsc 2.445 GHz`, or `monotonic` if the counter is not reliable and the system's
+/// clock replaces it.
 #[must_use]
 pub(crate) fn source() -> String {
     const TICKS: u64 = 1_000_000_000_000;
@@ -36,15 +38,15 @@ mod tests {
 
     #[test]
     fn it_agrees_with_the_system() {
-        // Two readings of the system around each of the counter's: a pause between them widens the bracket
-        // and nothing else, so that a loaded machine changes nothing.
+        // Each counter reading is between two readings of the system's clock: a pause only widens this bracket, so a
+        // loaded machine does not fail the test.
         let (outer_start, start) = (Instant::now(), clock().raw());
         let inner_start = Instant::now();
         std::thread::sleep(Duration::from_millis(50));
         let inner = inner_start.elapsed();
         let measured = Duration::from_nanos(clock().delta_as_nanos(start, clock().raw()));
         let outer = outer_start.elapsed();
-        // One part in ten for a calibration that was disturbed; a wrong unit is off by far more.
+        // Accept 10 %: the calibration may be disturbed. A wrong unit would be off by far more.
         assert!(
             measured >= inner * 9 / 10 && measured <= outer * 11 / 10,
             "{inner:?} {measured:?} {outer:?}"

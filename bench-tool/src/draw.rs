@@ -1,11 +1,11 @@
-//! Numbers that look drawn and are the same for the same seed: SplitMix64.
+//! Reproducible pseudo-random numbers: SplitMix64.
 
-/// A sequence of numbers. Its whole description is in [`Draw::next`].
+/// A sequence of pseudo-random numbers; the field is its state.
 #[derive(Clone, Debug)]
 pub(crate) struct Draw(pub(crate) u64);
 
 impl Draw {
-    /// Number `n` of the sequence that `seed` begins.
+    /// Number `n` of the sequence with this seed, without computing the numbers before it.
     pub(crate) fn nth(seed: u64, n: u64) -> u64 {
         Self(seed.wrapping_add(n.wrapping_mul(0x9e37_79b9_7f4a_7c15))).next()
     }

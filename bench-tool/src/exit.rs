@@ -1,27 +1,27 @@
-//! How the tool ends: its exit codes, and errors that say what failed, on what, and what to do.
+//! Exit codes, and errors that say what failed, on what, why, and what to do.
 
 use std::fmt;
 use std::process::ExitCode;
 
 use rpcrdma_nfs3::client::ClientError;
 
-/// Exit status of the tool. Scripts rely on the numbers; they never change meaning.
+/// Exit status of the tool. Scripts rely on the numbers, so they never change their meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// 0: everything that was asked for was done.
+    /// 0: success.
     Success,
-    /// 1: it was tried and failed, or an input (a message to decode) was wrong.
+    /// 1: the command was tried and failed, or its input (such as a message to decode) was wrong.
     Failure,
-    /// 2: the command line cannot be obeyed on this machine: nothing was tried.
+    /// 2: the command line is wrong or cannot be carried out on this machine; nothing was tried.
     Usage,
     /// 3: a threshold of `compare` is exceeded, and the difference is beyond noise.
     Exceeded,
-    /// 4: a threshold of `compare` is exceeded, by what may be noise.
+    /// 4: a threshold of `compare` is exceeded, but the difference may be noise.
     ExceededInNoise,
 }
 
 impl Status {
-    /// The number that the shell sees.
+    /// The exit code.
     #[must_use]
     pub const fn code(self) -> u8 {
         match self {
@@ -40,7 +40,7 @@ impl From<Status> for ExitCode {
     }
 }
 
-/// An error for a person: what failed and on what, why, and what to do about it.
+/// An error for the user: what failed and on what, why, and what to do.
 #[derive(Debug)]
 pub(crate) struct Failure {
     status: Status,
@@ -50,19 +50,19 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// Something was tried and failed; exit status 1. `what` names the act and the thing it was done to.
+    /// An operation failed; exit status 1. `what` names the operation and its object.
     #[must_use]
     pub(crate) fn failed(what: impl Into<String>) -> Self {
         Self::new(Status::Failure, what.into())
     }
 
-    /// The command line asks for what this machine or command cannot do; exit status 2.
+    /// The command line is wrong, or asks for something that this machine cannot do; exit status 2.
     #[must_use]
     pub(crate) fn usage(what: impl Into<String>) -> Self {
         Self::new(Status::Usage, what.into())
     }
 
-    /// An error of a library: what it says, and all that is underneath; exit status 1.
+    /// An error of a library with its causes; exit status 1.
     #[must_use]
     pub(crate) fn of(error: impl std::error::Error + Send + Sync + 'static) -> Self {
         Self::failed(error.to_string()).because(error)
@@ -77,14 +77,14 @@ impl Failure {
         }
     }
 
-    /// Adds what the user can do about it: one sentence, no full stop.
+    /// Adds advice for the user: one sentence without a full stop.
     #[must_use]
     pub(crate) fn advice(mut self, advice: impl Into<String>) -> Self {
         self.advice = Some(advice.into());
         self
     }
 
-    /// Adds the error underneath.
+    /// Adds the cause.
     #[must_use]
     pub(crate) fn because(
         mut self,
@@ -101,7 +101,7 @@ impl Failure {
         }
     }
 
-    /// The exit status that this failure ends the process with.
+    /// The exit status of the process after this failure.
     #[must_use]
     pub(crate) const fn status(&self) -> Status {
         self.status
@@ -111,12 +111,12 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.what)?;
-        // The whole chain on one line: log collectors keep lines, not paragraphs.
+        // The whole chain of causes is on one line, because log collectors work on single lines.
         let mut cause = self.cause();
         let mut said = self.what.clone();
         while let Some(error) = cause {
             let text = error.to_string();
-            // Some errors tell their cause themselves.
+            // Some errors already contain the text of their cause: do not repeat it.
             if !said.ends_with(&text) {
                 write!(f, ": {text}")?;
             }
@@ -148,16 +148,16 @@ impl From<ClientError> for Failure {
 
 /// Turns a failed write to standard output into a result for `main`.
 ///
-/// A reader that went away (`bench-tool decode | head -1`) has what it wanted: that is no error of ours.
+/// A closed pipe is not an error: the reader (`bench-tool decode | head -1`) has what it wanted.
 ///
 /// # Errors
-/// Any other failure, as a [`Failure`] naming standard output.
+/// All other failures.
 pub(crate) fn written(result: std::io::Result<()>) -> Result<(), Failure> {
     match result {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
             Err(Failure::failed("cannot write to standard output")
                 .because(error)
-                .advice("free space where the output goes, or send it elsewhere"))
+                .advice("free disk space, or redirect the output to another file"))
         }
         _ => Ok(()),
     }

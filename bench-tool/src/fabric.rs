@@ -1,4 +1,4 @@
-//! Which fabric an address is on, by which device it is reached, and what to do on it.
+//! The fabric and the device of an address, and code that is generic over the fabric.
 
 mod device;
 pub(crate) use device::own_rdma_address;
@@ -11,24 +11,24 @@ use rpcrdma_tuning::{Profile, Settings};
 use crate::address::Address;
 use crate::exit::Failure;
 
-/// Something to do on a fabric, whichever it is.
+/// A task that is generic over the fabric.
 pub(crate) trait Job {
-    /// What comes of it.
+    /// The result of the task.
     type Output;
 
-    /// Does it, on nodes that `provider` makes.
+    /// Runs the task with nodes of `provider`.
     ///
     /// # Errors
-    /// What the job fails with.
+    /// The failure of the task.
     fn run<V: Provider>(self, provider: V) -> Result<Self::Output, Failure>;
 }
 
-/// A fabric, and on it the device.
+/// A fabric, with its device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Fabric {
     /// Shared memory of one machine.
     Shm {
-        /// One-way delay of everything that is sent from here.
+        /// Artificial one-way delay of every message that this process sends.
         delay: Duration,
     },
     /// An RDMA device.
@@ -39,17 +39,17 @@ pub(crate) enum Fabric {
 }
 
 impl Fabric {
-    /// Shared memory, as fast as it is.
+    /// Shared memory without a delay.
     pub(crate) const SHM: Self = Self::Shm {
         delay: Duration::ZERO,
     };
 
-    /// The fabric of an address to listen on. A wildcard is listened on by `device`, or else by the
-    /// first that has an active port.
+    /// The fabric of an address to listen on. For a wildcard address the device is `device` or, without one, the
+    /// first with an active port.
     ///
     /// # Errors
-    /// A usage failure when a device is named where there is none; a failure when rdma-core is missing, or no device has
-    /// the address.
+    /// A usage failure if `device` does not fit the address; a failure if rdma-core is missing, or no device has the
+    /// address.
     pub(crate) fn to_listen(address: &Address, device: Option<&str>) -> Result<Self, Failure> {
         match address {
             Address::Shm(_) => Self::shm(device),
@@ -57,11 +57,11 @@ impl Fabric {
         }
     }
 
-    /// The fabric of an address to connect to; its device is the one on the way there, unless it
-    /// is named.
+    /// The fabric of an address to connect to. The device is `device` or, without one, the device on the route to the
+    /// address.
     ///
     /// # Errors
-    /// As [`Fabric::to_listen`]; a failure when no device leads there.
+    /// As [`Fabric::to_listen`]; a failure if no device has a route to the address.
     pub(crate) fn to_connect(address: &Address, device: Option<&str>) -> Result<Self, Failure> {
         match address {
             Address::Shm(_) => Self::shm(device),
@@ -79,19 +79,19 @@ impl Fabric {
         }
     }
 
-    /// The same, with a one-way delay of everything that is sent from here.
+    /// The same fabric with an artificial one-way delay of every message that this process sends.
     ///
     /// # Errors
-    /// A usage failure where the fabric cannot do that.
+    /// A usage failure if the fabric cannot delay messages.
     pub(crate) fn delayed(self, by: Duration) -> Result<Self, Failure> {
         match self {
             Self::Shm { .. } => Ok(Self::Shm { delay: by }),
             verbs @ Self::Verbs { .. } if by.is_zero() => Ok(verbs),
             Self::Verbs { device } => Err(Failure::usage(format!(
-                "{device} sends as fast as it can: only the shm fabric can be delayed from here"
+                "{device} cannot delay messages: only the shm fabric can"
             ))
             .advice(
-                "have the link delayed: `tests/lab/lab run --delay TIME` does it between the lab's guests, \
+                "delay the link instead: `tests/lab/lab run --delay TIME` does it between the lab's guests, \
                  `tc qdisc add dev DEVICE root netem delay TIME` on an Ethernet device below soft-RoCE",
             )),
         }
@@ -106,7 +106,7 @@ impl Fabric {
         }
     }
 
-    /// The device, where the fabric has devices.
+    /// The device's name; `None` on shm.
     #[must_use]
     pub(crate) fn device(&self) -> Option<&str> {
         match self {
@@ -115,10 +115,10 @@ impl Fabric {
         }
     }
 
-    /// The embedded profile that is made for it; `None` leaves the built-in defaults.
+    /// The name of the embedded profile for this fabric or device; with `None` the built-in defaults apply.
     ///
     /// # Errors
-    /// A failure when the device is of a kind that cannot be used.
+    /// A failure if the device is of a kind that cannot be used.
     pub(crate) fn family(&self) -> Result<Option<String>, Failure> {
         match self {
             Self::Shm { .. } => Ok(Some("shm".to_owned())),
@@ -126,10 +126,10 @@ impl Fabric {
         }
     }
 
-    /// What the device leaves of the knobs, and its name; nothing where there is no device.
+    /// The device's limits for the knobs, and its name; `None` on shm.
     ///
     /// # Errors
-    /// A failure when the device cannot be opened.
+    /// A failure if the device cannot be opened.
     pub(crate) fn limits(&self) -> Result<Option<(Settings, &str)>, Failure> {
         match self {
             Self::Shm { .. } => Ok(None),
@@ -137,10 +137,10 @@ impl Fabric {
         }
     }
 
-    /// Does `job` with a provider that `profile` sizes.
+    /// Runs `job` with a provider that has the sizes of `profile`.
     ///
     /// # Errors
-    /// Those of the job.
+    /// The failure of the job.
     pub(crate) fn run<J: Job>(&self, profile: &Profile, job: J) -> Result<J::Output, Failure> {
         match self {
             Self::Shm { delay } => job.run(ShmProvider {

@@ -1,17 +1,19 @@
-//! Latency histograms: one per core while measuring, merged afterwards.
+//! Latency histograms: one per core during a measurement, merged afterwards.
 
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Deserializer, Serializer, V2Serializer};
 
-/// The largest latency that keeps its own bucket: one hour. A longer one is counted in the last bucket; its true value is still the maximum.
+/// The largest latency with its own bucket: one hour. A longer one goes into the last bucket; the maximum is still
+/// exact.
 pub(crate) const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
 
-/// Significant decimal digits: every percentile is within 0.1 % of a value that was recorded.
+/// Significant decimal digits: every percentile is within 0.1 % of a recorded value.
 pub(crate) const SIGNIFICANT_DIGITS: u8 = 3;
 
 /// Latencies in nanoseconds, with exact count, minimum, maximum and mean.
 ///
-/// The bounds are fixed, so recording never allocates. The HDR buckets round; the extremes and the sum are kept beside them, exactly.
+/// The bounds are fixed, so recording never allocates. The HDR buckets round, so extremes and sum are kept separately
+/// and are exact.
 #[derive(Clone, Debug)]
 pub(crate) struct LatencyHistogram {
     buckets: Histogram<u64>,
@@ -21,10 +23,10 @@ pub(crate) struct LatencyHistogram {
 }
 
 impl LatencyHistogram {
-    /// An empty histogram; allocates about 270 KiB, once, and touches all of it.
+    /// An empty histogram. Allocates about 270 KiB and touches all of it.
     ///
     /// # Panics
-    /// Never: the bounds are constants that a test constructs.
+    /// Never: the bounds are constants that a test checks.
     #[must_use]
     pub(crate) fn new() -> Self {
         let buckets = Histogram::new_with_bounds(1, LATENCY_NS_MAX, SIGNIFICANT_DIGITS)
@@ -35,12 +37,12 @@ impl LatencyHistogram {
             min_ns: u64::MAX,
             max_ns: 0,
         };
-        // Pages that are first touched while a core measures would be faults in its latencies.
+        // Touch all pages now: a page fault during the measurement would add to a latency.
         histogram.clear();
         histogram
     }
 
-    /// Forgets what was recorded, and keeps the memory.
+    /// Removes all recorded values but keeps the memory.
     pub(crate) fn clear(&mut self) {
         self.buckets.reset();
         (self.sum_ns, self.min_ns, self.max_ns) = (0, u64::MAX, 0);
@@ -52,7 +54,7 @@ impl LatencyHistogram {
         self.record_equal(latency_ns, 1);
     }
 
-    /// Records `count` latencies that are equal, at least one. Allocates nothing.
+    /// Records `count` equal latencies, at least one. Allocates nothing.
     #[inline]
     pub(crate) fn record_equal(&mut self, latency_ns: u64, count: u64) {
         self.buckets.saturating_record_n(latency_ns, count);
@@ -61,7 +63,7 @@ impl LatencyHistogram {
         self.max_ns = self.max_ns.max(latency_ns);
     }
 
-    /// Adds what another core recorded.
+    /// Adds the values of another histogram.
     ///
     /// # Panics
     /// Never: all histograms of this type have the same bounds.
@@ -72,25 +74,25 @@ impl LatencyHistogram {
         self.max_ns = self.max_ns.max(other.max_ns);
     }
 
-    /// How many latencies were recorded.
+    /// The number of recorded latencies.
     #[must_use]
     pub(crate) fn count(&self) -> u64 {
         self.buckets.len()
     }
 
-    /// The smallest, exactly; 0 when nothing was recorded.
+    /// The smallest latency, exact; 0 if there is none.
     #[must_use]
     pub(crate) fn min_ns(&self) -> u64 {
         if self.count() == 0 { 0 } else { self.min_ns }
     }
 
-    /// The largest, exactly; 0 when nothing was recorded.
+    /// The largest latency, exact; 0 if there is none.
     #[must_use]
     pub(crate) const fn max_ns(&self) -> u64 {
         self.max_ns
     }
 
-    /// The arithmetic mean; 0 when nothing was recorded.
+    /// The arithmetic mean; 0 if there is none.
     #[must_use]
     #[allow(clippy::cast_precision_loss, reason = "a mean for people and plots")]
     pub(crate) fn mean_ns(&self) -> f64 {
@@ -101,7 +103,7 @@ impl LatencyHistogram {
         }
     }
 
-    /// The standard deviation, from the buckets (so within their 0.1 %).
+    /// The standard deviation, from the buckets and so with their error of 0.1 %.
     #[must_use]
     pub(crate) fn stddev_ns(&self) -> f64 {
         if self.count() == 0 {
@@ -111,7 +113,7 @@ impl LatencyHistogram {
         }
     }
 
-    /// The latency that `percent` of the calls did not exceed, 0 to 100; never outside the true extremes.
+    /// The percentile for `percent`, 0 to 100; never outside the exact extremes.
     #[must_use]
     pub(crate) fn percentile_ns(&self, percent: f64) -> u64 {
         if self.count() == 0 {
@@ -122,7 +124,7 @@ impl LatencyHistogram {
             .clamp(self.min_ns, self.max_ns)
     }
 
-    /// The figures that every report carries.
+    /// The figures of every report.
     #[must_use]
     pub(crate) fn summary(&self) -> LatencySummary {
         LatencySummary {
@@ -139,9 +141,9 @@ impl LatencyHistogram {
         }
     }
 
-    /// What callers would have met that call every `interval_ns` and do not wait for a reply before the next call: for
-    /// each latency of more than one interval, those of the calls that would have been made meanwhile are added. An
-    /// estimate, which takes it that nothing but the wait kept those calls.
+    /// The latencies as seen by callers that call every `interval_ns` without waiting for replies. For each latency
+    /// longer than one interval, it adds those of the calls that would have started meanwhile. An estimate: it
+    /// assumes that only the wait kept these calls.
     #[must_use]
     #[allow(
         clippy::cast_precision_loss,
@@ -160,10 +162,10 @@ impl LatencyHistogram {
         }
     }
 
-    /// The same in some KiB, to keep many of them.
+    /// The same data in a few KiB, to keep many histograms.
     ///
     /// # Panics
-    /// Never: writing to memory does not fail, and the buckets are those of this type.
+    /// Never: writing to memory cannot fail.
     #[must_use]
     pub(crate) fn pack(&self) -> PackedHistogram {
         let mut buckets = Vec::new();
@@ -191,7 +193,7 @@ impl Default for LatencyHistogram {
     }
 }
 
-/// What a [`LatencyHistogram`] held, exactly, in the compressed form of `HdrHistogram`.
+/// The exact contents of a [`LatencyHistogram`], in the compact form of `HdrHistogram`.
 #[derive(Clone, Debug)]
 pub(crate) struct PackedHistogram {
     buckets: Box<[u8]>,
@@ -201,7 +203,7 @@ pub(crate) struct PackedHistogram {
 }
 
 impl PackedHistogram {
-    /// The histogram.
+    /// Restores the histogram.
     ///
     /// # Panics
     /// Never: the bytes are those that [`LatencyHistogram::pack`] wrote.
@@ -226,9 +228,9 @@ fn round_to_picoseconds(value: f64) -> f64 {
 /// `latency_ns` of the JSON report: all values in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 pub(crate) struct LatencySummary {
-    /// How many were recorded.
+    /// Number of latencies.
     pub count: u64,
-    /// The smallest, exactly.
+    /// The smallest, exact.
     pub min: u64,
     /// The arithmetic mean.
     pub mean: f64,
@@ -236,15 +238,15 @@ pub(crate) struct LatencySummary {
     pub stddev: f64,
     /// The median.
     pub p50: u64,
-    /// 9 of 10 were no slower.
+    /// The 90th percentile.
     pub p90: u64,
-    /// 99 of 100 were no slower.
+    /// The 99th percentile.
     pub p99: u64,
-    /// 999 of 1000 were no slower.
+    /// The 99.9th percentile.
     pub p99_9: u64,
-    /// 9999 of 10000 were no slower.
+    /// The 99.99th percentile.
     pub p99_99: u64,
-    /// The largest, exactly.
+    /// The largest, exact.
     pub max: u64,
 }
 

@@ -1,23 +1,23 @@
-//! `bench-tool`: measures RPC-over-RDMA, the machine underneath, and explains transport headers.
+//! `bench-tool`: measures RPC-over-RDMA and the machine underneath, and explains transport headers.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
-//! | `commands` | the command line, which becomes the configurations of the others, and the commands that are little else: `decode`, `doctor`, `completions`, `man` |
+//! | `commands` | the command line, from which it builds the configurations of the other modules; also the small commands `decode`, `doctor`, `completions`, `man` |
 //! | `run` | `run`: its configuration, its own server, its phases |
-//! | `load`, `workloads` | the load generator, and the calls of the two RPC programs that it makes |
+//! | `load`, `workloads` | the load generator, and the calls of its two RPC programs |
 //! | `serve` | `serve`: the server |
-//! | `bench_program`, `sizing` | the RPC program that both speak, and the sizes that they need |
-//! | `nfs_client` | `nfs`: drives NFS servers |
+//! | `bench_program`, `sizing` | the bench program (RPC), and the resources that client and server need |
+//! | `nfs_client` | `nfs`: puts a load on NFS servers |
 //! | `sweep` | `sweep`: a run for every combination of sizes, depths, placements |
 //! | `compare` | `compare`: whether two groups of runs differ beyond noise |
-//! | `floor` | `floor`: what no transport on this machine can beat |
-//! | `profile` | `profile`: the tuning profiles, and which one a device takes |
-//! | `report` | table, JSON, percentile distribution, and the files they go to |
+//! | `floor` | `floor`: the machine's own limits, which no transport can beat |
+//! | `profile` | `profile`: the tuning profiles, and the profile of a device |
+//! | `report` | table, JSON, charts, percentile distribution, and their output files |
 //! | `histogram` | latency histograms |
-//! | `progress`, `signals`, `exit` | the manners of a command: a live line, a clean stop, exit codes |
-//! | `machine`, `clock`, `address`, `fabric`, `protocol` | where it runs, what times it, whom it calls, and by what |
+//! | `progress`, `signals`, `exit` | the progress line, the clean stop, exit codes and errors |
+//! | `machine`, `clock`, `address`, `fabric`, `protocol` | the machine, the clock, server addresses, fabrics, versions of RPC-over-RDMA |
 //!
-//! The user's view is `docs/bench-tool.md`.
+//! `docs/bench-tool.md` is the manual.
 #![forbid(unsafe_code)]
 
 mod address;
@@ -69,7 +69,7 @@ const VERSION_LINE: &str = concat!(
     ")"
 );
 
-/// The whole program: reads the command line, does what it says, and returns the exit status.
+/// The whole program: reads the command line, runs the command, and returns the exit status.
 #[must_use]
 pub fn main() -> ExitCode {
     let cli = commands::Cli::parse();
@@ -80,7 +80,7 @@ pub fn main() -> ExitCode {
     status.into()
 }
 
-/// The definition of the command line, for programs that read or check what is to be typed.
+/// The definition of the command line, for programs that generate or check command lines.
 #[must_use]
 pub fn command_line() -> clap::Command {
     commands::Cli::command()

@@ -1,4 +1,4 @@
-//! What machine this is, and which cores to measure on: numbers without it mean little.
+//! The machine and its cores. Reports include it, because numbers mean little without the machine.
 
 use std::fs;
 
@@ -6,39 +6,39 @@ use crate::exit::Failure;
 use rpcrdma_doctor::{CoreList, chosen_of_brackets, core_list, format_cores};
 use serde::Serialize;
 
-/// The machine as reports describe it. `None` where the system does not say.
+/// The machine in a report. `None` means that the system does not provide the value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Machine {
-    /// Processor model.
+    /// CPU model.
     pub cpu: String,
     /// Instruction set, as Rust names it.
     pub arch: &'static str,
     /// Operating system and kernel release.
     pub os: String,
-    /// Cores that the kernel runs.
+    /// Number of online cores.
     pub cores_online: usize,
     /// Cores that this process may use.
     pub cores_usable: Vec<usize>,
     /// Main memory.
     pub memory_bytes: Option<u64>,
-    /// A hypervisor is underneath: it owns the far tail of every latency.
+    /// Whether a hypervisor is present; it determines the far tail of every latency.
     pub hypervisor: bool,
     /// The kernel's clock source; anything but `tsc` makes clock reads slow on x86.
     pub kernel_clock_source: Option<String>,
     /// Frequency governor of the first usable core.
     pub frequency_governor: Option<String>,
-    /// Cores kept free of other work by the kernel command line, as a list; empty when there are none.
+    /// The list of isolated cores, which the kernel keeps free of other work; empty if there are none.
     pub isolated_cores: Option<String>,
-    /// Pages of 2 MiB reserved.
+    /// Reserved pages of 2 MiB.
     pub hugepages_2mib_total: Option<u64>,
-    /// Pages of 2 MiB reserved and free.
+    /// Reserved pages of 2 MiB that are free.
     pub hugepages_2mib_free: Option<u64>,
     /// Mode of transparent huge pages: always, madvise or never.
     pub transparent_hugepages: Option<String>,
 }
 
 impl Machine {
-    /// Reads what the system says. Call before any thread is pinned: the usable cores are those of the calling thread.
+    /// Reads the machine's properties. Call it before pinning: the usable cores are those of the calling thread.
     #[must_use]
     pub(crate) fn detect() -> Self {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -75,10 +75,10 @@ impl Machine {
         }
     }
 
-    /// Refuses cores that this process cannot use, naming those it can.
+    /// Checks that this process may use the cores.
     ///
     /// # Errors
-    /// A usage failure that names the first core that is not there.
+    /// A usage failure with the first unusable core and the list of usable ones.
     pub(crate) fn check_cores(&self, cores: &CoreList) -> Result<(), Failure> {
         match cores.0.iter().find(|core| !self.cores_usable.contains(core)) {
             None => Ok(()),
@@ -86,16 +86,16 @@ impl Machine {
                 "there is no core {core} that this process may use"
             ))
             .advice(format!(
-                "give --cores numbers from {}; taskset and the container's cpuset decide which these are, and isolated cores are had by taskset alone",
+                "give --cores numbers from {}; taskset and the container's cpuset decide which these are, and only taskset gives isolated cores",
                 format_cores(&self.cores_usable)
             ))),
         }
     }
 
-    /// Two cores to measure between: on different physical cores and, if there is a choice, in one package.
+    /// Two cores for a measurement: different physical cores and, if possible, in the same package.
     ///
     /// # Errors
-    /// A failure when this process may use fewer than two.
+    /// A failure if this process may use fewer than two cores.
     pub(crate) fn default_pair(&self) -> Result<[usize; 2], Failure> {
         let (&first, rest) = self.cores_usable.split_first().ok_or_else(no_pair)?;
         let apart = |core: &&usize| !are_siblings(first, **core);
@@ -108,7 +108,7 @@ impl Machine {
             .ok_or_else(no_pair)
     }
 
-    /// What of this machine should make a reader doubt the numbers, one sentence each.
+    /// Warnings about the machine that limit the trust in the numbers, one sentence each.
     #[must_use]
     pub(crate) fn warnings(&self, cores: &[usize]) -> Vec<String> {
         let mut warnings = Vec::new();
@@ -134,7 +134,7 @@ impl Machine {
             && governor != "performance"
         {
             warnings.push(format!(
-                "frequency governor is {governor}: numbers move with the clock; \
+                "frequency governor is {governor}: results change with the frequency; \
                  `cpupower frequency-set -g performance` pins it"
             ));
         }
@@ -153,7 +153,7 @@ fn no_pair() -> Failure {
         .advice("give it a second one (taskset, the container's cpuset, or the size of the virtual machine)")
 }
 
-/// The cores that the calling thread may run on, in rising order.
+/// The cores that the calling thread may use, in ascending order.
 #[must_use]
 pub(crate) fn cores_usable() -> Vec<usize> {
     let mut cores: Vec<usize> = core_affinity::get_core_ids()
@@ -165,7 +165,7 @@ pub(crate) fn cores_usable() -> Vec<usize> {
     cores
 }
 
-/// True where the kernel says that both are threads of one physical core.
+/// Whether the kernel reports both as threads of one physical core.
 fn are_siblings(first: usize, second: usize) -> bool {
     read(&format!(
         "/sys/devices/system/cpu/cpu{first}/topology/thread_siblings_list"
@@ -190,7 +190,7 @@ fn memory_total_bytes() -> Option<u64> {
     meminfo_bytes("MemTotal")
 }
 
-/// Memory that could be had without swapping.
+/// Memory that is available without swapping.
 #[must_use]
 pub(crate) fn memory_available_bytes() -> Option<u64> {
     meminfo_bytes("MemAvailable")
@@ -208,7 +208,7 @@ fn meminfo_bytes(key: &str) -> Option<u64> {
         .checked_mul(1024)
 }
 
-/// Leaves the processors of polling cores to them, as far as the calling thread has others to run on.
+/// Moves the calling thread off the CPUs of polling cores, if it may use any others.
 pub(crate) fn keep_off(processors: &[usize]) {
     use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
     let Ok(mut allowed) = sched_getaffinity(None) else {
@@ -218,7 +218,7 @@ pub(crate) fn keep_off(processors: &[usize]) {
         allowed.unset(*processor);
     }
     if allowed.count() != 0 {
-        // A thread that shares a processor with a core is a pity, and no more.
+        // Ignore a failure: a thread that shares a CPU with a polling core only costs some latency.
         let _ = sched_setaffinity(None, &allowed);
     }
 }
@@ -279,7 +279,7 @@ mod tests {
                 .contains("one core")
         );
         assert!(machine(vec![]).default_pair().is_err());
-        // Cores 900 and 901 have no topology files: nothing speaks against the pair.
+        // Cores 900 and 901 have no topology files, so nothing excludes the pair.
         assert_eq!(machine(vec![900, 901]).default_pair().unwrap(), [900, 901]);
     }
 

@@ -1,4 +1,4 @@
-//! `bench-tool`: the command line. All of it lives in the library, where it can be tested.
+//! The program `bench-tool`. All of its code is in the library, where tests can reach it.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

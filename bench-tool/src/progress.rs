@@ -1,4 +1,4 @@
-//! Live progress: one line on a terminal, rewritten four times a second; nothing in a pipe.
+//! The progress line: one line on a terminal, updated four times a second; nothing if the output is not a terminal.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 
 use rpcrdma_units::{count, duration, rate};
 
-/// Time between two lines.
+/// Time between two updates.
 const PERIOD: Duration = Duration::from_millis(250);
 
-/// What one core has done so far. Written by that core alone, with plain relaxed stores; on lines of its own.
+/// The progress of one core. Only that core writes it, with relaxed stores; it has its own cache lines, so that cores
+/// do not disturb each other.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct CoreProgress {
@@ -21,23 +22,23 @@ pub(crate) struct CoreProgress {
 }
 
 impl CoreProgress {
-    /// Publishes the core's totals since the start. Call it now and then (every poll of some dozens), not per call.
+    /// Publishes the core's totals since the start. Call it every few dozen polls, not for every call.
     #[inline]
     pub(crate) fn publish(&self, calls: u64, errors: u64) {
-        // Relaxed: a picture for people; nothing is decided by it.
+        // Relaxed: the values are only displayed, and need no order.
         self.calls.store(calls, Ordering::Relaxed);
         self.errors.store(errors, Ordering::Relaxed);
     }
 }
 
-/// What all cores have done so far, shared between them and the line on the terminal.
+/// The progress of all cores, shared with the progress line.
 #[derive(Clone, Debug)]
 pub(crate) struct Progress {
     cores: Arc<[CoreProgress]>,
 }
 
 impl Progress {
-    /// For `cores` polling cores.
+    /// Room for `cores` polling cores.
     #[must_use]
     pub(crate) fn new(cores: usize) -> Self {
         Self {
@@ -45,13 +46,13 @@ impl Progress {
         }
     }
 
-    /// The place of one core, by its index in the list of polling cores; `None` beyond it.
+    /// The progress of the core with this index; `None` if there is no such core.
     #[must_use]
     pub(crate) fn core(&self, index: usize) -> Option<&CoreProgress> {
         self.cores.get(index)
     }
 
-    /// Calls and errors over all cores.
+    /// Calls and errors, summed over all cores.
     #[must_use]
     pub(crate) fn totals(&self) -> (u64, u64) {
         self.cores.iter().fold((0, 0), |(calls, errors), core| {
@@ -63,17 +64,17 @@ impl Progress {
     }
 }
 
-/// The line on the terminal. Dropping it ends the line and waits for its thread.
+/// The progress line. Dropping it clears the line and waits for its thread.
 #[derive(Debug)]
 pub(crate) struct ProgressLine {
-    // Dropped to tell the thread to end.
+    // Dropping it makes the thread end.
     end: Option<mpsc::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl ProgressLine {
-    /// Starts the line on standard error, unless that is no terminal or `quiet` is set: then nothing is ever written
-    /// and no thread exists. `expected` is how long the run should take, warm-up included.
+    /// Starts the line on standard error. If that is not a terminal, or with `quiet`, it starts no thread and writes
+    /// nothing. `expected` is the expected time including the warm-up.
     #[must_use]
     pub(crate) fn start(progress: &Progress, expected: Option<Duration>, quiet: bool) -> Self {
         if quiet || !io::stderr().is_terminal() {
@@ -84,7 +85,7 @@ impl ProgressLine {
         }
         let (end, ended) = mpsc::channel();
         let progress = progress.clone();
-        // The thread sleeps between lines, so it disturbs a polling core four times a second at the most.
+        // The thread sleeps between updates, so it disturbs a polling core at most four times a second.
         let thread = std::thread::Builder::new()
             .name("progress".to_owned())
             .spawn(move || write_lines(&progress, expected, &ended))
@@ -100,7 +101,7 @@ impl Drop for ProgressLine {
     fn drop(&mut self) {
         drop(self.end.take());
         if let Some(thread) = self.thread.take() {
-            // It cannot have panicked in a way that matters: the line is only a picture.
+            // Ignore a panic: the line is only a display.
             let _ = thread.join();
         }
     }
@@ -117,13 +118,14 @@ fn write_lines(progress: &Progress, expected: Option<Duration>, ended: &mpsc::Re
         let per_s = calls.saturating_sub(last.1) as f64 / seconds.max(1e-9);
         last = (now, calls);
         let line = line(now - begin, expected, calls, errors, per_s);
-        // \r goes to the line's begin, \x1b[K clears its rest; a terminal that fails is not worth a word.
+        // \r moves to the start of the line, \x1b[K clears its rest. Errors are ignored: the measurement goes on
+        // without a display.
         let _ = write!(io::stderr().lock(), "\r{line}\x1b[K");
     }
     let _ = write!(io::stderr().lock(), "\r\x1b[K");
 }
 
-/// The line of a command that makes many runs: which it is at, and how long the rest should take. On a terminal only.
+/// The progress line of a command with many runs: the current run and the estimated time left. Only on a terminal.
 #[derive(Debug)]
 pub(crate) struct Rounds {
     begin: Instant,
@@ -133,7 +135,7 @@ pub(crate) struct Rounds {
 }
 
 impl Rounds {
-    /// For `total` runs that take about the same time each.
+    /// A line for `total` runs that take about the same time each.
     #[must_use]
     pub(crate) fn start(total: u64, quiet: bool) -> Self {
         Self {
@@ -144,7 +146,7 @@ impl Rounds {
         }
     }
 
-    /// Says that the next run begins.
+    /// Shows that the next run begins.
     pub(crate) fn next(&mut self, what: &str) {
         if self.is_shown {
             let line = rounds_line(self.begin.elapsed(), self.begun, self.total, what);

@@ -1,21 +1,21 @@
-//! The versions of RPC-over-RDMA that the two ends may agree on.
+//! The versions of RPC-over-RDMA that a client accepts.
 
 use rpcrdma_control::Versions;
 
-/// The version of RPC-over-RDMA that calls are made with.
+/// The value of `--protocol`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Protocol {
-    /// Version 2, or version 1 if the server has no other.
+    /// Version 2, or version 1 if the server does not support version 2.
     #[default]
     Auto,
-    /// Version 1 (RFC 8166).
+    /// Only version 1 (RFC 8166).
     V1,
-    /// Version 2, and no other.
+    /// Only version 2.
     V2,
 }
 
 impl Protocol {
-    /// What a connect is told.
+    /// The value for connecting.
     pub(crate) fn versions(self) -> Versions {
         match self {
             Self::Auto => Versions::Both,

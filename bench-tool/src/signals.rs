@@ -1,4 +1,5 @@
-//! Stopping on request: the first SIGINT or SIGTERM asks for a clean stop with a report, the second ends at once.
+//! Stop requests: the first SIGINT or SIGTERM asks for a clean stop with a report, the second ends the process
+//! immediately.
 
 use std::io;
 use std::sync::Arc;
@@ -8,23 +9,24 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::exit::Failure;
 
-/// Whether somebody asked for the end. Cloning shares the one answer.
+/// A stop request. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stop {
     asked: Arc<AtomicBool>,
 }
 
 impl Stop {
-    /// A stop that only [`Stop::ask`] triggers: for tests and for parts that end each other.
+    /// A request that only [`Stop::ask`] makes: for tests, and for parts that stop each other.
     #[must_use]
     pub(crate) fn new() -> Self {
         Self::default()
     }
 
-    /// A stop that SIGINT (Ctrl-C) and SIGTERM trigger; a second signal ends the process at once with 128 plus its number.
+    /// A request that SIGINT (Ctrl-C) and SIGTERM make. A second signal ends the process immediately with status 128
+    /// plus its number.
     ///
     /// # Errors
-    /// When the handlers cannot be installed, which a healthy system never refuses.
+    /// If the handlers cannot be installed, which does not happen on a healthy system.
     pub(crate) fn on_signals() -> Result<Self, Failure> {
         let stop = Self::new();
         stop.install().map_err(|error| {
@@ -35,8 +37,8 @@ impl Stop {
 
     fn install(&self) -> io::Result<()> {
         for signal in [SIGINT, SIGTERM] {
-            // Order matters: handlers run in order of registration, so the first signal finds the flag
-            // clear (no shutdown), then sets it; the second finds it set and ends the process.
+            // The order matters, because handlers run in the order of registration. The first signal finds the flag
+            // clear, so nothing is shut down, and then sets it. The second finds it set and ends the process.
             signal_hook::flag::register_conditional_shutdown(
                 signal,
                 128 + signal,
@@ -47,13 +49,14 @@ impl Stop {
         Ok(())
     }
 
-    /// Asks for the end, as the first signal does.
+    /// Requests the stop, as the first signal does.
     pub(crate) fn ask(&self) {
-        // Relaxed: the flag guards no other data; whoever polls it sees it soon, and order does not matter.
+        // Relaxed: the flag publishes no other data, and readers that poll it see it soon.
         self.asked.store(true, Ordering::Relaxed);
     }
 
-    /// True once the end was asked for. One relaxed load of a line that is otherwise only read: cheap enough for a polling core.
+    /// Whether a stop was requested. One relaxed load of a cache line that all cores share for reading: cheap enough
+    /// for a polling core.
     #[must_use]
     pub(crate) fn is_asked(&self) -> bool {
         self.asked.load(Ordering::Relaxed)

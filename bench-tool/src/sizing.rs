@@ -1,55 +1,55 @@
-//! From the command line to a tuning profile: what a run and its server need of their cores.
+//! Computes the tuning profile from what a run or a server needs of its cores.
 
 use rpcrdma_tuning::{Layers, Loaded, Origin, Profile, Settings};
 
 use crate::exit::Failure;
 use crate::fabric::Fabric;
 
-/// Headers and marks around a payload, generously.
+/// Generous bound of the headers around a payload.
 const MESSAGE_OVERHEAD_BYTES: u64 = 4096;
 
-/// Pieces that one payload lies in at most; a call can have four times as many.
+/// Upper bound of the pieces of one payload; a call can have four times as many.
 const PAYLOAD_PIECES_MAX: u32 = 16;
 
-/// Pieces that all payloads of one call lie in at most.
+/// Upper bound of the pieces of all payloads of one call.
 const CALL_PIECES_MAX: u32 = 64;
 
-/// Bulk buffers that a core keeps for the calls of peers, at most.
+/// Upper bound of the bulk buffers that a core reserves for the calls of peers.
 const BUFFERS_KEPT_BACK_MAX: u32 = 32;
 
-/// Bulk buffers that a core can have; with fewer than it wants, calls wait for each other.
+/// Upper bound of the bulk buffers of a core. If a load needs more, its calls wait for each other.
 const BUFFERS_MAX: u32 = 65_536;
 
-/// Bytes that a bulk buffer is given as long as payloads need not be in too many of them.
+/// Preferred upper bound of a bulk buffer; buffers are larger only if a payload would need too many of them.
 const BUFFER_BYTES_MAX: u64 = 1 << 20;
 
-/// Memory of a core for placement segments when nobody says otherwise.
+/// Default upper bound of a core's memory for placement segments.
 const PLACEMENT_BYTES_MAX: u64 = 128 << 20;
 
-/// Receives that the connections of a core can share.
+/// Upper bound of the Receives that the connections of a core share.
 const RECEIVES_SHARED_MAX: u32 = 1 << 24;
 
-/// Bulk buffers are made of pages.
+/// Sizes of bulk buffers are multiples of this.
 const PAGE_BYTES: u64 = 4096;
 
-/// The profile that a user chose, and the knobs over it.
+/// The user's choice of a profile, and knobs that override it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ProfileChoice {
-    /// Its name or its file; `None` is the one for the device.
+    /// Name or file of the profile; with `None` it is the profile for the device.
     pub profile: Option<String>,
     /// `KNOB=VALUE`.
     pub set: Vec<String>,
 }
 
 impl ProfileChoice {
-    /// The option that was given, for messages.
+    /// The given option, for messages.
     #[must_use]
     pub(crate) fn given(&self) -> Option<&'static str> {
         let named = self.profile.as_ref().map(|_| "--profile");
         named.or_else(|| (!self.set.is_empty()).then_some("--set"))
     }
 
-    /// The knobs that are set.
+    /// The overriding knobs.
     ///
     /// # Errors
     /// A usage failure for one that does not exist or does not take the value.
@@ -57,7 +57,7 @@ impl ProfileChoice {
         settings_of(&self.set)
     }
 
-    /// The same choice, as another process of this program takes it.
+    /// The same choice as arguments for another process of this program.
     #[must_use]
     pub(crate) fn arguments(&self) -> Vec<String> {
         let option = |name: &str, value: &String| [name.to_owned(), value.clone()];
@@ -70,7 +70,7 @@ impl ProfileChoice {
     }
 }
 
-/// The knobs that assignments set, the last one of each.
+/// The knobs from a list of assignments; the last assignment of a knob applies.
 ///
 /// # Errors
 /// A usage failure for one that does not exist or does not take the value.
@@ -84,41 +84,41 @@ pub(crate) fn settings_of(assignments: &[String]) -> Result<Settings, Failure> {
     Ok(settings)
 }
 
-/// Payloads beside their messages.
+/// Payloads outside of messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BulkNeed {
-    /// Calls that have some, under way on one core at a time; 0 is none.
+    /// Upper bound of the bulk calls outstanding on one core; 0 for none.
     pub calls: u32,
-    /// Payloads in one of them; at least one.
+    /// Payloads in each call; at least one.
     pub payloads: u32,
 }
 
-/// What one side of a run asks of each of its cores.
+/// The requirements of a client or a server for each of its cores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Need {
-    /// Connections on one core; `None` leaves the profile's.
+    /// Connections on one core; with `None` the profile decides.
     pub connections_per_core: Option<u32>,
-    /// Credits that each of the connections is to have at a time; `None` leaves the profile's, of which busy connections
-    /// have as many as there are receives for.
+    /// Credits of each connection, for all connections at the same time. With `None` the profile decides, and busy
+    /// connections have as many credits as there are Receives for.
     pub credits: Option<u32>,
-    /// The largest payload; `None` leaves the profile's.
+    /// The largest payload in bytes; with `None` the profile decides.
     pub payload_bytes: Option<u64>,
-    /// Payloads beside their messages.
+    /// Payloads outside of messages.
     pub bulk: BulkNeed,
-    /// Calls outstanding on one core; `None` leaves the profile's.
+    /// Calls outstanding on one core; with `None` the profile decides.
     pub calls_per_core: Option<u32>,
-    /// Cores that together serve one peer.
+    /// Number of cores that together serve one peer.
     pub cores: u32,
-    /// Sleep when there is nothing to do.
+    /// Whether an idle core sleeps.
     pub park: bool,
 }
 
 impl Need {
-    /// The profile named on the command line, or the embedded one of the fabric, with what is
-    /// needed on top, and over that the knobs that the command line sets.
+    /// Builds the profile. The layers, from weak to strong: the profile of the command line (or the embedded profile
+    /// for the fabric), these requirements, and the knobs of the command line.
     ///
     /// # Errors
-    /// A usage failure when there is no such profile, or it cannot carry what is asked for.
+    /// A usage failure if there is no such profile, or it cannot meet the requirements.
     pub(crate) fn profile(
         &self,
         choice: &ProfileChoice,
@@ -144,7 +144,8 @@ impl Need {
         if *self == Self::default() {
             return Ok(base);
         }
-        // What a family has for bulk data is for programs that do not say what they need. A run says it.
+        // The bulk memory of an embedded profile is for programs that do not state their needs. A run states them, so
+        // start without that memory unless a file or the command line sets it.
         let is_chosen = |knob| matches!(base.origin(knob), Origin::File(_) | Origin::CommandLine);
         let mut settings = Settings {
             connections_max: self.connections_per_core,
@@ -163,14 +164,15 @@ impl Need {
         if let Some(credits) = self.credits {
             let chosen = base.credits_per_connection.max(credits);
             settings.credits_per_connection = Some(chosen);
-            // Enough for so many credits of all at a time, where that is more than what is shared anyhow.
+            // All connections must be able to use their credits at the same time: add shared Receives if the profile
+            // has too few.
             let connections = self.connections_per_core.unwrap_or(base.connections_max);
             let usual = Profile {
                 connections_max: connections,
                 credits_per_connection: chosen,
                 ..base.clone()
             };
-            // A Receive for each credit, and a spare one that each connection has.
+            // Each connection needs a Receive for each credit, and a spare one.
             let all = u64::from(connections) * (u64::from(credits) + 1);
             let guaranteed = u64::from(connections) * usual.receives_guaranteed();
             if base.receives_shared == 0 && all > usual.receives_posted() {
@@ -204,7 +206,7 @@ impl Need {
             .map_err(usage)
     }
 
-    /// Buffers for the payloads of all calls under way.
+    /// Sizes the bulk buffers for the payloads of all outstanding calls.
     fn bulk_buffers(&self, base: &Profile, settings: &mut Settings) {
         let BulkNeed { calls, payloads } = self.bulk;
         let payloads = payloads.max(1);
@@ -212,8 +214,8 @@ impl Need {
             u64::from(base.message_bytes_max).saturating_sub(MESSAGE_OVERHEAD_BYTES)
         });
         let pieces_max = PAYLOAD_PIECES_MAX.min(CALL_PIECES_MAX / payloads).max(1);
-        // A profile that has bulk buffers knows how large they are to be. Else one takes a payload:
-        // one of 1 MiB moves a tenth faster so than in pieces of 64 KiB.
+        // A profile with bulk buffers sets their size. Without, a buffer holds a whole payload: a payload of 1 MiB
+        // moves a tenth faster in one buffer than in pieces of 64 KiB.
         let wanted = if base.bulk_buffers == 0 {
             payload_bytes.clamp(1, BUFFER_BYTES_MAX)
         } else {
@@ -222,26 +224,25 @@ impl Need {
         let bytes = payload_bytes.div_ceil(pieces_max.into()).max(wanted);
         let bytes = bytes.next_multiple_of(PAGE_BYTES);
         let pieces = u32::try_from(payload_bytes.div_ceil(bytes)).unwrap_or(u32::MAX);
-        // The calls under way, and the one that is being made ...
+        // Buffers for the outstanding calls and the one that is being made ...
         let held = calls
             .saturating_add(1)
             .saturating_mul(payloads.saturating_mul(pieces.max(1)));
-        // ... and what is left to the calls of peers: a quarter of all.
+        // ... plus the quarter of all buffers that the core reserves for the calls of peers.
         let kept_back = (held / 3 + 1).min(BUFFERS_KEPT_BACK_MAX);
         let buffers = held.saturating_add(kept_back).min(BUFFERS_MAX);
         settings.bulk_buffers = Some(buffers.max(base.bulk_buffers));
         settings.bulk_buffer_bytes = Some(u32::try_from(bytes).unwrap_or(u32::MAX));
         settings.bulk_calls_max = Some(calls.max(base.bulk_calls_max));
-        // A receive has the inline segment beside it.
+        // A placement segment is a second scatter entry of a Receive, after the inline segment.
         if base.placement_segments == 0 && base.receive_scatter_entries_max > 1 {
             placement(payload_bytes, base, settings);
         }
     }
 }
 
-/// A placement segment in each receive buffer, so that Sends can place payloads: as long as a
-/// payload, but shorter where that would take too much memory, down to a page; with more
-/// receives than that, none.
+/// Adds a placement segment to each Receive, so that Sends can place payloads. It is as long as a payload, or shorter
+/// if that would take too much memory; if not even a page per Receive is affordable, there is none.
 fn placement(payload_bytes: u64, base: &Profile, settings: &mut Settings) {
     let connections = settings.connections_max.unwrap_or(base.connections_max);
     let credits = settings
@@ -377,7 +378,7 @@ mod tests {
             assert_eq!(profile.bulk_buffer_bytes, buffer_bytes, "{words}");
             let pieces = u32::try_from(payload_bytes).unwrap().div_ceil(buffer_bytes);
             assert!(pieces <= PAYLOAD_PIECES_MAX && pieces * payloads <= CALL_PIECES_MAX);
-            // What a core gives to its own calls: all but a quarter.
+            // A core gives all but a quarter of the buffers to its own calls.
             let given =
                 profile.bulk_buffers - (profile.bulk_buffers / 4).min(BUFFERS_KEPT_BACK_MAX);
             assert!(given >= (calls + 1) * payloads * pieces, "{words}: {given}");

@@ -28,9 +28,9 @@ fn a_sweep_writes_what_was_asked_for() {
     assert!(runs.iter().all(is_whole));
     assert_eq!(folder.read("a.csv").lines().count(), 9);
     assert!(folder.read("a.svg").starts_with("<svg"));
-    // What it wrote is several kinds of runs: nothing for one side of a comparison.
+    // The output has several kinds of runs, so it cannot be one side of a comparison.
     let compared = bench_tool(&format!("compare {json} {json}")).with_code(1);
-    compared.check_errors(&["no repeats of each other"]);
+    compared.check_errors(&["not repeats of each other"]);
 
     let line = "sweep --depth 1,2 --count 100 --warmup 0 --repeats 1 --quiet --json -";
     let _report = bench_tool(&format!("{line} --plot {other}")).json();

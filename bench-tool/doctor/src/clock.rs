@@ -71,19 +71,18 @@ fn judge_source(clock: &Clock, findings: &mut Findings<'_>) {
     if SLOW.contains(&source) {
         let what =
             format!("clock source is {source}: the kernel does not trust the processor's counter");
-        let cost =
-            "each reading of the clock is a system call, and takes longer than a small message";
+        let cost = "each clock reading is a system call, which takes longer than a small message";
         let fix = if clock.available.iter().any(|name| name == "tsc") {
             format!("echo tsc > {CLOCK}/current_clocksource")
         } else {
-            "dmesg | grep -i tsc   # says why the kernel gave it up; settings of firmware or hypervisor fix it"
+            "dmesg | grep -i tsc   # shows why the kernel rejected the TSC; fix it in the firmware or hypervisor settings"
                 .to_owned()
         };
         return findings.note(Severity::Warning, what, cost, fix);
     }
     if !FAST.contains(&source) {
         return findings.ok(format!(
-            "clock source is {source}; how long reading it takes is not known here"
+            "clock source is {source}; its reading time is not known"
         ));
     }
     let unsteady = clock.tsc_constant == Some(false) || clock.tsc_nonstop == Some(false);
@@ -108,7 +107,7 @@ fn judge_steal(clock: &Clock, findings: &mut Findings<'_>) {
     let share = percent(permille);
     let what = format!("the hypervisor took {share} of the time since the boot");
     let cost = "it owns the far tail of every latency";
-    let fix = "give the virtual machine processors of its own (pinned vCPUs, a dedicated or metal instance)";
+    let fix = "give the virtual machine dedicated processors (pinned vCPUs, a dedicated or metal instance)";
     if permille > STEAL_WARNING_PERMILLE {
         findings.note(Severity::Warning, what, cost, fix);
     } else if permille >= STEAL_HINT_PERMILLE {

@@ -275,7 +275,7 @@ fn judge_device(system: &System, device: &Device, findings: &mut Findings<'_>) {
             findings.note_only(
                 Severity::Hint,
                 format!("{name} has no shared receive queues"),
-                "each connection holds receives of its own: memory by connections, not by load",
+                "each connection has its own receives: memory grows with connections, not with load",
             );
         }
         if limits.windows == 0 {

@@ -54,7 +54,7 @@ fn judge_balancing(kernel: &Kernel, findings: &mut Findings<'_>) {
         Some(true) if kernel.numa_nodes > 1 => findings.note(
             Severity::Warning,
             "NUMA balancing is on",
-            "the kernel takes pages away to see who uses them: polling cores fault, and threads are moved",
+            "the kernel unmaps pages to see which threads use them: polling cores take page faults, and threads migrate",
             "sysctl -w kernel.numa_balancing=0   # lasting: the same in /etc/sysctl.d",
         ),
         Some(true) => findings.ok("NUMA balancing is on, and there is one node"),

@@ -271,14 +271,14 @@ fn judge_files(memory: &Memory, needs: &Needs, findings: &mut Findings<'_>) {
                 "a process may have {limit} open files, and the profile admits {} connections to a core",
                 needs.connections_max
             ),
-            "each connection takes one: they run out before the profile's own limit",
+            "each connection uses one: they run out before the profile's own limit",
             format!(
                 "prlimit --pid $$ --nofile={need}   # by sudo, in the shell of the run; lasting: nofile in \
                  /etc/security/limits.d, or LimitNOFILE={need} in the systemd unit"
             ),
         ),
         Some(limit) => findings.ok(format!("open files: up to {limit}")),
-        None => findings.ok("open files: unlimited, or not told"),
+        None => findings.ok("open files: unlimited, or unknown"),
     }
 }
 

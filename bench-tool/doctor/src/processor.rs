@@ -219,7 +219,7 @@ fn judge_allowed(processors: &Processors, findings: &mut Findings<'_>) {
         findings.note(
             Severity::Warning,
             format!("this process may use core {list} alone"),
-            "client and server take turns by the scheduler's clock",
+            "client and server alternate at the scheduler's pace",
             fix,
         );
     } else {
@@ -233,7 +233,7 @@ fn judge_allowed(processors: &Processors, findings: &mut Findings<'_>) {
         findings.note(
             Severity::Hint,
             format!("cores {first} and {second} are threads of one physical core{more}"),
-            "what runs on one takes execution units and caches from the other",
+            "work on one thread takes execution units and caches from the other",
             format!(
                 "echo off > {CPU}/smt/control   # until the next boot; or leave one of a pair idle: --cores without it"
             ),

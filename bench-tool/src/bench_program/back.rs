@@ -1,5 +1,5 @@
-//! CALL_BACK: a client asks the server for calls in the reverse direction of its connection (RFC 8167). The results say
-//! how long each of them took.
+//! CALL_BACK: a client asks the server to make calls in the reverse direction of its connection (RFC 8167). The
+//! results contain the round-trip time of each call.
 
 use std::collections::VecDeque;
 
@@ -14,22 +14,22 @@ use rpcrdma_protocol::xdr::{Reader, Writer};
 use super::payload::Payload;
 use super::{ECHO, NULL, call};
 
-/// Calls that one CALL_BACK asks for, at most.
+/// Upper bound of the calls of one CALL_BACK.
 pub(crate) const CALLS_BACK_MAX: usize = 64;
 
-/// Bytes of the arguments of CALL_BACK.
+/// Length of the arguments of CALL_BACK.
 const ARGS_BYTES: usize = 12;
 
-/// Bytes of its results, at most: status, failures, count, and times.
+/// Upper bound of its results: status, failures, count, and times.
 const RESULTS_BYTES_MAX: usize = 12 + 8 * CALLS_BACK_MAX;
 
-/// Jobs that one poll looks at, at most.
+/// Upper bound of the jobs that one poll handles.
 const JOBS_PER_POLL: usize = 32;
 
-/// Which calls the server is to make: the arguments of CALL_BACK.
+/// The arguments of CALL_BACK: which calls the server must make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CallBack {
-    /// How many, one after the other: 1 to [`CALLS_BACK_MAX`].
+    /// Number of calls, one after another: 1 to [`CALLS_BACK_MAX`].
     pub count: u32,
     /// Payload of an echo; `None` for null calls.
     pub payload_bytes: Option<u32>,
@@ -48,7 +48,7 @@ impl CallBack {
         args
     }
 
-    /// Reads the arguments; `None` when they are none.
+    /// Decodes the arguments; `None` if they are malformed.
     fn decode(args: &[u8]) -> Option<Self> {
         let mut reader = Reader::new(args);
         let mut word = || reader.read_u32().ok();
@@ -70,21 +70,21 @@ impl CallBack {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum BackStatus {
-    /// They were.
+    /// They were made.
     #[default]
     Done = 0,
-    /// The server, or this connection, makes no calls in the reverse direction.
+    /// The server or this connection does not support the reverse direction.
     NotTaken = 1,
-    /// They are longer than a call in the reverse direction may be.
+    /// They are too long for the reverse direction.
     TooLong = 2,
 }
 
-/// What became of them: the results of CALL_BACK.
+/// The results of CALL_BACK.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CalledBack {
     /// Whether they were made.
     pub status: BackStatus,
-    /// Calls that ended in an error, or with a reply that was not theirs.
+    /// Calls that failed or got a wrong reply.
     pub failed: u32,
     round_trips_ns: [u64; CALLS_BACK_MAX],
     count: usize,
@@ -102,7 +102,7 @@ impl Default for CalledBack {
 }
 
 impl CalledBack {
-    /// How long each call took that ended well: from the attempt to make it to its reply, at the server.
+    /// The time of each successful call at the server, from the first attempt to make it to its reply.
     #[must_use]
     pub(crate) fn round_trips_ns(&self) -> &[u64] {
         self.round_trips_ns.get(..self.count).unwrap_or(&[])
@@ -115,7 +115,7 @@ impl CalledBack {
         }
     }
 
-    /// Writes the results into `space`; their length.
+    /// Encodes the results into `space` and returns their length.
     fn encode(&self, space: &mut [u8; RESULTS_BYTES_MAX]) -> Option<usize> {
         let mut writer = Writer::new(space);
         writer.write_u32(self.status as u32).ok()?;
@@ -127,7 +127,7 @@ impl CalledBack {
         Some(writer.position())
     }
 
-    /// Reads the results; `None` when they are none.
+    /// Decodes the results; `None` if they are malformed.
     #[must_use]
     pub(crate) fn decode(results: &[u8]) -> Option<Self> {
         let mut reader = Reader::new(results);
@@ -153,18 +153,18 @@ impl CalledBack {
     }
 }
 
-/// A CALL_BACK under way.
+/// A CALL_BACK that is not answered yet.
 #[derive(Debug)]
 struct Job {
-    /// The right to answer; `None` when it was used.
+    /// The token for the answer; `None` after its use.
     token: Option<DeferToken>,
     connection: ConnectionKey,
     payload: Payload,
     procedure: u32,
     left: u32,
-    /// The number that the next payload is marked with.
+    /// The number that marks the next payload.
     number: u64,
-    /// When the call that is next, or outstanding, was first tried.
+    /// The first attempt to make the next or outstanding call.
     start: Option<Ticks>,
     called: CalledBack,
 }
@@ -176,7 +176,7 @@ pub(super) struct CallsBack {
     /// The tag of a job's calls is its index.
     jobs: Vec<Job>,
     free: Vec<usize>,
-    /// Jobs that have a call to make, or are to be answered.
+    /// Jobs that must make a call or be answered.
     ready: VecDeque<usize>,
     number: u64,
 }
@@ -188,7 +188,7 @@ impl CallsBack {
         self.ready.is_empty()
     }
 
-    /// Takes a job.
+    /// Starts the job of a CALL_BACK.
     pub(super) fn begin(&mut self, request: &Request<'_>) -> Outcome {
         let Some(asked) = CallBack::decode(request.args) else {
             return Outcome::GarbageArgs;
@@ -222,7 +222,7 @@ impl CallsBack {
         Outcome::Deferred
     }
 
-    /// Makes calls, and answers jobs that are done.
+    /// Makes calls and answers finished jobs.
     pub(super) fn poll<P: Port>(&mut self, core: &mut Context<'_, P>) -> Activity {
         let mut busy = false;
         for _ in 0..JOBS_PER_POLL.min(self.ready.len()) {
@@ -247,7 +247,7 @@ impl CallsBack {
         Activity::from_busy(busy)
     }
 
-    /// A call of a job has ended.
+    /// Handles the end of a job's call.
     pub(super) fn completed(
         &mut self,
         tag: CallTag,
@@ -272,7 +272,7 @@ impl CallsBack {
 }
 
 impl Job {
-    /// Makes the next call. False when it has to wait, or none will be made.
+    /// Makes the next call. Returns false if it must wait, or if the job makes no more calls.
     fn make_call<P: Port>(
         &mut self,
         core: &mut Context<'_, P>,
@@ -290,7 +290,7 @@ impl Job {
         );
         match made {
             Ok(()) => return true,
-            // The client may be ready before this end is.
+            // The client may have seen the connection as ready before this endpoint has: try again.
             Err(refused) if refused.is_transient() || refused == CallRefused::NotReady => {
                 return false;
             }
@@ -302,7 +302,7 @@ impl Job {
         false
     }
 
-    /// Answers the job. False when that has to wait.
+    /// Answers the job. Returns false if that must wait.
     fn answer<P: Port>(&mut self, core: &mut Context<'_, P>) -> bool {
         let Some(token) = self.token.take() else {
             return true;
@@ -317,7 +317,7 @@ impl Job {
                 self.token = Some(token);
                 false
             }
-            // The results fit a message, so they are never too long. A client that is gone needs no reply.
+            // The results fit into a message, so they are never too long. A disconnected client needs no reply.
             Ok(()) | Err(_) => true,
         }
     }
@@ -345,7 +345,7 @@ mod tests {
                 assert_eq!(CallBack::decode(&args[..end]), None, "{end}");
             }
         }
-        // No call, too many calls, a null call with payload, another procedure, and something behind.
+        // No call, too many calls, a null call with payload, another procedure, and trailing bytes.
         for words in [
             &[0, 0, 0][..],
             &[0, 65, 0],
@@ -381,7 +381,7 @@ mod tests {
             space[at] = value;
             assert!(CalledBack::decode(&space).is_none(), "{at}");
         }
-        // As many as there may be have room.
+        // The largest results fit.
         let mut full = CalledBack::default();
         (0..100).for_each(|it| full.push(it));
         assert_eq!(full.encode(&mut space), Some(RESULTS_BYTES_MAX));

@@ -1,5 +1,5 @@
-//! The bench program: the RPC program that `run` calls and `serve` answers. `docs/bench-program.md`
-//! is its description, and its binding to RPC-over-RDMA.
+//! The bench program: the RPC program that `run` calls and `serve` answers. `docs/bench-program.md` describes it and
+//! its binding to RPC-over-RDMA.
 
 mod back;
 mod operations;
@@ -16,34 +16,34 @@ pub(crate) use self::operations::{
 pub(crate) use self::payload::Payload;
 pub(crate) use self::service::{BenchService, Common};
 
-/// RPC program number, of the range that RFC 5531 section 13.1 leaves to users: "BEN" in ASCII.
+/// RPC program number, from the user-defined range of RFC 5531 section 13.1: "BEN" in ASCII.
 pub(crate) const PROGRAM: u32 = 0x2042_454e;
 
-/// The one version of the program.
+/// The only version of the program.
 pub(crate) const VERSION: u32 = 1;
 
 /// Procedure NULL: no arguments, no results.
 pub(crate) const NULL: u32 = 0;
 
-/// Procedure ECHO: the payload comes back.
+/// Procedure ECHO: returns the payload.
 pub(crate) const ECHO: u32 = 1;
 
-/// Procedure READ: a payload comes.
+/// Procedure READ: the reply carries a payload.
 pub(crate) const READ: u32 = 2;
 
-/// Procedure WRITE: a payload goes.
+/// Procedure WRITE: the call carries a payload.
 pub(crate) const WRITE: u32 = 3;
 
-/// Procedure COMPOUND: several of the two.
+/// Procedure COMPOUND: several READs and WRITEs.
 pub(crate) const COMPOUND: u32 = 4;
 
-/// Procedure COUNTERS: what the server's cores counted.
+/// Procedure COUNTERS: returns the counters of the server's cores.
 pub(crate) const COUNTERS: u32 = 5;
 
-/// Procedure CALL_BACK: the server calls the client.
+/// Procedure CALL_BACK: the server makes calls to the client.
 pub(crate) const CALL_BACK: u32 = 6;
 
-/// Operations of one COMPOUND at most.
+/// Upper bound of the operations of one COMPOUND.
 pub(crate) const OPERATIONS_MAX: usize = rpcrdma_engine::BULK_ITEMS_MAX;
 
 /// The call of a procedure.
@@ -56,8 +56,8 @@ pub(crate) const fn call(procedure: u32) -> Call {
     }
 }
 
-/// Answers what takes nothing but the call itself: null calls, echoes, and calls of other programs or versions. `None`
-/// for the other procedures.
+/// Answers calls that need only the call itself: null calls, echoes, and calls of other programs or versions. Returns
+/// `None` for the other procedures.
 #[inline]
 pub(crate) fn answer_plain(request: &Request<'_>, reply: &mut ReplyWriter<'_>) -> Option<Outcome> {
     Some(
@@ -80,13 +80,13 @@ pub(crate) fn answer_plain(request: &Request<'_>, reply: &mut ReplyWriter<'_>) -
     )
 }
 
-/// Bytes of an XDR opaque of `payload_bytes` (RFC 4506 section 4.10).
+/// Encoded length of an XDR opaque of `payload_bytes` bytes (RFC 4506 section 4.10).
 #[must_use]
 pub(crate) const fn opaque_bytes(payload_bytes: usize) -> usize {
     4 + payload_bytes.next_multiple_of(4)
 }
 
-/// The payload of an XDR opaque that is all of `stream`; `None` when its length does not say so.
+/// The payload of an XDR opaque that fills `stream`; `None` if its length does not match.
 #[must_use]
 pub(crate) fn opaque_payload(stream: &[u8]) -> Option<&[u8]> {
     let (length, rest) = stream.split_first_chunk::<4>()?;

@@ -1,4 +1,4 @@
-//! READ, WRITE and COMPOUND as the caller sees them: arguments to send, and the check of results.
+//! The client side of READ, WRITE and COMPOUND: encoding of arguments, and the check of results.
 
 use std::ops::Range;
 
@@ -8,17 +8,17 @@ use rpcrdma_protocol::xdr::{Reader, Writer};
 
 use super::{COMPOUND, OPERATIONS_MAX, READ, WRITE, call, pattern};
 
-/// What an operation does.
+/// The kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// The payload comes with the reply.
+    /// The reply carries the payload.
     Read,
-    /// The payload goes with the call.
+    /// The call carries the payload.
     Write,
 }
 
 impl Kind {
-    /// The number of the operation, which is that of the procedure that does it alone.
+    /// The number of the operation; equal to the procedure that does only this operation.
     pub(super) const fn number(self) -> u32 {
         match self {
             Self::Read => READ,
@@ -30,15 +30,15 @@ impl Kind {
 /// One operation of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Operation {
-    /// What it does.
+    /// The kind.
     pub kind: Kind,
-    /// The number that its payload belongs to.
+    /// The number that determines its payload.
     pub number: u64,
-    /// Bytes of the payload.
+    /// Length of the payload.
     pub bytes: u32,
 }
 
-/// The call that does these operations: one is a procedure of its own.
+/// The call for these operations: READ or WRITE for a single one, else COMPOUND.
 #[must_use]
 pub(crate) fn procedure(operations: &[Operation]) -> Call {
     call(match operations {
@@ -47,23 +47,22 @@ pub(crate) fn procedure(operations: &[Operation]) -> Call {
     })
 }
 
-/// Words of the arguments of one operation in COMPOUND: its kind, its number, and its bytes.
+/// Length of one operation's arguments in COMPOUND: kind, number, and payload length.
 const OPERATION_ARGS_BYTES: usize = 4 + 8 + 4;
 
-/// The longest argument stream, without the payloads.
+/// Upper bound of the argument stream, without payloads.
 const ARGS_BYTES_MAX: usize = 4 + OPERATIONS_MAX * OPERATION_ARGS_BYTES;
 
-/// Where an operation stands in its call.
+/// The position of an operation in its call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// Bytes of the argument stream up to its end, payloads not counted: there the payload of a
-    /// WRITE belongs.
+    /// Offset of the operation's end in the argument stream without payloads: the place of a WRITE's payload.
     pub args_offset: usize,
-    /// All of it, in bytes of the argument stream with the payloads.
+    /// The operation's range in the argument stream with payloads.
     pub range: Range<u32>,
 }
 
-/// The arguments of a call, without the payloads.
+/// The arguments of a call, without payloads.
 #[derive(Clone, Debug)]
 pub(crate) struct Arguments {
     space: [u8; ARGS_BYTES_MAX],
@@ -72,7 +71,7 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    /// The arguments of `operations`, of which the first [`OPERATIONS_MAX`] count.
+    /// Encodes the arguments of `operations`; only the first [`OPERATIONS_MAX`] count.
     #[must_use]
     pub(crate) fn new(operations: &[Operation]) -> Self {
         let mut arguments = Self {
@@ -91,7 +90,7 @@ impl Arguments {
         if is_compound {
             writer.write_count(operations.len().min(OPERATIONS_MAX))?;
         }
-        // The payloads of the operations so far.
+        // Length of the payloads so far, which are in the stream's positions but not in this buffer.
         let mut payloads = 0;
         for (operation, place) in operations.iter().zip(&mut self.places) {
             let begin = writer.position() + payloads;
@@ -117,13 +116,13 @@ impl Arguments {
         self.space.get(..self.bytes).unwrap_or(&[])
     }
 
-    /// Where each operation stands.
+    /// The position of each operation.
     pub(crate) fn places(&self) -> impl Iterator<Item = &Place> {
         self.places.iter()
     }
 }
 
-/// Bytes of the result stream of `operations`, payloads not counted.
+/// Length of the result stream of `operations`, without payloads.
 #[must_use]
 pub(crate) fn results_bytes(operations: &[Operation]) -> usize {
     match operations.len() {
@@ -132,8 +131,8 @@ pub(crate) fn results_bytes(operations: &[Operation]) -> usize {
     }
 }
 
-/// Whether the results are those of `operations`: as many bytes as each asked for, of its number.
-/// `beside` are the results that came beside the stream, one for each READ, or none.
+/// Whether the results are correct for `operations`: for each operation the requested length and the payload of its
+/// number. `beside` has the results outside the stream, one for each READ, or is empty.
 #[must_use]
 pub(crate) fn results_match(
     operations: &[Operation],
@@ -157,7 +156,7 @@ pub(crate) fn results_match(
     }) && reader.is_at_end()
 }
 
-/// Whether the payload of a READ, whose length was read, is right: beside the stream, or in it.
+/// Whether the payload of a READ is correct, outside the stream or in it. The reader is after its length.
 fn payload_matches(
     operation: &Operation,
     reader: &mut Reader<'_>,
@@ -174,7 +173,7 @@ fn payload_matches(
     pieces_match(item.parts().map(|part| &**part), bytes, operation.number)
 }
 
-/// Whether these pieces begin with payload `number`, of `bytes` bytes.
+/// Whether these pieces start with payload `number` of `bytes` bytes; padding may follow.
 pub(super) fn pieces_match<'a>(
     pieces: impl Iterator<Item = &'a [u8]>,
     bytes: usize,

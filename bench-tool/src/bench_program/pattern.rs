@@ -1,20 +1,19 @@
-//! What payloads hold, and the check of it.
+//! The content of payloads, and its check.
 //!
-//! A payload belongs to a number, which the caller chose. Its first eight bytes, and those of every
-//! further page of 4 KiB, are that number with the page's own number in its upper 16 bits, little
-//! endian; every other byte is the number's lowest. So whoever looks at a word of each page, and at
-//! the last byte, sees a payload of another call, a page in the wrong place, and an end that is
-//! missing.
+//! Each payload has a number, which the caller chooses. Each 4 KiB page of the payload starts with eight bytes: the
+//! number with the page's own number in its upper 16 bits (by XOR), in little-endian order. Every other byte is the
+//! number's lowest byte. So a look at each page's first word and at the last byte finds a payload of another call, a
+//! page in the wrong place, and a missing end.
 //!
-//! Payloads may lie in several pieces of any length: each is filled and checked with its offset.
+//! A payload may be in several pieces of any length: each is filled and checked with its offset.
 
-/// A word is written and checked in each of these.
+/// Each page of this size starts with a word.
 const PAGE_BYTES: usize = 4096;
 
-/// Bytes of that word.
+/// Size of the word.
 const WORD_BYTES: usize = 8;
 
-/// Bits of the number that a page's own number takes the place of.
+/// Position of the page's number in the word.
 const PAGE_SHIFT: u32 = 48;
 
 /// The word of page `page` of payload `number`.
@@ -27,8 +26,8 @@ fn low(number: u64) -> u8 {
     number.to_le_bytes()[0]
 }
 
-/// For each word that a piece of `bytes` bytes at `offset` of a payload holds a part of: the part's
-/// place in the piece, and the word's bytes there.
+/// Calls `each` for every word of which a piece of `bytes` bytes at `offset` contains a part, with the part's
+/// position in the piece and its bytes. Stops when `each` returns false.
 fn words(
     number: u64,
     offset: usize,
@@ -56,13 +55,14 @@ fn words(
     }
 }
 
-/// Fills the piece of payload `number` that begins at `offset`.
+/// Fills the piece of payload `number` that starts at `offset`.
 #[inline]
 pub(crate) fn fill(piece: &mut [u8], offset: usize, number: u64) {
     piece.fill(low(number));
     words(number, offset, piece.len(), |at, part| {
         let space = piece.get_mut(at..).unwrap_or(&mut []);
-        // A whole word, as nearly all are, is one store and no call of the C library.
+        // Nearly all words are whole. Their length is a constant here, so the copy is one store instead of a call of
+        // the C library.
         if let (Ok(word), Some(place)) =
             (<&[u8; WORD_BYTES]>::try_from(part), space.first_chunk_mut())
         {
@@ -74,13 +74,14 @@ pub(crate) fn fill(piece: &mut [u8], offset: usize, number: u64) {
     });
 }
 
-/// Whether the piece that begins at `offset` is of payload `number`: a word of every page, and the
-/// last byte.
+/// Whether the piece that starts at `offset` belongs to payload `number`. Checks the word of each page and the last
+/// byte.
 #[inline]
 #[must_use]
 pub(crate) fn matches(piece: &[u8], offset: usize, number: u64) -> bool {
     let end = offset + piece.len();
     let behind_word = (end.wrapping_sub(1)) % PAGE_BYTES >= WORD_BYTES;
+    // Inside a page's word the last byte is not the filler; the check of the words covers it.
     let last = piece
         .last()
         .is_none_or(|last| !behind_word || *last == low(number));

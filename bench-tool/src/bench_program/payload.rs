@@ -1,27 +1,26 @@
-//! What null and echo calls send, and the check of what comes back.
+//! The arguments of null and echo calls, and the check of their results.
 
 use super::{opaque_bytes, opaque_payload, pattern};
 
-/// The arguments of a null call: none; or those of an echo: an XDR opaque with the call's payload.
+/// The arguments of a call: none for a null call, an XDR opaque with the payload for an echo.
 #[derive(Debug)]
 pub(crate) struct Payload {
-    /// `None` at all for a null call.
+    /// Payload length of an echo; `None` for a null call.
     bytes: Option<usize>,
 }
 
 impl Payload {
-    /// `None` payload at all for a null call.
+    /// `bytes` is the payload length of an echo, or `None` for a null call.
     pub(crate) fn new(bytes: Option<usize>) -> Self {
         Self { bytes }
     }
 
-    /// Bytes of the arguments.
+    /// Length of the arguments.
     pub(crate) fn args_bytes(&self) -> usize {
         self.bytes.map_or(0, opaque_bytes)
     }
 
-    /// Writes the arguments of call number `number` into `space`, all of it rewritten; returns
-    /// their length.
+    /// Writes the arguments of call `number` into `space`, which may have old contents. Returns their length.
     #[inline]
     pub(crate) fn write(&self, space: &mut [u8], number: u64) -> usize {
         let Some(bytes) = self.bytes else {
@@ -40,7 +39,7 @@ impl Payload {
         args_bytes
     }
 
-    /// Whether `results` are what call number `number` sent.
+    /// Whether `results` are those of call `number`.
     #[inline]
     pub(crate) fn matches(&self, results: &[u8], number: u64) -> bool {
         let Some(bytes) = self.bytes else {

@@ -1,4 +1,4 @@
-//! The service: what answers the bench program on each core of `serve`.
+//! The service of the bench program, on each core of `serve`.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
@@ -22,20 +22,20 @@ use super::{
 /// Reads the counters of all cores of the server.
 pub(crate) type ReadCounters = dyn Fn() -> CounterSnapshot + Send + Sync;
 
-/// What the services of a server have in common.
+/// The state that the services of all cores share.
 #[derive(Default)]
 pub(crate) struct Common {
-    /// Set when the cores run.
+    /// Set once the cores run.
     counters: OnceLock<Box<ReadCounters>>,
-    /// Bytes of bulk buffers that one reply can have.
+    /// Upper bound of the bulk data of one reply. A larger reply would wait for ever.
     reply_bulk_bytes_max: u64,
 }
 
 impl Common {
-    /// For cores that each have `bulk_buffers` of `bulk_buffer_bytes`.
+    /// `bulk_buffers` and `bulk_buffer_bytes` are those of each core.
     #[must_use]
     pub(crate) fn new(bulk_buffers: u32, bulk_buffer_bytes: u32) -> Self {
-        // A core keeps a quarter back for the calls of peers, or less.
+        // A core reserves at most a quarter of its buffers for the calls of peers.
         let buffers = bulk_buffers - bulk_buffers / 4;
         Self {
             counters: OnceLock::new(),
@@ -43,7 +43,7 @@ impl Common {
         }
     }
 
-    /// Says how the counters are read. Only the first word counts.
+    /// Sets how to read the counters. Later calls have no effect.
     pub(crate) fn set_counters(&self, read: Box<ReadCounters>) {
         let _ = self.counters.set(read);
     }
@@ -58,7 +58,7 @@ pub(crate) struct BenchService {
     deferred: VecDeque<(DeferToken, Operations)>,
     /// Calls in the reverse direction.
     back: CallsBack,
-    /// How long each call keeps the core busy, beside what it takes.
+    /// Artificial work in each call.
     work: Option<Work>,
 }
 
@@ -72,7 +72,7 @@ impl BenchService {
         }
     }
 
-    /// The same service, which keeps its core busy for so long in each call.
+    /// The same service with artificial work of this length in each call.
     #[must_use]
     pub(crate) fn working_for(self, time: Duration) -> Self {
         let work = (!time.is_zero()).then(|| Work::new(time));
@@ -90,7 +90,7 @@ impl BenchService {
         if let Some(work) = &self.work {
             work.spin();
         }
-        // An echo has nothing beside its stream.
+        // The binding does not allow an echo to have data outside its stream.
         if items.is_some_and(|it| !it.is_empty())
             && (request.program, request.procedure) == (PROGRAM, ECHO)
         {
@@ -102,7 +102,7 @@ impl BenchService {
         }
     }
 
-    /// Answers what [`answer_plain`] does not.
+    /// Answers the procedures that [`answer_plain`] does not.
     #[inline(never)]
     fn answer_other(
         &mut self,
@@ -134,7 +134,7 @@ impl BenchService {
         }
     }
 
-    /// Answers operations with payloads beside the stream, now or when there are buffers for them.
+    /// Answers operations with payloads outside the stream, now or when buffers are free.
     fn answer_bulk(
         &mut self,
         operations: Operations,
@@ -159,7 +159,7 @@ impl BenchService {
         }
     }
 
-    /// Answers the calls that waited, in order, as far as there are buffers.
+    /// Answers waiting calls in order, as far as there are free buffers.
     #[cold]
     fn answer_deferred<P: Port>(&mut self, core: &mut Context<'_, P>) -> Activity {
         let mut done = false;
@@ -176,7 +176,8 @@ impl BenchService {
                     break;
                 }
                 Err((_, token)) => {
-                    // Too long for a message: the caller is to know.
+                    // The reply cannot be sent, for example because it is too long. Answer with an error, so that the
+                    // caller does not wait.
                     done = true;
                     let refused = core.reply(token, Outcome::SystemError, &[]);
                     if let Err((ReplyRefused::Busy, token)) = refused {
@@ -190,7 +191,7 @@ impl BenchService {
         Activity::from_busy(done)
     }
 
-    /// Writes the counters of all cores that are not zero.
+    /// Writes the counters of all cores, without those that are zero.
     #[cold]
     fn write_counters(&self, reply: &mut ReplyWriter<'_>) -> Option<()> {
         let snapshot = self.common.counters.get()?();
@@ -249,7 +250,7 @@ impl Application for BenchService {
     }
 }
 
-/// What a service is slower by, on purpose.
+/// Artificial work that slows the service down.
 struct Work {
     clock: Clock,
     ticks: Ticks,
@@ -262,7 +263,7 @@ impl Work {
         Self { clock, ticks }
     }
 
-    /// Reads the clock until the time is over.
+    /// Spins until the time is over.
     fn spin(&self) {
         let start = self.clock.now();
         while self.clock.now().wrapping_sub(start) < self.ticks {
@@ -271,15 +272,15 @@ impl Work {
     }
 }
 
-/// An operation that is to be answered.
+/// An operation to answer.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     operation: Operation,
-    /// Where it begins in the argument stream with all payloads.
+    /// Its start in the argument stream with payloads.
     position: u32,
 }
 
-/// The operations of a call; the payloads of its WRITEs were looked at.
+/// The operations of a call. The payloads of its WRITEs are already checked.
 #[derive(Clone, Copy, Debug)]
 struct Operations {
     asked: [Asked; OPERATIONS_MAX],
@@ -288,9 +289,8 @@ struct Operations {
 }
 
 impl Operations {
-    /// Reads the arguments, and checks the payloads of WRITEs: one that is wrong is answered with
-    /// no bytes. `None` when they cannot be decoded, or an item is none that the binding allows to
-    /// travel beside the stream.
+    /// Decodes the arguments and checks the payloads of WRITEs; a wrong payload is answered with length 0. Returns
+    /// `None` if the arguments are malformed, or an item is outside the stream that the binding does not allow there.
     #[inline]
     fn decode(procedure: u32, args: &[u8], items: Option<&BulkArguments<'_>>) -> Option<Self> {
         let mut stream = Stream {
@@ -339,7 +339,7 @@ impl Operations {
         self.asked.get(..self.count).unwrap_or(&[])
     }
 
-    /// Bytes of all payloads that go back.
+    /// Length of all payloads of the reply.
     fn read_bytes(&self) -> u64 {
         let reads = self.asked().iter().map(|asked| asked.operation);
         reads
@@ -349,15 +349,15 @@ impl Operations {
     }
 }
 
-/// The argument stream, with the items that were taken out of it.
+/// The argument stream, with the items outside it.
 struct Stream<'a> {
     rest: &'a [u8],
-    /// Bytes before the rest.
+    /// Offset of the rest.
     at: usize,
-    /// Bytes of the items so far, with their padding.
+    /// Length of the items so far, with padding.
     payloads: usize,
     items: Option<&'a BulkArguments<'a>>,
-    /// The next of them.
+    /// Index of the next item.
     item: usize,
 }
 
@@ -395,7 +395,7 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// Looks at the payload of a WRITE, which is an item, or stands in the stream.
+    /// Checks the payload of a WRITE, which is an item or in the stream.
     fn payload_is_right(&mut self, number: u64, bytes: usize) -> Option<bool> {
         let items = self
             .items
@@ -415,7 +415,7 @@ impl<'a> Stream<'a> {
     }
 }
 
-/// Writes results into the stream of the reply, the payloads where they belong, not copied.
+/// Writes the results into the reply's stream. Payloads are generated in their place, without a copy.
 #[inline]
 fn write_results(operations: &Operations, reply: &mut ReplyWriter<'_>) -> Option<()> {
     if operations.is_compound {
@@ -440,20 +440,20 @@ fn write_results(operations: &Operations, reply: &mut ReplyWriter<'_>) -> Option
     Some(())
 }
 
-/// The results of a call whose payloads go beside the stream. Used again for every call.
+/// The results of a call with payloads outside the stream. Its memory is reused for every call.
 #[derive(Default)]
 struct Answer {
     /// The result stream without payloads.
     stream: Vec<u8>,
-    /// The payloads, and how many bytes of the stream stand before each.
+    /// The payloads, each with its offset in the stream.
     items: Vec<(usize, BulkItem)>,
-    /// Where the operation of each payload begins in the argument stream with all payloads.
+    /// The start of each payload's operation in the argument stream with payloads.
     positions: Vec<u32>,
 }
 
 impl Answer {
-    /// Makes the results of `operations` in buffers that `take` gives. False, and nothing is kept,
-    /// when there are too few.
+    /// Generates the results of `operations` in buffers from `take`. Returns false, and keeps nothing, if there are
+    /// too few.
     fn fill(&mut self, operations: &Operations, mut take: impl FnMut() -> Option<Lease>) -> bool {
         self.clear();
         if operations.is_compound {
@@ -468,7 +468,7 @@ impl Answer {
             if operation.kind == Kind::Write {
                 continue;
             }
-            // It is made in its place: an item that is moved is moved with all of its room.
+            // Make the item in its place in the vector: a move would copy the whole item, with its unused room.
             let (count, at) = (self.items.len() + 1, self.stream.len());
             self.items.resize_with(count, || (at, BulkItem::new()));
             let item = self.items.last_mut().map(|(_, item)| item);
@@ -505,7 +505,7 @@ impl Answer {
     }
 }
 
-/// Puts the payload of a READ into an item, in buffers that `take` gives; `None` when there are too few.
+/// Fills an item with the payload of a READ, in buffers from `take`. Returns `None` if there are too few.
 fn fill_item(
     item: &mut BulkItem,
     operation: &Operation,

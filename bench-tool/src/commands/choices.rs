@@ -1,4 +1,4 @@
-//! The values of options that take one of a few words, with their help.
+//! The values of options that are a choice between words, with their help.
 
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
@@ -10,7 +10,7 @@ use crate::serve::log::{LogFormat, LogLevel};
 use crate::workloads::bench::op::{Op, Placement};
 use crate::workloads::nfs::steps::{Access, NfsOp};
 
-/// Lets clap read enums by their names. The compiler refuses a value without help.
+/// Makes clap parse enums by their names. A value without help does not compile.
 macro_rules! choices {
     ($($choice:ident { $($value:ident: $help:literal,)+ })+) => {$(
         impl ValueEnum for $choice {
@@ -37,19 +37,19 @@ choices! {
         Mix: "Reads and writes, drawn by --seed and --read-percent",
     }
     Placement {
-        Auto: "The two ends choose, by size and by what they support",
+        Auto: "Client and server choose, by size and by what both support",
         Inline: "In the messages, copied",
         Send: "Placed by the Sends: one round trip, no registration, no RDMA",
         Rdma: "By RDMA Read and Write, through memory that is exposed for one call",
     }
     Protocol {
-        Auto: "Version 2, or version 1 if the server has no other",
-        V1: "Version 1 (RFC 8166)",
-        V2: "Version 2, and no other",
+        Auto: "Version 2, or version 1 if the server does not support version 2",
+        V1: "Only version 1 (RFC 8166)",
+        V2: "Only version 2",
     }
     OwnFabric {
         Shm: "Shared memory: no device is needed",
-        Rdma: "An RDMA device of this machine, which sends to itself",
+        Rdma: "An RDMA device of this machine, in loopback",
     }
     NfsOp {
         Null: "No arguments, no results: the cost of the call itself",
@@ -63,17 +63,17 @@ choices! {
         Random: "Blocks drawn by --seed",
     }
     Stable {
-        Unstable: "None before the COMMIT at the end",
+        Unstable: "No guarantee before the COMMIT at the end",
         Data: "The data is on stable storage",
         File: "The data, and the metadata needed to find it, are on stable storage",
     }
     LogFormat {
         Text: "Time, level, event, and name=value",
-        Json: "One object a line",
+        Json: "One object per line",
     }
     LogLevel {
-        Error: "What was asked for could not be done",
-        Warn: "Something is wrong, and the server goes on",
-        Info: "Connections, limits, the beginning and the end",
+        Error: "The server could not do what was requested",
+        Warn: "Something is wrong, but the server continues",
+        Info: "Connections, limits, start and end",
     }
 }

@@ -17,27 +17,27 @@ use crate::protocol::Protocol;
 use crate::report::output::Outputs;
 use crate::run::config::{OwnFabric, Slowed};
 
-/// Operations of one call, as clap counts.
+/// Upper bound of the operations in one call, in the type that clap needs.
 pub(super) const OPERATIONS_MAX: i64 = 8;
 
 const _: () = assert!(crate::bench_program::OPERATIONS_MAX == 8, "the same");
 
-/// Measured time when neither `--duration` nor `--count` is given.
+/// Default measured time without `--duration` and `--count`.
 const DURATION_DEFAULT: Duration = Duration::from_secs(5);
 
-/// The same of each step to the knee.
+/// Default measured time of each step of `--to-knee`.
 const DURATION_TO_KNEE_DEFAULT: Duration = Duration::from_secs(2);
 
-/// Length of an interval when `--interval` is not given, in runs up to [`INTERVALS_DEFAULT`] of them.
+/// Default length of an interval, unless the run would have more than [`INTERVALS_DEFAULT`] intervals.
 const INTERVAL_DEFAULT: Duration = Duration::from_secs(1);
 
-/// Intervals of a longer run, at most, when `--interval` is not given.
+/// Upper bound of the number of intervals without `--interval`; in a longer run the intervals are longer.
 const INTERVALS_DEFAULT: u32 = 3_600;
 
-/// The shortest interval: its histograms are looked after every 20 ms.
+/// The shortest interval. The histograms are collected every 20 ms, and a core has three spare ones.
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
 
-/// The options of every command that makes runs.
+/// The options of all commands that make runs.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct CommonArgs {
     /// Server to call: shm:NAME or rdma:HOST:PORT [default: its own server, in a second process]
@@ -97,10 +97,10 @@ pub(crate) struct CommonArgs {
     pub quiet: bool,
 }
 
-/// Artificial delays, to see what it costs.
+/// Artificial delays.
 #[derive(Args, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SlowedArgs {
-    /// One-way delay of everything that is sent, to simulate distance on shm (for rdma: tests/lab/lab run --delay)
+    /// One-way delay of every message, to simulate distance on shm (for rdma: tests/lab/lab run --delay)
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = values::time)]
     pub delay: Duration,
 
@@ -118,7 +118,7 @@ impl SlowedArgs {
     }
 }
 
-/// How fast calls are made.
+/// The options of the call rate.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct PaceArgs {
     /// Open loop: calls per second over all connections, whether or not replies come, such as 200k
@@ -131,10 +131,10 @@ pub(crate) struct PaceArgs {
 }
 
 impl PaceArgs {
-    /// A load at this pace, over `connections` with `depth` calls each.
+    /// The options of a load with this rate, on `connections` connections with `depth` calls each.
     ///
     /// # Errors
-    /// A usage failure for intervals that cannot be.
+    /// A usage failure for an impossible interval length.
     pub(super) fn load(
         &self,
         length: &LengthArgs,
@@ -158,7 +158,7 @@ impl PaceArgs {
     }
 }
 
-/// How long a run of any kind takes.
+/// The options of the length of a run.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct LengthArgs {
     /// How long to measure, such as 10s or 500ms [default: 5s]
@@ -175,7 +175,7 @@ pub(crate) struct LengthArgs {
 }
 
 impl LengthArgs {
-    /// When a run ends, or each step `to_knee`.
+    /// When a run ends, or each step of `--to-knee`.
     fn limit(&self, to_knee: bool) -> Limit {
         let default = if to_knee {
             DURATION_TO_KNEE_DEFAULT
@@ -187,7 +187,7 @@ impl LengthArgs {
     }
 }
 
-/// Where the report of a load goes, and how much of it.
+/// The options of the report's outputs.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct OutputArgs {
     /// Write the report as JSON; `-` is standard output, and the table then goes to standard error
@@ -216,10 +216,10 @@ pub(crate) struct OutputArgs {
 }
 
 impl OutputArgs {
-    /// Refuses files that cannot be written, before anything is measured.
+    /// Checks before the measurement that the files can be written.
     ///
     /// # Errors
-    /// A failure that names the file.
+    /// A failure with the file's name.
     pub(super) fn check(&self, quiet: bool) -> Result<Outputs, Failure> {
         let files = [
             ("--json", self.json.as_deref()),
@@ -230,8 +230,8 @@ impl OutputArgs {
         Outputs::check(&files, quiet)
     }
 
-    /// The length of an interval: as asked for, or a second, or whole seconds so that a long run has
-    /// some thousands of them.
+    /// The length of an interval: the given one, else a second or, for a long run, whole seconds such that there are
+    /// at most [`INTERVALS_DEFAULT`] intervals.
     fn interval(&self, limit: Limit) -> Result<Duration, Failure> {
         let refuse = |what: String, advice: String| Err(Failure::usage(what).advice(advice));
         let shown = rpcrdma_units::duration;
@@ -246,7 +246,7 @@ impl OutputArgs {
             }
             Some(interval) if interval < INTERVAL_MIN => refuse(
                 format!(
-                    "intervals of {} are too short to be looked after",
+                    "intervals of {} are too short to be collected in time",
                     shown(interval)
                 ),
                 format!(
@@ -255,7 +255,7 @@ impl OutputArgs {
                 ),
             ),
             Some(interval) if measured > interval * INTERVALS_MAX => refuse(
-                format!("more than {INTERVALS_MAX} intervals are more than anybody reads"),
+                format!("the run would have more than {INTERVALS_MAX} intervals"),
                 "give a longer --interval, or a shorter --duration".to_owned(),
             ),
             Some(interval) => Ok(interval),

@@ -1,4 +1,4 @@
-//! `bench-tool decode`: what transport headers say, for people or for scripts.
+//! `bench-tool decode`: explains transport headers, as text or JSON.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, IsTerminal as _, Write};
@@ -34,11 +34,11 @@ pub(crate) struct DecodeArgs {
     pub json: bool,
 }
 
-/// Runs the command on its files, or on standard input, and on standard output.
+/// Explains the given files, or standard input, on standard output.
 ///
 /// # Errors
-/// When an input cannot be read or standard output not be written. Wrong messages are no error of the tool: the
-/// status is [`Status::Failure`] then.
+/// If an input cannot be read, or standard output cannot be written. Wrong messages are not an error: the status is
+/// then [`Status::Failure`].
 pub(crate) fn execute(args: &DecodeArgs) -> Result<Status, Failure> {
     let form = if args.json { Form::Json } else { Form::Text };
     let mut explainer = Explainer::new(BufWriter::new(io::stdout().lock()), form);

@@ -1,4 +1,4 @@
-//! `bench-tool doctor`: examines this machine, and prints the report.
+//! `bench-tool doctor`: examines this machine and prints a report.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ use crate::report::origin::Origin;
 use crate::report::output::{Output, put_report};
 use crate::sizing::Need;
 
-/// The `schema` of the JSON report; the meaning of its keys does not change under one.
+/// The `schema` of the JSON report. The keys of a schema never change their meaning.
 const SCHEMA: &str = "rpcrdma.bench-tool.doctor/1";
 
 /// The JSON report.
@@ -64,10 +64,10 @@ pub(crate) struct DoctorArgs {
     pub root: PathBuf,
 }
 
-/// Runs the command. It fails when something cannot work, or numbers suffer.
+/// Runs the command. The status is [`Status::Failure`] if there is a warning or a problem.
 ///
 /// # Errors
-/// When the profile does not exist, or the report cannot be written.
+/// If the profile does not exist, or the report cannot be written.
 pub(crate) fn execute(args: &DoctorArgs, command: String) -> Result<Status, Failure> {
     let output = Output::check_json(args.json.as_deref())?;
     let profile = Need::default().profile(&args.profile.choice(), &Fabric::SHM)?;

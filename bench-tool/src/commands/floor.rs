@@ -62,7 +62,7 @@ pub(crate) struct FloorArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// Cores that are not there, and those of [`command::execute`].
+/// Cores that this process may not use, and those of [`command::execute`].
 pub(super) fn execute(args: &FloorArgs, command: String) -> Result<(), Failure> {
     let machine = Machine::detect();
     let config = FloorConfig {

@@ -8,7 +8,7 @@ use crate::exit::Failure;
 use crate::protocol::Protocol;
 use crate::run::idle::{self, IdleConfig};
 
-/// `bench-tool idle`, which `run` starts for itself.
+/// `bench-tool idle`, a hidden command that `run` starts.
 #[derive(Args, Debug)]
 pub(crate) struct IdleArgs {
     /// The server

@@ -1,4 +1,4 @@
-//! `bench-tool completions` and `bench-tool man`: what shells and `man` know of the commands, made from the same
+//! `bench-tool completions` and `bench-tool man`: shell completions and manual pages, generated from the same
 //! definitions as `--help`.
 
 use std::io::{self, Write};
@@ -45,7 +45,7 @@ pub(crate) struct ManArgs {
 /// Runs `completions`.
 ///
 /// # Errors
-/// When standard output cannot be written.
+/// If standard output cannot be written.
 pub(super) fn completions(args: &CompletionsArgs, command: &Command) -> Result<(), Failure> {
     print(&completions_for(args.shell, command))
 }
@@ -53,7 +53,7 @@ pub(super) fn completions(args: &CompletionsArgs, command: &Command) -> Result<(
 /// Runs `man`.
 ///
 /// # Errors
-/// When a page cannot be written.
+/// If a page cannot be written.
 pub(super) fn man(args: &ManArgs, command: Command) -> Result<(), Failure> {
     let pages = pages(command);
     let Some(folder) = &args.out else {
@@ -85,8 +85,8 @@ fn completions_for(shell: Shell, command: &Command) -> Vec<u8> {
     }
 }
 
-/// The script for bash with one name for each command: clap_complete 4.6 sets a state by one name and looks for
-/// another where the program's name has a hyphen, and completes nothing then.
+/// The bash script with consistent names. For a program name with a hyphen, clap_complete 4.6 sets a state under one
+/// name and checks another, and then completes nothing.
 fn agreed(script: &[u8]) -> Vec<u8> {
     let script = String::from_utf8_lossy(script);
     script
@@ -94,7 +94,7 @@ fn agreed(script: &[u8]) -> Vec<u8> {
         .into_bytes()
 }
 
-/// The command as users are shown it: the generator of completions takes no notice of what is hidden.
+/// The command without its hidden parts: the generator of completions would include them.
 fn shown(command: &Command) -> Command {
     let arguments = command.get_arguments().filter(|it| !it.is_hide_set());
     let commands = command.get_subcommands().filter(|it| !it.is_hide_set());
@@ -111,7 +111,7 @@ fn shown(command: &Command) -> Command {
     shown
 }
 
-/// The main page, and behind it those of the commands, each with its file name (`bench-tool-run.1`).
+/// The main page and then those of the commands, each with its file name (`bench-tool-run.1`).
 fn pages(command: Command) -> Vec<(String, String)> {
     fn add(command: &Command, pages: &mut Vec<(String, String)>) {
         pages.push(page(command));
@@ -133,8 +133,8 @@ fn page(command: &Command) -> (String, String) {
     // Writing to memory cannot fail.
     let _ = man.render(&mut text);
     let mut text = String::from_utf8_lossy(&text).into_owned();
-    // clap_mangen has one section for all that `--help` says behind the options, fills lines of examples, and leaves an
-    // empty date out.
+    // clap_mangen puts all text after the options into one section, fills the lines of examples, and omits an empty
+    // date.
     for (in_help, in_manual) in [
         (" 1  \"", " 1 \"\" \""),
         ("\nExamples:\n", "\n.SH EXAMPLES\n.nf\n"),
@@ -161,7 +161,7 @@ mod tests {
     use clap::ValueEnum;
     use std::process::{Command as Process, Stdio};
 
-    /// Every command that users are shown, by the words that lead to it.
+    /// Every visible command, by its path of words.
     fn commands() -> Vec<(Vec<String>, Command)> {
         fn add(words: &[String], command: &Command, all: &mut Vec<(Vec<String>, Command)>) {
             let words = [words, &[command.get_name().to_owned()]].concat();
@@ -184,7 +184,7 @@ mod tests {
             .collect()
     }
 
-    /// What a program says when it is given `input`, both streams in one; `None` where there is no such program.
+    /// A program's output for `input`, both streams together; `None` if the program is not installed.
     fn told(program: &str, arguments: &[&str], input: &[u8]) -> Option<(bool, String)> {
         let mut child = Process::new(program)
             .args(arguments)
@@ -196,7 +196,7 @@ mod tests {
         let mut stdin = child.stdin.take().unwrap();
         let input = input.to_vec();
         let writer = std::thread::spawn(move || {
-            // A program that has seen enough may have gone.
+            // Fails if the program ends before it has read everything.
             let _ = stdin.write_all(&input);
         });
         let output = child.wait_with_output().unwrap();
@@ -233,7 +233,7 @@ mod tests {
         for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
             let script = completions_for(shell, &Cli::command());
             assert!(script.len() > 10_000, "{shell}");
-            // bash is on every machine that builds this; the others where they are installed.
+            // Every machine that builds this has bash; the other shells are checked if they are installed.
             match told(&shell.to_string(), &["-n"], &script) {
                 Some(told) => assert_eq!(told, (true, String::new()), "{shell}"),
                 None => assert_ne!(shell, Shell::Bash, "bash is not installed"),
@@ -330,7 +330,7 @@ mod tests {
                 let name = request.split(' ').next().unwrap_or_default();
                 assert!(known.contains(&name), "{file}: .{request}");
             }
-            // Their own checks, where they are installed.
+            // The shells' own syntax checks, if they are installed.
             for (program, arguments) in [
                 ("groff", &["-man", "-ww", "-z", "-Kutf8"][..]),
                 ("mandoc", &["-Tlint", "-Werror"]),

@@ -1,5 +1,5 @@
-//! The command line, as clap reads it: what it says becomes the configuration of a command, which the module of that
-//! command has. `--help`, completions, manual pages and the checks of documents come from it.
+//! The command line, parsed by clap. Each command's arguments become the configuration of the module that implements
+//! it. `--help`, completions, manual pages and the checks of documents are generated from these definitions.
 
 mod authentication;
 mod choices;
@@ -77,12 +77,12 @@ pub(crate) enum Command {
     Completions(CompletionsArgs),
     /// Write the manual pages
     Man(ManArgs),
-    /// Hold silent connections for a run
+    /// Hold idle connections for a run
     #[command(hide = true)]
     Idle(IdleArgs),
 }
 
-/// Does what the command line says; `typed` is that line, for reports.
+/// Runs the command; `typed` is the command line, for reports.
 ///
 /// # Errors
 /// Those of the command.

@@ -1,4 +1,4 @@
-//! The command line of `nfs`.
+//! The command line of `bench-tool nfs`.
 
 use std::time::Duration;
 
@@ -19,16 +19,16 @@ use crate::nfs_client::config::{NfsConfig, Stable};
 use crate::protocol::Protocol;
 use crate::workloads::nfs::steps::{Access, NfsOp};
 
-/// Bytes of one READ or WRITE when `--size` is not given.
+/// Default of `--size`: bytes of one READ or WRITE.
 const SIZE_BYTES_DEFAULT: u64 = 4096;
 
-/// Bytes of a file when `--file-size` is not given.
+/// Default of `--file-size`.
 const FILE_BYTES_DEFAULT: u64 = 16 << 20;
 
-/// Files when `--files` is not given.
+/// Default of `--files`.
 const FILES_DEFAULT: u32 = 4;
 
-/// The largest READ or WRITE that is tried: servers tell of less.
+/// Upper bound of `--size`; servers' limits are lower.
 const SIZE_BYTES_MAX: u64 = 64 << 20;
 
 /// `bench-tool nfs`.
@@ -157,7 +157,7 @@ pub(crate) struct NfsArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// Arguments that do not fit each other, and those of [`nfs_client::execute`].
+/// Contradictory arguments, and those of [`nfs_client::execute`].
 pub(super) fn execute(args: &NfsArgs, command: String) -> Result<(), Failure> {
     let machine = Machine::detect();
     let config = args.config(&machine, command)?;
@@ -171,12 +171,12 @@ pub(super) fn execute(args: &NfsArgs, command: String) -> Result<(), Failure> {
 
 impl NfsArgs {
     /// # Errors
-    /// A usage failure that names the argument and what to give instead.
+    /// A usage failure with the argument and what to give instead.
     pub(crate) fn config(&self, machine: &Machine, command: String) -> Result<NfsConfig, Failure> {
         refuse_what_means_nothing(self)?;
         refuse_what_another_transport_has(self)?;
         if !self.export.starts_with('/') {
-            let what = format!("`{}` is no path that a server exports", self.export);
+            let what = format!("`{}` is not the path of an export", self.export);
             return Err(Failure::usage(what).advice("begin --export with a slash, as in /srv"));
         }
         if self.export.len() > PATH_BYTES_MAX {
@@ -226,7 +226,7 @@ impl NfsArgs {
     }
 }
 
-/// Where the client runs.
+/// The cores of the client.
 fn cores(args: &NfsArgs, machine: &Machine) -> Result<Vec<usize>, Failure> {
     match (&args.cores, &args.connect) {
         (Some(list), _) => Ok(list.0.clone()),
@@ -239,11 +239,11 @@ fn cores(args: &NfsArgs, machine: &Machine) -> Result<Vec<usize>, Failure> {
     }
 }
 
-/// Flags that are for other transports.
+/// Refuses options of other transports, instead of ignoring them.
 fn refuse_what_another_transport_has(args: &NfsArgs) -> Result<(), Failure> {
     let refuse = |flag: &str, scheme: &str| {
         Err(
-            Failure::usage(format!("{flag} means nothing for {}", args.connect))
+            Failure::usage(format!("{flag} has no effect on {}", args.connect))
                 .advice(format!("it is for addresses {scheme}, or leave it out")),
         )
     };
@@ -258,7 +258,7 @@ fn refuse_what_another_transport_has(args: &NfsArgs) -> Result<(), Failure> {
     }
 }
 
-/// Flags that are for other procedures.
+/// Refuses options of other procedures, instead of ignoring them.
 fn refuse_what_means_nothing(args: &NfsArgs) -> Result<(), Failure> {
     let bulk = args.op.is_bulk();
     let writes = matches!(args.op, NfsOp::Write | NfsOp::Mix);
@@ -294,7 +294,7 @@ fn refuse_what_means_nothing(args: &NfsArgs) -> Result<(), Failure> {
     match flags.iter().find(|(_, given, fits, _)| *given && !fits) {
         None => Ok(()),
         Some((flag, _, _, ops)) => Err(Failure::usage(format!(
-            "{flag} means nothing with --op {}",
+            "{flag} has no effect with --op {}",
             args.op.name()
         ))
         .advice(format!("it goes with --op {ops}"))),
@@ -310,14 +310,14 @@ fn size_bytes(args: &NfsArgs) -> Result<u32, Failure> {
             .advice("give --size at least one byte, or --op null")),
         size @ 1..=SIZE_BYTES_MAX => Ok(u32::try_from(size).unwrap_or(u32::MAX)),
         size => Err(Failure::usage(format!(
-            "{} are more than one call carries",
+            "{} is more than one call can carry",
             units::size(size)
         ))
         .advice("servers take 1MiB in most cases, some 4MiB")),
     }
 }
 
-/// How many files of how many bytes.
+/// The number of files, and the bytes of each.
 fn files(args: &NfsArgs, size_bytes: u32) -> Result<(u32, u64), Failure> {
     match args.op {
         NfsOp::Null => return Ok((0, 0)),
@@ -334,13 +334,13 @@ fn files(args: &NfsArgs, size_bytes: u32) -> Result<(u32, u64), Failure> {
     let wanted = args.file_size.unwrap_or(FILE_BYTES_DEFAULT.max(size));
     if wanted < size {
         return Err(Failure::usage(format!(
-            "a file of {} holds no block of {}",
+            "a file of {} cannot hold a block of {}",
             units::size(wanted),
             units::size(size)
         ))
         .advice("raise --file-size, or lower --size"));
     }
-    // Whole blocks: what is behind the last one is never called for.
+    // Whole blocks only: calls never read or write the rest after the last whole block.
     Ok((files, wanted / size * size))
 }
 

@@ -1,4 +1,4 @@
-//! Options of `bench-tool serve --service nfs3`.
+//! The options of `bench-tool serve --service nfs3`.
 
 use clap::Args;
 
@@ -6,7 +6,7 @@ use super::values;
 use crate::address::{AddressError, ListenAddress};
 use crate::serve::config::Nfs3Config;
 
-/// What an NFS server holds.
+/// The options of an NFS server.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "NFS server")]
 pub(crate) struct Nfs3Args {
@@ -14,7 +14,7 @@ pub(crate) struct Nfs3Args {
     #[arg(long, value_name = "BYTES", default_value = "1GiB", value_parser = values::size_bytes)]
     pub space: u64,
 
-    /// Most files of all kinds, directories included
+    /// Maximum number of files, including directories
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
     pub max_files: u32,
 
@@ -33,7 +33,7 @@ impl Nfs3Args {
     }
 }
 
-/// Reads `HOST:PORT`.
+/// Parses `HOST:PORT`.
 pub(super) fn host_port(text: &str) -> Result<(String, u16), AddressError> {
     match format!("tcp:{text}").parse()? {
         ListenAddress::Tcp { host, port } => Ok((host, port)),

@@ -1,4 +1,4 @@
-//! Options of `bench-tool serve` for those who operate it.
+//! The options of `bench-tool serve` for operators.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use clap::Args;
 use super::nfs3::host_port;
 use crate::serve::log::{LogFormat, LogLevel};
 
-/// How a server is watched.
+/// The options for metrics, limits and log.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Operation")]
 pub(crate) struct OperateArgs {
@@ -23,7 +23,7 @@ pub(crate) struct OperateArgs {
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]
     pub log_format: LogFormat,
 
-    /// Lowest level that is logged
+    /// Least severe level that is logged
     #[arg(long, value_enum, default_value_t = LogLevel::Warn)]
     pub log_level: LogLevel,
 }

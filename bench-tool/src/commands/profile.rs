@@ -9,7 +9,7 @@ use crate::exit::Failure;
 use crate::profile::{check, detect, list, show};
 use crate::sizing::ProfileChoice;
 
-/// The options of every command that needs a profile.
+/// The options of all commands that need a profile.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ProfileChoiceArgs {
     /// Tuning profile: a name or a TOML file [default: the one for the device; `bench-tool profile list` has all]
@@ -30,7 +30,7 @@ impl ProfileChoiceArgs {
     }
 }
 
-/// An assignment that can be made.
+/// Checks an assignment and returns it.
 fn assignment(text: &str) -> Result<String, String> {
     let made = Settings::default().assign(text);
     made.map(|()| text.to_owned())
@@ -56,7 +56,7 @@ pub(crate) struct ProfileArgs {
     pub action: ProfileAction,
 }
 
-/// What `bench-tool profile` does.
+/// The actions of `bench-tool profile`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ProfileAction {
     /// List the built-in profiles, and what each is for
@@ -136,10 +136,10 @@ pub(crate) struct ProfileCheckArgs {
     pub file: PathBuf,
 }
 
-/// Does what the action says.
+/// Runs the action.
 ///
 /// # Errors
-/// When a profile cannot be used, a device is not there, or the output cannot be written.
+/// If a profile cannot be used, a device does not exist, or the output cannot be written.
 pub(super) fn execute(args: &ProfileArgs) -> Result<(), Failure> {
     match &args.action {
         ProfileAction::List => list(),

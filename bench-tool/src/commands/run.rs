@@ -13,16 +13,16 @@ use crate::run::{self, Load};
 use crate::workloads::bench::op::{Op, Placement};
 use crate::workloads::bench::sizes::Sizes;
 
-/// Payload of `echo` when `--size` is not given.
+/// Default of `--size` for `echo`.
 const ECHO_SIZE_BYTES_DEFAULT: u64 = 64;
 
-/// Payload of `read`, `write` and `mix` when `--size` is not given.
+/// Default of `--size` for `read`, `write` and `mix`.
 const BULK_SIZE_BYTES_DEFAULT: u64 = 4096;
 
-/// The share of reads in a mix when nobody says otherwise.
+/// Default percentage of reads in a mix.
 const READ_PERCENT_DEFAULT: u32 = 50;
 
-/// The largest payload: what the XDR length of an opaque can say is far more than any receiver here takes.
+/// Upper bound of a payload. XDR would allow far more, but no receiver here accepts more.
 const SIZE_BYTES_MAX: u64 = 64 << 20;
 
 /// `bench-tool run`.
@@ -111,10 +111,10 @@ pub(crate) struct RunArgs {
     pub output: OutputArgs,
 }
 
-/// Makes the run with a load generator.
+/// Makes the run.
 ///
 /// # Errors
-/// Arguments that do not fit the machine, and those of [`run::execute`].
+/// Arguments that this machine cannot satisfy, and those of [`run::execute`].
 pub(crate) fn execute(
     args: &RunArgs,
     command: String,
@@ -131,10 +131,10 @@ pub(crate) fn execute(
 }
 
 impl RunArgs {
-    /// Checks the arguments against each other and against the machine, and chooses what they left open.
+    /// Checks the arguments against each other and against the machine, and sets defaults.
     ///
     /// # Errors
-    /// A usage failure that names the argument and what to give instead.
+    /// A usage failure with the argument and what to give instead.
     pub(super) fn config(&self, machine: &Machine, command: String) -> Result<RunConfig, Failure> {
         let bulk = bulk(self)?;
         let largest = self.sizes.map(|sizes| sizes.bytes_max());
@@ -144,7 +144,7 @@ impl RunArgs {
         }
         if self.common.connect.is_some() && !self.common.slowed.service_time.is_zero() {
             let what =
-                "--service-time slows the run's own server, and means nothing with --connect";
+                "--service-time slows the run's own server, and has no effect with --connect";
             return Err(Failure::usage(what).advice("give it to serve"));
         }
         let (cores, server, mut warnings) = place(self, machine)?;
@@ -182,11 +182,11 @@ impl RunArgs {
     }
 }
 
-/// What the calls of `read`, `write` and `mix` do; flags that are for those alone are refused elsewhere.
+/// The options of `read`, `write` and `mix`. With other operations these options are refused, instead of ignored.
 fn bulk(args: &RunArgs) -> Result<Option<BulkConfig>, Failure> {
     let refuse = |flag: &str, op: &str| {
         Err(
-            Failure::usage(format!("{flag} means nothing with --op {}", args.op.name()))
+            Failure::usage(format!("{flag} has no effect with --op {}", args.op.name()))
                 .advice(format!("add --op {op}, or leave {flag} out")),
         )
     };
@@ -234,7 +234,7 @@ fn payload_size(op: Op, size: Option<u64>) -> Result<u64, Failure> {
     match (op, size) {
         (Op::Null, None | Some(0)) => Ok(0),
         (Op::Null, Some(_)) => Err(Failure::usage(
-            "the null procedure has no payload, so --size means nothing with it",
+            "the null procedure has no payload, so --size has no effect",
         )
         .advice("add --op echo, or leave --size out")),
         (Op::Read | Op::Write | Op::Mix, Some(0)) => Err(Failure::usage(format!(
@@ -245,7 +245,7 @@ fn payload_size(op: Op, size: Option<u64>) -> Result<u64, Failure> {
         (Op::Echo | Op::Read | Op::Write | Op::Mix, size) => match size.unwrap_or(default) {
             size if size <= SIZE_BYTES_MAX => Ok(size),
             size => Err(Failure::usage(format!(
-                "a payload of {} is more than one call carries",
+                "a payload of {} is more than one call can carry",
                 rpcrdma_units::size(size)
             ))
             .advice(format!(
@@ -258,11 +258,11 @@ fn payload_size(op: Op, size: Option<u64>) -> Result<u64, Failure> {
 
 type Places = (Vec<usize>, Server, Vec<String>);
 
-/// Which cores are the client's and which the server's.
+/// Chooses the cores of client and server.
 fn place(args: &RunArgs, machine: &Machine) -> Result<Places, Failure> {
     let chosen = args.common.cores.as_ref().map(|list| list.0.clone());
     if let Some(address) = &args.common.connect {
-        // The core that `serve` would choose by itself is the last one: the client takes the first.
+        // By default `serve` takes the last core, so the client takes the first.
         let cores = chosen.or_else(|| machine.cores_usable.first().map(|&core| vec![core]));
         let cores = cores.ok_or_else(|| Failure::failed("this process may use no core"))?;
         return Ok((cores, Server::At(address.clone()), vec![]));

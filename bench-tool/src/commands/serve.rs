@@ -18,10 +18,10 @@ use crate::serve::operate::Operation;
 use crate::serve::{self, nfs3};
 use crate::sizing::{BulkNeed, Need};
 
-/// Calls with bulk data that a core has memory for when nobody says otherwise.
+/// Default of `--bulk-calls`.
 const BULK_CALLS_DEFAULT: u32 = 32;
 
-/// What `serve` serves.
+/// The RPC programs that `serve` can serve.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ServiceName {
     /// The calls of `bench-tool run`
@@ -112,7 +112,7 @@ pub(crate) struct ServeArgs {
     #[command(flatten)]
     pub authentication: AuthenticationArgs,
 
-    /// Most reads and writes in one call; memory is reserved for them
+    /// Maximum number of reads and writes in one call; memory is reserved for them
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=OPERATIONS_MAX))]
     pub max_operations: u32,
 
@@ -144,7 +144,7 @@ pub(crate) struct ServeArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// Options that mean nothing together, cores that are not there, keys that cannot be read, and those of
+/// Contradictory options, cores that this process may not use, keys that cannot be read, and those of
 /// [`serve::execute`].
 pub(super) fn execute(args: &ServeArgs) -> Result<(), Failure> {
     match &args.listen {
@@ -174,7 +174,7 @@ impl ServeArgs {
                 reverse: self.reverse,
             },
             ServiceName::Nfs3 if !self.slowed.service_time.is_zero() => {
-                let what = "--service-time slows the bench service, and means nothing with nfs3";
+                let what = "--service-time slows the bench service, and has no effect with nfs3";
                 return Err(Failure::usage(what));
             }
             ServiceName::Nfs3 if cores.len() != 1 => {
@@ -225,7 +225,7 @@ impl ServeArgs {
     }
 }
 
-/// Refuses what says nothing of TCP, rather than to let it have no effect.
+/// Refuses options that have no effect over TCP, instead of ignoring them.
 fn check_tcp(args: &ServeArgs) -> Result<(), Failure> {
     let given = [
         ("--device", args.device.is_some()),
@@ -246,14 +246,14 @@ fn check_tcp(args: &ServeArgs) -> Result<(), Failure> {
     ];
     match given.iter().find(|(_, is_given)| *is_given) {
         Some((option, _)) => Err(Failure::usage(format!(
-            "{option} is of RPC-over-RDMA, and says nothing of {}",
+            "{option} is an option of RPC-over-RDMA, and has no effect on {}",
             args.listen
         ))),
         None => Ok(()),
     }
 }
 
-/// The first fault that is there before: metrics could not tell the two apart.
+/// The first repeated fault. Repetitions are refused, because metrics could not distinguish them.
 fn given_twice(faults: &[Fault]) -> Option<&Fault> {
     let mut before = faults.iter().enumerate();
     let twice = before.find(|(place, fault)| faults.iter().take(*place).any(|it| it == *fault));

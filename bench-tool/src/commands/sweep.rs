@@ -18,7 +18,7 @@ use crate::sweep::plot::{self, Picture};
 use crate::sweep::{self, SweepConfig};
 use crate::workloads::bench::op::{Op, Placement};
 
-/// The most runs of one sweep.
+/// Upper bound of the runs of one sweep.
 const RUNS_MAX: usize = 10_000;
 
 /// `bench-tool sweep`.
@@ -106,10 +106,10 @@ fn figure(text: &str) -> Result<Metric, String> {
     Metric::named(text).ok_or_else(|| format!("`{text}` is not one of {}", names()))
 }
 
-/// Runs the command with a load generator.
+/// Runs the command.
 ///
 /// # Errors
-/// Combinations that do not fit the machine, and those of [`sweep::execute`].
+/// Combinations that this machine cannot run, and those of [`sweep::execute`].
 pub(super) fn execute(
     args: &SweepArgs,
     command: String,
@@ -138,7 +138,7 @@ pub(super) fn execute(
 
 impl SweepArgs {
     /// # Errors
-    /// A usage failure for a combination that cannot be, or for too many.
+    /// A usage failure for an impossible combination, or for too many.
     pub(crate) fn config(
         &self,
         machine: &Machine,
@@ -158,7 +158,7 @@ impl SweepArgs {
         })
     }
 
-    /// What `run` would be told for a combination.
+    /// The arguments of `run` for a combination.
     fn run_args(&self, point: &Point) -> RunArgs {
         RunArgs {
             op: point.op,
@@ -179,10 +179,10 @@ impl SweepArgs {
     }
 }
 
-/// Every combination of the lists; what stands in a list twice counts once.
+/// Every combination of the lists. Repeated list entries count once.
 ///
 /// # Errors
-/// A usage failure when there are more runs than anybody waits for.
+/// A usage failure for more than [`RUNS_MAX`] runs.
 fn points(args: &SweepArgs) -> Result<Vec<Point>, Failure> {
     let sizes = options(&args.size);
     let rates = options(&args.rate);

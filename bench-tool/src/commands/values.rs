@@ -1,12 +1,12 @@
-//! Values with units on the command line: sizes, times, counts, rates, lists of cores.
+//! Parsers of values with units: sizes, times, counts, rates.
 //!
-//! Every parser returns a message that shows a right example, since that is what the user needs next.
+//! Every error message shows a correct example, because that is what the user needs next.
 
 use std::time::Duration;
 
 use crate::workloads::bench::sizes::Sizes;
 
-/// Splits `12.5MiB` into the number and the unit, which may be apart by spaces.
+/// Splits `12.5MiB` into number and unit. Spaces between them are allowed.
 fn number_and_unit(text: &str) -> Option<(&str, &str)> {
     let text = text.trim();
     let end = text
@@ -16,7 +16,7 @@ fn number_and_unit(text: &str) -> Option<(&str, &str)> {
     (!number.is_empty()).then_some((number, unit.trim()))
 }
 
-/// `number` times `scale`, exactly: a fraction is allowed as long as the product is whole (`1.5KiB` is 1536).
+/// `number` times `scale`, exact: a fraction is allowed if the product is whole (`1.5KiB` is 1536).
 fn scaled(number: &str, scale: u64) -> Option<u64> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if (whole.is_empty() && fraction.is_empty()) || fraction.len() > 9 {
@@ -40,11 +40,11 @@ fn scaled(number: &str, scale: u64) -> Option<u64> {
     Some(total)
 }
 
-/// A size in bytes: `64`, `4KiB`, `1M`. K, M and G are powers of 1024 with or without `iB`, as storage people
-/// write block sizes; `kB`, `MB` and `GB` are powers of 1000.
+/// Parses a size in bytes: `64`, `4KiB`, `1M`. K, M and G are powers of 1024 with or without `iB`, as is usual for
+/// block sizes; `kB`, `MB` and `GB` are powers of 1000.
 ///
 /// # Errors
-/// A message for the user when the text is no size, or larger than 64 bits hold.
+/// A message for the user, if the text is not a size or does not fit into 64 bits.
 pub(crate) fn size_bytes(text: &str) -> Result<u64, String> {
     let wrong = || {
         format!("`{text}` is not a size: write bytes (64), KiB (4KiB or 4K) or MiB (1MiB or 1M)")
@@ -63,10 +63,10 @@ pub(crate) fn size_bytes(text: &str) -> Result<u64, String> {
     scaled(number, scale).ok_or_else(wrong)
 }
 
-/// Sizes with their shares: `4k=80,64k=20`.
+/// Parses sizes with their shares: `4k=80,64k=20`.
 ///
 /// # Errors
-/// A message for the user when the text is no list of sizes and shares, or one of them is there twice.
+/// A message for the user, if the text is not a list of sizes and shares, or has a size twice.
 pub(crate) fn sizes(text: &str) -> Result<Sizes, String> {
     let wrong = |what: &str| {
         format!(
@@ -83,10 +83,11 @@ pub(crate) fn sizes(text: &str) -> Result<Sizes, String> {
     Sizes::new(&shares).map_err(|error| wrong(&format!(" ({error})")))
 }
 
-/// A time: `10s`, `500ms`, `50us`, `2m`, `1h`. A bare number is refused, because seconds and milliseconds are both usual; `0` is 0.
+/// Parses a time: `10s`, `500ms`, `50us`, `2m`, `1h`. A number without a unit is refused, because it could mean
+/// seconds or milliseconds; only `0` is accepted.
 ///
 /// # Errors
-/// A message for the user when the text is no time.
+/// A message for the user, if the text is not a time.
 pub(crate) fn time(text: &str) -> Result<Duration, String> {
     let wrong = || {
         format!(
@@ -109,10 +110,10 @@ pub(crate) fn time(text: &str) -> Result<Duration, String> {
         .ok_or_else(wrong)
 }
 
-/// A time that is not zero, for durations of measurements.
+/// Parses a time above zero, for the length of a measurement.
 ///
 /// # Errors
-/// As [`time`], and when it is zero.
+/// As [`time`], and for zero.
 pub(crate) fn time_above_zero(text: &str) -> Result<Duration, String> {
     match time(text)? {
         Duration::ZERO => Err(format!(
@@ -122,10 +123,10 @@ pub(crate) fn time_above_zero(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// A count: `1000`, `250k`, `5M`, `1G`; k, M and G are powers of 1000 here.
+/// Parses a count: `1000`, `250k`, `5M`, `1G`. Here k, M and G are powers of 1000.
 ///
 /// # Errors
-/// A message for the user when the text is no count, or zero.
+/// A message for the user, if the text is not a count, or zero.
 pub(crate) fn count(text: &str) -> Result<u64, String> {
     let wrong = || format!("`{text}` is not a count above zero: write it as 1000, 250k or 5M");
     let (number, unit) = number_and_unit(text).ok_or_else(wrong)?;
@@ -141,10 +142,10 @@ pub(crate) fn count(text: &str) -> Result<u64, String> {
         .ok_or_else(wrong)
 }
 
-/// A rate in calls per second: `20000`, `250k`, `1.5M`, with or without `/s`.
+/// Parses a rate in calls per second: `20000`, `250k`, `1.5M`, with or without `/s`.
 ///
 /// # Errors
-/// A message for the user when the text is no rate above zero.
+/// A message for the user, if the text is not a rate above zero.
 pub(crate) fn rate_per_s(text: &str) -> Result<u64, String> {
     count(text.strip_suffix("/s").unwrap_or(text)).map_err(|_| {
         format!("`{text}` is not a rate: write calls per second, as in 20000, 250k or 1.5M")

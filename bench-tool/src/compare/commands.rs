@@ -1,4 +1,4 @@
-//! Runs that `compare` makes itself: two commands that take turns.
+//! Runs that `compare` makes itself: it alternates between two commands.
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -14,32 +14,32 @@ use crate::exit::Failure;
 use crate::progress::Rounds;
 use crate::signals::Stop;
 
-/// Time between two looks at a command and at the signals.
+/// How often to check a command and the stop request.
 const PERIOD: Duration = Duration::from_millis(20);
 
-/// The most that is kept of what a command writes to standard error.
+/// Upper bound of the standard error output that is kept from a command.
 const MESSAGES_BYTES_MAX: u64 = 64 << 10;
 
-/// What runs without a program's name in front of them: commands of this program.
+/// Commands of this program; the user writes them without a program name.
 const OWN_COMMANDS: [&str; 2] = ["run", "nfs"];
 
 /// The two sides, A first.
 const SIDES: [&str; 2] = ["A", "B"];
 
-/// Splits the words behind the first `--` at the second one.
+/// Splits the words after the first `--` at the second `--`.
 ///
 /// # Errors
-/// A usage failure when there are not two commands.
+/// A usage failure if there are not exactly two commands.
 pub(crate) fn split(words: &[String]) -> Result<[&[String]; 2], Failure> {
     let mut commands = words.split(|word| word == "--");
     match (commands.next(), commands.next(), commands.next()) {
         (Some(a), Some(b), None) if !a.is_empty() && !b.is_empty() => Ok([a, b]),
-        _ => Err(Failure::usage("two commands are compared, each behind a `--`")
+        _ => Err(Failure::usage("compare needs two commands, each after a `--`")
             .advice("write `bench-tool compare -- COMMAND_A -- COMMAND_B`; a command that has a `--` itself goes into a script")),
     }
 }
 
-/// Makes `count` runs of each command in turns. Fewer when `stop` is asked for: as many of each as are complete.
+/// Makes `count` runs of each command, alternating. After a stop request it returns the complete rounds.
 ///
 /// # Errors
 /// A command that cannot be started, fails, or does not write the JSON of one run.
@@ -52,7 +52,7 @@ pub(crate) fn take_turns(
     let mut runs = [Vec::new(), Vec::new()];
     let mut rounds = Rounds::start(u64::from(count) * 2, quiet);
     for round in 0..count {
-        // What comes first in a round alternates, so that neither always follows the other.
+        // Alternate which side comes first: otherwise B would always run on a machine that A has just warmed up.
         let order = if round.is_multiple_of(2) {
             [0, 1]
         } else {
@@ -83,9 +83,10 @@ fn one(text: &str, name: &str) -> Result<Run, Failure> {
     }
 }
 
-/// Runs a command to its end and returns what it wrote to standard output; `None` when the end was asked for before.
+/// Runs a command to its end and returns its standard output; `None` after a stop request.
 fn output_of(words: &[String], name: &str, stop: &Stop) -> Result<Option<String>, Failure> {
     let mut child = Running(start(words, name)?);
+    // One thread for each pipe: a command blocks if either of its pipes is full.
     let stdout = child.0.stdout.take();
     let reader = thread::spawn(move || stdout.map_or(Ok(String::new()), read_all));
     let stderr = child.0.stderr.take();
@@ -102,12 +103,12 @@ fn output_of(words: &[String], name: &str, stop: &Stop) -> Result<Option<String>
             }
         }
     };
-    // A signal from the terminal reaches the command too, and ends it early.
+    // A signal from the terminal also reaches the command and ends it early. Its output is then incomplete.
     if stop.is_asked() {
         return Ok(None);
     }
     if !status.success() {
-        // What a run warns of is in its report. What it failed by is nowhere else.
+        // Warnings of a run are in its report, but the reason of a failure is only here.
         let _ = io::stderr().write_all(&read_by(messages, stop).unwrap_or_default());
         return Err(
             Failure::failed(format!("{name} failed ({status}): {}", words.join(" ")))
@@ -123,8 +124,8 @@ fn output_of(words: &[String], name: &str, stop: &Stop) -> Result<Option<String>
     Ok(Some(text))
 }
 
-/// What a thread read from a command that has ended; `None` when the end was asked for before: a process that the
-/// command left behind may hold its output open, for as long as it likes.
+/// Waits for a thread that reads the output of a command that has ended; `None` after a stop request. The wait can be
+/// long: a process that the command left behind may keep its output open.
 fn read_by<T>(reader: JoinHandle<T>, stop: &Stop) -> Option<T> {
     while !reader.is_finished() {
         if stop.is_asked() {
@@ -135,17 +136,17 @@ fn read_by<T>(reader: JoinHandle<T>, stop: &Stop) -> Option<T> {
     Some(reader.join().unwrap_or_else(|panic| resume_unwind(panic)))
 }
 
-/// Reads up to the limit, and the rest to nowhere, so that the command can end.
+/// Reads up to the limit and discards the rest, so that the command does not block on a full pipe.
 fn read_all(mut stdout: impl Read) -> io::Result<String> {
     let text = read(&mut stdout);
     io::copy(&mut stdout, &mut io::sink())?;
     text
 }
 
-/// What a command says, up to a limit; the rest is read to nowhere.
+/// Reads a command's messages up to the limit and discards the rest.
 fn read_messages(mut stderr: impl Read) -> Vec<u8> {
     let mut messages = Vec::new();
-    // A message that cannot be read is not shown: the command's status says that it failed.
+    // Ignore read errors: the exit status already says whether the command failed.
     let _ = (&mut stderr)
         .take(MESSAGES_BYTES_MAX)
         .read_to_end(&mut messages);
@@ -177,14 +178,14 @@ fn start(words: &[String], name: &str) -> Result<Child, Failure> {
         .map_err(|error| cannot(&program, error))
 }
 
-/// A command that is told to end, and waited for, when this is dropped.
+/// A running command. Dropping this terminates it and waits for its end.
 struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
         if matches!(self.0.try_wait(), Ok(None)) {
             if let Some(process) = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw) {
-                // It may be gone by now, which is what was wanted.
+                // Fails if the process has just ended, which is the goal.
                 let _ = kill_process(process, Signal::TERM);
             }
             let _ = self.0.wait();
@@ -285,7 +286,7 @@ mod tests {
                     _ => thread::sleep(PERIOD),
                 }
             };
-            // The command itself ends now.
+            // The command itself ends here.
             thread::sleep(Duration::from_millis(100));
             asks.ask();
             Pid::from_raw(left).unwrap()

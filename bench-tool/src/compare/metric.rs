@@ -1,4 +1,4 @@
-//! The figures of a run that are compared.
+//! The figures that `compare` compares.
 
 use serde::Serialize;
 
@@ -10,11 +10,11 @@ use rpcrdma_units::{nanoseconds, rate};
 pub(crate) enum Metric {
     /// Median of the round-trip times, in nanoseconds.
     P50,
-    /// 90 of 100 calls were no slower, in nanoseconds.
+    /// 90th percentile of the round-trip times, in nanoseconds.
     P90,
-    /// 99 of 100, in nanoseconds.
+    /// 99th percentile, in nanoseconds.
     P99,
-    /// 999 of 1000, in nanoseconds.
+    /// 99.9th percentile, in nanoseconds.
     #[serde(rename = "p99_9")]
     P999,
     /// Mean of the round-trip times, in nanoseconds.
@@ -23,11 +23,11 @@ pub(crate) enum Metric {
     Rate,
 }
 
-/// How many there are.
+/// Number of figures.
 pub(crate) const METRICS: usize = Metric::ALL.len();
 
 impl Metric {
-    /// All of them, in the order of a table.
+    /// All figures, in the order of the table.
     pub(crate) const ALL: [Self; 6] = [
         Self::P50,
         Self::P90,
@@ -50,7 +50,7 @@ impl Metric {
         }
     }
 
-    /// The metric that a user names: p999, p99.9 and p99_9 are one.
+    /// The figure with a name as users write it: p999, p99.9 and p99_9 are the same.
     #[must_use]
     pub(crate) fn named(text: &str) -> Option<Self> {
         let plain = |name: &str| name.replace(['.', '_'], "");
@@ -59,7 +59,7 @@ impl Metric {
             .find(|metric| plain(metric.name()) == plain(text))
     }
 
-    /// What a value is counted in, as JSON has it.
+    /// The unit in the JSON.
     #[must_use]
     pub(crate) const fn unit(self) -> &'static str {
         match self {
@@ -68,7 +68,7 @@ impl Metric {
         }
     }
 
-    /// A value, for people.
+    /// A value with its unit, for the terminal.
     #[must_use]
     #[allow(
         clippy::cast_possible_truncation,
@@ -82,7 +82,7 @@ impl Metric {
         }
     }
 
-    /// Whether more of it is better.
+    /// Whether a higher value is better.
     #[must_use]
     pub(crate) const fn is_better_when_more(self) -> bool {
         matches!(self, Self::Rate)

@@ -1,13 +1,13 @@
 //! `bench-tool compare`: whether two groups of runs differ beyond noise.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
-//! | [`runs`] | runs out of files, which are not trusted |
-//! | [`commands`] | runs that two commands make in turns |
+//! | [`runs`] | runs read from files, which are untrusted input |
+//! | [`commands`] | runs of two alternating commands |
 //! | [`metric`] | the figures that are compared |
-//! | [`rank_sum`] | the test, and how large a difference is |
-//! | [`rounds`] | how large it is between runs that took turns |
-//! | [`verdict`] | what it comes to |
+//! | [`rank_sum`] | the significance test, and the size of a difference |
+//! | [`rounds`] | the size of a difference between alternating runs |
+//! | [`verdict`] | the verdict |
 //! | [`threshold`] | `--fail-if` |
 //! | [`table`] | the table |
 
@@ -40,22 +40,22 @@ use crate::signals::Stop;
 /// The `schema` of the JSON.
 const SCHEMA: &str = "rpcrdma.bench-tool.compare/1";
 
-/// Runs of each command when `--runs` is not given: as many as every choice is counted for.
+/// Default of `--runs`: the largest number for which the test counts every choice.
 pub(crate) const RUNS_DEFAULT: u32 = 10;
 
 /// One side of a comparison.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Side {
-    /// The file or the command that its runs are from.
+    /// The file or the command of its runs.
     pub source: String,
-    /// How many there are.
+    /// Number of runs.
     pub runs: usize,
 }
 
-/// A fact in which the sides differ.
+/// A property in which the sides differ.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Difference {
-    /// The key of the JSON of a run.
+    /// The key in a run's JSON.
     pub key: &'static str,
     /// Its value in the first run of A.
     pub a: Value,
@@ -63,10 +63,10 @@ pub(crate) struct Difference {
     pub b: Value,
 }
 
-/// A comparison; its serialization is the stable JSON.
+/// A comparison. Its serialization is the JSON report, whose layout is stable.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Report {
-    /// What wrote it.
+    /// The program and command line that wrote it.
     #[serde(flatten)]
     origin: Origin,
     a: Side,
@@ -81,7 +81,7 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// Compares two groups, none of which is empty.
+    /// Compares two groups; neither is empty.
     #[must_use]
     pub(crate) fn new(
         command: String,
@@ -126,7 +126,7 @@ fn warnings(a: &[Run], b: &[Run]) -> Vec<String> {
     let mut warnings = Vec::new();
     if !verdict::are_enough(a.len(), b.len()) {
         warnings.push(format!(
-            "{} and {} runs: what they differ by may be noise; make {} of each at least, better \
+            "{} and {} runs: their difference may be noise; make at least {} of each, better \
              {RUNS_DEFAULT}",
             a.len(),
             b.len(),
@@ -143,7 +143,7 @@ fn warnings(a: &[Run], b: &[Run]) -> Vec<String> {
         if !changing.is_empty() {
             let keys = changing.into_iter().collect::<Vec<_>>().join(", ");
             warnings.push(format!(
-                "the runs of {name} are not all made alike: they differ in {keys}"
+                "the runs of {name} are not all of the same kind: they differ in {keys}"
             ));
         }
         let said = warnings_of(runs.iter().map(|run| &run.warnings));
@@ -155,22 +155,22 @@ fn warnings(a: &[Run], b: &[Run]) -> Vec<String> {
     warnings
 }
 
-/// Where the runs of a comparison come from.
+/// The source of the runs.
 pub(crate) enum Source {
-    /// They were made before.
+    /// Files with existing runs.
     Files([PathBuf; 2]),
-    /// Two commands make them, in turns.
+    /// Two commands that alternate.
     Commands {
         /// Two commands, with `--` between them.
         words: Vec<String>,
         /// Runs of each.
         count: u32,
-        /// Shows no progress.
+        /// Whether to show no progress.
         quiet: bool,
     },
 }
 
-/// Compares, and writes the report.
+/// Compares and writes the report.
 ///
 /// # Errors
 /// Files that cannot be read or compared, commands that fail, a report that cannot be written.
@@ -191,7 +191,7 @@ pub(crate) fn execute(
     }
     put_report(&table::text(&report), &report, json)?;
     match Check::status(&report.thresholds) {
-        // Fewer runs were made than were asked for: that a threshold is kept says nothing.
+        // With fewer runs than requested, a threshold that is not exceeded proves nothing.
         Status::Success if interrupted && !report.thresholds.is_empty() => Ok(Status::Failure),
         status => Ok(status),
     }

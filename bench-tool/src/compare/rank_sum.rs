@@ -1,15 +1,16 @@
-//! Whether two groups of runs differ: the rank-sum test (Wilcoxon; Mann and Whitney), by permutation.
+//! Whether two groups of runs differ: the rank-sum test (Wilcoxon; Mann and Whitney), as a permutation test.
 //!
-//! The values of all runs are put in order, and the ranks of one group are added up. If the labels meant nothing, any
-//! choice of as many runs would be as likely: the share of choices whose sum is at least as far from the middle is the
-//! p-value. Ranks make it indifferent to the one run that the machine disturbed.
+//! The test sorts the values of all runs and adds up the ranks of one group. If the labels A and B meant nothing,
+//! every choice of as many runs would be equally likely. The p-value is the share of choices whose rank sum is at
+//! least as far from the middle as the observed one. Because only ranks count, a single run that the machine
+//! disturbed has little influence.
 //!
-//! Runs that took turns are exchanged within their round alone: what drifts on the machine from round to round then
-//! counts for neither side, and a difference is found that a drift would hide otherwise.
+//! For alternating runs, the test exchanges labels only within a round. So drift of the machine from round to round
+//! counts for neither side, and a difference that such a drift would hide is found.
 //!
-//! Several figures of the same runs are looked at together: the adjusted p-value of one is the share of choices for
-//! which the sum of *any* figure is as far from the middle (Westfall and Young). What moves together, as p50 and p90
-//! do, costs nothing then, and chance has as many tries as it really has.
+//! The test looks at several figures of the same runs. The adjusted p-value of a figure is the share of choices for
+//! which the sum of *any* figure is as far from the middle (Westfall and Young). So figures that move together, such
+//! as p50 and p90, cost no significance, while independent figures are corrected for.
 
 use std::cmp::Ordering;
 
@@ -17,40 +18,39 @@ use serde::Serialize;
 
 use crate::draw::Draw;
 
-/// Below this p-value a difference is called one: one in twenty comparisons of a build with itself errs.
+/// A difference counts up to this p-value: one in twenty comparisons of a build with itself gives a false alarm.
 pub(crate) const SIGNIFICANCE: f64 = 0.05;
 
-/// Choices up to which every one is counted: ten runs of each side have 184,756.
+/// Up to this number, every choice is counted: ten runs of each side have 184,756 choices.
 const EXACT_CHOICES_MAX: u64 = 200_000;
 
-/// Choices drawn where there are more.
+/// Number of random choices if there are more.
 const DRAWS: u64 = 20_000;
 
-/// Seed of these draws: the same files give the same verdict.
+/// Seed of the random choices: the same files always give the same verdict.
 const SEED: u64 = 1;
 
-/// Values in both groups together up to which intervals are exact; a `u64` holds the number of choices.
+/// Up to this number of values in both groups, intervals are exact: a `u64` can hold the number of choices.
 const EXACT_VALUES_MAX: usize = 64;
 
-/// Of a normal distribution, 95 of 100 are within this many standard deviations.
+/// 95 % of a normal distribution is within this many standard deviations of its mean.
 const NORMAL_95: f64 = 1.959_964;
 
-/// How many rounds there must be for their runs to be exchanged within rounds alone: with fewer, no difference could be
-/// told from noise.
+/// Minimum number of rounds for exchanges within rounds: with fewer, no difference could be significant.
 pub(crate) const ROUNDS_LEAST: usize = 6;
 
-/// How the runs were made: it says which labels they could as well have.
+/// How the runs were made, which decides how labels may be exchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Design {
-    /// Nobody knows when: any run could be of either side.
+    /// The order is unknown: every run could belong to either side.
     Apart,
-    /// In turns: the runs at one place of A and of B are a round, within which they could change places.
+    /// Alternating: run `i` of A and run `i` of B are a round, and could be exchanged.
     InTurns,
 }
 
 impl Design {
-    /// The one for so many runs of each side, which were made in turns or not.
+    /// The design for these numbers of runs.
     #[must_use]
     pub(crate) const fn of(in_turns: bool, a: usize, b: usize) -> Self {
         if in_turns && a == b && a >= ROUNDS_LEAST {
@@ -61,16 +61,17 @@ impl Design {
     }
 }
 
-/// The p-values (two-sided, 0 to 1) of the claim that the groups are of one distribution.
+/// The p-values (two-sided, 0 to 1) of the hypothesis that both groups have the same distribution.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct PValue {
-    /// Of this figure alone.
+    /// For this figure alone.
     pub alone: f64,
-    /// Of this figure as one of all that were looked at; never below `alone`.
+    /// For this figure as one of all tested figures; never below `alone`.
     pub adjusted: f64,
 }
 
-/// The p-values of every figure, each given as the values of the runs of A and of those of B, in the same order of runs.
+/// The p-values of every figure. Each figure is the values of the runs of A and those of B, with the same order of
+/// runs in every figure.
 #[must_use]
 pub(crate) fn p_values(figures: &[(&[f64], &[f64])], design: Design) -> Vec<PValue> {
     let ranks: Vec<Vec<usize>> = figures.iter().map(|(a, b)| doubled_ranks(a, b)).collect();
@@ -89,7 +90,7 @@ pub(crate) fn p_values(figures: &[(&[f64], &[f64])], design: Design) -> Vec<PVal
         size(of_choice.sum::<usize>().abs_diff(middle)) / spread
     };
     let labels: Vec<usize> = (0..chosen).collect();
-    // A little less, since the same distance of two figures may differ in its last digit.
+    // Slightly less: rounding may change the last digit of equal distances, and `>=` below must still hold.
     let observed: Vec<f64> = ranks
         .iter()
         .map(|it| distance(it, &labels) * (1.0 - 1e-9))
@@ -115,9 +116,9 @@ pub(crate) fn p_values(figures: &[(&[f64], &[f64])], design: Design) -> Vec<PVal
     extreme.iter().map(p_value).collect()
 }
 
-/// What the distances of a figure are measured by, so that those of several can be set against each other. Where any
-/// run may change places, they are alike; where runs do so within their round, a figure that goes with the pace of the
-/// machine has small steps in each, and one that does not has large ones.
+/// The scale of a figure's distances, which makes those of several figures comparable. If any runs may be exchanged,
+/// all figures have the same scale. Within rounds they do not: a figure that follows the machine's speed changes
+/// little within a round, and one that does not follow it changes much.
 fn spread(ranks: &[usize], design: Design) -> f64 {
     if design == Design::Apart {
         return 1.0;
@@ -127,13 +128,13 @@ fn spread(ranks: &[usize], design: Design) -> f64 {
     steps.map(|step| step * step).sum::<f64>().sqrt().max(1.0)
 }
 
-/// The smallest p-value that groups of these sizes give where no two values are equal: when they do not overlap.
+/// The smallest possible p-value for groups of these sizes without equal values: the groups do not overlap.
 #[must_use]
 pub(crate) fn p_value_least(a: usize, b: usize) -> f64 {
     number_of_choices(a, a + b).map_or(0.0, |choices| share(2, choices).min(1.0))
 }
 
-/// Calls `visit` with each choice of the runs that could be A's; returns how many there were.
+/// Calls `visit` with each choice of runs that could be A's. Returns the number of choices.
 fn each_labelling(design: Design, count: usize, of: usize, visit: impl FnMut(&[usize])) -> u64 {
     match design {
         Design::Apart => each_choice(count, of, visit),
@@ -141,8 +142,9 @@ fn each_labelling(design: Design, count: usize, of: usize, visit: impl FnMut(&[u
     }
 }
 
-/// Calls `visit` with one run of each round, in every way, or in as many drawn ways as make do, the first of them with
-/// those of A; returns how many there were. The run of B in round `r` is `rounds + r`.
+/// Calls `visit` with one run of each round, in every combination, or with [`DRAWS`] random ones if there are too
+/// many. The first choice is A's own runs. Returns the number of choices. The run of B in round `r` is number `rounds
+/// + r`.
 fn each_exchange(rounds: usize, mut visit: impl FnMut(&[usize])) -> u64 {
     let mut choice: Vec<usize> = (0..rounds).collect();
     let ways = u32::try_from(rounds)
@@ -161,7 +163,7 @@ fn each_exchange(rounds: usize, mut visit: impl FnMut(&[usize])) -> u64 {
     visit(&choice);
     for _ in 0..DRAWS {
         for (round, run) in choice.iter_mut().enumerate() {
-            // The upper bit: the lower ones of a draw are the poorer ones.
+            // The top bit: the low bits of the generator are less random.
             *run = round + rounds * usize::from(draw.next() >> 63 == 1);
         }
         visit(&choice);
@@ -169,8 +171,8 @@ fn each_exchange(rounds: usize, mut visit: impl FnMut(&[usize])) -> u64 {
     DRAWS + 1
 }
 
-/// Calls `visit` with every choice of `count` of the numbers below `of`, or with as many drawn ones as make do, the
-/// first of them `0..count`; returns how many there were.
+/// Calls `visit` with every choice of `count` numbers below `of`, or with [`DRAWS`] random ones if there are too
+/// many. The first choice is `0..count`. Returns the number of choices.
 fn each_choice(count: usize, of: usize, mut visit: impl FnMut(&[usize])) -> u64 {
     if let Some(choices) = number_of_choices(count, of) {
         let mut choice: Vec<usize> = (0..count).collect();
@@ -189,7 +191,7 @@ fn each_choice(count: usize, of: usize, mut visit: impl FnMut(&[usize])) -> u64 
     DRAWS + 1
 }
 
-/// How many choices of `count` out of `of` there are; `None` where they are too many to go through.
+/// The number of choices of `count` out of `of`; `None` if it exceeds [`EXACT_CHOICES_MAX`].
 fn number_of_choices(count: usize, of: usize) -> Option<u64> {
     let count = count.min(of.checked_sub(count)?);
     (0..count).try_fold(1_u64, |choices, taken| {
@@ -198,7 +200,7 @@ fn number_of_choices(count: usize, of: usize) -> Option<u64> {
     })
 }
 
-/// Turns a choice, in order, into the one after it; false when it was the last.
+/// Changes a sorted choice into the next one; returns false after the last.
 fn next_choice(choice: &mut [usize], of: usize) -> bool {
     let count = choice.len();
     let can_grow = |(place, value): &(usize, &usize)| **value + count < of + place;
@@ -211,8 +213,8 @@ fn next_choice(choice: &mut [usize], of: usize) -> bool {
     true
 }
 
-/// How `b` stands to `a`: the median of the ratios of all pairs (the estimate of Hodges and Lehmann), and between
-/// which ratios it is with 95 % confidence, where there are values enough. All values are above zero.
+/// The ratio of `b` to `a`: the median of the ratios of all pairs (the Hodges-Lehmann estimate), and its 95 %
+/// confidence interval if there are enough values. All values are above zero.
 #[must_use]
 pub(crate) fn ratio(a: &[f64], b: &[f64]) -> (f64, Option<[f64; 2]>) {
     let pairs = a.iter().flat_map(|a| b.iter().map(move |b| b / a));
@@ -224,7 +226,7 @@ pub(crate) fn ratio(a: &[f64], b: &[f64]) -> (f64, Option<[f64; 2]>) {
     (median(&ratios), interval)
 }
 
-/// Whether the values of `b` are less or greater than those of `a` in more of the pairs: what the ranks say.
+/// Whether `b` is less or greater than `a` in the majority of pairs, which is what the ranks measure.
 #[must_use]
 pub(crate) fn direction(a: &[f64], b: &[f64]) -> Ordering {
     let pairs = a.iter().flat_map(|a| b.iter().map(|b| b.total_cmp(a)));
@@ -237,7 +239,7 @@ pub(crate) fn direction(a: &[f64], b: &[f64]) -> Ordering {
     greater.cmp(&less)
 }
 
-/// The middle value, or the mean of the two in the middle; `sorted` is in order. Of nothing it is 0.
+/// The median of sorted values; 0 if there are none.
 #[must_use]
 pub(crate) fn median(sorted: &[f64]) -> f64 {
     let at = |index: usize| sorted.get(index).copied().unwrap_or(0.0);
@@ -249,15 +251,15 @@ pub(crate) fn median(sorted: &[f64]) -> f64 {
     }
 }
 
-/// The values in order.
+/// The values in ascending order.
 #[must_use]
 pub(crate) fn sorted(mut values: Vec<f64>) -> Vec<f64> {
     values.sort_by(f64::total_cmp);
     values
 }
 
-/// Twice the rank of every value, those of `a` first, equal values sharing the mean of their ranks (twice, so that it
-/// is whole).
+/// Twice the rank of every value, those of `a` first. Equal values share the mean of their ranks; twice that is
+/// always a whole number.
 fn doubled_ranks(a: &[f64], b: &[f64]) -> Vec<usize> {
     let mut values: Vec<(usize, f64)> = a.iter().chain(b).copied().enumerate().collect();
     values.sort_by(|x, y| x.1.total_cmp(&y.1));
@@ -270,10 +272,10 @@ fn doubled_ranks(a: &[f64], b: &[f64]) -> Vec<usize> {
     ranks.into_iter().map(|(_, rank)| rank).collect()
 }
 
-/// How many choices of `count` of the ranks have each sum.
+/// The number of choices of `count` ranks for each sum.
 fn sums_of_choices(ranks: &[usize], count: usize) -> Vec<u64> {
     let sum_max: usize = ranks.iter().rev().take(count).sum();
-    // By how many are chosen, then by their sum.
+    // Indexed by the number of chosen ranks, then by their sum.
     let mut choices = vec![vec![0_u64; sum_max + 1]; count + 1];
     choices[0][0] = 1;
     for &rank in ranks {
@@ -289,7 +291,7 @@ fn sums_of_choices(ranks: &[usize], count: usize) -> Vec<u64> {
     choices.pop().unwrap_or_default()
 }
 
-/// How many of the smallest ratios of all pairs, and as many of the largest, are outside of the 95 % interval.
+/// How many of the smallest ratios of all pairs are outside of the 95 % interval; as many of the largest are too.
 fn pairs_outside(a: usize, b: usize) -> Option<usize> {
     if a + b > EXACT_VALUES_MAX {
         let spread = (size(a * b) * size(a + b + 1) / 12.0).sqrt();
@@ -309,7 +311,7 @@ fn pairs_outside(a: usize, b: usize) -> Option<usize> {
     within.count().checked_sub(1)
 }
 
-/// Moves `count` of the values, drawn at random, to the front.
+/// Moves `count` random values to the front.
 fn choose<'a>(values: &'a mut [usize], count: usize, draws: &mut Draw) -> &'a [usize] {
     for place in 0..count.min(values.len()) {
         let rest = u64::try_from(values.len() - place).unwrap_or(1);
@@ -338,7 +340,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The definition, by trying every set of runs: of each figure alone, and of any of them.
+    /// The definition by brute force over every set of runs: for each figure alone, and for any of them.
     fn brute_force(figures: &[(&[f64], &[f64])]) -> Vec<PValue> {
         let (a, b) = figures[0];
         let middle = a.len() * (a.len() + b.len() + 1);
@@ -376,7 +378,7 @@ mod tests {
         p_values(&[(a, b)], Design::Apart)[0].alone
     }
 
-    /// Two figures of up to six runs of each side, of few different values, so that many are equal.
+    /// Two figures of up to six runs of each side, with few different values, so that many are equal.
     fn figures() -> impl Strategy<Value = [(Vec<f64>, Vec<f64>); 2]> {
         let values = |count| prop::collection::vec((1_u32..9).prop_map(f64::from), count);
         let sizes = (1_usize..6, 1_usize..6);
@@ -420,12 +422,12 @@ mod tests {
     fn known_values() {
         let a = [1.0, 2.0, 3.0, 4.0, 5.0];
         let b = [6.0, 7.0, 8.0, 9.0, 10.0];
-        // Two of the 252 choices of five of ten.
+        // Two of the 252 choices of five out of ten.
         assert!((alone(&a, &b) - 2.0 / 252.0).abs() < 1e-12);
         assert!((p_value_least(5, 5) - 2.0 / 252.0).abs() < 1e-12);
         assert!((alone(&a, &a) - 1.0).abs() < 1e-12);
         assert!(p_values(&[], Design::Apart).is_empty());
-        // Tables of the test have 2 and 8 as the critical values of U for 5 and 5, and for 7 and 7.
+        // Published tables give 2 and 8 as critical values of U for groups of 5 and 5, and of 7 and 7.
         assert_eq!(pairs_outside(5, 5), Some(2));
         assert_eq!(pairs_outside(7, 7), Some(8));
         assert_eq!(pairs_outside(3, 3), None);
@@ -436,13 +438,13 @@ mod tests {
     #[test]
     fn runs_in_turns_change_places_within_their_round() {
         let in_turns = |a: &[f64], b: &[f64]| p_values(&[(a, b)], Design::InTurns)[0].alone;
-        // Two machines in one: B is above A in every round, and many runs of A are above many of B.
+        // A machine with two speeds: B is above A in every round, but many runs of A are above many of B.
         let a = [10.0, 20.0, 11.0, 21.0, 12.0, 22.0];
         let b = [13.0, 23.0, 14.0, 24.0, 15.0, 25.0];
         assert!((in_turns(&a, &b) - 2.0 / 64.0).abs() < 1e-12);
         assert!(alone(&a, &b) > 0.1);
         assert!((in_turns(&a, &a) - 1.0).abs() < 1e-12);
-        // Ten paces, B a little slower in each; and a figure that is noise, with larger steps.
+        // Ten speeds, with B a little slower at each; and a figure of pure noise with larger steps.
         let pace: Vec<f64> = (0..10).map(|round| f64::from(round * 10)).collect();
         let slower: Vec<f64> = pace.iter().map(|value| value + 1.0).collect();
         let noise = [3.0, 9.0, 1.0, 7.0, 5.0, 2.0, 8.0, 6.0, 4.0, 0.0];
@@ -458,7 +460,7 @@ mod tests {
         assert_eq!((visited, seen.len()), (16, 16));
         let of_round = |choice: &Vec<usize>| choice.iter().enumerate().all(|(r, run)| run % 4 == r);
         assert!(seen.iter().all(of_round));
-        // Of 18 rounds the ways are drawn, and of 17 counted.
+        // With 18 rounds the combinations are random; with 17 all are counted.
         assert_eq!(each_exchange(17, |_| ()), 1 << 17);
         assert_eq!(each_exchange(18, |_| ()), DRAWS + 1);
         for (turns, a, b) in [(false, 9, 9), (true, 9, 8), (true, 5, 5)] {
@@ -481,7 +483,7 @@ mod tests {
 
     #[test]
     fn drawing_agrees_with_counting() {
-        // 11 runs of each are drawn for, 10 are counted.
+        // With 11 runs of each the choices are random; with 10 all are counted.
         let values = |count: u32, shift: f64| -> Vec<f64> {
             let value = |run| f64::from(run * 7919 % 101) + shift;
             (0..count).map(value).collect()

@@ -1,11 +1,11 @@
-//! How large a difference is between runs that were made in turns: from round to round, so that what drifted on the
-//! machine between rounds is in both runs of one and drops out.
+//! The size of a difference between alternating runs. It compares the two runs of each round, so drift of the machine
+//! between rounds affects both and cancels out.
 
 use super::rank_sum::{SIGNIFICANCE, median, sorted};
 
-/// How `b` stands to `a`, whose runs at the same place are of one round: the middle of the ratios of all rounds and of
-/// all pairs of rounds (the estimate of Hodges and Lehmann, as of the signed ranks of Wilcoxon), and between which
-/// ratios it is with 95 % confidence, where there are rounds enough. All values are above zero.
+/// The ratio of `b` to `a`, whose runs with the same index are a round: the median over the ratios of all rounds and
+/// of all pairs of rounds (the Hodges-Lehmann estimate for Wilcoxon's signed ranks), and its 95 % confidence interval
+/// if there are enough rounds. All values are above zero.
 #[must_use]
 pub(crate) fn ratio(a: &[f64], b: &[f64]) -> (f64, Option<[f64; 2]>) {
     let rounds: Vec<f64> = a.iter().zip(b).map(|(a, b)| b / a).collect();
@@ -21,9 +21,10 @@ pub(crate) fn ratio(a: &[f64], b: &[f64]) -> (f64, Option<[f64; 2]>) {
     (median(&ratios), interval)
 }
 
-/// How many of the smallest ratios of pairs, and as many of the largest, are outside of the 95 % interval.
+/// How many of the smallest ratios of pairs are outside of the 95 % interval; as many of the largest are too.
 fn pairs_outside(rounds: usize) -> Option<usize> {
-    // How likely each sum of the ranks of the rounds is in which B is ahead, if either were ahead in each by chance.
+    // The probability of each sum of the ranks of the rounds in which B is ahead, if A and B are equally likely to be
+    // ahead in each round.
     let sum_max = rounds * (rounds + 1) / 2;
     let mut likely = vec![0.0; sum_max + 1];
     likely[0] = 1.0;
@@ -46,7 +47,7 @@ mod tests {
     use super::super::rank_sum::size;
     use super::*;
 
-    /// What [`pairs_outside`] is close to where there are many rounds.
+    /// The approximation of [`pairs_outside`] for many rounds.
     fn expected_outside(rounds: usize) -> f64 {
         let rounds = size(rounds);
         let spread = (rounds * (rounds + 1.0) * (2.0 * rounds + 1.0) / 24.0).sqrt();
@@ -55,7 +56,7 @@ mod tests {
 
     #[test]
     fn known_values() {
-        // Tables of the signed-rank test have these critical values for 5 % on both sides together.
+        // Published tables of the signed-rank test give these critical values for 5 %, two-sided.
         let critical = [
             (5, None),
             (6, Some(0)),

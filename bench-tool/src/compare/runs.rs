@@ -1,4 +1,4 @@
-//! Runs to compare, out of the JSON that `run` and `nfs` write. Nothing in it is trusted.
+//! Reads runs from the JSON that `run` and `nfs` write. The input is untrusted.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -11,16 +11,16 @@ use serde_json::Value;
 use super::metric::{METRICS, Metric};
 use crate::exit::Failure;
 
-/// The most that is read of a file: far more than [`RUNS_MAX`] reports take.
+/// Upper bound of a file's size: far more than [`RUNS_MAX`] reports need.
 pub(crate) const INPUT_BYTES_MAX: u64 = 64 << 20;
 
-/// Runs of one side, at most.
+/// Upper bound of the runs of one side.
 pub(crate) const RUNS_MAX: usize = 500;
 
-/// The layouts that are understood.
+/// The supported layouts.
 const SCHEMAS: [&str; 2] = [crate::run::report::RUN_SCHEMA, crate::nfs_client::SCHEMA];
 
-/// What is the same in repeats of a run: the work. Runs that differ in it are not taken for one side.
+/// The keys of the work, which repeats of a run share. Runs that differ in them are not accepted as one side.
 const WORK: [&str; 17] = [
     "schema",
     "op",
@@ -41,7 +41,7 @@ const WORK: [&str; 17] = [
     "stable",
 ];
 
-/// What else tells runs apart: how the work was done, and where. A dot goes into an object.
+/// Other properties in which runs may differ: how and where the work was done. A dot separates nested keys.
 const CIRCUMSTANCES: [&str; 16] = [
     "version",
     "revision",
@@ -61,14 +61,14 @@ const CIRCUMSTANCES: [&str; 16] = [
     "machine.frequency_governor",
 ];
 
-/// One run, as far as it is compared.
+/// The part of a run that is compared.
 #[derive(Clone, Debug)]
 pub(crate) struct Run {
-    /// By the order of [`Metric::ALL`]; all above zero.
+    /// In the order of [`Metric::ALL`]; all above zero.
     values: [f64; METRICS],
-    /// What was done, how and where, by the keys of the JSON; null where the report has no such key.
+    /// The values of the keys of work and circumstances; null if the report has no such key.
     pub facts: BTreeMap<&'static str, Value>,
-    /// What its reader must know.
+    /// The warnings of the report.
     pub warnings: Vec<String>,
 }
 
@@ -94,10 +94,10 @@ struct Latency {
 }
 
 impl Run {
-    /// Takes one report.
+    /// Reads one report.
     ///
     /// # Errors
-    /// What is wrong with it, in a few words.
+    /// A short description of what is wrong with it.
     pub(crate) fn new(report: &Value) -> Result<Self, String> {
         let facts = WORK.into_iter().chain(CIRCUMSTANCES).map(|key| {
             let value = key.split('.').try_fold(report, |value, key| value.get(key));
@@ -128,7 +128,7 @@ impl Run {
             Metric::Rate => report.rate_per_s,
         });
         for (metric, value) in Metric::ALL.iter().zip(values) {
-            // The bounds keep every ratio of two of them finite and above zero.
+            // With these bounds, the ratio of any two values is finite and above zero.
             if !(1e-9..=1e18).contains(&value) {
                 return Err(format!("its {} is {value}", metric.name()));
             }
@@ -151,7 +151,7 @@ impl Run {
     }
 }
 
-/// The runs of a file: one report, several one after the other or in a list, or what `sweep` wrote.
+/// The runs of a file: one report, several in a row or in a list, or the output of `sweep`.
 ///
 /// # Errors
 /// A failure that names the file, the run, and what is wrong with it.
@@ -165,10 +165,10 @@ pub(crate) fn from_file(path: &Path) -> Result<Vec<Run>, Failure> {
     from_text(&text, &name)
 }
 
-/// All of `input`, up to [`INPUT_BYTES_MAX`].
+/// Reads all of `input`, at most [`INPUT_BYTES_MAX`].
 ///
 /// # Errors
-/// Those of reading, text that is not UTF-8, and more of it than that.
+/// Read errors, text that is not UTF-8, and longer input.
 pub(crate) fn read(input: impl Read) -> io::Result<String> {
     let mut text = String::new();
     input.take(INPUT_BYTES_MAX + 1).read_to_string(&mut text)?;
@@ -179,7 +179,7 @@ pub(crate) fn read(input: impl Read) -> io::Result<String> {
     Ok(text)
 }
 
-/// The runs in a text; `name` is where it is from.
+/// The runs in a text; `name` is its source, for messages.
 ///
 /// # Errors
 /// As [`from_file`].
@@ -196,17 +196,17 @@ pub(crate) fn from_text(text: &str, name: &str) -> Result<Vec<Run>, Failure> {
             let run = Run::new(report).map_err(|words| wrong(format!("run {number}: {words}")))?;
             if let Some(difference) = runs.first().and_then(|first| work_differs(first, &run)) {
                 return Err(wrong(format!(
-                    "runs 1 and {number} are no repeats of each other: {difference}"
+                    "runs 1 and {number} are not repeats of each other: {difference}"
                 )));
             }
             runs.push(run);
             if runs.len() > RUNS_MAX {
-                return Err(wrong(format!("it holds more than {RUNS_MAX} runs")));
+                return Err(wrong(format!("it contains more than {RUNS_MAX} runs")));
             }
         }
     }
     if runs.is_empty() {
-        return Err(wrong("it holds no run".to_owned()));
+        return Err(wrong("it contains no run".to_owned()));
     }
     Ok(runs)
 }
@@ -228,7 +228,7 @@ fn work_differs(first: &Run, other: &Run) -> Option<String> {
     Some(format!("{key} is {ours} and {theirs}"))
 }
 
-/// The facts in which two runs differ, with the value of each.
+/// The keys in which two runs differ, with both values.
 pub(crate) fn differences<'a>(
     a: &'a Run,
     b: &'a Run,
@@ -243,7 +243,7 @@ pub(super) mod tests {
     use proptest::prelude::*;
     use serde_json::json;
 
-    /// A report with the median given and the rest in proportion.
+    /// A report with the given median; the other figures are in proportion.
     pub(in crate::compare) fn report(p50: f64) -> Value {
         json!({
             "schema": crate::run::report::RUN_SCHEMA,
@@ -310,7 +310,7 @@ pub(super) mod tests {
             (with("/errors", json!(7)), "7 of its calls"),
             (
                 with("/depth", json!(2)),
-                "no repeats of each other: depth is 1 and 2",
+                "not repeats of each other: depth is 1 and 2",
             ),
             (one.replace("400.0", "1e999"), "out of range"),
             (format!("{one} ").repeat(RUNS_MAX + 1), "more than 500"),

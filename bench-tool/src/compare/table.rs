@@ -1,4 +1,4 @@
-//! A comparison, for people.
+//! The table of a comparison.
 
 use std::fmt::{self, Write as _};
 
@@ -8,10 +8,10 @@ use super::verdict::{Comparison, Verdict, percent, sentence};
 use crate::report::table::write_warnings;
 use rpcrdma_units::text_of;
 
-/// Characters of a value that is shown in full.
+/// A longer value is cut off after this many characters.
 const VALUE_CHARACTERS_MAX: usize = 60;
 
-/// The table, ending with the verdict and the thresholds.
+/// The table. It ends with the verdict and the thresholds.
 #[must_use]
 pub(crate) fn text(report: &Report) -> String {
     text_of(|text| write(text, report))
@@ -75,7 +75,8 @@ fn write_line(text: &mut String, comparison: &Comparison) -> fmt::Result {
     )
 }
 
-/// A value out of a file, on one line and not too long, and without what a terminal would obey.
+/// A value from an untrusted file, shortened to one line and without control characters, which a terminal would
+/// execute.
 fn short(value: &serde_json::Value) -> String {
     let text = value
         .as_str()

@@ -1,4 +1,4 @@
-//! `--fail-if`: what B may not exceed.
+//! `--fail-if`: limits for the change from A to B.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,11 +9,11 @@ use super::metric::Metric;
 use super::verdict::Comparison;
 use crate::exit::Status;
 
-/// A figure and the change from A to B at which the comparison fails.
+/// A figure, and the change from A to B beyond which the comparison fails.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Threshold {
     metric: Metric,
-    /// Above zero: more than this much more fails. Below zero: more than this much less.
+    /// If positive, a larger increase fails; if negative, a larger decrease.
     percent: f64,
 }
 
@@ -57,21 +57,21 @@ impl Serialize for Threshold {
     }
 }
 
-/// What became of a threshold.
+/// The result for a threshold.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Check {
-    /// Which.
+    /// The threshold.
     pub threshold: Threshold,
-    /// The change that was found.
+    /// The measured change.
     pub change_percent: f64,
-    /// Whether it is beyond the threshold.
+    /// Whether the change is beyond the threshold.
     pub exceeded: bool,
-    /// Whether it is beyond noise.
+    /// Whether the change is beyond noise.
     pub significant: bool,
 }
 
 impl Check {
-    /// Sets a threshold against what was found; `None` when its figure was not compared.
+    /// Checks a threshold; `None` if its figure was not compared.
     #[must_use]
     pub(crate) fn new(threshold: Threshold, comparisons: &[Comparison]) -> Option<Self> {
         let found = comparisons.iter().find(|c| c.metric == threshold.metric)?;
@@ -89,7 +89,7 @@ impl Check {
         })
     }
 
-    /// The exit status that all of them come to.
+    /// The exit status for all thresholds together.
     #[must_use]
     pub(crate) fn status(checks: &[Self]) -> Status {
         let mut exceeded = checks.iter().filter(|check| check.exceeded).peekable();

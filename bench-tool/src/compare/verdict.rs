@@ -1,4 +1,4 @@
-//! What can be said of two groups of runs.
+//! The verdict on two groups of runs.
 
 use std::cmp::Ordering;
 
@@ -11,26 +11,26 @@ use super::rank_sum::{
 use super::rounds;
 use super::runs::Run;
 
-/// What can be said of one figure.
+/// The verdict on one figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Verdict {
-    /// B has less of it, beyond noise.
+    /// B is lower, beyond noise.
     Lower,
-    /// B has more of it, beyond noise.
+    /// B is higher, beyond noise.
     Higher,
-    /// The runs differ no more than runs of one build do.
+    /// The groups differ no more than runs of the same build do.
     NoDifference,
-    /// No difference between so few runs could be told from noise.
+    /// With so few runs, no difference could be significant.
     TooFewRuns,
 }
 
 /// One figure of both groups.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Comparison {
-    /// Which.
+    /// The figure.
     pub metric: Metric,
-    /// What it is counted in.
+    /// Its unit.
     pub unit: &'static str,
     /// The values of A, in the order of its runs.
     pub a: Vec<f64>,
@@ -40,20 +40,20 @@ pub(crate) struct Comparison {
     pub a_median: f64,
     /// The median of the values of B.
     pub b_median: f64,
-    /// B over A: the median of the ratios of all pairs of runs, or of all rounds and pairs of rounds.
+    /// B divided by A: the median over all pairs of runs, or over all rounds and pairs of rounds.
     pub ratio: f64,
-    /// Where that ratio is with 95 % confidence; `None` where there are too few runs.
+    /// The 95 % confidence interval of `ratio`; `None` with too few runs.
     pub ratio_interval: Option<[f64; 2]>,
-    /// Of the rank-sum test of this figure alone; `None` where there are too few runs.
+    /// The p-value of this figure alone; `None` with too few runs.
     pub p: Option<f64>,
-    /// The same, made larger because several figures are looked at (Westfall and Young).
+    /// The p-value adjusted for the number of figures (Westfall and Young).
     pub p_adjusted: Option<f64>,
-    /// What it comes to.
+    /// The verdict.
     pub verdict: Verdict,
 }
 
 impl Comparison {
-    /// By how much B is above A, in percent.
+    /// The change from A to B in percent.
     #[must_use]
     pub(crate) fn change_percent(&self) -> f64 {
         percent(self.ratio)
@@ -65,7 +65,7 @@ impl Comparison {
         matches!(self.verdict, Verdict::Lower | Verdict::Higher)
     }
 
-    /// Whether the difference is beyond noise, and to the worse.
+    /// Whether B is worse, beyond noise.
     #[must_use]
     pub(crate) const fn is_worse(&self) -> bool {
         match self.verdict {
@@ -82,13 +82,13 @@ pub(crate) fn percent(ratio: f64) -> f64 {
     (ratio - 1.0) * 100.0
 }
 
-/// Whether groups of these sizes could differ beyond noise.
+/// Whether groups of these sizes can differ significantly.
 #[must_use]
 pub(crate) fn are_enough(a: usize, b: usize) -> bool {
     p_value_least(a, b) <= SIGNIFICANCE
 }
 
-/// The fewest runs of each side that could differ beyond noise.
+/// The minimum number of runs of each side for a significant difference.
 #[must_use]
 pub(crate) fn runs_least() -> usize {
     (1..).find(|&runs| are_enough(runs, runs)).unwrap_or(1)
@@ -108,7 +108,7 @@ pub(crate) fn compare(a: &[Run], b: &[Run], design: Design) -> Vec<Comparison> {
     comparisons
 }
 
-/// One figure, not judged yet.
+/// The estimates of one figure, without a verdict.
 fn estimate(metric: Metric, a: Vec<f64>, b: Vec<f64>, design: Design) -> Comparison {
     let (ratio, ratio_interval) = match design {
         Design::Apart => ratio(&a, &b),
@@ -129,14 +129,14 @@ fn estimate(metric: Metric, a: Vec<f64>, b: Vec<f64>, design: Design) -> Compari
     }
 }
 
-/// Says of every figure whether it differs beyond noise, by the p-value that takes all of them into account: one
-/// comparison in twenty of a build with itself errs, and not one figure in twenty.
+/// Sets the verdict of every figure, from the adjusted p-value. So one comparison in twenty of a build with itself
+/// gives a false alarm, and not one figure in twenty.
 fn judge(comparisons: &mut [Comparison], design: Design) {
     let figures: Vec<(&[f64], &[f64])> = comparisons.iter().map(|c| (&c.a[..], &c.b[..])).collect();
     for (p, comparison) in p_values(&figures, design).into_iter().zip(comparisons) {
         comparison.p = Some(p.alone);
         comparison.p_adjusted = Some(p.adjusted);
-        // Not by the ratio: where many values are equal, it may be 1 although one side has more of the low ones.
+        // Not by the ratio: with many equal values it may be 1 although the ranks differ.
         comparison.verdict = match direction(&comparison.a, &comparison.b) {
             _ if p.adjusted > SIGNIFICANCE => Verdict::NoDifference,
             Ordering::Less => Verdict::Lower,
@@ -154,7 +154,7 @@ pub(crate) fn sentence(comparisons: &[Comparison]) -> String {
         let too_few = |c: &Comparison| c.verdict == Verdict::TooFewRuns;
         return if comparisons.iter().any(too_few) {
             let least = runs_least();
-            format!("too few runs to tell a difference from noise: {least} of each are the least")
+            format!("too few runs to tell a difference from noise: make at least {least} of each")
         } else {
             "no difference beyond noise".to_owned()
         };
@@ -181,8 +181,9 @@ mod tests {
     use super::*;
     use crate::draw::Draw;
 
-    /// Runs of a build whose median is 400 ns times `factor`, on a machine that disturbs each run by some 2 %, and one
-    /// in twenty by 30 %. The median is in whole nanoseconds; the tails have noise of their own, some 5 % and 20 %.
+    /// Runs of a build with a median of 400 ns times `factor`. The machine disturbs each run by about 2 %, and one
+    /// run in twenty by 30 %. The median is in whole nanoseconds; the tails have their own noise of about 5 % and 20
+    /// %.
     fn runs(draw: &mut Draw, count: usize, factor: f64) -> Vec<Run> {
         let mut uniform = || f64::from(u32::try_from(draw.next() >> 32).unwrap()) / 4_294_967_296.0;
         let mut run = || {
@@ -203,8 +204,8 @@ mod tests {
         (0..count).map(|_| run()).collect()
     }
 
-    /// In how many of so many comparisons a difference is found; on a machine that `drifts`, one that is slower by half
-    /// in some rounds, for some rounds on end.
+    /// The number of comparisons, out of `seeds`, that find a difference. A machine that `drifts` is slower by half
+    /// in some rounds, for several rounds in a row.
     fn verdicts(seeds: usize, count: usize, factor: f64, design: Design, drifts: bool) -> usize {
         let found = |seed: &u64| {
             let mut draw = Draw(*seed);
@@ -223,7 +224,7 @@ mod tests {
         (1..).take(seeds).filter(found).count()
     }
 
-    /// How many comparisons a claim is tried on: the environment asks for all of them.
+    /// The number of comparisons for each claim; an environment variable asks for the full number.
     fn comparisons() -> usize {
         if std::env::var_os("RPCRDMA_WHOLE").is_some() {
             200
@@ -256,7 +257,7 @@ mod tests {
 
     #[test]
     fn ten_percent_are_found() {
-        // Seven runs find them three times in four, where the machine spoils one of twenty.
+        // If the machine spoils one run in twenty, seven runs find such a difference three times out of four.
         let all = comparisons();
         for (count, factor, percent) in [
             (7, 1.1, 70),
@@ -325,7 +326,7 @@ mod tests {
         assert!((comparison.ratio - 1.0).abs() < 1e-12);
         assert_eq!(comparison.verdict, Verdict::Lower);
         assert!(!comparison.is_worse());
-        // Half of the runs one step lower: nothing that four runs could tell.
+        // Half of the runs are one step lower: four runs cannot show such a difference.
         let few = &compare(&group(0)[..4], &group(2)[..4], Design::Apart)[0];
         assert_eq!(few.verdict, Verdict::NoDifference);
     }

@@ -1,4 +1,4 @@
-//! RDMA devices: the one for an address, an address of one, and the profile that fits it.
+//! RDMA devices: the device for an address, an address of a device, and the profile and limits of a device.
 
 use std::ffi::OsStr;
 use std::fs::OpenOptions;
@@ -15,20 +15,20 @@ use super::Fabric;
 use crate::address::Address;
 use crate::exit::Failure;
 
-/// How long finding the way to an address may take.
+/// Time limit for resolving the route to an address.
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Where the kernel tells of devices.
+/// The kernel's directory of RDMA devices.
 const DEVICES: &str = "/sys/class/infiniband";
 
-/// The files by which processes reach devices.
+/// The directory of the device files that processes open.
 const FILES: &str = "/dev/infiniband";
 
-/// What to look at when there is no device, or the wrong one.
+/// Advice if there is no device, or a wrong one.
 const LOOK_AT_DEVICES: &str =
     "`rdma link` shows the devices and the network interface of each; name one with --device";
 
-/// What to do where no device can be used.
+/// Advice if no device can be used.
 fn advice() -> &'static str {
     if rpcrdma_fabric::verbs::facilities().is_ok() {
         LOOK_AT_DEVICES
@@ -71,7 +71,7 @@ impl Fabric {
     }
 }
 
-/// The name of a device that can be used: the named one, or the first that is active.
+/// The name of a usable device: the named one, or the first active one.
 fn open(named: Option<&str>) -> Result<String, Failure> {
     let context = Context::open(named).map_err(|error| {
         Failure::failed("no RDMA device can be used")
@@ -81,8 +81,7 @@ fn open(named: Option<&str>) -> Result<String, Failure> {
     Ok(context.name().to_owned())
 }
 
-/// What to do where devices are there and this user may not open them: rdma-core leaves such
-/// devices out, and says nothing.
+/// Advice if there are devices that this user may not open: rdma-core leaves these devices out without a message.
 fn closed_file(folder: &Path) -> Option<String> {
     let files = std::fs::read_dir(folder).ok()?;
     let closed = files
@@ -104,7 +103,7 @@ fn is_device_file(name: &OsStr) -> bool {
     name == "rdma_cm" || name.starts_with("uverbs")
 }
 
-/// The embedded profile for a device; `None` when there is none for its kind.
+/// The name of the embedded profile for a device; `None` if there is none for its kind.
 pub(super) fn family(device: &str) -> Result<Option<String>, Failure> {
     match Device::named(Path::new("/"), device).detect() {
         Detected::Profile(name) => Ok(Some(name)),
@@ -116,7 +115,7 @@ pub(super) fn family(device: &str) -> Result<Option<String>, Failure> {
     }
 }
 
-/// What the device leaves of the knobs.
+/// The device's limits for the knobs.
 pub(super) fn limits(device: &str) -> Result<Settings, Failure> {
     let context = Context::open(Some(device)).map_err(|error| {
         Failure::failed(format!("the device {device} does not tell its limits")).because(error)
@@ -124,11 +123,11 @@ pub(super) fn limits(device: &str) -> Result<Settings, Failure> {
     Ok(VerbsProvider::limits(context.limits()))
 }
 
-/// An address of an RDMA device of this machine, at which a run's own server can listen: of the first port of the
-/// device, with a port number that the system chooses.
+/// An address of an RDMA device for a run's own server: an IP address of the device's first port, with port number 0,
+/// so that the system chooses one.
 ///
 /// # Errors
-/// A failure when there is no device, or none with an IP address.
+/// A failure if there is no device, or it has no IP address.
 pub(crate) fn own_rdma_address(device: Option<&str>) -> Result<Address, Failure> {
     let device = open(device)?;
     let gids = format!("{DEVICES}/{device}/ports/1/gids");
@@ -147,7 +146,7 @@ pub(crate) fn own_rdma_address(device: Option<&str>) -> Result<Address, Failure>
     })
 }
 
-/// The IP address that a GID of RoCE stands for; link-local ones need a zone, and are left out.
+/// The IP address of a RoCE GID. Link-local addresses are left out, because they need a zone.
 fn address_of(gid: &str) -> Option<IpAddr> {
     let ip: Ipv6Addr = gid.parse().ok()?;
     match ip.to_ipv4_mapped() {
@@ -156,7 +155,7 @@ fn address_of(gid: &str) -> Option<IpAddr> {
     }
 }
 
-// The stage `verbs` of ./check chooses unit tests by that word.
+// The stage `verbs` of ./check selects unit tests by this word.
 #[cfg(test)]
 mod verbs_tests {
     use super::*;
@@ -174,7 +173,7 @@ mod verbs_tests {
             let closed = std::fs::Permissions::from_mode(0o000);
             std::fs::set_permissions(folder.join(name), closed).unwrap();
         }
-        // Root may open everything.
+        // Root may open any file, so the test proves nothing there.
         if !rustix::process::geteuid().is_root() {
             let advice = closed_file(&folder).expect("it cannot be opened");
             assert!(advice.contains("uverbs7"), "{advice}");

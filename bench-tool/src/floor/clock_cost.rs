@@ -1,4 +1,4 @@
-//! What reading the clock costs: every timed call pays for two reads.
+//! The cost of a clock reading. Every timed call includes two.
 
 use std::hint;
 use std::time::Instant;
@@ -8,21 +8,21 @@ use crate::clock::clock;
 /// Reads per batch.
 const READS: u32 = 20_000;
 
-/// Batches; the median counts, so that an interrupt spoils one of them only.
+/// Number of batches. The median counts, so an interrupt spoils only one batch.
 const BATCHES: usize = 31;
 
 /// Cost of one read, in nanoseconds.
 #[derive(Clone, Debug, serde::Serialize)]
 pub(crate) struct ClockCost {
-    /// What the tool's clock counts.
+    /// The source of the tool's clock.
     pub source: String,
-    /// The raw counter, as the polling cores read it.
+    /// Reading the raw counter, as polling cores do.
     pub raw_ns: f64,
-    /// The standard library's monotonic clock, for comparison.
+    /// Reading the standard library's monotonic clock, for comparison.
     pub std_instant_ns: f64,
 }
 
-/// Measures both clocks on the core that calls; takes a few tens of milliseconds.
+/// Measures both clocks on the calling thread's core. Takes a few tens of milliseconds.
 #[must_use]
 pub(crate) fn clock_cost() -> ClockCost {
     ClockCost {
@@ -34,7 +34,7 @@ pub(crate) fn clock_cost() -> ClockCost {
     }
 }
 
-/// Cost of one reading of the clock that times calls, on the core that calls.
+/// Cost of one reading of the clock that times calls, on the calling thread's core.
 #[must_use]
 pub(crate) fn clock_read_ns() -> f64 {
     let clock = clock();

@@ -1,4 +1,4 @@
-//! `bench-tool floor`: all four measurements, as a table or as JSON.
+//! `bench-tool floor`: runs all four measurements and reports them as a table or JSON.
 
 use std::fmt::{self, Write as _};
 use std::time::Duration;
@@ -17,16 +17,16 @@ use crate::report::output::{Output, put_report};
 use crate::report::table::write_warnings;
 use rpcrdma_units::{bandwidth, count, duration, nanoseconds, size, text_of};
 
-/// Name and number of the layout of the floor's JSON.
+/// Name and version of the JSON layout.
 pub(crate) const FLOOR_SCHEMA: &str = "rpcrdma.bench-tool.floor/1";
 
-/// Rounds of the round trip; the floor is the median of their medians.
+/// Number of round-trip rounds; the floor is the median of their medians.
 const ROUNDS: u32 = 7;
 
-/// Above this share of stolen time the tail says more about the machine's other work than about the machine.
+/// Above this share of stolen time, the tail shows other work on the machine instead of the machine's limits.
 const STOLEN_SHARE_MAX: f64 = 0.05;
 
-/// How long each measurement takes.
+/// Durations of the measurements.
 struct Times {
     round: Duration,
     copy: Duration,
@@ -45,29 +45,29 @@ const QUICK: Times = Times {
     gaps: Duration::from_millis(700),
 };
 
-/// The report of `floor`; its serialization is the stable JSON.
+/// The report of `floor`. Its serialization is the JSON report, whose layout is stable.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct FloorReport {
-    /// What wrote it.
+    /// The program and command line that wrote it.
     #[serde(flatten)]
     pub origin: Origin,
-    /// Where it ran.
+    /// The machine that it ran on.
     pub machine: Machine,
-    /// The floor of latency, under the keys that a run's report has too.
+    /// The latency floor, with the same keys as in a run's report.
     pub floor: FloorSummary,
-    /// All figures of the round trips.
+    /// Summary of all round trips.
     pub round_trip_latency_ns: LatencySummary,
-    /// The hand-off copy, one entry per size.
+    /// Hand-off copy, one entry per size.
     pub copy: Vec<CopyBandwidth>,
-    /// Cost of reading the clock.
+    /// Cost of a clock reading.
     pub clock: ClockCost,
-    /// Time taken from each core.
+    /// Time that the system took from each core.
     pub gaps: [Gaps; 2],
-    /// What a reader must know to trust the numbers.
+    /// Warnings that limit the trust in the numbers.
     pub warnings: Vec<String>,
 }
 
-/// What is measured, where, and for how long.
+/// The configuration of `floor`.
 pub(crate) struct FloorConfig {
     /// The command line, for the report.
     pub command: String,
@@ -75,14 +75,14 @@ pub(crate) struct FloorConfig {
     pub cores: [usize; 2],
     /// Payloads of the copy.
     pub shapes: Vec<CopyShape>,
-    /// A quarter of the time.
+    /// Whether to measure for about a quarter of the time.
     pub is_quick: bool,
 }
 
-/// Measures, and prints the report, or writes it as JSON.
+/// Measures and writes the report.
 ///
 /// # Errors
-/// Sizes that do not fit into memory, an output that cannot be written.
+/// A core that cannot be pinned to, sizes that do not fit into memory, and an output that cannot be written.
 pub(crate) fn execute(
     config: FloorConfig,
     machine: &Machine,
@@ -128,7 +128,7 @@ fn warnings(
     let (low, high) = extremes(&trips.round_p50_ns);
     if high > low + low / 4 {
         warnings.push(format!(
-            "the rounds disagree ({} to {}): something else runs on these cores, or their frequency moves; \
+            "the rounds disagree ({} to {}): something else runs on these cores, or their frequency changes; \
              try again when the machine is quiet",
             nanoseconds(low),
             nanoseconds(high)

@@ -1,7 +1,7 @@
-//! The floor of bulk data: one core rewrites a payload and hands it over, another copies it into buffers of its own.
+//! The floor of bulk data: one core rewrites a payload and hands it over, the other copies it into its own buffers.
 //!
-//! It is a hand-off and not a plain copy, because a payload that never changes stays in the reader's
-//! cache and copies at several times the rate that any payload from another core can reach.
+//! A plain copy would measure too much: a payload that never changes stays in the reader's cache, and copies at
+//! several times the rate of a payload from another core.
 
 use std::hint;
 use std::time::Duration;
@@ -12,13 +12,13 @@ use super::on_cores;
 use crate::clock::clock;
 use crate::exit::Failure;
 
-/// Length of one window; the result is the median of the windows, so that a stolen time slice spoils one of them only.
+/// Length of one window. The result is the median of the windows, so a stolen time slice spoils only one.
 const WINDOW: Duration = Duration::from_millis(50);
 
-/// What is copied.
+/// The parameters of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CopyShape {
-    /// Payload, at least 1.
+    /// Payload in bytes, at least 1.
     pub size_bytes: usize,
     /// Payloads in flight, at least 1.
     pub depth: usize,
@@ -48,7 +48,7 @@ type Payload = Box<[u8]>;
 /// Measures the hand-off copy from the first core to the second for about `duration`, after one window of warm-up.
 ///
 /// # Errors
-/// When one of the cores cannot be pinned to, or the buffers do not fit into memory.
+/// If a core cannot be pinned to, or the buffers need more than half of the free memory.
 pub(crate) fn copy(
     cores: [usize; 2],
     shape: CopyShape,
@@ -83,7 +83,7 @@ fn check_memory(shape: CopyShape) -> Result<(), Failure> {
     match needed {
         Some(needed) if needed <= available / 2 => Ok(()),
         _ => Err(Failure::failed(format!(
-            "the copy of {} needs {} buffers of that size, more than half of the free memory",
+            "the copy of {} needs {} buffers of this size, which is more than half of the free memory",
             rpcrdma_units::size(u64::try_from(shape.size_bytes).unwrap_or(u64::MAX)),
             shape.depth + shape.buffers,
         ))
@@ -91,9 +91,9 @@ fn check_memory(shape: CopyShape) -> Result<(), Failure> {
     }
 }
 
-/// The sender: rewrites whichever payload came back and hands it over, until the receiver keeps one.
+/// The sender: rewrites each payload that comes back and hands it over, until the receiver sends the end mark.
 ///
-/// Each side allocates what it writes, so that the pages are near its core.
+/// Each side allocates the buffers that it writes, so that their pages are on its core's NUMA node.
 fn rewrite(shape: CopyShape, filled: &ArrayQueue<Payload>, emptied: &ArrayQueue<Payload>) {
     let mut generation: u8 = 0;
     let mut send = |mut payload: Payload| {
@@ -110,7 +110,7 @@ fn rewrite(shape: CopyShape, filled: &ArrayQueue<Payload>, emptied: &ArrayQueue<
     }
     loop {
         match emptied.pop() {
-            // An empty payload is the receiver's word for the end.
+            // An empty payload is the receiver's end mark.
             Some(payload) if payload.is_empty() => return,
             Some(payload) => send(payload),
             None => hint::spin_loop(),
@@ -118,7 +118,8 @@ fn rewrite(shape: CopyShape, filled: &ArrayQueue<Payload>, emptied: &ArrayQueue<
     }
 }
 
-/// The receiver: copies each payload into the next buffer and gives it back; returns the bandwidth of every window.
+/// The receiver: copies each payload into the next buffer and returns it to the sender. Returns the bandwidth of
+/// every window.
 fn receive(
     shape: CopyShape,
     filled: &ArrayQueue<Payload>,
@@ -133,7 +134,7 @@ fn receive(
     let mut buffers: Vec<Payload> = (0..shape.buffers)
         .map(|_| vec![1; shape.size_bytes].into_boxed_slice())
         .collect();
-    // The first window is warm-up: first touches, and the sender filling its first payloads.
+    // The first window is the warm-up: page faults, and the sender's first fills.
     let mut rates = Vec::with_capacity(windows + 1);
     let (mut next, mut bytes, mut begin) = (0, 0_u64, clock.raw());
     loop {

@@ -1,7 +1,7 @@
-//! Time taken from a polling core: by the scheduler, by interrupts, by the hypervisor.
+//! Time that scheduler, interrupts and hypervisor take from a polling core.
 //!
-//! A thread that does nothing but read the clock sees every interruption as a jump. What it sees on
-//! this machine is what no transport can keep out of its tail.
+//! A thread that only reads the clock sees every interruption as a jump. No transport on this machine can keep these
+//! jumps out of its latency tail.
 
 use std::time::Duration;
 
@@ -9,32 +9,32 @@ use super::on_cores;
 use crate::clock::clock;
 use crate::exit::Failure;
 
-/// A jump of the clock above this is a gap: far above a cache miss, below the cheapest time slice.
+/// A larger jump of the clock is a gap: far above a cache miss, and below the shortest time slice.
 pub(crate) const GAP_NS_MIN: u64 = 20_000;
 
-/// What was taken from one core.
+/// The gaps of one core.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
 pub(crate) struct Gaps {
     /// The core.
     pub core: usize,
-    /// How long it was watched.
+    /// Length of the measurement.
     pub duration_s: f64,
     /// Gaps above 20 us.
     pub gaps_above_20us: u64,
-    /// Those above 100 us.
+    /// Gaps above 100 us.
     pub gaps_above_100us: u64,
-    /// Those above 500 us.
+    /// Gaps above 500 us.
     pub gaps_above_500us: u64,
-    /// The longest.
+    /// The longest gap.
     pub longest_ns: u64,
-    /// The share of the time that all gaps took, 0 to 1.
+    /// Share of the time that the gaps took, 0 to 1.
     pub stolen_share: f64,
 }
 
-/// Watches both cores at once for `duration`, as a run would keep both busy.
+/// Watches both cores at the same time for `duration`, because a run keeps both busy.
 ///
 /// # Errors
-/// When one of the cores cannot be pinned to.
+/// If a core cannot be pinned to.
 pub(crate) fn gaps(cores: [usize; 2], duration: Duration) -> Result<[Gaps; 2], Failure> {
     let limit_ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
     let (first, second) = on_cores(

@@ -1,7 +1,7 @@
-//! The machine's own limits, measured without any transport: what a call can at best cost here.
+//! The machine's own limits, measured without any transport: a lower bound for the cost of a call.
 //!
-//! Everything runs on two pinned threads of this process, in safe Rust: no transport between two
-//! processes can beat two threads that share their memory.
+//! Everything runs on two pinned threads of this process, in safe Rust. No transport between two processes can be
+//! faster than two threads that share memory.
 
 pub(crate) mod clock_cost;
 pub(crate) mod command;
@@ -20,17 +20,17 @@ pub(crate) use self::round_trip::{FloorSummary, RoundTrip, round_trip};
 
 use crate::exit::Failure;
 
-/// Runs `first` and `second` at once, each on a thread pinned to its core; both begin when both are pinned.
+/// Runs `first` and `second` at the same time, each on a thread pinned to its core. Both start when both are pinned.
 ///
 /// # Errors
-/// When a core cannot be pinned to; nothing runs then.
+/// If a core cannot be pinned to; then neither runs.
 fn on_cores<A: Send, B: Send>(
     cores: [usize; 2],
     first: impl FnOnce() -> A + Send,
     second: impl FnOnce() -> B + Send,
 ) -> Result<(A, B), Failure> {
     const NONE: usize = usize::MAX;
-    // Calibrates the clock now: both threads would spend 0.2 s on it otherwise.
+    // Calibrate the clock before the threads start: otherwise they would spend 0.2 s of the measurement on it.
     let _ = crate::clock::clock();
     let refused = AtomicUsize::new(NONE);
     let both_pinned = Barrier::new(2);

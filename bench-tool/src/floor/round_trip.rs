@@ -1,7 +1,7 @@
-//! The floor of latency: one cache line each way between two cores, through a ring.
+//! The latency floor: one cache line each way between two cores, through a ring.
 //!
-//! Rotating through many lines, as a ring does, makes the result steady: a single pair of lines
-//! costs anything between half and one and a half of it, depending on where it lands.
+//! A ring uses many lines in turn, which makes the result stable. The time for a single pair of lines varies between
+//! half and one and a half of it, depending on where the lines are.
 
 use serde::Serialize;
 use std::hint;
@@ -16,13 +16,13 @@ use crate::histogram::LatencyHistogram;
 /// Lines in each direction; a power of two.
 pub(crate) const SLOTS: usize = 64;
 
-/// Bytes from one line to the next: two lines, since x86 prefetches lines in pairs.
+/// Distance between lines in bytes: two cache lines, because x86 prefetches lines in pairs.
 pub(crate) const SLOT_BYTES: usize = 128;
 
-/// Round trips before the first that counts: they warm the caches and start the other thread.
+/// Number of round trips that do not count: they warm the caches, and the other thread gets going.
 const WARM_UP: u64 = 4096;
 
-/// Stands in a slot in place of a sequence number to end the responder.
+/// The value in place of a sequence number that ends the responder.
 const STOP: u64 = u64::MAX;
 
 #[repr(align(128))]
@@ -48,16 +48,16 @@ impl Ring {
 /// Round trips between two cores.
 #[derive(Clone, Debug)]
 pub(crate) struct RoundTrip {
-    /// The cores: the one that timed, and the one that answered.
+    /// The timing core and the responding core.
     pub cores: [usize; 2],
     /// Every round trip after the warm-up, out and back, in nanoseconds.
     pub latency: LatencyHistogram,
-    /// The median of each of the rounds that were merged into this.
+    /// The median of each merged round.
     pub round_p50_ns: Vec<u64>,
 }
 
 impl RoundTrip {
-    /// The floor itself: the median of the rounds' medians, in nanoseconds. Never the best of them.
+    /// The floor: the median of the rounds' medians, in nanoseconds. Not the best one, which would depend on luck.
     #[must_use]
     pub(crate) fn p50_ns(&self) -> u64 {
         let mut medians = self.round_p50_ns.clone();
@@ -70,17 +70,18 @@ impl RoundTrip {
         }
     }
 
-    /// Adds another round between the same cores: rounds before and after a run bracket what the machine did meanwhile.
+    /// Adds another round between the same cores. Rounds before and after a run show whether the machine changed
+    /// meanwhile.
     pub(crate) fn merge(&mut self, other: &Self) {
         self.latency.merge(&other.latency);
         self.round_p50_ns.extend_from_slice(&other.round_p50_ns);
     }
 }
 
-/// Measures round trips between two cores for `duration`. Both cores spin meanwhile, so nothing else should run on them.
+/// Measures round trips between two cores for `duration`. Both cores spin, so nothing else should run on them.
 ///
 /// # Errors
-/// When one of the cores cannot be pinned to.
+/// If a core cannot be pinned to.
 pub(crate) fn round_trip(cores: [usize; 2], duration: Duration) -> Result<RoundTrip, Failure> {
     let (requests, replies) = (Ring::new(), Ring::new());
     let (latency, ()) = on_cores(
@@ -120,7 +121,7 @@ fn request(requests: &Ring, replies: &Ring, duration: Duration) -> LatencyHistog
             }
         }
     }
-    // Relaxed: it carries nothing but itself.
+    // Relaxed: the value publishes no other data.
     requests.slot(sequence + 1).store(STOP, Ordering::Relaxed);
     latency
 }
@@ -141,29 +142,29 @@ fn respond(requests: &Ring, replies: &Ring) {
     }
 }
 
-/// The floor of latency in a report.
+/// The latency floor in a report.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct FloorSummary {
     /// Median of the rounds' medians: one cache line each way, through a ring.
     pub round_trip_ns: u64,
-    /// 99 of 100 were no slower.
+    /// The 99th percentile.
     pub round_trip_ns_p99: u64,
-    /// 999 of 1000 were no slower.
+    /// The 99.9th percentile.
     pub round_trip_ns_p99_9: u64,
-    /// The slowest.
+    /// The slowest round trip.
     pub round_trip_ns_max: u64,
     /// The median of each round.
     pub round_trip_ns_p50_of_rounds: Vec<u64>,
-    /// Round trips measured.
+    /// Number of measured round trips.
     pub round_trips: u64,
     /// The two cores.
     pub cores: [usize; 2],
-    /// The run's median over `round_trip_ns`; `None` in a report of the floor alone.
+    /// The run's median divided by `round_trip_ns`; `None` in a report of `floor`.
     pub p50_ratio: Option<f64>,
 }
 
 impl FloorSummary {
-    /// Summarizes a floor, and sets `p50_ns` of a run (if there is one) against it.
+    /// Summarizes a floor, and compares it with the `p50_ns` of a run, if there is one.
     #[must_use]
     #[allow(clippy::cast_precision_loss, reason = "a ratio to three decimals")]
     pub(crate) fn new(floor: &RoundTrip, p50_ns: Option<u64>) -> Self {
@@ -188,7 +189,7 @@ mod tests {
 
     #[test]
     fn it_measures_what_two_cores_do() {
-        // One core would take turns by the scheduler's clock: no measurement, and a slow test.
+        // On a single core the two threads would alternate at the scheduler's pace: no measurement, and a slow test.
         let Ok(cores) = crate::machine::Machine::detect().default_pair() else {
             return;
         };

@@ -1,4 +1,4 @@
-//! The connections of a load, and what replaces those that are lost.
+//! The connections of a load. With `--retry`, a lost connection is replaced by a new one.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -15,10 +15,11 @@ use super::workload::Workload;
 use crate::exit::Failure;
 use crate::signals::Stop;
 
-/// Connects that are under way at a time: enough to hide the other side's scheduling.
+/// Connects in flight at the same time: enough to hide the scheduling delays of the server.
 const CONNECTS_AT_ONCE: usize = 64;
 
-/// How a connection that was lost is made again.
+/// The pauses between attempts to replace a lost connection. The attempts themselves are unlimited: `--retry` ends
+/// them.
 const RECONNECT: Reconnect = Reconnect {
     first_ms: 100,
     most_ms: 1000,
@@ -27,37 +28,37 @@ const RECONNECT: Reconnect = Reconnect {
     attempts_max: None,
 };
 
-/// How soon a connection that was made again is noticed where nothing else is waited for.
+/// How often the thread looks for a new connection while it waits for nothing else.
 const LOOK_PERIOD: Duration = Duration::from_millis(10);
 
-/// The connections of a load, in the order of their numbers: core by core in turn.
+/// The connections of a load. Connection `i` is on core `i % cores`.
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
-    /// Of the server.
+    /// The server's address, for messages.
     address: String,
     lines: Vec<Line>,
-    /// How long a lost connection is tried again; 0 does not.
+    /// How long a lost connection may stay lost; with 0 it is not replaced.
     retry: Duration,
-    /// Since the losses were taken last.
+    /// Losses since the last [`Connections::take_losses`].
     losses: Losses,
 }
 
-/// A connection, and what makes it again when it is lost.
+/// A connection, and the target that replaces it after a loss.
 #[derive(Debug)]
 struct Line {
     connection: Connection,
-    /// `None` where a lost connection is not made again.
+    /// `None` if a lost connection is not replaced.
     target: Option<Target>,
-    /// Since when it is lost, and why it is not made again so far.
+    /// When it was lost, and the last reason why there is no new connection yet.
     lost: Option<(Instant, String)>,
 }
 
 impl Connections {
-    /// Makes `count` connections to `address`, over `cores` cores in turn; `options` has the rest. Fewer when `stop` was
-    /// asked for.
+    /// Makes `count` connections to `address` and spreads them over `cores` cores. `options` holds everything but the
+    /// core. If `stop` is set meanwhile, it returns fewer.
     ///
     /// # Errors
-    /// A failure that says which of them could not be made.
+    /// The first connection that fails; the message has its number.
     pub(crate) fn connect<V: Provider, A: Application>(
         node: &Node<V, A>,
         address: &str,
@@ -97,7 +98,8 @@ impl Connections {
         } else {
             let start = |index| {
                 let options = options(index);
-                // Twice: an attempt may be under way when the first time is over.
+                // Twice the time-out: an attempt that starts just before the first one expires still gets its full
+                // time.
                 let patience = options.timeout.saturating_mul(2);
                 (node.keep_connected(address, options, RECONNECT), patience)
             };
@@ -112,22 +114,22 @@ impl Connections {
         })
     }
 
-    /// The first one.
+    /// The first connection.
     pub(crate) fn first(&self) -> Option<&Connection> {
         self.lines.first().map(|line| &line.connection)
     }
 
-    /// Those of the core with this index.
+    /// The connections of the core with this index.
     pub(crate) fn keys(&self, core: usize) -> Vec<ConnectionKey> {
         let connections = self.lines.iter().map(|line| &line.connection);
         let own = connections.filter(|it| it.core == core);
         own.map(|connection| connection.key).collect()
     }
 
-    /// Notes which connections were lost and made again, and gives the cores the new ones.
+    /// Counts lost and replaced connections, and passes each new connection to its core.
     ///
     /// # Errors
-    /// When one is not going to be made again, or not in time.
+    /// If a lost connection cannot be replaced, or stays lost for longer than `retry`.
     pub(crate) fn look_after<W: Workload>(
         &mut self,
         cores: &LoadCores<W>,
@@ -155,7 +157,7 @@ impl Connections {
             })
     }
 
-    /// Waits until all connections are there, or `is_stopping`; returns immediately if none is lost.
+    /// Waits until no connection is lost or `is_stopping` returns true; returns immediately if none is lost.
     ///
     /// # Errors
     /// As [`Connections::look_after`].
@@ -172,7 +174,7 @@ impl Connections {
         Ok(())
     }
 
-    /// Waits until another connection has taken the place of the first one, `lost`; whether one has.
+    /// Waits until a new connection replaces the first one, `lost`, for at most `retry`. Returns whether one did.
     pub(crate) fn restore_first<W: Workload>(
         &mut self,
         cores: &LoadCores<W>,
@@ -192,7 +194,7 @@ impl Connections {
         false
     }
 
-    /// What was lost since the losses were taken last.
+    /// Losses since the last call.
     pub(crate) fn take_losses(&mut self) -> Losses {
         std::mem::take(&mut self.losses)
     }
@@ -200,7 +202,7 @@ impl Connections {
 
 impl Line {
     /// # Errors
-    /// Why the connection is not made again.
+    /// The reason why there is no new connection.
     fn look_after(
         &mut self,
         losses: &mut Losses,
@@ -222,6 +224,7 @@ impl Line {
                     losses.connections += 1;
                     self.lost = Some((Instant::now(), reason.to_string()));
                 }
+                // While the tool stops, one failed attempt is enough: no further calls need the connection.
                 TargetEvent::Failed { error, .. } if is_stopping => {
                     return Err(error.to_string());
                 }
@@ -245,7 +248,7 @@ impl Line {
     }
 }
 
-/// The first connection of a target.
+/// Waits for the first connection of a target.
 fn established((target, patience): (Target, Duration)) -> Result<Line, Option<ConnectError>> {
     match target.wait(patience) {
         Some(TargetEvent::Established { connection }) => Ok(Line {
@@ -260,7 +263,8 @@ fn established((target, patience): (Target, Duration)) -> Result<Line, Option<Co
     }
 }
 
-/// Makes `count` connections that are not made again, some at a time. A failure has the number of those that were made.
+/// Makes `count` connections, a limited number at a time; lost ones are not replaced. An error comes with the number
+/// of connections made before it.
 pub(crate) fn connect_many(
     count: usize,
     start: impl Fn(usize) -> PendingConnect,
@@ -269,7 +273,8 @@ pub(crate) fn connect_many(
     start_many(count, start, PendingConnect::wait, stop)
 }
 
-/// Starts `count` of something, some at a time, and waits for each. A failure has the number of those before it.
+/// Starts `count` operations, at most [`CONNECTS_AT_ONCE`] at a time, and waits for each in order. An error comes
+/// with the number of operations completed before it.
 fn start_many<S, D, E>(
     count: usize,
     start: impl Fn(usize) -> S,

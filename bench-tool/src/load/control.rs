@@ -1,4 +1,4 @@
-//! Orders to the generator of a polling core, and its answers.
+//! The mailbox between the command's thread and the generator of a polling core: orders one way, answers the other.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -12,10 +12,10 @@ use super::measured::Measured;
 use super::workload::Workload;
 use super::{Amount, Watch};
 
-/// How soon the answer to a single call is noticed.
+/// How often the command's thread looks for the answer to a single call.
 const LOOK_PERIOD: Duration = Duration::from_millis(1);
 
-/// A call that is no part of a load.
+/// One call outside of a load, for set-up and clean-up.
 #[derive(Debug)]
 pub(crate) struct SingleCall {
     pub(crate) connection: ConnectionKey,
@@ -23,9 +23,9 @@ pub(crate) struct SingleCall {
     /// Flavor and body of the credential.
     pub(crate) credential: (u32, Vec<u8>),
     pub(crate) args: Vec<u8>,
-    /// The most bytes of results, without data.
+    /// Upper bound of the results in bytes, without bulk data.
     pub(crate) results_bytes_max: usize,
-    /// The most bytes of data that its results end with; 0 for those that have none.
+    /// Upper bound of the bulk data in bytes, which is at the end of the results; 0 if there is none.
     pub(crate) data_bytes_max: u32,
 }
 
@@ -42,7 +42,7 @@ impl SingleCall {
 #[derive(Debug, Default)]
 pub(crate) struct SingleReply {
     pub(crate) results: Vec<u8>,
-    /// Data that came outside the results.
+    /// Bulk data that did not arrive in the results.
     pub(crate) bulk: Vec<u8>,
 }
 
@@ -58,7 +58,7 @@ pub(crate) enum SingleError {
 }
 
 impl SingleError {
-    /// Whether the reason is that the connection is lost, or about to be.
+    /// Whether the connection is lost, or is being closed.
     pub(crate) fn is_lost(self) -> bool {
         match self {
             Self::Refused(refused) => is_lost(refused),
@@ -68,7 +68,7 @@ impl SingleError {
     }
 }
 
-/// Whether a connection that refuses so is lost, or about to be.
+/// Whether this refusal means that the connection is lost, or is being closed.
 pub(super) fn is_lost(refused: CallRefused) -> bool {
     matches!(
         refused,
@@ -76,54 +76,54 @@ pub(super) fn is_lost(refused: CallRefused) -> bool {
     )
 }
 
-/// A load to make.
+/// The order to generate a load.
 #[derive(Debug)]
 pub(crate) struct LoadOrder<W> {
-    /// None on a core that has nothing to call.
+    /// Empty if there are fewer connections than cores.
     pub(crate) connections: Vec<ConnectionKey>,
     pub(crate) workload: W,
-    /// The share of this part.
+    /// This part's share of the load.
     pub(crate) amount: Amount,
-    /// Number of this part.
+    /// The number of this part, from 0.
     pub(crate) part: u32,
     pub(crate) watch: Watch,
 }
 
-/// A load that was made.
+/// The result of a load on one core.
 #[derive(Debug)]
 pub(crate) struct LoadAnswer<W> {
     pub(crate) measured: Measured,
-    /// The last interval, which is not in the exchange.
+    /// The last interval. It does not go through the exchange, because no interval follows it.
     pub(crate) last: Recorder,
     pub(crate) workload: W,
 }
 
-/// What the generator of a core is asked to do.
+/// An order to the generator of a core.
 #[derive(Debug)]
 pub(super) enum Order<W> {
     Call(SingleCall),
     Load(Box<LoadOrder<W>>),
 }
 
-/// What came of it.
+/// The answer to an order.
 #[derive(Debug)]
 pub(super) enum Answer<W> {
     Call(Result<SingleReply, SingleError>),
     Load(Box<LoadAnswer<W>>),
 }
 
-/// Orders to the generator of a core, and its answers.
+/// Passes orders to the generator of one core, and answers back. At most one order is open at a time.
 #[derive(Debug)]
 pub(crate) struct LoadControl<W> {
     /// Orders given so far.
     asked: AtomicU32,
     /// Orders answered so far.
     answered: AtomicU32,
-    /// Where the histograms of intervals go.
+    /// Passes full histograms to the collector, and empty ones back.
     pub(super) exchange: Arc<Exchange>,
     order: Mutex<Option<Order<W>>>,
     answer: Mutex<Option<Answer<W>>>,
-    /// Connections that were lost, and those that took their places, which the core has not taken note of.
+    /// Pairs of a lost connection and its replacement that the core has not applied yet.
     replaced: Mutex<Vec<(ConnectionKey, ConnectionKey)>>,
 }
 
@@ -141,10 +141,10 @@ impl<W> Default for LoadControl<W> {
 }
 
 impl<W: Workload> LoadControl<W> {
-    /// Makes one call, and waits for its reply.
+    /// Makes one call and waits for its reply.
     ///
     /// # Errors
-    /// When it was refused, failed, or was not answered within `timeout`.
+    /// If the call is refused or fails, or if there is no reply within `timeout`.
     pub(crate) fn call(
         &self,
         call: SingleCall,
@@ -158,13 +158,13 @@ impl<W: Workload> LoadControl<W> {
         }
     }
 
-    /// Begins a load.
+    /// Starts a load and returns immediately.
     pub(crate) fn begin(&self, order: LoadOrder<W>) {
         self.ask(Order::Load(Box::new(order)));
     }
 
-    /// Waits for the end of the load for as long as `goes_on`, which is asked every `period`; `None` when that was not
-    /// long enough.
+    /// Waits for the end of the load. It calls `goes_on` every `period`, and returns `None` when that returns false
+    /// first.
     pub(super) fn end(
         &self,
         period: Duration,
@@ -176,7 +176,7 @@ impl<W: Workload> LoadControl<W> {
         }
     }
 
-    /// Gives an order; the one before is answered.
+    /// Gives an order. The caller has waited for the answer to the order before: there is one place only.
     fn ask(&self, order: Order<W>) {
         if let Ok(mut place) = self.order.lock() {
             *place = Some(order);
@@ -186,7 +186,7 @@ impl<W: Workload> LoadControl<W> {
     }
 
     fn wait(&self, period: Duration, mut goes_on: impl FnMut() -> bool) -> Option<Answer<W>> {
-        // Relaxed: this thread gives the orders.
+        // Relaxed: only this thread writes `asked`.
         let asked = self.asked.load(Ordering::Relaxed);
         // SYNC POINT load-answer: pairs with the Release in `LoadControl::answer`.
         while self.answered.load(Ordering::Acquire) != asked {
@@ -198,7 +198,7 @@ impl<W: Workload> LoadControl<W> {
         self.answer.lock().ok()?.take()
     }
 
-    /// The next order after `taken` of them, for the core.
+    /// The next order, for a core that has taken `taken` orders so far.
     pub(super) fn take(&self, taken: u32) -> Option<Order<W>> {
         // SYNC POINT load-order: pairs with the Release in `LoadControl::ask`.
         if self.asked.load(Ordering::Acquire) == taken {
@@ -215,14 +215,15 @@ impl<W: Workload> LoadControl<W> {
         self.answered.fetch_add(1, Ordering::Release);
     }
 
-    /// A connection was lost, and another took its place.
+    /// Queues a replacement for the core: `fresh` takes the place of `lost`.
     pub(super) fn replace(&self, lost: ConnectionKey, fresh: ConnectionKey) {
         if let Ok(mut replaced) = self.replaced.lock() {
             replaced.push((lost, fresh));
         }
     }
 
-    /// The replacements since the last look, or none while another thread adds one: the core never waits for the lock.
+    /// Takes the queued replacements. Returns none while another thread holds the lock: a polling core never blocks,
+    /// and it looks again soon.
     pub(super) fn replaced(&self) -> Vec<(ConnectionKey, ConnectionKey)> {
         let replaced = self.replaced.try_lock();
         replaced.map_or_else(|_| Vec::new(), |mut it| std::mem::take(&mut *it))

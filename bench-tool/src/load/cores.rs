@@ -10,7 +10,7 @@ use super::workload::Workload;
 /// The polling cores that make a load.
 #[derive(Debug)]
 pub(crate) struct LoadCores<W> {
-    /// With the number of each core.
+    /// Each core's number in the node, with its control.
     pub(super) cores: Vec<(usize, Arc<LoadControl<W>>)>,
 }
 
@@ -27,13 +27,13 @@ impl<W: Workload> LoadCores<W> {
         self.cores.len()
     }
 
-    /// What controls the generator of the core with this index.
+    /// The control of the core with this index.
     pub(crate) fn control(&self, index: usize) -> Arc<LoadControl<W>> {
         let core = self.cores.get(index);
         core.map_or_else(Arc::default, |(_, control)| Arc::clone(control))
     }
 
-    /// Gives the core with this index another connection for one that was lost.
+    /// Replaces a lost connection on the core with this index.
     pub(super) fn replace(&self, index: usize, lost: ConnectionKey, fresh: ConnectionKey) {
         if let Some((_, control)) = self.cores.get(index) {
             control.replace(lost, fresh);

@@ -1,5 +1,5 @@
-//! The load generator of one core: an application that makes calls, times them, and repeats them where that is asked
-//! for. What the calls are is its [`Workload`]'s.
+//! The load generator of one core: an application that makes calls, times them, and repeats them where the options
+//! ask for it. A [`Workload`] decides what each call is.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,26 +22,27 @@ use super::phase::{Change, LoadPhase};
 use super::retry_later::RetryLater;
 use super::workload::{Verdict, Workload};
 
-/// Calls that one poll starts at most, so that replies are never kept waiting by new calls.
+/// Upper bound of the calls that one poll starts: new calls must not delay the handling of replies.
 const CALLS_PER_POLL: usize = 32;
 
-/// Progress, the wish to stop and replaced connections are looked at every so many polls.
+/// Every so many polls the generator publishes its progress, and looks for a stop request and for replaced
+/// connections.
 const HOUSEKEEPING_POLLS: u32 = 1024;
 
-/// The tag of a single call, which no slot of a load has.
+/// The tag of a single call; no slot of a load has this number.
 const SINGLE: CallTag = CallTag::MAX;
 
 /// A place for one outstanding call.
 #[derive(Clone, Copy, Debug)]
 struct Slot<S> {
     connection: ConnectionKey,
-    /// When the call was made (closed loop) or due (open loop).
+    /// When the call was made (closed loop) or was due (open loop).
     start: Ticks,
     step: S,
     alive: bool,
 }
 
-/// Calls that began together and ended together.
+/// Calls with the same start and the same end.
 #[derive(Clone, Copy, Debug)]
 struct Ended {
     start: Ticks,
@@ -49,22 +50,22 @@ struct Ended {
     calls: u64,
 }
 
-/// What became of an attempt to make a call.
+/// The result of an attempt to make a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Attempt {
     Made,
-    /// Not now.
+    /// The core refused it; this poll makes no more calls.
     Refused,
-    /// Its connection is lost, and the slot is not used any more.
+    /// The slot's connection is lost; the slot leaves the free list.
     Lost,
 }
 
-/// Calls that are to be made once more, and when they started.
+/// Calls to repeat, each with its first start.
 #[derive(Debug)]
 struct Repeats<S> {
-    /// A lost connection took these with it. In the order of their loss.
+    /// Calls to repeat as soon as a slot is free: those of lost connections, and those whose pause is over.
     lost: VecDeque<(S, Ticks)>,
-    /// The server asked to have these later.
+    /// Calls that the server asked to repeat later.
     later: RetryLater<(S, Ticks)>,
 }
 
@@ -74,39 +75,39 @@ impl<S: Copy> Repeats<S> {
     }
 }
 
-/// The application.
+/// The application of a load generating core.
 #[derive(Debug)]
 pub(crate) struct Generator<W: Workload> {
     control: Arc<LoadControl<W>>,
     /// Orders taken so far.
     taken: u32,
-    /// A single call that waits to be made.
+    /// A single call that is not made yet.
     single: Option<SingleCall>,
-    /// `None` while there is no load.
+    /// `None` while no load runs.
     workload: Option<W>,
     phase: LoadPhase,
-    /// Before this time there is nothing to do in a poll but to make calls.
+    /// Before this time a poll has nothing to do but make calls; 0 means that every poll calls [`Generator::attend`].
     attention: Ticks,
     slots: Vec<Slot<W::Step>>,
     free: VecDeque<u32>,
     outstanding: u32,
-    /// Calls that ended well, those of the warm-up included: for the live line.
+    /// Successful calls, including those of the warm-up: for the live line.
     completed: u64,
-    /// Calls that ended in this iteration: they are recorded when the next ones are on their way, so that
-    /// recording is no part of what is measured.
+    /// Calls that ended in this iteration. They are recorded after the next calls are sent, so that the cost of
+    /// recording does not add to the measured latency.
     ended: Vec<Ended>,
     repeats: Repeats<W::Step>,
-    /// Whether lost connections are made again, and their calls with them.
+    /// Whether lost connections are replaced and their calls repeated.
     reconnects: bool,
     counters_start: Option<CounterSnapshot>,
     polls: u32,
-    /// Of the load under way, with the number of this part.
+    /// The watch of the current load, with the number of this part.
     watch: Option<(Watch, usize)>,
     measured: Measured,
 }
 
 impl<W: Workload> Generator<W> {
-    /// A generator that does what `control` orders.
+    /// A generator that follows the orders of `control`.
     pub(crate) fn new(control: Arc<LoadControl<W>>) -> Self {
         Self {
             control,
@@ -132,17 +133,19 @@ impl<W: Workload> Generator<W> {
         }
     }
 
-    /// Does what is not to be done in every poll: takes orders, goes from phase to phase, repeats calls. Whether a call
-    /// was made.
+    /// The rare work: takes orders, changes phases, repeats delayed calls, ends the load. Returns whether it made a
+    /// call.
     #[cold]
     #[inline(never)]
     fn attend<P: Port>(&mut self, core: &mut Context<'_, P>, now: Ticks) -> bool {
         if self.phase.is_idle() {
             return self.take_order(core, now);
         }
+        // A call that waits for its repetition is not finished: the measurement must not end before it.
         let waiting = self.outstanding as usize + self.repeats.len();
         let change = self.phase.advance(now, waiting);
         self.note(change, core);
+        // No slot can make a call any more. Without this check a load with a count would never end.
         if self.phase.is_calling() && self.is_dead() {
             self.interrupt(core, now);
         }
@@ -195,7 +198,7 @@ impl<W: Workload> Generator<W> {
             step: W::Step::default(),
             alive: true,
         };
-        // Slot by slot over all connections, so that the first calls go to different ones.
+        // One slot of every connection, then the next of each: the first calls spread over all connections.
         let slots = (0..amount.depth).flat_map(|_| connections.iter().map(slot));
         self.slots = slots.collect();
         self.free = (0..u32::try_from(self.slots.len()).unwrap_or(u32::MAX)).collect();
@@ -213,7 +216,7 @@ impl<W: Workload> Generator<W> {
         self.watch = Some((watch, part as usize));
     }
 
-    /// Makes the single call that waits; whether it could be made.
+    /// Makes the waiting single call. Returns false if there is none or the core refuses it for now.
     fn call_single<P: Port>(&mut self, core: &mut Context<'_, P>) -> bool {
         let Some(single) = self.single.take() else {
             return false;
@@ -251,7 +254,7 @@ impl<W: Workload> Generator<W> {
         }
     }
 
-    /// Nothing is outstanding: gives back what was measured.
+    /// Ends the load and returns its results. No call is outstanding.
     fn finish(&mut self) {
         self.publish();
         let phase = std::mem::replace(&mut self.phase, LoadPhase::idle());
@@ -280,7 +283,7 @@ impl<W: Workload> Generator<W> {
         }
     }
 
-    /// What is done every [`HOUSEKEEPING_POLLS`] polls.
+    /// The work of every [`HOUSEKEEPING_POLLS`]th poll.
     #[cold]
     #[inline(never)]
     fn housekeeping<P: Port>(&mut self, core: &Context<'_, P>, now: Ticks) {
@@ -296,10 +299,11 @@ impl<W: Workload> Generator<W> {
         }
     }
 
-    /// Makes the calls that may be made now.
+    /// Makes the calls that are due and have a slot. Returns whether it made any.
     #[inline]
     fn make_calls<P: Port>(&mut self, core: &mut Context<'_, P>, now: Ticks) -> bool {
-        // A call at a set time starts at most one idle iteration late, which counts as a part of its latency.
+        // In an open loop a call starts at most one idle iteration late. Its latency runs from the due time, so it
+        // includes this delay.
         let now = self.phase.now(now);
         let mut made = false;
         for _ in 0..CALLS_PER_POLL {
@@ -307,7 +311,7 @@ impl<W: Workload> Generator<W> {
             let start = repeated.map(|call| call.1);
             let Some(start) = start.or_else(|| self.phase.due(now)) else {
                 if self.phase.is_enough() {
-                    // From now on each poll looks whether the last of them has ended.
+                    // All calls are made: from now on every poll checks whether the last one has ended.
                     self.attention = 0;
                 }
                 break;
@@ -324,7 +328,8 @@ impl<W: Workload> Generator<W> {
         made
     }
 
-    /// Makes the next call, or a `repeated` one, in a slot that is free. One place for both, so that all of it is inlined.
+    /// Makes the next call, or a `repeated` one, in a free slot. New and repeated calls share this one call site, so
+    /// that the compiler inlines it.
     #[inline]
     fn make_call<P: Port>(
         &mut self,
@@ -357,13 +362,13 @@ impl<W: Workload> Generator<W> {
         }
     }
 
-    /// A call was not taken: it is tried again later, or its slot is of no use any more.
+    /// Handles a refused call: the slot is free again, or dead.
     #[cold]
     fn refused(&mut self, index: u32, refused: CallRefused) -> Attempt {
         if refused.is_transient() {
             self.free.push_back(index);
         } else if self.reconnects && is_lost(refused) {
-            // Another connection takes the place of this one, and its slots with it.
+            // The replacement revives the slot; see `replace`.
             self.kill(index);
         } else {
             self.give_up(index, refused);
@@ -378,13 +383,13 @@ impl<W: Workload> Generator<W> {
         self.attention = 0;
     }
 
-    /// Whether all connections are lost, and none is made again.
+    /// Whether all slots are dead and no connection will be replaced.
     fn is_dead(&self) -> bool {
         let is_dead = !self.slots.is_empty() && self.slots.iter().all(|slot| !slot.alive);
         is_dead && !self.reconnects
     }
 
-    /// Nothing more can be called by this slot.
+    /// Takes a slot out of use for a permanent refusal, and counts an error.
     #[cold]
     fn give_up(&mut self, index: u32, refused: CallRefused) {
         self.kill(index);
@@ -393,7 +398,7 @@ impl<W: Workload> Generator<W> {
         self.measured.first_refusal.get_or_insert(refused);
     }
 
-    /// Makes no more calls before the limit is reached.
+    /// Stops making calls before the limit is reached.
     #[cold]
     fn interrupt<P: Port>(&mut self, core: &Context<'_, P>, now: Ticks) {
         self.measured.interrupted = true;
@@ -405,7 +410,7 @@ impl<W: Workload> Generator<W> {
         self.attention = 0;
     }
 
-    /// Another connection takes the place of one that was lost, whose calls have ended.
+    /// Moves the slots of a lost connection to its replacement. All calls of the lost connection have ended.
     #[cold]
     fn replace(&mut self, lost: ConnectionKey, fresh: ConnectionKey) {
         let Self { slots, free, .. } = self;
@@ -413,6 +418,7 @@ impl<W: Workload> Generator<W> {
             let slot = slots.get(*index as usize);
             slot.is_some_and(|slot| slot.connection == lost)
         };
+        // Some of its slots may still be free. Remove them first: below, all of its slots become free, each once.
         free.retain(|index| !is_of(index, slots));
         for (slot, index) in slots.iter_mut().zip(0_u32..) {
             if slot.connection == lost {
@@ -422,7 +428,7 @@ impl<W: Workload> Generator<W> {
         }
     }
 
-    /// The slot of a call, its step, and when it started.
+    /// The slot of a call, its step, and its start.
     #[inline]
     fn slot(&self, tag: CallTag) -> Option<(u32, W::Step, Ticks)> {
         let index = u32::try_from(tag).ok()?;
@@ -430,14 +436,14 @@ impl<W: Workload> Generator<W> {
         Some((index, slot.step, slot.start))
     }
 
-    /// The slot of a call that has ended is free again.
+    /// Frees the slot of a call that has ended.
     #[inline]
     fn give_back(&mut self, index: u32) {
         self.outstanding = self.outstanding.saturating_sub(1);
         self.free.push_back(index);
     }
 
-    /// A reply came at `now`.
+    /// Handles the verdict on a reply that arrived at `now`.
     #[inline]
     fn judge(&mut self, index: u32, call: (W::Step, Ticks), verdict: Verdict, now: Ticks) {
         self.give_back(index);
@@ -447,7 +453,8 @@ impl<W: Workload> Generator<W> {
         }
     }
 
-    /// One iteration starts several calls at the same time, and finds several replies: those are recorded as one.
+    /// Counts a correct reply. Calls of one iteration often share start and end; these become one entry, which is
+    /// recorded in one step.
     #[inline]
     fn call_succeeded(&mut self, (step, start): (W::Step, Ticks), bytes: u64, end: Ticks) {
         self.completed += 1;
@@ -510,7 +517,7 @@ impl<W: Workload> Generator<W> {
         }
     }
 
-    /// A call ended without a reply.
+    /// Handles a call that ended without a reply to check.
     #[cold]
     #[inline(never)]
     fn call_failed(&mut self, index: u32, call: (W::Step, Ticks), error: CallError) {
@@ -531,7 +538,7 @@ impl<W: Workload> Generator<W> {
         }
     }
 
-    /// A single call has ended.
+    /// Reports the result of a single call.
     #[cold]
     #[inline(never)]
     fn single_completed(&self, result: Result<SingleReply, CallError>) {
@@ -541,11 +548,11 @@ impl<W: Workload> Generator<W> {
 }
 
 impl<W: Workload> Application for Generator<W> {
-    /// A core that waits for replies reads the clock when something came. Calls at set times have a reading of their
-    /// own in every iteration ([`Generator::make_calls`]).
+    /// In a closed loop the clock matters only when a reply arrives, and the core reads it then. An open loop reads
+    /// the clock in every iteration by itself ([`Generator::make_calls`]).
     const CLOCK_INTERVAL_POLLS: u32 = 16;
 
-    // Out of line, as `poll` is: inlined into the iteration of a core, both of them cost more registers than that has.
+    // Out of line, like `poll`: inlined into the core's iteration, the two need more registers than there are.
     #[inline(never)]
     fn completed(
         &mut self,
@@ -620,7 +627,7 @@ impl<W: Workload> Application for Generator<W> {
         if !self.phase.is_calling() {
             return None;
         }
-        // A call that has no place is made when one of those under way has ended.
+        // Without a free slot the next call waits for a reply, and no time says when that arrives.
         let call = self.phase.next_due().filter(|_| !self.free.is_empty());
         let later = self.repeats.later.next_due();
         let times = [call, later, Some(self.phase.until())];
@@ -634,12 +641,12 @@ impl<W: Workload> Application for Generator<W> {
             .iter_mut()
             .filter(|slot| slot.connection == connection)
         {
-            // Dead or alive: a call that was refused while the connection closed found out first.
+            // Dead slots count too: a call that was refused while the connection closed has already killed its slot.
             was_ours = true;
             was_alive |= slot.alive;
             slot.alive = false;
         }
-        // Those that are made again are counted where that is done.
+        // With reconnects, `Connections::look_after` counts the loss; counting it here as well would double it.
         if was_ours && !self.reconnects {
             self.measured.losses.connections += 1;
             if was_alive {

@@ -1,7 +1,9 @@
-//! Latencies, interval by interval: a core fills one histogram after the other, and the thread that
-//! set the load up packs those that it has left. So a core of `run` records each call once (one of `nfs`
-//! once more, by procedure; over the kernel's TCP the thread that records also packs), and when an
-//! interval ends it takes an empty histogram from one queue and puts the full one into another.
+//! Latencies per interval. A core fills one histogram per interval; the thread that started the load packs the full
+//! ones.
+//!
+//! At the end of an interval the core takes an empty histogram from one queue and puts the full one into another. So
+//! it records each call only once, and never allocates or packs. Two exceptions: `nfs` records each call a second
+//! time, by procedure, and over the kernel's TCP the recording thread packs as well.
 
 use std::time::Duration;
 
@@ -11,18 +13,18 @@ use rpcrdma_fabric::clock::Ticks;
 use crate::histogram::LatencyHistogram;
 use crate::load::timeline::{CoreTimeline, INTERVALS_MAX, Interval};
 
-/// Empty histograms beside the one that a core fills: the thread that empties them may be late by
-/// as many intervals.
+/// Spare histograms, in addition to the one that the core fills: the collecting thread may be late by so many
+/// intervals.
 const SPARES: usize = 3;
 
-/// A histogram on its way from a core.
+/// A full histogram on its way to the collector.
 #[derive(Debug)]
 struct Full {
     interval: Interval,
     latency: LatencyHistogram,
 }
 
-/// The two queues between a core and the thread that empties its histograms.
+/// The two queues between a core and the collecting thread.
 #[derive(Debug)]
 pub(crate) struct Exchange {
     full: ArrayQueue<Full>,
@@ -36,7 +38,7 @@ impl Default for Exchange {
 }
 
 impl Exchange {
-    /// With so many spares, at least one. One is enough where the thread that records also collects.
+    /// An exchange with `spares` spare histograms, at least one. One is enough if the recording thread also collects.
     pub(crate) fn with_spares(spares: usize) -> Self {
         let exchange = Self {
             full: ArrayQueue::new(spares),
@@ -47,20 +49,20 @@ impl Exchange {
     }
 }
 
-/// What a core records in.
+/// Records the latencies of one core in its current interval.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     latency: LatencyHistogram,
-    /// The interval that it is of.
+    /// The interval that `latency` belongs to.
     interval: Interval,
     start: Ticks,
     length: Ticks,
-    /// When the interval ends; never before the measurement has begun.
+    /// When the interval ends; `Ticks::MAX` until the measurement begins.
     until: Ticks,
 }
 
 impl Recorder {
-    /// For intervals of `length` (above 0).
+    /// A recorder for intervals of `length`, above 0.
     pub(crate) fn new(length: Ticks) -> Self {
         Self {
             latency: LatencyHistogram::new(),
@@ -71,7 +73,7 @@ impl Recorder {
         }
     }
 
-    /// The measurement begins.
+    /// Starts the first interval.
     pub(crate) fn begin(&mut self, now: Ticks) {
         self.start = now;
         self.until = now.saturating_add(self.length);
@@ -83,13 +85,13 @@ impl Recorder {
         self.latency.record_equal(latency_ns, count);
     }
 
-    /// When [`Recorder::next`] is to be called.
+    /// When to call [`Recorder::next`].
     pub(crate) fn until(&self) -> Ticks {
         self.until
     }
 
-    /// Goes on with the interval that `now` is in. Without an empty histogram this one goes on, and
-    /// says so.
+    /// Starts the interval that contains `now`. If no empty histogram is left, or after [`INTERVALS_MAX`] intervals,
+    /// the current interval continues and is marked as stretched.
     #[cold]
     pub(crate) fn next(&mut self, now: Ticks, exchange: &Exchange) {
         let number = now.saturating_sub(self.start) / self.length;
@@ -107,20 +109,20 @@ impl Recorder {
         };
         let latency = std::mem::replace(&mut self.latency, empty);
         let interval = std::mem::replace(&mut self.interval, Interval::new(number));
-        // There is room for all histograms that there are beside the one in hand.
+        // `full` has room for every spare, and the one in hand replaces a spare: the push cannot fail.
         let pushed = exchange.full.push(Full { interval, latency });
         debug_assert!(pushed.is_ok(), "room for every spare");
     }
 }
 
-/// What the thread that set a load up has of one core.
+/// Collects the full histograms of one core; belongs to the thread that started the load.
 #[derive(Debug, Default)]
 pub(crate) struct Collector {
     timeline: CoreTimeline,
 }
 
 impl Collector {
-    /// Packs the histograms that the core has left, and gives them back empty.
+    /// Packs the full histograms and returns them empty to the core.
     pub(crate) fn collect(&mut self, exchange: &Exchange) {
         while let Some(Full {
             interval,
@@ -134,7 +136,7 @@ impl Collector {
         }
     }
 
-    /// The measurement is over: all that the core recorded, the last interval included.
+    /// Returns everything that the core recorded, including the last interval. The measurement is over.
     pub(crate) fn finish(
         mut self,
         exchange: &Exchange,

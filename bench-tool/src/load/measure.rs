@@ -1,4 +1,4 @@
-//! Makes a load on all polling cores: hands out its parts, looks after them, and puts together what they measured.
+//! Runs a load on all polling cores: starts the parts, watches them, and merges their results.
 
 use std::time::{Duration, Instant};
 
@@ -11,15 +11,17 @@ use super::workload::Workload;
 use super::{Amount, Watch};
 use crate::exit::Failure;
 
-/// How soon the end of a load is noticed: the thread that waits must not take time from the cores.
+/// How often the waiting thread looks for the end of the load: rarely, so that it takes no CPU time from the cores.
+/// core.
 const LOOK_PERIOD: Duration = Duration::from_millis(20);
 
 impl<W: Workload> LoadCores<W> {
-    /// Makes a load, and returns what was measured, with the workloads of the cores. `workload` makes that of each part;
-    /// `patience` is how long outstanding calls may take after the measurement.
+    /// Runs a load and returns the merged results with the workload of each core. `workload` makes the workload of a
+    /// part from its number and the number of parts. `patience` is how long outstanding calls may take after the
+    /// measurement.
     ///
     /// # Errors
-    /// When a connection is lost and not made again in time, and when calls do not end.
+    /// If a lost connection is not replaced in time, or if calls are still outstanding after `patience`.
     pub(crate) fn measure(
         &self,
         connections: &mut Connections,
@@ -38,6 +40,7 @@ impl<W: Workload> LoadCores<W> {
                 watch: watch.clone(),
             });
         }
+        // A call may first wait `retry` for a new connection or its repetition, and then needs its normal time.
         let patience = amount.retry + patience;
         let mut deadline = amount
             .limit
@@ -54,6 +57,7 @@ impl<W: Workload> LoadCores<W> {
                 }
                 let is_stopping = watch.stop.is_asked();
                 lost = connections.look_after(self, is_stopping);
+                // A count has no expected end. Once the user stops the load, the outstanding calls get one.
                 if deadline.is_none() && is_stopping {
                     deadline = Some(Instant::now() + patience);
                 }

@@ -1,4 +1,4 @@
-//! What a load, or one part of it, measured.
+//! The results of a load, or of one part of it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,16 +8,16 @@ use rpcrdma_engine::{CallRefused, CounterSnapshot};
 use crate::histogram::LatencyHistogram;
 use crate::load::timeline::CoreTimeline;
 
-/// What became of connections that were lost.
+/// Lost connections, and what replaced them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Losses {
     /// Connections that were lost.
     pub(crate) connections: u64,
-    /// Connections that took the place of lost ones.
+    /// Connections that replaced lost ones.
     pub(crate) reconnects: u64,
-    /// Calls that were in flight on lost connections and were repeated on others.
+    /// Calls that were outstanding on lost connections and were repeated on new ones.
     pub(crate) calls: u64,
-    /// The longest time from a loss to the connection that took its place.
+    /// The longest time from a loss to the replacement.
     pub(crate) longest: Duration,
 }
 
@@ -31,32 +31,33 @@ impl Losses {
     }
 }
 
-/// What was measured; what a workload keeps by itself is not in it.
+/// The results of a load, without those that a workload keeps itself.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Measured {
-    /// Calls that ended in an error, or with a reply that is not right.
+    /// Calls that failed or got a wrong reply.
     pub(crate) errors: Errors,
-    /// Why a connection took no more calls.
+    /// The first permanent refusal of a connection.
     pub(crate) first_refusal: Option<CallRefused>,
-    /// Payload of the calls that are in the latencies; of bulk data alone.
+    /// Payload of the calls that the latencies include, as their [verdict](super::workload::Verdict::Right) reports
+    /// it.
     pub(crate) payload_bytes: u64,
     /// The measured time.
     pub(crate) elapsed: Duration,
-    /// The end was asked for, or nothing could be called any more, before the limit was reached.
+    /// Whether the load ended before its limit: by a stop request, or because no call was possible any more.
     pub(crate) interrupted: bool,
-    /// Open loop: calls that were due and never made, because too many were outstanding.
+    /// Open loop: calls that were due but not made, because all slots were in use.
     pub(crate) backlog: u64,
-    /// What the cores counted in the measured time; `None` before it began, and of no core.
+    /// The cores' counters over the measured time; `None` if it never began, and over TCP, which has no cores.
     pub(crate) counters: Option<CounterSnapshot>,
     pub(crate) losses: Losses,
-    /// How often the server asked to have a call again later.
+    /// How often the server asked to repeat a call later, and the call had time for it.
     pub(crate) retried_later: u64,
-    /// The latencies over time, of each core or connection.
+    /// Latencies over time, one entry for each core or connection.
     pub(crate) timelines: Vec<CoreTimeline>,
 }
 
 impl Measured {
-    /// What a reader must know to trust it.
+    /// Warnings for the reader of the results.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let first = self.errors.first.as_ref();
         let first = first.map(|first| format!("the first call that failed: {first}"));
@@ -70,7 +71,7 @@ impl Measured {
         first.into_iter().chain(late).collect()
     }
 
-    /// Adds what another part of the load measured meanwhile.
+    /// Adds the results of another part, which ran at the same time.
     pub(crate) fn merge(&mut self, other: Self) {
         self.errors.merge(other.errors);
         self.first_refusal = self.first_refusal.or(other.first_refusal);
@@ -87,7 +88,7 @@ impl Measured {
         self.timelines.extend(other.timelines);
     }
 
-    /// All latencies together.
+    /// The latencies of all parts in one histogram.
     pub(crate) fn latency(&self) -> LatencyHistogram {
         let mut all = LatencyHistogram::new();
         for timeline in &self.timelines {
@@ -97,23 +98,23 @@ impl Measured {
     }
 }
 
-/// Errors by name.
+/// Errors counted by name.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Errors {
     pub(crate) by_name: BTreeMap<String, u64>,
-    /// The words of the first one that had any.
+    /// The message of the first error that had one.
     pub(crate) first: Option<String>,
 }
 
 impl Errors {
-    /// One more error.
+    /// Counts an error.
     #[cold]
     pub(crate) fn note(&mut self, name: &str, words: impl FnOnce() -> String) {
         self.add(name, 1);
         self.first.get_or_insert_with(words);
     }
 
-    /// `count` more errors whose name says all.
+    /// Counts `count` errors that need no message.
     #[cold]
     pub(crate) fn add(&mut self, name: &str, count: u64) {
         match self.by_name.get_mut(name) {
@@ -122,7 +123,7 @@ impl Errors {
         }
     }
 
-    /// Errors with this name.
+    /// The number of errors with this name.
     pub(crate) fn of(&self, name: &str) -> u64 {
         self.by_name.get(name).copied().unwrap_or(0)
     }

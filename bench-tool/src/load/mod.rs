@@ -1,15 +1,15 @@
-//! The load generator: calls of any RPC program, made and timed on polling cores.
+//! The load generator: makes and times calls of any RPC program on polling cores.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
-//! | `workload` | what a program adds: which call comes next, and whether a reply is right |
-//! | `generator` | the application of a core: makes the calls, repeats and times them |
-//! | `phase`, `pace`, `intervals` | from warm-up to end, when calls are due, what is recorded |
+//! | `workload` | what an RPC program adds: which call comes next, and whether a reply is correct |
+//! | `generator` | the application of a core: makes, repeats and times calls |
+//! | `phase`, `pace`, `intervals` | warm-up, measurement, end; due times of calls; histograms per interval |
 //! | `retry_later` | calls that the server asks to repeat later |
-//! | `control`, `cores` | orders of the command's thread to the cores, and their answers |
-//! | `connections` | the connections, and what replaces those that are lost |
-//! | `measure`, `measured` | one load on all cores, and what it measured |
-//! | `timeline` | the same over time |
+//! | `control`, `cores` | orders from the command's thread to the cores, and their answers |
+//! | `connections` | the connections, and the replacement of lost ones |
+//! | `measure`, `measured` | a load on all cores, and its results |
+//! | `timeline` | the results over time |
 
 pub(crate) mod connections;
 pub(crate) mod control;
@@ -30,28 +30,28 @@ use self::pace::Rate;
 use crate::progress::Progress;
 use crate::signals::Stop;
 
-/// What a load shares with the rest of the tool while it measures.
+/// What a running load shares with the rest of the tool.
 #[derive(Clone, Debug)]
 pub(crate) struct Watch {
-    /// Set when the load shall end early; polling cores look at it now and then.
+    /// Set to end the load early; polling cores read it every 1024 polls.
     pub(crate) stop: Stop,
-    /// Where each part publishes how far it is, by its number.
+    /// Each part publishes its progress here, by its number.
     pub(crate) progress: Progress,
-    /// The run's own server; `None` where the server is elsewhere.
+    /// The process of the run's own server; `None` for a server that the run did not start.
     pub(crate) server_process: Option<u32>,
 }
 
 /// When to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Limit {
-    /// After this time, without the warm-up.
+    /// After this time, not counting the warm-up.
     Duration(Duration),
-    /// After this many calls, without those of the warm-up.
+    /// After this many calls, not counting those of the warm-up.
     Count(u64),
 }
 
 impl Limit {
-    /// How long it should take after a warm-up, which counts too; `None` where that is up to the calls.
+    /// The expected time including the warm-up; `None` for a count, whose time depends on the calls.
     pub(crate) fn expected(self, warmup: Duration) -> Option<Duration> {
         match self {
             Self::Duration(duration) => Some(warmup + duration),
@@ -60,16 +60,16 @@ impl Limit {
     }
 }
 
-/// How a load is made, whichever calls it makes.
+/// The options of a load that do not depend on the RPC program.
 #[derive(Clone, Debug)]
 pub(crate) struct LoadConfig {
     /// Calls outstanding on each connection.
     pub(crate) depth: u32,
     /// Connections that carry calls, spread over the cores.
     pub(crate) connections: u32,
-    /// The polling cores of a fabric, at least one. Over TCP where the threads run: empty leaves it to the kernel.
+    /// The CPUs of the polling cores, at least one. Over TCP: the CPUs of the threads; if empty, the kernel chooses.
     pub(crate) cores: Vec<usize>,
-    /// Open loop: calls per second in all. `None` is a closed loop.
+    /// Open loop: calls per second over all connections. `None` is a closed loop.
     pub(crate) rate_per_s: Option<u64>,
     /// When to stop.
     pub(crate) limit: Limit,
@@ -77,14 +77,14 @@ pub(crate) struct LoadConfig {
     pub(crate) warmup: Duration,
     /// See [`Amount::retry`].
     pub(crate) retry: Duration,
-    /// The measured time is reported in intervals of this length too.
+    /// The report also has figures for intervals of this length.
     pub(crate) interval: Duration,
-    /// Whether the table has these intervals.
+    /// Whether the table on the terminal shows these intervals.
     pub(crate) shows_intervals: bool,
 }
 
 impl LoadConfig {
-    /// What the load generator makes.
+    /// The part of the options that the generator needs.
     pub(crate) fn amount(&self) -> Amount {
         Amount {
             depth: self.depth,
@@ -97,10 +97,10 @@ impl LoadConfig {
     }
 }
 
-/// How much of a load is made, and how fast. Fixed before it starts.
+/// How many calls a load makes, and how fast. Fixed before it starts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Amount {
-    /// Calls outstanding on a connection.
+    /// Calls outstanding on each connection.
     pub(crate) depth: u32,
     /// Time before the measurement.
     pub(crate) warmup: Duration,
@@ -108,15 +108,15 @@ pub(crate) struct Amount {
     pub(crate) limit: Limit,
     /// `None` for a closed loop.
     pub(crate) rate: Option<Rate>,
-    /// How long to try to make a lost connection again, and for how long after its start to repeat a call that the
-    /// server asks to repeat later. With 0 neither is done.
+    /// How long a lost connection may stay lost, and for how long after its start a call is repeated if the server
+    /// asks to repeat it later. With 0 neither is retried.
     pub(crate) retry: Duration,
-    /// Length of the intervals that are reported too.
+    /// Length of the intervals in the report.
     pub(crate) interval: Duration,
 }
 
 impl Amount {
-    /// The share of one of `parts` parts.
+    /// The share of part number `part` of `parts`.
     pub(crate) fn share(&self, part: u32, parts: u32) -> Self {
         let (number, of) = (u64::from(part), u64::from(parts.max(1)));
         Self {

@@ -1,8 +1,8 @@
-//! When calls are due.
+//! The schedule of an open loop: when each call is due.
 
 use rpcrdma_fabric::clock::Ticks;
 
-/// Calls per second of an open loop, and which of them one part of the load makes.
+/// The call rate of an open loop, and which of its calls one part of the load makes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rate {
     /// Of all parts together.
@@ -12,7 +12,7 @@ pub(crate) struct Rate {
 }
 
 impl Rate {
-    /// So many calls per second, at least 1.
+    /// A rate in calls per second, at least 1.
     pub(crate) fn new(calls_per_second: u64) -> Self {
         Self {
             calls_per_second: calls_per_second.max(1),
@@ -21,8 +21,8 @@ impl Rate {
         }
     }
 
-    /// Every `parts`-th call, beginning with number `part`. So the parts together make exactly the calls of the whole, even
-    /// if there are more parts than calls in a second, and they do not start their calls all at the same time.
+    /// Every `parts`-th call, starting with number `part`. So the parts together make exactly the calls of the whole
+    /// load, also with more parts than calls per second, and the parts do not all start their calls at the same time.
     pub(crate) fn share(self, part: u32, parts: u32) -> Self {
         Self {
             part: part.into(),
@@ -32,19 +32,19 @@ impl Rate {
     }
 }
 
-/// The schedule of an open loop: call number `n` of the whole load is due at `start + n / rate`, whatever happened to the
-/// calls before it.
+/// The schedule of an open loop: call number `n` of the whole load is due at `start + n / rate`, however late the
+/// calls before it are.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
     start: Ticks,
     ticks_per_second: u64,
     rate: Rate,
-    /// The number of the next call, among those of all parts.
+    /// The number of the next call, counted over all parts.
     next: u64,
 }
 
 impl Pace {
-    /// The schedule of a part from `start` on.
+    /// The schedule of one part from `start`.
     pub(crate) fn new(start: Ticks, ticks_per_second: u64, rate: Rate) -> Self {
         Self {
             start,
@@ -57,29 +57,29 @@ impl Pace {
     /// When the next call is due.
     #[inline]
     pub(crate) fn due(&self) -> Ticks {
-        // Whole seconds apart, so that the product fits for any length of run.
+        // Whole seconds are added separately: `next * ticks_per_second` would overflow in a long run.
         let per_second = self.rate.calls_per_second;
         let (seconds, rest) = (self.next / per_second, self.next % per_second);
         let ticks = u128::from(rest) * u128::from(self.ticks_per_second) / u128::from(per_second);
-        // The rest is below a second of ticks.
+        // The rest is less than one second in ticks, so the conversion cannot fail.
         let ticks = u64::try_from(ticks).unwrap_or(u64::MAX);
         self.start + seconds * self.ticks_per_second + ticks
     }
 
-    /// When the next call starts, if it is due by `now`, and before `end`.
+    /// The start of the next call if it is due by `now` and before `end`.
     #[inline]
     pub(crate) fn start(&self, now: Ticks, end: Ticks) -> Option<Ticks> {
         let due = self.due();
         (due <= now && due < end).then_some(due)
     }
 
-    /// The call that was due has been made.
+    /// Moves to this part's next call.
     #[inline]
     pub(crate) fn advance(&mut self) {
         self.next += self.rate.parts;
     }
 
-    /// Calls that were due by `now` and have not been made.
+    /// The number of calls that are due by `now` and not made.
     pub(crate) fn behind(&self, now: Ticks) -> u64 {
         let elapsed = u128::from(now.saturating_sub(self.start));
         let due =
@@ -93,7 +93,7 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// The end may have passed since the clock was read that tells of it.
+    /// The clock reading may already be after the end.
     #[test]
     fn a_call_that_is_due_at_the_end_is_not_made() {
         let mut pace = Pace::new(1000, 1_000_000, Rate::new(1000));
@@ -132,7 +132,7 @@ mod tests {
         assert_eq!(pace.behind(0), 0);
     }
 
-    /// Also where there are more parts than calls in a second.
+    /// Also with more parts than calls per second.
     #[test]
     fn parts_make_the_calls_of_the_whole_and_no_others() {
         const PARTS: u32 = 64;

@@ -1,4 +1,4 @@
-//! The phases of a load: warm-up, measurement, end; when the next call is due, and what is recorded of it.
+//! The phases of a load (warm-up, measurement, end): when the next call is due, and whether it counts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,53 +11,53 @@ use super::{Amount, Limit};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// There is no load.
+    /// No load.
     Idle,
-    /// Calls are made and not counted.
+    /// Calls are made but not counted.
     Warmup,
-    /// Calls are counted, until the time or the count.
+    /// Calls are counted until the limit.
     Measuring,
-    /// No new calls; the outstanding ones come back.
+    /// No new calls; the generator waits for outstanding ones.
     Ending,
 }
 
-/// A phase that began.
+/// The start of a phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// The measurement.
+    /// The measurement begins.
     Measuring,
-    /// The end of it.
+    /// The measurement is over.
     Ending,
 }
 
-/// The phase that one part of a load is in. It counts the calls that are made, and decides whether the next one may be.
+/// The phase of one part of a load. It counts the calls, and decides whether the next one may be made.
 #[derive(Debug)]
 pub(crate) struct LoadPhase {
     clock: Clock,
     phase: Phase,
-    /// When the phase ends, or the interval that is recorded: one time to look at for all.
+    /// When the phase or the current interval ends, whichever is first: the generator compares one time only.
     until: Ticks,
     pace: Option<Pace>,
     limit: Limit,
-    /// Calls that may be made in the measured time: none when no new calls are made.
+    /// Upper bound of the calls in the measured time; 0 once no new calls are made.
     calls_max: u64,
-    /// Calls that started before do not count; never until the measurement begins.
+    /// Calls that start before this time do not count; `Ticks::MAX` until the measurement begins.
     measured_start: Ticks,
-    /// When measuring ends; never where calls are counted.
+    /// When the measurement ends; `Ticks::MAX` if the limit is a count.
     measured_until: Ticks,
-    /// Calls made in the measured time.
+    /// Calls that started in the measured time.
     started: u64,
-    /// When the last of them ended.
+    /// When the last successful one ended.
     last_end: Ticks,
     elapsed: Duration,
     backlog: u64,
-    /// All latencies, interval by interval, and where full histograms go.
+    /// The latencies of the current interval.
     recorder: Recorder,
     exchange: Arc<Exchange>,
 }
 
 impl LoadPhase {
-    /// No load, and no call is due.
+    /// The phase without a load: no call is due.
     pub(crate) fn idle() -> Self {
         Self {
             clock: Clock::new(),
@@ -77,7 +77,7 @@ impl LoadPhase {
         }
     }
 
-    /// The warm-up begins. Histograms of intervals that ended go to `exchange`.
+    /// Starts the warm-up. The histograms of finished intervals go to `exchange`.
     pub(crate) fn new(amount: &Amount, now: Ticks, exchange: Arc<Exchange>) -> Self {
         let clock = Clock::new();
         let pace = |rate| Pace::new(now, clock.ticks_per_second(), rate);
@@ -97,8 +97,8 @@ impl LoadPhase {
         }
     }
 
-    /// Goes on as time and counts say, with so many calls that have not ended. To be called at [`LoadPhase::until`], and
-    /// from when [`LoadPhase::is_enough`].
+    /// Changes the phase or the interval if it is time. `outstanding` is the number of calls that have not ended.
+    /// Call it at [`LoadPhase::until`], and in every poll after [`LoadPhase::is_enough`].
     pub(crate) fn advance(&mut self, now: Ticks, outstanding: usize) -> Option<Change> {
         match self.phase {
             Phase::Warmup if now >= self.until => {
@@ -112,7 +112,7 @@ impl LoadPhase {
                 Some(Change::Measuring)
             }
             Phase::Measuring => {
-                // Calls that failed count as well: no others are made for them.
+                // `started` includes calls that fail: the load does not make others in their place.
                 let is_over = self.is_enough() && outstanding == 0;
                 if is_over || now >= self.measured_until {
                     return self.end(now);
@@ -127,7 +127,7 @@ impl LoadPhase {
         }
     }
 
-    /// Makes no more calls. Those that are outstanding belong to the last interval.
+    /// Stops new calls. Outstanding calls are recorded in the last interval.
     pub(crate) fn end(&mut self, now: Ticks) -> Option<Change> {
         if !self.is_calling() {
             return None;
@@ -149,7 +149,7 @@ impl LoadPhase {
         self.phase == Phase::Idle
     }
 
-    /// Whether new calls are made.
+    /// Whether this phase makes new calls.
     pub(crate) fn is_calling(&self) -> bool {
         matches!(self.phase, Phase::Warmup | Phase::Measuring)
     }
@@ -158,23 +158,23 @@ impl LoadPhase {
         self.phase == Phase::Ending
     }
 
-    /// Whether as many calls were made as were to be counted.
+    /// Whether all calls of the limit are made.
     pub(crate) fn is_enough(&self) -> bool {
         self.started >= self.calls_max
     }
 
-    /// When the phase ends, or the interval.
+    /// When the phase or the current interval ends, whichever is first.
     pub(crate) fn until(&self) -> Ticks {
         self.until
     }
 
-    /// Calls that may be made still in the measured time.
+    /// How many more calls may start in the measured time.
     pub(crate) fn left(&self) -> u64 {
         self.calls_max.saturating_sub(self.started)
     }
 
-    /// A time of now for [`LoadPhase::due`]: a call at a set time starts when the clock says so, and not at the last
-    /// reading of it.
+    /// The time to pass to [`LoadPhase::due`]. An open loop reads the clock: with the core's last reading, a call
+    /// would start late by that reading's age.
     #[inline]
     pub(crate) fn now(&self, now: Ticks) -> Ticks {
         match self.pace {
@@ -183,7 +183,7 @@ impl LoadPhase {
         }
     }
 
-    /// If a call may be made now, when it started: now in a closed loop, when it was due in an open one.
+    /// The start time of the next call if it may be made now: `now` in a closed loop, its due time in an open loop.
     #[inline]
     pub(crate) fn due(&self, now: Ticks) -> Option<Ticks> {
         if self.is_enough() {
@@ -195,20 +195,20 @@ impl LoadPhase {
         }
     }
 
-    /// When the next call of an open loop is due, if there is one.
+    /// When the next call of an open loop is due; `None` in a closed loop, and after the last call.
     pub(crate) fn next_due(&self) -> Option<Ticks> {
         let pace = self.pace.filter(|_| !self.is_enough());
         pace.map(|pace| pace.due())
     }
 
-    /// How long nothing is due, at most `longest`.
+    /// The time until the next call is due, at most `longest`.
     pub(crate) fn idle_for(&self, now: Ticks, longest: Duration) -> Duration {
         self.next_due().map_or(longest, |due| {
             Duration::from_nanos(self.clock.nanos_between(now, due)).min(longest)
         })
     }
 
-    /// A call was made that started at `start`, and counts as `calls` calls.
+    /// Notes a call that started at `start` and counts as `calls` calls.
     #[inline]
     pub(crate) fn made(&mut self, start: Ticks, calls: u64) {
         if let Some(pace) = &mut self.pace {
@@ -219,37 +219,37 @@ impl LoadPhase {
         }
     }
 
-    /// Whether a call counts that started at `start`.
+    /// Whether a call that started at `start` counts.
     #[inline]
     pub(crate) fn is_measured(&self, start: Ticks) -> bool {
         start >= self.measured_start
     }
 
-    /// The latency of a call.
+    /// The latency of a call in nanoseconds.
     #[inline]
     pub(crate) fn latency_ns(&self, start: Ticks, end: Ticks) -> u64 {
         self.clock.nanos_between(start, end)
     }
 
-    /// So many calls that count ended well at `end`, each after `latency_ns`.
+    /// Records `calls` successful calls that ended at `end`, each with `latency_ns`.
     #[inline]
     pub(crate) fn record(&mut self, latency_ns: u64, calls: u64, end: Ticks) {
         self.recorder.record(latency_ns, calls);
         self.last_end = end;
     }
 
-    /// The measured time, to the end of the last call that counts: a stall at the end is neither lost nor called
-    /// speed.
+    /// The measured time, up to the end of the last successful call. So a stall at the end lowers the rate instead of
+    /// vanishing.
     pub(crate) fn elapsed(&self) -> Duration {
         self.elapsed.max(self.since_start(self.last_end))
     }
 
-    /// The interval that is not in the exchange: the last one.
+    /// The last interval, which is not in the exchange.
     pub(crate) fn into_recorder(self) -> Recorder {
         self.recorder
     }
 
-    /// Calls that were due by the end and were not made.
+    /// Calls that were due before the end but not made.
     pub(crate) fn backlog(&self) -> u64 {
         self.backlog
     }
@@ -273,7 +273,7 @@ mod tests {
         (LoadPhase::new(&amount, 0, Arc::default()), second)
     }
 
-    /// Ticks are no whole nanoseconds.
+    /// A tick is not a whole number of nanoseconds.
     fn is_about(time: Duration, seconds: u64) -> bool {
         time.abs_diff(Duration::from_secs(seconds)) < Duration::from_micros(1)
     }

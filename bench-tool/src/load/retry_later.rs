@@ -1,28 +1,28 @@
-//! Calls that the server asks to repeat later, as NFS does with NFS3ERR_JUKEBOX (RFC 1813, section 2.6). Each is repeated
-//! as a new call.
+//! Calls that the server asks to repeat later, as NFS does with NFS3ERR_JUKEBOX (RFC 1813, section 2.6). Each
+//! repetition is a new call.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use rpcrdma_fabric::clock::{Clock, Ticks};
 
-/// How long the client waits before it asks again.
+/// The pause before a repetition.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Calls that wait to be made again, and for how long they may.
+/// Calls that wait for their repetition, up to a limit from their start.
 #[derive(Debug)]
 pub(crate) struct RetryLater<C> {
-    /// Each with when it is due; all wait equally long, so the first one is due first.
+    /// Each call with its due time. All pauses are equal, so the queue is in the order of the due times.
     waiting: VecDeque<(C, Ticks)>,
     pause: Ticks,
-    /// The longest time from the start of a call to its last repetition.
+    /// The longest time from the first start of a call to its last repetition.
     patience: Ticks,
     /// How many repetitions were accepted.
     count: u64,
 }
 
 impl<C: Copy> RetryLater<C> {
-    /// Has room for `calls` calls. A call is repeated until `patience` after its start; if that is zero, never.
+    /// Room for `calls` calls. A call is repeated until `patience` after its start; with zero, never.
     pub(crate) fn new(patience: Duration, calls: usize) -> Self {
         let clock = Clock::new();
         Self {
@@ -33,7 +33,7 @@ impl<C: Copy> RetryLater<C> {
         }
     }
 
-    /// Takes a call that began at `start`; whether it has time to wait.
+    /// Queues a call that started at `start`. Returns false if its patience ends before the pause does.
     #[cold]
     pub(crate) fn push(&mut self, call: C, start: Ticks, now: Ticks) -> bool {
         let due = now.saturating_add(self.pause);
@@ -45,7 +45,7 @@ impl<C: Copy> RetryLater<C> {
         true
     }
 
-    /// A call that is to be made again now.
+    /// The next call whose pause is over.
     #[inline]
     pub(crate) fn pop_due(&mut self, now: Ticks) -> Option<C> {
         match self.waiting.front() {
@@ -54,13 +54,13 @@ impl<C: Copy> RetryLater<C> {
         }
     }
 
-    /// Accepts no more calls, and returns those that wait.
+    /// Accepts no more calls and returns those that wait.
     pub(crate) fn end(&mut self) -> impl Iterator<Item = C> + '_ {
         self.patience = 0;
         self.waiting.drain(..).map(|(call, _)| call)
     }
 
-    /// Calls that wait.
+    /// The number of calls that wait.
     pub(crate) fn len(&self) -> usize {
         self.waiting.len()
     }

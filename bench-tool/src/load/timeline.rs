@@ -1,4 +1,4 @@
-//! A run over time: what each core measured in each interval, and the figures of it.
+//! Results over time: the latencies of each core in each interval, and figures derived from them.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -8,20 +8,20 @@ use serde::Serialize;
 use crate::histogram::{LatencyHistogram, LatencySummary, PackedHistogram};
 use rpcrdma_units::per_s;
 
-/// Intervals that are kept apart; the last one has the rest of a longer run.
+/// Upper bound of the number of intervals, which bounds the memory; the last interval takes the rest of a longer run.
 pub(crate) const INTERVALS_MAX: u32 = 10_000;
 
-/// Which interval of a run a histogram is of.
+/// The interval of a histogram.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Interval {
     /// From 0.
     pub number: u32,
-    /// It has calls of later intervals too.
+    /// Whether it also contains calls of later intervals.
     pub is_stretched: bool,
 }
 
 impl Interval {
-    /// Interval `number` and no other.
+    /// Exactly interval `number`.
     #[must_use]
     pub(crate) const fn new(number: u32) -> Self {
         Self {
@@ -31,30 +31,30 @@ impl Interval {
     }
 }
 
-/// What one core measured, in order. Intervals in which no call ended may be missing.
+/// The intervals of one core, in order. Intervals in which no call ended may be missing.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CoreTimeline {
     /// The core.
     pub core: usize,
     /// Its measured time.
     pub elapsed: Duration,
-    /// What it measured in each interval.
+    /// The latencies of each interval.
     pub intervals: Vec<(Interval, PackedHistogram)>,
 }
 
 impl CoreTimeline {
-    /// Adds what the core measured in its next interval.
+    /// Adds the core's next interval.
     pub(crate) fn push(&mut self, interval: Interval, latency: &LatencyHistogram) {
         self.intervals.push((interval, latency.pack()));
     }
 
-    /// All intervals together.
+    /// The latencies of all intervals in one histogram.
     #[must_use]
     pub(crate) fn total(&self) -> LatencyHistogram {
         merge(self.intervals.iter().map(|(_, latency)| latency))
     }
 
-    /// What it measured in interval `number`.
+    /// The latencies of interval `number`.
     #[must_use]
     pub(crate) fn interval(&self, number: u32) -> LatencyHistogram {
         let of_it = |(interval, _): &&(Interval, _)| interval.number == number;
@@ -70,23 +70,23 @@ fn merge<'a>(parts: impl Iterator<Item = &'a PackedHistogram>) -> LatencyHistogr
     })
 }
 
-/// Begin, since the measurement began, and length.
+/// Start, counted from the start of the measurement, and length.
 type Span = (Duration, Duration);
 
-/// What all cores measured over time.
+/// The results of all cores over time.
 #[derive(Clone, Debug)]
 pub(crate) struct Timeline {
     /// Length of an interval; the last one may be shorter or longer.
     pub interval: Duration,
-    /// When the measurement began, by the wall clock.
+    /// Wall-clock time of the start of the measurement.
     pub began: SystemTime,
-    /// Each of the client's cores.
+    /// One entry for each core of the client.
     pub cores: Vec<CoreTimeline>,
 }
 
 impl Timeline {
-    /// What all cores measured in each interval, from first to last: its begin and length, its
-    /// number, and the latencies. Empty ones are there too, and the last one goes on until the end.
+    /// The intervals of all cores, merged and in order: start and length, number, latencies. Intervals without calls
+    /// are included, and the last one ends with the measurement.
     pub(crate) fn merged(&self) -> impl Iterator<Item = (Span, u32, LatencyHistogram)> + use<'_> {
         let mut packed: BTreeMap<u32, Vec<&PackedHistogram>> = BTreeMap::new();
         for (interval, latency) in self.all() {
@@ -107,20 +107,20 @@ impl Timeline {
         })
     }
 
-    /// The longest measured time of a core.
+    /// The longest measured time of any core.
     #[must_use]
     pub(crate) fn elapsed(&self) -> Duration {
         let elapsed = self.cores.iter().map(|core| core.elapsed).max();
         elapsed.unwrap_or_default()
     }
 
-    /// Whether an interval has calls of later ones too.
+    /// Whether any interval also contains calls of later ones.
     #[must_use]
     pub(crate) fn is_stretched(&self) -> bool {
         self.all().any(|(interval, _)| interval.is_stretched)
     }
 
-    /// The figures of all cores together, interval by interval.
+    /// Figures for each interval, over all cores.
     #[must_use]
     pub(crate) fn figures(&self) -> Vec<IntervalFigures> {
         self.merged()
@@ -155,16 +155,16 @@ impl Timeline {
     }
 }
 
-/// One interval in a report.
+/// One interval in the report.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct IntervalFigures {
-    /// Since the measurement began.
+    /// Its start, counted from the start of the measurement.
     pub start_s: f64,
     /// Its length.
     pub duration_s: f64,
-    /// Calls that ended in it.
+    /// Calls that ended in this interval.
     pub calls: u64,
-    /// `calls` per second of it.
+    /// `calls` divided by `duration_s`.
     pub rate_per_s: f64,
     /// Their round-trip times.
     pub latency_ns: IntervalLatency,
@@ -187,29 +187,29 @@ impl IntervalFigures {
     }
 }
 
-/// Round-trip times of an interval, in nanoseconds; 0 where no call ended.
+/// Round-trip times of an interval in nanoseconds; 0 if no call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct IntervalLatency {
     /// The median.
     pub p50: u64,
-    /// 99 of 100 were no slower.
+    /// The 99th percentile.
     pub p99: u64,
-    /// The largest, exactly.
+    /// The largest value, exact.
     pub max: u64,
 }
 
-/// One of the client's cores in a report.
+/// One core of the client in the report.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct CoreFigures {
     /// The core.
     pub core: usize,
-    /// Calls that completed on it.
+    /// Calls that completed on this core.
     pub calls: u64,
-    /// `calls` per second of its measured time.
+    /// `calls` divided by the core's measured time.
     pub rate_per_s: f64,
     /// Their round-trip times.
     pub latency_ns: LatencySummary,
-    /// Interval by interval.
+    /// Figures for each interval.
     pub intervals: Vec<IntervalFigures>,
 }
 
@@ -217,7 +217,7 @@ pub(crate) struct CoreFigures {
 pub(crate) mod tests {
     use super::*;
 
-    /// Two cores for 2.5 s: the second one had nothing to do in the second second.
+    /// Two cores for 2.5 s: the second core is idle in the second interval.
     pub(crate) fn timeline() -> Timeline {
         let core = |core, intervals: &[(u32, u64, u64)]| {
             let mut timeline = CoreTimeline {

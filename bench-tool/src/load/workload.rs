@@ -8,33 +8,32 @@ use rpcrdma_fabric::interface::Port;
 
 use super::measured::Errors;
 
-/// The result of checking a reply.
+/// The result of the check of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It is right; so many bytes of bulk data were moved.
+    /// The reply is correct; the call moved this many bytes of bulk data.
     Right { bytes: u64 },
-    /// It is wrong, and the workload noted an error.
+    /// The reply is wrong; the workload has counted an error.
     Wrong,
     /// The server asks to repeat the call later.
     Later,
-    /// The call counts as several, whose times are [`Workload::latencies_ns`]. With `refused` the connection takes no
-    /// more of them, for that reason.
+    /// The call counts as several calls, whose times are [`Workload::latencies_ns`]. With `refused`, the connection
+    /// takes no more of them, for this reason.
     Several { refused: Option<CallRefused> },
 }
 
-/// The calls of an RPC program on one core. The generator decides when a call is made, on which connection, and whether
-/// it counts; a workload, what it is.
+/// The calls of an RPC program on one core. The generator decides when and on which connection to make a call, and
+/// whether it counts; the workload decides what the call is.
 ///
-/// Generic, not a trait object: what is called for every reply is inlined into the generator.
+/// Generic code instead of a trait object: the methods that run for every reply are inlined into the generator.
 pub(crate) trait Workload: Send + 'static {
-    /// What one call does: all that is needed to make it, to repeat it, and to check its reply. Each outstanding call
-    /// keeps one.
+    /// The description of one call: enough to make it, to repeat it and to check its reply. Each slot keeps one.
     type Step: Copy + Default + Send;
 
-    /// The next call. The same until [`Workload::advance`], so that a call that is refused now is the next one still.
+    /// The next call. It stays the same until [`Workload::advance`], so a refused call remains the next one.
     fn step(&self) -> Self::Step;
 
-    /// The next call has been made.
+    /// Moves to the next call, after the current one was made.
     fn advance(&mut self);
 
     /// How many calls the next step counts as, at most `left`.
@@ -44,10 +43,10 @@ pub(crate) trait Workload: Send + 'static {
         1
     }
 
-    /// Makes the call of a step: the next one, or one that was made before and is repeated.
+    /// Makes the call of a step: the next one, or a repeated one.
     ///
     /// # Errors
-    /// Those of the core; nothing was sent then.
+    /// The core's refusal; nothing was sent.
     fn issue<P: Port>(
         &mut self,
         core: &mut Context<'_, P>,
@@ -56,10 +55,10 @@ pub(crate) trait Workload: Send + 'static {
         step: Self::Step,
     ) -> Result<(), CallRefused>;
 
-    /// Whether the reply to a step is right.
+    /// Checks the reply to a step.
     fn check(&mut self, step: Self::Step, reply: &Reply<'_>, errors: &mut Errors) -> Verdict;
 
-    /// The same of a reply to a call with bulk data.
+    /// Checks the reply to a step with bulk data.
     fn check_bulk(
         &mut self,
         step: Self::Step,
@@ -67,14 +66,14 @@ pub(crate) trait Workload: Send + 'static {
         errors: &mut Errors,
     ) -> Verdict;
 
-    /// A call ended with `error` and without a reply to check: why its connection takes no more calls, or `None` if it
-    /// does.
+    /// For a call that ended with `error`: why its connection takes no more calls, or `None` if it does.
     fn refusal(&self, error: CallError) -> Option<CallRefused> {
         let _ = error;
         None
     }
 
-    /// A reply that was right counts, with its latency in nanoseconds: for figures of the workload's own.
+    /// Called for each correct reply in the measured time, with its latency in nanoseconds: for the workload's own
+    /// figures.
     #[inline]
     fn counted(&mut self, step: Self::Step, bytes: u64, latency_ns: impl FnOnce() -> u64) {
         let _ = (step, bytes, latency_ns);
@@ -85,7 +84,7 @@ pub(crate) trait Workload: Send + 'static {
         &[]
     }
 
-    /// Notes that a call is not repeated although the server asked to repeat it later.
+    /// Counts a call that is not repeated although the server asked for it.
     #[cold]
     fn given_up(errors: &mut Errors) {
         errors.note("calls_given_up", || {
@@ -93,7 +92,7 @@ pub(crate) trait Workload: Send + 'static {
         });
     }
 
-    /// The server calls.
+    /// Answers a call from the server (reverse direction).
     #[inline]
     fn call(request: &Request<'_>, reply: &mut ReplyWriter<'_>) -> Outcome {
         let _ = (request, reply);

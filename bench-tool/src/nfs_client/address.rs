@@ -1,4 +1,4 @@
-//! Where an NFS server is.
+//! Addresses of NFS servers.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,17 +10,17 @@ use crate::address::{Address, AddressError};
 pub(crate) enum NfsAddress {
     /// Over the kernel's TCP.
     Tcp {
-        /// Host name or address, an IPv6 address without its brackets.
+        /// Host name or address; an IPv6 address without brackets.
         host: String,
-        /// Its port; NFS uses 2049.
+        /// Port; NFS uses 2049.
         port: u16,
     },
-    /// Over a fabric of this project: `rdma:HOST:PORT`, where NFS uses port 20049, or `shm:NAME`.
+    /// Over RPC-over-RDMA: `rdma:HOST:PORT`, where NFS uses port 20049, or `shm:NAME`.
     Fabric(Address),
 }
 
 impl NfsAddress {
-    /// The host that answers MOUNT calls, over TCP in any case.
+    /// The host that answers MOUNT calls. These always use TCP.
     pub(crate) fn host(&self) -> &str {
         match self {
             Self::Tcp { host, .. } | Self::Fabric(Address::Rdma { host, .. }) => host,
@@ -32,7 +32,7 @@ impl NfsAddress {
 /// Why a text is not the address of an NFS server.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NfsAddressError {
-    /// No known scheme in front.
+    /// It does not start with a known scheme.
     #[error(
         "`{0}` has no known scheme: write rdma:HOST:PORT, as in rdma:server:20049, or tcp:HOST:PORT, as in tcp:server:2049"
     )]
@@ -42,7 +42,7 @@ pub(crate) enum NfsAddressError {
         "`{0}` names no host and port: write tcp:HOST:PORT, as in tcp:192.0.2.7:2049 or tcp:[2001:db8::7]:2049"
     )]
     HostPort(String),
-    /// It is of a fabric, and wrong.
+    /// It is a malformed `rdma:` or `shm:` address.
     #[error(transparent)]
     Fabric(AddressError),
 }
@@ -58,7 +58,7 @@ impl FromStr for NfsAddress {
                 Err(error) => Err(NfsAddressError::Fabric(error)),
             };
         };
-        // Host and port are written as those of any other address here.
+        // The syntax of host and port is the same as after `rdma:`, so that parser does the work.
         let wrong = |_: AddressError| NfsAddressError::HostPort(text.to_owned());
         match Address::to_connect(&format!("rdma:{rest}")).map_err(wrong)? {
             Address::Rdma { host, port } => Ok(Self::Tcp { host, port }),

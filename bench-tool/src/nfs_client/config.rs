@@ -1,4 +1,4 @@
-//! What a run does.
+//! The configuration of `bench-tool nfs`.
 
 use super::address::NfsAddress;
 use crate::exit::Failure;
@@ -10,16 +10,16 @@ use rpcrdma_nfs3::wire::results::Fsinfo;
 use rpcrdma_nfs3::wire::types::Stability;
 use rpcrdma_units as units;
 
-/// Calls outstanding on each connection while files are filled.
+/// Calls outstanding on each connection while the files are filled.
 pub(crate) const FILL_DEPTH: u32 = 8;
 
-/// The most bytes of a WRITE that fills.
+/// Upper bound of the WRITEs that fill the files, in bytes.
 pub(crate) const FILL_BYTES_MAX: u32 = 64 << 10;
 
-/// What the server is to promise before it answers a write.
+/// What the server must guarantee before it answers a WRITE.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Stable {
-    /// None before the COMMIT at the end.
+    /// Nothing; a COMMIT at the end makes the data stable.
     #[default]
     Unstable,
     /// The data is on stable storage.
@@ -39,7 +39,7 @@ impl Stable {
         }
     }
 
-    /// As NFS has it.
+    /// The NFS value (`stable_how`).
     pub(crate) const fn stability(self) -> Stability {
         match self {
             Self::Unstable => Stability::Unstable,
@@ -49,7 +49,7 @@ impl Stable {
     }
 }
 
-/// A run that can be made.
+/// A checked configuration.
 #[derive(Clone, Debug)]
 pub(crate) struct NfsConfig {
     /// The command line, for the report.
@@ -58,7 +58,7 @@ pub(crate) struct NfsConfig {
     pub(crate) export: String,
     pub(crate) mount_port: Option<u16>,
     pub(crate) op: NfsOp,
-    /// Bytes of one READ or WRITE; 0 for what has none.
+    /// Bytes of one READ or WRITE; 0 for operations without data.
     pub(crate) size_bytes: u32,
     pub(crate) file_bytes: u64,
     pub(crate) files: u32,
@@ -72,12 +72,12 @@ pub(crate) struct NfsConfig {
     pub(crate) device: Option<String>,
     pub(crate) protocol: Protocol,
     pub(crate) profile: ProfileChoice,
-    /// How the load is made.
+    /// The options of the load.
     pub(crate) load: LoadConfig,
 }
 
 impl NfsConfig {
-    /// Which calls are made.
+    /// The parameters of the calls.
     pub(crate) fn steps(&self) -> StepPlan {
         StepPlan {
             op: self.op,
@@ -90,7 +90,7 @@ impl NfsConfig {
         }
     }
 
-    /// Whether the files must hold something before the calls.
+    /// Whether the calls read, so that the files must have content before.
     pub(crate) fn is_read(&self) -> bool {
         matches!(self.op, NfsOp::Read | NfsOp::Mix)
     }
@@ -100,10 +100,10 @@ impl NfsConfig {
         matches!(self.op, NfsOp::Write | NfsOp::Mix)
     }
 
-    /// Whether the server takes such calls.
+    /// Checks the configuration against the server's limits.
     ///
     /// # Errors
-    /// A usage failure with what the server takes.
+    /// A usage failure that names the server's limit.
     pub(crate) fn check_against(&self, info: &Fsinfo) -> Result<(), Failure> {
         let limits = [
             (self.is_read(), info.read_bytes_max, "READ"),
@@ -113,7 +113,7 @@ impl NfsConfig {
             if is_used && self.size_bytes > bytes_max {
                 let bytes_max = units::size(bytes_max.into());
                 return Err(Failure::usage(format!(
-                    "a {procedure} of {} is more than the server takes, which is {bytes_max}",
+                    "a {procedure} of {} is more than the server accepts, which is {bytes_max}",
                     units::size(self.size_bytes.into())
                 ))
                 .advice(format!(
@@ -124,7 +124,7 @@ impl NfsConfig {
         }
         if self.file_bytes > info.file_bytes_max {
             return Err(
-                Failure::usage("the files are larger than the server's may be")
+                Failure::usage("the files are larger than the server allows")
                     .advice("lower --file-size"),
             );
         }

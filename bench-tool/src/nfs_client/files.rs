@@ -1,4 +1,4 @@
-//! The files of a load: in a folder of its own in the export, made before it and removed after it.
+//! The test files of a load. They are in their own folder in the export, made before the load and removed after it.
 
 use crate::exit::Failure;
 use crate::signals::Stop;
@@ -11,7 +11,7 @@ use rpcrdma_nfs3::wire::results::Fsinfo;
 use rpcrdma_nfs3::wire::types::Place;
 use rpcrdma_nfs3::wire::{FileHandle, Status};
 
-/// What is to be made.
+/// The files to make.
 #[derive(Clone, Debug)]
 pub(crate) struct FilesPlan {
     /// Name of the folder.
@@ -23,7 +23,8 @@ pub(crate) struct FilesPlan {
     pub(crate) seed: u64,
 }
 
-/// The folder with its files. It must be removed by [`Files::remove`].
+/// The folder with its files. The owner must call [`Files::remove`]: dropping removes nothing, because removal needs
+/// calls.
 #[derive(Debug)]
 pub(crate) struct Files {
     root: FileHandle,
@@ -33,14 +34,14 @@ pub(crate) struct Files {
     pub(crate) targets: Targets,
 }
 
-/// What the server says of the file system of `root`.
+/// The server's limits and properties of the file system of `root` (FSINFO).
 pub(crate) fn file_system(caller: &mut dyn NfsCaller, root: FileHandle) -> Result<Fsinfo, Failure> {
     let info = call(caller, "FSINFO of the export", &Request::Fsinfo(root))?;
     reply::fsinfo(&info).map_err(|error| told("FSINFO of the export", error))
 }
 
 impl Files {
-    /// Nothing so far.
+    /// A plan without any files made.
     pub(crate) fn new(root: FileHandle, plan: FilesPlan) -> Self {
         let targets = Targets::new(root, plan.seed);
         Self {
@@ -57,13 +58,13 @@ impl Files {
         self.root
     }
 
-    /// Whether anything was made that is not removed.
+    /// Whether there is anything to remove.
     pub(crate) fn is_there(&self) -> bool {
         self.folder.is_some()
     }
 
-    /// Makes the folder and the files, all of them one hole. What was made when it fails, or when `stop` was asked for, is
-    /// there still.
+    /// Makes the folder and the files, each as one hole of full size. On failure or `stop`, what exists so far
+    /// remains, for [`Files::remove`].
     pub(crate) fn make(&mut self, caller: &mut dyn NfsCaller, stop: &Stop) -> Result<(), Failure> {
         let name = self.plan.folder.clone();
         let place = Place {
@@ -97,7 +98,7 @@ impl Files {
         Ok(())
     }
 
-    /// Makes a file's content last; the write verifier.
+    /// Commits a file to stable storage. Returns the write verifier, or `None` if there is no such file.
     pub(crate) fn commit(
         &self,
         caller: &mut dyn NfsCaller,
@@ -112,7 +113,7 @@ impl Files {
         Ok(Some(commit.verifier))
     }
 
-    /// Reads a block back; whether it holds what it should.
+    /// Reads a block back. Returns whether it has the expected content.
     pub(crate) fn check(
         &self,
         caller: &mut dyn NfsCaller,
@@ -145,7 +146,7 @@ impl Files {
         Ok(true)
     }
 
-    /// Removes the files and the folder, all of them even where one fails.
+    /// Removes the files and the folder. It goes on after a failure and returns the first one.
     pub(crate) fn remove(&mut self, caller: &mut dyn NfsCaller) -> Result<(), Failure> {
         let Some(folder) = self.folder.take() else {
             return Ok(());
@@ -177,14 +178,15 @@ fn call(caller: &mut dyn NfsCaller, what: &str, request: &Request<'_>) -> Result
     caller.call(request).map_err(|error| failed(what, error))
 }
 
-/// A call that was not answered.
+/// The failure of a call without a reply.
 fn failed(what: &str, error: CallFailed) -> Failure {
     Failure::failed(format!("{what} failed"))
         .because(error)
         .advice("look at the server: it must be up, and serve NFS version 3 at this address")
 }
 
-/// Makes a file or a folder; its handle, which a server may want to be asked for.
+/// Makes a file or a folder and returns its handle. A server may leave the handle out of its reply; then a LOOKUP
+/// asks for it.
 fn make(
     caller: &mut dyn NfsCaller,
     what: &str,
@@ -194,7 +196,7 @@ fn make(
     let results = caller.call_for(request, 0);
     let results = results.map_err(|error| failed(what, error))?;
     let made = match reply::created(&results.stream) {
-        // By the first of two calls, the reply to which was lost.
+        // The first call made it and its reply was lost; this is the repetition.
         Err(ReplyError::Status(Status::Exists)) if results.is_repeated => None,
         made => made.map_err(|error| told(what, error))?,
     };
@@ -208,17 +210,17 @@ fn make(
 fn remove(caller: &mut dyn NfsCaller, what: &str, request: &Request<'_>) -> Result<(), Failure> {
     let results = call(caller, what, request)?;
     match reply::changed(&results) {
-        // Of a call that was made twice, because its reply was lost.
+        // "No such file" is success too: the reply to the first call was lost, and this is the repetition.
         Ok(()) | Err(ReplyError::Status(Status::NoEntry)) => Ok(()),
         Err(error) => Err(told(what, error)),
     }
 }
 
-/// The server refused, or answered wrongly.
+/// The failure of a call that the server refused or answered wrongly.
 fn told(what: &str, error: ReplyError) -> Failure {
     let advice = match error {
         ReplyError::Status(Status::Access | Status::NotOwner) => {
-            "the export must be writable for --uid and --gid; servers make the superuser nobody, unless the \
+            "the export must be writable for --uid and --gid; servers map the superuser to nobody, unless the \
              export says `no_root_squash`"
         }
         ReplyError::Status(Status::ReadOnly) => "export it read-write (`rw`)",

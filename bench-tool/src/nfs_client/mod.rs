@@ -1,14 +1,14 @@
-//! `bench-tool nfs`: an NFS version 3 requester that drives any server, to qualify it.
+//! `bench-tool nfs`: an NFS version 3 client that puts a load on any server, to qualify it.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
-//! | [`address`], `config` | where the server is, and what is to be done there |
-//! | `files` | the files that are called for |
-//! | `session` | connections to a server, and the calls that are measured |
-//! | `report` | what is told of them |
+//! | [`address`], `config` | the address of the server, and the options |
+//! | `files` | the test files |
+//! | `session` | connections to a server, and the measured calls |
+//! | `report` | the report |
 //!
-//! Which call comes next, and whether its answer is right, is in [`crate::workloads::nfs`]. How calls are encoded, what is
-//! accepted of their answers, and MOUNT are in `rpcrdma_nfs3::client`.
+//! [`crate::workloads::nfs`] decides which call comes next, and checks replies. `rpcrdma_nfs3::client` encodes calls,
+//! decodes replies, and speaks MOUNT.
 
 pub(crate) mod address;
 pub(crate) mod config;
@@ -53,11 +53,11 @@ use rpcrdma_nfs3::client::mount::MountService;
 use rpcrdma_nfs3::wire::results::Fsinfo;
 use rpcrdma_nfs3::wire::types::Stability;
 
-/// Makes the calls at one rate, or as fast as they go, and writes the report.
+/// Runs the load at one rate or in a closed loop, and writes the report.
 ///
 /// # Errors
-/// A configuration that does not fit the server, a server that cannot be reached or refuses, a report that cannot be
-/// written, and calls that ended in errors (after the report).
+/// A configuration outside the server's limits, a server that cannot be reached or refuses, a report that cannot be
+/// written, and failed calls (after the report).
 pub(crate) fn execute(
     config: &NfsConfig,
     machine: &Machine,
@@ -73,7 +73,7 @@ pub(crate) fn execute(
             Ok(())
         },
     )?;
-    // Without a failure the calls were made.
+    // `drive` succeeded, so it has called the closure.
     let Some(outcome) = outcome else {
         return Ok(());
     };
@@ -83,7 +83,7 @@ pub(crate) fn execute(
     put(&report, &table, measured, outputs, ERRORS_ADVICE)
 }
 
-/// Makes the calls at rates up to where their latency turns upward, and writes the report.
+/// Runs the load at rising rates up to the knee, where latency turns upward, and writes the report.
 ///
 /// # Errors
 /// Those of [`execute`].
@@ -105,10 +105,10 @@ pub(crate) fn to_knee(
 const ERRORS_ADVICE: &str =
     "the warnings of the report say which error came first, its `errors_by_name` counts all";
 
-/// What is done once everything is prepared.
+/// The measurement: called when server and files are prepared.
 type Calls<'a> = &'a mut dyn FnMut(&mut Run<'_>) -> Result<(), Failure>;
 
-/// Mounts, prepares, calls, and cleans up, whatever became of the calls.
+/// Mounts the export, prepares files, runs `calls`, and cleans up, also after a failure.
 fn drive(config: &NfsConfig, quiet: bool, stop: &Stop, calls: Calls<'_>) -> Result<(), Failure> {
     let machine_name = rustix::system::uname();
     let machine_name = machine_name.nodename().to_string_lossy();
@@ -162,7 +162,7 @@ fn drive(config: &NfsConfig, quiet: bool, stop: &Stop, calls: Calls<'_>) -> Resu
     outcome
 }
 
-/// A run over a fabric, whichever it is.
+/// A run over RPC-over-RDMA, generic over the fabric.
 struct OverFabric<'a> {
     manner: Manner<'a>,
     files: Files,
@@ -192,7 +192,7 @@ impl Job for OverFabric<'_> {
     }
 }
 
-/// What is to be done, and how it is shown.
+/// The configuration, and how the run interacts with the user.
 #[derive(Clone, Copy)]
 pub(crate) struct Manner<'a> {
     config: &'a NfsConfig,
@@ -217,13 +217,14 @@ impl Manner<'_> {
             transport,
             info: None,
         };
+        // Remove the files even if the calls failed; the first failure is the one to report.
         let done = run.prepare().and_then(|()| calls(&mut run));
         let removed = run.remove();
         done.and(removed)
     }
 }
 
-/// A run whose export is mounted.
+/// A run with a mounted export.
 pub(crate) struct Run<'a> {
     config: &'a NfsConfig,
     session: &'a mut dyn Session,
@@ -231,12 +232,12 @@ pub(crate) struct Run<'a> {
     quiet: bool,
     stop: &'a Stop,
     transport: Transport,
-    /// What the server says of the file system, once that is known.
+    /// The server's FSINFO, set by [`Run::prepare`].
     info: Option<Fsinfo>,
 }
 
 impl Run<'_> {
-    /// Makes the files that the calls need, and fills them.
+    /// Makes the files that the calls need, and fills those that are read.
     fn prepare(&mut self) -> Result<(), Failure> {
         let config = self.config;
         let mut caller = self.session.caller()?;
@@ -245,6 +246,7 @@ impl Run<'_> {
         if config.files > 0 {
             self.files.make(&mut *caller, self.stop)?;
         }
+        // The caller borrows the session, which fills the files.
         drop(caller);
         if config.is_read() && !self.stop.is_asked() {
             self.fill(&info)?;
@@ -253,10 +255,10 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Makes the calls that are measured, at a rate or in a closed loop, and looks after what they wrote.
+    /// Runs the measured calls at a rate or in a closed loop, then commits and checks what they wrote.
     fn outcome_at(&mut self, rate_per_s: Option<u64>) -> Result<Outcome, Failure> {
         let info = self.info;
-        let info = info.ok_or_else(|| Failure::failed("the server did not say what it takes"))?;
+        let info = info.ok_or_else(|| Failure::failed("the server did not report its limits"))?;
         let began = SystemTime::now() + self.config.load.warmup;
         let (mut measured, tally) = self.measure(rate_per_s)?;
         let timeline = Timeline {
@@ -271,7 +273,7 @@ impl Run<'_> {
         Ok(outcome)
     }
 
-    /// The report of calls at a rate, or of a closed loop.
+    /// Runs the calls at a rate or in a closed loop, and returns the report.
     fn report_at(&mut self, rate_per_s: Option<u64>, machine: &Machine) -> Result<Report, Failure> {
         let outcome = self.outcome_at(rate_per_s)?;
         let mut config = self.config.clone();
@@ -296,7 +298,7 @@ impl Run<'_> {
         }
     }
 
-    /// Writes the content of all files: a load too, which nobody is told of.
+    /// Writes the content of all files. This is a load too, but the report does not include it.
     fn fill(&mut self, info: &Fsinfo) -> Result<(), Failure> {
         let plan = StepPlan {
             op: NfsOp::Write,
@@ -324,7 +326,7 @@ impl Run<'_> {
             return Err(Failure::failed(
                 "the files could not be filled: WRITEs of the server are short",
             )
-            .advice("look at the server's messages; --op write goes without filling"));
+            .advice("look at the server's messages; --op write needs no filling"));
         }
         let mut caller = self.session.caller()?;
         (0..self.config.files)
@@ -358,7 +360,7 @@ impl Run<'_> {
         measured
     }
 
-    /// Makes what was written last, and reads it back where that was asked for.
+    /// Commits the written data, and reads it back with `--verify`.
     fn settle(&mut self, outcome: &mut Outcome) -> Result<(), Failure> {
         let is_unstable = self.config.stable == Stable::Unstable;
         let mut caller = self.session.caller()?;
@@ -369,7 +371,8 @@ impl Run<'_> {
                 }
             }
         }
-        // What a server that was restarted had not committed is lost by right: a client writes it again.
+        // A restarted server may lose uncommitted data; NFS clients then write it again. So a difference would be no
+        // error, and nothing is read back.
         outcome.is_lost_by_right = is_unstable && outcome.tally.verifier_changes > 0;
         if self.config.verify && !outcome.is_lost_by_right {
             let plan = self.config.steps();

@@ -1,4 +1,4 @@
-//! What a run reports: the keys of `run` where they mean the same, and those of NFS.
+//! The report of `bench-tool nfs`: the keys of `run` where they mean the same, and keys of NFS.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -20,27 +20,27 @@ use rpcrdma_doctor::format_cores;
 use rpcrdma_nfs3::wire::results::Fsinfo;
 use rpcrdma_units::{self as units, bandwidth, count, size, text_of};
 
-/// Name and number of the layout of the JSON. The number changes only when a key changes meaning or goes away.
+/// Name and version of the JSON layout. The version changes only if a key changes its meaning or is removed.
 pub(crate) const SCHEMA: &str = "rpcrdma.bench-tool.nfs/1";
 
-/// What carried the calls.
+/// The transport of the calls.
 #[derive(Clone, Debug)]
 pub(crate) enum Transport {
     KernelTcp,
-    /// A fabric of this project.
+    /// RPC-over-RDMA on a fabric.
     Fabric {
         /// `shm` or `verbs`.
         fabric: &'static str,
         device: Option<String>,
-        /// Of RPC-over-RDMA.
+        /// Version of RPC-over-RDMA.
         version: u32,
         profile: String,
-        /// What is to be said of the profile.
+        /// Warnings about the profile.
         warnings: Vec<String>,
     },
 }
 
-/// What became of a run.
+/// The results of a run.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) transport: Transport,
@@ -49,10 +49,10 @@ pub(crate) struct Outcome {
     /// The latencies of all procedures over time.
     pub(crate) timeline: Timeline,
     pub(crate) info: Fsinfo,
-    /// Blocks that were read back at the end, and those of them that did not hold what was written.
+    /// Blocks read back at the end, and how many of them had wrong content.
     pub(crate) blocks_checked: u64,
     pub(crate) blocks_wrong: u64,
-    /// The server was restarted while writes were not committed: it may have lost them, and nothing was read back.
+    /// The server restarted with uncommitted writes. It may have lost them, so nothing was read back.
     pub(crate) is_lost_by_right: bool,
 }
 
@@ -75,13 +75,13 @@ impl Outcome {
         }
     }
 
-    /// Calls that ended in an error, and blocks that were written and are not there.
+    /// Failed calls and wrong blocks.
     pub(crate) fn errors(&self) -> u64 {
         self.measured.errors.total() + self.blocks_wrong
     }
 }
 
-/// One procedure in a report.
+/// One procedure in the report.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct ProcedureReport {
     calls: u64,
@@ -89,7 +89,7 @@ pub(crate) struct ProcedureReport {
     latency_ns: LatencySummary,
 }
 
-/// What the server said of itself (FSINFO).
+/// The server's limits (FSINFO).
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct ServerReport {
     read_bytes_max: u32,
@@ -99,7 +99,7 @@ pub(crate) struct ServerReport {
     file_bytes_max: u64,
 }
 
-/// The report; its serialization is the stable JSON.
+/// The report. Its serialization is the JSON report, whose layout is stable.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Report {
     #[serde(flatten)]
@@ -128,9 +128,9 @@ pub(crate) struct Report {
     load: LoadFigures,
     errors_by_name: BTreeMap<String, u64>,
     procedures: BTreeMap<&'static str, ProcedureReport>,
-    /// Calls that moved less than they were asked to.
+    /// Calls that moved less data than requested.
     short_transfers: u64,
-    /// How often the server put a call off that was then made again.
+    /// How often the server deferred a call (NFS3ERR_JUKEBOX) and the call was repeated.
     put_off: u64,
     verifier_changes: u64,
     blocks_checked: u64,
@@ -140,7 +140,7 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// Joins what was asked for and what was measured.
+    /// Combines configuration and results.
     pub(crate) fn new(config: &NfsConfig, machine: &Machine, outcome: &Outcome) -> Self {
         let (measured, tally) = (&outcome.measured, &outcome.tally);
         let totals = Totals {
@@ -222,7 +222,7 @@ impl Report {
         }
     }
 
-    /// The table, for people; `intervals` asks for a line for each of them.
+    /// The table for the terminal; with `intervals`, one line for each interval.
     pub(crate) fn table(&self, intervals: bool) -> String {
         text_of(|text| self.write(text, intervals))
     }
@@ -250,7 +250,7 @@ impl Report {
         write_warnings(text, &self.warnings)
     }
 
-    /// What a call does, and over what.
+    /// Descriptions of the calls and of the transport.
     fn work(&self) -> (String, String) {
         let work = match (self.access, self.read_percent) {
             (Some(access), Some(percent)) => {
@@ -348,7 +348,7 @@ impl LoadReport for Report {
 }
 
 impl Report {
-    /// How it was measured, by name.
+    /// Facts about the measurement, as pairs of name and text.
     fn facts(&self) -> Vec<(&'static str, String)> {
         let mut facts = vec![
             ("load", self.load.shape()),
@@ -381,7 +381,7 @@ fn warnings(config: &NfsConfig, machine: &Machine, outcome: &Outcome) -> Vec<Str
     }
     if tally.short > 0 {
         warnings.push(format!(
-            "{} calls moved less than they were asked to: the rate counts them whole, the bandwidth what they moved",
+            "{} calls moved less data than requested: the rate counts them as whole calls, the bandwidth counts the bytes moved",
             count(tally.short)
         ));
     }

@@ -1,4 +1,4 @@
-//! A server that calls are made to, by whatever transport.
+//! Connections to a server, over any transport.
 
 pub(crate) mod fabric;
 pub(crate) mod tcp;
@@ -18,15 +18,15 @@ use rpcrdma_nfs3::client::request::{ARGUMENTS_BYTES_MAX, Request};
 use rpcrdma_nfs3::client::tcp::{TcpCaller, TcpCallerConfig};
 use rpcrdma_nfs3::wire as nfs;
 
-/// The most bytes of a READ that checks.
+/// Upper bound of the READs that check written data, in bytes.
 const READ_BYTES_MAX: u32 = 256 << 10;
 
-/// Room in its reply beside the data.
+/// Room in their replies for everything but the data.
 const REPLY_OVERHEAD_BYTES: usize = 4096;
 
 /// Connections to a server.
 pub(crate) trait Session {
-    /// Makes a load, and returns what was measured.
+    /// Runs a load and returns the results.
     fn measure(
         &mut self,
         work: Arc<Work>,
@@ -34,12 +34,12 @@ pub(crate) trait Session {
         watch: &Watch,
     ) -> Result<(Measured, Tally), Failure>;
 
-    /// A connection for single calls: one of its own for each part of a run, because servers close those that are idle,
-    /// and the one before may be the reason why something failed.
+    /// A connection for single calls. Each part of a run takes a new one: servers close idle connections, and the one
+    /// before may be broken.
     fn caller(&mut self) -> Result<Box<dyn NfsCaller + '_>, Failure>;
 }
 
-/// A server over TCP.
+/// Connections to a server over TCP.
 pub(crate) struct TcpSession {
     pub(crate) server: TcpServer,
     pub(crate) connections: u32,

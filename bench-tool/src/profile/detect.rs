@@ -1,4 +1,4 @@
-//! `bench-tool profile detect`: the profile of each device of this machine.
+//! `bench-tool profile detect`: the profile for each RDMA device of this machine.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -10,10 +10,10 @@ use super::{cannot_be_used, own_variable, put};
 use crate::exit::Failure;
 use rpcrdma_doctor::{Complaint, complaints};
 
-/// The `schema` of the JSON report; the meaning of its keys does not change under one.
+/// The `schema` of the JSON report. The keys of a schema never change their meaning.
 const SCHEMA: &str = "rpcrdma.bench-tool.profile-detect/1";
 
-/// The report, as JSON has it.
+/// The JSON report.
 #[derive(Serialize)]
 struct Report {
     schema: &'static str,
@@ -27,17 +27,17 @@ struct Line {
     driver: Option<String>,
     /// PCI identifiers, `VENDOR:PART`.
     part: Option<String>,
-    /// The profile that it takes; null where there is none for its kind, and where it is refused.
+    /// The device's profile; null if there is none for its kind, or if the device is refused.
     profile: Option<String>,
-    /// Why it cannot be used; null when it can.
+    /// Why the device cannot be used; null if it can.
     refused: Option<String>,
     complaints: Vec<Complaint>,
 }
 
-/// Shows the profile of each device below `root`, or of the `wanted` one alone.
+/// Shows the profile of each device below `root`, or only of the `wanted` one.
 ///
 /// # Errors
-/// When there is no such device, or the output cannot be written.
+/// If there is no such device, or the output cannot be written.
 pub(crate) fn detect(
     root: &Path,
     wanted: Option<&str>,
@@ -52,7 +52,7 @@ pub(crate) fn detect(
         }
     }
     let variable = |name: &str| {
-        // A copy of another machine's files says nothing of its environment.
+        // Another root holds the files of another machine, whose environment is unknown.
         (root == Path::new("/")).then(|| own_variable(name))?
     };
     let lines = devices.into_iter().map(|device| line(device, variable));

@@ -1,10 +1,10 @@
-//! `bench-tool profile`: the tuning profiles, as they are and as they fit the devices of this machine.
+//! `bench-tool profile`: shows tuning profiles, and which of them fit this machine's devices.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
 //! | `show` | `show`: every knob of a profile, with origin and source |
-//! | `detect` | `detect`: the profile of each device, and the environment that it wants |
-//! | here | `list` and `check` |
+//! | `detect` | `detect`: the profile of each device, and the environment that it needs |
+//! | this module | `list` and `check` |
 
 mod detect;
 mod show;
@@ -22,20 +22,20 @@ use serde::Serialize;
 use crate::exit::Failure;
 use crate::report::output::{Output, print, put_report};
 
-/// Where to read on, for whoever has a profile that cannot be used.
+/// Advice for a profile that cannot be used.
 const LOOK_AT_KNOBS: &str =
     "`bench-tool profile show shm` has all knobs, docs/tuning.md what they mean and their ranges";
 
-/// Prints what each profile is for.
+/// Prints the profiles with their descriptions.
 ///
 /// # Errors
-/// When standard output cannot be written.
+/// If standard output cannot be written.
 pub(crate) fn list() -> Result<(), Failure> {
     print(&listed())
 }
 
-/// What a profile asks for and does not get, and what is wrong with the environment, one sentence each.
-/// `variable` reads the environment.
+/// Warnings about values that the device reduces and about the environment, one sentence each. `variable` reads an
+/// environment variable.
 #[must_use]
 pub(crate) fn warnings(loaded: &Loaded, variable: impl Fn(&str) -> Option<String>) -> Vec<String> {
     let clamps = loaded.clamps.iter().map(ToString::to_string);
@@ -45,18 +45,18 @@ pub(crate) fn warnings(loaded: &Loaded, variable: impl Fn(&str) -> Option<String
     clamps.chain(environment).collect()
 }
 
-/// [`warnings`] about the environment of this process.
+/// [`warnings`] with the environment of this process.
 #[must_use]
 pub(crate) fn warnings_here(loaded: &Loaded) -> Vec<String> {
     warnings(loaded, own_variable)
 }
 
-/// A variable of this process's own environment.
+/// An environment variable of this process.
 fn own_variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// A usage failure for a profile that was named on the command line.
+/// The failure for a profile from the command line: a usage failure if its name is wrong or it is refused.
 fn cannot_be_used(error: Error) -> Failure {
     let status = match error {
         Error::UnknownProfile { .. } | Error::Refused { .. } => Failure::usage,
@@ -83,10 +83,10 @@ fn listed() -> String {
     text
 }
 
-/// Says what a file sets, or fails by what is wrong with it.
+/// Prints the values that a file sets, or fails with what is wrong in it.
 ///
 /// # Errors
-/// When it cannot be used, or standard output cannot be written.
+/// If the file cannot be used, or standard output cannot be written.
 pub(crate) fn check(file: &Path) -> Result<(), Failure> {
     let loaded = checked(file).map_err(|error| {
         let file = file.display();
@@ -114,7 +114,8 @@ fn checked_text(file: &Path, loaded: &Loaded) -> String {
     text
 }
 
-/// Prints `text`, and writes `report` as JSON where `--json` says so; to standard output it is in place of the text.
+/// Prints `text`, and writes `report` as JSON to `json`, if given. If `json` is standard output, the JSON replaces
+/// the text.
 fn put(text: &str, report: &impl Serialize, json: Option<&Path>) -> Result<(), Failure> {
     put_report(text, report, Output::check_json(json)?.as_ref())
 }

@@ -1,4 +1,4 @@
-//! `bench-tool profile show`: every knob with its value, the layer that set it, and why.
+//! `bench-tool profile show`: every knob with its value, the layer that set it, and the source.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -11,10 +11,10 @@ use crate::exit::Failure;
 use crate::sizing::settings_of;
 use rpcrdma_doctor::{Complaint, complaints};
 
-/// The `schema` of the JSON report; the meaning of its keys does not change under one.
+/// The `schema` of the JSON report. The keys of a schema never change their meaning.
 const SCHEMA: &str = "rpcrdma.bench-tool.profile-show/1";
 
-/// The report, as JSON has it.
+/// The JSON report.
 #[derive(Serialize)]
 struct Report {
     schema: &'static str,
@@ -30,18 +30,18 @@ struct Report {
 struct KnobLine {
     name: &'static str,
     value: Value,
-    /// What its number counts; empty for a choice between words.
+    /// Unit of the number; empty for a choice between words.
     unit: &'static str,
-    /// The values that it takes.
+    /// The allowed values.
     range: String,
     meaning: String,
     /// The layer that set it.
     origin: String,
-    /// Why it is so; null for a value whose layer does not say.
+    /// The source of the value; null if its layer gives none.
     source: Option<String>,
 }
 
-/// A value that was cut down.
+/// A value that was reduced to what the device can do.
 #[derive(Serialize)]
 struct ClampLine {
     knob: &'static str,
@@ -54,14 +54,14 @@ struct ClampLine {
 #[derive(Serialize)]
 struct Variable {
     name: String,
-    /// What it should be; null for one that must not be something.
+    /// The required value; null if a value must be avoided instead.
     set: Option<String>,
     avoid: Option<String>,
     why: String,
     source: String,
 }
 
-/// What follows from the knobs, for one core.
+/// Sizes that follow from the knobs, for one core.
 #[derive(Serialize)]
 struct Sizes {
     receives_posted: u64,
@@ -71,10 +71,10 @@ struct Sizes {
     reassembly_guaranteed_bytes: u64,
 }
 
-/// Shows every knob of a profile, with the assignments of `set` over it.
+/// Shows every knob of a profile, after the assignments of `set`.
 ///
 /// # Errors
-/// When the profile cannot be used, or the output cannot be written.
+/// If the profile cannot be used, or the output cannot be written.
 pub(crate) fn show(profile: &str, set: &[String], json: Option<&Path>) -> Result<(), Failure> {
     let settings = settings_of(set)?;
     let loaded = Layers::choose(profile)

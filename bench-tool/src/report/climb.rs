@@ -1,19 +1,20 @@
-//! `--to-knee`: what a closed loop carries, and then open loops at rising shares of it, to the knee of
-//! latency and beyond.
+//! `--to-knee`: measures the rate of a closed loop, and then open loops at rising shares of it, to the knee of the
+//! latency curve and beyond.
 
 use super::knee::{KneeReport, Step};
 use super::view::LoadReport;
 use crate::exit::Failure;
 use crate::signals::Stop;
 
-/// Rates of the open loops, in percent of what the closed loop carried; closer where queues grow.
+/// Rates of the open loops, in percent of the closed loop's rate. The steps are smaller near 100 %, where queues
+/// grow.
 pub(crate) const SHARES_PERCENT: [u32; 12] = [10, 20, 30, 40, 50, 60, 70, 80, 85, 90, 95, 100];
 
-/// Measures the closed loop and every step: `report_at` reports a load at a rate, or the closed loop. A signal ends it
-/// with the report of the steps until then.
+/// Measures the closed loop and every step. `report_at` measures at a rate, or in a closed loop with `None`. After a
+/// stop request, the report has the steps completed so far.
 ///
 /// # Errors
-/// Those of the measurement of one of them, and a closed loop in which no call completed.
+/// The first failure of a measurement.
 pub(crate) fn climb<R: LoadReport>(
     stop: &Stop,
     mut report_at: impl FnMut(Option<u64>) -> Result<R, Failure>,
@@ -29,7 +30,7 @@ pub(crate) fn climb<R: LoadReport>(
             break;
         }
         let report = report_at(Some(rate_at(capacity_per_s, share_percent)))?;
-        // A signal may have come before the first call.
+        // A signal may end a step before its first call: such a step has no latencies to report.
         if report.view().load.calls > 0 || !stop.is_asked() {
             steps.push(Step::new(share_percent, &report));
         }
@@ -61,7 +62,7 @@ mod tests {
 
     const CAPACITY_PER_S: u64 = 20_000;
 
-    /// A server with a queue: latency grows as the room that is left shrinks, and nothing goes beyond its capacity.
+    /// A server with a queue: latency grows as the load approaches its capacity, and the rate never exceeds it.
     #[derive(Default)]
     struct Queue {
         rates: Vec<Option<u64>>,

@@ -1,6 +1,6 @@
-//! Text of any origin in pages and charts.
+//! Escapes text of any origin for pages and charts.
 
-/// `text` as text, or as the value of an attribute in quotes, of XML and HTML. Characters that neither may hold become
+/// Escapes `text` for use as XML or HTML text, or in a quoted attribute. Characters that XML or HTML forbid become
 /// U+FFFD.
 pub(super) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
@@ -24,8 +24,8 @@ pub(super) fn escape(text: &str) -> String {
 pub(crate) mod tests {
     use super::*;
 
-    /// Checks that tags are balanced, that attributes are in quotes, and that every `&` begins an entity: it is XML.
-    /// How many elements there are of each name.
+    /// Checks that the text is XML: balanced tags, quoted attributes, and every `&` begins an entity.
+    /// Returns the number of elements of each name.
     pub(crate) fn elements(markup: &str) -> std::collections::BTreeMap<String, usize> {
         let (mut open, mut counts) = (Vec::new(), std::collections::BTreeMap::new());
         for part in markup.split('<').skip(1) {

@@ -1,4 +1,4 @@
-//! What every load measured, as reports have it.
+//! The part of a report that all loads share.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::load::measured::Losses;
 use crate::load::timeline::{IntervalFigures, Timeline};
 use rpcrdma_units as units;
 
-/// How a load was made and what it measured, with the keys that the JSON of all of them has.
+/// Options and results of a load, with the keys that the JSON of all loads has.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct LoadFigures {
     /// Calls outstanding per connection.
@@ -22,52 +22,52 @@ pub(crate) struct LoadFigures {
     /// `closed` or `open`.
     #[serde(rename = "loop")]
     pub load_loop: &'static str,
-    /// What `--rate` asked for; `None` in a closed loop.
+    /// The value of `--rate`; `None` in a closed loop.
     pub offered_rate_per_s: Option<u64>,
     /// Time before the measurement.
     pub warmup_s: f64,
     /// The measured time.
     pub duration_s: f64,
-    /// The measured time was cut short by a signal.
+    /// Whether a signal ended the measurement early.
     pub interrupted: bool,
-    /// Calls that completed well in the measured time.
+    /// Calls that succeeded in the measured time.
     pub calls: u64,
     /// Calls that ended in an error.
     pub errors: u64,
-    /// Connections that were lost and made again.
+    /// Lost and replaced connections.
     #[serde(flatten)]
     pub losses: LossFigures,
-    /// `calls` per second of the measured time.
+    /// `calls` divided by `duration_s`.
     pub rate_per_s: f64,
-    /// Payload of all operations, per second; an echo carries as much back.
+    /// Payload of all operations per second; an echo carries the same amount back.
     pub bandwidth_bytes_per_s: f64,
     /// Round-trip times.
     pub latency_ns: LatencySummary,
-    /// The same, corrected for coordinated omission; `None` in an open loop, which measures it.
+    /// Round-trip times corrected for coordinated omission; `None` in an open loop, which has none.
     pub latency_corrected_ns: Option<CorrectedLatency>,
     /// Length of an interval.
     pub interval_s: f64,
-    /// All of the load, interval by interval.
+    /// Figures for each interval.
     pub intervals: Vec<IntervalFigures>,
 }
 
-/// What a load came to, beside its latencies.
+/// Totals of a load, without its latencies.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Totals {
     /// The measured time.
     pub elapsed: Duration,
-    /// A signal cut it short.
+    /// Whether a signal ended it early.
     pub interrupted: bool,
     /// Calls that ended in an error.
     pub errors: u64,
-    /// Connections that were lost and made again.
+    /// Lost and replaced connections.
     pub losses: Losses,
-    /// Payload of the calls that completed.
+    /// Payload of the successful calls in bytes.
     pub payload_bytes: u64,
 }
 
 impl LoadFigures {
-    /// Joins what was asked for and what was measured.
+    /// Combines options and results.
     #[must_use]
     pub(crate) fn new(
         config: &LoadConfig,
@@ -131,7 +131,7 @@ impl LoadFigures {
         format!("{measured} after {warmup} of warm-up")
     }
 
-    /// What a reader must know to trust the numbers of any load.
+    /// Warnings that apply to any load.
     #[must_use]
     pub(crate) fn warnings(&self, totals: &Totals, timeline: &Timeline) -> Vec<String> {
         let interrupted = self.interrupted.then(|| {
@@ -147,7 +147,7 @@ impl LoadFigures {
         all.into_iter().flatten().collect()
     }
 
-    /// Whether latencies count from when calls were due.
+    /// Whether the loop is open, so that latencies count from the due time.
     #[must_use]
     pub(crate) const fn is_open(&self) -> bool {
         self.offered_rate_per_s.is_some()
@@ -161,20 +161,21 @@ pub(crate) fn plural(number: u32, one: &str, many: &str) -> String {
     format!("{} {name}", units::count(number.into()))
 }
 
-/// Round-trip times of a closed loop as callers would have met them that do not wait: see [`LatencyHistogram::corrected`].
+/// Round-trip times of a closed loop as seen by callers that do not wait for replies: see
+/// [`LatencyHistogram::corrected`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct CorrectedLatency {
-    /// Nanoseconds between two calls of such a caller: the mean of each outstanding call of this run.
+    /// Nanoseconds between two calls of such a caller: the mean time of one slot for one call.
     pub expected_interval: u64,
-    /// What they would have met.
+    /// The corrected times.
     #[serde(flatten)]
     pub summary: LatencySummary,
 }
 
 impl CorrectedLatency {
-    /// `None` of an open loop, and of a run without calls.
+    /// Returns `None` for an open loop, and for a run without calls.
     ///
-    /// `outstanding` calls of all connections together were under way during `elapsed`.
+    /// `outstanding` is the number of slots of all connections together.
     pub(crate) fn new(
         latency: &LatencyHistogram,
         elapsed: Duration,
@@ -194,16 +195,16 @@ impl CorrectedLatency {
     }
 }
 
-/// Connections that were lost and made again, in a report.
+/// Lost and replaced connections in a report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct LossFigures {
     /// Connections that were lost.
     pub connections_lost: u64,
-    /// Connections that took the place of lost ones.
+    /// Connections that replaced lost ones.
     pub reconnects: u64,
-    /// Calls that were in flight on lost connections, and were repeated.
+    /// Calls that were outstanding on lost connections and were repeated.
     pub calls_lost: u64,
-    /// The longest time from a loss to the connection that took its place, in seconds.
+    /// The longest time from a loss to the replacement, in seconds.
     pub longest_loss_s: f64,
 }
 
@@ -218,10 +219,10 @@ impl From<Losses> for LossFigures {
     }
 }
 
-/// A rate below this share of what was offered means that the open loop was not kept up with.
+/// Below this share of the offered rate, the path did not keep up with the open loop.
 pub(super) const OFFERED_SHARE_MIN: f64 = 0.95;
 
-/// Says that intervals have more calls than those of their time.
+/// Warns about intervals that contain calls of later ones.
 fn stretched(timeline: &Timeline) -> Option<String> {
     timeline.is_stretched().then(|| {
         "some intervals have calls of the next ones too: the machine was too busy to look after them, or there \
@@ -230,7 +231,7 @@ fn stretched(timeline: &Timeline) -> Option<String> {
     })
 }
 
-/// Says that connections were lost and made again.
+/// Warns about lost connections.
 fn losses(losses: &Losses) -> Option<String> {
     (losses.connections > 0).then(|| {
         format!(
@@ -244,7 +245,7 @@ fn losses(losses: &Losses) -> Option<String> {
     })
 }
 
-/// Says that an open loop was not kept up with.
+/// Warns about an open loop above the path's capacity.
 #[allow(clippy::cast_precision_loss, reason = "a rate")]
 fn not_kept_up(offered: Option<u64>, rate_per_s: f64) -> Option<String> {
     let offered = offered? as f64;
@@ -258,7 +259,7 @@ fn not_kept_up(offered: Option<u64>, rate_per_s: f64) -> Option<String> {
     })
 }
 
-/// Percentiles that the table shows, and how many calls it takes until one of them lies above.
+/// Percentiles in the table, each with the number of calls from which at least one call is above it.
 const CALLS_FOR: [(&str, u64); 4] = [
     ("p90", 10),
     ("p99", 100),
@@ -266,7 +267,7 @@ const CALLS_FOR: [(&str, u64); 4] = [
     ("p99.99", 10_000),
 ];
 
-/// Which percentiles are nothing but the maximum.
+/// Warns about percentiles that are only the maximum, because there are too few calls.
 fn few_calls(calls: u64) -> Option<String> {
     if calls == 0 {
         let what = "no call completed in the measured time: the latencies are empty";

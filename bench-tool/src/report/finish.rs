@@ -1,4 +1,4 @@
-//! The end of a load: its table and its files are written, and its errors fail the command.
+//! The end of a command with a load: writes the table and the files; failed calls make the command fail.
 
 use super::knee::KneeReport;
 use super::output::{Outputs, json_text, verdict};
@@ -8,10 +8,11 @@ use crate::exit::Failure;
 use crate::histogram::LatencyHistogram;
 use crate::load::timeline::Timeline;
 
-/// Writes a report with its table, of calls that had `latency`. `errors_advice` says where errors are explained.
+/// Writes a report and its table. `latency` has the round-trip times; `errors_advice` says where the user finds the
+/// errors.
 ///
 /// # Errors
-/// A report that cannot be written, and calls that ended in errors (after the report).
+/// A report that cannot be written, and failed calls (after the report).
 pub(crate) fn put(
     report: &impl LoadReport,
     table: &str,
@@ -29,7 +30,7 @@ pub(crate) fn put(
     verdict(view.load.calls, view.load.errors, errors_advice)
 }
 
-/// Writes what was found on the way to the knee.
+/// Writes the report of `--to-knee`.
 ///
 /// # Errors
 /// Those of [`put`].

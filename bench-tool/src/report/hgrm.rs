@@ -1,13 +1,14 @@
-//! The percentile distribution as text, in the layout that HdrHistogram's plotters and log analysers load.
+//! The percentile distribution in the text format of HdrHistogram's plotters and log analysers.
 //!
-//! Columns and footer are those of HdrHistogram's `outputPercentileDistribution`; lines that begin with `#` are comments to the plotters.
+//! Columns and footer are those of HdrHistogram's `outputPercentileDistribution`. For plotters, lines that begin with
+//! `#` are comments.
 
 use std::fmt::Write as _;
 
 use crate::histogram::{LatencyHistogram, SIGNIFICANT_DIGITS};
 use rpcrdma_units::text_of;
 
-/// Lines per halving of the distance to 100 %: what the plotters' own files have.
+/// Lines per halving of the distance to 100 %, as in HdrHistogram's own files.
 const TICKS_PER_HALF_DISTANCE: u32 = 5;
 
 /// The distribution, in nanoseconds.
@@ -97,7 +98,7 @@ mod tests {
                     .collect()
             })
             .collect();
-        // Values, percentiles and counts only rise, and each line tells the truth about itself.
+        // Values, percentiles and counts only rise, and each line is correct for the recorded values.
         for pair in body.windows(2) {
             assert!(
                 pair[0][0] <= pair[1][0] && pair[0][1] <= pair[1][1] && pair[0][2] <= pair[1][2]
@@ -114,7 +115,7 @@ mod tests {
             .filter(|l| l.starts_with('#'))
             .map(String::as_str)
             .collect();
-        // The deviation comes from the buckets, so within 0.1 % of the true 2886.751.
+        // The deviation comes from the buckets, so it is within 0.1 % of the exact 2886.751.
         let (mean, deviation) = footer[0].split_once(", StdDeviation   =").unwrap();
         assert_eq!(mean, "#[Mean    =     5000.500");
         let deviation: f64 = deviation.trim_end_matches(']').trim().parse().unwrap();

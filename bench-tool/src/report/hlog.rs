@@ -1,7 +1,7 @@
 //! The histograms of all intervals as an HdrHistogram interval log, version 1.3, which
 //! `HistogramLogProcessor`, `HistogramLogAnalyzer` and the libraries of many languages read.
 //!
-//! Lines without a tag are of all cores together; where there are several, each has lines with the tag `coreN` too.
+//! Lines without a tag are for all cores together. With several cores, each core also has lines with the tag `coreN`.
 
 use std::time::Duration;
 
@@ -11,19 +11,19 @@ use hdrhistogram::serialization::interval_log::{IntervalLogWriter, IntervalLogWr
 use crate::histogram::LatencyHistogram;
 use crate::load::timeline::Timeline;
 
-/// The maximum of an interval is shown in milliseconds, as by the tools that come with the format.
+/// Shows the maximum of an interval in milliseconds, as the format's own tools do.
 const MAX_VALUE_DIVISOR: f64 = 1e6;
 
-/// Names the columns, as the format asks for; readers skip it.
+/// The column names, which the format requires; readers skip them.
 const LEGEND: &str =
     "\"StartTimestamp\",\"Interval_Length\",\"Interval_Max\",\"Interval_Compressed_Histogram\"\n";
 
 type Writer<'a, 'b> = IntervalLogWriter<'a, 'b, Vec<u8>, V2DeflateSerializer>;
 
-/// The log of a run that `command` made. Values are nanoseconds.
+/// The log of a run; `command` is its command line. Values are in nanoseconds.
 ///
 /// # Panics
-/// Never: writing to memory does not fail, and what is written is text.
+/// Never: writing to memory cannot fail, and the log is UTF-8 text.
 #[must_use]
 pub(crate) fn text(timeline: &Timeline, command: &str) -> String {
     let mut log = Vec::new();
@@ -43,6 +43,7 @@ pub(crate) fn text(timeline: &Timeline, command: &str) -> String {
             .expect("memory takes a heading");
         write_intervals(&mut writer, timeline);
     }
+    // The writer has no function for the line of column names, so insert it after the comments.
     let mut text = String::from_utf8(log).expect("a log is text");
     let lines = text.split_inclusive('\n');
     let heading = lines.take_while(|line| line.starts_with('#'));
@@ -76,7 +77,7 @@ mod tests {
     use hdrhistogram::serialization::Deserializer;
     use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 
-    /// Start in ms, length in ms, maximum as logged, tag, and the histogram that the line carries.
+    /// One line: start in ms, length in ms, maximum as logged, tag, and histogram.
     type Line = (u128, u128, f64, Option<String>, Histogram<u64>);
 
     fn decode_base64(text: &str) -> Vec<u8> {
@@ -181,7 +182,7 @@ mod tests {
         ] {
             assert!(heading.lines().any(|it| it == line), "{line}\n{heading}");
         }
-        // The cookie of version 2, compressed, in base64.
+        // The cookie of the compressed version 2 format, in base64.
         for row in rows.lines() {
             let encoded = row.rsplit(',').next().unwrap();
             assert!(encoded.starts_with("HISTFAAA"), "{row}");

@@ -1,4 +1,4 @@
-//! What `bench-tool run --to-knee` reports: latency by offered rate, and where it turns upward.
+//! The report of `--to-knee`: latency by offered rate, and the knee where it turns upward.
 
 use std::fmt::{self, Write as _};
 
@@ -14,32 +14,32 @@ use rpcrdma_units::{nanoseconds, rate, text_of};
 /// Version of the JSON layout.
 const SCHEMA: &str = "rpcrdma.bench-tool.knee/1";
 
-/// Where the largest p99 is less than so many times the smallest, latency did not rise, and there is no knee.
+/// If the largest p99 is less than this many times the smallest, latency did not rise and there is no knee.
 const RISE_MIN: u64 = 2;
 
-/// One open loop.
+/// The result of one open loop.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Step {
-    /// The offered rate in percent of what the closed loop carried.
+    /// The offered rate in percent of the closed loop's rate.
     pub share_percent: u32,
-    /// Calls that were due in a second.
+    /// Calls per second that were due.
     pub offered_rate_per_s: u64,
-    /// Calls that completed in a second.
+    /// Calls per second that completed.
     pub rate_per_s: f64,
-    /// Whether these are as many, within 5 %.
+    /// Whether `rate_per_s` reaches at least 95 % of `offered_rate_per_s`.
     pub is_reached: bool,
     /// The measured time.
     pub duration_s: f64,
     /// Calls that ended in an error.
     pub errors: u64,
-    /// Response times: from the moment at which each call was due.
+    /// Response times, counted from each call's due time.
     pub latency_ns: LatencySummary,
-    /// What a reader must know to trust the step.
+    /// Warnings about this step.
     pub warnings: Vec<String>,
 }
 
 impl Step {
-    /// The step that `report` is of.
+    /// The step for `report`.
     #[must_use]
     #[allow(clippy::cast_precision_loss, reason = "a rate")]
     pub(crate) fn new(share_percent: u32, report: &impl LoadReport) -> Self {
@@ -59,24 +59,24 @@ impl Step {
     }
 }
 
-/// The report; its JSON is stable, as that of a run.
+/// The report. Its JSON layout is stable.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct KneeReport<R> {
-    /// What made it.
+    /// The program and command line that wrote it.
     #[serde(flatten)]
     pub origin: Origin,
-    /// A signal ended it before the last step.
+    /// Whether a signal ended it before the last step.
     pub interrupted: bool,
-    /// Where latency turns upward: see [`knee`]. `None` where it does not, or too few rates were reached.
+    /// The step at which latency turns upward: see [`knee`]. `None` if it does not, or if too few rates were reached.
     pub knee: Option<Step>,
-    /// The open loops, by rising rate.
+    /// The open loops, in the order of their rates.
     pub steps: Vec<Step>,
-    /// What the closed loop before them carried, as in the JSON of a run.
+    /// The report of the closed loop before them, as in the JSON of a run.
     pub closed_loop: R,
 }
 
 impl<R: LoadReport> KneeReport<R> {
-    /// Puts a closed loop and its steps together, which a signal may have ended.
+    /// Combines a closed loop and its steps. `interrupted` says that a signal ended them.
     #[must_use]
     pub(crate) fn new(closed_loop: R, steps: Vec<Step>, interrupted: bool) -> Self {
         Self {
@@ -88,13 +88,13 @@ impl<R: LoadReport> KneeReport<R> {
         }
     }
 
-    /// Calls that ended in errors, in all.
+    /// Failed calls of the closed loop and all steps.
     #[must_use]
     pub(crate) fn errors(&self) -> u64 {
         self.closed_loop.view().load.errors + self.steps.iter().map(|it| it.errors).sum::<u64>()
     }
 
-    /// What was found, in a sentence.
+    /// The result in one sentence.
     #[must_use]
     pub(crate) fn finding(&self) -> String {
         let reached = self.steps.iter().rfind(|it| it.is_reached);
@@ -114,7 +114,8 @@ impl<R: LoadReport> KneeReport<R> {
         }
     }
 
-    /// The warnings of the closed loop, and how many of the reached steps have others.
+    /// The warnings of the closed loop, and the number of reached steps with other warnings. Steps that were not
+    /// reached always have warnings, so they do not count.
     #[must_use]
     pub(crate) fn warnings(&self) -> Vec<String> {
         let mut warnings = self.closed_loop.view().warnings.to_vec();
@@ -124,7 +125,7 @@ impl<R: LoadReport> KneeReport<R> {
         if others > 0 {
             let were = if others == 1 { "was" } else { "were" };
             warnings.push(format!(
-                "{others} of the {} rates {were} measured under warnings of their own: --json has them",
+                "{others} of the {} rates {were} measured with other warnings: --json has them",
                 self.steps.len()
             ));
         }
@@ -132,9 +133,9 @@ impl<R: LoadReport> KneeReport<R> {
     }
 }
 
-/// The step at which the curve of p99 by offered rate turns upward: of those whose rate was reached, the one that lies
-/// farthest below the line from the curve's lower left to its upper right, both axes scaled to their range (the
-/// Kneedle method of Satopaa and others, 2011, without smoothing). `None` where p99 hardly rises.
+/// The step at which the curve of p99 by offered rate turns upward. Among the steps whose rate was reached, it is the
+/// one farthest below the line from the lower left to the upper right of the curve, with both axes scaled to their
+/// range (the Kneedle method of Satopaa and others, 2011, without smoothing). `None` if p99 hardly rises.
 #[must_use]
 #[allow(clippy::cast_precision_loss, reason = "places on a curve")]
 pub(crate) fn knee(steps: &[Step]) -> Option<&Step> {
@@ -161,7 +162,7 @@ pub(crate) fn text(report: &KneeReport<impl LoadReport>) -> String {
     text_of(|text| write(text, report))
 }
 
-/// Heads of the columns of a step, after its share.
+/// Column names of a step, after its share.
 pub(crate) const COLUMNS: [&str; 6] = ["offered", "rate", "p50", "p99", "p99.9", "max"];
 
 /// The columns of a step.
@@ -242,11 +243,11 @@ pub(crate) mod tests {
     #[test]
     fn the_knee_is_where_the_curve_turns() {
         assert_eq!(knee_report().knee.unwrap().share_percent, 80);
-        // A disturbance on the way is no knee.
+        // A single disturbed step is no knee.
         let mut steps = knee_report().steps;
         steps[1].latency_ns.p99 = 50_000;
         assert_eq!(knee(&steps).unwrap().share_percent, 80);
-        // What hardly rises has none.
+        // A curve that hardly rises has no knee.
         let flat: Vec<_> = (1..=10)
             .map(|it| step(it * 10, 1_000 + u64::from(it)))
             .collect();
@@ -285,10 +286,10 @@ pub(crate) mod tests {
                 "100 %     20.00 k/s   18.50 k/s      450 ns    90.00 us      499 ns    1.700 ms  not reached\n",
                 "knee      at 16.00 k/s, 80 % of the closed loop: p50 450 ns, p99 2000 ns; beyond",
             ]);
-        assert!(!table.contains("measured under"), "{table}");
+        assert!(!table.contains("measured with other"), "{table}");
         let mut report = knee_report();
         report.steps[2].warnings = vec!["other work ran on core 0".to_owned()];
-        let words = "1 of the 6 rates was measured under";
+        let words = "1 of the 6 rates was measured with other warnings";
         assert!(text(&report).contains(words), "{}", text(&report));
     }
 

@@ -1,6 +1,6 @@
-//! What reports of loads have in common: figures, tables, pages, and the files they go to.
+//! The common parts of reports: figures, tables, pages, and output files.
 //!
-//! The report of `run` is in `run/report`, that of `nfs` in `nfs_client/report.rs`.
+//! The report of `run` is in `run/report`, the report of `nfs` in `nfs_client/report.rs`.
 
 pub(crate) mod chart;
 pub(crate) mod climb;

@@ -1,15 +1,15 @@
-//! What the JSON of every report begins with.
+//! The first keys of every JSON report.
 
 use serde::Serialize;
 
-/// Which layout it is, and what wrote it.
+/// The layout of a report, and the program that wrote it.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Origin {
-    /// Name and number of the layout. The number changes only when a key changes meaning or goes away.
+    /// Name and version of the layout. The version changes only if a key changes its meaning or is removed.
     pub schema: &'static str,
     /// Version of the tool.
     pub version: &'static str,
-    /// Git revision that it was built from, or `unknown`.
+    /// Git revision of the build, or `unknown`.
     pub revision: &'static str,
     /// The command line.
     pub command: String,

@@ -1,4 +1,4 @@
-//! Files that a report goes to: checked before the measurement, written whole or not at all after it.
+//! Output files of a report. They are checked before the measurement, and written after it, completely or not at all.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::table;
 use crate::exit::{Failure, written};
 
-/// Space claimed for a moment when a path is checked: more than a report or an interval log of an hour takes.
+/// Space that the check of a path reserves for a moment: more than a report or the interval log of an hour needs.
 const CHECK_BYTES: u64 = 16 << 20;
 
 /// A file to write after the measurement, or standard output.
@@ -23,18 +23,18 @@ pub(crate) struct Output {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Target {
     StandardOutput,
-    /// A file that is replaced by renaming a complete one over it.
+    /// A regular file: a complete new file replaces it by a rename.
     File(PathBuf),
-    /// A device or a pipe: written in place.
+    /// A device or a pipe: written directly.
     InPlace(PathBuf),
 }
 
 impl Output {
-    /// Checks that `path` (`-` for standard output) can be written, so that a long measurement is not made for nothing.
-    /// `option` is the flag that named it, for messages.
+    /// Checks that `path` (`-` for standard output) can be written, so that a long measurement is not lost. `option`
+    /// is the option that named the path, for messages.
     ///
     /// # Errors
-    /// A failure that says why the path cannot be written: a directory, no permission, no space.
+    /// A failure with the reason why the path cannot be written: a directory, no permission, no space.
     pub(crate) fn check(option: &'static str, path: &Path) -> Result<Self, Failure> {
         if path == Path::new("-") {
             return Ok(Self {
@@ -51,16 +51,16 @@ impl Output {
         path.map(|path| Self::check("--json", path)).transpose()
     }
 
-    /// True when this is standard output.
+    /// Whether this is standard output.
     #[must_use]
     pub(crate) fn is_standard_output(&self) -> bool {
         self.target == Target::StandardOutput
     }
 
-    /// Writes a text or a picture, all of it or none.
+    /// Writes the contents, completely or not at all.
     ///
     /// # Errors
-    /// A failure that names the path and the cause; the file that stood there before is untouched then.
+    /// A failure with the path and the cause; an existing file is then unchanged.
     pub(crate) fn write(&self, contents: impl AsRef<[u8]>) -> Result<(), Failure> {
         let bytes = contents.as_ref();
         match &self.target {
@@ -101,9 +101,10 @@ fn check_path(path: &Path) -> io::Result<Target> {
     match fs::metadata(path) {
         Ok(metadata) if metadata.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
         Ok(metadata) if metadata.is_file() => {
-            // Renaming over a file asks only for the directory; its own permission is the owner's wish.
+            // A rename needs write permission for the directory only. Respect the file's own permission too: its
+            // owner set it.
             OpenOptions::new().write(true).open(path)?;
-            // Through symbolic links, so that the link stays and what it names is replaced.
+            // Resolve symbolic links: otherwise the rename would replace the link and not its target.
             let path = fs::canonicalize(path)?;
             check_space_beside(&path)?;
             Ok(Target::File(path))
@@ -120,7 +121,7 @@ fn check_path(path: &Path) -> io::Result<Target> {
 fn check_space_beside(path: &Path) -> io::Result<()> {
     let (file, temporary) = Temporary::create(path)?;
     match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, CHECK_BYTES) {
-        // Some file systems cannot reserve; they are believed.
+        // Some file systems cannot reserve space. Then the check is skipped.
         Ok(()) | Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {}
         Err(errno) => return Err(errno.into()),
     }
@@ -131,7 +132,7 @@ fn check_space_beside(path: &Path) -> io::Result<()> {
 fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let (mut file, temporary) = Temporary::create(path)?;
     file.write_all(bytes)?;
-    // A disk that is full may say so only here.
+    // Some file systems report a full disk only at the sync.
     file.sync_all()?;
     fs::rename(&temporary.0, path)?;
     Ok(())
@@ -143,7 +144,7 @@ fn write_in_place(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.flush()
 }
 
-/// A file beside the wanted one, removed when dropped unless it was renamed.
+/// A temporary file in the same directory. Dropping this removes it, unless it was renamed.
 struct Temporary(PathBuf);
 
 impl Temporary {
@@ -162,7 +163,7 @@ impl Temporary {
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        // After a rename there is nothing to remove: that error is expected.
+        // Fails after a rename, because the file is then no longer there.
         let _ = fs::remove_file(&self.0);
     }
 }
@@ -170,12 +171,12 @@ impl Drop for Temporary {
 /// Prints `text`.
 ///
 /// # Errors
-/// When standard output cannot be written.
+/// If standard output cannot be written.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     written(io::stdout().lock().write_all(text.as_bytes()))
 }
 
-/// Prints `text`, and writes `report` as JSON where there is an output for it; to standard output it is in place of
+/// Prints `text`, and writes `report` as JSON to `json`, if given. If `json` is standard output, the JSON replaces
 /// the text.
 ///
 /// # Errors
@@ -194,19 +195,19 @@ pub(crate) fn put_report(
     output.write(json_text(report))
 }
 
-/// A report as JSON, indented, with a newline at its end.
+/// A report as indented JSON with a final newline.
 ///
 /// # Panics
-/// Never: a report holds only strings, numbers and lists.
+/// Never: a report has only strings, numbers, lists and maps with string keys.
 #[must_use]
 pub(crate) fn json_text(report: &impl Serialize) -> String {
     serde_json::to_string_pretty(report).expect("a report is plain data") + "\n"
 }
 
-/// Whether what was measured counts. `advice` says where the errors stand.
+/// Fails if the measurement has errors or no calls. `advice` says where the user finds the errors.
 ///
 /// # Errors
-/// When calls ended in errors, or none completed.
+/// If calls failed, or none completed.
 pub(crate) fn verdict(calls: u64, errors: u64, advice: &str) -> Result<(), Failure> {
     if errors > 0 {
         return Err(Failure::failed(format!(
@@ -221,7 +222,7 @@ pub(crate) fn verdict(calls: u64, errors: u64, advice: &str) -> Result<(), Failu
     Ok(())
 }
 
-/// Where the parts of a report go.
+/// The outputs of a report.
 #[derive(Debug)]
 pub(crate) struct Outputs {
     files: Vec<Output>,
@@ -229,11 +230,11 @@ pub(crate) struct Outputs {
 }
 
 impl Outputs {
-    /// Checks what the options named, as [`Output::check`] does: each option with its path, if it was given.
-    /// When `quiet` is set only warnings are shown beside them.
+    /// Checks the paths of the given options with [`Output::check`]. With `quiet`, only warnings are shown on the
+    /// terminal.
     ///
     /// # Errors
-    /// Those of [`Output::check`], and a usage failure when two are standard output.
+    /// Those of [`Output::check`], and a usage failure if two are standard output.
     pub(crate) fn check(
         paths: &[(&'static str, Option<&Path>)],
         quiet: bool,
@@ -255,13 +256,14 @@ impl Outputs {
         Ok(Self { files, quiet })
     }
 
-    /// Whether only warnings are shown.
+    /// Whether only warnings are shown on the terminal.
     #[must_use]
     pub(crate) const fn is_quiet(&self) -> bool {
         self.quiet
     }
 
-    /// The table first: should a file fail, what was measured has been seen. `contents_of` makes what goes to the file that an option named.
+    /// Prints the table, then writes the files: if a file fails, the user has already seen the results. `contents_of`
+    /// returns the contents for an option.
     ///
     /// # Errors
     /// Those of [`Output::write`].
@@ -280,12 +282,13 @@ impl Outputs {
         } else {
             print(table)?;
         }
-        // All of them are tried, whatever becomes of one.
+        // Write all files even if one fails.
         let tried = self
             .files
             .iter()
             .map(|output| output.write(contents_of(output.option)));
         let all = tried.fold(Ok(()), Result::and);
+        // The results must not be lost: with `quiet` nothing has shown them yet.
         if all.is_err() && self.quiet {
             eprint!("{table}");
         }
@@ -360,7 +363,7 @@ mod tests {
         let path = directory.join("keep.json");
         fs::write(&path, "keep").unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o400)).unwrap();
-        // The superuser may write anything: then the check passes, rightly.
+        // The superuser may write any file, so the check then passes.
         let allowed = OpenOptions::new().write(true).open(&path).is_ok();
         assert_eq!(Output::check("--json", &path).is_ok(), allowed);
         assert_eq!(fs::read_to_string(&path).unwrap(), "keep");

@@ -1,4 +1,4 @@
-//! The parts of tables that the reports of all loads have.
+//! The parts of a table that the reports of all loads share.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -8,10 +8,10 @@ use crate::histogram::LatencySummary;
 use crate::load::timeline::{CoreFigures, IntervalFigures};
 use rpcrdma_units::{count, duration, nanoseconds, rate};
 
-/// Warnings of many runs that are shown.
+/// Upper bound of the kinds of warnings that are shown for many runs.
 const WARNINGS_OF_RUNS_MAX: usize = 5;
 
-/// What the latencies of an open loop or a closed one are.
+/// The meaning of the latencies in an open or closed loop.
 #[must_use]
 pub(crate) fn latency_meaning(is_open: bool) -> &'static str {
     if is_open {
@@ -21,7 +21,7 @@ pub(crate) fn latency_meaning(is_open: bool) -> &'static str {
     }
 }
 
-/// Round-trip times, of an open loop or a closed one.
+/// Writes the round-trip times of an open or closed loop.
 ///
 /// # Errors
 /// None from a string.
@@ -65,7 +65,7 @@ pub(crate) fn write_latency(
     )
 }
 
-/// [`write_latency`] of a load, and the correction of a closed loop.
+/// Writes the round-trip times of a load and, for a closed loop, the corrected ones.
 pub(crate) fn write_latencies(text: &mut String, load: &LoadFigures) -> fmt::Result {
     write_latency(text, &load.latency_ns, load.is_open())?;
     load.latency_corrected_ns
@@ -86,7 +86,7 @@ fn write_corrected(text: &mut String, corrected: &CorrectedLatency) -> fmt::Resu
     writeln!(text, "    {}", correction_meaning(corrected))
 }
 
-/// What a correction is, in a sentence.
+/// Explains the correction in a sentence.
 #[must_use]
 pub(crate) fn correction_meaning(corrected: &CorrectedLatency) -> String {
     format!(
@@ -96,7 +96,7 @@ pub(crate) fn correction_meaning(corrected: &CorrectedLatency) -> String {
     )
 }
 
-/// The lines of calls, errors and rate.
+/// Writes the lines of calls, errors and rate.
 pub(crate) fn write_calls(text: &mut String, load: &LoadFigures) -> fmt::Result {
     let errors = match load.errors {
         0 => "no errors".to_owned(),
@@ -111,7 +111,7 @@ pub(crate) fn write_calls(text: &mut String, load: &LoadFigures) -> fmt::Result 
     writeln!(text, "rate      {}", rate(load.rate_per_s))
 }
 
-/// A heading of [`write_row`].
+/// Writes the column names for [`write_row`].
 fn write_columns(text: &mut String, first: &str) -> fmt::Result {
     writeln!(
         text,
@@ -120,7 +120,7 @@ fn write_columns(text: &mut String, first: &str) -> fmt::Result {
     )
 }
 
-/// Calls, rate, p50, p99 and maximum of a core or an interval.
+/// Writes calls, rate, p50, p99 and maximum of a core or an interval.
 fn write_row(
     text: &mut String,
     first: &str,
@@ -148,7 +148,7 @@ pub(crate) fn write_cores(text: &mut String, cores: &[CoreFigures]) -> fmt::Resu
     })
 }
 
-/// Rate and round-trip times of each interval.
+/// Writes rate and round-trip times of each interval.
 pub(crate) fn write_intervals(text: &mut String, intervals: &[IntervalFigures]) -> fmt::Result {
     write_columns(text, "from")?;
     intervals.iter().try_for_each(|interval| {
@@ -162,7 +162,7 @@ pub(crate) fn write_intervals(text: &mut String, intervals: &[IntervalFigures]) 
     })
 }
 
-/// One line per warning.
+/// Writes one line per warning.
 ///
 /// # Errors
 /// None from a string.
@@ -175,7 +175,8 @@ pub(crate) fn write_warnings(text: &mut impl fmt::Write, warnings: &[String]) ->
         .try_for_each(|warning| writeln!(text, "warning: {warning}"))
 }
 
-/// What many runs warn of: each kind of warning once, the first few kinds, and how many more there are.
+/// The warnings of many runs: each kind once, at most [`WARNINGS_OF_RUNS_MAX`] kinds, and the number of further
+/// kinds.
 pub(crate) fn warnings_of<'a>(runs: impl IntoIterator<Item = &'a Vec<String>>) -> Vec<String> {
     let mut kinds: BTreeMap<String, (&str, usize)> = BTreeMap::new();
     for warning in runs.into_iter().flatten() {
@@ -196,7 +197,7 @@ pub(crate) fn warnings_of<'a>(runs: impl IntoIterator<Item = &'a Vec<String>>) -
     warnings
 }
 
-/// A warning without its figures, which differ from run to run.
+/// A warning without its numbers, which differ from run to run.
 fn kind_of(warning: &str) -> String {
     const UNITS: [&str; 4] = ["ns", "us", "ms", "s"];
     let words = warning.split_whitespace().filter(|word| {

@@ -1,4 +1,4 @@
-//! What the report of every load shows, in tables, on pages and on the way to the knee.
+//! The view of a report that pages and `--to-knee` use, independent of the kind of load.
 
 use serde::Serialize;
 
@@ -10,32 +10,32 @@ use rpcrdma_units::size;
 
 /// A report of a load.
 pub(crate) trait LoadReport: Serialize {
-    /// What it shows.
+    /// The view of this report.
     fn view(&self) -> LoadView<'_>;
 }
 
-/// What is shown of a load.
+/// The common contents of the reports of loads.
 #[derive(Clone, Debug)]
 pub(crate) struct LoadView<'a> {
-    /// What was measured, in a line.
+    /// One line about the measured calls.
     pub(crate) title: String,
-    /// The same with how and where, in the lines that a table begins with.
+    /// The first lines of a table: what was measured, how and where.
     pub(crate) heading: String,
     pub(crate) command: &'a str,
     pub(crate) load: &'a LoadFigures,
-    /// `None` where the calls carry no payload.
+    /// `None` for calls without payload.
     pub(crate) bandwidth_bytes_per_s: Option<f64>,
     pub(crate) per_core: &'a [CoreFigures],
-    /// The median over the machine's floor.
+    /// The median divided by the machine's floor.
     pub(crate) floor_ratio: Option<f64>,
-    /// The lines about the floor that a table ends with.
+    /// The last lines of a table, about the floor; empty if there is none.
     pub(crate) floor: String,
     pub(crate) warnings: &'a [String],
-    /// How it was measured, by name.
+    /// Facts about the measurement, as pairs of name and text.
     pub(crate) facts: Vec<(&'static str, String)>,
 }
 
-/// What is to be known of the machine, by name.
+/// Facts about the machine, as pairs of name and text.
 pub(crate) fn machine_facts(machine: &Machine) -> Vec<(&'static str, String)> {
     let known = |value: &Option<String>| value.clone().unwrap_or_else(|| "unknown".to_owned());
     vec![

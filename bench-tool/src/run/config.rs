@@ -1,4 +1,4 @@
-//! What a run does.
+//! The configuration of `bench-tool run`.
 
 use std::time::Duration;
 
@@ -28,17 +28,17 @@ impl OwnFabric {
     }
 }
 
-/// Artificial delays, to see what they cost.
+/// Artificial delays, to measure their effect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Slowed {
-    /// One-way delay of everything that is sent.
+    /// One-way delay of every message.
     pub delay: Duration,
-    /// Time for which the bench service keeps its core busy in each call.
+    /// How long the bench service keeps its core busy in each call.
     pub service_time: Duration,
 }
 
 impl Slowed {
-    /// The same as arguments, for a server that a run starts.
+    /// The same values as arguments, for a server that the run starts.
     #[must_use]
     pub(crate) fn arguments(&self) -> Vec<String> {
         let given = [
@@ -55,31 +55,31 @@ impl Slowed {
 /// Who answers the calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Server {
-    /// A server of the run's own, in a second process.
+    /// A server that the run starts, as a second process.
     Own {
-        /// The fabric between the two.
+        /// The fabric between client and server.
         fabric: OwnFabric,
-        /// The cores that it polls on.
+        /// The CPUs of its polling cores.
         cores: Vec<usize>,
     },
-    /// A server that is there already.
+    /// A server that already runs.
     At(Address),
 }
 
-/// What calls with bulk data do.
+/// Options of calls with bulk data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BulkConfig {
     /// Operations in one call.
     pub operations: u32,
-    /// Of 100 operations, how many read.
+    /// Percentage of operations that read.
     pub read_percent: u32,
-    /// What a mix is drawn from.
+    /// Seed of the random sequence.
     pub seed: u64,
-    /// How payloads are to travel.
+    /// How payloads travel.
     pub placement: Placement,
 }
 
-/// A run that can be made on this machine.
+/// A configuration that was checked against this machine.
 #[derive(Clone, Debug)]
 pub(crate) struct RunConfig {
     /// The command line, for the report.
@@ -88,35 +88,35 @@ pub(crate) struct RunConfig {
     pub server: Server,
     /// The procedure to call.
     pub op: Op,
-    /// Payload of one operation; 0 for null.
+    /// Payload of one operation in bytes; 0 for null.
     pub size_bytes: u64,
-    /// The sizes that operations are drawn from; `size_bytes` is the largest of them then.
+    /// The sizes of a mix of sizes; `size_bytes` is then the largest.
     pub sizes: Option<Sizes>,
-    /// What the calls do; `None` for null and echo.
+    /// Options of bulk calls; `None` for null and echo.
     pub bulk: Option<BulkConfig>,
-    /// The server makes the calls, in the reverse direction.
+    /// Whether the server makes the calls (reverse direction).
     pub reverse: bool,
-    /// The version of RPC-over-RDMA.
+    /// The allowed versions of RPC-over-RDMA.
     pub protocol: Protocol,
-    /// What is made slower, at both ends where the server is the run's own.
+    /// Artificial delays; the run passes them on to a server that it starts.
     pub slowed: Slowed,
-    /// How the load is made.
+    /// The options of the load.
     pub load: LoadConfig,
-    /// Connections beside it that stay silent.
+    /// Additional connections that stay idle.
     pub idle_connections: u32,
-    /// RDMA device as given; `None` leaves it to the address.
+    /// RDMA device as given; with `None` the address selects it.
     pub device: Option<String>,
     /// Tuning profile as given.
     pub profile: ProfileChoice,
-    /// This end, where both ends prove themselves.
+    /// This endpoint's identity; `None` without host authentication.
     pub host: Option<Host>,
-    /// What is doubtful about the plan itself.
+    /// Warnings about the configuration itself.
     pub warnings: Vec<String>,
 }
 
 impl RunConfig {
-    /// The two cores whose floor the run is set against: the first of the client and the first of its own server.
-    /// `None` where the server is elsewhere, or shares the client's core.
+    /// The two cores whose floor the report compares with: the first core of the client and the first of its own
+    /// server. `None` for a server elsewhere, or if both share a core.
     #[must_use]
     pub(crate) fn floor_cores(&self) -> Option<[usize; 2]> {
         let Server::Own { cores, .. } = &self.server else {
@@ -126,22 +126,22 @@ impl RunConfig {
         (client != server).then_some([client, server])
     }
 
-    /// Payload of one call, all of its operations together.
+    /// Payload of one call in bytes, over all operations.
     #[must_use]
     pub(crate) fn call_bytes(&self) -> u64 {
         let operations = self.bulk.map_or(1, |bulk| bulk.operations);
         self.size_bytes.saturating_mul(operations.into())
     }
 
-    /// Payload of `calls` calls; those with bulk data moved `bulk_bytes`.
+    /// Payload of `calls` calls in bytes: `bulk_bytes` for calls with bulk data, which may differ in size.
     #[must_use]
     pub(crate) fn payload_bytes(&self, calls: u64, bulk_bytes: u64) -> u64 {
         let all = || calls.saturating_mul(self.call_bytes());
         self.bulk.map_or_else(all, |_| bulk_bytes)
     }
 
-    /// Credits that a connection of the run needs of each end. In version 1 a quarter of them is for calls in the
-    /// reverse direction.
+    /// Credits that each connection needs at either endpoint. In the reverse direction it asks for four times the
+    /// depth, because in version 1 only a quarter of the credits is for reverse calls.
     #[must_use]
     pub(crate) fn credits(&self) -> u32 {
         let times = if self.reverse { 4 } else { 1 };

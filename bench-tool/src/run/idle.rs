@@ -1,9 +1,9 @@
-//! Connections that stay silent beside the busy ones, held by processes of their own.
+//! Idle connections in addition to the busy ones, held by separate processes.
 //!
-//! Their cores sleep, so that they take nothing from the measured ones. After the run each of
-//! the connections makes one call, to show that it is alive and how soon it answers. The process
-//! that calls is pinned to a core of the load's, which is free by then: left to the scheduler it
-//! may wake up on the core where the server spins, and the time slices would be measured.
+//! The cores of these processes sleep, so that they take no time from the measured cores. After the run each idle
+//! connection makes one call, to show that it is alive and how fast it answers. The probing process is pinned to a
+//! core of the load, which is free by then. Unpinned, the scheduler could place it on the core where the server
+//! spins, and the probe would measure time slices.
 
 use std::io::{BufRead, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -32,41 +32,41 @@ use crate::run::report::RunResult;
 use crate::signals::Stop;
 use crate::sizing::{Need, ProfileChoice};
 
-/// Processes that the silent connections are spread over.
+/// Upper bound of the processes that share the idle connections.
 const PROCESSES_MAX: u32 = 8;
 
-/// The first word of the line that asks a process to probe its connections; the core to do it on
-/// may follow.
+/// First word of the line that asks a process to probe its connections; the core to use may follow.
 const PROBE: &str = "probe";
 
-/// The first word of what a process prints when its connections stand; behind it, how many of them speak version 1.
+/// First word of the line that a process prints when its connections are established; the number of version 1
+/// connections follows.
 const READY: &str = "ready";
 
-/// An answer is soon up to this, in nanoseconds.
+/// An answer that takes longer counts as late, in nanoseconds.
 const SOON_NS: u64 = 1_000_000;
 
-/// How long the probe of one process may take.
+/// Time limit of the probe of one process.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How each connection answered its one call.
+/// The result of the probe: one call on each idle connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Probe {
     /// Connections that answered.
     pub answered: u64,
-    /// Of those, the ones that took longer than a millisecond.
+    /// Of those, connections that took longer than a millisecond.
     pub late: u64,
     /// The slowest answer, in nanoseconds.
     pub slowest_ns: u64,
-    /// The processes that held them.
+    /// Processes that held the connections.
     pub processes: u64,
     /// All connections.
     pub connections: u64,
-    /// Of those, the ones that speak version 1.
+    /// Of those, connections that use version 1.
     pub of_version_1: u64,
 }
 
 impl Probe {
-    /// Adds the outcome to a report: as counters, and as a warning where it was not what it must be.
+    /// Adds the probe to a report: as counters, and with a warning and errors if connections did not answer.
     pub(crate) fn report(&self, result: &mut RunResult) {
         let entries = [
             ("idle_connections_probed", self.connections),
@@ -90,28 +90,28 @@ impl Probe {
     }
 }
 
-/// The processes; they end when this is dropped.
+/// The processes with the idle connections. Dropping this ends them.
 pub(crate) struct IdleProcesses {
     processes: Vec<IdleProcess>,
     connections: u64,
     of_version_1: u64,
 }
 
-/// What a process tells of its probe: answers, late ones, the slowest in nanoseconds.
+/// The result of one process: answers, late answers, and the slowest answer in nanoseconds.
 type Told = (u64, u64, u64);
 
 struct IdleProcess {
     child: Child,
-    // Closing it tells the process to end.
+    // Closing it makes the process end.
     stdin: Option<ChildStdin>,
     lines: BufReader<ChildStdout>,
 }
 
 impl IdleProcesses {
-    /// Opens the silent connections of a run to `address`; `None` for none.
+    /// Opens the idle connections of a run to `address`. Returns `None` if the run has none.
     ///
     /// # Errors
-    /// When a process cannot be started, or cannot connect: its own message stands on standard error.
+    /// If a process cannot be started or cannot connect; in the second case its own message is on standard error.
     pub(crate) fn start(address: &str, config: &RunConfig) -> Result<Option<Self>, Failure> {
         let connections = config.idle_connections;
         if connections == 0 {
@@ -128,17 +128,17 @@ impl IdleProcesses {
             all.processes
                 .push(IdleProcess::start(address, config, share)?);
         }
+        // Wait only after all are started: they connect at the same time.
         for process in &mut all.processes {
             all.of_version_1 += process.ready()?;
         }
         Ok(Some(all))
     }
 
-    /// Has every connection make its call, one process after another, on `core` when there is one
-    /// on which nothing else runs.
+    /// Makes the call of every connection, one process after another, pinned to `core` if there is a free one.
     ///
     /// # Errors
-    /// When a process is gone.
+    /// If a process has ended.
     pub(crate) fn probe(mut self, core: Option<usize>) -> Result<Probe, Failure> {
         let mut probe = Probe {
             processes: self.processes.len() as u64,
@@ -202,7 +202,7 @@ impl IdleProcess {
         }
     }
 
-    /// Waits until the connections stand. How many of them speak version 1.
+    /// Waits until the connections are established. Returns how many of them use version 1.
     fn ready(&mut self) -> Result<u64, Failure> {
         let line = self.line()?;
         let count = line.strip_prefix(READY).map(str::trim_start);
@@ -214,7 +214,7 @@ impl IdleProcess {
     fn probe(&mut self, core: Option<usize>) -> Result<Told, Failure> {
         let core = core.map_or_else(String::new, |core| format!(" {core}"));
         if let Some(stdin) = &mut self.stdin {
-            // A process that is gone shows at the next line.
+            // If the process has ended, reading its line below fails and reports it.
             let _ = writeln!(stdin, "{PROBE}{core}");
         }
         let line = self.line()?;
@@ -236,7 +236,7 @@ fn unexpected(line: &str) -> Failure {
 impl Drop for IdleProcess {
     fn drop(&mut self) {
         drop(self.stdin.take());
-        // It ends by itself when its input closes; the kill is for one that hangs.
+        // The process ends by itself when its input closes. The kill is for one that hangs.
         for _ in 0..100 {
             if matches!(self.child.try_wait(), Ok(Some(_)) | Err(_)) {
                 return;
@@ -248,15 +248,15 @@ impl Drop for IdleProcess {
     }
 }
 
-/// What a process is asked to do.
+/// The order to probe connections.
 #[derive(Debug, PartialEq, Eq)]
 struct Order {
-    /// The core to call from.
+    /// The core to pin to.
     core: Option<usize>,
     connections: Vec<ConnectionKey>,
 }
 
-/// The core that a line asks to probe on; `None` for a line that does not ask for a probe.
+/// Parses a probe line: the core to use, if one is given. `None` if the line is not a probe line.
 fn asked(line: &str) -> Option<Option<usize>> {
     match line.strip_prefix(PROBE)?.trim() {
         "" => Some(None),
@@ -264,7 +264,7 @@ fn asked(line: &str) -> Option<Option<usize>> {
     }
 }
 
-/// The application of such a process: it calls once on each connection, one after another.
+/// The application of an idle process. It makes one call on each connection, one after another.
 struct Prober {
     orders: Receiver<Order>,
     outcome: Sender<Told>,
@@ -300,7 +300,7 @@ impl Prober {
     }
 
     fn tell(&mut self) {
-        // The other end waits with a timeout, and may have gone.
+        // The receiver waits with a time limit, and may have given up.
         let _ = self
             .outcome
             .send((self.answered, self.late, self.slowest_ns));
@@ -347,24 +347,24 @@ impl Application for Prober {
     }
 }
 
-/// What a process that holds silent connections does.
+/// The configuration of a process that holds idle connections.
 pub(crate) struct IdleConfig {
     /// The server.
     pub connect: Address,
     /// RDMA device.
     pub device: Option<String>,
-    /// This end, where both ends prove themselves.
+    /// This endpoint's identity; `None` without host authentication.
     pub host: Option<Host>,
-    /// The version of RPC-over-RDMA.
+    /// The allowed versions of RPC-over-RDMA.
     pub protocol: Protocol,
     /// Connections to hold.
     pub connections: u32,
 }
 
-/// Runs the command `idle`, which `run` starts for itself.
+/// Runs the hidden command `idle`, which `run` starts.
 ///
 /// # Errors
-/// When the server cannot be reached.
+/// If the server cannot be reached.
 pub(crate) fn execute(config: &IdleConfig) -> Result<(), Failure> {
     let fabric = Fabric::to_connect(&config.connect, config.device.as_deref())?;
     let need = Need {
@@ -382,7 +382,7 @@ pub(crate) fn execute(config: &IdleConfig) -> Result<(), Failure> {
     fabric.run(&loaded.profile, hold)
 }
 
-/// Holding connections, on whatever fabric.
+/// Holds connections, generic over the fabric.
 struct Hold<'a> {
     config: &'a IdleConfig,
     loaded: &'a Loaded,
@@ -455,7 +455,7 @@ impl Job for Hold<'_> {
             }
             // SYNC POINT idle-order: pairs with the Acquire load in `Prober::poll`.
             ordered.fetch_add(1, Ordering::Release);
-            // A parked core looks at its mailbox when something comes in; the notice wakes it.
+            // The core is asleep and reads the order only after a wake-up.
             node.wake_cores();
             let (answered, late, slowest_ns) =
                 outcomes.recv_timeout(PROBE_TIMEOUT).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! `bench-tool run`: floor, server, load, floor again, report. The load itself is behind [`Load`].
+//! `bench-tool run`: floor, server, load, floor again, report. The load is behind the trait [`Load`].
 
 pub(crate) mod config;
 pub(crate) mod idle;
@@ -25,20 +25,20 @@ use crate::report::output::Outputs;
 use crate::signals::Stop;
 use rpcrdma_doctor::format_cores;
 
-/// Length of one round of the floor beside a run: two before it and two after it.
+/// Length of one floor round.
 const FLOOR_ROUND: Duration = Duration::from_millis(60);
 
-/// Rounds of the floor on either side of a run.
+/// Number of floor rounds before a run, and again after it.
 const FLOOR_ROUNDS: usize = 2;
 
 /// The load generator.
 pub(crate) trait Load {
     /// Connects, warms up, measures, and closes its connections.
     ///
-    /// An end that [`Watch::stop`] asks for is no error: the result says that it was interrupted.
+    /// An early end by [`Watch::stop`] is not an error; the result is marked as interrupted.
     ///
     /// # Errors
-    /// When the server cannot be reached or is lost: a failure that says which, on what address, and what to do.
+    /// If the server cannot be reached or is lost: a failure with the address and advice.
     fn measure(
         &mut self,
         config: &RunConfig,
@@ -47,11 +47,11 @@ pub(crate) trait Load {
     ) -> Result<RunResult, Failure>;
 }
 
-/// Runs the command with a load generator.
+/// Measures once and writes the report.
 ///
 /// # Errors
-/// A server that does not start, a load that fails, a report that cannot be written, and calls that ended in errors
-/// (after the report).
+/// A server that does not start, a load that fails, a report that cannot be written, and failed calls (after the
+/// report).
 pub(crate) fn execute(
     config: &RunConfig,
     machine: &Machine,
@@ -67,7 +67,7 @@ pub(crate) fn execute(
 
 const ERRORS_ADVICE: &str = "the counters of the report say which errors; --json has all of them";
 
-/// The way to the knee, each step a run with its own server and floor; writes the report.
+/// Measures at rising rates up to the knee, each step with a new server and floor, and writes the report.
 ///
 /// # Errors
 /// Those of [`execute`].
@@ -87,8 +87,8 @@ pub(crate) fn to_knee(
     put_knee(&report, outputs, ERRORS_ADVICE)
 }
 
-/// The measurement, between two halves of the floor: the server of the run's own polls on one of the floor's cores,
-/// so the floor is taken before it starts and after it ended.
+/// Measures between the two halves of the floor. The run's own server polls on one of the floor's cores, so the floor
+/// is measured before it starts and after it ends.
 pub(crate) fn measure(
     config: &RunConfig,
     quiet: bool,
@@ -119,10 +119,12 @@ pub(crate) fn measure(
     );
     let result = load.measure(config, &address, &watch);
     drop(line);
-    // The load's failure is the first cause; that of a server stopped after it only follows from it.
+    // Stop the server first, but report the load's failure: a failure of the server at its stop is only a
+    // consequence.
     let stopped = own.map_or(Ok(()), OwnServer::stop);
     let result = result?;
     stopped?;
+    // The user who stops a run does not want to wait for the floor.
     if !watch.stop.is_asked() {
         floor = floor_rounds(config, floor)?;
     }
@@ -157,9 +159,11 @@ fn start_server(
         OwnFabric::Rdma => own_rdma_address(config.device.as_deref())?,
     };
     let program = std::env::current_exe().map_err(|error| {
-        Failure::failed("cannot find this program again, to start a server of our own")
-            .because(error)
-            .advice("start `bench-tool serve` yourself and use --connect")
+        Failure::failed(
+            "cannot find this program's file, which is needed to start the run's own server",
+        )
+        .because(error)
+        .advice("start `bench-tool serve` yourself and use --connect")
     })?;
     OwnServer::start(
         &program,
@@ -168,21 +172,21 @@ fn start_server(
     )
 }
 
-/// Registered memory that a core of the run's own server has for payloads, unless they are few: what
-/// finds none waits.
+/// Upper bound of the registered payload memory for each core of the run's own server. A call that finds no free
+/// memory waits.
 const SERVER_BULK_BYTES: u64 = 256 << 20;
 
-/// Payloads that it always has memory for.
+/// The server has memory for at least this many calls, even if they need more than [`SERVER_BULK_BYTES`].
 const SERVER_BULK_CALLS_LEAST: u64 = 32;
 
-/// Calls with bulk data that one core of the run's own server has memory for.
+/// Number of bulk calls that each core of the run's own server has memory for.
 fn server_bulk_calls(config: &RunConfig, cores: &[usize]) -> u64 {
     if config.bulk.is_none() {
         return 0;
     }
     let cores = u64::try_from(cores.len()).unwrap_or(1).max(1);
     let calls = u64::from(config.load.connections).div_ceil(cores) * u64::from(config.load.depth);
-    // A call may come while the payload of the one before is on its way still.
+    // Twice: a call may arrive while the payload of the call before it is still being sent.
     let wanted = calls.saturating_mul(2);
     let fitting = SERVER_BULK_BYTES / config.call_bytes().max(1);
     wanted.min(fitting.max(SERVER_BULK_CALLS_LEAST)).min(65_535)
@@ -236,7 +240,7 @@ mod tests {
     use crate::run::report::tests::{config, result};
     use rpcrdma_testkit::{CheckWords, Folder};
 
-    /// A load that ends at once with what it was given.
+    /// A load that returns the given result immediately.
     struct Given(Option<Result<RunResult, Failure>>);
 
     impl Load for Given {
@@ -252,7 +256,7 @@ mod tests {
         }
     }
 
-    /// Runs the command line.
+    /// Runs a command line with this load.
     fn execute_run(line: &str, result: Option<Result<RunResult, Failure>>) -> Result<(), Failure> {
         let args = commands::run(&format!("bench-tool run --connect shm:elsewhere {line}"));
         commands::execute_run(&args, "test".to_owned(), &mut Given(result))

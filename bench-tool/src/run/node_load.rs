@@ -1,4 +1,4 @@
-//! The load of a run over a node: cores, connections, and what they measured.
+//! The load of a run on a node: cores, connections, and their results.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -35,7 +35,7 @@ use crate::workloads::bench::{BACK_FAILED, BenchPlan, BenchWorkload, WRONG_REPLI
 /// How long outstanding calls may take after the measurement.
 const END_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The load of a node's connections, on the fabric of the server's address.
+/// A load on the connections of a node, on the fabric of the server's address.
 #[derive(Debug, Default)]
 pub(crate) struct NodeLoad;
 
@@ -60,7 +60,7 @@ impl Load for NodeLoad {
     }
 }
 
-/// A measurement, on whatever fabric.
+/// A measurement, generic over the fabric.
 struct Measure<'a> {
     config: &'a RunConfig,
     server: &'a Address,
@@ -83,8 +83,7 @@ impl Job for Measure<'_> {
         let address = server.to_string();
         let mut client = Client::start(provider, config, loaded, &address, watch)?;
         let idle = IdleProcesses::start(&address, config)?;
-        // Nothing is outstanding at any of these moments, so that what was counted between them
-        // is of whole calls.
+        // No call is outstanding when the counters are read, so their differences are of whole calls.
         let server_before = client.ask_server();
         let client_before = client.counters();
         let counted_before = counted(config, watch);
@@ -92,7 +91,8 @@ impl Job for Measure<'_> {
         let mut measured = client.measure(config, watch)?;
         let disturbances = counted(config, watch).warnings_since(&counted_before);
         let client_counted = client.counters().since(&client_before);
-        // A connection that was lost may not be there again: the calls went to others, or were the last ones.
+        // A lost connection may still be lost here: its calls went to other connections, or none were left. The
+        // server's counters below need the first connection.
         client
             .connections
             .restore(&client.cores, || watch.stop.is_asked())?;
@@ -107,11 +107,12 @@ impl Job for Measure<'_> {
         let first = connections.first().cloned();
         drop(connections);
         drop(node.shutdown());
+        // Only after the shutdown: the probe runs on a core of the load.
         let probe = idle.map(|idle| idle.probe(free_core(config))).transpose()?;
         check(&measured, config, &address)?;
         let mut result = result(&measured, config, began, loaded, fabric, &pages, own_queues);
         result.warnings.extend(disturbances);
-        // Another server, or the same one since it was restarted, has counted from 0.
+        // After a lost connection the server may have restarted, and then its counters started again from 0.
         let both = server_before.zip(server_after);
         result.server_counters = both
             .filter(|_| measured.losses.connections == 0)
@@ -135,11 +136,11 @@ impl Job for Measure<'_> {
     }
 }
 
-/// Refuses what was measured with connections that were lost for good, or that took no more calls.
+/// Rejects results with permanently lost connections, or with connections that refused calls.
 fn check(measured: &Measured, config: &RunConfig, address: &str) -> Result<(), Failure> {
     let refused = measured.first_refusal;
     if config.load.retry.is_zero() {
-        // A call may be refused for its connection before the core has noted that it is lost.
+        // The refusal of a call can be the first sign of a lost connection, before the generator counts the loss.
         let found_lost = refused == Some(CallRefused::UnknownConnection);
         let lost = measured.losses.connections.max(u64::from(found_lost));
         if lost > 0 {
@@ -155,8 +156,8 @@ fn check(measured: &Measured, config: &RunConfig, address: &str) -> Result<(), F
     refused.map_or(Ok(()), |refused| Err(cannot_call(refused, config)))
 }
 
-/// What the kernel has counted for the cores of both ends. Where they share one, each is the other's disturbance,
-/// which the configuration says; then nothing is.
+/// The kernel's counters of disturbances on the cores of client and server. Empty if both share a core: then they
+/// disturb each other, and the configuration already warns about that.
 fn counted(config: &RunConfig, watch: &Watch) -> Counted {
     let server: &[usize] = match &config.server {
         Server::Own { cores, .. } => cores,
@@ -170,22 +171,22 @@ fn counted(config: &RunConfig, watch: &Watch) -> Counted {
     Counted::read(&[&config.load.cores, server].concat(), &processes)
 }
 
-/// Why no more calls could be made on a connection that is there still.
+/// The failure of a refusal on a connection that is not lost.
 fn cannot_call(refused: CallRefused, config: &RunConfig) -> Failure {
     let failure = Failure::failed(format!("the calls cannot be made: {refused}"));
     let placement = config.bulk.map(|bulk| bulk.placement);
     match (refused, placement) {
         (CallRefused::NoPlacement, Some(Placement::Send)) => failure.advice(
-            "both ends must place data by Sends: see `--profile` of both, or give --placement auto",
+            "client and server must place data by Sends: see `--profile` of both, or give --placement auto",
         ),
         (CallRefused::NoPlacement, _) => failure.advice(
-            "RDMA needs a device with memory windows at this end; give --placement auto, which does without",
+            "RDMA needs a device with memory windows on the client; give --placement auto, which works without it",
         ),
         (CallRefused::NotTaken, _) => {
-            failure.advice("start the server with `bench-tool serve --reverse`, of the version that this is of")
+            failure.advice("start the server with `bench-tool serve --reverse`, of the same version as this program")
         }
         (CallRefused::TooLong, _) if config.reverse => {
-            failure.advice("give a smaller --size: in version 1 a call in the reverse direction has to fit one message")
+            failure.advice("give a smaller --size: in version 1 a call in the reverse direction must fit into one message")
         }
         (CallRefused::TooLong, _) => {
             failure.advice("give a smaller --size, fewer --operations, or --placement auto")
@@ -231,7 +232,7 @@ fn profile(config: &RunConfig, fabric: &Fabric) -> Result<Loaded, Failure> {
 
 /// The client's node, with a generator on each core.
 struct Client<V: Provider> {
-    // Before the node: what makes lost connections again ends first.
+    // Declared before the node, so dropped before it: reconnecting must end before the cores do.
     connections: Connections,
     node: Node<V, Generator<BenchWorkload>>,
     cores: LoadCores<BenchWorkload>,
@@ -289,19 +290,19 @@ impl<V: Provider> Client<V> {
         measured.map(|(measured, _)| measured)
     }
 
-    /// What all cores counted.
+    /// The counters of all cores, summed.
     fn counters(&self) -> CounterSnapshot {
         let all = self.node.cores().iter().map(CoreHandle::counters);
         all.reduce(|sum, core| sum.plus(&core)).unwrap_or_default()
     }
 
-    /// What the server's cores counted; `None` where it does not say.
+    /// The counters of the server's cores; `None` if the server does not report them.
     fn ask_server(&self) -> Option<server_counters::Counts> {
         server_counters::ask(&self.cores, &self.connections)
     }
 }
 
-/// A core that the load has left and that no core of the run's own server polls on.
+/// A core of the load on which the run's own server does not poll.
 fn free_core(config: &RunConfig) -> Option<usize> {
     let taken: &[usize] = match &config.server {
         Server::Own { cores, .. } => cores,
@@ -315,7 +316,7 @@ fn free_core(config: &RunConfig) -> Option<usize> {
         .find(|core| !taken.contains(core))
 }
 
-/// What the calls of part number `part` do.
+/// The calls of part number `part`.
 fn plan(config: &RunConfig, part: u32) -> BenchPlan {
     let message = |procedure, payload_bytes| BenchPlan::Message {
         call: bench_program::call(procedure),
@@ -339,7 +340,7 @@ fn plan(config: &RunConfig, part: u32) -> BenchPlan {
                 Placement::Send => rpcrdma_engine::Placement::Send,
                 Placement::Rdma => rpcrdma_engine::Placement::Rdma,
             },
-            // The cores of one run do not all the same.
+            // Each part has its own seed, so that the cores do not make identical sequences.
             seed: bulk.seed.wrapping_add(part.into()),
         }),
         (None, Op::Null) => message(NULL, None),
@@ -347,7 +348,7 @@ fn plan(config: &RunConfig, part: u32) -> BenchPlan {
     }
 }
 
-/// What is to be said of the memory.
+/// Warnings about the memory's pages; equal ones of several cores appear once.
 fn page_warnings(pages: &[PageReport]) -> Vec<String> {
     let warnings = pages.iter().filter_map(|pages| pages.warning.clone());
     let mut warnings: Vec<String> = warnings.collect();
@@ -355,7 +356,7 @@ fn page_warnings(pages: &[PageReport]) -> Vec<String> {
     warnings
 }
 
-/// What was measured, as far as it does not depend on the other end.
+/// The results that do not depend on the server's report.
 fn result(
     measured: &Measured,
     config: &RunConfig,
@@ -379,7 +380,7 @@ fn result(
     }
     if failed > 0 {
         warnings.push(format!(
-            "{failed} calls of the server failed, or were answered with something else"
+            "{failed} calls of the server failed or got a wrong reply"
         ));
     }
     let latency = measured.latency();

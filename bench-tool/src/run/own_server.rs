@@ -1,8 +1,8 @@
-//! The run's own server: a second process of this program, that never outlives the run.
+//! The run's own server: a second process of this program that never outlives the run.
 //!
-//! It ends by three ways, so that one holds whatever happens: its standard input closes when this
-//! process ends in any manner, even by `kill -9`; dropping [`OwnServer`] closes it in an orderly end; and a server
-//! that does not follow within [`STOP_TIMEOUT`] is killed.
+//! Three mechanisms end it, so that one works in every case. Its standard input closes when this process ends in any
+//! way, even by `kill -9`. Dropping [`OwnServer`] closes it in an orderly end. A server that does not end within
+//! [`STOP_TIMEOUT`] is killed.
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
@@ -14,20 +14,20 @@ use std::time::{Duration, Instant};
 
 use crate::exit::Failure;
 
-/// How long the server may take to reserve its memory and listen.
+/// Time limit for the server to reserve memory and listen.
 pub(crate) const START_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How long the server may take to end after it was told to.
+/// Time limit for the server to end after its input closes.
 pub(crate) const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What a server prints when it is ready; the address follows.
+/// The line that a ready server prints starts with this; the address follows.
 pub(crate) const READY_PREFIX: &str = "listening on ";
 
 /// The server process, stopped when this is dropped.
 #[derive(Debug)]
 pub(crate) struct OwnServer {
     child: Child,
-    // Closing it tells the server to end.
+    // Closing it makes the server end.
     stdin: Option<ChildStdin>,
     address: String,
 }
@@ -36,7 +36,8 @@ impl OwnServer {
     /// Starts `program` with `arguments` and waits for its line `listening on ADDR`.
     ///
     /// # Errors
-    /// When it cannot be started, ends before it is ready (its own message stands on standard error), or is not ready in `timeout`.
+    /// If it cannot be started, ends before it is ready (its own message is on standard error), or is not ready
+    /// within `timeout`.
     pub(crate) fn start(
         program: &Path,
         arguments: &[String],
@@ -46,11 +47,12 @@ impl OwnServer {
             .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            // A process group of its own: Ctrl-C on the terminal reaches the client only, which ends its calls first.
+            // In its own process group: Ctrl-C on the terminal reaches the client only, which ends its calls before
+            // it stops the server.
             .process_group(0)
             .spawn()
             .map_err(|error| {
-                Failure::failed(format!("cannot start a server of our own, {}", program.display()))
+                Failure::failed(format!("cannot start the run's own server, {}", program.display()))
                     .because(error)
                     .advice("check the limit of processes (ulimit -u), or start `bench-tool serve` yourself and use --connect")
             })?;
@@ -77,7 +79,7 @@ impl OwnServer {
         match line.recv_timeout(timeout) {
             Ok(address) => Ok(address),
             Err(mpsc::RecvTimeoutError::Disconnected) => {
-                // Its output ended, so it is ending: this does not wait for long.
+                // Its output has closed, so the process is ending and this wait is short.
                 let status = self.child.wait().map_or_else(|e| e.to_string(), |s| s.to_string());
                 Err(Failure::failed(format!("the run's own server ended before it was ready ({status})"))
                     .advice("its own message, above, says why"))
@@ -90,22 +92,22 @@ impl OwnServer {
         }
     }
 
-    /// The address that it listens on, as it printed it.
+    /// The address that it listens on, as printed by the server.
     #[must_use]
     pub(crate) fn address(&self) -> &str {
         &self.address
     }
 
-    /// The process.
+    /// The process id.
     #[must_use]
     pub(crate) fn process_id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Tells the server to end and waits for it; kills it when it does not follow.
+    /// Asks the server to end and waits for it; kills it after [`STOP_TIMEOUT`].
     ///
     /// # Errors
-    /// When it had to be killed, or ended by itself with an error before: the run is then in doubt.
+    /// If it had to be killed, or had ended with an error: the results are then in doubt.
     pub(crate) fn stop(mut self) -> Result<(), Failure> {
         self.end(STOP_TIMEOUT)
     }
@@ -143,17 +145,17 @@ impl OwnServer {
 
 impl Drop for OwnServer {
     fn drop(&mut self) {
-        // After `stop` it is gone already; its failure was reported there.
+        // After `stop` the process has already ended, and `stop` has reported its failure.
         let _ = self.end(STOP_TIMEOUT);
     }
 }
 
-/// Sends the address of the ready line, then reads on so that the server never blocks on a full pipe.
+/// Sends the address of the ready line, and then keeps reading: otherwise a full pipe would block the server.
 fn read_lines(mut stdout: impl BufRead, ready: &mpsc::Sender<String>) {
     let mut line = String::new();
     while matches!(stdout.read_line(&mut line), Ok(bytes) if bytes > 0) {
         if let Some(rest) = line.strip_prefix(READY_PREFIX) {
-            // The address is the first word; the server may say more after it.
+            // The address is the first word; more text may follow.
             let address = rest.split_whitespace().next().unwrap_or_default();
             let _ = ready.send(address.to_owned());
         }

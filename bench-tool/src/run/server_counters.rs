@@ -1,5 +1,5 @@
-//! What the server counted: asked for before the first call and after the last one, on the core that
-//! makes the calls, because nobody else has connections.
+//! The server's counters, read before the first call and after the last one. The call runs on a core of the load,
+//! because only these cores have connections.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,13 +16,13 @@ use crate::workloads::bench::BenchWorkload;
 /// Counters by name.
 pub(super) type Counts = BTreeMap<String, u64>;
 
-/// How long the answer may take.
+/// Time limit of the call.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The longest name of a counter.
+/// Upper bound of a counter's name in bytes.
 const NAME_BYTES_MAX: usize = 256;
 
-/// Asks on the first connection; `None` where the server does not say.
+/// Asks on the first connection. Returns `None` if the server does not report its counters.
 pub(super) fn ask(cores: &LoadCores<BenchWorkload>, connections: &Connections) -> Option<Counts> {
     let first = connections.first()?;
     let call = SingleCall {
@@ -37,7 +37,7 @@ pub(super) fn ask(cores: &LoadCores<BenchWorkload>, connections: &Connections) -
     reply.ok().and_then(|reply| decode(&reply.results))
 }
 
-/// The results of COUNTERS.
+/// Decodes the results of COUNTERS.
 fn decode(results: &[u8]) -> Option<Counts> {
     let mut reader = Reader::new(results);
     let count = reader.read_u32().ok()?;
@@ -50,7 +50,7 @@ fn decode(results: &[u8]) -> Option<Counts> {
     reader.is_at_end().then_some(counts)
 }
 
-/// What was counted between two readings.
+/// The differences between two readings.
 pub(super) fn since(after: &Counts, before: &Counts) -> Counts {
     let difference = |(name, value): (&String, &u64)| {
         let before = before.get(name).copied().unwrap_or(0);

@@ -1,4 +1,4 @@
-//! What a server does.
+//! The configuration of `bench-tool serve`.
 
 use std::time::Duration;
 
@@ -7,47 +7,47 @@ use crate::address::Address;
 use crate::authentication::Host;
 use crate::sizing::{Need, ProfileChoice};
 
-/// What is served, where and how.
+/// The configuration of a server over RPC-over-RDMA.
 pub(crate) struct ServeConfig {
-    /// Where to listen.
+    /// The address to listen on.
     pub listen: Address,
-    /// RDMA device as given; `None` leaves it to the address.
+    /// RDMA device as given; with `None` the address selects it.
     pub device: Option<String>,
-    /// One-way delay of everything that is sent.
+    /// Artificial one-way delay of every message.
     pub delay: Duration,
-    /// The polling cores; at least one.
+    /// The CPUs of the polling cores; at least one.
     pub cores: Vec<usize>,
-    /// What each of them needs.
+    /// The requirements of each core.
     pub need: Need,
     /// Tuning profile as given.
     pub profile: ProfileChoice,
-    /// How clients prove themselves, if they have to.
+    /// This endpoint's identity; with it, clients must authenticate.
     pub host: Option<Host>,
-    /// What is served.
+    /// The RPC program.
     pub service: Service,
-    /// How it is watched.
+    /// Metrics, log and limits.
     pub operation: Operation,
 }
 
-/// What a server serves.
+/// The RPC program of a server.
 pub(crate) enum Service {
     /// The bench program.
     Bench {
-        /// For how long each call keeps its core busy.
+        /// Artificial time for which each call keeps its core busy.
         time: Duration,
-        /// Whether it calls clients that request it.
+        /// Whether it makes calls in the reverse direction on request.
         reverse: bool,
     },
     /// NFS version 3, on one core.
     Nfs3(Nfs3Config),
 }
 
-/// What an NFS server holds.
+/// The configuration of an NFS server.
 pub(crate) struct Nfs3Config {
-    /// Space for files.
+    /// Space for files in bytes.
     pub space_bytes: u64,
-    /// Most files of all kinds, directories included.
+    /// Upper bound of the number of files, including directories.
     pub files_max: u32,
-    /// Where MOUNT is.
+    /// The TCP address of MOUNT.
     pub mount_listen: (String, u16),
 }

@@ -1,15 +1,15 @@
-//! The text that Prometheus reads: exposition format 0.0.4.
+//! Writes the text format of Prometheus (exposition format 0.0.4).
 
 use std::fmt::{self, Write as _};
 
-/// What a metric means to whoever adds it up.
+/// The type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// It only grows.
+    /// A value that only grows.
     Counter,
-    /// It is as it is now.
+    /// A current value.
     Gauge,
-    /// Counts within bounds, their sum and their number.
+    /// Counts per bucket, the sum of the values, and their number.
     Histogram,
 }
 
@@ -26,7 +26,7 @@ impl Kind {
 /// Labels of a sample: names and values.
 pub(crate) type Labels<'a> = &'a [(&'a str, &'a str)];
 
-/// A page of metrics that is being written. Samples of one family stand together, below its head.
+/// A page of metrics under construction. The format requires all samples of a family to follow its header.
 #[derive(Debug, Default)]
 pub(crate) struct Page {
     text: String,
@@ -34,7 +34,7 @@ pub(crate) struct Page {
 }
 
 impl Page {
-    /// Begins a family. `help` is one sentence.
+    /// Starts a family. `help` is one sentence.
     pub(crate) fn family(&mut self, name: &str, kind: Kind, help: &str) {
         name.clone_into(&mut self.family);
         let help = help.replace('\\', "\\\\").replace('\n', "\\n");
@@ -42,13 +42,13 @@ impl Page {
         self.line(format_args!("# TYPE {name} {}", kind.name()));
     }
 
-    /// A sample of the family that was begun last.
+    /// Adds a sample to the last family.
     pub(crate) fn sample(&mut self, labels: Labels<'_>, value: impl fmt::Display) {
         self.sample_of("", labels, value);
     }
 
-    /// A histogram of the family that was begun last: counts up to each bound and beyond the one
-    /// before, the count beyond all bounds last, and the sum of all values.
+    /// Adds a histogram to the last family. `counts` has one entry per bucket: its upper bound and the number of
+    /// values in this bucket alone; the last entry has no bound. `sum` is the sum of all values.
     pub(crate) fn histogram(
         &mut self,
         labels: Labels<'_>,
@@ -66,7 +66,7 @@ impl Page {
         self.sample_of("_count", labels, all);
     }
 
-    /// The page.
+    /// The text of the page.
     #[must_use]
     pub(crate) fn finish(self) -> String {
         self.text
@@ -88,7 +88,7 @@ impl Page {
     }
 
     fn line(&mut self, line: fmt::Arguments<'_>) {
-        // A string takes all that is written to it.
+        // Writing to a string cannot fail.
         let _ = writeln!(self.text, "{line}");
     }
 }

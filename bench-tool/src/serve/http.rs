@@ -1,6 +1,5 @@
-//! A responder of a few pages over HTTP/1.1, on a thread of its own. It reads a request line and no
-//! body, answers, and closes: what a client sends or keeps back takes no more than a set number of
-//! places, bytes and seconds.
+//! A small HTTP/1.1 server for a few pages, on its own thread. It reads the request head, ignores any body, answers
+//! and closes. Whatever a client sends or withholds, it uses only a limited number of slots, bytes and seconds.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -10,16 +9,17 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
-/// Clients at a time. One more takes the place of the one that has been here longest.
+/// Upper bound of the simultaneous clients. A further client replaces the oldest one, so that silent clients cannot
+/// block the page.
 const CLIENTS_MAX: usize = 16;
 
-/// Bytes of a request's head.
+/// Upper bound of a request head in bytes.
 const REQUEST_BYTES_MAX: usize = 8192;
 
-/// How long a client may take, from its connection to the last byte of the answer.
+/// Time limit for a client, from its connection to the last byte of the answer.
 const TIME_MAX: Duration = Duration::from_secs(5);
 
-/// An answer.
+/// A response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
     /// Status code and phrase (RFC 9110 section 15).
@@ -31,7 +31,7 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// A line of text.
+    /// A response with one line of text.
     #[must_use]
     pub(crate) fn text(status: &'static str, line: &str) -> Self {
         Self {
@@ -62,10 +62,10 @@ impl Answer {
     }
 }
 
-/// Gives the page of a path, or nothing where there is none.
+/// Returns the page for a path, or `None` if there is none.
 pub(crate) type Pages = dyn Fn(&str) -> Option<Answer> + Send;
 
-/// The responder. It ends when this is dropped.
+/// The HTTP server. Dropping this ends it.
 #[derive(Debug)]
 pub(crate) struct HttpServer {
     address: SocketAddr,
@@ -74,10 +74,10 @@ pub(crate) struct HttpServer {
 }
 
 impl HttpServer {
-    /// Answers whoever connects to `listener`. `prepare` runs first on the thread.
+    /// Starts the server on `listener`. `prepare` runs first, on the server's thread.
     ///
     /// # Errors
-    /// When the system gives no event descriptor or thread, or the listener cannot be waited for.
+    /// If the system refuses an event descriptor or a thread, or the listener cannot be made non-blocking.
     pub(crate) fn start(
         listener: TcpListener,
         pages: Box<Pages>,
@@ -101,7 +101,7 @@ impl HttpServer {
         })
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     #[must_use]
     pub(crate) const fn address(&self) -> SocketAddr {
         self.address
@@ -110,16 +110,16 @@ impl HttpServer {
 
 impl Drop for HttpServer {
     fn drop(&mut self) {
-        // A counter that is full wakes the thread as well.
+        // Fails only if the counter is full, and then it wakes the thread as well.
         let _ = rustix::io::write(&self.end, &1_u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
-            // It cannot be told of a panic of its own here, and has told it itself.
+            // A panic of the thread has already been printed; a destructor cannot report it.
             let _ = thread.join();
         }
     }
 }
 
-/// One client: what it sent, and what it is sent.
+/// One client, with its request and its answer.
 struct Client {
     stream: TcpStream,
     request: Vec<u8>,
@@ -128,7 +128,7 @@ struct Client {
     deadline: Instant,
 }
 
-/// Waits for something to do, and does it; false when it is to end.
+/// Waits for events and handles them. Returns false when the server must end.
 fn turn(listener: &TcpListener, ended: &OwnedFd, clients: &mut Vec<Client>, pages: &Pages) -> bool {
     let now = Instant::now();
     clients.retain(|client| client.deadline > now);
@@ -151,7 +151,7 @@ fn turn(listener: &TcpListener, ended: &OwnedFd, clients: &mut Vec<Client>, page
     }
     match poll(&mut waited, timeout.as_ref()) {
         Ok(_) | Err(rustix::io::Errno::INTR) => {}
-        // Nothing can be waited for any more.
+        // `poll` fails only for lack of memory or a wrong argument: waiting would fail again.
         Err(_) => return false,
     }
     let ready: Vec<bool> = waited.iter().map(|one| !one.revents().is_empty()).collect();
@@ -167,11 +167,12 @@ fn turn(listener: &TcpListener, ended: &OwnedFd, clients: &mut Vec<Client>, page
                 if clients.len() >= CLIENTS_MAX {
                     clients.remove(0);
                 }
-                // Not the time from before the wait, which may have been long.
+                // Read the clock again: the wait may have been long, and would shorten the client's time.
                 clients.extend(Client::new(stream, Instant::now()));
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            // Descriptors are used up, say: trying again at once would be all that is done.
+            // For example no free descriptors. The listener stays readable, so without a pause this would be a busy
+            // loop.
             Err(_) => std::thread::sleep(Duration::from_millis(50)),
         }
     }
@@ -190,7 +191,8 @@ impl Client {
         })
     }
 
-    /// Reads the request, and when it is whole sends the answer; an error when it is done with.
+    /// Reads the request and, when it is complete, sends the answer. Returns an error when the client is finished,
+    /// also after success.
     fn go_on(&mut self, pages: &Pages) -> io::Result<()> {
         if self.answer.is_empty() {
             let mut space = [0; 1024];
@@ -218,7 +220,7 @@ impl Client {
     }
 }
 
-/// The answer to what was received so far, or nothing when there is to be more.
+/// The answer to the bytes received so far, or `None` if the request head is not complete.
 fn answer(request: &[u8], pages: &Pages) -> Option<Vec<u8>> {
     let is_whole = request.windows(4).any(|end| end == b"\r\n\r\n")
         || request.windows(2).any(|end| end == b"\n\n");
@@ -234,10 +236,12 @@ fn answer(request: &[u8], pages: &Pages) -> Option<Vec<u8>> {
     let mut words = line.unwrap_or_default().split(' ');
     let words = (words.next(), words.next(), words.next(), words.next());
     let (Some(method), Some(target), Some("HTTP/1.0" | "HTTP/1.1"), None) = words else {
-        return Some(Answer::text("400 Bad Request", "this is no request of HTTP/1").encode(false));
+        return Some(
+            Answer::text("400 Bad Request", "this is not an HTTP/1 request").encode(false),
+        );
     };
     if !matches!(method, "GET" | "HEAD") {
-        let refused = Answer::text("405 Method Not Allowed", "pages can be read, and no more");
+        let refused = Answer::text("405 Method Not Allowed", "only GET and HEAD are supported");
         return Some(refused.encode(false));
     }
     let path = target.split('?').next().unwrap_or_default();
@@ -299,7 +303,7 @@ mod tests {
         }
     }
 
-    /// The time of a client begins when it comes, however long nobody came before.
+    /// The time limit of a client starts with its connection, however long no client came before.
     #[test]
     fn a_server_that_was_idle_for_long_answers() {
         let server = server();
@@ -316,8 +320,8 @@ mod tests {
         assert!(answer.starts_with("HTTP/1.1 431 "), "{answer}");
     }
 
-    /// A request may come a byte at a time; those who say nothing are closed for others, and for the time
-    /// that they take.
+    /// A request may arrive byte by byte. Silent clients are closed when others need their slots, and when their time
+    /// is over.
     #[test]
     fn slow_clients_keep_no_others_out() {
         let server = server();

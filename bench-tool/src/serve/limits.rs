@@ -1,4 +1,4 @@
-//! Limits that operators change while the server runs: the file of `--limits`.
+//! The file of `--limits`: limits that operators can change while the server runs.
 
 use std::path::Path;
 
@@ -8,15 +8,15 @@ use serde::Deserialize;
 
 use crate::exit::Failure;
 
-/// What the file may say. What it leaves out is as the server began.
+/// The contents of the file. A missing limit has the value from the server's start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Limits {
-    /// Connections at a time, over all cores.
+    /// Upper bound of the connections over all cores.
     pub max_connections: Option<u32>,
-    /// Connections of one client at a time.
+    /// Upper bound of the connections of one client.
     pub max_connections_per_client: Option<u32>,
-    /// Calls that each connection may have outstanding.
+    /// Upper bound of the calls outstanding on each connection.
     pub credits: Option<u16>,
 }
 
@@ -24,7 +24,7 @@ impl Limits {
     /// Reads the file.
     ///
     /// # Errors
-    /// A failure that names the file, and the line where there is one.
+    /// A failure with the file and, for a syntax error, the line.
     pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
         let cannot = || Failure::failed(format!("the limits in {} cannot be used", path.display()));
         let text = std::fs::read_to_string(path).map_err(|error| {
@@ -39,7 +39,7 @@ impl Limits {
         })
     }
 
-    /// What they come to for a node of so many cores that began with `reserved`.
+    /// The limits of a node with `cores` cores; missing ones are those of `reserved`, from its start.
     #[must_use]
     pub(crate) fn of_node(&self, reserved: NodeLimits, cores: usize) -> NodeLimits {
         let cores = u32::try_from(cores).unwrap_or(u32::MAX).max(1);
@@ -54,12 +54,12 @@ impl Limits {
     }
 }
 
-/// What has limits that can change.
+/// Something with limits that can change while it runs.
 pub(crate) trait Limited {
-    /// Keeps these from now on; what they came to.
+    /// Applies the limits. Returns the resulting limits of the node.
     ///
     /// # Errors
-    /// They cannot be kept, and nothing has changed.
+    /// If they cannot be applied; then nothing has changed.
     fn limit(&self, limits: &Limits) -> Result<NodeLimits, NodeError>;
 }
 
@@ -71,7 +71,7 @@ impl<V: Provider, A: Application> Limited for Node<V, A> {
     }
 }
 
-/// What is wrong with the file, and on which line, without its text: log collectors keep lines.
+/// The error and its line number, without the excerpt from the file, because log collectors work on single lines.
 fn one_line(error: &toml::de::Error) -> String {
     let text = error.to_string();
     let place = text.lines().next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! How serving begins and ends, whatever is served.
+//! The start and the end of serving, for all RPC programs.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use crate::address::Address;
 use crate::authentication::{Host, of_clients};
 use crate::exit::Failure;
 
-/// Makes `node` listen on `address`. Returns the lines that say where, and which clients it accepts.
+/// Makes `node` listen on `address`. Returns a text with the address and which clients it accepts.
 ///
 /// # Errors
-/// When the address cannot be listened on.
+/// If the node cannot listen on the address.
 pub(crate) fn listen<V: Provider, A: Application>(
     node: &Node<V, A>,
     address: &Address,
@@ -32,10 +32,10 @@ pub(crate) fn listen<V: Provider, A: Application>(
     Ok(format!("{}{for_whom}", listening.address))
 }
 
-/// Lets the calls in hand finish, and closes the connections.
+/// Lets running calls finish, then closes the connections.
 ///
 /// # Errors
-/// A failure when the node ended before it was asked to.
+/// If the node ended before.
 pub(crate) fn end<V: Provider, A: Application>(
     node: Node<V, A>,
     profile: &Profile,
@@ -45,7 +45,7 @@ pub(crate) fn end<V: Provider, A: Application>(
     operator.draining(timeout);
     let report = node
         .drain(timeout)
-        .map_err(|error| Failure::failed("the server did not end in good order").because(error))?;
+        .map_err(|error| Failure::failed("the server did not end cleanly").because(error))?;
     drop(node.shutdown());
     operator.ended(&report, timeout);
     Ok(())

@@ -1,6 +1,5 @@
-//! The log of a server: one line an event, on standard error, as text or JSON. Lines are written by a
-//! thread of their own; whoever has an event hands it over and waits for nothing. Cores have no events:
-//! what they do is counted.
+//! The log of a server: one line per event on standard error, as text or JSON. A separate thread writes the lines,
+//! and logging never blocks. Polling cores log nothing; they count.
 
 use std::fmt;
 use std::io::Write as _;
@@ -14,10 +13,10 @@ use serde_json::{Map, Value};
 
 use crate::machine;
 
-/// Events that wait to be written; more are lost, and counted.
+/// Upper bound of the events that wait for the writer. Further events are lost and counted.
 const WAITING_MAX: usize = 1024;
 
-/// How a line looks.
+/// The format of a line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum LogFormat {
     #[default]
@@ -25,7 +24,7 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-/// How much an event matters.
+/// The severity of an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum LogLevel {
     Error,
@@ -55,7 +54,7 @@ impl LogLevel {
     }
 }
 
-/// What happened, and what there is to know of it.
+/// An event with its fields.
 #[derive(Clone, Debug)]
 pub(crate) struct Event {
     at: SystemTime,
@@ -65,7 +64,7 @@ pub(crate) struct Event {
 }
 
 impl Event {
-    /// An event of now. Its name never changes its meaning.
+    /// An event with the current time. Names are stable: tools match them.
     #[must_use]
     pub(crate) fn new(level: LogLevel, name: &'static str) -> Self {
         Self {
@@ -76,14 +75,14 @@ impl Event {
         }
     }
 
-    /// Adds what there is to know.
+    /// Adds a field.
     #[must_use]
     pub(crate) fn with(mut self, name: &'static str, value: impl Into<Value>) -> Self {
         self.fields.push((name, value.into()));
         self
     }
 
-    /// Adds it as a sentence.
+    /// Adds a field with a value as text.
     #[must_use]
     pub(crate) fn telling(self, name: &'static str, value: impl fmt::Display) -> Self {
         self.with(name, value.to_string())
@@ -95,7 +94,7 @@ impl Event {
             LogFormat::Text => {
                 let mut line = format!("{time} {} {}", self.level.name(), self.name);
                 for (name, value) in &self.fields {
-                    // Strings in quotes, so that names of peers make no lines and no fields of their own.
+                    // The JSON form quotes and escapes strings, so a peer's name cannot forge lines or fields.
                     line.push_str(&format!(" {name}={value}"));
                 }
                 line
@@ -115,7 +114,7 @@ impl Event {
     }
 }
 
-/// The way into the log. Cloning shares it.
+/// A handle for logging. Clones share the log.
 #[derive(Clone, Debug)]
 pub(crate) struct Logger {
     level: LogLevel,
@@ -124,19 +123,19 @@ pub(crate) struct Logger {
 }
 
 impl Logger {
-    /// Logs the event, if events of its level are logged. Waits for nothing.
+    /// Logs the event if its level is enabled. Never blocks.
     pub(crate) fn log(&self, event: Event) {
         if event.level > self.level {
             return;
         }
         if let Err(TrySendError::Full(_)) = self.events.try_send(event) {
-            // Relaxed: a count of its own.
+            // Relaxed: the counter publishes no other data.
             self.lost.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
 
-/// The log: the thread that writes it. When this is dropped, what waits is written first.
+/// The log and its writer thread. Dropping this first writes all waiting events.
 #[derive(Debug)]
 pub(crate) struct Log {
     logger: Option<Logger>,
@@ -144,10 +143,10 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// Begins a log on standard error.
+    /// Starts a log on standard error. The thread keeps off `processors`, those of the polling cores.
     ///
     /// # Errors
-    /// When there can be no thread.
+    /// If the thread cannot be started.
     pub(crate) fn start(
         format: LogFormat,
         level: LogLevel,
@@ -178,17 +177,17 @@ impl Log {
 impl Drop for Log {
     fn drop(&mut self) {
         if let (Some(logger), Some(thread)) = (self.logger.take(), self.thread.take()) {
-            // Others may still hold the way into it, so that the end is an event.
+            // Other handles may still exist, so the channel stays open: an event must mark the end.
             let end = Event::new(LogLevel::Error, END);
             if logger.events.send(end).is_ok() {
-                // It cannot be told of a panic of its own here, and has told it itself.
+                // A panic of the thread has already been printed; a destructor cannot report it.
                 let _ = thread.join();
             }
         }
     }
 }
 
-/// The event that ends a log, and is not written.
+/// The name of the event that ends the log; it is not written.
 const END: &str = "";
 
 fn write_all(waiting: &Receiver<Event>, format: LogFormat, lost: &AtomicU64) {
@@ -204,12 +203,12 @@ fn write_all(waiting: &Receiver<Event>, format: LogFormat, lost: &AtomicU64) {
             lines.push_str(&event.line(format));
             lines.push('\n');
         }
-        // Who does not read the log is not served by an error about it.
+        // If standard error is closed, there is no place to report that.
         let _ = std::io::stderr().lock().write_all(lines.as_bytes());
     }
 }
 
-/// A time as RFC 3339 writes it, in UTC and with milliseconds.
+/// A time in RFC 3339 format, in UTC, with milliseconds.
 fn rfc3339(time: SystemTime) -> String {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     let (days, second) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
@@ -223,11 +222,11 @@ fn rfc3339(time: SystemTime) -> String {
     )
 }
 
-/// The date so many days after the first of January 1970, by the Gregorian calendar. Years are counted
-/// from a first of March, so that leap days are last.
+/// The Gregorian date `days` days after 1970-01-01. The computation uses years that start on the first of March, so
+/// that leap days are at the end of a year.
 const fn date(days: u64) -> (u64, u64, u64) {
     const DAYS_OF_400_YEARS: u64 = 146_097;
-    // The first of March of the year 0 was 719 468 days before.
+    // Days from the first of March of year 0 to 1970-01-01.
     let days = days + 719_468;
     let (era, day) = (days / DAYS_OF_400_YEARS, days % DAYS_OF_400_YEARS);
     let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;

@@ -1,5 +1,4 @@
-//! What a server tells Prometheus: the counters and levels that cores publish, under names and with
-//! labels that say what they are.
+//! The metrics of a server: the counters and levels of its cores, with Prometheus names and labels.
 
 use rpcrdma_control::{CoreSnapshot, FaultPlan, NodeSnapshot};
 use rpcrdma_engine::LevelSnapshot;
@@ -7,8 +6,8 @@ use rpcrdma_engine::LevelSnapshot;
 use super::exposition::{Kind, Page};
 use crate::{REVISION, VERSION};
 
-/// A family of counters of each core: its name, what it is, and the engine's counters that are its
-/// samples, each with the label that tells it from the others.
+/// A family of per-core counters: name, help text, and the engine counters that are its samples, each with the labels
+/// that distinguish it.
 struct Family {
     name: &'static str,
     help: &'static str,
@@ -27,7 +26,7 @@ const fn family(
     }
 }
 
-/// The families of counters. What stands in none of them is in [`OTHER_EVENTS`].
+/// The families of counters. [`OTHER_EVENTS`] contains the counters of no family.
 const FAMILIES: &[Family] = &[
     family(
         "rpcrdma_calls_total",
@@ -228,17 +227,17 @@ const FAMILIES: &[Family] = &[
     ),
 ];
 
-/// Counters that are the sum of those of the versions, which are in families.
+/// Counters that are sums over both versions. They are left out, because the families have the parts.
 const SUMS: [&str; 3] = [
     "calls_received",
     "message_bytes_received",
     "message_bytes_sent",
 ];
 
-/// The family of all other counters of the engine, so that none is hidden.
+/// The family of all other engine counters, so that every counter is visible.
 const OTHER_EVENTS: &str = "rpcrdma_core_events_total";
 
-/// A level of each core.
+/// A per-core level.
 struct Level {
     labels: &'static [(&'static str, &'static str)],
     get: fn(&LevelSnapshot) -> u64,
@@ -325,20 +324,20 @@ const LEVELS: &[(&str, &str, &[Level])] = &[
     ),
 ];
 
-/// What a server is, whoever asks.
+/// The constant properties of a server.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Identity {
-    /// The address that it was told to listen on.
+    /// The address from `--listen`.
     pub address: String,
     /// `bench` or `nfs3`.
     pub service: &'static str,
     /// `shm`, `verbs` or `tcp`.
     pub fabric: &'static str,
-    /// When the process began, in seconds since 1970.
+    /// Start of the process, in seconds since 1970.
     pub started_s: f64,
-    /// The processors of the cores, in the node's order.
+    /// The CPUs of the cores, in the node's order.
     pub processors: Vec<usize>,
-    /// The faults that it injects.
+    /// The injected faults.
     pub faults: FaultPlan,
 }
 
@@ -572,7 +571,7 @@ mod tests {
         }
     }
 
-    /// Prometheus' naming: snake case, base units, counters end in `_total` and others do not.
+    /// Prometheus' naming rules: snake case, base units, and the suffix `_total` for counters only.
     #[test]
     fn families_are_named_as_prometheus_wants() {
         let text = page(&identity(), false, &node());

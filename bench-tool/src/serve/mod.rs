@@ -1,16 +1,16 @@
-//! `bench-tool serve`: answers the bench program, or NFS, until it is told to end.
+//! `bench-tool serve`: serves the bench program or NFS until a signal stops it.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
-//! | `config` | what it does |
-//! | [`operate`] | what operators see of it |
-//! | [`metrics`], [`exposition`] | what Prometheus reads, and its text |
-//! | [`http`] | the pages by HTTP |
+//! | `config` | the configuration |
+//! | [`operate`] | the operator's view: health, readiness, limits |
+//! | [`metrics`], [`exposition`] | the metrics, and the text format of Prometheus |
+//! | [`http`] | the HTTP server for metrics and health |
 //! | `nfs3` | NFS version 3 |
-//! | `listening` | how serving begins and ends |
-//! | [`limits`] | what changes while it runs |
-//! | [`log`] | its log |
-//! | [`notify`] | readiness, for the service manager |
+//! | `listening` | start and end of serving |
+//! | [`limits`] | limits that can change at run time |
+//! | [`log`] | the log |
+//! | [`notify`] | readiness for the service manager |
 
 pub(crate) mod config;
 pub(crate) mod exposition;
@@ -42,11 +42,10 @@ use self::listening::{end, listen};
 use self::nfs3::ServeOnFabric;
 use self::operate::Operator;
 
-/// Serves over a fabric until it is told to end.
+/// Serves over RPC-over-RDMA until a signal, or the end of the run, stops it.
 ///
 /// # Errors
-/// A usage failure for a profile that cannot be used, and a failure when the server cannot be set up or the address
-/// cannot be listened on.
+/// A usage failure for an unusable profile; a failure if the server cannot be set up or cannot listen.
 pub(crate) fn execute(config: &ServeConfig) -> Result<(), Failure> {
     let fabric = Fabric::to_listen(&config.listen, config.device.as_deref())?;
     let fabric = fabric.delayed(config.delay)?;
@@ -78,7 +77,7 @@ pub(crate) fn execute(config: &ServeConfig) -> Result<(), Failure> {
     }
 }
 
-/// Serving, on whatever fabric.
+/// The bench server, generic over the fabric.
 struct Serve<'a> {
     config: &'a ServeConfig,
     time: Duration,
@@ -141,7 +140,8 @@ impl Serve<'_> {
     }
 }
 
-/// Whoever started us holds the other end of standard input; it closes however that process ends.
+/// Stops the server when standard input closes. The run that started the server holds the other end, and it closes
+/// however that process ends, even by SIGKILL.
 fn ask_when_stdin_closes(stop: Stop) {
     std::thread::spawn(move || {
         let mut rest = [0; 64];

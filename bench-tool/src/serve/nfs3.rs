@@ -1,4 +1,4 @@
-//! `bench-tool serve --service nfs3`.
+//! `bench-tool serve --service nfs3`: NFS version 3 over TCP or RPC-over-RDMA.
 
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -19,17 +19,17 @@ use rpcrdma_nfs3::server::tcp::{Answers, TcpServer};
 use rpcrdma_nfs3::server::{EXPORT, Service};
 use rpcrdma_nfs3::store::{HeapPages, LeasedPages, Limits, Pages};
 
-/// Connections on TCP at a time when nobody says otherwise.
+/// Default of the simultaneous TCP connections.
 const CONNECTIONS_DEFAULT: u32 = 256;
 
-/// Bytes of a page of memory; a file takes whole ones.
+/// Size of a page of file memory; a file uses whole pages.
 const PAGE_BYTES: usize = 4096;
 
-/// Bytes of a bulk buffer, in which files lie: a longer WRITE comes in several, and one that is shorter
-/// than half of it is copied.
+/// Size of a bulk buffer; file data stays in these buffers. A longer WRITE arrives in several buffers. One shorter
+/// than half a buffer is copied, which costs less than replacing the buffer.
 const BUFFER_BYTES: u32 = 64 * 1024;
 
-/// For how much of its space a server keeps buffers that Sends placed data in: one in so many.
+/// The server may keep placement segments for at most one part in this many of its space.
 const PLACED_SHARE: u64 = 4;
 
 fn rpc_service<P: Pages>(config: &Nfs3Config, pages: P) -> RpcService<P> {
@@ -39,20 +39,20 @@ fn rpc_service<P: Pages>(config: &Nfs3Config, pages: P) -> RpcService<P> {
     RpcService::new(Service::new(pages, limits))
 }
 
-/// A node whose one core has bulk buffers that files lie in, and the memory that these are.
+/// The configuration of a node whose only core keeps file data in bulk buffers, and the memory of these files.
 fn with_files(
     profile: &Profile,
     core: Option<usize>,
     space_bytes: u64,
 ) -> (NodeConfig, LeasedPages) {
     let mut profile = profile.clone();
-    // As many bytes for calls under way as before, in more buffers.
+    // The profile's bytes for running calls stay the same, in more and smaller buffers.
     let pieces = profile.bulk_buffer_bytes.div_ceil(BUFFER_BYTES).max(1);
     profile.bulk_buffers = profile.bulk_buffers.saturating_mul(pieces);
     profile.bulk_buffer_bytes = BUFFER_BYTES;
     let mut placed_max = 0;
     if profile.placement_segments != 0 && profile.placement_segment_bytes > BUFFER_BYTES / 2 {
-        // So that a WRITE of this length lies in one of them.
+        // At least a bulk buffer long, so that a WRITE of that length fits into one segment.
         profile.placement_segment_bytes = profile.placement_segment_bytes.max(BUFFER_BYTES);
         let bytes = space_bytes / PLACED_SHARE;
         let kept = bytes / u64::from(profile.placement_segment_bytes);
@@ -65,7 +65,7 @@ fn with_files(
     (config, pages)
 }
 
-/// A server on TCP, and the port that it has.
+/// A TCP server, and its address with the actual port.
 fn tcp_server<A: Answers>(
     host: &str,
     port: u16,
@@ -88,7 +88,7 @@ fn tcp_server<A: Answers>(
 /// Serves NFS and MOUNT on TCP.
 ///
 /// # Errors
-/// A failure when the address cannot be listened on.
+/// If the server cannot listen on the address.
 pub(crate) fn serve_on_tcp(
     config: &Nfs3Config,
     operation: &Operation,
@@ -107,15 +107,15 @@ pub(crate) fn serve_on_tcp(
         .map_err(|error| Failure::failed(format!("cannot serve at {address}")).because(error))
 }
 
-/// Serving by RPC-over-RDMA, with MOUNT on TCP.
+/// The NFS server over RPC-over-RDMA, with MOUNT over TCP; generic over the fabric.
 pub(super) struct ServeOnFabric<'a> {
-    /// Where and how.
+    /// The server's configuration.
     pub(super) config: &'a ServeConfig,
-    /// What the server holds.
+    /// The configuration of NFS.
     pub(super) nfs3: &'a Nfs3Config,
-    /// Sizes.
+    /// The tuning profile.
     pub(super) loaded: &'a Loaded,
-    /// Who watches it, and ends it.
+    /// Metrics, log, limits and stop request.
     pub(super) operator: Operator,
 }
 
@@ -124,7 +124,7 @@ impl Job for ServeOnFabric<'_> {
 
     fn run<V: Provider>(self, provider: V) -> Result<(), Failure> {
         let space_bytes = self.nfs3.space_bytes;
-        // There is one core.
+        // An NFS server has exactly one core, because its files are not shared between cores.
         let core = self.config.cores.first().copied();
         let (mut config, pages) = with_files(&self.loaded.profile, core, space_bytes);
         config.events = Some(self.operator.events());

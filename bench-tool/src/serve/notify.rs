@@ -1,12 +1,12 @@
-//! Telling the service manager how the server is: the datagrams of sd_notify(3), to the socket that
-//! `$NOTIFY_SOCKET` names. Without one, nothing is told.
+//! Reports the server's state to the service manager: datagrams of sd_notify(3) to the socket in `$NOTIFY_SOCKET`.
+//! Without that variable it does nothing.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::{Duration, Instant};
 
-/// Where the service manager listens, and how often it wants to hear that the server lives.
+/// The service manager's socket, and the watchdog period.
 #[derive(Debug, Default)]
 pub(crate) struct Notifier {
     to: Option<(UnixDatagram, SocketAddr)>,
@@ -20,10 +20,10 @@ struct Watchdog {
 }
 
 impl Notifier {
-    /// What the environment asks for.
+    /// Reads the environment.
     ///
     /// # Errors
-    /// When it names a socket that cannot be an address, or no socket can be had.
+    /// If the variable is not a valid socket address, or no socket can be created.
     pub(crate) fn from_environment() -> io::Result<Self> {
         let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
         let Some(socket) = variable("NOTIFY_SOCKET") else {
@@ -36,8 +36,9 @@ impl Notifier {
         Self::new(&socket, watchdog_us.map(Duration::from_micros))
     }
 
-    /// Tells it to `socket`: a path, or a name in the abstract namespace behind an `@`. A server that is
-    /// silent for `watchdog` is taken for dead.
+    /// Notifies `socket`: a path, or `@` and a name in the abstract namespace. The service manager treats a server
+    /// that is silent for `watchdog` as dead.
+    /// that is silent for `watchdog`.
     ///
     /// # Errors
     /// As [`Notifier::from_environment`].
@@ -49,7 +50,7 @@ impl Notifier {
         let watchdog = watchdog
             .filter(|time| !time.is_zero())
             .map(|time| Watchdog {
-                // Thrice within the time, so that one that is late is no death.
+                // Three times per watchdog time, so that one late report does not kill the server.
                 period: time / 3,
                 due: Instant::now(),
             });
@@ -67,17 +68,17 @@ impl Notifier {
         self.to.is_some()
     }
 
-    /// Clients are served.
+    /// Reports that the server accepts clients.
     pub(crate) fn ready(&self, status: &str) {
         self.tell(&format!("READY=1\nSTATUS={}", one_line(status)));
     }
 
-    /// Limits are being read again; [`Notifier::ready`] follows.
+    /// Reports that limits are read again; [`Notifier::ready`] must follow.
     pub(crate) fn reloading(&self) {
         self.tell("RELOADING=1");
     }
 
-    /// No client is taken any more, and calls in hand finish within `at_most`.
+    /// Reports that the server stops: it accepts no clients, and running calls finish within `at_most`.
     pub(crate) fn stopping(&self, status: &str, at_most: Duration) {
         let time_us = at_most.as_micros();
         let status = one_line(status);
@@ -86,7 +87,7 @@ impl Notifier {
         ));
     }
 
-    /// The server lives: told when it is time, if anybody wants to hear it.
+    /// Reports to the watchdog that the server is alive, if there is a watchdog and the report is due.
     pub(crate) fn alive(&mut self, now: Instant) {
         let Some(watchdog) = &mut self.watchdog else {
             return;
@@ -99,7 +100,7 @@ impl Notifier {
 
     fn tell(&self, what: &str) {
         if let Some((socket, address)) = &self.to {
-            // A manager that does not listen cannot be told so either; it has timeouts for that.
+            // Nothing helps if the manager does not listen; it has its own time-outs.
             let _ = socket.send_to_addr(what.as_bytes(), address);
         }
     }
@@ -162,7 +163,7 @@ mod tests {
         silent.ready("ready");
         silent.alive(Instant::now());
         assert!(silent.to.is_none());
-        // Longer than any address may be.
+        // Longer than a socket address can be.
         assert!(Notifier::new(&"x".repeat(200), None).is_err());
     }
 }

@@ -1,5 +1,5 @@
-//! What operators see of a server: metrics and health by HTTP, readiness for the service manager.
-//! All of it is on the thread that waits for the end, and on one for HTTP; cores take no part.
+//! The operator's view of a server: metrics and health over HTTP, readiness for the service manager, log and limits.
+//! All of it runs on the waiting thread and the HTTP thread; polling cores take no part.
 
 use std::io::Write as _;
 use std::net::TcpListener;
@@ -25,19 +25,19 @@ use crate::machine;
 use crate::run::own_server::READY_PREFIX;
 use crate::signals::Stop;
 
-/// How soon the wish to end is noticed.
+/// How often the waiting thread looks for a stop request.
 const WAIT_PERIOD: Duration = Duration::from_millis(50);
 
-/// How often the server is looked after.
+/// How often health, watchdog and reload are checked.
 const LOOK_PERIOD: Duration = Duration::from_millis(250);
 
-/// How long a core may go without a poll before the server is not healthy.
+/// A core without a poll for this long makes the server unhealthy.
 const STUCK_AFTER: Duration = Duration::from_secs(5);
 
-/// Reads what a node shows of itself.
+/// Reads a node's snapshot.
 pub(crate) type Watch = dyn Fn() -> NodeSnapshot + Send + Sync;
 
-/// How far the server has come.
+/// The state of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Phase {
@@ -46,17 +46,17 @@ enum Phase {
     Draining,
 }
 
-/// What the thread that waits and the one for HTTP have in common.
+/// The state that the waiting thread shares with the HTTP thread.
 struct Board {
     identity: Identity,
     phase: AtomicU8,
-    /// The core that does not poll, and one more; 0 is none.
+    /// One plus the index of a core that does not poll; 0 if all poll.
     stuck: AtomicU8,
     watch: OnceLock<Box<Watch>>,
 }
 
 impl Board {
-    // Relaxed throughout: no other data is told by these.
+    // Relaxed everywhere: these values publish no other data.
 
     fn is_in(&self, phase: Phase) -> bool {
         self.phase.load(Ordering::Relaxed) == phase as u8
@@ -91,15 +91,15 @@ impl Board {
     }
 }
 
-/// Whether each core goes on polling: a core that sleeps does so some times a second, too.
+/// Detects cores that stop polling. A sleeping core also polls several times a second.
 #[derive(Debug, Default)]
 struct Pulse {
-    /// Polls of each core, and since when there were no more.
+    /// The number of polls of each core, and since when it has not changed.
     cores: Vec<(u64, Option<Instant>)>,
 }
 
 impl Pulse {
-    /// The first core that has not polled for too long.
+    /// The first core without a poll for [`STUCK_AFTER`].
     fn stuck(&mut self, polls: impl Iterator<Item = u64>, now: Instant) -> Option<usize> {
         let mut stuck = None;
         for (number, polls) in polls.enumerate() {
@@ -120,27 +120,27 @@ impl Pulse {
     }
 }
 
-/// How a server is watched.
+/// The options for operators.
 pub(crate) struct Operation {
-    /// Where it listens.
+    /// The address that the server listens on.
     pub listen: ListenAddress,
-    /// The name of what is served.
+    /// The name of the RPC program.
     pub service: &'static str,
     /// Faults to inject.
     pub faults: Vec<Fault>,
-    /// Where metrics are served.
+    /// Host and port of the metrics.
     pub metrics: Option<(String, u16)>,
-    /// The file of the limits.
+    /// The file of `--limits`.
     pub limits: Option<PathBuf>,
     /// Format of the log.
     pub log_format: LogFormat,
-    /// Lowest level that is logged.
+    /// The least severe level that is logged.
     pub log_level: LogLevel,
-    /// A run started the server for itself: it ends with standard input.
+    /// Whether a run started this server. Then it ends with its standard input.
     pub is_of_run: bool,
 }
 
-/// What operators have of one server.
+/// The operator's side of one server.
 pub(crate) struct Operator {
     board: Arc<Board>,
     http: Option<HttpServer>,
@@ -150,23 +150,23 @@ pub(crate) struct Operator {
     looked: Instant,
     stop: Stop,
     limits: Option<PathBuf>,
-    /// A run started it for itself.
+    /// Whether a run started this server.
     is_of_run: bool,
-    /// SIGHUP came.
+    /// Set by SIGHUP.
     reload: Arc<AtomicBool>,
-    /// What the service manager is told when it is ready.
+    /// The status text for the service manager.
     status: String,
     logger: Logger,
-    /// Last, so that what the others say is still written.
+    /// The last field, so dropped last: events of the other fields' destructors are still written.
     _log: Log,
 }
 
 impl Operator {
-    /// Begins to answer at `--metrics`: the server is starting. `processors` are those of the cores.
+    /// Starts log and metrics; the server's state is "starting". `processors` are the CPUs of the polling cores.
     ///
     /// # Errors
-    /// A failure when the address of the metrics cannot be listened on, the service manager's socket
-    /// cannot be used, or signals cannot be taken.
+    /// If the metrics address or the service manager's socket cannot be used, or a signal handler cannot be
+    /// installed.
     pub(crate) fn start(operation: &Operation, processors: &[usize]) -> Result<Self, Failure> {
         let identity = Identity {
             address: operation.listen.to_string(),
@@ -188,7 +188,7 @@ impl Operator {
             stuck: AtomicU8::new(0),
             watch: OnceLock::new(),
         });
-        // The server of a run is nobody's service: what the environment says is of the run.
+        // The server of a run is not a service: `$NOTIFY_SOCKET` in its environment belongs to the run.
         let notifier = if operation.is_of_run {
             Notifier::default()
         } else {
@@ -198,9 +198,9 @@ impl Operator {
             })?
         };
         let (log, logger) = Log::start(operation.log_format, operation.log_level, processors)
-            .map_err(|error| Failure::failed("there can be no log").because(error))?;
+            .map_err(|error| Failure::failed("the log cannot be started").because(error))?;
         let reload = Arc::new(AtomicBool::new(false));
-        // Others end when their terminal goes.
+        // Without limits and service manager, SIGHUP keeps its default: it ends the server with its terminal.
         if operation.limits.is_some() || notifier.is_heard() {
             signal_hook::flag::register(SIGHUP, Arc::clone(&reload)).map_err(|error| {
                 Failure::failed("cannot install the handler of SIGHUP").because(error)
@@ -227,15 +227,15 @@ impl Operator {
         })
     }
 
-    /// The node is there: it shows itself, and keeps the limits of the file.
+    /// Attaches the node: metrics show its snapshot, and it gets the limits of the file.
     ///
     /// # Errors
-    /// A failure when the limits cannot be read or kept.
+    /// If the limits cannot be read or applied.
     pub(crate) fn attend<V: Provider, A: Application>(
         &self,
         node: &Node<V, A>,
     ) -> Result<(), Failure> {
-        // There is one node.
+        // Fails only for a second node, and there is only one.
         let _ = self.board.watch.set(Box::new(node.watch()));
         let pages = node.pages().iter();
         for warning in pages.filter_map(|pages| pages.warning.as_ref()) {
@@ -244,7 +244,7 @@ impl Operator {
         self.read_limits(node).map(drop)
     }
 
-    /// Reads the limits, and has `limited` keep them; what they come to.
+    /// Reads the limits and applies them to `limited`. Returns the resulting limits; `None` without a file.
     fn read_limits(&self, limited: &dyn Limited) -> Result<Option<NodeLimits>, Failure> {
         let Some(path) = &self.limits else {
             return Ok(None);
@@ -260,7 +260,7 @@ impl Operator {
         Ok(Some(kept))
     }
 
-    /// Reads the limits again. What cannot be read or kept is told, and the old ones stay.
+    /// Reads and applies the limits again. On an error it logs an event, and the old limits stay.
     fn reload(&mut self, limited: &dyn Limited) {
         self.notifier.reloading();
         let event = match self.read_limits(limited) {
@@ -270,7 +270,7 @@ impl Operator {
                 .with("credits", kept.credits_per_connection),
             Ok(None) => Event::new(LogLevel::Warn, "limits_missing").with(
                 "what",
-                "there are none to be read again: --limits names a file",
+                "there is no file to read again: give --limits at the start",
             ),
             Err(failure) => Event::new(LogLevel::Error, "limits_refused")
                 .with("what", "the old limits stay")
@@ -280,22 +280,22 @@ impl Operator {
         self.notifier.ready(&self.status);
     }
 
-    /// The faults that were asked for.
+    /// The faults from the command line.
     #[must_use]
     pub(crate) fn faults(&self) -> &FaultPlan {
         &self.board.identity.faults
     }
 
-    /// What asks for the end.
+    /// The stop request.
     #[must_use]
     pub(crate) const fn stop(&self) -> &Stop {
         &self.stop
     }
 
-    /// Clients are taken at `address`, which is followed by what there is to say of it.
+    /// Reports that the server accepts clients. `address` is the address with remarks.
     ///
     /// # Errors
-    /// When standard output cannot be written.
+    /// If standard output cannot be written.
     pub(crate) fn ready(&mut self, address: &str) -> Result<(), Failure> {
         self.board.enter(Phase::Ready);
         let metrics = self.http.as_ref().map_or_else(String::new, |http| {
@@ -322,21 +322,21 @@ impl Operator {
         Ok(())
     }
 
-    /// Waits until somebody asks for the end.
+    /// Waits for a stop request.
     pub(crate) fn wait(&mut self, limited: &dyn Limited) {
         while !self.is_asked_to_stop(Some(limited)) {
             std::thread::sleep(WAIT_PERIOD);
         }
     }
 
-    /// Looks after the server and its limits, and says whether its end was asked for. Whoever serves on a thread of
-    /// its own calls this often.
+    /// Checks the server's health and reloads limits if it is time. Returns whether a stop was requested. A program
+    /// that serves on its own thread must call this often.
     pub(crate) fn is_asked_to_stop(&mut self, limited: Option<&dyn Limited>) -> bool {
         let now = Instant::now();
         if now.duration_since(self.looked) >= LOOK_PERIOD {
             self.looked = now;
             self.look(now);
-            // Relaxed: the flag tells of nothing but itself.
+            // Relaxed: the flag publishes no other data.
             if self.reload.swap(false, Ordering::Relaxed)
                 && let Some(limited) = limited
             {
@@ -362,7 +362,7 @@ impl Operator {
         self.stuck_before = stuck;
     }
 
-    /// No client is taken any more, and calls in hand finish within `at_most`.
+    /// Reports the drain: the server accepts no clients, and running calls finish within `at_most`.
     pub(crate) fn draining(&mut self, at_most: Duration) {
         self.board.enter(Phase::Draining);
         self.notifier.stopping("draining", at_most);
@@ -371,8 +371,8 @@ impl Operator {
             .log(event.with("at_most_ms", saturating_ms(at_most)));
     }
 
-    /// The server is at its end. Every call that was handed to the service was answered, unless it was
-    /// still under way when the time was up.
+    /// Reports the end, with totals. Every call that reached the service was answered, unless it was still running at
+    /// the end of the drain time.
     pub(crate) fn ended(&self, drained: &DrainReport, at_most: Duration) {
         if !drained.complete {
             self.warn(&format!(
@@ -395,16 +395,16 @@ impl Operator {
         self.logger.log(event);
     }
 
-    /// Warns of something.
+    /// Logs a warning.
     pub(crate) fn warn(&self, what: &str) {
-        // A run tells of its own profile and pages, which are those of its server.
+        // The run itself gives the same warnings about profile and pages.
         if !self.is_of_run {
             self.logger
                 .log(Event::new(LogLevel::Warn, "warning").with("what", what));
         }
     }
 
-    /// Where the node is to tell of its connections.
+    /// The sink for the node's connection events.
     #[must_use]
     pub(crate) fn events(&self) -> EventSink {
         let logger = self.logger.clone();
@@ -412,7 +412,7 @@ impl Operator {
     }
 }
 
-/// What a node tells, as it stands in the log. What a client did wrong, or was refused, is a warning.
+/// The log event for a node event. A client's errors and rejected clients are warnings.
 fn of_node(event: NodeEvent) -> Event {
     match event {
         NodeEvent::Ready {
@@ -457,7 +457,7 @@ fn of_node(event: NodeEvent) -> Event {
     }
 }
 
-/// A connection's name on its core.
+/// The name of a connection on its core.
 fn name(key: ConnectionKey) -> String {
     format!("{}.{}", key.index, key.generation)
 }

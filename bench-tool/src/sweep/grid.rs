@@ -20,7 +20,7 @@ pub(crate) struct Point {
     pub rate_per_s: Option<u64>,
 }
 
-/// What points of a sweep may differ in.
+/// The parameters in which points of a sweep may differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Axis {
     /// The procedure.
@@ -38,7 +38,7 @@ pub(crate) enum Axis {
 }
 
 impl Axis {
-    /// All of them, in the order of a table.
+    /// All axes, in the order of the table.
     pub(crate) const ALL: [Self; 6] = [
         Self::Op,
         Self::Size,
@@ -61,7 +61,7 @@ impl Axis {
         }
     }
 
-    /// What a point is on it, for people.
+    /// The point's value on this axis, for the terminal.
     #[must_use]
     #[allow(clippy::cast_precision_loss, reason = "a rate")]
     pub(crate) fn text(self, point: &Point) -> String {
@@ -77,7 +77,7 @@ impl Axis {
         }
     }
 
-    /// The same with its name, where the value alone says too little.
+    /// The value, with the axis name if the value alone is not clear.
     #[must_use]
     pub(crate) fn label(self, point: &Point) -> String {
         let text = self.text(point);
@@ -87,7 +87,7 @@ impl Axis {
         }
     }
 
-    /// What a point is on it, as a number; `None` on an axis that has none.
+    /// The point's value as a number; `None` on an axis without numbers.
     #[must_use]
     #[allow(clippy::cast_precision_loss, reason = "a place in a picture")]
     pub(crate) fn number(self, point: &Point) -> Option<f64> {
@@ -100,7 +100,7 @@ impl Axis {
         }
     }
 
-    /// Those on which the points differ.
+    /// The axes on which the points differ.
     #[must_use]
     pub(crate) fn varied(points: &[Point]) -> Vec<Self> {
         let differ = |axis: &Self| {
@@ -113,7 +113,7 @@ impl Axis {
 }
 
 impl Point {
-    /// The point by these axes: `write, size 4 KiB, depth 8`.
+    /// The point's values on these axes: `write, size 4 KiB, depth 8`.
     #[must_use]
     pub(crate) fn label(&self, axes: &[Axis]) -> String {
         let labels: Vec<String> = axes.iter().map(|axis| axis.label(self)).collect();

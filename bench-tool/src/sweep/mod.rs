@@ -1,10 +1,10 @@
-//! `bench-tool sweep`: a run for every combination of sizes, depths, placements and so on, several times over.
+//! `bench-tool sweep`: repeated runs for every combination of sizes, depths, placements and so on.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
 //! | [`grid`] | the combinations |
-//! | [`table`] | the table of medians, and the lines for spreadsheets |
-//! | [`plot`] | the picture |
+//! | [`table`] | the table of medians, and the CSV |
+//! | [`plot`] | the chart |
 
 pub(crate) mod grid;
 pub(crate) mod plot;
@@ -33,22 +33,22 @@ const SCHEMA: &str = "rpcrdma.bench-tool.sweep/1";
 pub(crate) struct PointFailure {
     /// The combination.
     pub point: String,
-    /// Why, and what to do.
+    /// The reason and the advice.
     pub failure: String,
 }
 
-/// A sweep; its serialization is the stable JSON.
+/// The report of a sweep. Its serialization is the JSON report, whose layout is stable.
 #[derive(Debug, Serialize)]
 pub(crate) struct SweepReport {
-    /// What wrote it.
+    /// The program and command line that wrote it.
     #[serde(flatten)]
     origin: Origin,
     repeats: u32,
     interrupted: bool,
-    /// All runs that are complete, in the order in which they were made.
+    /// All complete runs, in the order in which they were made.
     runs: Vec<Report>,
     failures: Vec<PointFailure>,
-    /// The combinations, and which of them each run is of.
+    /// The combinations, and below the index of each run's combination.
     #[serde(skip)]
     points: Vec<Point>,
     #[serde(skip)]
@@ -68,13 +68,13 @@ impl SweepReport {
         }
     }
 
-    /// The runs of a combination, by its place among the points.
+    /// The runs of the combination with this index.
     fn runs_of(&self, point: usize) -> impl Iterator<Item = &Report> {
         let runs = self.runs.iter().zip(&self.point_of_run);
         runs.filter_map(move |(run, of)| (*of == point).then_some(run))
     }
 
-    /// The median of a figure over the runs of a combination; `None` where none is complete.
+    /// The median of a figure over the runs of a combination; `None` if no run is complete.
     fn median(&self, point: usize, metric: Metric) -> Option<f64> {
         let values = sorted(self.runs_of(point).map(|run| figure(run, metric)).collect());
         (!values.is_empty()).then(|| median(&values))
@@ -101,25 +101,25 @@ fn figure(run: &Report, metric: Metric) -> f64 {
     }
 }
 
-/// What a sweep does.
+/// The configuration of a sweep.
 pub(crate) struct SweepConfig {
     /// The command line, for the report.
     pub command: String,
     /// The combinations.
     pub points: Vec<Point>,
-    /// The run of each.
+    /// The run of each combination.
     pub runs: Vec<RunConfig>,
-    /// How often each is made.
+    /// Number of runs of each combination.
     pub repeats: u32,
-    /// What the chart shows; `None` chooses by its axis.
+    /// The figure of the chart; with `None` the axis decides.
     pub figure: Option<Metric>,
 }
 
-/// Makes the runs with a load generator, and writes the report, and the chart if there is a file for it.
+/// Makes the runs, and writes the report and, if requested, the chart.
 ///
 /// # Errors
-/// Files that cannot be written, and no run at all. Where single combinations fail the others are reported, and the
-/// status is 1.
+/// Files that cannot be written, and a sweep without any successful run. If only some combinations fail, the others
+/// are reported and the exit status is 1.
 pub(crate) fn execute(
     config: SweepConfig,
     machine: &Machine,
@@ -157,8 +157,8 @@ fn nothing(report: &SweepReport) -> Failure {
     }
 }
 
-/// Makes the runs: all combinations once, then all of them again from the last to the first, and so on. A combination
-/// that failed is not tried again.
+/// Makes the runs: all combinations once, then all again in reverse order, and so on. So drift of the machine affects
+/// the first and the last combinations alike. A failed combination is not repeated.
 fn make_runs(
     config: SweepConfig,
     machine: &Machine,
@@ -231,12 +231,12 @@ pub(crate) mod tests {
     use crate::run::report::tests::result;
     use rpcrdma_testkit::CheckWords;
 
-    /// A load whose latency grows with size and depth; it fails and stops where it is told.
+    /// A load whose latency grows with size and depth. It fails and stops at the configured points.
     #[derive(Default)]
     struct Formula {
         made: Vec<(u64, u32)>,
         fails_at_depth: Option<u32>,
-        /// Runs of that depth which succeed before.
+        /// Number of runs of that depth that succeed before the failure.
         fails_after: usize,
         stops_after: Option<usize>,
     }

@@ -1,4 +1,4 @@
-//! The picture of a sweep: one line for every combination of what is not on the horizontal axis.
+//! The chart of a sweep: one line for every combination of the parameters that are not on the horizontal axis.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -12,7 +12,7 @@ use crate::report::chart::axis::{self as chart, Unit, whole};
 use crate::report::chart::{ChartFile, Curve};
 use rpcrdma_units::{rate_mark, size};
 
-/// A file to draw to, whose name ends in `.svg`.
+/// The chart's file. Its name ends in `.svg`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Picture(pub(crate) PathBuf);
 
@@ -30,10 +30,10 @@ impl FromStr for Picture {
     }
 }
 
-/// The horizontal axis of a picture of these points: the first one of numbers on which they differ.
+/// The horizontal axis for these points: the first axis with numbers on which they differ.
 ///
 /// # Errors
-/// A usage failure when there is none.
+/// A usage failure if there is none.
 pub(crate) fn axis(points: &[Point]) -> Result<Axis, Failure> {
     let is_number = |axis: &Axis| points.iter().all(|point| axis.number(point).is_some());
     let varied = Axis::varied(points).into_iter().find(is_number);
@@ -44,10 +44,10 @@ pub(crate) fn axis(points: &[Point]) -> Result<Axis, Failure> {
     })
 }
 
-/// The picture, as SVG.
+/// The chart as SVG.
 ///
 /// # Errors
-/// A usage failure when the points have no axis of numbers.
+/// A usage failure if the points differ on no axis with numbers.
 pub(crate) fn draw(report: &SweepReport, figure: Option<Metric>) -> Result<String, Failure> {
     let x = axis(&report.points)?;
     let y = figure.unwrap_or(match x {
@@ -83,7 +83,7 @@ pub(crate) fn draw(report: &SweepReport, figure: Option<Metric>) -> Result<Strin
     Ok(chart.svg())
 }
 
-/// The curves by name. A combination without a complete run is a gap.
+/// The curves by name. A combination without a complete run leaves a gap.
 fn curves(report: &SweepReport, x: Axis, y: Metric) -> Vec<Curve> {
     let others: Vec<Axis> = Axis::varied(&report.points)
         .into_iter()

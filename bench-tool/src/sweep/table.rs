@@ -1,4 +1,4 @@
-//! A sweep as a table of medians, and as lines for spreadsheets.
+//! The table of medians of a sweep, and its CSV.
 
 use std::fmt::{self, Write as _};
 
@@ -9,10 +9,10 @@ use crate::report::table::{warnings_of, write_warnings};
 use crate::run::report::Report;
 use rpcrdma_units::text_of;
 
-/// The figures that are shown.
+/// The figures in the table.
 const FIGURES: [Metric; 4] = [Metric::P50, Metric::P99, Metric::P999, Metric::Rate];
 
-/// The table: a line for each combination.
+/// The table, with one line for each combination.
 #[must_use]
 pub(crate) fn text(report: &SweepReport) -> String {
     text_of(|text| write(text, report))
@@ -45,7 +45,8 @@ fn write(text: &mut String, report: &SweepReport) -> fmt::Result {
     write_warnings(text, &warnings(report))
 }
 
-/// What all of the runs have in common: `write, placement send, depth 1, 1 connection; median of 3 runs`.
+/// The parameters that all runs share: `write, placement send, depth 1, connections 1, v2 over shm; medians of 3
+/// runs`.
 pub(super) fn heading(report: &SweepReport) -> String {
     let varied = Axis::varied(&report.points);
     let fixed: Vec<Axis> = Axis::ALL
@@ -78,7 +79,7 @@ pub(super) fn heading(report: &SweepReport) -> String {
     format!("{}; {runs}", parts.join(", "))
 }
 
-/// What the reader of a sweep must know.
+/// Warnings for the reader of a sweep.
 pub(super) fn warnings(report: &SweepReport) -> Vec<String> {
     let mut warnings = warnings_of(report.runs.iter().map(|run| &run.warnings));
     let failed =
@@ -100,7 +101,7 @@ const COLUMNS: &str = "op,size_bytes,placement_asked,placement,depth,connections
                        rate_per_s,bandwidth_bytes_per_s,latency_ns_min,latency_ns_mean,latency_ns_p50,latency_ns_p90,\
                        latency_ns_p99,latency_ns_p99_9,latency_ns_p99_99,latency_ns_max";
 
-/// A line of numbers and plain names for every run, below the names of the columns.
+/// CSV: a line of column names, then one line for each run.
 #[must_use]
 pub(crate) fn csv(report: &SweepReport) -> String {
     let lines = report.runs.iter().map(line);

@@ -1,4 +1,4 @@
-//! The workloads of the load generator: one for each RPC program that is called.
+//! The workloads of the load generator: one for each RPC program.
 
 pub(crate) mod bench;
 pub(crate) mod nfs;

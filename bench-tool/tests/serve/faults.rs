@@ -172,7 +172,11 @@ fn a_fault_that_cannot_be_is_refused_before_anything_is_served() {
         ("shm:x", "--fault drop", "drop-reply, error-reply"),
         ("shm:x", "--fault drop-reply:evry=3", "every=N or one-in=N"),
         ("shm:x", "--fault delay-message", "delay-message:for=10ms"),
-        (tcp, "--fault drop-reply", "says nothing of tcp:127.0.0.1:0"),
+        (
+            tcp,
+            "--fault drop-reply",
+            "has no effect on tcp:127.0.0.1:0",
+        ),
         (
             "shm:x",
             "--fault disconnect --fault disconnect:every=1",

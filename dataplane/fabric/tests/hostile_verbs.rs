@@ -1,8 +1,8 @@
-//! A peer of libibverbs alone, which keeps to no protocol, against a port: runs in the lab
-//! (tests/lab), on the device that `LAB_DEV` names and the address that `LAB_IP` gives.
+//! A hostile peer against a port. The peer uses plain libibverbs and follows no protocol. Runs in the lab
+//! (tests/lab), on the device in `LAB_DEV` and the address in `LAB_IP`.
 //!
-//! It knows what a peer could know at most: the key and the addresses of the whole arena. On iWARP
-//! each RDMA Read of ours would tell it that key (RFC 5040 section 4.4); here it has it from the kernel.
+//! The peer knows as much as any peer could: the key and the addresses of the whole arena. On iWARP every RDMA Read
+//! of ours would reveal that key (RFC 5040 section 4.4); here the test reads it from the kernel.
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-// The fabric's own bindings, which it does not export.
+// The bindings are private to the fabric, so include their source.
 #[path = "../src/verbs/bindings/mod.rs"]
 #[allow(dead_code, unused_imports, unreachable_pub)]
 mod c;
@@ -26,11 +26,11 @@ use rpcrdma_fabric::interface::{
 use rpcrdma_fabric::memory::{Arena, ArenaOptions, Buffer, HugePages, PoolShape};
 use rpcrdma_fabric::verbs::{Manager, Port, PortConfig, PortHandle, WithoutWindows};
 
-/// How long anything may take before a test fails.
+/// Time limit of every step.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Of the buffer that the peer is after, and of each of its accesses.
+/// Size of the victim's buffer, and of each access of the peer.
 const BYTES: u32 = 4096;
-/// What the buffer holds, and what the peer would put there.
+/// The content of the buffer, and the content that the peer tries to write.
 const KEPT: u8 = 0x5a;
 const FORGED: u8 = 0xee;
 
@@ -43,12 +43,12 @@ fn clock() -> Clock {
     CLOCK.get_or_init(Clock::new).clone()
 }
 
-/// A server, and the memory that a peer is after.
+/// A server, with the memory that the peer attacks.
 struct Victim {
     manager: Manager,
     port: Port,
     handle: PortHandle,
-    /// For the connections to come; the last is for all that follow.
+    /// The receive queues of the next connections, in order; all later ones use the last.
     queues: Vec<ReceiveQueueId>,
     address: (Ipv4Addr, u16),
     arena_bytes: u64,
@@ -58,7 +58,7 @@ struct Victim {
 }
 
 impl Victim {
-    /// Arenas of different lengths are told apart by these.
+    /// The length of the arena identifies its region; see [`key_of_arena`].
     fn new(arena_bytes: u64) -> Self {
         Self::with(arena_bytes, |_| {})
     }
@@ -122,7 +122,7 @@ impl Victim {
         }
     }
 
-    /// Serves whoever connects.
+    /// Handles events and accepts connections.
     fn turn(&mut self) {
         let mut events = Vec::new();
         self.manager
@@ -182,21 +182,21 @@ impl Victim {
         }
     }
 
-    /// A peer that has connected.
+    /// Connects a new peer.
     fn attacked(&mut self) -> Attacker {
         let attacker = Attacker::towards(self.address);
         self.until("a connection", |_| attacker.answers.try_recv().ok());
         attacker
     }
 
-    /// Exposes the buffer to the peer that connected last.
+    /// Exposes the buffer to the last connected peer.
     fn exposed(&mut self) -> RemoteAddress {
         let both = Access {
             remote_read: true,
             remote_write: true,
         };
         let queue_pair = self.planted.expect("it is connected");
-        // On rxe the peer may write before the server knows of the connection, and bind nothing yet.
+        // Retried: on rxe the peer may be connected before the server is, and the server cannot bind a window yet.
         let window = self.until("a window", |victim| {
             let taken = victim.buffer.take()?;
             match victim.port.bind_window(queue_pair, taken, BYTES, both) {
@@ -208,20 +208,20 @@ impl Victim {
             }
         });
         self.port.flush_sends();
-        // Behind the binding, which the server's device has taken by now.
+        // Give the server's device time to execute the binding.
         for _ in 0..20 {
             self.turn();
         }
         window.remote()
     }
 
-    /// What the buffer holds.
+    /// The content of the buffer.
     fn holds(&self) -> &[u8] {
         let buffer = self.buffer.as_ref().expect("it is not exposed");
         self.port.memory().bytes(buffer)
     }
 
-    /// Where the buffer is, by the key of the whole arena.
+    /// The address of the buffer, with the key of the whole arena.
     fn buffer_in_the_arena(&self) -> RemoteAddress {
         let buffer = self.buffer.as_ref().expect("it is not exposed");
         RemoteAddress {
@@ -231,7 +231,7 @@ impl Victim {
     }
 }
 
-/// The key of the one region of that length, as the kernel tells root.
+/// The key of the only region with this length, as the kernel shows it to root.
 fn key_of_arena(bytes: u64) -> RemoteKey {
     let output = std::process::Command::new("rdma")
         .args(["-dd", "resource", "show", "mr"])
@@ -255,21 +255,21 @@ fn key_of_arena(bytes: u64) -> RemoteKey {
     }
 }
 
-/// What the peer is told to do.
+/// An order to the peer.
 #[derive(Clone, Copy, Debug)]
 enum Order {
     Write(RemoteAddress),
     Read(RemoteAddress),
 }
 
-/// What came of an order: whether the work completed well, and what the peer's memory holds then.
+/// The result of an order: whether the work succeeded, and the content of the peer's memory after it.
 #[derive(Debug)]
 struct Outcome {
     is_done: bool,
     read: Vec<u8>,
 }
 
-/// A peer in a thread of its own, since its calls wait.
+/// A peer in its own thread, because its calls block.
 struct Attacker {
     orders: Sender<Order>,
     answers: Receiver<Option<Outcome>>,
@@ -298,7 +298,7 @@ impl Attacker {
         self.orders.send(order).expect("the peer is there");
     }
 
-    /// It goes, and the victim's connection ends. The victim answers its farewell, so it works on.
+    /// Disconnects the peer. The victim must keep working, because it answers the disconnect.
     fn leaves(self, victim: &mut Victim) {
         drop(self.orders);
         victim.until("the end of the connection", |victim| {
@@ -308,14 +308,14 @@ impl Attacker {
     }
 }
 
-/// The peer's objects, all of librdmacm's making.
+/// The peer's objects, created by librdmacm.
 struct Raw {
     id: *mut c::rdma_cm_id,
     region: *mut c::ibv_mr,
     memory: Vec<u8>,
 }
 
-/// The call that returned this has succeeded.
+/// Checks that a call has succeeded.
 fn done(what: &str, returned: c_int) {
     let error = std::io::Error::last_os_error();
     assert_eq!(returned, 0, "{what}: {error}");
@@ -375,8 +375,8 @@ impl Raw {
         }
     }
 
-    /// Posts the work, and then an RDMA Write of no bytes, which completes well only while the
-    /// connection stands. On iWARP the first may be done although the peer refuses it.
+    /// Posts the work, and then an empty RDMA Write, which succeeds only while the connection exists. On iWARP the
+    /// first work may succeed although the peer refuses it.
     fn carry_out(&mut self, order: Order) -> Outcome {
         let (opcode, to) = match order {
             Order::Write(to) => (c::ibv_wr_opcode::IBV_WR_RDMA_WRITE, to),
@@ -409,7 +409,7 @@ impl Raw {
         }
     }
 
-    /// Whether the next work completes well, in a time beyond what one takes.
+    /// Whether the next work succeeds, within a time that is long enough for any work.
     fn completes(&mut self) -> bool {
         let deadline = Instant::now() + Duration::from_secs(20);
         // SAFETY: numbers, for which zero is a value.
@@ -428,7 +428,7 @@ impl Raw {
 
 impl Drop for Raw {
     fn drop(&mut self) {
-        // SAFETY: what `connect` made, given back once, in the order that librdmacm wants.
+        // SAFETY: the objects that `connect` made, released once, in the order that librdmacm requires.
         unsafe {
             c::rdma_disconnect(self.id);
             c::rdma_destroy_qp(self.id);
@@ -438,14 +438,15 @@ impl Drop for Raw {
     }
 }
 
-/// What comes of an order.
+/// Gives an order and returns its result.
 fn outcome(victim: &mut Victim, attacker: &Attacker, order: Order) -> Outcome {
     attacker.order(order);
     let answer = victim.until("an answer", |_| attacker.answers.try_recv().ok());
     answer.expect("the outcome")
 }
 
-/// The peer reaches what is exposed to it: so what it does would show, and the next tests can fail.
+/// The peer can access memory that is exposed to it. So a successful attack would be visible, and the next tests can
+/// fail.
 #[test]
 fn a_peer_reaches_what_is_exposed_to_it() {
     let mut victim = Victim::new(3 << 20);
@@ -462,9 +463,9 @@ fn a_peer_reaches_what_is_exposed_to_it() {
     attacker.leaves(&mut victim);
 }
 
-/// Two peers of one port. What is registered for one opens to the other, by its key, where their queue pairs share a
-/// protection domain: so the other half of the test can fail. Where each has its own it opens nothing, costs the thief
-/// its connection, and the one that it is for goes on.
+/// Two peers of one port. If their queue pairs share a protection domain, each can use the key of the other's memory:
+/// this shows that the other half of the test can fail. If each queue pair has its own domain, the key opens nothing
+/// and costs the thief its connection, while the victim's connection continues.
 #[test]
 fn the_key_of_one_peer_opens_nothing_to_another() {
     let is_siw = lab("LAB_DEV").starts_with("siw");
@@ -511,7 +512,7 @@ fn the_key_of_one_peer_opens_nothing_to_another() {
     }
 }
 
-/// The key of the arena opens nothing to a peer that would write.
+/// A peer cannot write with the key of the arena.
 #[test]
 fn no_peer_writes_to_the_arena() {
     let mut victim = Victim::new(4 << 20);
@@ -524,7 +525,7 @@ fn no_peer_writes_to_the_arena() {
     assert!(victim.holds().iter().all(|byte| *byte == KEPT));
 }
 
-/// Nor to one that would read.
+/// A peer cannot read with it either.
 #[test]
 fn no_peer_reads_from_the_arena() {
     if lab("LAB_DEV").starts_with("siw") {
@@ -539,7 +540,7 @@ fn no_peer_reads_from_the_arena() {
     nothing_is_read(&mut victim, from);
 }
 
-/// A peer that has not been told the key has to guess it, and each guess costs a connection.
+/// A peer without the key must guess it, and each guess costs a connection.
 #[test]
 fn a_peer_that_guesses_keys_reads_nothing() {
     for (arena_bytes, flip) in [
@@ -558,7 +559,7 @@ fn a_peer_that_guesses_keys_reads_nothing() {
     }
 }
 
-/// A peer that reads there gets nothing, and loses its connection.
+/// Checks that a read from this address returns nothing and costs the peer its connection.
 fn nothing_is_read(victim: &mut Victim, from: RemoteAddress) {
     let attacker = victim.attacked();
     let read = outcome(victim, &attacker, Order::Read(from));

@@ -1,5 +1,5 @@
-//! The connection manager of `verbs`, on a device: runs in the lab (tests/lab), on the device
-//! that `LAB_DEV` names and the address that `LAB_IP` gives.
+//! Tests of the connection manager of `verbs` on a device. Runs in the lab (tests/lab), on the device in `LAB_DEV`
+//! and the address in `LAB_IP`.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use rpcrdma_fabric::verbs::{
     Manager, ManagerOptions, Port, PortConfig, PortHandle, Timers, device_at, device_towards,
 };
 
-/// How long anything may take before a test fails.
+/// Time limit of every step.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn device() -> String {
@@ -27,7 +27,7 @@ fn is_iwarp() -> bool {
     device().starts_with("siw")
 }
 
-/// An address of this host on the device, with the port that is given.
+/// This host's address on the device, with the given port.
 fn at(port: u16) -> String {
     let ip = std::env::var("LAB_IP").expect("LAB_IP: run this in the lab, tests/lab");
     format!("rdma:{ip}:{port}")
@@ -38,7 +38,7 @@ fn clock() -> Clock {
     CLOCK.get_or_init(Clock::new).clone()
 }
 
-/// A manager and a port with Receives posted.
+/// A manager, and a port with posted Receives.
 struct End {
     manager: Manager,
     port: Port,
@@ -106,7 +106,7 @@ impl End {
         (listener, address.expect("it listens"))
     }
 
-    /// Takes what has happened, and hands notices to the port.
+    /// Collects the manager's events, and passes notices to the port.
     fn turn(&mut self) {
         self.manager
             .wait(Duration::ZERO, &mut self.events)
@@ -173,7 +173,7 @@ impl End {
     }
 }
 
-/// Turns both ends until `done`, given both, gives something.
+/// Runs both ends until `done` returns a value.
 fn until<T>(
     ends: &mut [&mut End],
     what: &str,
@@ -192,7 +192,7 @@ fn until<T>(
     }
 }
 
-/// The next event of the end of that number.
+/// The next event of the end with this index.
 fn event(ends: &mut [&mut End], index: usize, what: &str) -> ManagerEvent<Port> {
     let event = until(ends, what, |ends| {
         let events = &mut ends[index].events;
@@ -202,7 +202,7 @@ fn event(ends: &mut [&mut End], index: usize, what: &str) -> ManagerEvent<Port> 
     event
 }
 
-/// What stands between two ends after a connect.
+/// The connection between two ends.
 struct Connected {
     client: ConnectionId,
     server: ConnectionId,
@@ -218,14 +218,14 @@ fn connect(client: &mut End, server: &mut End, address: &str) -> Connected {
     connected
 }
 
-/// Private data arrives as it was sent; but for iWARP in an area of fixed size, padded with zeros.
+/// Checks that private data arrives as sent. Except on iWARP, it arrives in an area of fixed size, padded with zeros.
 fn assert_is(arrived: &[u8], sent: &[u8]) {
     let padding = arrived.strip_prefix(sent).expect("what was sent");
     assert_eq!(padding.is_empty(), is_iwarp(), "{arrived:?}");
     assert!(padding.iter().all(|byte| *byte == 0), "{arrived:?}");
 }
 
-/// Connects, and tells who the client's peer is.
+/// Connects, and returns the name of the client's peer.
 fn connect_to(client: &mut End, server: &mut End, address: &str) -> (Connected, String) {
     let id = client
         .manager
@@ -306,7 +306,7 @@ fn a_connection_carries_messages_both_ways_and_ends() {
     until(&mut ends, "the end at both ports", |ends| {
         ends.iter().all(|end| end.gone.len() == 1).then_some(())
     });
-    // What still waited for the peer's answer got it.
+    // The identifier that still waited for the peer's answer has received it.
     until(&mut ends, "the end of the client's identifier", |ends| {
         ends.iter()
             .all(|end| end.counter("connections") == 0 && end.events.is_empty())
@@ -319,7 +319,7 @@ fn what_a_port_gives_up_ends_at_the_peer() {
     let (mut client, mut server) = (End::new(), End::new());
     let (_, address) = server.listen();
     let connected = connect(&mut client, &mut server, &address);
-    // Only the port knows of it.
+    // Only the port knows about this disconnect, not the manager.
     server.port.disconnect(connected.server_queue_pair);
     let mut ends = [&mut client, &mut server];
     for index in [0, 1] {
@@ -346,7 +346,7 @@ fn timers_and_retries_are_those_of_the_options_at_both_ends() {
         rnr_retry_count: 7,
         ..ManagerOptions::default()
     };
-    // What RDMA-CM would take at the server: the peer's wishes, and 0 for the RNR timer.
+    // RDMA-CM's defaults at the server: the values that the peer requests, and 0 for the RNR timer.
     let wishes = ManagerOptions {
         retry_count: 3,
         rnr_retry_count: 0,
@@ -482,9 +482,9 @@ fn nobody_listens_is_refused() {
 fn addresses_without_a_device_say_so() {
     let mut client = End::new();
     for (address, word) in [
-        // Of the documentation network: there is no route.
+        // An address of the documentation network, to which there is no route.
         ("rdma:192.0.2.77:20049", "cannot be reached"),
-        // The loopback interface is of no device.
+        // The loopback interface belongs to no RDMA device.
         ("rdma:127.0.0.1:20049", "cannot be reached"),
         ("rdma:no-such-host.invalid:20049", "no-such-host.invalid"),
     ] {
@@ -511,7 +511,7 @@ fn an_address_in_use_is_named() {
     let wildcard = format!("rdma:0.0.0.0:{}", address.rsplit(':').next().unwrap_or("0"));
     let error = second.manager.listen(&wildcard).expect_err("in use");
     assert!(matches!(error, ManagerError::InUse { .. }), "{error:?}");
-    // And the other way round.
+    // The same with swapped roles.
     let listener = first.manager.listen("rdma:0.0.0.0:0").expect("a port");
     let wildcard = first
         .manager
@@ -560,7 +560,7 @@ fn a_server_that_does_not_answer_is_given_up() {
         "{error:?}"
     );
     assert_eq!(ends[0].counter("handshakes_timed_out"), 1);
-    // The server learns that its client is gone, at the latest when it answers.
+    // The server learns that its client has disconnected, at the latest when it answers.
     let End {
         manager, handle, ..
     } = &mut *ends[1];
@@ -600,7 +600,7 @@ fn a_client_that_gives_up_leaves_nothing_behind() {
     for end in &ends {
         assert_eq!(end.counter("connections"), 0);
     }
-    // Both go on.
+    // Both continue to work.
     let (client, server) = (&mut client, &mut server);
     client.events.clear();
     server.events.clear();
@@ -721,7 +721,7 @@ fn ipv6_connects() {
     let listener = listener.expect("an address of the device");
     let told = server.manager.listener_address(listener);
     connect(&mut client, &mut server, &told.expect("it listens"));
-    // A wildcard of IPv6 is not one of IPv4.
+    // An IPv6 wildcard does not include IPv4.
     let all = server
         .manager
         .listen("rdma:[::]:0")

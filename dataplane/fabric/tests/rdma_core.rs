@@ -1,4 +1,5 @@
-//! How the bindings load rdma-core, tried on libraries that a C compiler makes: whole ones, and some that lack something.
+//! Tests of how the bindings load rdma-core, with libraries built by a C compiler: complete ones, and some that lack
+//! symbols.
 #![cfg(not(feature = "rdma-sys"))]
 #![allow(unsafe_code)]
 
@@ -6,7 +7,7 @@ use std::collections::BTreeMap;
 
 use rpcrdma_testkit::{CheckWords, Ended, Folder, command};
 
-// The fabric's own bindings, which it does not export.
+// The bindings are private to the fabric, so include their source.
 #[path = "../src/verbs/bindings/mod.rs"]
 #[allow(dead_code, unused_imports, unreachable_pub)]
 mod bindings;
@@ -16,7 +17,7 @@ use bindings::{Facilities, Functions};
 /// The functions of a library, with the versions of their symbols.
 type Symbols = BTreeMap<String, String>;
 
-/// What the bindings ask of `library`.
+/// The symbols that the bindings require from `library`.
 fn asked(library: &str) -> Symbols {
     let text = include_str!("../src/verbs/bindings/functions.rs");
     let block = text.split(&format!("{library} = c\"")).nth(1);
@@ -30,7 +31,7 @@ fn asked(library: &str) -> Symbols {
         .collect()
 }
 
-/// A folder with both libraries, adjusted.
+/// A folder with both libraries, after `adjust`.
 fn libraries(adjust: impl Fn(&mut Symbols)) -> Folder {
     let folder = Folder::new("rdma-core");
     for library in ["libibverbs", "librdmacm"] {
@@ -42,13 +43,13 @@ fn libraries(adjust: impl Fn(&mut Symbols)) -> Folder {
     folder
 }
 
-/// Why the libraries in a folder are not loaded.
+/// The error of loading the libraries in a folder.
 fn error(folder: &Folder) -> String {
     let loaded = Functions::load(Some(folder));
     loaded.err().expect("something is missing").to_string()
 }
 
-/// A library with these symbols, which do nothing.
+/// Builds a library with these symbols, which do nothing.
 fn make(folder: &Folder, library: &str, symbols: &Symbols) {
     let mut versions = BTreeMap::<&str, String>::new();
     let mut text = String::new();
@@ -101,7 +102,7 @@ fn a_missing_symbol_is_named_with_its_library() {
     }
 }
 
-/// The symbol is there, as an older library has it.
+/// The symbol exists, but in an older version.
 #[cfg(target_env = "gnu")]
 #[test]
 fn a_symbol_of_another_version_is_not_taken() {
@@ -113,7 +114,7 @@ fn a_symbol_of_another_version_is_not_taken() {
     error(&folder).check_words(&["has no ibv_create_qp ", "IBVERBS_1.1"]);
 }
 
-/// Each is found by one symbol, in the version that rdma-core's libibverbs.map.in gives it.
+/// Each optional facility is recognized by one symbol, in the version that rdma-core's libibverbs.map.in gives it.
 #[test]
 fn a_facility_is_reported_where_the_library_has_its_symbol() {
     let newer = [

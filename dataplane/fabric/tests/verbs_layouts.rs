@@ -1,22 +1,23 @@
-//! The bindings of `verbs` against the headers of rdma-core: the layout of every structure and union that they declare,
-//! the inline functions' tables among them, and every constant. With the feature `rdma-sys` those of that crate.
+//! Compares the bindings of `verbs` with the headers of rdma-core: the layout of every declared structure and union,
+//! including the tables of the inline functions, and every constant. With the feature `rdma-sys` it checks the
+//! bindings of that crate.
 #![allow(unsafe_code)]
 
 use std::mem::{offset_of, size_of};
 use std::path::Path;
 use std::process::Command;
 
-// The fabric's own bindings, which it does not export.
+// The bindings are private to the fabric, so include their source.
 #[path = "../src/verbs/bindings/mod.rs"]
 #[allow(dead_code, unused_imports, unreachable_pub)]
 mod bindings;
 
 use bindings::*;
 
-/// A line of what both sides print: a structure, its field or a constant, and the number.
+/// A line of the output of both sides: the name of a structure, field or constant, and its number.
 type Line = (String, i64);
 
-/// Collects the numbers of this side, and the C program that prints the same.
+/// Collects the numbers of the bindings, and the C program that prints the same numbers.
 #[derive(Default)]
 struct Declared {
     ours: Vec<Line>,
@@ -24,7 +25,7 @@ struct Declared {
     fields: usize,
 }
 
-/// Types without a name in C, by an expression that has the type.
+/// Types without a name in C, each with an expression of that type.
 const UNNAMED: [(&str, &str); 12] = [
     ("ibv_gid_global_t", "((union ibv_gid *)0)->global"),
     (
@@ -43,8 +44,8 @@ const UNNAMED: [(&str, &str); 12] = [
     ("param_t", "((struct rdma_cm_event *)0)->param"),
 ];
 
-/// Unions without a name or a field in C, by a part of the structure that they are in: what begins there, so that the
-/// offsets of the structure hold them.
+/// Unions without a name or field in C, each with the field at its start. The offsets of the surrounding structure
+/// cover them.
 const ANONYMOUS: [(&str, &str); 5] = [
     ("ibv_wc.imm_data_invalidated_rkey_union", "invalidated_rkey"),
     (
@@ -63,16 +64,16 @@ impl Declared {
         self.ours.push((name.to_owned(), number));
     }
 
-    /// A structure or union, and its fields.
+    /// Adds a structure or union with its fields.
     fn layout(&mut self, kind: &str, name: &str, bytes: usize, fields: &[(&str, usize)]) {
         self.fields += fields.len();
         let c_type = match name.strip_suffix("_t") {
             None => format!("{kind} {name}"),
-            // Those that are not here are in ANONYMOUS.
+            // A type that is not in UNNAMED is in ANONYMOUS.
             Some(_) if UNNAMED.iter().all(|(unnamed, _)| *unnamed != name) => return,
             Some(_) => name.to_owned(),
         };
-        // Newer headers have more behind it, which a library that is asked by the old symbol does not write.
+        // Newer headers add fields at its end. A library called by the old symbol does not write them.
         if name != "ibv_port_attr" {
             self.line(name, number(bytes), &format!("sizeof({c_type})"));
         }
@@ -94,7 +95,7 @@ fn number(value: usize) -> i64 {
     i64::try_from(value).expect("a small number")
 }
 
-/// What the bindings declare, by the list that is generated with them.
+/// The declarations of the bindings, from the list that is generated with them.
 fn declared() -> Declared {
     let mut all = Declared::default();
     macro_rules! declared {
@@ -128,7 +129,7 @@ fn declared() -> Declared {
     all
 }
 
-/// What a C program with the system's headers says.
+/// Compiles and runs a C program with the system's headers, and returns its output.
 fn theirs(program: &str) -> Vec<Line> {
     let directory = std::env::temp_dir().join(format!("rpcrdma-layouts-{}", std::process::id()));
     std::fs::create_dir_all(&directory).expect("a directory to compile in");
@@ -169,8 +170,7 @@ fn theirs(program: &str) -> Vec<Line> {
         .collect()
 }
 
-/// The binding was generated from headers that may be others than the system's; with rdma-sys it was written by hand
-/// where there are unions.
+/// The bindings may be generated from other headers than the system's; with rdma-sys, unions are written by hand.
 #[test]
 fn verbs_structures_are_those_of_the_headers() {
     let declared = declared();
@@ -181,7 +181,7 @@ fn verbs_structures_are_those_of_the_headers() {
     }
 }
 
-/// Nothing is added to the bindings by hand and left out of the comparison.
+/// No declaration is added to the bindings by hand without being compared.
 #[cfg(not(feature = "rdma-sys"))]
 #[test]
 fn every_declaration_is_compared() {

@@ -45,7 +45,7 @@ const KINDS: [Kind; 3] = [
     Kind {
         what: "packets were sent again, or came out of order",
         cost: "each holds up its connection for a round trip, or for the acknowledgement timer",
-        where_growing: "look after cables, and PFC and ECN of device and switches",
+        where_growing: "check the cables, and PFC and ECN of device and switches",
         names: &[
             "completer_retry_err",
             "duplicate_request",
@@ -64,7 +64,7 @@ const KINDS: [Kind; 3] = [
     Kind {
         what: "packets were damaged or dropped at the port",
         cost: "each is sent again",
-        where_growing: "look after cable and transceiver, and PFC of device and switches",
+        where_growing: "check cable and transceiver, and PFC of device and switches",
         names: &[
             "excessive_buffer_overrun_errors",
             "local_link_integrity_errors",

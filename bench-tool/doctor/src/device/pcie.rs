@@ -179,7 +179,7 @@ fn judge_link(card: &Card<'_>, pcie: &Pcie, findings: &mut Findings<'_>) {
         (pcie.speed_mtps, pcie.lanes, pcie.capacity_mbps())
     else {
         return findings.ok(format!(
-            "{name}: speed and lanes of its PCIe link are not told, as for a virtual function; its host knows"
+            "{name}: speed and lanes of its PCIe link are unknown, as for a virtual function; the host knows them"
         ));
     };
     let ports = match card.sharing.as_slice() {
@@ -238,7 +238,7 @@ fn judge_requests(card: &Card<'_>, pcie: &Pcie, findings: &mut Findings<'_>) {
         pcie.relaxed_ordering,
     ) else {
         return findings.ok(format!(
-            "{name}: MaxReadReq, MaxPayload and relaxed ordering are told to root alone \
+            "{name}: MaxReadReq, MaxPayload and relaxed ordering can be read by root only \
              (`lspci -vv -s {address}`)"
         ));
     };

@@ -87,7 +87,7 @@ fn judge_cores(allowed: Option<&[usize]>, name: &str, place: &Place, findings: &
         .filter(|core| !local.contains(core))
         .collect();
     let distance = place.farthest().map_or_else(String::new, |far| {
-        format!(" (at a distance of up to {far}, where 10 is none)")
+        format!(" (at a distance of up to {far}, where 10 means local)")
     });
     if near.is_empty() {
         let local = format_cores(local);

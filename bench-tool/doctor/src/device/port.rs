@@ -15,7 +15,8 @@ const ROCE_OVERHEAD_BYTES: u64 = 96;
 const ROCE_NODE: &str = "CA";
 
 /// The cost of packets that are smaller than necessary.
-const MORE_PACKETS: &str = "large transfers take more packets, each with its headers and its work";
+const MORE_PACKETS: &str =
+    "large transfers need more packets, each with its own headers and processing";
 
 /// One port of a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -174,13 +175,11 @@ pub(crate) fn judge(
     if !port.is_active() {
         let what = format!("{place} is {} ({})", port.state, port.physical_state);
         let fix = if port.is_ethernet() {
-            format!(
-                "ip link set dev {netdev} up   # and look after the cable when that does not help"
-            )
+            format!("ip link set dev {netdev} up   # check the cable if that does not help")
         } else if port.state == "INIT" {
             "systemctl start opensm   # on one host or switch of the network: its subnet manager makes ports active".to_owned()
         } else {
-            "ibstat; iblinkinfo   # and look after cable and switch".to_owned()
+            "ibstat; iblinkinfo   # check cable and switch".to_owned()
         };
         let severity = if elsewhere_active {
             Severity::Hint
@@ -231,7 +230,7 @@ fn judge_mtu(place: &str, netdev: &str, port: &DevicePort, findings: &mut Findin
             Severity::Hint,
             format!("{place}: the device puts {active} octets into a packet, and the MTU of {netdev} has room for {path}"),
             MORE_PACKETS,
-            format!("ip link set dev {netdev} down; ip link set dev {netdev} up   # it takes the MTU as the link comes up"),
+            format!("ip link set dev {netdev} down; ip link set dev {netdev} up   # it reads the MTU when the link comes up"),
         );
     }
     if port.path_mtu_bytes.is_some_and(|mtu| mtu < 4096) {

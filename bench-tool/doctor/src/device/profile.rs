@@ -66,8 +66,8 @@ pub(crate) fn judge(device: &str, profile: &DeviceProfile, findings: &mut Findin
     let Some(name) = &profile.name else {
         return findings.note(
             Severity::Hint,
-            format!("{device} is of no family that a tuning profile is for"),
-            "runs take the built-in defaults, which may be less than it can do",
+            format!("{device} belongs to no family with a tuning profile"),
+            "runs use the built-in defaults, which may be below the device's abilities",
             "bench-tool profile show > my.toml   # change it by measurement, and give it with --profile my.toml",
         );
     };
@@ -77,7 +77,7 @@ pub(crate) fn judge(device: &str, profile: &DeviceProfile, findings: &mut Findin
             Severity::Hint,
             format!("{device}: {clamp}"),
             "less than the profile was made for",
-            format!("bench-tool profile show {name}   # says where each value comes from"),
+            format!("bench-tool profile show {name}   # shows the source of each value"),
         );
     }
     for Complaint { what, fix, .. } in &profile.complaints {

@@ -277,7 +277,7 @@ fn a_slot_that_is_too_slow_for_the_ports_is_a_warning() {
     ] {
         set(speed, lanes);
         let (_, findings) = of(&machine);
-        about(&findings, "not told, as for a virtual function");
+        about(&findings, "unknown, as for a virtual function");
         assert_eq!(complaints(&findings), [] as [&Finding; 0], "{speed}");
     }
 }
@@ -376,7 +376,7 @@ fn requests_of_the_device_are_told_where_the_kernel_lets_them_be_read() {
     about(&findings, "relaxed ordering is off");
     machine.set_bytes(config, &configuration(0x2920)[..64]);
     let (_, findings) = of(&machine);
-    about(&findings, "told to root alone");
+    about(&findings, "can be read by root only");
     check_no_complaints(&findings);
 }
 
@@ -587,7 +587,7 @@ fn devices_without_a_profile_and_those_that_cannot_be_used() {
     }
     let (devices, findings) = of(&machine);
     assert_eq!(devices.len(), 2);
-    about(&findings, "new_0 is of no family").check(Severity::Hint, "");
+    about(&findings, "new_0 belongs to no family").check(Severity::Hint, "");
     about(&findings, "rdmap0 cannot be used").check(Severity::Problem, "");
 }
 

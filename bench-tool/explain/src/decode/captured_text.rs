@@ -89,7 +89,7 @@ fn explain(what: &What) -> String {
             format!("grants the connection; {}", explain_told(*private_data))
         }
         What::ConnectReject { reason_number, .. } => match reason_number {
-            8 => "refuses the connection: nobody listens there".to_owned(),
+            8 => "refuses the connection: no listener at this service".to_owned(),
             28 => "refuses the connection, by decision of the application".to_owned(),
             other => {
                 format!("refuses the connection, for reason {other} of the connection manager")

@@ -87,7 +87,7 @@ fn what_it_is(message: &Message) -> &'static str {
         ("TRANSMIT_RESPONSE", _) => "a reply, or its first part (round-trip reduction)",
         ("TRANSMIT_CONTINUE", _) => "a later part of a call or reply (round-trip reduction)",
         ("REPORT_ERROR", _) => "a report of what is wrong with a transmission",
-        ("MSGP", _) => "a padded message, which nobody may send (RFC 8166 section 4.3.3)",
+        ("MSGP", _) => "a padded message, which must not be sent (RFC 8166 section 4.3.3)",
         ("DONE", _) => "an obsolete notice that reads are done (RFC 8166 section 4.3.4)",
         _ => "a message",
     }
@@ -129,7 +129,7 @@ fn write_credits(text: &mut String, message: &Message) -> fmt::Result {
 fn explain_flag(flag: &str) -> &'static str {
     match flag {
         "RESPONSE" => "F_RESPONSE, the xid was chosen by the receiver (a reply)",
-        "MORE" => "F_MORE, the payload goes on in the next message",
+        "MORE" => "F_MORE, the payload continues in the next message",
         _ => "unknown",
     }
 }
@@ -375,9 +375,9 @@ fn procedure_name(program: u32, version: u32, procedure: u32) -> Option<&'static
 
 fn explain_note(note: Note) -> String {
     match note {
-        Note::ContinuesInNext => "it goes on in the next message of this xid".to_owned(),
+        Note::ContinuesInNext => "it continues in the next message of this xid".to_owned(),
         Note::ContinuesPrevious => {
-            "it goes on from the message of this xid before, so it begins with no header of its own"
+            "it continues the previous message of this xid, so it does not begin with a header"
                 .to_owned()
         }
         Note::PayloadIsNoRpc => "the inline bytes do not begin with an RPC header".to_owned(),
@@ -610,7 +610,7 @@ pub(crate) mod tests {
         assert_eq!(last(parts).0["properties"], expected);
         let (json, text) = last(parts.lines().next().unwrap());
         assert!(json["properties"].is_null());
-        assert!(text.contains("goes on in the next"), "{text}");
+        assert!(text.contains("continues in the next"), "{text}");
     }
 
     #[test]
@@ -636,7 +636,7 @@ pub(crate) mod tests {
         let (json, text) = last(&format!("{first}\n{rest}"));
         assert!(json["rpc"].is_null());
         assert_eq!(json["payload_bytes"], 8);
-        assert!(text.contains("goes on from the message"), "{text}");
+        assert!(text.contains("continues the previous message"), "{text}");
     }
 
     #[test]

@@ -70,7 +70,7 @@ impl MountService {
                     "give --export a folder that `showmount -e SERVER` lists"
                 }
                 ReplyError::Mount(MountStatus::Access | MountStatus::NotOwner) => {
-                    "the server exports it to others, or takes only privileged ports: look at its exports, \
+                    "the server does not export it to this client, or accepts only privileged source ports: check its exports, \
                      run as root, or export it with `insecure`"
                 }
                 _ => "look at the server's messages",
@@ -132,7 +132,7 @@ fn port_of_mountd(host: &str, timeout: Duration) -> Result<u16, ClientError> {
                           `rpcinfo -p` on the server lists it";
     let failed = || {
         ClientError::failed(format!(
-            "the port mapper of {host} does not say where mountd is"
+            "the port mapper of {host} does not report the port of mountd"
         ))
         .advice(ADVICE)
     };

@@ -1,4 +1,4 @@
-//! A server over a fabric of this project: polling cores, and connections between them and the server.
+//! A server over RPC-over-RDMA: polling cores, and their connections to the server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +30,7 @@ use rpcrdma_nfs3::client::request::{ARGUMENTS_BYTES_MAX, Request};
 /// How long outstanding calls may take after the measurement.
 const END_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The longest payload of a run: at least one of those that fill the files.
+/// The largest payload of a run. The WRITEs that fill the files count too.
 fn payload_bytes(config: &NfsConfig) -> u32 {
     config.size_bytes.max(FILL_BYTES_MAX)
 }
@@ -38,7 +38,7 @@ fn payload_bytes(config: &NfsConfig) -> u32 {
 /// The tuning profile for a run.
 ///
 /// # Errors
-/// A usage failure when it cannot carry what is asked for.
+/// A usage failure if no profile allows the configured load.
 pub(crate) fn profile(config: &NfsConfig, fabric: &Fabric) -> Result<Loaded, Failure> {
     let cores = u32::try_from(config.load.cores.len())
         .unwrap_or(u32::MAX)
@@ -64,15 +64,15 @@ pub(crate) fn profile(config: &NfsConfig, fabric: &Fabric) -> Result<Loaded, Fai
     .profile(&config.profile, fabric)
 }
 
-/// Connections to a server over a fabric.
+/// Connections to a server over RPC-over-RDMA.
 pub(crate) struct FabricSession<V: Provider> {
-    // Before the node: what makes lost connections again ends first.
+    // Declared before the node, so dropped before it: reconnecting must end before the cores do.
     connections: Connections,
-    /// Kept for its cores.
+    /// Keeps the cores running.
     _node: Node<V, Generator<NfsWorkload>>,
     cores: LoadCores<NfsWorkload>,
     credential: Credential,
-    /// The most bytes of a READ that is no part of a load.
+    /// Upper bound of a READ outside of a load, in bytes.
     read_bytes_max: u32,
 }
 
@@ -85,7 +85,7 @@ impl<V: Provider> FabricSession<V> {
         address: &Address,
         loaded: &Loaded,
     ) -> Result<Self, Failure> {
-        // A core without a connection has nothing to do.
+        // Start no more cores than connections: a core without one would only spin.
         let count = config.load.connections as usize;
         let numbers: Vec<usize> = config.load.cores.iter().take(count).copied().collect();
         let cores = LoadCores::new(&numbers);
@@ -110,7 +110,7 @@ impl<V: Provider> FabricSession<V> {
             &Stop::new(),
         )
         .map_err(|failure| {
-            failure.advice("the server must serve NFS there, over RPC-over-RDMA of a version that is spoken here")
+            failure.advice("the server must serve NFS at this address, over a version of RPC-over-RDMA that --protocol allows")
         })?;
         Ok(Self {
             connections,
@@ -121,7 +121,7 @@ impl<V: Provider> FabricSession<V> {
         })
     }
 
-    /// The version of RPC-over-RDMA that is spoken.
+    /// The negotiated version of RPC-over-RDMA.
     pub(crate) fn version(&self) -> u32 {
         self.connections.first().map_or(2, |it| it.version)
     }
@@ -157,7 +157,7 @@ impl<V: Provider> Session for FabricSession<V> {
     }
 }
 
-/// Single calls, on the first connection.
+/// Single calls on the first connection.
 struct OverFabric<'a> {
     connections: &'a mut Connections,
     cores: &'a LoadCores<NfsWorkload>,

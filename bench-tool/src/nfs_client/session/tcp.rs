@@ -1,7 +1,7 @@
-//! A load over the kernel's TCP: a thread for each connection, with its calls pipelined.
+//! A load over the kernel's TCP: one thread for each connection, with pipelined calls.
 //!
-//! What is measured is the kernel's TCP at both ends with the server behind it, and a thread that sleeps when it
-//! waits: nothing of the project's data plane has a part in it.
+//! It measures the server behind the kernel's TCP at both ends, with a client thread that sleeps while it waits. The
+//! project's data plane is not involved.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
@@ -29,32 +29,32 @@ use rpcrdma_nfs3::client::tcp::{connect, first_xid};
 use rpcrdma_nfs3::wire as nfs;
 use rpcrdma_nfs3::wire::record::{self, Records};
 
-/// How soon the wish to stop is noticed.
+/// The longest sleep, so that a stop request is noticed in time.
 const LOOK_PERIOD: Duration = Duration::from_millis(20);
 
-/// How long outstanding calls may take after the measurement, and a connection may be silent while calls wait.
+/// How long a connection may be silent while calls are outstanding, also after the measurement.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long one attempt to connect again may take, and the pause behind one that failed.
+/// The time limit of one attempt to reconnect, and the pause after a failed one.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2);
 pub(crate) const ATTEMPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Bytes that wait to be sent before no further call is added to them.
+/// With more unsent bytes than this, no further call is encoded. This bounds the buffer if the server reads slowly.
 const UNSENT_BYTES_MAX: usize = 64 * 1024;
 
-/// Room in a reply beside its payload: header and results.
+/// Room in a reply for header and results, without payload.
 const REPLY_OVERHEAD_BYTES: usize = 2048;
 
-/// An index of a call in the low half of its XID.
+/// The low bits of an XID are the index of the slot, so that a reply finds its slot without a search.
 const SLOT_BITS: u32 = 16;
 
-/// Where the calls go, and who makes them.
+/// The server and the credential of the calls.
 #[derive(Clone, Debug)]
 pub(crate) struct TcpServer {
     pub(crate) host: String,
     pub(crate) port: u16,
     pub(crate) credential: Credential,
-    /// How long to try again when a connection is lost; 0 does not.
+    /// How long to try to replace a lost connection; with 0 it is not tried.
     pub(crate) retry: Duration,
 }
 
@@ -64,7 +64,7 @@ impl TcpServer {
     }
 }
 
-/// Makes the load on as many connections as `connections` says, and returns what was measured.
+/// Runs the load on `connections` connections and returns the results.
 pub(crate) fn measure(
     server: &TcpServer,
     work: Arc<Work>,
@@ -98,6 +98,7 @@ pub(crate) fn measure(
             Failure::failed("cannot start the thread of a connection").because(error)
         })?);
     }
+    // Join all threads even after a failure, so that none outlives this function. The first failure is returned.
     let (mut measured, mut tally) = (Measured::default(), Tally::default());
     let mut outcome = Ok(());
     for thread in threads {
@@ -115,7 +116,7 @@ pub(crate) fn measure(
     outcome.map(|()| (measured, tally))
 }
 
-/// Which part of the load a connection is.
+/// Which part of the load a connection carries.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     number: u32,
@@ -126,38 +127,38 @@ struct Part {
 /// A place for one outstanding call.
 #[derive(Clone, Copy, Debug, Default)]
 struct Slot {
-    /// The call's XID; tells whether a reply is to the call that is here now.
+    /// The XID of the call. A reply with another XID is to an earlier call of this slot.
     xid: u32,
     step: Step,
     start: Ticks,
     is_waiting: bool,
 }
 
-/// One connection.
+/// A connection with its share of the load.
 struct Driver {
     server: TcpServer,
     stream: TcpStream,
     records: Records,
-    /// Calls on their way out, and how much of them has left.
+    /// Encoded calls, and how many of these bytes are sent.
     unsent: Vec<u8>,
     sent: usize,
-    /// A call's header with its record mark, of which XID and procedure are put in.
+    /// Record mark and call header, encoded once; each call overwrites mark, XID and procedure.
     header: Vec<u8>,
     workload: NfsWorkload,
     slots: Vec<Slot>,
     free: Vec<u32>,
-    /// Slots whose calls the server asked to have later.
+    /// Slots whose calls the server asked to repeat later.
     later: RetryLater<u32>,
     clock: Clock,
     phase: LoadPhase,
-    /// Histograms of intervals, on their way and packed. This thread packs them itself.
+    /// Histograms of intervals, full and packed. This thread also packs them.
     exchange: Arc<Exchange>,
     collector: Collector,
     measured: Measured,
     watch: Watch,
-    /// Calls that ended, those of the warm-up included: for the live line.
+    /// Successful calls, including those of the warm-up: for the live line.
     completed: u64,
-    /// When something came last.
+    /// When the last bytes arrived.
     heard: Instant,
 }
 
@@ -175,7 +176,7 @@ impl Driver {
         let now = clock.now();
         let header = header(&server.credential)?;
         let payload_bytes = work.plan.bytes as usize;
-        // The low half is the slot's.
+        // Only the high half matters: `call` puts the slot's index into the low half.
         let first_xid = first_xid();
         let slots = (0..amount.depth).map(|_| Slot {
             xid: first_xid,
@@ -207,7 +208,7 @@ impl Driver {
 
     fn run(mut self, part: &Part) -> Result<(Measured, Tally), Failure> {
         if let Some(core) = part.core {
-            // A thread that may not be there runs elsewhere.
+            // Pinning may fail, for example in a cpuset without this core. The thread then runs elsewhere.
             core_affinity::set_for_current(core_affinity::CoreId { id: core });
         }
         self.stream.set_nonblocking(true).map_err(|error| {
@@ -235,7 +236,7 @@ impl Driver {
         self.slots.len() - self.free.len()
     }
 
-    /// Makes calls that are due, sends and receives what there is, and waits where there is nothing.
+    /// Makes the calls that are due, sends and receives, and sleeps if nothing moved.
     fn turn(&mut self, part: &Part) -> Result<(), Lost> {
         let now = self.clock.now();
         if self.watch.stop.is_asked() && self.phase.is_calling() {
@@ -273,6 +274,7 @@ impl Driver {
             let Some(index) = self.free.pop() else {
                 return;
             };
+            // This is the only outstanding call: the silence before it was idle time and does not count.
             if self.outstanding() == 1 {
                 self.heard = Instant::now();
             }
@@ -283,7 +285,7 @@ impl Driver {
         }
     }
 
-    /// Makes a call under an XID of its own, in a slot that is the caller's.
+    /// Makes a call with a new XID in a slot that the caller has taken.
     fn call(&mut self, index: u32, step: Step, start: Ticks) {
         if let Some(slot) = self.slots.get_mut(index as usize) {
             let generation = (slot.xid >> SLOT_BITS).wrapping_add(1);
@@ -298,7 +300,7 @@ impl Driver {
         }
     }
 
-    /// Makes no call again that the server asked to have later.
+    /// Gives up the calls that wait for a repetition.
     #[cold]
     fn give_up(&mut self) {
         for index in self.later.end() {
@@ -307,7 +309,7 @@ impl Driver {
         }
     }
 
-    /// Puts a call behind what is to be sent.
+    /// Appends a call to the unsent bytes.
     fn encode(&mut self, xid: u32, step: Step) {
         let work = self.workload.work();
         let request = work.request(step);
@@ -340,7 +342,7 @@ impl Driver {
         }
     }
 
-    /// Whether anything left.
+    /// Sends until the socket is full. Returns whether anything was sent.
     fn send(&mut self) -> Result<bool, Lost> {
         let mut moved = false;
         while let Some(rest) = self.unsent.get(self.sent..).filter(|rest| !rest.is_empty()) {
@@ -358,13 +360,14 @@ impl Driver {
             self.unsent.clear();
             self.sent = 0;
         } else if self.sent > UNSENT_BYTES_MAX {
+            // A partly sent buffer rarely becomes empty under load; without this it would grow for ever.
             self.unsent.drain(..self.sent);
             self.sent = 0;
         }
         Ok(moved)
     }
 
-    /// Whether anything came.
+    /// Reads once and handles the complete replies. Returns whether anything arrived.
     fn receive(&mut self) -> Result<bool, Lost> {
         match self.stream.read(self.records.space()) {
             Ok(0) => return Err(Lost::Closed),
@@ -385,7 +388,7 @@ impl Driver {
             let (header, bytes) = ReplyHeader::decode(message).map_err(Lost::Reply)?;
             let index = header.xid & ((1 << SLOT_BITS) - 1);
             let slot = self.slots.get_mut(index as usize);
-            // What is nobody's is the answer to a call that was made twice.
+            // No slot waits for this XID: it is the second reply to a call that was sent again after a reconnect.
             let Some(slot) = slot.filter(|slot| slot.is_waiting && slot.xid == header.xid) else {
                 continue;
             };
@@ -425,7 +428,7 @@ impl Driver {
         Ok(true)
     }
 
-    /// Sleeps until something can be sent or received, or a call is due.
+    /// Sleeps until the socket is ready or a call is due, at most [`LOOK_PERIOD`].
     fn wait(&self) -> Result<(), Lost> {
         let timeout = self.phase.idle_for(self.clock.now(), LOOK_PERIOD);
         let mut events = PollFlags::IN;
@@ -442,8 +445,8 @@ impl Driver {
         }
     }
 
-    /// Connects again, for as long as it was said to be tried, and makes the calls again that were in flight, under
-    /// their old XIDs: a server that remembers them does not do them twice.
+    /// Reconnects, for at most the `retry` time, and sends the outstanding calls again with their old XIDs: a server
+    /// with a duplicate request cache does not execute them twice.
     #[cold]
     fn connect_again(&mut self, lost: Lost) -> Result<(), Failure> {
         let server = format!("tcp:{}:{}", self.server.host, self.server.port);
@@ -474,6 +477,7 @@ impl Driver {
         losses.calls += self.slots.iter().filter(|it| it.is_waiting).count() as u64;
         losses.longest = losses.longest.max(since.elapsed());
         let payload_bytes = self.workload.work().plan.bytes as usize;
+        // A record or a call may be cut off in the middle: start both directions empty on the new stream.
         self.records = Records::new(payload_bytes + REPLY_OVERHEAD_BYTES);
         self.unsent.clear();
         self.sent = 0;
@@ -492,26 +496,27 @@ impl Driver {
     }
 }
 
-/// Why a connection is of no use any more.
+/// Why a connection cannot be used any more.
 #[derive(Debug, thiserror::Error)]
 enum Lost {
-    #[error("the server closed it")]
+    #[error("the server closed the connection")]
     Closed,
     #[error(transparent)]
     Failed(#[from] io::Error),
-    #[error("nothing came for {} s while calls waited", ANSWER_TIMEOUT.as_secs())]
+    #[error("the server sent nothing for {} s while calls were outstanding", ANSWER_TIMEOUT.as_secs())]
     Silent,
     #[error(transparent)]
     Record(#[from] record::RecordError),
-    #[error("a message is no RPC reply: {0}")]
+    #[error("a message is not an RPC reply: {0}")]
     Reply(rpcrdma_protocol::DecodeError),
 }
 
-/// Where the XID stands behind the record mark, and the procedure: the sixth word of the call.
+/// Offsets in an encoded call: the XID is the first word after the record mark, the procedure is the sixth (RFC 5531,
+/// section 9).
 const XID_AT: usize = record::HEADER_BYTES;
 const PROCEDURE_AT: usize = XID_AT + 20;
 
-/// Record mark and header of a call.
+/// A call with empty record mark, XID and procedure.
 fn header(credential: &Credential) -> Result<Vec<u8>, Failure> {
     let header = CallHeader {
         xid: 0,

@@ -1,17 +1,17 @@
-//! The axes of a chart: ranges, marks, and what the marks say.
+//! The axes of a chart: ranges, marks, and the texts of the marks.
 
 use rpcrdma_units::{rate_mark, time_mark};
 
-/// Marks on a linear axis, about.
+/// Approximate number of marks on a linear axis.
 const LINEAR_MARKS: f64 = 5.0;
 
-/// Marks on a logarithmic axis, at most.
+/// Upper bound of the marks on a logarithmic axis.
 const LOGARITHMIC_MARKS_MAX: usize = 10;
 
-/// Values further apart than this ratio need a logarithmic axis.
+/// Values with a larger ratio get a logarithmic axis.
 const LINEAR_RATIO_MAX: f64 = 20.0;
 
-/// What the values of an axis are.
+/// The kind of values on an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
     /// Calls per second.
@@ -31,7 +31,7 @@ impl Unit {
         }
     }
 
-    /// A value by itself, in the scale that suits it.
+    /// A single value, in a suitable scale.
     pub(crate) fn text(self, value: f64) -> String {
         match self {
             Self::Rate => rate_mark(value),
@@ -40,7 +40,7 @@ impl Unit {
         }
     }
 
-    /// Multiples of `step` up to `count` times, all in one scale and with the same decimal places.
+    /// The multiples of `step` from 0 to `count`, all in one scale and with the same number of decimal places.
     fn multiples(self, step: f64, count: u32) -> Vec<Mark> {
         let high = step * f64::from(count);
         let scales = self.scales();
@@ -59,7 +59,7 @@ impl Unit {
     }
 }
 
-/// Decimal places of 1, 2 or 5 times a power of ten.
+/// The number of decimal places of 1, 2 or 5 times a power of ten.
 fn decimal_places(step: f64) -> usize {
     let is_written =
         |places: &i32| step * 10_f64.powi(*places) > 1.0 - 1e-9 && step > 0.0 && step.is_finite();
@@ -82,7 +82,7 @@ pub(crate) struct Axis {
     low: f64,
     high: f64,
     pub(super) marks: Vec<Mark>,
-    /// A value that a line marks, with its name.
+    /// A value with a line and a name, such as the knee.
     pub(super) noted: Option<(f64, String)>,
 }
 
@@ -98,7 +98,7 @@ impl Axis {
         }
     }
 
-    /// From 0 to the first round mark that is at least `high`.
+    /// A linear axis from 0 to the first round mark at or above `high`.
     pub(crate) fn linear(label: &str, high: f64, unit: Unit) -> Self {
         let high = if high > 0.0 { high } else { 1.0 };
         let rough = high / LINEAR_MARKS;
@@ -111,8 +111,8 @@ impl Axis {
         Self::new(label, false, (0.0, end), unit.multiples(step, count))
     }
 
-    /// From the last mark at or below `low` to the first at or above `high`: 1, 2 and 5 times powers of ten, or powers
-    /// of ten alone where these would be too many.
+    /// A logarithmic axis from the last mark at or below `low` to the first at or above `high`. Marks are 1, 2 and 5
+    /// times powers of ten, or only powers of ten if there would be too many.
     pub(crate) fn logarithmic(label: &str, low: f64, high: f64, unit: Unit) -> Self {
         let low = if low > 0.0 { low } else { 1.0 };
         let high = high.max(2.0 * low);
@@ -140,7 +140,7 @@ impl Axis {
         Self::new(label, true, ends, shown.collect())
     }
 
-    /// Logarithmic, with a mark at each of the values, which are at least 1: equal ratios are equally far apart.
+    /// A logarithmic axis with a mark at each value (at least 1), so that equal ratios have equal distances.
     pub(crate) fn places(label: &str, values: &[f64], text: impl Fn(f64) -> String) -> Self {
         let mut values: Vec<f64> = values.iter().map(|value| value.max(1.0)).collect();
         values.sort_by(f64::total_cmp);
@@ -153,7 +153,7 @@ impl Axis {
         Self::new(label, true, (low / 1.15, high * 1.15), marks.collect())
     }
 
-    /// For measured values: linear from zero, or logarithmic where they lie far apart.
+    /// An axis for measured values: linear from zero, or logarithmic if they are far apart.
     pub(crate) fn figures(label: &str, values: &[f64], unit: Unit) -> Self {
         let (low, high) = ends(values);
         if low > 0.0 && high > low * LINEAR_RATIO_MAX {
@@ -163,14 +163,14 @@ impl Axis {
         }
     }
 
-    /// Round-trip times in nanoseconds, logarithmic.
+    /// A logarithmic axis for round-trip times in nanoseconds.
     #[allow(clippy::cast_precision_loss, reason = "a place on a picture")]
     pub(crate) fn latency(low_ns: u64, high_ns: u64) -> Self {
         let (low, high) = (low_ns.max(1) as f64, high_ns.max(2) as f64);
         Self::logarithmic("round-trip time", low, high, Unit::Nanoseconds)
     }
 
-    /// Percentiles by how many calls are slower: one of 1, of 10 and so on up to one of 100,000.
+    /// An axis for percentiles, by the number of calls per slower call: 1, 10, and so on up to 100,000.
     pub(crate) fn percentiles() -> Self {
         let names = ["0 %", "90 %", "99 %", "99.9 %", "99.99 %", "99.999 %"];
         let marks = (0..).zip(names).map(|(power, name)| Mark {
@@ -181,7 +181,7 @@ impl Axis {
         Self::new(label, true, (1.0, 1e5), marks.collect())
     }
 
-    /// The same, ending at `high` and not at the mark behind it.
+    /// The same axis, but ending at `high` instead of the next mark.
     pub(crate) fn cut(mut self, high: f64) -> Self {
         if high > self.low {
             self.high = high;
@@ -190,13 +190,13 @@ impl Axis {
         self
     }
 
-    /// The same with a line at `at`, which has a name.
+    /// The same axis with a named line at `at`.
     pub(crate) fn noting(mut self, at: f64, name: &str) -> Self {
         self.noted = Some((at, name.to_owned()));
         self
     }
 
-    /// Where a value lies, from 0 to 1.
+    /// The position of a value on the axis, from 0 to 1.
     pub(super) fn share(&self, value: f64) -> f64 {
         let share = if self.is_logarithmic {
             (value.max(self.low) / self.low).ln() / (self.high / self.low).ln()
@@ -207,14 +207,14 @@ impl Axis {
     }
 }
 
-/// The least and the greatest of the values; both are 1 where there is none.
+/// The smallest and the largest value; both are 1 if there is none.
 fn ends(values: &[f64]) -> (f64, f64) {
     let low = values.iter().copied().min_by(f64::total_cmp);
     let high = values.iter().copied().max_by(f64::total_cmp);
     (low.unwrap_or(1.0), high.unwrap_or(1.0))
 }
 
-/// 1, 2 and 5 times powers of ten around a range, and whether each is a power of ten.
+/// 1, 2 and 5 times the powers of ten around a range, each with whether it is a power of ten.
 #[allow(clippy::cast_possible_truncation, reason = "exponents are small")]
 fn round_numbers(low: f64, high: f64) -> Vec<(f64, bool)> {
     let powers = low.log10().floor() as i32 - 1..=high.log10().ceil() as i32;
@@ -223,7 +223,7 @@ fn round_numbers(low: f64, high: f64) -> Vec<(f64, bool)> {
     powers.flat_map(of_power).collect()
 }
 
-/// A value that is not below zero, rounded.
+/// A non-negative value, rounded.
 #[allow(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

@@ -9,24 +9,24 @@ use super::{
 use crate::report::escape::escape;
 use rpcrdma_units::text_of;
 
-/// Width at which the file is shown where nothing else is asked for, in pixels.
+/// Default width of the file in pixels.
 const SHOWN_WIDTH: f64 = 960.0;
 
 /// Space between the frame and the texts.
 const MARGIN: f64 = 16.0;
 
-/// Height of a line of the title, and of a smaller one.
+/// Height of a title line, and of a line in the smaller font.
 const TITLE_LINE: f64 = 28.0;
 const LINE: f64 = 24.0;
 
-/// Font size of the title on the narrowest page.
+/// Font size of the title on the narrowest page, in the chart's units.
 const TITLE_FONT: f64 = 25.0;
 
-/// Length of a key, and its distance from the name.
+/// Length of a legend key, and its distance from the name.
 const KEY: f64 = 40.0;
 const KEY_SPACE: f64 = 8.0;
 
-/// A chart, and what is said above it.
+/// A chart with title and subtitle.
 #[derive(Clone, Debug)]
 pub(crate) struct ChartFile {
     pub(crate) title: String,
@@ -63,7 +63,7 @@ impl ChartFile {
         })
     }
 
-    /// Title, subtitle and legend; where the plot begins.
+    /// Writes title, subtitle and legend. Returns the position where the plot begins.
     fn write_head(&self, head: &mut String) -> Result<f64, fmt::Error> {
         let mut y = MARGIN / 2.0;
         for line in wrapped(&self.title, TITLE_FONT * 1.05) {
@@ -80,7 +80,8 @@ impl ChartFile {
         Ok(y + LINE / 2.0)
     }
 
-    /// The legend below `y`, in as many columns as names leave; where it ends.
+    /// Writes the legend below `y`, in as many columns as the longest name allows. Returns the position where it
+    /// ends.
     fn write_legend(&self, head: &mut String, y: f64) -> Result<f64, fmt::Error> {
         let space = WIDTH - 2.0 * MARGIN;
         let longest = fitting(space - KEY - KEY_SPACE, FONT_NARROW);
@@ -113,7 +114,7 @@ fn write_text(svg: &mut String, class: &str, (x, y): (f64, f64), text: &str) -> 
     )
 }
 
-/// The text in lines that fit between the margins with a font size.
+/// Breaks the text into lines that fit between the margins at a font size.
 fn wrapped(text: &str, font: f64) -> Vec<String> {
     let longest = fitting(WIDTH - 2.0 * MARGIN, font);
     let mut lines: Vec<String> = Vec::new();
@@ -129,7 +130,7 @@ fn wrapped(text: &str, font: f64) -> Vec<String> {
     lines
 }
 
-/// At most `longest` characters of the text, the last of which says that there are more.
+/// The text, cut to at most `longest` characters with a final ellipsis.
 fn shortened(text: &str, longest: usize) -> String {
     if length(text) <= longest {
         return text.to_owned();
@@ -142,7 +143,7 @@ fn length(text: &str) -> usize {
     text.chars().count()
 }
 
-/// How many characters of a font size take `width`.
+/// The number of characters of a font size that fit into `width`.
 #[allow(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

@@ -1,11 +1,11 @@
-//! Line charts as SVG, without a script: axes with units, a grid, a legend.
+//! Line charts as SVG without scripts: axes with units, a grid, a legend.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
 //! | [`axis`] | ranges, marks and their texts |
 //! | [`mod@file`] | a chart as a file: title, frame and legend |
 //!
-//! Colours and sizes are in `style.css`, with plain values: not every program that shows SVG knows variables.
+//! Colours and sizes are in `style.css`, as plain values, because not every SVG viewer supports CSS variables.
 
 pub(crate) mod axis;
 mod file;
@@ -17,10 +17,10 @@ pub(crate) use self::file::ChartFile;
 use super::escape::escape;
 use rpcrdma_units::text_of;
 
-/// The style of every chart; a page has it once.
+/// The style of all charts; a page contains it once.
 pub(super) const STYLE: &str = include_str!("style.css");
 
-/// Width and height of a chart in its own units, which are scaled to the page.
+/// Width and height of a chart in its own units, which scale with the page.
 const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 330.0;
 
@@ -30,24 +30,25 @@ const RIGHT: f64 = 46.0;
 const TOP: f64 = 34.0;
 const BOTTOM: f64 = 58.0;
 
-/// Font sizes of `style.css` on the widest and the narrowest page, in the chart's units.
+/// Font sizes of `style.css` on the widest and on the narrowest page, in the chart's units.
 const FONT_WIDE: f64 = 12.0;
 const FONT_NARROW: f64 = 20.0;
 
-/// Average width of a character, in font sizes.
+/// Average width of a character, relative to the font size.
 const CHARACTER: f64 = 0.58;
 
-/// Every point of a curve of at most so many has a dot.
+/// Curves with at most this many points have a dot at every point.
 const DOTS_MAX: usize = 60;
 
-/// Combinations of colour, dashes and shape of dots. Beyond them dots are hollow, then styles repeat.
+/// Number of combinations of colour, dashes and dot shape. Further curves have hollow dots; after these, styles
+/// repeat.
 const STYLES: usize = 7;
 
-/// One curve. Its name goes into the legend.
+/// One curve. Its name is in the legend.
 #[derive(Clone, Debug)]
 pub(crate) struct Curve {
     pub(crate) name: String,
-    /// Values on the two axes, in order; where the second is `None`, the curve has a gap.
+    /// The points in order, as values on both axes. At a `None` the curve has a gap.
     pub(crate) points: Vec<(f64, Option<f64>)>,
 }
 
@@ -63,7 +64,7 @@ impl Curve {
     }
 }
 
-/// A chart as a figure of a page; `id` is unique there.
+/// A chart as a figure of a page; `id` must be unique on the page.
 pub(super) fn figure(id: &str, title: &str, x: &Axis, y: &Axis, curves: &[Curve]) -> String {
     text_of(|svg| write_figure(svg, id, title, (x, y), curves))
 }
@@ -87,7 +88,7 @@ fn write_figure(
     writeln!(svg, "</svg>\n</figure>")
 }
 
-/// The title, and the legend where there are several curves.
+/// Writes the title and, for several curves, the legend.
 fn write_caption(svg: &mut String, title: &str, curves: &[Curve]) -> fmt::Result {
     write!(
         svg,
@@ -106,7 +107,7 @@ fn write_caption(svg: &mut String, title: &str, curves: &[Curve]) -> fmt::Result
     writeln!(svg, "</figcaption>")
 }
 
-/// A piece of a curve with a dot, 40 units long.
+/// Writes a legend key: a piece of the curve with a dot, 40 units long.
 fn write_key(svg: &mut String, place: usize, (x, y): (f64, f64)) -> fmt::Result {
     let style = style(place);
     write!(
@@ -116,7 +117,7 @@ fn write_key(svg: &mut String, place: usize, (x, y): (f64, f64)) -> fmt::Result 
     )
 }
 
-/// Axes and curves.
+/// Writes axes and curves.
 fn write_plot(svg: &mut String, axes: (&Axis, &Axis), curves: &[Curve]) -> fmt::Result {
     write_axes(svg, axes)?;
     for (place, curve) in curves.iter().enumerate() {
@@ -137,17 +138,17 @@ fn text_width(text: &str, font: f64) -> f64 {
     u32::try_from(text.chars().count()).map_or(f64::MAX, f64::from) * font * CHARACTER
 }
 
-/// On which pages a mark has its text.
+/// On which pages the text of a mark is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shown {
     Always,
-    /// Where the page is wide enough for a small font.
+    /// On pages that are wide enough for a small font.
     Fine,
     Never,
 }
 
-/// Which marks have a text, so that none covers another: `places` are where they are along the axis, and `extent` is
-/// what a text takes there with a font size.
+/// Selects the marks whose text is shown, so that no text covers another. `places` are their positions along the
+/// axis; `extent` is the length of a text along the axis at a font size.
 fn shown(marks: &[Mark], places: &[f64], extent: impl Fn(&str, f64) -> f64) -> Vec<Shown> {
     let fits = |last: Option<usize>, at: usize, font: f64| {
         let Some((other, last)) = last.and_then(|it| Some((marks.get(it)?, places.get(it)?)))
@@ -220,7 +221,8 @@ fn write_axes(svg: &mut String, (x, y): (&Axis, &Axis)) -> fmt::Result {
             escape(name)
         )?;
     }
-    // The label of the vertical axis is above it: turned by 90 degrees it would take width, and be harder to read.
+    // The label of the vertical axis is above the axis: rotated by 90 degrees it would take width and be harder to
+    // read.
     writeln!(
         svg,
         "<text x=\"16\" y=\"{}\">{}</text>\n\
@@ -259,7 +261,7 @@ fn write_curve(
     }
     writeln!(svg, "<path class=\"curve {}\" d=\"{path}\"/>", style(place))?;
     let has_dots = points.len() <= DOTS_MAX;
-    // A point between two gaps has no line: without a dot it could not be seen.
+    // A single point between two gaps has no line, so without a dot it would be invisible.
     for piece in pieces.iter().filter(|piece| has_dots || piece.len() == 1) {
         for (x, y, _) in numbered(piece) {
             writeln!(svg, "{}", dot(place, (x, y)))?;
@@ -268,18 +270,18 @@ fn write_curve(
     Ok(())
 }
 
-/// The points of a piece of a curve, and whether each is the first.
+/// The points of a piece of a curve, each with whether it is the first.
 fn numbered(piece: &[Option<(f64, f64)>]) -> impl Iterator<Item = (f64, f64, bool)> {
     let points = piece.iter().flatten().enumerate();
     points.map(|(number, (x, y))| (*x, *y, number == 0))
 }
 
-/// The class of the curve at a place: its colour and dashes.
+/// The CSS class of curve number `place`, which sets colour and dashes.
 fn style(place: usize) -> String {
     format!("s{}", place % STYLES + 1)
 }
 
-/// A dot of the curve at a place: a circle, a square, a triangle and so on.
+/// A dot of curve number `place`: a circle, a square, a triangle and so on.
 fn dot(place: usize, (x, y): (f64, f64)) -> String {
     let shape = match place % STYLES {
         0 => "m-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0 -7 0z",

@@ -1,4 +1,4 @@
-//! What a reader sees of a chart: gaps, styles without colour, contrast, texts that do not cover each other.
+//! What a reader sees in a chart: gaps, styles that differ without colour, contrast, texts that do not overlap.
 
 use super::axis::Unit;
 use super::*;

@@ -1,4 +1,4 @@
-//! Latency against the rate of calls as a page: the curve with its knee, and the figures of each step.
+//! The page of `--to-knee`: the latency curve with its knee, and the figures of each step.
 
 use std::fmt::{self, Write as _};
 
@@ -62,7 +62,7 @@ fn write_curves(page: &mut String, report: &KneeReport<impl LoadReport>) {
     if let Some(knee) = &report.knee {
         rates = rates.noting(knee.offered_rate_per_s as f64, "knee");
     }
-    // A step in which no call ended has no latency: the curves have a gap there.
+    // A step without calls has no latency: the curves get a gap there.
     let curve = |name, of: &dyn Fn(&LatencySummary) -> u64| {
         let value = |it: &Step| (it.latency_ns.count > 0).then(|| of(&it.latency_ns) as f64);
         let points = steps
@@ -114,7 +114,7 @@ mod tests {
         }
     }
 
-    /// Pieces of each curve.
+    /// The number of pieces of each curve.
     fn paths(page: &str) -> Vec<usize> {
         let (_, chart) = page.split_once("</figcaption>").unwrap();
         let curves = chart.split("<path class=\"curve").skip(1);

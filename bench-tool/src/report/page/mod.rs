@@ -1,4 +1,4 @@
-//! A run as one page that a browser shows: no network, no script, light and dark.
+//! The report as a single HTML page: no network access, no scripts, light and dark.
 
 pub(crate) mod knee;
 
@@ -19,13 +19,13 @@ const STYLE: &str = include_str!("style.css");
 /// Steps per halving of the distance to 100 %.
 const STEPS_PER_HALF_DISTANCE: u32 = 5;
 
-/// Calls per slower call at the right end of the percentile curve: 99.999 %.
+/// Calls per slower call at the right end of the percentile curve, which is 99.999 %.
 const INVERSE_MAX: f64 = 1e5;
 
-/// Intervals that have a line each in the page's table; the JSON has all of them.
+/// Upper bound of the intervals in the page's table; the JSON has all of them.
 const ROWS_MAX: usize = 600;
 
-/// The page of a report whose calls had `latency`.
+/// The page of a report; `latency` has its round-trip times.
 #[must_use]
 pub(crate) fn text(report: &impl LoadReport, latency: &LatencyHistogram) -> String {
     text_of(|page| write(page, &report.view(), latency))
@@ -51,7 +51,7 @@ fn begin_page(page: &mut String, title: &str) -> fmt::Result {
     )
 }
 
-/// How it was measured, and by which version.
+/// Writes how it was measured, and the tool's version.
 fn end_page(page: &mut String, report: &LoadView<'_>) -> fmt::Result {
     write_facts(page, report)?;
     writeln!(
@@ -104,10 +104,10 @@ fn write_warnings(page: &mut String, warnings: &[String]) -> fmt::Result {
     writeln!(page, "</ul>")
 }
 
-/// The latency at each step towards 99.999 %, by how many calls come to one that is slower.
+/// The latency at each percentile up to 99.999 %; the position is the number of calls per slower call.
 #[allow(clippy::cast_precision_loss, reason = "a place on a picture")]
 fn percentile_curve(name: &str, latency: &LatencyHistogram) -> Curve {
-    // The last call is slower than all others: what lies beyond is the maximum.
+    // With n calls, all percentiles beyond 1 - 1/n are the maximum.
     let end = (latency.count() as f64).clamp(1.0, INVERSE_MAX);
     let steps = latency
         .buckets()
@@ -192,7 +192,7 @@ fn write_summaries(page: &mut String, columns: &[(&str, LatencySummary)]) -> fmt
     end_table(page)
 }
 
-/// A table of numbers: the head of its first column, and those of the others.
+/// Begins a table of numbers, with the column names.
 fn begin_table(page: &mut String, first: &str, heads: &[&str]) -> fmt::Result {
     write!(
         page,
@@ -230,7 +230,7 @@ fn write_over_time(page: &mut String, report: &LoadView<'_>) -> fmt::Result {
         let middle = |it: &IntervalFigures| it.start_s + it.duration_s / 2.0;
         Curve::new(name, intervals.iter().map(|it| (middle(it), of(it))))
     };
-    // Without a call the rate is zero, but no latency was measured.
+    // Without calls the rate is zero, but there is no latency.
     let latency = |of: fn(&IntervalLatency) -> u64| {
         move |it: &IntervalFigures| (it.calls > 0).then(|| of(&it.latency_ns) as f64)
     };
@@ -331,7 +331,7 @@ pub(super) mod tests {
         (report, page)
     }
 
-    /// How many elements the page has of each name; checks that it is XML as well as HTML.
+    /// Checks that the page is XML as well as HTML. Returns the number of elements of each name.
     pub(super) fn elements(page: &str) -> std::collections::BTreeMap<String, usize> {
         let body = page.strip_prefix("<!DOCTYPE html>\n").expect("a page");
         escape::tests::elements(body)

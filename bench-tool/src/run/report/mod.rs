@@ -1,4 +1,4 @@
-//! What a run measured, and its report.
+//! The results of a run, and its report.
 
 pub(crate) mod per_call;
 pub(crate) mod table;
@@ -19,43 +19,43 @@ use crate::run::config::{RunConfig, Server};
 use crate::workloads::bench::op::Op;
 use crate::workloads::bench::sizes::Sizes;
 
-/// Name and number of the layout of a run's JSON. The number changes only when a key changes meaning or goes away.
+/// Name and version of the JSON layout. The version changes only if a key changes its meaning or is removed.
 pub(crate) const RUN_SCHEMA: &str = "rpcrdma.bench-tool.run/1";
 
-/// What the load generator measured: all that a report needs beside the configuration.
+/// The results of the load generator. With the configuration, this is everything that a report needs.
 #[derive(Clone, Debug)]
 pub(crate) struct RunResult {
-    /// Round-trip times of all calls that completed within the measured time, all cores merged.
-    /// Closed loop: from posting the call. Open loop: from the moment at which the call was due.
+    /// Round-trip times of all calls in the measured time, over all cores. Closed loop: counted from posting the
+    /// call. Open loop: counted from its due time.
     pub latency: LatencyHistogram,
-    /// The same by core and interval.
+    /// The same times by core and interval.
     pub timeline: Timeline,
-    /// What they come to.
+    /// Totals of the load.
     pub totals: Totals,
-    /// What one reading of the clock costs.
+    /// The cost of one clock reading in nanoseconds.
     pub clock_read_ns: f64,
     /// The fabric that carried the calls: `shm` or `verbs`.
     pub fabric: String,
     /// The RDMA device; `None` on shm.
     pub device: Option<String>,
-    /// Version of RPC-over-RDMA that was negotiated: 1 or 2.
+    /// The negotiated version of RPC-over-RDMA: 1 or 2.
     pub protocol: u32,
     /// How payload travelled: `inline`, `send`, `rdma` or `mixed`.
     pub placement: String,
-    /// The tuning profile in force.
+    /// The name of the tuning profile.
     pub profile: String,
-    /// What the server proved to be; `None` without host authentication.
+    /// The server's authenticated identity; `None` without host authentication.
     pub server_identity: Option<String>,
     /// Counters of the measured time, summed over the client's cores. Names carry their unit.
     pub counters: BTreeMap<String, u64>,
-    /// What the server's cores counted from before the first call until after the last one, for
-    /// whomever; `None` where it does not tell.
+    /// Counters of the server's cores, from before the first call until after the last one, over all of its clients;
+    /// `None` if the server does not report them.
     pub server_counters: Option<BTreeMap<String, u64>>,
-    /// What a call took at both ends.
+    /// Operations per call at client and server.
     pub per_call: PerCall,
     /// Registered memory of the client.
     pub memory: Memory,
-    /// What a reader must know to trust the numbers, one sentence each.
+    /// Warnings that limit the trust in the numbers, one sentence each.
     pub warnings: Vec<String>,
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct RunResult {
 pub(crate) struct SizeShare {
     /// The size.
     pub bytes: u64,
-    /// Of 100 operations, how many have it.
+    /// Percentage of operations with this size.
     pub share_percent: f64,
 }
 
@@ -78,32 +78,32 @@ impl SizeShare {
     }
 }
 
-/// Registered memory, as it was really had.
+/// Registered memory, as actually allocated.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Memory {
-    /// Size of the pages underneath.
+    /// Size of its pages.
     pub page_bytes: u64,
-    /// What they are: `hugetlb`, `transparent` or `ordinary`.
+    /// Kind of its pages: `hugetlb`, `transparent` or `ordinary`.
     pub kind: String,
-    /// How much was registered.
+    /// Total size.
     pub registered_bytes: u64,
-    /// How much of it each connection reserves: its receives.
+    /// Share that each connection reserves for its receives.
     pub connection_bytes: u64,
-    /// Whether the receives are `shared` by the connections of a core, or each has its `own` queue.
+    /// `shared` if the connections of a core share one receive queue, `own` if each has its own.
     pub receive_queues: &'static str,
 }
 
-/// The report of a run; its serialization is the stable JSON.
+/// The report of a run. Its serialization is the JSON report, whose layout is stable.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Report {
-    /// What wrote it.
+    /// The program and command line that wrote it.
     #[serde(flatten)]
     pub origin: Origin,
-    /// Where it ran.
+    /// The machine that it ran on.
     pub machine: Machine,
     /// The clock that timed the calls.
     pub clock: String,
-    /// What one reading of it costs.
+    /// The cost of one clock reading.
     pub clock_read_ns: f64,
     /// See [`RunResult::fabric`].
     pub fabric: String,
@@ -113,41 +113,40 @@ pub(crate) struct Report {
     pub protocol: String,
     /// See [`RunResult::placement`].
     pub placement: String,
-    /// What `--placement` asked for; `None` for null and echo.
+    /// The value of `--placement`; `None` for null and echo.
     pub placement_asked: Option<&'static str>,
     /// See [`RunResult::profile`].
     pub profile: String,
-    /// The server's address; `None` when the run had a server of its own.
+    /// The server's address; `None` if the run started its own server.
     pub connect: Option<String>,
     /// See [`RunResult::server_identity`].
     pub server_identity: Option<String>,
     /// The procedure called.
     pub op: &'static str,
-    /// Who calls: the client, `forward`, or the server, `reverse`, which then measures too.
+    /// `forward` if the client calls; `reverse` if the server calls, which then also measures.
     pub direction: &'static str,
-    /// Payload of one operation, each way that the procedure carries it.
+    /// Payload of one operation; an echo carries it in both directions.
     pub size_bytes: u64,
-    /// The sizes that operations were drawn from; `None` where all have `size_bytes`, which is the largest otherwise.
+    /// The sizes of a mix of sizes, whose largest is `size_bytes`; `None` if all operations have `size_bytes`.
     pub sizes: Option<Vec<SizeShare>>,
     /// Operations in one call.
     pub operations: u32,
-    /// Of 100 operations, how many read; `None` for null and echo.
+    /// Percentage of operations that read; `None` for null and echo.
     pub read_percent: Option<u32>,
-    /// What a mix was drawn from; `None` for what is no mix.
+    /// Seed of the random sequence; `None` without a mix of operations or sizes.
     pub seed: Option<u64>,
-    /// One-way delay that was added to everything sent; nobody knows of one on the link.
+    /// One-way delay that this tool added to every message; a delay on the link itself is not included.
     pub delay_ns: u64,
-    /// Time for which the service of the run's own server kept its core busy in each call; nobody
-    /// knows of another's.
+    /// Artificial service time of the run's own server in each call; a server elsewhere may have another.
     pub service_time_ns: u64,
-    /// How the load was made, and what it measured.
+    /// Options and results of the load.
     #[serde(flatten)]
     pub load: LoadFigures,
-    /// Connections beside it that stayed silent.
+    /// Additional connections that stayed idle.
     pub idle_connections: u32,
     /// The polling cores of the run's own server; `None` for a server elsewhere.
     pub server_cores: Option<Vec<usize>>,
-    /// Each of the client's cores.
+    /// Figures for each core of the client.
     pub per_core: Vec<CoreFigures>,
     /// See [`RunResult::per_call`].
     pub per_call: PerCall,
@@ -155,16 +154,16 @@ pub(crate) struct Report {
     pub counters: BTreeMap<String, u64>,
     /// See [`RunResult::server_counters`].
     pub server_counters: Option<BTreeMap<String, u64>>,
-    /// The machine's floor between the client's and the server's core; `None` where it could not be measured.
+    /// The machine's floor between the client's and the server's core; `None` if it could not be measured.
     pub floor: Option<FloorSummary>,
     /// See [`RunResult::memory`].
     pub memory: Memory,
-    /// What a reader must know to trust the numbers.
+    /// Warnings that limit the trust in the numbers.
     pub warnings: Vec<String>,
 }
 
 impl Report {
-    /// Joins what was asked for, what was measured, and the machine's floor.
+    /// Combines configuration, results and the machine's floor.
     #[must_use]
     pub(crate) fn new(
         config: &RunConfig,
@@ -233,11 +232,11 @@ fn warnings(
     warnings
 }
 
-/// The share of the median, in percent, above which the timing itself is in the figures.
+/// Above this percentage of the median, the cost of the clock distorts the figures.
 const CLOCK_PERCENT_MAX: f64 = 10.0;
 
-/// Whether reading the clock is a part of the latencies that counts. A core reads it once in every
-/// poll, so twice in the time of a call at the least.
+/// A warning if clock readings are a large part of the latencies. A core reads the clock once in every poll, so at
+/// least twice during a call.
 fn clock_share(result: &RunResult) -> Option<String> {
     let p50_ns = result.latency.percentile_ns(50.0);
     #[allow(clippy::cast_precision_loss, reason = "a share for people")]
@@ -350,7 +349,7 @@ pub(crate) mod tests {
     fn the_keys_of_the_json_are_stable() {
         let value: serde_json::Value = serde_json::to_value(report()).unwrap();
         let object = value.as_object().unwrap();
-        // A new key belongs into this list and into docs/bench-tool.md.
+        // Add a new key to this list and to docs/bench-tool.md.
         let expected = "schema version revision command machine fabric device protocol placement profile op direction \
             size_bytes sizes depth connections cores duration_s calls errors rate_per_s \
             bandwidth_bytes_per_s latency_ns latency_corrected_ns counters floor memory warnings loop \

@@ -1,4 +1,4 @@
-//! What a call took, from what both ends counted.
+//! Operations per call, from the counters of client and server.
 
 use std::collections::BTreeMap;
 
@@ -6,25 +6,25 @@ use serde::Serialize;
 
 use crate::workloads::bench::op::Op;
 
-/// What a call took at either end: means over all calls of the run, those of the warm-up included.
+/// Operations per call: means over all calls of the run, including those of the warm-up.
 ///
-/// Counters are read while nothing is outstanding, so that the figures are of whole calls. Credit
-/// grants and keep-alives are Sends too.
+/// The counters are read while no call is outstanding, so the figures are of whole calls. Sends include credit grants
+/// and keep-alives.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct PerCall {
-    /// Calls that were counted.
+    /// Number of calls.
     pub calls: u64,
-    /// Round trips that a caller waits for: one for the call and its reply, one for each time that
-    /// the responder fetched payloads before it could serve the call, and one for each call that
-    /// was made again. `None` where the server does not tell its counters.
+    /// Round trips that a caller waits for: one for call and reply, one for each time that the responder fetches
+    /// payloads before it can serve the call, and one for each repeated call. `None` if the server does not report
+    /// its counters.
     pub round_trips: Option<f64>,
-    /// At the client.
+    /// Operations of the client.
     pub client: EndPerCall,
-    /// At the server: `None` where it does not tell its counters.
+    /// Operations of the server; `None` if it does not report its counters.
     pub server: Option<EndPerCall>,
 }
 
-/// What a call took at one end.
+/// Operations per call at one endpoint.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct EndPerCall {
     /// Sends posted.
@@ -35,20 +35,20 @@ pub(crate) struct EndPerCall {
     pub rdma_reads: f64,
     /// RDMA Writes posted.
     pub rdma_writes: f64,
-    /// Pieces of memory exposed to the peer: windows bound, each of which is invalidated too.
+    /// Memory regions exposed to the peer: windows bound, each of which is also invalidated.
     pub registrations: f64,
-    /// Bytes of payload that Sends of the peer placed here.
+    /// Payload bytes that the peer's Sends placed here.
     pub placed_bytes: f64,
-    /// Bytes that the processor copied from one buffer to another: payloads into messages, and
-    /// messages that leave or come in parts, with their headers.
+    /// Bytes that the CPU copied between buffers: payloads into messages, and messages in several parts, with their
+    /// headers.
     pub copied_bytes: f64,
-    /// The same, as a multiple of the payload.
+    /// `copied_bytes` as a multiple of the payload.
     pub copies: f64,
 }
 
 impl PerCall {
-    /// From what the ends counted while the calls were made, each of `call_bytes` of payload; in the reverse direction
-    /// the client answered them.
+    /// Computes the means from the counters' increase during the calls, each of `call_bytes` of payload. In the
+    /// reverse direction the client answers the calls, so it counts received calls.
     #[must_use]
     pub(crate) fn new(
         client: &BTreeMap<String, u64>,
@@ -98,7 +98,7 @@ impl EndPerCall {
             let total = names.iter().map(|name| value(counters, name)).sum();
             mean(total, calls)
         };
-        // Payloads that were put into messages, and messages that were cut up and put together.
+        // Payloads copied into messages, and messages cut into fragments and reassembled.
         let copied =
             value(counters, "bulk_bytes_copied") + value(counters, "fragment_bytes_copied");
         Self {
@@ -118,7 +118,7 @@ fn value(counters: &BTreeMap<String, u64>, name: &str) -> u64 {
     counters.get(name).copied().unwrap_or(0)
 }
 
-/// `total` over `count` to three decimals; 0 of nothing.
+/// `total / count`, rounded to three decimals; 0 if `count` is 0.
 #[allow(clippy::cast_precision_loss, reason = "a mean to three decimals")]
 fn mean(total: u64, count: u64) -> f64 {
     if count == 0 {

@@ -1,4 +1,4 @@
-//! The report of a run, for people.
+//! The table of a run, for the terminal.
 
 use std::fmt::{self, Write as _};
 
@@ -12,8 +12,8 @@ use crate::report::table::{
 use rpcrdma_doctor::format_cores;
 use rpcrdma_units::{bandwidth, count, nanoseconds, size, text_of};
 
-/// Counters that are worth a line even in a table when they are not zero: each means that something waited, was
-/// refused, or went wrong. A name stands for all that begin with it.
+/// Counters that the table shows if they are not zero: each means that something waited, was refused, or failed. A
+/// name matches all counters that start with it.
 const COUNTERS_SHOWN: [&str; 13] = [
     "timeouts",
     "calls_disconnected",
@@ -30,7 +30,7 @@ const COUNTERS_SHOWN: [&str; 13] = [
     "idle_",
 ];
 
-/// The table, ending with the distance to the floor; `intervals` asks for a line for each of them.
+/// The table. Its last line compares the result with the floor; with `intervals` it has one line for each interval.
 #[must_use]
 pub(crate) fn text(report: &Report, intervals: bool) -> String {
     text_of(|text| write(text, report, intervals))
@@ -51,7 +51,7 @@ fn write(text: &mut String, report: &Report, intervals: bool) -> fmt::Result {
     write_floor(text, report)
 }
 
-/// What a call does: `null`, `write of 4 KiB`, `mix of 4 times 4 KiB, 70 % of them reads`.
+/// A description of the calls: `null`, `write of 4 KiB`, `mix of 4 times 4 KiB, 70 % of them reads`.
 pub(crate) fn work(report: &Report) -> String {
     if report.op == "null" {
         return report.op.to_owned();
@@ -165,7 +165,7 @@ fn write_totals(text: &mut String, report: &Report) -> fmt::Result {
         .try_for_each(|(name, value)| writeln!(text, "counter   {name} {}", count(*value)))
 }
 
-/// What a call took at both ends: what is not mentioned it did without.
+/// Operations per call at both endpoints. Sends and Receives always appear, others only if they are not zero.
 fn write_per_call(text: &mut String, per_call: &PerCall) -> fmt::Result {
     if per_call.calls == 0 {
         return Ok(());
@@ -200,7 +200,7 @@ fn at_end(end: &EndPerCall) -> String {
     parts.join(", ")
 }
 
-/// How busy the client's cores were: completions per busy poll say how much batching there was.
+/// How busy the client's cores were. Completions per busy poll show the amount of batching.
 fn write_polls(text: &mut String, report: &Report) -> fmt::Result {
     let counter = |name: &str| report.counters.get(name).copied();
     let (Some(polls), Some(empty), Some(completions)) = (
@@ -275,7 +275,7 @@ mod tests {
     #[test]
     fn a_closed_loop_reads_well() {
         let mut config = config();
-        // Cores without topology files: no machine of ours says that they are siblings.
+        // No machine has these cores, so nothing says that they are hyper-thread siblings.
         config.load.cores = vec![900];
         config.server = Server::Own {
             fabric: crate::run::config::OwnFabric::Shm,

@@ -1,4 +1,4 @@
-//! What tables and pages show of the report of a run.
+//! The view of a run's report that pages and charts use.
 
 use super::{Report, table};
 use crate::report::view::{LoadReport, LoadView, machine_facts};

@@ -1,4 +1,4 @@
-//! What calls with bulk data do: reads, writes, or a mix of the two, one or several in a call.
+//! Calls with bulk data: reads, writes, or a mix of the two, with one or several operations in a call.
 
 use rpcrdma_engine::{
     BulkCall, BulkItem, BulkReply, CallRefused, CallTag, ConnectionKey, Context, ExpectedResult,
@@ -12,24 +12,24 @@ use crate::bench_program::{
 };
 use crate::draw::Draw;
 
-/// What the calls of a load do. Fixed before it starts.
+/// The calls of a load. Fixed before it starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BulkPlan {
-    /// Of 100 operations, how many read.
+    /// Percentage of operations that read.
     pub(crate) read_percent: u32,
-    /// Bytes of the payload of each.
+    /// Payload of each operation in bytes.
     pub(crate) payload_bytes: u32,
-    /// What stands for `payload_bytes` where there are several sizes.
+    /// Replaces `payload_bytes` if there are several sizes.
     pub(crate) sizes: Option<Sizes>,
     /// Operations in one call, from 1 to [`OPERATIONS_MAX`].
     pub(crate) operations: usize,
-    /// How the payloads are to travel.
+    /// How payloads travel.
     pub(crate) placement: Placement,
-    /// Which operations read: the same seed draws the same ones.
+    /// Seed of the random sequence: the same seed gives the same operations and sizes.
     pub(crate) seed: u64,
 }
 
-/// What one call does: a bit for each of its operations, set where it reads.
+/// Which operations of a call read: one bit for each operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Reads(u8);
 
@@ -38,9 +38,9 @@ const _: () = assert!(OPERATIONS_MAX <= 8, "a bit for each operation");
 /// One call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BenchStep {
-    /// The number that its payload is marked with; of calls in the reverse direction, how many they are.
+    /// The number that marks the payload. For calls in the reverse direction: how many calls the server makes.
     pub(super) number: u64,
-    /// Which of its operations read.
+    /// Which of the call's operations read.
     pub(super) reads: Reads,
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct BulkLoad {
     prepared: Prepared,
 }
 
-/// Payloads that were written for a call that was refused: they are not written again when it is made.
+/// Filled payloads of a call that was refused: the next attempt uses them, and does not fill them again.
 #[derive(Debug)]
 struct Prepared {
     step: BenchStep,
@@ -71,10 +71,10 @@ impl BulkLoad {
         }
     }
 
-    /// The operations of call number `number`, and how many of them there are.
+    /// The operations of call `number`, and their count.
     fn operations(&self, number: u64, reads: Reads) -> ([Operation; OPERATIONS_MAX], usize) {
         let count = self.plan.operations.min(OPERATIONS_MAX);
-        // Each payload has a number of its own.
+        // Each operation has its own number, so that a payload swapped between two operations is found.
         let first = number.wrapping_mul(OPERATIONS_MAX as u64);
         let operation = |index: usize| Operation {
             kind: if reads.0 >> index & 1 == 1 {
@@ -88,7 +88,7 @@ impl BulkLoad {
         (std::array::from_fn(operation), count)
     }
 
-    /// Payload of operation `number`.
+    /// Payload of operation `number` in bytes.
     fn bytes(&self, number: u64) -> u32 {
         match &self.plan.sizes {
             None => self.plan.payload_bytes,
@@ -96,7 +96,7 @@ impl BulkLoad {
         }
     }
 
-    /// Payload of call `number`, all of its operations together.
+    /// Payload of call `number` in bytes, over all its operations.
     pub(crate) fn call_bytes(&self, number: u64) -> u64 {
         if self.plan.sizes.is_none() {
             return u64::from(self.plan.payload_bytes) * self.plan.operations as u64;
@@ -106,7 +106,7 @@ impl BulkLoad {
         operations.map(|it| u64::from(it.bytes)).sum()
     }
 
-    /// What the operations of the next call do.
+    /// Draws which operations of the next call read.
     pub(super) fn draw_reads(&mut self) -> Reads {
         draw_reads(&mut self.draw, &self.plan)
     }
@@ -114,8 +114,8 @@ impl BulkLoad {
     /// Makes the call of a step.
     ///
     /// # Errors
-    /// Those of the core; what was prepared is used when the same call is tried next.
-    // Out of line, so that null calls do not pay for its registers.
+    /// The core's refusal. The filled payloads are kept for the next attempt of the same call.
+    // Out of line: inlined, its registers would slow down null calls.
     #[inline(never)]
     pub(super) fn call<P: Port>(
         &mut self,
@@ -126,7 +126,7 @@ impl BulkLoad {
     ) -> Result<(), CallRefused> {
         let mut items = std::mem::take(&mut self.prepared.items);
         if self.prepared.step != step {
-            // Those of a call that is not tried next: their buffers go back.
+            // Another call comes first (a repeated one): return the buffers of the refused call to the core.
             items.clear();
             self.prepared.step = step;
         }
@@ -147,7 +147,7 @@ impl BulkLoad {
         let operations = operations.get(..count).unwrap_or(&[]);
         let writes = || operations.iter().filter(|it| it.kind == Kind::Write);
         for operation in writes().skip(prepared.len()) {
-            // It is made in its place: an item that is moved is moved with all of its room.
+            // Make the item in its place in the vector: a move would copy the whole item, with its unused room.
             let count = prepared.len() + 1;
             prepared.resize_with(count, BulkItem::new);
             let item = prepared.last_mut();
@@ -181,6 +181,8 @@ impl BulkLoad {
                 return Err(CallRefused::TooLong);
             }
         }
+        // `add` moved the pieces out of `prepared`. After a refusal `call` still has them, and `pop` returns the last
+        // one first.
         let outcome = core.call_bulk(connection, &mut call, tag);
         prepared.clear();
         if outcome.is_err() {
@@ -190,7 +192,7 @@ impl BulkLoad {
         outcome
     }
 
-    /// Whether a reply is the one to call `number`, which did `reads`.
+    /// Whether `reply` is the correct reply to call `number` with these `reads`.
     pub(crate) fn matches(&self, reply: &BulkReply<'_>, number: u64, reads: Reads) -> bool {
         let (operations, count) = self.operations(number, reads);
         let operations = operations.get(..count).unwrap_or(&[]);
@@ -198,7 +200,7 @@ impl BulkLoad {
     }
 }
 
-/// Puts the payload of a WRITE into an item, in bulk buffers; `None` while there are too few.
+/// Fills an item with the payload of a write, in bulk buffers. Returns `None` if the core has too few free buffers.
 fn fill_item<P: Port>(
     core: &mut Context<'_, P>,
     item: &mut BulkItem,
@@ -216,10 +218,10 @@ fn fill_item<P: Port>(
     Some(())
 }
 
-/// Makes the sizes of operations another sequence than whether they read.
+/// Separates the random sequence of the sizes from the sequence that chooses reads: they must not correlate.
 const SIZES_STREAM: u64 = 0x73_69_7a_65_73;
 
-/// What the operations of the next call do.
+/// Draws which operations of the next call read.
 fn draw_reads(draw: &mut Draw, plan: &BulkPlan) -> Reads {
     match plan.read_percent {
         0 => Reads(0),

@@ -1,5 +1,5 @@
-//! The calls of `bench-tool run`: null calls and echoes in messages, reads and writes of bulk data, and calls of the
-//! server in the reverse direction.
+//! The calls of `bench-tool run`: null calls and echoes in messages, reads and writes of bulk data, and calls in the
+//! reverse direction (server to client).
 
 pub(crate) mod bulk;
 pub(crate) mod null_calls;
@@ -19,37 +19,37 @@ use crate::bench_program::{
 use crate::load::measured::Errors;
 use crate::load::workload::{Verdict, Workload};
 
-/// The name of the error of a reply that does not carry what was sent.
+/// Error name of replies whose payload differs from what was sent.
 pub(crate) const WRONG_REPLIES: &str = "wrong_replies";
 
-/// The name of the errors of calls in the reverse direction, which the server reports.
+/// Error name of failed calls in the reverse direction, as reported by the server.
 pub(crate) const BACK_FAILED: &str = "reverse_calls_failed";
 
-/// What the calls do. Fixed before they start.
+/// The calls of a load. Fixed before it starts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum BenchPlan {
-    /// All of a call is in its message.
+    /// The whole call is in its message.
     Message {
-        /// What to call.
+        /// Program, version and procedure.
         call: Call,
         /// `None` for calls without payload.
         payload_bytes: Option<usize>,
     },
-    /// Payloads may travel outside it.
+    /// Payloads may travel outside the message.
     Bulk(BulkPlan),
-    /// The server calls, and says how long that took.
+    /// The server makes the calls and reports their round-trip times.
     Back {
         /// Payload of an echo; `None` for null calls.
         payload_bytes: Option<u32>,
     },
 }
 
-/// What makes the calls of a plan.
+/// The state behind each kind of plan.
 #[derive(Debug)]
 enum Maker {
     Message(Call, Payload),
     Bulk(BulkLoad),
-    /// With the last reply of the server.
+    /// Payload in bytes, and the server's last report.
     Back(Option<u32>, Box<CalledBack>),
 }
 
@@ -78,7 +78,7 @@ impl BenchWorkload {
         workload
     }
 
-    /// Draws what the operations of the next call do.
+    /// Draws which operations of the next call read.
     #[inline]
     fn draw(&mut self) {
         if let Maker::Bulk(load) = &mut self.maker {
@@ -86,11 +86,11 @@ impl BenchWorkload {
         }
     }
 
-    /// A reply in a message, to a call in the reverse direction or one with bulk data.
+    /// Checks a reply in a message to a call that is not a plain message: a reverse-direction report, or a bulk call.
     #[inline(never)]
     fn check_other(&mut self, reply: &Reply<'_>, errors: &mut Errors) -> Verdict {
         let Maker::Back(_, called) = &mut self.maker else {
-            // A reply in messages to a call with bulk data is not the one to it.
+            // A reply to a bulk call goes to `check_bulk`. A plain reply to one is wrong.
             return wrong(errors);
         };
         let Some(decoded) = CalledBack::decode(reply.results) else {
@@ -116,7 +116,7 @@ fn wrong(errors: &mut Errors) -> Verdict {
     Verdict::Wrong
 }
 
-/// Asks the server to call. Out of line, as all calls but those that have everything in their messages.
+/// Asks the server to make calls. Out of line, so that only plain message calls are inlined.
 #[inline(never)]
 fn ask_for_calls<P: Port>(
     core: &mut Context<'_, P>,
@@ -142,7 +142,7 @@ impl Workload for BenchWorkload {
         self.draw();
     }
 
-    /// The server is asked for as many calls as may be, but no more than are to be counted.
+    /// In the reverse direction one call asks the server for as many calls as possible, but no more than still count.
     #[inline]
     fn calls(&mut self, left: u64) -> u64 {
         if !matches!(self.maker, Maker::Back(..)) {
@@ -210,7 +210,7 @@ impl Workload for BenchWorkload {
     }
 
     fn refusal(&self, error: CallError) -> Option<CallRefused> {
-        // A server that was made before CALL_BACK was.
+        // An older server that does not know CALL_BACK.
         let is_old =
             matches!(self.maker, Maker::Back(..)) && error == CallError::ProcedureUnavailable;
         is_old.then_some(CallRefused::NotTaken)
@@ -223,7 +223,7 @@ impl Workload for BenchWorkload {
         }
     }
 
-    /// The server calls: what it was asked for.
+    /// Answers the calls that the server was asked to make.
     #[inline]
     fn call(request: &Request<'_>, reply: &mut ReplyWriter<'_>) -> Outcome {
         answer_plain(request, reply).unwrap_or(Outcome::ProcedureUnavailable)

@@ -1,4 +1,4 @@
-//! The generator and the service of null calls, for programs that run a core by themselves.
+//! Generator and service of null calls, for programs that drive a core themselves (benchmarks).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,8 +17,8 @@ use crate::signals::Stop;
 use crate::sizing::Need;
 use crate::sizing::ProfileChoice;
 
-/// What `bench-tool run` has on a core for null calls: a closed loop with so many calls outstanding on each connection,
-/// all of them recorded in histograms of one interval each. It never ends.
+/// The load that `bench-tool run` puts on a core for null calls: a closed loop with `depth` calls outstanding on each
+/// connection, recorded per interval. It never ends.
 #[derive(Debug)]
 pub struct NullCalls {
     depth: u32,
@@ -26,7 +26,7 @@ pub struct NullCalls {
 }
 
 impl NullCalls {
-    /// With `depth` calls outstanding.
+    /// A load with `depth` calls outstanding on each connection.
     #[must_use]
     pub fn new(depth: u32) -> Self {
         Self {
@@ -35,10 +35,10 @@ impl NullCalls {
         }
     }
 
-    /// What `bench-tool` makes of the profile of shm for a core with one connection.
+    /// The configuration that `bench-tool` derives from the shm profile for a core with one connection.
     ///
     /// # Panics
-    /// When the profile cannot carry so many calls.
+    /// If the profile does not allow `depth` calls.
     #[must_use]
     pub fn core(&self) -> CoreConfig {
         let need = Need {
@@ -58,13 +58,14 @@ impl NullCalls {
         Generator::new(Arc::clone(&self.control))
     }
 
-    /// The service that answers, as the application of another core.
+    /// The service, as the application of another core.
     #[must_use]
     pub fn service(&self) -> impl Application + use<> {
         BenchService::default()
     }
 
-    /// The generator begins to call on `connections` of its core, and to record in intervals of this length.
+    /// Starts the calls on `connections`, which belong to the generator's core, and the recording in intervals of
+    /// length `interval`.
     pub fn start(&self, connections: Vec<ConnectionKey>, interval: Duration) {
         self.control.begin(LoadOrder {
             connections,

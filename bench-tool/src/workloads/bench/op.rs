@@ -1,4 +1,4 @@
-//! What a run calls, and how its payloads travel.
+//! The procedures that a run calls, and the placements of their payloads.
 
 /// The procedure that `run` calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,24 +23,24 @@ impl Op {
         }
     }
 
-    /// Whether its payload may travel beside the message.
+    /// Whether its payload may travel outside the message.
     #[must_use]
     pub(crate) const fn is_bulk(self) -> bool {
         matches!(self, Self::Read | Self::Write | Self::Mix)
     }
 }
 
-/// How payloads of `read`, `write` and `mix` travel.
+/// How the payloads of `read`, `write` and `mix` travel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Placement {
-    /// The two ends choose, by size and by what they support.
+    /// The endpoints choose, by size and by what both support.
     #[default]
     Auto,
-    /// In the messages, copied.
+    /// Inside the messages, with copies.
     Inline,
-    /// Placed by the Sends: one round trip, no registration, no RDMA.
+    /// Placed by Sends: one round trip, no registration, no RDMA Read or Write.
     Send,
-    /// By RDMA Read and Write, through memory that is exposed for one call.
+    /// By RDMA Read and Write, in memory that is exposed for one call.
     Rdma,
 }
 

@@ -1,13 +1,13 @@
-//! Payloads of several sizes, drawn by their shares.
+//! Payloads of several sizes, each with a share of the operations.
 
-/// Sizes in one mix, at most.
+/// Upper bound of the sizes in one mix.
 pub(crate) const SIZES_MAX: usize = 8;
 
-/// Sizes with their shares. Which one an operation has follows from the seed and the operation's number alone, so the
-/// end of a call knows it as well as its beginning, and nothing is kept.
+/// Sizes with their shares. The size of an operation depends only on the seed and the operation's number. So the
+/// check of the reply computes it again, and nothing is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sizes {
-    /// Size in bytes, and the sum of the shares up to it; the rest repeats the last one.
+    /// Size in bytes, and the sum of the shares up to and including it. Unused entries repeat the last one.
     choices: [(u32, u32); SIZES_MAX],
     count: usize,
 }
@@ -16,7 +16,7 @@ impl Sizes {
     /// Each size in bytes with its share of the operations, in any unit.
     ///
     /// # Errors
-    /// Says what is wrong: no size, more than [`SIZES_MAX`], one twice, one of nothing or without a share.
+    /// A message: no size, more than [`SIZES_MAX`] sizes, a repeated size, or a size or share of 0 or too large.
     pub(crate) fn new(shares: &[(u64, u32)]) -> Result<Self, String> {
         if shares.is_empty() || shares.len() > SIZES_MAX {
             return Err(format!("give from one to {SIZES_MAX} sizes"));
@@ -27,7 +27,7 @@ impl Sizes {
             if let Some(&(bytes, share)) = shares.get(index) {
                 if bytes == 0 || share == 0 || seen.contains(&bytes) {
                     return Err(
-                        "each size is to be above zero, there once, and with a share".to_owned(),
+                        "each size must be above zero, occur once, and have a share".to_owned()
                     );
                 }
                 seen.push(bytes);
@@ -46,7 +46,7 @@ impl Sizes {
         })
     }
 
-    /// The size that `drawn`, a number of all 64 bits, comes to.
+    /// The size for `drawn`, a random number with all 64 bits.
     #[inline]
     #[must_use]
     pub(crate) fn of(&self, drawn: u64) -> u32 {
@@ -56,14 +56,14 @@ impl Sizes {
         found.map_or(last, |(bytes, _)| *bytes)
     }
 
-    /// The largest.
+    /// The largest size.
     #[must_use]
     pub(crate) fn bytes_max(&self) -> u64 {
         let largest = self.choices.iter().map(|(bytes, _)| *bytes).max();
         u64::from(largest.unwrap_or(0))
     }
 
-    /// Each size in bytes, with its share of all operations in percent.
+    /// Each size in bytes with its share of all operations in percent.
     pub(crate) fn shares(&self) -> impl Iterator<Item = (u64, f64)> {
         let [.., (_, total)] = self.choices;
         let mut before = 0;

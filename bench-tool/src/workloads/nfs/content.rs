@@ -1,21 +1,22 @@
-//! What the files hold: known for every byte of every file, so that whatever part of them is read can be checked.
+//! The content of the test files. Every byte follows from seed, file and offset, so any part of a file can be
+//! checked.
 //!
-//! A page of 4 KiB begins with a word that is drawn from the file's key and the page's number; all its other bytes
-//! are the word's lowest byte. So a page of another file or another place, an old page, a hole, and an end that is
-//! missing are seen by looking at a word of each page and at the last byte; `--verify` looks at every byte.
+//! Each 4 KiB page starts with a word computed from the file's key and the page number; all other bytes are the
+//! word's lowest byte. So a look at each page's word and at the last byte finds data of another file or page, old
+//! data, a hole, and a missing end. `--verify` checks every byte.
 
-/// A word is written and checked in each of these.
+/// Each page of this size starts with a word.
 const PAGE_BYTES: u64 = 4096;
 
-/// Bytes of that word.
+/// Size of the word.
 const WORD_BYTES: usize = 8;
 
-/// The key of file number `file` of a load with this seed.
+/// The key of file `file` in a load with this seed.
 pub(crate) fn key(seed: u64, file: u32) -> u64 {
     mixed(seed ^ mixed(u64::from(file) + 1))
 }
 
-/// Of numbers that differ little, numbers that differ in all bits (SplitMix64's last step).
+/// Mixes all bits, so that neighbouring numbers give unrelated results (the output function of SplitMix64).
 pub(crate) fn mixed(number: u64) -> u64 {
     let number = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let number = (number ^ number >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -23,13 +24,14 @@ pub(crate) fn mixed(number: u64) -> u64 {
     number ^ number >> 31
 }
 
-/// The word of a page. Its lowest byte is never 0, which a hole has.
+/// The word of a page. Its lowest byte is never 0, because a hole reads as 0.
 fn word(key: u64, page: u64) -> [u8; WORD_BYTES] {
     (mixed(key ^ page) | 1).to_le_bytes()
 }
 
-/// Calls `each` with the parts of a piece of `bytes` bytes at `offset`: where a part begins in the piece, the
-/// bytes of its page's word that it begins with, how many bytes follow these, and what each of those is.
+/// Divides a piece of `bytes` bytes at `offset` into its pages and calls `each` for every part with: the part's
+/// position in the piece, the bytes of the page's word at its start, the number of bytes after these, and their
+/// value. Stops when `each` returns false.
 fn parts(
     key: u64,
     offset: u64,
@@ -44,6 +46,7 @@ fn parts(
         #[allow(clippy::cast_possible_truncation, reason = "below the bytes of a page")]
         let (within, page) = ((place % PAGE_BYTES) as usize, PAGE_BYTES as usize);
         let length = (page - within).min(bytes - at);
+        // A piece may begin inside a page, or even inside its word: then only the rest of the word is in the part.
         let start = word.get(within..).unwrap_or(&[]);
         let start = start.get(..length).unwrap_or(start);
         if !each(at, start, length - start.len(), word[0]) {
@@ -54,7 +57,7 @@ fn parts(
     true
 }
 
-/// Fills the piece of a file that begins at `offset`.
+/// Fills a piece of a file that starts at `offset`.
 #[inline]
 pub(crate) fn fill(piece: &mut [u8], offset: u64, key: u64) {
     parts(key, offset, piece.len(), |at, start, rest, byte| {
@@ -70,7 +73,8 @@ pub(crate) fn fill(piece: &mut [u8], offset: u64, key: u64) {
     });
 }
 
-/// Whether a piece is the one of that file at `offset`: a word of every page and the last byte, or `every` byte.
+/// Whether a piece has the file's content at `offset`. Checks the word of each page and the last byte of each part,
+/// or `every` byte.
 #[inline]
 #[must_use]
 pub(crate) fn matches(piece: &[u8], offset: u64, key: u64, every: bool) -> bool {

@@ -1,7 +1,7 @@
-//! The calls of `bench-tool nfs`: what each asks for, what it carries, and whether the answer is right.
+//! The calls of `bench-tool nfs`: their arguments, their payload, and the check of their replies.
 //!
-//! READ data comes into a Write chunk, or by whatever means both ends have; WRITE data goes out of registered memory by
-//! the same choice.
+//! READ and WRITE data is passed as bulk data with automatic placement: in chunks, or by any other means that both
+//! endpoints support.
 
 mod content;
 pub(crate) mod steps;
@@ -29,17 +29,17 @@ use rpcrdma_nfs3::wire::FileHandle;
 use rpcrdma_nfs3::wire::Status;
 use rpcrdma_nfs3::wire::types::{FileKind, Stability};
 
-/// The files that are called for.
+/// The files that the calls use.
 #[derive(Clone, Debug)]
 pub(crate) struct Targets {
     root: FileHandle,
     seed: u64,
-    /// Each with the key of its content.
+    /// Each file with the key of its content.
     files: Vec<(FileHandle, u64)>,
 }
 
 impl Targets {
-    /// The root of the export alone.
+    /// Only the root of the export, without files.
     pub(crate) fn new(root: FileHandle, seed: u64) -> Self {
         Self {
             root,
@@ -48,7 +48,7 @@ impl Targets {
         }
     }
 
-    /// One more file, with the next number.
+    /// Adds a file, with the next number.
     pub(crate) fn add(&mut self, file: FileHandle) {
         let number = u32::try_from(self.files.len()).unwrap_or(u32::MAX);
         self.files.push((file, content::key(self.seed, number)));
@@ -62,13 +62,13 @@ impl Targets {
         self.files.get(number as usize).map_or(0, |(_, key)| *key)
     }
 
-    /// Fills a piece of a file with its content.
+    /// Fills a piece of a file with the expected content.
     #[inline]
     pub(crate) fn fill(&self, number: u32, offset: u64, piece: &mut [u8]) {
         content::fill(piece, offset, self.key(number));
     }
 
-    /// Whether a piece of a file has its content.
+    /// Whether a piece of a file has the expected content.
     #[inline]
     pub(crate) fn matches(&self, number: u32, offset: u64, piece: &[u8], every: bool) -> bool {
         content::matches(piece, offset, self.key(number), every)
@@ -79,14 +79,14 @@ impl Targets {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StepReply<'a, I> {
     pub(crate) results: &'a [u8],
-    /// Bytes of data that came outside the results.
+    /// Bytes of data outside the results.
     pub(crate) data_bytes: usize,
-    /// These bytes, in pieces, in order.
+    /// This data in pieces, in order.
     pub(crate) data: I,
 }
 
 impl<'a> StepReply<'a, Empty<&'static [u8]>> {
-    /// A reply with all of its data in the results.
+    /// A reply with all data in the results.
     pub(crate) const fn whole(results: &'a [u8]) -> Self {
         Self {
             results,
@@ -96,49 +96,49 @@ impl<'a> StepReply<'a, Empty<&'static [u8]>> {
     }
 }
 
-/// What the calls of a load ask for. Fixed before it starts.
+/// The parameters of a load's calls. Fixed before it starts.
 #[derive(Clone, Debug)]
 pub(crate) struct Work {
     pub(crate) plan: StepPlan,
     pub(crate) targets: Targets,
     pub(crate) stability: Stability,
-    /// Look at every byte that is read.
+    /// Whether to check every byte that is read.
     pub(crate) verify: bool,
 }
 
-/// A call that ended well.
+/// The outcome of a successful call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Done {
-    /// Payload that was moved.
+    /// Payload in bytes.
     pub(crate) bytes: u32,
-    /// Of a WRITE: changes when the server lost what was not committed.
+    /// For a WRITE: the write verifier. It changes when the server loses uncommitted data.
     pub(crate) verifier: Option<[u8; 8]>,
 }
 
-/// A reply that is not right.
+/// Why a reply is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum StepError {
     #[error(transparent)]
     Reply(#[from] ReplyError),
-    /// What was read is not what was written.
-    #[error("a READ brought other bytes than the file has")]
+    /// The data read differs from the data written.
+    #[error("a READ returned other bytes than the file holds")]
     Content,
-    /// The file ends inside of what was read, or nothing was read.
-    #[error("a READ ended before the file does")]
+    /// The server reports the end of the file too early, or returned no data.
+    #[error("a READ ended before the end of the file")]
     Short,
     /// Nothing was written.
     #[error("a WRITE wrote nothing")]
     NothingWritten,
-    /// The server promised less than it was asked to.
-    #[error("a WRITE was committed less than was asked for")]
+    /// The server committed the data less stably than requested (UNSTABLE, DATA_SYNC, FILE_SYNC).
+    #[error("a WRITE was committed less stably than requested")]
     LessStable,
-    /// GETATTR told of something else.
-    #[error("a GETATTR told of something that is no file, or no folder")]
+    /// GETATTR reported another file type than expected.
+    #[error("a GETATTR reported the wrong file type")]
     Kind,
 }
 
 impl StepError {
-    /// A name for counting.
+    /// The name under which errors are counted.
     pub(crate) fn name(&self) -> String {
         match self {
             Self::Reply(ReplyError::Status(status)) => status.name().to_ascii_lowercase(),
@@ -157,12 +157,12 @@ impl StepError {
 }
 
 impl Work {
-    /// What the root of the export stands in for: there are no files where none are needed.
+    /// The file of a step, or the root of the export if the load has no files.
     fn object(&self, step: Step) -> FileHandle {
         self.targets.file(step.file).unwrap_or(self.targets.root)
     }
 
-    /// What a step asks for.
+    /// The request of a step.
     #[inline]
     pub(crate) fn request(&self, step: Step) -> Request<'static> {
         let offset = self.plan.offset(step);
@@ -177,7 +177,7 @@ impl Work {
         }
     }
 
-    /// Bytes of the payload that a step sends.
+    /// Payload in bytes that a step sends.
     pub(crate) fn payload_bytes(&self, step: Step) -> usize {
         match step.kind {
             StepKind::Write => self.plan.bytes_of(step) as usize,
@@ -185,21 +185,21 @@ impl Work {
         }
     }
 
-    /// Fills the piece of a step's payload that begins at byte `at`.
+    /// Fills the piece of a step's payload that starts at byte `at`.
     #[inline]
     pub(crate) fn fill(&self, step: Step, at: usize, piece: &mut [u8]) {
         let offset = self.plan.offset(step) + at as u64;
         self.targets.fill(step.file, offset, piece);
     }
 
-    /// Whether the piece of what a step read that begins at byte `at` is right.
+    /// Whether the piece of a step's data that starts at byte `at` is correct.
     #[inline]
     fn matches(&self, step: Step, at: usize, piece: &[u8]) -> bool {
         let offset = self.plan.offset(step) + at as u64;
         self.targets.matches(step.file, offset, piece, self.verify)
     }
 
-    /// Whether the reply to a step is right.
+    /// Checks the reply to a step.
     #[inline]
     pub(crate) fn check<'a>(
         &self,
@@ -248,7 +248,8 @@ impl Work {
     ) -> Result<Done, StepError> {
         let asked = self.plan.bytes_of(step);
         let read = reply::read(reply.results, asked, reply.data_bytes)?;
-        // A block lies inside its file: what comes may be less, but not for the reason that the file ends.
+        // A block lies inside its file. A server may return less than asked, but then it must not report the end of
+        // file.
         let is_whole = read.count_bytes == asked;
         if read.count_bytes == 0 || (read.is_end && !is_whole) {
             return Err(StepError::Short);
@@ -259,7 +260,7 @@ impl Work {
                 let mut at = 0;
                 let bytes = read.count_bytes as usize;
                 reply.data.all(|piece| {
-                    // Data outside the results may end with padding.
+                    // Data outside the results may end with XDR padding, which is not content.
                     let piece = piece.get(..piece.len().min(bytes - at)).unwrap_or(&[]);
                     let is_right = self.matches(step, at, piece);
                     at += piece.len();
@@ -277,10 +278,10 @@ impl Work {
     }
 }
 
-/// Results of any procedure that is called here, the data of a READ aside: status, attributes and a few words.
+/// Upper bound of the results of every procedure used here, without READ data: status, attributes and a few words.
 pub(crate) const RESULTS_BYTES_MAX: usize = 256;
 
-/// The reply of a server that asks to repeat the call later.
+/// The reply that asks to repeat the call later.
 const LATER: StepError = StepError::Reply(ReplyError::Status(Status::Jukebox));
 
 /// The call of a procedure.
@@ -299,7 +300,7 @@ pub(crate) struct NfsWorkload {
     credential: Credential,
     steps: Steps,
     next: Step,
-    /// Payload of a WRITE that was refused: it is not written again when the call is made.
+    /// Filled payload of a refused WRITE: the next attempt uses it, and does not fill it again.
     prepared: (Step, BulkItem),
     pub(crate) tally: Tally,
 }
@@ -326,7 +327,7 @@ impl NfsWorkload {
         &self.work
     }
 
-    /// Checks the reply to a step, and notes what it says.
+    /// Checks the reply to a step, and counts what it reports.
     #[inline]
     pub(crate) fn check_reply<'a>(
         &mut self,
@@ -385,6 +386,7 @@ impl NfsWorkload {
         if prepared.0 != step {
             *prepared = (step, BulkItem::new());
         }
+        // An earlier attempt may have run out of buffers in the middle: continue where it stopped.
         let item = &mut prepared.1;
         while item.len() < bytes as usize {
             let at = item.len();
@@ -397,6 +399,7 @@ impl NfsWorkload {
             .map_err(|_| CallRefused::TooLong)?;
         let outcome = core.call_bulk(connection, &mut call, tag);
         if outcome.is_err() {
+            // `call` took the item: put it back for the next attempt.
             *item = call.pop().unwrap_or_default();
         }
         outcome

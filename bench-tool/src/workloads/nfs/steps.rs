@@ -1,8 +1,8 @@
-//! Which call comes next: the procedure, the file, and where in it.
+//! The sequence of calls: procedure, file, and block of each.
 
 use super::content::mixed;
 
-/// What `nfs` calls.
+/// The operations of `bench-tool nfs`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NfsOp {
     Null,
@@ -32,7 +32,7 @@ impl NfsOp {
     }
 }
 
-/// Where in the files the calls go.
+/// The order in which the calls visit the blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Access {
     #[default]
@@ -51,23 +51,23 @@ impl Access {
     }
 }
 
-/// What the calls of a load do. Fixed before it starts.
+/// The parameters of the sequence. Fixed before the load starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StepPlan {
     pub(crate) op: NfsOp,
-    /// Of 100 calls of a mix, how many read.
+    /// Percentage of the calls of a mix that read.
     pub(crate) read_percent: u32,
     pub(crate) access: Access,
-    /// Bytes of one READ or WRITE; of the last block of a file there may be fewer.
+    /// Bytes of one READ or WRITE; the last block of a file may be shorter.
     pub(crate) bytes: u32,
     pub(crate) file_bytes: u64,
     /// At least one.
     pub(crate) files: u32,
-    /// The same seed draws the same calls.
+    /// Seed of the random sequence: the same seed gives the same calls.
     pub(crate) seed: u64,
 }
 
-/// What one call does.
+/// The procedure of one call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum StepKind {
     #[default]
@@ -78,10 +78,10 @@ pub(crate) enum StepKind {
 }
 
 impl StepKind {
-    /// All of them, in the order of [`StepKind::index`].
+    /// All kinds, in the order of [`StepKind::index`].
     pub(crate) const ALL: [Self; 4] = [Self::Null, Self::Getattr, Self::Read, Self::Write];
 
-    /// Its name in reports.
+    /// The name in reports.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Null => "null",
@@ -106,7 +106,7 @@ impl StepKind {
         matches!(self, Self::Read | Self::Write)
     }
 
-    /// A place for each.
+    /// Index into arrays with one entry for each kind.
     pub(crate) const fn index(self) -> usize {
         match self {
             Self::Null => 0,
@@ -122,34 +122,34 @@ impl StepKind {
 pub(crate) struct Step {
     pub(crate) kind: StepKind,
     pub(crate) file: u32,
-    /// Which of the blocks of the file.
+    /// Number of the block in the file.
     pub(crate) block: u64,
 }
 
 impl StepPlan {
-    /// Where a block begins.
+    /// Offset of the step's block in its file.
     pub(crate) fn offset(&self, step: Step) -> u64 {
         step.block.wrapping_mul(self.bytes.into())
     }
 
-    /// READs or WRITEs that a file is divided into; at least one.
+    /// Number of blocks in a file, at least one.
     pub(crate) fn blocks_per_file(&self) -> u64 {
         self.file_bytes.div_ceil(self.bytes.max(1).into()).max(1)
     }
 
-    /// Blocks of all files.
+    /// Number of blocks in all files.
     pub(crate) fn blocks(&self) -> u64 {
         self.blocks_per_file() * u64::from(self.files.max(1))
     }
 
-    /// Bytes of the block of a step.
+    /// Length of the step's block in bytes.
     #[inline]
     pub(crate) fn bytes_of(&self, step: Step) -> u32 {
         let rest = self.file_bytes.saturating_sub(self.offset(step));
         u32::try_from(rest).map_or(self.bytes, |rest| rest.min(self.bytes))
     }
 
-    /// The block with this number, counted through all files.
+    /// File and block for a number that counts through all files, and starts again after the last block.
     fn place(&self, number: u64) -> (u32, u64) {
         let number = number % self.blocks();
         let file = number / self.blocks_per_file();
@@ -158,7 +158,7 @@ impl StepPlan {
     }
 }
 
-/// A sequence of steps.
+/// The sequence of steps of one stream.
 #[derive(Clone, Debug)]
 pub(crate) struct Steps {
     plan: StepPlan,
@@ -167,9 +167,10 @@ pub(crate) struct Steps {
 }
 
 impl Steps {
-    /// The sequence of stream number `stream` of `streams`: sequential ones begin apart from each other.
+    /// The sequence of stream number `stream` of `streams`. Sequential streams start at different blocks, evenly
+    /// spaced, so that they do not read the same blocks at the same time.
     pub(crate) fn new(plan: StepPlan, stream: u32, streams: u32) -> Self {
-        // The first of them have one block more, where the blocks cannot be shared out evenly.
+        // If the blocks do not divide evenly, each of the first streams gets one more.
         let (number, streams) = (u64::from(stream), u64::from(streams.max(1)));
         let (share, rest) = (plan.blocks() / streams, plan.blocks() % streams);
         let first = share * number + rest.min(number);

@@ -1,24 +1,24 @@
-//! What the calls of an NFS load moved and wrote, by procedure.
+//! Results of an NFS load by procedure, and the blocks that it wrote.
 
 use super::steps::{Step, StepKind, StepPlan};
 use crate::histogram::LatencyHistogram;
 
-/// What was measured of the calls of one procedure.
+/// Results of one procedure.
 #[derive(Clone, Debug)]
 pub(crate) struct Procedure {
     pub(crate) latency: LatencyHistogram,
-    /// Payload that was moved.
+    /// Payload in bytes.
     pub(crate) bytes: u64,
 }
 
-/// What was measured.
+/// Results of an NFS load, or of one part of it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tally {
-    /// By [`StepKind::index`]; what is never called has none.
+    /// By [`StepKind::index`]; `None` for a procedure that the load never calls.
     pub(crate) procedures: [Option<Procedure>; StepKind::ALL.len()],
-    /// Calls that moved less than they were asked to, which servers may do.
+    /// Calls that moved less data than requested, which the protocol allows.
     pub(crate) short: u64,
-    /// How often the write verifier changed: the server lost what was not committed.
+    /// How often the write verifier changed: each time the server may have lost uncommitted data.
     pub(crate) verifier_changes: u64,
     /// The verifier of the last WRITE or COMMIT.
     verifier: Option<[u8; 8]>,
@@ -26,7 +26,7 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// Has a place for the calls of each of `kinds`.
+    /// A tally with an entry for each of `kinds`.
     pub(crate) fn new(kinds: &[StepKind]) -> Self {
         let mut tally = Self::default();
         for kind in kinds {
@@ -48,14 +48,14 @@ impl Tally {
         }
     }
 
-    /// The verifier in the reply to a WRITE or COMMIT.
+    /// Notes the write verifier in the reply to a WRITE or COMMIT.
     #[inline]
     pub(crate) fn note_verifier(&mut self, verifier: [u8; 8]) {
         let before = self.verifier.replace(verifier);
         self.verifier_changes += u64::from(before.is_some_and(|before| before != verifier));
     }
 
-    /// Adds what another part of the load measured meanwhile.
+    /// Adds the results of another part, which ran at the same time.
     pub(crate) fn merge(&mut self, other: Self) {
         for (own, other) in self.procedures.iter_mut().zip(other.procedures) {
             match (own, other) {
@@ -68,8 +68,9 @@ impl Tally {
             }
         }
         self.short += other.short;
-        // Of several connections each sees the restart of a server.
+        // Every connection sees the same restart of the server, so a sum would count it several times.
         self.verifier_changes = self.verifier_changes.max(other.verifier_changes);
+        // Different last verifiers also mean a change, even if no single part saw two of them.
         if let (Some(own), Some(other)) = (self.verifier, other.verifier)
             && own != other
         {
@@ -79,7 +80,7 @@ impl Tally {
         self.written.merge(&other.written);
     }
 
-    /// All procedures together.
+    /// The latencies of all procedures in one histogram.
     pub(crate) fn latency(&self) -> LatencyHistogram {
         let mut all = LatencyHistogram::new();
         for procedure in self.procedures.iter().flatten() {
@@ -88,13 +89,13 @@ impl Tally {
         all
     }
 
-    /// Payload that was moved by all of them.
+    /// Payload of all procedures in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.procedures.iter().flatten().map(|it| it.bytes).sum()
     }
 }
 
-/// Which blocks a load wrote, so that they can be read back.
+/// The blocks that a load wrote, to read them back later. One bit for each block.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Written {
     bits: Vec<u64>,
@@ -102,7 +103,7 @@ pub(crate) struct Written {
 }
 
 impl Written {
-    /// For the blocks of a plan; for none where nobody is going to ask.
+    /// Room for all blocks of a plan, or for none if `is_wanted` is false.
     pub(crate) fn new(plan: &StepPlan, is_wanted: bool) -> Self {
         let words = if is_wanted {
             plan.blocks().div_ceil(64)
@@ -115,7 +116,7 @@ impl Written {
         }
     }
 
-    /// The block of a step was written whole.
+    /// Notes that the block of a step was written completely.
     #[inline]
     pub(crate) fn note(&mut self, step: Step) {
         let number = u64::from(step.file) * self.blocks_per_file + step.block;
@@ -125,7 +126,7 @@ impl Written {
         }
     }
 
-    /// Adds what another part of the load wrote.
+    /// Adds the blocks of another part of the load.
     pub(crate) fn merge(&mut self, other: &Self) {
         if self.bits.is_empty() {
             self.clone_from(other);
@@ -136,7 +137,7 @@ impl Written {
         }
     }
 
-    /// File and block of each, in order.
+    /// File and block of each written block, in order.
     pub(crate) fn blocks(&self) -> impl Iterator<Item = (u32, u64)> + '_ {
         let blocks_per_file = self.blocks_per_file.max(1);
         self.bits

@@ -1,4 +1,4 @@
-//! How queue pairs end, and that everything comes back.
+//! Tests of the end of queue pairs: every buffer and work is returned.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use rpcrdma_fabric::interface::prelude::*;
 use rpcrdma_fabric::interface::{Access, CompletionKind, PostError, SendOptions, Status, WorkId};
 use rpcrdma_fabric::verbs::objects_leaked;
 
-/// Sends that nobody receives, signalled and not, staged and posted: all come back, once.
+/// Sends without a receiver (signalled or not, staged or posted) are all returned, each once.
 #[test]
 fn everything_outstanding_is_flushed() {
     let mut pair = Pair::new();
     let available = pair.a.pool.available();
     let leaked = objects_leaked();
-    // More than there are Receives, so that some are outstanding for sure.
+    // More than there are Receives, so that some are certainly outstanding.
     for number in 0..40 {
         let data = pattern(1, 2000);
         let mut list = pair.a.gather(&[&data]);
@@ -64,8 +64,8 @@ fn everything_outstanding_is_flushed() {
     assert_eq!(objects_leaked(), leaked, "the device took everything back");
 }
 
-/// Sends that were done and asked for no completion: the device flushes none of them, and their end
-/// is told all the same, without waiting for the time to run out.
+/// The device flushes no completed unsignalled Sends. Their end is reported all the same, without waiting for the
+/// time limit.
 #[test]
 fn what_was_done_without_a_completion_holds_up_no_end() {
     let mut pair = Pair::new();
@@ -84,11 +84,12 @@ fn what_was_done_without_a_completion_holds_up_no_end() {
     pair.b.port.disconnect(pair.b_id);
     pair.ended();
     assert_eq!(pair.a.counter("flush_timeouts"), 0);
-    // Software iWARP has flushed all before a marker could be posted.
+    // Software iWARP flushes everything before a marker can be posted.
     assert_eq!(pair.a.counter("markers_posted"), u64::from(!is_iwarp()));
 }
 
-/// A peer that is gone without a word is found by a probe, and one that is there is not disturbed: its Receives stay.
+/// A probe detects a peer that has vanished without a message, and does not disturb a live peer: its Receives stay
+/// posted.
 #[test]
 fn a_probe_finds_a_peer_that_is_gone() {
     if skips("a_probe_finds_a_peer_that_is_gone") {
@@ -118,8 +119,8 @@ fn a_probe_finds_a_peer_that_is_gone() {
     assert_eq!(status, Status::RetryExceeded);
 }
 
-/// A queue pair that is destroyed before its end gives everything back all the same, and its
-/// name is used again with another generation.
+/// A queue pair that is destroyed before its end also returns everything, and its id is used again with another
+/// generation.
 #[test]
 fn a_queue_pair_is_destroyed_in_mid_flight() {
     let mut pair = Pair::with(|config| config.queue_pairs_max = 1);
@@ -150,7 +151,7 @@ fn a_queue_pair_is_destroyed_in_mid_flight() {
         .expect("the only name is free again");
         assert_eq!(pair.a_id.index, old_a.index);
         assert_ne!(pair.a_id.generation, old_a.generation);
-        // What arrived before is in Receives that must be posted again.
+        // Messages that arrived before hold Receives, which must be posted again.
         pair.b.turn();
         while let Some(completion) = super::take_receive(&mut pair.b) {
             if let CompletionKind::Receive { receive, .. } = completion.kind {
@@ -162,8 +163,8 @@ fn a_queue_pair_is_destroyed_in_mid_flight() {
     assert_eq!(objects_leaked(), leaked, "the device took everything back");
 }
 
-/// A device that does not flush in time: the queue pair is reset, and what the device tells of it
-/// later is of works that are forgotten.
+/// If the device does not flush in time, the queue pair is reset. Later completions of the device belong to forgotten
+/// works.
 #[test]
 fn a_queue_pair_that_does_not_flush_is_reset() {
     let mut pair = Pair::with(|config| config.flush_timeout = Duration::ZERO);
@@ -219,7 +220,7 @@ fn a_queue_pair_that_does_not_flush_is_reset() {
     assert_eq!(pair.arrival(), (Status::Success, data, None));
 }
 
-/// A port that is dropped in the midst of everything leaves nothing with the device.
+/// A port that is dropped while work is outstanding leaves nothing in the device.
 #[test]
 fn a_port_is_dropped_in_mid_flight() {
     let leaked = objects_leaked();

@@ -1,5 +1,5 @@
-//! Two ports of an RDMA device, joined without a connection manager, in one thread: runs in the lab
-//! (tests/lab), on the device that `LAB_DEV` names.
+//! Tests of two ports of an RDMA device, connected without a connection manager, in one thread. Runs in the lab
+//! (tests/lab), on the device in `LAB_DEV`.
 
 mod closing;
 mod moving;
@@ -16,12 +16,12 @@ use rpcrdma_fabric::interface::{
 use rpcrdma_fabric::memory::{Arena, ArenaOptions, Buffer, HugePages, Pool, PoolShape};
 use rpcrdma_fabric::verbs::{Port, PortConfig, PortHandle, WithoutWindows, join};
 
-/// Far beyond what anything here takes.
+/// Time limit, far longer than any step takes.
 const DEADLINE: Duration = Duration::from_secs(60);
 const BUFFER_BYTES: u32 = 16 << 10;
 const RECEIVES: u32 = 16;
 
-/// What cannot run on software iWARP, and why.
+/// Tests that cannot run on software iWARP, with the reason.
 #[rustfmt::skip]
 const SKIPPED_ON_IWARP: &[(&str, &str)] = &[
     (
@@ -46,7 +46,7 @@ fn is_iwarp() -> bool {
     device().starts_with("siw")
 }
 
-/// Whether the test cannot run on the lab's device; then it says so.
+/// Returns true, and prints the reason, if the test cannot run on the lab's device.
 fn skips(test: &str) -> bool {
     let why = SKIPPED_ON_IWARP.iter().find(|(name, _)| *name == test);
     let why = why.filter(|_| is_iwarp());
@@ -54,7 +54,7 @@ fn skips(test: &str) -> bool {
         .is_some()
 }
 
-/// What is skipped is told, and the list of it is of tests that there are.
+/// Skipped tests are printed, and the list has only existing tests.
 #[test]
 fn what_is_skipped_is_there() {
     let program = std::env::current_exe().expect("a test program");
@@ -206,7 +206,7 @@ impl Pair {
         }
     }
 
-    /// The next message at `b`, and the status of its Receive, which is posted again.
+    /// The next message at `b` with the status of its Receive. The Receive is posted again.
     fn arrival(
         &mut self,
     ) -> (
@@ -228,17 +228,18 @@ impl Pair {
         (completion.status, data, invalidated)
     }
 
-    /// Waits for signalled work of `a` to end.
+    /// Waits for a signalled work of `a` to complete.
     fn finished(&mut self, work: WorkId) -> (Status, Option<Gather>) {
         self.until("signalled work", |pair| take_work(&mut pair.a, work))
     }
 
-    /// A work that the peer refuses: it says so, or on iWARP, where a work is done when it has left,
-    /// the connection ends.
+    /// Handles a work that the peer refuses: its status shows it or, on iWARP, where a work is complete when it has
+    /// left, the connection ends.
     fn refused(&mut self, status: Status) {
         if is_iwarp() {
             assert!(matches!(status, Status::Success | Status::Flushed));
-            // Without a connection manager nobody tells the port. What it posts from now on is lost.
+            // Without a connection manager nothing notifies the port, and everything that it posts from now on is
+            // lost.
             self.a.port.disconnect(self.a_id);
             self.b.port.disconnect(self.b_id);
             self.ended();
@@ -249,7 +250,7 @@ impl Pair {
 
     fn ended(&mut self) {
         self.until("the end", |pair| {
-            // The ends may have the same name, each in its own port.
+            // The two queue pairs may have the same id, because each port counts its own.
             let ends = [(&pair.a, pair.a_id), (&pair.b, pair.b_id)];
             let has_ended = |(end, id): (&End, QueuePairId)| {
                 end.completions.iter().any(|completion| {
@@ -289,7 +290,7 @@ fn take_work(end: &mut End, work: WorkId) -> Option<(Status, Option<Gather>)> {
     Some((completion.status, list))
 }
 
-/// Bytes that show where they belong.
+/// Bytes whose values depend on their position.
 fn pattern(seed: u8, bytes: usize) -> Vec<u8> {
     rpcrdma_testkit::pattern(bytes, seed.into())
 }

@@ -1,4 +1,4 @@
-//! Messages, and RDMA Reads and Writes.
+//! Tests of messages, RDMA Reads and RDMA Writes.
 
 use super::{Pair, RECEIVES, pattern, skips, take_receive};
 use rpcrdma_fabric::interface::prelude::*;
@@ -8,7 +8,7 @@ use rpcrdma_fabric::interface::{
 };
 use rpcrdma_fabric::verbs::{join, prepared_pair};
 
-/// Every way of sending, at the lengths where one way gives over to the next.
+/// Every method of sending, at the lengths where one method changes to the next.
 #[test]
 fn messages_of_all_kinds_arrive() {
     let mut pair = Pair::new();
@@ -20,7 +20,7 @@ fn messages_of_all_kinds_arrive() {
             .port
             .post_send_copied(pair.a_id, &buffer, bytes, SendOptions::default())
             .expect("a copied Send");
-        // Copied at once, though it is not even flushed.
+        // The send has already copied the data, even before the flush.
         pair.a.port.memory().bytes_mut(&mut buffer).fill(0xEE);
         pair.a.pool.give(buffer);
         assert_eq!(pair.arrival(), (Status::Success, data, None));
@@ -39,8 +39,8 @@ fn messages_of_all_kinds_arrive() {
     assert!(pair.a.counter("sends_staged") > 0);
 }
 
-/// Unsignalled Sends give their buffers back, although no later Send follows; and far more of
-/// them than the queue holds can be sent.
+/// Unsignalled Sends return their buffers even if no later Send follows, and more of them can be sent than the queue
+/// holds.
 #[test]
 fn unsignalled_sends_come_back_and_never_fill_the_queue() {
     let mut pair = Pair::new();
@@ -70,8 +70,8 @@ fn unsignalled_sends_come_back_and_never_fill_the_queue() {
     );
 }
 
-/// Sends that are done, and of which the device was asked to say nothing, never keep their queue pair from posting
-/// the next one, whatever others hold: that one asks.
+/// Completed unsignalled Sends never block the next Send of their queue pair, whatever other queue pairs hold: the
+/// next Send requests a completion.
 #[test]
 fn a_quiet_queue_pair_can_send_though_others_hold_all_that_can_be_borrowed() {
     let mut pair = Pair::with(|config| {
@@ -90,13 +90,13 @@ fn a_quiet_queue_pair_can_send_though_others_hold_all_that_can_be_borrowed() {
             .post_send_copied(id, &buffer, 8, SendOptions::default())
     };
     let quiet = pair.a_id;
-    // As many as a queue pair leaves behind in silence: the next one asks.
+    // After this many unsignalled Sends a queue pair requests a completion.
     for _ in 0..31 {
         send(&mut pair, quiet).expect("room");
         assert_eq!(pair.arrival().1, [1; 8]);
     }
     assert_eq!(pair.a.counter("works_signalled"), 0);
-    // They stay works of the port: they are never handed to the device.
+    // They are never flushed to the device, so they stay outstanding in the port.
     while send(&mut pair, greedy).is_ok() {}
     assert_eq!(send(&mut pair, greedy), Err(PostError::QueueFull));
     assert_eq!(send(&mut pair, quiet), Ok(()));
@@ -105,7 +105,7 @@ fn a_quiet_queue_pair_can_send_though_others_hold_all_that_can_be_borrowed() {
     pair.a.pool.give(buffer);
 }
 
-/// Exposes 16 KiB at `b` to be read.
+/// Exposes 16 KiB of `b` for reading.
 fn expose(pair: &mut Pair, data: &[u8]) -> RemoteAddress {
     let bytes = u32::try_from(data.len()).expect("few bytes");
     let buffer = pair.b.buffer_with(data);
@@ -131,7 +131,7 @@ fn post_read(pair: &mut Pair, lengths: &[u32], from: RemoteAddress, work: u64) {
         .expect("room");
 }
 
-/// Waits for an RDMA Read; its status and what was read.
+/// Waits for an RDMA Read. Returns its status and the data.
 fn read(pair: &mut Pair, work: u64) -> (Status, Vec<u8>) {
     let (status, list) = pair.finished(WorkId(work));
     let mut list = list.expect("the list comes back");
@@ -146,7 +146,7 @@ fn read(pair: &mut Pair, work: u64) -> (Status, Vec<u8>) {
     (status, read)
 }
 
-/// RDMA Reads beyond the depth wait their turn and complete in order.
+/// RDMA Reads beyond the read depth wait, and all complete in order.
 #[test]
 fn reads_beyond_the_depth_wait() {
     if skips("reads_beyond_the_depth_wait") {
@@ -169,8 +169,8 @@ fn reads_beyond_the_depth_wait() {
     assert_eq!(pair.a.counter("reads_waited"), 8);
 }
 
-/// A device that takes two segments in an RDMA Read: longer lists are read in parts, which
-/// complete as one, and one part that fails fails the whole.
+/// On a device with at most two segments per RDMA Read, longer lists are read in parts. The parts complete as one
+/// work, and a failed part fails the whole.
 #[test]
 fn reads_of_many_segments_are_cut() {
     if skips("reads_of_many_segments_are_cut") {
@@ -208,7 +208,7 @@ fn reads_of_many_segments_are_cut() {
     assert_eq!(pair.a.pool.available(), available);
 }
 
-/// A device without shared receive queues: the queue pair has its own.
+/// On a device without shared receive queues, the queue pair has its own.
 #[test]
 fn receive_queues_of_their_own() {
     let mut pair = Pair::with(|config| config.own_receive_queues = true);
@@ -229,8 +229,8 @@ fn receive_queues_of_their_own() {
     assert_eq!(pair.a.counter("last_receive_timeouts"), 0);
 }
 
-/// A port may have several shared receive queues: a queue pair draws from the one that it was made
-/// for, and can be adopted on no other.
+/// A port may have several shared receive queues. A queue pair uses the one that it was made for, and cannot be
+/// adopted on another.
 #[test]
 fn a_queue_pair_draws_from_the_receive_queue_it_was_made_for() {
     let mut pair = Pair::new();
@@ -281,7 +281,7 @@ fn a_queue_pair_draws_from_the_receive_queue_it_was_made_for() {
     );
 }
 
-/// The device tells, once, that few Receives are left, to the port that they are of.
+/// The device reports once that few Receives are left, to the port that owns them.
 #[test]
 fn the_device_tells_that_few_receives_are_left() {
     let mut pair = Pair::new();

@@ -1,4 +1,4 @@
-//! Windows, and what stands in their place.
+//! Tests of memory windows, and of registration for a call on devices without windows.
 
 use super::{Pair, pattern, skips};
 use rpcrdma_fabric::interface::prelude::*;
@@ -29,7 +29,7 @@ fn write(pair: &mut Pair, data: &[u8], to: RemoteAddress, work: u64) -> Status {
     pair.finished(WorkId(work)).0
 }
 
-/// Bind, write, invalidate, many times over: keys differ from binding to binding.
+/// Bind, write and invalidate many times: every binding has another key.
 #[test]
 fn a_window_is_bound_again_and_again() {
     let mut pair = Pair::with(|config| config.windows_max = 2);
@@ -56,7 +56,7 @@ fn a_window_is_bound_again_and_again() {
     assert_eq!(keys.len(), 100, "a key was used twice");
 }
 
-/// What the peer invalidated is closed without a work request, and refused to be invalidated.
+/// A window that the peer has invalidated is closed without a work request, and cannot be invalidated again.
 #[test]
 fn the_peer_invalidates_once() {
     if skips("the_peer_invalidates_once") {
@@ -89,7 +89,7 @@ fn the_peer_invalidates_once() {
     }
 }
 
-/// A key works on the queue pair of its window only, although all share a protection domain.
+/// A key works only on the queue pair of its window, although all share a protection domain.
 #[test]
 fn a_key_of_another_queue_pair_is_refused() {
     if skips("a_key_of_another_queue_pair_is_refused") {
@@ -119,7 +119,7 @@ fn a_key_of_another_queue_pair_is_refused() {
     );
 }
 
-/// Where there are no windows, registering for the call does it, and ends with the call.
+/// On a device without windows, the memory is registered for the call, and the registration ends with the call.
 #[test]
 fn a_registration_stands_for_a_window() {
     let mut pair = Pair::with(|config| {
@@ -144,8 +144,8 @@ fn a_registration_stands_for_a_window() {
     pair.refused(status);
 }
 
-/// Where memory is registered for calls and no receive queue is shared, each queue pair has a protection domain: all
-/// that it does goes by its own keys, and so does the next one that takes its place.
+/// If memory is registered for calls and no receive queue is shared, each queue pair has its own protection domain.
+/// All its work uses its own keys, and so does the work of the next queue pair in its place.
 #[test]
 fn queue_pairs_have_protection_domains_of_their_own() {
     let apart = |config: &mut rpcrdma_fabric::verbs::PortConfig| {
@@ -154,7 +154,7 @@ fn queue_pairs_have_protection_domains_of_their_own() {
     };
     let mut pair = Pair::with(apart);
     for round in 0..3 {
-        // In the work request, by way of the memory for copies, and from the arena.
+        // Three lengths for three methods: inside the work request, from the memory for copies, and from the arena.
         for bytes in [40, 1000, 4000] {
             let data = pattern(round, bytes);
             if bytes <= 1000 {
@@ -198,7 +198,7 @@ fn queue_pairs_have_protection_domains_of_their_own() {
             assert_eq!(pair.a.port.memory().bytes(&buffer)[..64], data);
             pair.a.pool.give(buffer);
         }
-        // The next queue pair is adopted on the same receive queue, whose Receives are posted for it.
+        // The next queue pair is adopted on the same receive queue, for which the Receives are posted again.
         pair.a.port.disconnect(pair.a_id);
         pair.b.port.disconnect(pair.b_id);
         pair.ended();

@@ -1,4 +1,4 @@
-//! The whole of a run over shared memory, against the NFS service of this tool on a polling core.
+//! Whole runs over shared memory against this tool's NFS service on a polling core.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
@@ -20,7 +20,7 @@ use rpcrdma_nfs3::server::{DATA_BYTES_MAX, Service};
 use rpcrdma_nfs3::store::{HeapPages, Limits, Store};
 use rpcrdma_nfs3::wire::FileHandle;
 
-/// The server of this tool, which counts its calls.
+/// This tool's server, with a counter of its calls.
 struct Server {
     application: NfsApplication<HeapPages>,
     /// Calls so far.
@@ -62,7 +62,7 @@ fn server() -> Server {
     }
 }
 
-/// It listens on shared memory.
+/// Starts a server that listens on shared memory.
 fn serve(name: &str, server: Server) -> Node<ShmProvider, Server> {
     let need = Need {
         connections_per_core: Some(8),
@@ -89,7 +89,7 @@ fn serve(name: &str, server: Server) -> Node<ShmProvider, Server> {
     node
 }
 
-/// A name that no other test has.
+/// A name that no other test uses.
 fn fresh_name() -> String {
     static NAMES: AtomicU32 = AtomicU32::new(0);
     let number = NAMES.fetch_add(1, Ordering::Relaxed);
@@ -100,7 +100,7 @@ fn root(server: &Server) -> FileHandle {
     server.store().handle(Store::<HeapPages>::ROOT).unwrap()
 }
 
-/// A run against a server of its own.
+/// Runs a load against a new server.
 fn run(line: &str) -> (serde_json::Value, Node<ShmProvider, Server>) {
     let (name, server) = (fresh_name(), server());
     let root = root(&server);
@@ -245,7 +245,7 @@ fn a_mix_on_several_connections_reads_what_it_writes() {
     drop(node);
 }
 
-/// Waits until so many more calls were made.
+/// Waits until the server has received `more` further calls.
 fn wait_for(calls: &AtomicU64, more: u64) {
     let wanted = calls.load(Ordering::Relaxed) + more;
     let deadline = Instant::now() + Duration::from_secs(60);
@@ -310,7 +310,7 @@ fn a_server_that_is_restarted_is_connected_to_again_and_calls_in_flight_are_made
             "{load}: {report}"
         );
         assert!(report["blocks_checked"].as_u64().unwrap() > 0, "{report}");
-        // A connection that is made while the server ends is lost once more.
+        // At least: a connection made while the server ends is lost again.
         let reconnects = report["reconnects"].as_u64().unwrap();
         assert!(reconnects >= 2, "{load}: {report}");
         let space = node.shutdown().remove(0).store().space();
