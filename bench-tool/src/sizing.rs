@@ -297,7 +297,12 @@ mod tests {
         assert_eq!(count, 1);
         assert!((4096..65_536).contains(&bytes) && bytes.is_multiple_of(4096));
         assert_eq!(profile(need(65_536, 60_000)).placement_segments, 0);
-        assert_eq!(profile(Need::default()).placement_segments, 0);
+        let no_bulk = Need {
+            bulk: BulkNeed::default(),
+            ..need(65_536, 1)
+        };
+        let profile = profile(no_bulk);
+        assert_eq!((profile.placement_segments, profile.bulk_buffers), (0, 0));
     }
 
     #[test]

@@ -254,7 +254,7 @@ fn calls_of_a_dropped_poller_or_client_keep_their_places() {
     let at = address();
     let (_server, kept) = keeper(&at);
     let mut small = profile();
-    small.calls_outstanding_max = 8;
+    (small.calls_outstanding_max, small.credits_per_connection) = (8, 8);
     let node = Node::builder().profile(small).start(&at).unwrap();
     let client = node.client().depth(2).connect(&at).unwrap();
     let other = node.client().depth(2).connect(&at).unwrap();
@@ -273,9 +273,10 @@ fn calls_of_a_dropped_poller_or_client_keep_their_places() {
         std::thread::yield_now();
     }
     drop(poller);
-    drop((lost, other));
     let full = client.poller(1).unwrap_err();
     assert_eq!(full.kind(), ErrorKind::Configuration, "{full}");
+    // Its connection closes, which ends its call: the places may come back from now on.
+    drop((lost, other));
     kept.lock().unwrap().clear();
     let begin = std::time::Instant::now();
     while client.poller(6).is_err() {
