@@ -7,8 +7,8 @@ use std::sync::Arc;
 use super::copy::write_u32;
 use super::counters::Counters;
 use super::doorbell;
-use super::files::{self, CheckedPeer};
-use super::link::{CoreIdentity, QueuePairNumber};
+use super::files::{self, CheckedPeer, CoreIdentity};
+use super::link::QueuePairNumber;
 use super::mapped::{ChannelHead, MappedRing, Progress};
 use super::record::{
     EXTENSION_BYTES, Extension, FLAG_EXTENDED, FLAG_INVALIDATE, HEADER_BYTES, Header, LINE_BYTES,

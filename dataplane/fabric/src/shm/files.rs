@@ -11,7 +11,6 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, 
 
 use super::doorbell::CHANNELS_MAX;
 use super::key_table::{ENTRY_BYTES, KeyMemory, TABLE_HEAD_BYTES, WINDOWS_MAX};
-use super::link::{CoreIdentity, PeerFiles};
 use super::mapped::{
     CHANNEL_HEAD_BYTES, ChannelHead, DOORBELL_BYTES, MappedBell, MappedRing, RING_BYTES_MAX,
     RING_BYTES_MIN,
@@ -20,6 +19,15 @@ use super::peer_memory::{PeerMemory, Purpose, SEALS_DOORBELL, SEALS_READ_ONLY};
 use super::ring::Consumer;
 use crate::interface::SetupError;
 use crate::memory::Mapping;
+
+/// Identifies a core among all processes of a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CoreIdentity {
+    /// A random number, the same for all ports of a process.
+    pub process: [u8; 16],
+    /// The port's number within its process.
+    pub port: u32,
+}
 
 impl CoreIdentity {
     /// The identity of port number `port` of this process.
@@ -40,6 +48,23 @@ impl CoreIdentity {
         });
         Self { process, port }
     }
+}
+
+/// The files that the other side sent over the socket. They are not checked yet.
+#[derive(Debug)]
+pub(super) struct PeerFiles {
+    /// Its channel file towards us.
+    pub(super) channel: OwnedFd,
+    /// Its arena.
+    pub(super) arena: OwnedFd,
+    /// Its table of memory windows.
+    pub(super) keys: OwnedFd,
+    /// Its doorbell bitmap.
+    pub(super) doorbell: OwnedFd,
+    /// The socket that wakes it.
+    pub(super) event: OwnedFd,
+    /// The number that our channel has among its doorbell bits.
+    pub(super) doorbell_number: u32,
 }
 
 fn sealed_file(

@@ -3,8 +3,8 @@
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::files::{ChannelFile, CheckedPeer};
-use super::link::{NumberHold, PeerFiles, PortHandle, PreparedQueuePair, QueuePairNumber};
+use super::files::{ChannelFile, CheckedPeer, PeerFiles};
+use super::link::{NumberHold, PortHandle, PreparedQueuePair, QueuePairNumber};
 use super::peer_memory::{PeerMemory, PeerMemoryLimits};
 use super::port::Port;
 use crate::interface::prelude::*;

@@ -10,18 +10,9 @@ use std::sync::Arc;
 
 use crossbeam_queue::ArrayQueue;
 
-use super::files::CheckedPeer;
+use super::files::{CheckedPeer, CoreIdentity};
 use crate::interface::{SetupError, Status};
 use crate::memory::Mapping;
-
-/// Identifies a core among all processes of a machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct CoreIdentity {
-    /// A random number, the same for all ports of a process.
-    pub process: [u8; 16],
-    /// The port's number within its process.
-    pub port: u32,
-}
 
 /// A queue pair's number on the wire: an index (low 16 bits) and a generation (high 16 bits).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -53,23 +44,6 @@ pub struct PortHandle {
     pub numbers: Arc<ArrayQueue<QueuePairNumber>>,
     /// Bytes of the ring in each channel file.
     pub channel_ring_bytes: u32,
-}
-
-/// The files that the other side sent over the socket. They are not checked yet.
-#[derive(Debug)]
-pub(super) struct PeerFiles {
-    /// Its channel file towards us.
-    pub(super) channel: OwnedFd,
-    /// Its arena.
-    pub(super) arena: OwnedFd,
-    /// Its table of memory windows.
-    pub(super) keys: OwnedFd,
-    /// Its doorbell bitmap.
-    pub(super) doorbell: OwnedFd,
-    /// The socket that wakes it.
-    pub(super) event: OwnedFd,
-    /// The number that our channel has among its doorbell bits.
-    pub(super) doorbell_number: u32,
 }
 
 /// A number taken from a port's stock for a queue pair that does not exist yet. Dropping it returns the

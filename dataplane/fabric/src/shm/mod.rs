@@ -25,11 +25,10 @@ mod record;
 mod ring;
 mod work;
 
-pub use files::{ChannelFile, CheckedPeer};
+pub use files::{ChannelFile, CheckedPeer, CoreIdentity};
 pub use join::{Joint, join};
 pub use link::{
-    CoreIdentity, Fault, NumberHold, PortEvent, PortFiles, PortHandle, PreparedQueuePair,
-    QueuePairNumber,
+    Fault, NumberHold, PortEvent, PortFiles, PortHandle, PreparedQueuePair, QueuePairNumber,
 };
 #[cfg(feature = "testing")]
 pub(crate) use manager::message_again;

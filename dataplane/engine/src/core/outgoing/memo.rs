@@ -3,9 +3,21 @@
 
 use rpcrdma_protocol::v2::plan::{CallPlan, Demand};
 
-use super::plan::Exposed;
 use crate::bulk::{BulkCall, Placement};
 use crate::rpc::ConnectionKey;
+
+/// The memory that a call exposes.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::core) struct Exposed {
+    /// The call itself is in a Position-Zero Read chunk.
+    pub(super) long_call: bool,
+    /// Bytes of the Reply chunk; 0 for none.
+    pub(super) reply_bytes: u32,
+    /// How many bulk buffers it takes.
+    pub(super) buffers: usize,
+    /// How many windows it takes.
+    pub(super) windows: usize,
+}
 
 /// A plan, and the call that it was made for.
 #[derive(Debug)]

@@ -13,7 +13,7 @@ use rpcrdma_protocol::v2::rtr::{RtrSupport, StreamRange};
 
 use super::Outgoing;
 use super::call::CALL_PARTS_MAX;
-use super::memo::{ChunkTerms, ChunksMemo, PlanMemo, PlanShape};
+use super::memo::{ChunkTerms, ChunksMemo, Exposed, PlanMemo, PlanShape};
 use crate::bulk::{BULK_ITEMS_MAX, BulkCall, BulkPool, ExpectedResult, ITEM_PARTS_MAX, Placement};
 use crate::config::PADDING_BYTES;
 use crate::connection::{Connection, Stage};
@@ -32,19 +32,6 @@ pub(super) enum Plan {
     GroupAsBefore,
     /// A transmission group, by the plan in `last_plan`.
     Group,
-}
-
-/// The memory that a call exposes.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::core) struct Exposed {
-    /// The call itself is in a Position-Zero Read chunk.
-    pub(super) long_call: bool,
-    /// Bytes of the Reply chunk; 0 for none.
-    pub(super) reply_bytes: u32,
-    /// How many bulk buffers it takes.
-    buffers: usize,
-    /// How many windows it takes.
-    windows: usize,
 }
 
 impl Plan {

@@ -9,7 +9,7 @@ use rpcrdma_fabric::memory::Memory;
 use super::Outgoing;
 use super::call::OutgoingCall;
 use super::lists::Role;
-use super::plan::Exposed;
+use super::memo::Exposed;
 use crate::bulk::{BulkPart, BulkPool};
 use crate::core::resources::Resources;
 

@@ -8,7 +8,7 @@ use super::channels::{Half, View};
 use super::socket::{FILES, Peer};
 use super::wire::{Confirm, Reply, Request};
 use crate::interface::ListenerId;
-use crate::shm::link::PeerFiles;
+use crate::shm::files::PeerFiles;
 use crate::shm::{CheckedPeer, NumberHold, PortHandle, QueuePairNumber};
 
 /// A connection, from the first system call to the end.

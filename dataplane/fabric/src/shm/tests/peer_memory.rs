@@ -9,7 +9,7 @@ use super::*;
 use crate::interface::SetupError;
 use crate::interface::prelude::*;
 use crate::memory::Mapping;
-use crate::shm::link::PeerFiles;
+use crate::shm::files::PeerFiles;
 use crate::shm::mapped::DOORBELL_BYTES;
 use crate::shm::peer_memory::{
     PeerMemory, PeerMemoryLimits, Purpose, SEALS_DOORBELL, SEALS_READ_ONLY,

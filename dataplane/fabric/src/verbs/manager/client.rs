@@ -31,6 +31,14 @@ pub(super) fn check_private_data(private_data: &[u8], limit: usize) -> Result<()
     }))
 }
 
+pub(super) fn wrong_order(doing: &str) -> ManagerError {
+    let source = io::Error::new(
+        io::ErrorKind::InvalidInput,
+        "the connection is not at that step",
+    );
+    system(doing, source)
+}
+
 pub(super) fn system(doing: impl Into<String>, source: io::Error) -> ManagerError {
     ManagerError::System {
         doing: doing.into(),
@@ -360,7 +368,7 @@ impl Manager {
     pub(super) fn send_confirm(&mut self, number: u64) -> Result<(), ManagerError> {
         let connection = self.open(number)?;
         let (Stage::ClientPrepared, Some(id)) = (connection.stage, &mut connection.id) else {
-            return Err(super::server::wrong_order("confirming a connection"));
+            return Err(wrong_order("confirming a connection"));
         };
         let is_iwarp = match &connection.side {
             Side::Client(client) => client.port.context().limits().iwarp,

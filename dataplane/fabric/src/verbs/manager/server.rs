@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use super::client::{check_private_data, system};
+use super::client::{check_private_data, system, wrong_order};
 use super::connection::{Connection, Prepared, QueuePairFacts, Side, depths_of, number_of};
 use super::drive;
 use super::machine::Stage;
@@ -18,14 +18,6 @@ use crate::verbs::cm::id::Id;
 use crate::verbs::cm::private_data;
 use crate::verbs::queue_pair::QueuePair;
 use crate::verbs::{PortEvent, PortHandle, PreparedQueuePair};
-
-pub(super) fn wrong_order(doing: &str) -> ManagerError {
-    let source = io::Error::new(
-        io::ErrorKind::InvalidInput,
-        "the connection is not at that step",
-    );
-    system(doing, source)
-}
 
 fn gone() -> SetupError {
     SetupError::Peer {
