@@ -744,7 +744,7 @@ fn ipv6_connects() {
     let word = if is_iwarp() {
         "refused"
     } else {
-        "listens at other addresses"
+        "listens only on other addresses"
     };
     assert!(text.contains(word), "{text}");
 }
