@@ -420,7 +420,7 @@ int rpcrdma_call_answer(struct rpcrdma_call *later,
 void rpcrdma_call_free(struct rpcrdma_call *call);
 
 /*
- Connects to the server at `address`, "shm:NAME" or "rdma:HOST:PORT", on a node of its own.
+ Connects to the server at `address`, "shm:NAME" or "rdma:HOST:PORT", on a new node.
 
  Errors: RPCRDMA_E_NOT_CONNECTED when the connection is not there in time; RPCRDMA_E_ADDRESS, RPCRDMA_E_CONFIGURATION.
  */

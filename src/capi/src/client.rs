@@ -18,7 +18,7 @@ pub struct ClientHandle {
     pub(crate) client: Client,
 }
 
-/// Connects to the server at `address`, "shm:NAME" or "rdma:HOST:PORT", on a node of its own.
+/// Connects to the server at `address`, "shm:NAME" or "rdma:HOST:PORT", on a new node.
 ///
 /// Errors: RPCRDMA_E_NOT_CONNECTED when the connection is not there in time; RPCRDMA_E_ADDRESS, RPCRDMA_E_CONFIGURATION.
 #[unsafe(no_mangle)]

@@ -9,7 +9,26 @@ use crate::border::{Failed, done};
 use crate::buffer::BufferHandle;
 use crate::call::Call;
 use crate::codes::RPCRDMA_E_TOO_LONG;
-use crate::pointers;
+use crate::pointers::{self, Place};
+
+/// A call to read from, and the places for the data that is read and for its length.
+///
+/// # Safety
+/// As [`pointers::exclusive`] and [`pointers::place`].
+unsafe fn reader<'a>(
+    call: *mut Call,
+    data: *mut *const c_void,
+    bytes: *mut usize,
+) -> Result<(&'a mut Call, Place<'a, *const c_void>, Place<'a, usize>), Failed> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        Ok((
+            pointers::exclusive(call, "call")?,
+            pointers::place(data, "data")?,
+            pointers::place(bytes, "bytes")?,
+        ))
+    }
+}
 
 /// Takes a word (an XDR unsigned integer).
 ///
@@ -56,13 +75,7 @@ pub unsafe extern "C" fn rpcrdma_get_opaque(
 ) -> c_int {
     done(|| {
         // SAFETY: the contract of the header.
-        let (call, data, bytes) = unsafe {
-            (
-                pointers::exclusive(call, "call")?,
-                pointers::place(data, "data")?,
-                pointers::place(bytes, "bytes")?,
-            )
-        };
+        let (call, data, bytes) = unsafe { reader(call, data, bytes)? };
         let opaque = call.read(|from, _| from.opaque().map(std::ptr::from_ref))?;
         data.set(opaque.cast());
         bytes.set(opaque.len());
@@ -101,13 +114,7 @@ pub unsafe extern "C" fn rpcrdma_get_rest(
 ) -> c_int {
     done(|| {
         // SAFETY: the contract of the header.
-        let (call, data, bytes) = unsafe {
-            (
-                pointers::exclusive(call, "call")?,
-                pointers::place(data, "data")?,
-                pointers::place(bytes, "bytes")?,
-            )
-        };
+        let (call, data, bytes) = unsafe { reader(call, data, bytes)? };
         let rest = call.read(|from, _| Ok(std::ptr::from_ref(from.rest())))?;
         data.set(rest.cast());
         bytes.set(rest.len());
@@ -126,13 +133,7 @@ pub unsafe extern "C" fn rpcrdma_get_bulk(
 ) -> c_int {
     done(|| {
         // SAFETY: the contract of the header.
-        let (call, data, bytes) = unsafe {
-            (
-                pointers::exclusive(call, "call")?,
-                pointers::place(data, "data")?,
-                pointers::place(bytes, "bytes")?,
-            )
-        };
+        let (call, data, bytes) = unsafe { reader(call, data, bytes)? };
         let whole = call.read(|from, joined| Ok(in_one_piece(&from.bulk()?, joined)))?;
         data.set(whole.cast());
         bytes.set(whole.len());

@@ -4,10 +4,28 @@ use std::ffi::{c_int, c_void};
 
 use rpcrdma::Encode;
 
-use crate::border::done;
+use crate::border::{Failed, done};
 use crate::buffer::BufferHandle;
 use crate::call::{Call, written};
 use crate::pointers;
+
+/// A call to write to, and what is written.
+///
+/// # Safety
+/// As [`pointers::exclusive`] and [`pointers::bytes`].
+unsafe fn writer<'a>(
+    call: *mut Call,
+    data: *const c_void,
+    bytes: usize,
+) -> Result<(&'a mut Call, &'a [u8]), Failed> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        Ok((
+            pointers::exclusive(call, "call")?,
+            pointers::bytes(data, bytes, "data")?,
+        ))
+    }
+}
 
 /// Appends a word (an XDR unsigned integer).
 ///
@@ -46,12 +64,7 @@ pub unsafe extern "C" fn rpcrdma_put_opaque(
 ) -> c_int {
     done(|| {
         // SAFETY: the contract of the header.
-        let (call, data) = unsafe {
-            (
-                pointers::exclusive(call, "call")?,
-                pointers::bytes(data, bytes, "data")?,
-            )
-        };
+        let (call, data) = unsafe { writer(call, data, bytes)? };
         written!(call, |to| {
             to.opaque(data);
         })
@@ -68,12 +81,7 @@ pub unsafe extern "C" fn rpcrdma_put_bytes(
 ) -> c_int {
     done(|| {
         // SAFETY: the contract of the header.
-        let (call, data) = unsafe {
-            (
-                pointers::exclusive(call, "call")?,
-                pointers::bytes(data, bytes, "data")?,
-            )
-        };
+        let (call, data) = unsafe { writer(call, data, bytes)? };
         written!(call, |to| {
             to.bytes(data);
         })
@@ -119,12 +127,7 @@ pub unsafe extern "C" fn rpcrdma_put_bulk_copy(
 ) -> c_int {
     done(|| {
         // SAFETY: the contract of the header.
-        let (call, data) = unsafe {
-            (
-                pointers::exclusive(call, "call")?,
-                pointers::bytes(data, bytes, "data")?,
-            )
-        };
+        let (call, data) = unsafe { writer(call, data, bytes)? };
         written!(call, |to| {
             to.bulk_copy(data);
         })

@@ -99,6 +99,12 @@ impl Installed {
         program
     }
 
+    /// An address that no other test has, of this process or another.
+    fn address(&self, name: &str) -> String {
+        let unique = self.folder.file_name().and_then(|unique| unique.to_str());
+        format!("shm:{}-{name}", unique.expect("a name"))
+    }
+
     /// A program that finds the shared library.
     fn command(&self, program: &str, line: &str) -> Command {
         let mut command = command(program, line);
@@ -108,7 +114,7 @@ impl Installed {
 
     /// Runs the programs in C, each by `runner`, if that is one.
     fn run_all(&self, flags: &str, runner: &str) {
-        let address = |name: &str| format!("shm:capi-{name}-{}", std::process::id());
+        let address = |name: &str| self.address(name);
         let run = |program: &str, line: &str| {
             let line = format!("{runner} {program} {line}");
             let (first, rest) = line
@@ -233,7 +239,7 @@ fn programs_in_c_run_under_valgrind() {
 fn a_program_in_cpp_answers_from_another_thread() {
     let installed = Installed::new();
     let program = installed.compile("c++", "-std=c++17 -Wpedantic", "examples/c/later.cpp");
-    let address = format!("shm:capi-later-{}", std::process::id());
+    let address = installed.address("later");
     let ended = Ended::of(&mut installed.command(&program, &address)).with_code(0);
     assert_eq!(ended.out, "the square of 12 is 144\n");
 }
@@ -248,7 +254,7 @@ fn a_program_links_the_static_library() {
     compile.args(flags.map(|flag| flag.replace("-lrpcrdma", "-l:librpcrdma.a")));
     Ended::of(&mut compile).check_code(0);
     // Without the folder of the shared library, which it must not need.
-    let address = format!("shm:capi-static-{}", std::process::id());
+    let address = installed.address("static");
     let _server = Running::listening(&mut command(&program, &format!("serve {address}")));
     let called = Ended::of(&mut command(&program, &format!("call {address} ping"))).with_code(0);
     assert_eq!(called.out, "ping\n");
@@ -265,7 +271,7 @@ fn python_calls_in_batches() {
     let python = pythons.into_iter().find(has_cffi);
     let python = python.expect("a Python with cffi: apt-get install python3-cffi");
     let echo = installed.compile("cc", "", "examples/c/echo.c");
-    let address = format!("shm:capi-python-{}", std::process::id());
+    let address = installed.address("python");
     let serve = format!("serve {address}");
     let _server = Running::listening(&mut installed.command(&echo, &serve));
     let mut call = installed.command(python, "");
