@@ -172,8 +172,9 @@ impl CoreApplication {
     fn start_submitted<P: Port>(&mut self, core: &mut Context<'_, P>) -> bool {
         let mut left = MOVED_MAX;
         let count = self.lanes.len();
-        for step in 0..count {
-            let at = (self.first_lane + step) % count;
+        // A division in each poll would cost more than the look at a lane.
+        let first = self.first_lane;
+        for at in (first..count).chain(0..first.min(count)) {
             while let Some(Some(lane)) = self.lanes.get_mut(at) {
                 lane.wake();
                 let Some(mut message) = lane.next() else {
@@ -186,7 +187,7 @@ impl CoreApplication {
                 self.start(core, message);
                 left -= 1;
                 if left == 0 {
-                    self.first_lane = (at + 1) % count;
+                    self.first_lane = if at + 1 < count { at + 1 } else { 0 };
                     return true;
                 }
             }
