@@ -34,6 +34,14 @@ pub(crate) fn of_address(address: &str, named: Option<&str>) -> Result<String, E
     Ok(opened.name().to_owned())
 }
 
+/// A profile that a device can carry out.
+#[derive(Debug)]
+pub(crate) struct Fitted {
+    pub(crate) profile: Profile,
+    /// What was cut down to the limits of the device, a sentence each.
+    pub(crate) warnings: Vec<String>,
+}
+
 /// The chosen profile, or else that of the device's family, with `settings` on top, as far as the device goes.
 ///
 /// # Errors
@@ -43,32 +51,96 @@ pub(crate) fn fit(
     chosen: Option<Profile>,
     settings: &Settings,
     default: impl FnOnce() -> Profile,
-) -> Result<Profile, Error> {
-    let opened = Context::open(Some(device)).map_err(|error| Failure::NoDevice {
+) -> Result<Fitted, Error> {
+    let no_device = |why: String| Failure::NoDevice {
         address: device.to_owned(),
-        why: error.to_string(),
-    })?;
-    let limits = VerbsProvider::limits(opened.limits());
-    let layers = match chosen {
-        Some(profile) => Layers::over(profile),
-        None => {
-            let layers = match Device::named(Path::new("/"), device).detect() {
-                Detected::Profile(name) => Layers::named(&name)?,
-                Detected::Unknown => Layers::over(default()),
-                Detected::Refused { reason: why, .. } => {
-                    let address = device.to_owned();
-                    return Err(Failure::NoDevice { address, why }.into());
-                }
-            };
-            let places = limits.receive_scatter_entries_max != Some(1);
-            layers.program(&Settings {
-                idle: Some(Idle::Park),
-                // A device that nobody knows may have no room for a segment beside the message.
-                placement_segments: (!places).then_some(0),
-                ..Settings::default()
-            })
-        }
+        why,
     };
-    let layers = layers.limited(&limits, device).program(settings);
-    Ok(layers.build()?.profile)
+    let opened = Context::open(Some(device)).map_err(|error| no_device(error.to_string()))?;
+    let limits = VerbsProvider::limits(opened.limits());
+    if let Some(profile) = chosen {
+        return fit_to(Layers::over(profile), &limits, device, settings);
+    }
+    let layers = match Device::named(Path::new("/"), device).detect() {
+        Detected::Profile(name) => Layers::named(&name)?,
+        Detected::Unknown => Layers::over(default()),
+        Detected::Refused { reason, .. } => return Err(no_device(reason).into()),
+    };
+    fit_to(not_chosen(layers, &limits), &limits, device, settings)
+}
+
+/// The profile of a program that chose none.
+fn not_chosen(layers: Layers, limits: &Settings) -> Layers {
+    let has_no_place = limits.receive_scatter_entries_max == Some(1);
+    layers.program(&Settings {
+        idle: Some(Idle::Park),
+        // Such a device takes the message alone.
+        placement_segments: has_no_place.then_some(0),
+        ..Settings::default()
+    })
+}
+
+fn fit_to(
+    layers: Layers,
+    limits: &Settings,
+    device: &str,
+    settings: &Settings,
+) -> Result<Fitted, Error> {
+    let loaded = layers.program(settings).limited(limits, device).build()?;
+    let warnings = loaded.clamps.iter().map(ToString::to_string).collect();
+    Ok(Fitted {
+        profile: loaded.profile,
+        warnings,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ErrorKind;
+
+    #[test]
+    fn what_is_beyond_a_device_is_cut_down_and_said() {
+        let limits = Settings {
+            read_depth_max: Some(4),
+            ..Settings::default()
+        };
+        let asked = Settings {
+            read_depth_max: Some(8),
+            ..Settings::default()
+        };
+        let layers = Layers::over(Profile::default());
+        let fitted = fit_to(layers, &limits, "rxe0", &asked).unwrap();
+        assert_eq!(fitted.profile.read_depth_max, 4);
+        let [warning] = &fitted.warnings[..] else {
+            panic!("{:?}", fitted.warnings);
+        };
+        assert!(
+            warning.contains("read_depth_max") && warning.contains("rxe0"),
+            "{warning}"
+        );
+    }
+
+    #[test]
+    fn a_device_with_one_entry_places_nothing_unless_the_program_asks_for_it() {
+        let limits = Settings {
+            receive_scatter_entries_max: Some(1),
+            ..Settings::default()
+        };
+        let places = || {
+            Layers::over(Profile {
+                placement_segments: 1,
+                ..Profile::default()
+            })
+        };
+        let none = Settings::default();
+        let fitted = fit_to(not_chosen(places(), &limits), &limits, "dev", &none).unwrap();
+        assert_eq!(fitted.profile.placement_segments, 0);
+        let refused = fit_to(places(), &limits, "dev", &none).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Configuration);
+        assert!(
+            refused.to_string().contains("placement_segments"),
+            "{refused}"
+        );
+    }
 }

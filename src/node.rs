@@ -17,7 +17,7 @@ use rpcrdma_tuning::{Idle, Layers, Profile, Settings};
 use crate::buffers::Buffers;
 use crate::client::ClientBuilder;
 use crate::core::CoreApplication;
-use crate::device;
+use crate::device::{self, Fitted};
 use crate::error::{Error, Failure};
 use crate::exchange::CoreShared;
 use crate::metrics::Metrics;
@@ -44,6 +44,7 @@ pub struct Node {
     /// The cores that the program polls, until it takes them.
     polled: PolledCores,
     profile: Arc<Profile>,
+    warnings: Arc<[String]>,
     /// The replies that are kept, if it serves procedures that must not run twice.
     once: Option<Arc<Clients>>,
     names: Arc<Names>,
@@ -162,6 +163,12 @@ impl Node {
         &self.profile
     }
 
+    /// What the device cannot do of what the profile asks for: a sentence for each knob that was cut down.
+    #[must_use]
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
     /// Accepts no more connections and calls, lets those under way finish within `timeout`, and closes all connections.
     ///
     /// # Errors
@@ -275,7 +282,7 @@ impl NodeBuilder {
         self
     }
 
-    /// The program polls the cores itself, each on a thread of its own: [`Node::take_core`]. The node starts no threads for
+    /// The program polls the cores itself: [`Node::take_core`] gives each out, to one thread. The node starts no threads for
     /// them, and the processors of [`NodeBuilder::pinned`] and the knob `idle` count nothing. The memory of the cores is first
     /// touched by the thread that starts the node, and so belongs to its NUMA node.
     #[must_use]
@@ -380,16 +387,17 @@ impl NodeBuilder {
         if let Some(error) = self.profile_error {
             return Err(error.into());
         }
-        let (profile, device) = if fabric == "shm:" {
+        let (fitted, device) = if fabric == "shm:" {
             let profile = self.profile.unwrap_or_else(default_profile);
             let layers = Layers::over(profile).program(&self.settings);
-            (layers.build()?.profile, None)
+            let (profile, warnings) = (layers.build()?.profile, Vec::new());
+            (Fitted { profile, warnings }, None)
         } else {
             let device = device::of_address(address, self.device.as_deref())?;
-            let profile = device::fit(&device, self.profile, &self.settings, default_profile)?;
-            (profile, Some(device))
+            let fitted = device::fit(&device, self.profile, &self.settings, default_profile)?;
+            (fitted, Some(device))
         };
-        let profile = Arc::new(profile);
+        let profile = Arc::new(fitted.profile);
         let cores = if self.cores.is_empty() {
             vec![None]
         } else {
@@ -446,6 +454,7 @@ impl NodeBuilder {
             cores: shared,
             polled,
             profile,
+            warnings: fitted.warnings.into(),
             once,
             names,
         })
