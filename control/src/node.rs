@@ -251,8 +251,7 @@ impl<V: Provider, A: Application> Node<V, A> {
         Self::start_in(provider, config, application, None)
     }
 
-    /// Starts the control thread, and makes cores that the caller polls, on threads of its own: [`PolledCore::poll`], again and
-    /// again. There are as many as `config.cores` has entries; the processors in it count nothing, and neither does the
+    /// Starts the control thread, and makes cores that the caller polls from its threads by [`PolledCore::poll`]. There are as many as `config.cores` has entries; the processors in it count nothing, and neither does the
     /// policy of idle cores. The memory of the cores is first touched here: call this where it should be.
     ///
     /// A core that nobody polls does nothing, so on a thread that polls, no function of the node may be called that waits for a

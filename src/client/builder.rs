@@ -173,7 +173,7 @@ impl ClientBuilder {
     pub fn connect(self, address: &str) -> Result<Client, Error> {
         let given = self.connect_timeout;
         let (client, changes) = self.begin(address)?;
-        // To start a node takes time of its own.
+        // From here: starting the node does not count.
         let deadline = Instant::now() + given;
         for line in &client.inner.lines {
             changes.wait(&line.line, deadline, given)?;

@@ -74,7 +74,7 @@ pub(crate) struct ClientLine {
 }
 
 impl Client {
-    /// Connects to the server at `address` (`shm:NAME` or `rdma:HOST:PORT`), on a node of its own that has one core.
+    /// Connects to the server at `address` (`shm:NAME` or `rdma:HOST:PORT`), on a new node with one core.
     /// Returns when the connection is there.
     ///
     /// # Errors

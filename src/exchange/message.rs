@@ -13,7 +13,7 @@ use crate::trace::CallTrace;
 /// message of the connection holds, memory is set aside.
 const RESULTS_BYTES: usize = 512;
 
-/// Messages that a thread keeps at most.
+/// Messages that a thread keeps at most. Each keeps the memory that its longest arguments and results have touched.
 const SPARE_MAX: usize = 64;
 
 /// How a call ended.

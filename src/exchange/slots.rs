@@ -20,8 +20,8 @@ pub(crate) struct Slots {
     wakers: Mutex<Vec<Waker>>,
 }
 
-/// Where one thread or task waits for one call. It has a cache line of its own: the core takes that from the waiter, who looks
-/// at it all the time, once for both of its writes.
+/// Where one thread or task waits for one call. It fills its cache lines. State and message share one, so that the core takes
+/// it only once from the waiter, who reads the state all the time.
 #[derive(Default)]
 struct Slot {
     /// [`EMPTY`], [`WAITING`], [`DONE`] or [`ABANDONED`].

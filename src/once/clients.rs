@@ -46,7 +46,8 @@ impl Waiter {
 #[derive(Debug)]
 pub(crate) struct Session {
     window: Mutex<Window<Waiter>>,
-    /// Its client has no name of its own: another may come with its address and its XIDs, but not so soon.
+    /// Its client has announced no name. Another client may later use the same address and XIDs, so calls are forgotten
+    /// after [`super::window::KEPT_FOR`].
     forgets: bool,
 }
 

@@ -7,7 +7,7 @@
 //!   connects again under the same name. Any other is known by its address.
 //! * **What is the same call** ([`calls`]): client, XID, program, version, procedure, and a keyed hash over the credential,
 //!   the lengths, and the first bytes of the arguments.
-//! * **How much is kept** ([`window`]). Each client has entries of its own, so that no other can displace them, however many
+//! * **How much is kept** ([`window`]). Each client has its own entries, which no other client can displace, however many
 //!   calls it makes. A client that has at most [`CALLS_MAX`] calls under way finds the replies to all of them.
 //!
 //! A client that repeats calls keeps to that ([`repeat`]).

@@ -68,7 +68,7 @@ pub(crate) struct Device {
     pub firmware: Option<String>,
     /// The driver of the hardware; null for a software device.
     pub driver: Option<String>,
-    /// The version of the driver; null for a driver of the kernel without a version of its own.
+    /// The version of the driver; null for a driver that reports none, as most drivers of the kernel.
     pub driver_version: Option<String>,
     /// The NUMA place.
     #[serde(flatten)]

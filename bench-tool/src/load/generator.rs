@@ -216,7 +216,7 @@ impl<W: Workload> Generator<W> {
         self.watch = Some((watch, part as usize));
     }
 
-    /// Makes the waiting single call. Returns false if there is none or the core refuses it for now.
+    /// Makes the single call, if one waits. Returns false if none does, or the core cannot take it yet; then it waits on.
     fn call_single<P: Port>(&mut self, core: &mut Context<'_, P>) -> bool {
         let Some(single) = self.single.take() else {
             return false;

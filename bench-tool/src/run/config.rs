@@ -115,8 +115,8 @@ pub(crate) struct RunConfig {
 }
 
 impl RunConfig {
-    /// The two cores whose floor the report compares with: the first core of the client and the first of its own
-    /// server. `None` for a server elsewhere, or if both share a core.
+    /// The two cores between which the floor is measured: the first core of the client, and the first core of the server
+    /// that the run starts. `None` if the run starts no server, or both share a core.
     #[must_use]
     pub(crate) fn floor_cores(&self) -> Option<[usize; 2]> {
         let Server::Own { cores, .. } = &self.server else {

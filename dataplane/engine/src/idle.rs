@@ -98,15 +98,21 @@ pub(crate) fn sleep(fabric: &impl AsFd, wake: &impl AsFd, time_max: Duration) ->
 mod tests {
     use super::*;
 
+    /// Stays awake 10 us at a time, for a share of its time.
+    fn parking(awake_percent: u32, clock: &Clock) -> Idle {
+        let after = Duration::from_micros(10);
+        let policy = IdlePolicy::Park {
+            after,
+            awake_percent,
+        };
+        Idle::new(policy, clock)
+    }
+
     #[test]
     fn parks_after_an_idle_time_without_a_break() {
         let clock = Clock::new();
         let after = clock.ticks(Duration::from_micros(10));
-        let policy = IdlePolicy::Park {
-            after: Duration::from_micros(10),
-            awake_percent: 100,
-        };
-        let mut idle = Idle::new(policy, &clock);
+        let mut idle = parking(100, &clock);
         assert!(!idle.rest(Activity::Idle, 1000));
         assert!(!idle.rest(Activity::Idle, 1000 + after - 1));
         assert!(!idle.rest(Activity::Busy, 1000 + after));
@@ -121,11 +127,7 @@ mod tests {
     fn stays_awake_for_its_share_of_the_time() {
         let clock = Clock::new();
         let us = |count| clock.ticks(Duration::from_micros(count));
-        let policy = IdlePolicy::Park {
-            after: Duration::from_micros(10),
-            awake_percent: 10,
-        };
-        let mut idle = Idle::new(policy, &clock);
+        let mut idle = parking(10, &clock);
         let (mut awake, mut parks) = (0, 0);
         for round in 1..=1000 {
             let begin = us(20 * round);
@@ -148,11 +150,7 @@ mod tests {
     fn a_long_sleep_earns_no_more_than_one_time_awake() {
         let clock = Clock::new();
         let us = |count| clock.ticks(Duration::from_micros(count));
-        let policy = IdlePolicy::Park {
-            after: Duration::from_micros(10),
-            awake_percent: 10,
-        };
-        let mut idle = Idle::new(policy, &clock);
+        let mut idle = parking(10, &clock);
         assert!(!idle.rest(Activity::Busy, us(1_000_000)));
         assert!(!idle.rest(Activity::Idle, us(1_000_000)));
         assert!(!idle.rest(Activity::Idle, us(1_000_009)));

@@ -41,7 +41,7 @@ struct Entry {
     results: Box<[u8]>,
 }
 
-/// The results of earlier calls. New ones replace the least recently used.
+/// The results of earlier calls. When it is full, a new call replaces the one that was used longest ago.
 #[derive(Debug)]
 pub struct ReplayCache {
     entries: HashMap<Key, Entry>,

@@ -122,7 +122,7 @@ pub(super) struct Channel {
     /// prepared queue pair of the channel, or to the manager, which may still make one.
     own: Arc<Mapping>,
     pub(super) producer: Producer<MappedRing>,
-    /// The head of our own file, in which we report how far we consumed the peer's ring.
+    /// The head of our file: it holds the position up to which we have consumed the peer's ring.
     pub(super) head: ChannelHead,
     pub(super) peer: Option<CheckedPeer>,
     /// The position up to which the peer has acknowledged our ring.

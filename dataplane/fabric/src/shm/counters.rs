@@ -42,7 +42,7 @@ counters! {
     reports_delayed,
     /// Doorbells rung at peers.
     doorbells_out,
-    /// Cold channels checked because of a doorbell or a mark of our own.
+    /// Cold channels checked because the peer rang the doorbell, or because this port marked them.
     doorbells_in,
     /// Parked peers woken by a system call.
     wakes,

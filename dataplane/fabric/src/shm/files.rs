@@ -140,7 +140,7 @@ pub(super) fn create_doorbell() -> Result<(OwnedFd, MappedBell), SetupError> {
 ///
 /// An eventfd would not do, because a write to it may block unless the flag `O_NONBLOCK` is set. That flag belongs to the
 /// open file, which all peers share, so a hostile peer could clear it and block another peer's core. A send on a socket
-/// has a flag of its own call ([`wake`]).
+/// takes the flag with each call ([`wake`]).
 pub(super) fn create_event() -> Result<(OwnedFd, OwnedFd), SetupError> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(|error| {

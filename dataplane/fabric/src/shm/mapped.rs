@@ -203,7 +203,7 @@ impl MappedRing {
         unsafe { AtomicU32::from_ptr(self.unit(index).add(word * 4).cast()) }
     }
 
-    /// Writes a header, without its sequence number, into our own ring.
+    /// Writes a header, without its sequence number, into our ring.
     #[inline]
     pub(super) fn write_header(&self, index: u32, header: Header) {
         self.word(index, 1)
@@ -222,7 +222,7 @@ impl MappedRing {
         )
     }
 
-    /// Writes the extension of a header, into our own ring.
+    /// Writes the extension of a header, into our ring.
     pub(super) fn write_extension(&self, index: u32, extension: Extension) {
         let place = self.unit(index).wrapping_add(HEADER_BYTES as usize);
         // SAFETY: the extension lies within the unit, aligned; the unit is reserved for us.
@@ -246,7 +246,7 @@ impl MappedRing {
         }
     }
 
-    /// Marks the record at `index` of our own ring as revoked, before its memory is used again.
+    /// Marks the record at `index` of our ring as revoked, before its memory is used again.
     pub(super) fn revoke(&self, index: u32) {
         let word = self.word(index, 3);
         let shape = word.load(Ordering::Relaxed) | u32::from(record::FLAG_REVOKED) << 24;

@@ -104,7 +104,7 @@ impl Entry {
     }
 
     /// Records a failure that the device reported. Only the first one before the error state counts:
-    /// a flushed work request has no cause of its own, and later failures follow from the first.
+    /// a flushed work request does not say why, and later failures follow from the first.
     pub(super) fn note_failure(&mut self, status: Status) {
         let tells = !matches!(status, Status::Success | Status::Flushed);
         if tells && !self.is_down() && self.failure.is_none() {

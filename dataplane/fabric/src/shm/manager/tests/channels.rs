@@ -35,7 +35,7 @@ fn connections_of_a_pair_share_a_channel() {
         &two.server_prepared.channel
     ));
     assert_ne!(one.client_prepared.local(), two.client_prepared.local());
-    // A connection to another port has a channel of its own.
+    // A connection to another port uses another channel.
     let other = port(8);
     let three = establish((&mut client, &client_port), (&mut server, &other), &address);
     assert!(!Arc::ptr_eq(
