@@ -2,12 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use rpcrdma_testkit::{PATIENCE, Running, command};
+use rpcrdma_testkit::{PATIENCE, Running, command, until};
 use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::json::Json as _;
 use crate::log::start;
+use crate::prometheus::Page;
 use crate::{BENCH_TOOL, Server, address, run, serve};
 
 /// A client that makes calls until it is asked to end, and reports on standard output.
@@ -98,9 +99,13 @@ fn calls_that_a_connection_took_with_it_are_repeated_and_none_is_missing() {
 #[test]
 fn a_server_that_stays_away_ends_the_run_in_the_time_that_was_given() {
     let address = address("away");
-    let (server, mut log) = start(&address, "");
+    let server = Server::start(&mut serve(&address, "--metrics 127.0.0.1:0"));
     let client = client(&address, "--retry 300ms");
-    log.until("connection_ready");
+    // The server has a connection before its client has: only a call shows that both have it.
+    until("a call of the client", || {
+        let page = Page::parse(&server.page("/metrics").1);
+        (page.sum("rpcrdma_calls_total", "") > 0.0).then_some(())
+    });
     drop(server);
     let words = format!("a connection to {address} was lost, and could not be made again");
     client.end().check_failed(1, &[&words]);
