@@ -2,6 +2,7 @@
 
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Deserializer, Serializer, V2Serializer};
+use serde::Serialize;
 
 /// The largest latency with its own bucket: one hour. A longer one goes into the last bucket; the maximum is still
 /// exact.
@@ -191,6 +192,18 @@ impl Default for LatencyHistogram {
     fn default() -> Self {
         Self::new()
     }
+}
+
+/// Serializes figures of no calls as null: zeros would pass for the best of all latencies.
+#[allow(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+pub(crate) fn null_without_calls<S: serde::Serializer>(
+    summary: &LatencySummary,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    (summary.count > 0).then_some(summary).serialize(serializer)
 }
 
 /// The exact contents of a [`LatencyHistogram`], in the compact form of `HdrHistogram`.

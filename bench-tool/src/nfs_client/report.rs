@@ -6,7 +6,7 @@ use std::fmt::{self, Write as _};
 use serde::Serialize;
 
 use super::config::NfsConfig;
-use crate::histogram::LatencySummary;
+use crate::histogram::{LatencySummary, null_without_calls};
 use crate::load::measured::Measured;
 use crate::load::timeline::Timeline;
 use crate::machine::Machine;
@@ -86,6 +86,7 @@ impl Outcome {
 pub(crate) struct ProcedureReport {
     calls: u64,
     payload_bytes: u64,
+    #[serde(serialize_with = "null_without_calls")]
     latency_ns: LatencySummary,
 }
 
@@ -146,12 +147,13 @@ impl Report {
         let totals = Totals {
             elapsed: measured.elapsed,
             interrupted: measured.interrupted,
+            failure: measured.failure.clone(),
             errors: outcome.errors(),
-            losses: measured.losses,
+            losses: measured.losses.clone(),
             payload_bytes: tally.bytes(),
         };
         let timeline = &outcome.timeline;
-        let load = LoadFigures::new(&config.load, &tally.latency(), timeline, &totals);
+        let load = LoadFigures::new(&config.load, &timeline.latency(), timeline, &totals);
         let is_bulk = config.op.is_bulk();
         let (transport, device, protocol, profile) = match &outcome.transport {
             Transport::KernelTcp => ("kernel_tcp", None, None, None),

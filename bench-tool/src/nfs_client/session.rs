@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use self::tcp::{ATTEMPT_PAUSE, TcpServer};
 use crate::exit::Failure;
+use crate::load::measure::Checkpoints;
 use crate::load::measured::Measured;
 use crate::load::{Amount, Watch};
 use crate::workloads::nfs::Work;
@@ -26,12 +27,13 @@ const REPLY_OVERHEAD_BYTES: usize = 4096;
 
 /// Connections to a server.
 pub(crate) trait Session {
-    /// Runs a load and returns the results.
+    /// Runs a load and returns the results, also those of a load that broke off.
     fn measure(
         &mut self,
         work: Arc<Work>,
         amount: &Amount,
         watch: &Watch,
+        checkpoints: &mut Checkpoints<'_>,
     ) -> Result<(Measured, Tally), Failure>;
 
     /// A connection for single calls. Each part of a run takes a new one: servers close idle connections, and the one
@@ -52,6 +54,7 @@ impl Session for TcpSession {
         work: Arc<Work>,
         amount: &Amount,
         watch: &Watch,
+        checkpoints: &mut Checkpoints<'_>,
     ) -> Result<(Measured, Tally), Failure> {
         tcp::measure(
             &self.server,
@@ -60,6 +63,7 @@ impl Session for TcpSession {
             self.connections,
             &self.cores,
             watch,
+            checkpoints,
         )
     }
 

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::histogram::{LatencyHistogram, LatencySummary};
+use crate::exit::Failure;
+use crate::histogram::{LatencyHistogram, LatencySummary, null_without_calls};
 use crate::load::LoadConfig;
 use crate::load::measured::Losses;
-use crate::load::timeline::{IntervalFigures, Timeline};
+use crate::load::timeline::{Gap, IntervalFigures, Timeline};
 use rpcrdma_units as units;
 
 /// Options and results of a load, with the keys that the JSON of all loads has.
@@ -28,8 +29,10 @@ pub(crate) struct LoadFigures {
     pub warmup_s: f64,
     /// The measured time.
     pub duration_s: f64,
-    /// Whether a signal ended the measurement early.
+    /// Whether the measurement ended before its limit.
     pub interrupted: bool,
+    /// Why the run failed although it has results: connections were lost, or calls never ended. `None` for a whole run.
+    pub failure: Option<String>,
     /// Calls that succeeded in the measured time.
     pub calls: u64,
     /// Calls that ended in an error.
@@ -42,6 +45,7 @@ pub(crate) struct LoadFigures {
     /// Payload of all operations per second; an echo carries the same amount back.
     pub bandwidth_bytes_per_s: f64,
     /// Round-trip times.
+    #[serde(serialize_with = "null_without_calls")]
     pub latency_ns: LatencySummary,
     /// Round-trip times corrected for coordinated omission; `None` in an open loop, which has none.
     pub latency_corrected_ns: Option<CorrectedLatency>,
@@ -49,15 +53,19 @@ pub(crate) struct LoadFigures {
     pub interval_s: f64,
     /// Figures for each interval.
     pub intervals: Vec<IntervalFigures>,
+    /// When connections were lost, and for how long.
+    pub gaps: Vec<Gap>,
 }
 
 /// Totals of a load, without its latencies.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Totals {
     /// The measured time.
     pub elapsed: Duration,
-    /// Whether a signal ended it early.
+    /// Whether it ended before its limit.
     pub interrupted: bool,
+    /// Why the load broke off, or lost connections for good.
+    pub failure: Option<Failure>,
     /// Calls that ended in an error.
     pub errors: u64,
     /// Lost and replaced connections.
@@ -86,9 +94,10 @@ impl LoadFigures {
             warmup_s: config.warmup.as_secs_f64(),
             duration_s,
             interrupted: totals.interrupted,
+            failure: totals.failure.as_ref().map(Failure::problem),
             calls: latency.count(),
             errors: totals.errors,
-            losses: totals.losses.into(),
+            losses: (&totals.losses).into(),
             rate_per_s: units::per_s(latency.count(), duration_s),
             bandwidth_bytes_per_s: units::per_s(totals.payload_bytes, duration_s),
             latency_ns: latency.summary(),
@@ -100,6 +109,7 @@ impl LoadFigures {
             ),
             interval_s: timeline.interval.as_secs_f64(),
             intervals: timeline.figures(),
+            gaps: timeline.gaps.clone(),
         }
     }
 
@@ -134,10 +144,13 @@ impl LoadFigures {
     /// Warnings that apply to any load.
     #[must_use]
     pub(crate) fn warnings(&self, totals: &Totals, timeline: &Timeline) -> Vec<String> {
-        let interrupted = self.interrupted.then(|| {
+        let broken = self.failure.as_ref();
+        let broken = broken.map(|why| format!("the report covers what was measured: {why}"));
+        let interrupted = (self.interrupted && broken.is_none()).then(|| {
             "stopped by a signal: the report covers what was measured until then".to_owned()
         });
         let all = [
+            broken,
             interrupted,
             losses(&totals.losses),
             few_calls(self.calls),
@@ -208,8 +221,8 @@ pub(crate) struct LossFigures {
     pub longest_loss_s: f64,
 }
 
-impl From<Losses> for LossFigures {
-    fn from(losses: Losses) -> Self {
+impl From<&Losses> for LossFigures {
+    fn from(losses: &Losses) -> Self {
         Self {
             connections_lost: losses.connections,
             reconnects: losses.reconnects,
@@ -231,9 +244,9 @@ fn stretched(timeline: &Timeline) -> Option<String> {
     })
 }
 
-/// Warns about lost connections.
+/// Warns about lost connections. Those of a run that does not replace them are a failure, which is said elsewhere.
 fn losses(losses: &Losses) -> Option<String> {
-    (losses.connections > 0).then(|| {
+    (losses.reconnects > 0).then(|| {
         format!(
             "{} connections were lost and {} made again, the slowest after {}: {} calls that were in flight were \
              repeated, with their waits in the latencies",

@@ -1,7 +1,7 @@
 //! The load of a run on a node: cores, connections, and their results.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use rpcrdma_control::{ConnectOptions, Node, NodeConfig, Provider};
 use rpcrdma_doctor::Counted;
@@ -22,8 +22,8 @@ use crate::load::Watch;
 use crate::load::connections::Connections;
 use crate::load::cores::LoadCores;
 use crate::load::generator::Generator;
-use crate::load::measured::Measured;
-use crate::load::timeline::Timeline;
+use crate::load::measure::Checkpoints;
+use crate::load::measured::{Beginning, Measured};
 use crate::report::figures::Totals;
 use crate::run::report::per_call::PerCall;
 use crate::run::report::{Memory, RunResult};
@@ -45,6 +45,7 @@ impl Load for NodeLoad {
         config: &RunConfig,
         server: &Address,
         watch: &Watch,
+        show: &mut dyn FnMut(&RunResult),
     ) -> Result<RunResult, Failure> {
         let fabric =
             Fabric::to_connect(server, config.device.as_deref())?.delayed(config.slowed.delay)?;
@@ -55,6 +56,7 @@ impl Load for NodeLoad {
             fabric: &fabric,
             loaded: &loaded,
             watch,
+            show,
         };
         fabric.run(&loaded.profile, measure)
     }
@@ -67,6 +69,7 @@ struct Measure<'a> {
     fabric: &'a Fabric,
     loaded: &'a Loaded,
     watch: &'a Watch,
+    show: &'a mut dyn FnMut(&RunResult),
 }
 
 impl Job for Measure<'_> {
@@ -79,6 +82,7 @@ impl Job for Measure<'_> {
             fabric,
             loaded,
             watch,
+            show,
         } = self;
         let address = server.to_string();
         let mut client = Client::start(provider, config, loaded, &address, watch)?;
@@ -87,29 +91,46 @@ impl Job for Measure<'_> {
         let server_before = client.ask_server();
         let client_before = client.counters();
         let counted_before = counted(config, watch);
-        let began = SystemTime::now() + config.load.warmup;
-        let mut measured = client.measure(config, watch)?;
+        let began = Beginning::after(config.load.warmup);
+        let shared = client.node.attributes().iter();
+        let own_queues = shared.map(|it| it.shared_receive_queue).any(|it| !it);
+        let pages = client.node.pages().to_vec();
+        let mut show = |measured: Measured| {
+            let result = result(&measured, config, began, loaded, fabric, &pages, own_queues);
+            show(&result);
+        };
+        let mut checkpoints = Checkpoints::new(config.load.checkpoint, &mut show);
+        let mut measured = client.measure(config, watch, &mut checkpoints);
         let disturbances = counted(config, watch).warnings_since(&counted_before);
         let client_counted = client.counters().since(&client_before);
         // A lost connection may still be lost here: its calls went to other connections, or none were left. The
         // server's counters below need the first connection.
-        client
-            .connections
-            .restore(&client.cores, || watch.stop.is_asked())?;
+        if measured.failure.is_none() {
+            let is_stopping = || watch.stop.is_asked();
+            measured.failure = client.connections.restore(&client.cores, is_stopping).err();
+        }
         measured.losses.merge(&client.connections.take_losses());
-        let server_after = client.ask_server();
-        let shared = client.node.attributes().iter();
-        let own_queues = shared.map(|it| it.shared_receive_queue).any(|it| !it);
+        if measured.failure.is_none() && config.load.retry.is_zero() {
+            let connections = config.load.connections as usize;
+            measured.failure = measured.broken(connections, &address);
+        }
+        // With a connection lost for good, there may be nobody to ask, and the counters of a part are of no use.
+        let server_after = match measured.failure {
+            None => client.ask_server(),
+            Some(_) => None,
+        };
         let Client {
             node, connections, ..
         } = client;
-        let pages = node.pages().to_vec();
         let first = connections.first().cloned();
         drop(connections);
         drop(node.shutdown());
         // Only after the shutdown: the probe runs on a core of the load.
-        let probe = idle.map(|idle| idle.probe(free_core(config))).transpose()?;
-        check(&measured, config, &address)?;
+        let probe = idle.filter(|_| measured.failure.is_none());
+        let probe = probe
+            .map(|idle| idle.probe(free_core(config)))
+            .transpose()?;
+        check(&mut measured, config)?;
         let mut result = result(&measured, config, began, loaded, fabric, &pages, own_queues);
         result.warnings.extend(disturbances);
         // After a lost connection the server may have restarted, and then its counters started again from 0.
@@ -136,24 +157,20 @@ impl Job for Measure<'_> {
     }
 }
 
-/// Rejects results with permanently lost connections, or with connections that refused calls.
-fn check(measured: &Measured, config: &RunConfig, address: &str) -> Result<(), Failure> {
-    let refused = measured.first_refusal;
-    if config.load.retry.is_zero() {
-        // The refusal of a call can be the first sign of a lost connection, before the generator counts the loss.
-        let found_lost = refused == Some(CallRefused::UnknownConnection);
-        let lost = measured.losses.connections.max(u64::from(found_lost));
-        if lost > 0 {
-            return Err(Failure::failed(format!(
-                "{lost} of {} connections to {address} were lost during the run",
-                config.load.connections
-            ))
-            .advice(
-                "look at the server's messages; it may have ended or been killed; --retry TIME goes on when it is back",
-            ));
-        }
+/// Rejects results of connections that refused their calls. If some calls were made, the results keep the failure.
+fn check(measured: &mut Measured, config: &RunConfig) -> Result<(), Failure> {
+    let Some(refused) = measured
+        .first_refusal
+        .filter(|_| measured.failure.is_none())
+    else {
+        return Ok(());
+    };
+    let failure = cannot_call(refused, config);
+    if measured.timelines.iter().all(|it| it.total().count() == 0) {
+        return Err(failure);
     }
-    refused.map_or(Ok(()), |refused| Err(cannot_call(refused, config)))
+    measured.failure = Some(failure);
+    Ok(())
 }
 
 /// The kernel's counters of disturbances on the cores of client and server. Empty if both share a core: then they
@@ -278,7 +295,12 @@ impl<V: Provider> Client<V> {
         })
     }
 
-    fn measure(&mut self, config: &RunConfig, watch: &Watch) -> Result<Measured, Failure> {
+    fn measure(
+        &mut self,
+        config: &RunConfig,
+        watch: &Watch,
+        checkpoints: &mut Checkpoints<'_>,
+    ) -> Measured {
         let workload = |part, _| BenchWorkload::new(plan(config, part));
         let measured = self.cores.measure(
             &mut self.connections,
@@ -286,8 +308,9 @@ impl<V: Provider> Client<V> {
             &config.load.amount(),
             END_TIMEOUT,
             watch,
+            checkpoints,
         );
-        measured.map(|(measured, _)| measured)
+        measured.0
     }
 
     /// The counters of all cores, summed.
@@ -360,7 +383,7 @@ fn page_warnings(pages: &[PageReport]) -> Vec<String> {
 fn result(
     measured: &Measured,
     config: &RunConfig,
-    began: SystemTime,
+    began: Beginning,
     loaded: &Loaded,
     fabric: &Fabric,
     pages: &[PageReport],
@@ -383,19 +406,17 @@ fn result(
             "{failed} calls of the server failed or got a wrong reply"
         ));
     }
-    let latency = measured.latency();
+    let timeline = began.timeline(config.load.interval, measured);
+    let latency = timeline.latency();
     RunResult {
-        timeline: Timeline {
-            interval: config.load.interval,
-            began,
-            cores: measured.timelines.clone(),
-        },
+        timeline,
         clock_read_ns: crate::floor::clock_read_ns(),
         totals: Totals {
             elapsed: measured.elapsed,
             interrupted: measured.interrupted,
+            failure: measured.failure.clone(),
             errors: errors.total(),
-            losses: measured.losses,
+            losses: measured.losses.clone(),
             payload_bytes: config.payload_bytes(latency.count(), measured.payload_bytes),
         },
         latency,

@@ -5,7 +5,7 @@
 
 use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rpcrdma_fabric::clock::{Clock, Ticks};
@@ -14,6 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::exit::Failure;
 use crate::load::intervals::{Collector, Exchange};
+use crate::load::measure::{Checkpoints, so_far};
 use crate::load::measured::Measured;
 use crate::load::phase::LoadPhase;
 use crate::load::retry_later::RetryLater;
@@ -72,11 +73,12 @@ pub(crate) fn measure(
     connections: u32,
     cores: &[usize],
     watch: &Watch,
+    checkpoints: &mut Checkpoints<'_>,
 ) -> Result<(Measured, Tally), Failure> {
     let streams = (0..connections)
         .map(|_| server.connect(ANSWER_TIMEOUT))
         .collect::<Result<Vec<_>, _>>()?;
-    let mut threads = Vec::new();
+    let (mut threads, mut collectors) = (Vec::new(), Vec::new());
     for (stream, number) in streams.into_iter().zip(0_u32..) {
         let part = Part {
             number,
@@ -91,6 +93,7 @@ pub(crate) fn measure(
             &part,
             watch.clone(),
         )?;
+        collectors.push(Arc::clone(&driver.collector));
         let thread = std::thread::Builder::new()
             .name(format!("nfs-{number}"))
             .spawn(move || driver.run(&part));
@@ -98,22 +101,33 @@ pub(crate) fn measure(
             Failure::failed("cannot start the thread of a connection").because(error)
         })?);
     }
-    // Join all threads even after a failure, so that none outlives this function. The first failure is returned.
+    while threads.iter().any(|it| !it.is_finished()) {
+        std::thread::sleep(LOOK_PERIOD);
+        checkpoints.look(|| {
+            let mut measured = Measured::default();
+            for collector in &collectors {
+                measured.merge(so_far([&*of(collector)], amount.interval));
+            }
+            measured
+        });
+    }
+    // Join all threads even after a failure, so that none outlives this function. The first failure is kept.
     let (mut measured, mut tally) = (Measured::default(), Tally::default());
-    let mut outcome = Ok(());
     for thread in threads {
-        match thread.join() {
-            Ok(Ok((part, its))) => {
-                measured.merge(part);
-                tally.merge(its);
-            }
-            Ok(Err(failure)) => outcome = outcome.and(Err(failure)),
-            Err(_) => {
-                outcome = outcome.and(Err(Failure::failed("the thread of a connection ended")));
-            }
+        if let Ok((part, its)) = thread.join() {
+            measured.merge(part);
+            tally.merge(its);
+        } else {
+            measured.failure = Some(Failure::failed("the thread of a connection ended"));
         }
     }
-    outcome.map(|()| (measured, tally))
+    Ok((measured, tally))
+}
+
+/// The collector of a connection, which its thread and the starting one share.
+fn of(collector: &Mutex<Collector>) -> std::sync::MutexGuard<'_, Collector> {
+    // A thread that panicked left whole intervals behind.
+    collector.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Which part of the load a connection carries.
@@ -153,7 +167,7 @@ struct Driver {
     phase: LoadPhase,
     /// Histograms of intervals, full and packed. This thread also packs them.
     exchange: Arc<Exchange>,
-    collector: Collector,
+    collector: Arc<Mutex<Collector>>,
     measured: Measured,
     watch: Watch,
     /// Successful calls, including those of the warm-up: for the live line.
@@ -171,6 +185,9 @@ impl Driver {
         part: &Part,
         watch: Watch,
     ) -> Result<Self, Failure> {
+        stream.set_nonblocking(true).map_err(|error| {
+            Failure::failed("cannot make a connection non-blocking").because(error)
+        })?;
         let clock = Clock::new();
         let exchange = Arc::new(Exchange::with_spares(1));
         let now = clock.now();
@@ -194,7 +211,7 @@ impl Driver {
             free: (0..amount.depth).rev().collect(),
             later: RetryLater::new(amount.retry, amount.depth as usize),
             phase: LoadPhase::new(amount, now, Arc::clone(&exchange)),
-            collector: Collector::default(),
+            collector: Arc::new(Mutex::new(Collector::new(part.number as usize))),
             exchange,
             clock,
             measured: Measured::default(),
@@ -206,17 +223,17 @@ impl Driver {
         })
     }
 
-    fn run(mut self, part: &Part) -> Result<(Measured, Tally), Failure> {
+    fn run(mut self, part: &Part) -> (Measured, Tally) {
         if let Some(core) = part.core {
             // Pinning may fail, for example in a cpuset without this core. The thread then runs elsewhere.
             core_affinity::set_for_current(core_affinity::CoreId { id: core });
         }
-        self.stream.set_nonblocking(true).map_err(|error| {
-            Failure::failed("cannot make a connection non-blocking").because(error)
-        })?;
         while !(self.phase.is_ending() && self.outstanding() == 0) {
-            if let Err(error) = self.turn(part) {
-                self.connect_again(error)?;
+            if let Err(error) = self.turn(part)
+                && let Err(failure) = self.connect_again(error)
+            {
+                self.break_off(failure);
+                break;
             }
         }
         self.measured.elapsed = self.phase.elapsed();
@@ -224,12 +241,22 @@ impl Driver {
         self.measured.retried_later = self.later.count();
         let elapsed = self.measured.elapsed;
         let last = self.phase.into_recorder();
-        let number = part.number as usize;
-        let timeline = self
-            .collector
-            .finish(&self.exchange, &last, number, elapsed);
+        let timeline = of(&self.collector).finish(&self.exchange, &last, elapsed);
         self.measured.timelines.push(timeline);
-        Ok((self.measured, self.workload.tally))
+        (self.measured, self.workload.tally)
+    }
+
+    /// Ends the load of this connection, which is lost for good.
+    #[cold]
+    fn break_off(&mut self, failure: Failure) {
+        self.phase.end(self.clock.now());
+        self.give_up();
+        let unanswered = self.outstanding() as u64;
+        if unanswered > 0 {
+            self.measured.errors.add("calls_unanswered", unanswered);
+        }
+        self.measured.losses.connections += 1;
+        self.measured.failure = Some(failure);
     }
 
     fn outstanding(&self) -> usize {
@@ -245,7 +272,7 @@ impl Driver {
             self.give_up();
         }
         self.phase.advance(now, self.outstanding());
-        self.collector.collect(&self.exchange);
+        of(&self.collector).collect(&self.exchange);
         self.make_calls(now);
         let moved = self.send()? | self.receive()?;
         if let Some(progress) = self.watch.progress.core(part.number as usize) {
@@ -473,9 +500,8 @@ impl Driver {
             .map_err(|error| Failure::failed("cannot connect again").because(error))?;
         let losses = &mut self.measured.losses;
         losses.connections += 1;
-        losses.reconnects += 1;
         losses.calls += self.slots.iter().filter(|it| it.is_waiting).count() as u64;
-        losses.longest = losses.longest.max(since.elapsed());
+        losses.replaced(since);
         let payload_bytes = self.workload.work().plan.bytes as usize;
         // A record or a call may be cut off in the middle: start both directions empty on the new stream.
         self.records = Records::new(payload_bytes + REPLY_OVERHEAD_BYTES);

@@ -282,6 +282,7 @@ pub(crate) mod tests {
                 retry: Duration::ZERO,
                 interval: Duration::from_secs(1),
                 shows_intervals: false,
+                checkpoint: None,
             },
             idle_connections: 0,
             device: None,
@@ -304,6 +305,7 @@ pub(crate) mod tests {
             totals: Totals {
                 elapsed: Duration::from_secs(2),
                 interrupted: false,
+                failure: None,
                 errors: 0,
                 losses: Losses::default(),
                 payload_bytes: 0,
@@ -355,7 +357,7 @@ pub(crate) mod tests {
             bandwidth_bytes_per_s latency_ns latency_corrected_ns counters floor memory warnings loop \
             idle_connections offered_rate_per_s clock clock_read_ns interrupted connect server_identity \
             server_cores warmup_s placement_asked operations read_percent seed delay_ns service_time_ns \
-            per_call server_counters interval_s intervals per_core connections_lost reconnects calls_lost longest_loss_s";
+            per_call server_counters interval_s intervals gaps per_core failure connections_lost reconnects calls_lost longest_loss_s";
         let sorted = |mut keys: Vec<String>| {
             keys.sort_unstable();
             keys

@@ -156,7 +156,7 @@ fn outcome_against(
             Ok(())
         },
     )?;
-    Ok(serde_json::to_value(report.unwrap()).unwrap())
+    Ok(serde_json::to_value(report.unwrap().0).unwrap())
 }
 
 fn calls_of_intervals(report: &serde_json::Value) -> u64 {
