@@ -46,6 +46,7 @@ use rpcrdma_tuning::{Hugepages, Idle, Loaded};
 use serde::Serialize;
 
 pub use self::cores::{CoreList, core_list, format_cores};
+pub use self::device::DeviceRecord;
 pub use self::disturbance::Counted;
 pub use self::environment::{Complaint, complaints};
 use self::finding::Finding;

@@ -40,6 +40,7 @@ use crate::load::pace::Rate;
 use crate::load::{Amount, Limit, Watch};
 use crate::machine::Machine;
 use crate::progress::{Progress, ProgressLine};
+use crate::record::Record;
 use crate::report::climb::climb;
 use crate::report::finish::{put, put_checkpoint, put_knee};
 use crate::report::output::Outputs;
@@ -202,6 +203,12 @@ impl Job for OverFabric<'_> {
             version: session.version(),
             profile: self.loaded.name.clone(),
             warnings: crate::profile::warnings_here(self.loaded),
+            client: Box::new(Record::new(
+                &Machine::detect(),
+                &config.load.cores,
+                self.loaded,
+                self.fabric,
+            )),
         };
         self.manner
             .run(&mut session, self.files, transport, self.calls)

@@ -10,6 +10,7 @@ use crate::histogram::{LatencySummary, null_without_calls};
 use crate::load::measured::Measured;
 use crate::load::timeline::Timeline;
 use crate::machine::Machine;
+use crate::record::{self, Record};
 use crate::report::figures::{LoadFigures, Totals, plural};
 use crate::report::origin::Origin;
 use crate::report::table::{write_calls, write_intervals, write_latencies, write_warnings};
@@ -37,6 +38,7 @@ pub(crate) enum Transport {
         profile: String,
         /// Warnings about the profile.
         warnings: Vec<String>,
+        client: Box<Record>,
     },
 }
 
@@ -137,6 +139,8 @@ pub(crate) struct Report {
     blocks_checked: u64,
     blocks_wrong: u64,
     server: ServerReport,
+    /// The record of this end.
+    client: Record,
     pub(crate) warnings: Vec<String>,
 }
 
@@ -214,6 +218,10 @@ impl Report {
                 write_bytes_max: outcome.info.write_bytes_max,
                 write_bytes_preferred: outcome.info.write_bytes_preferred,
                 file_bytes_max: outcome.info.file_bytes_max,
+            },
+            client: match &outcome.transport {
+                Transport::KernelTcp => Record::of_tcp(machine, &config.load.cores),
+                Transport::Fabric { client, .. } => (**client).clone(),
             },
             warnings: {
                 let mut warnings = warnings(config, machine, outcome);
@@ -362,6 +370,17 @@ impl Report {
         ];
         facts.extend(self.profile.clone().map(|profile| ("profile", profile)));
         facts.extend(machine_facts(&self.machine));
+        facts.extend(record::facts(
+            [
+                "client host",
+                "client program",
+                "client system",
+                "client knobs",
+                "client device",
+            ],
+            &self.client,
+        ));
+        facts.push(("measurement began", self.load.began.clone()));
         facts.push(("clock", self.clock.clone()));
         facts
     }

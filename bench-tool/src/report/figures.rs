@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::date::rfc3339;
 use crate::exit::Failure;
 use crate::histogram::{LatencyHistogram, LatencySummary, null_without_calls};
 use crate::load::LoadConfig;
@@ -25,6 +26,8 @@ pub(crate) struct LoadFigures {
     pub load_loop: &'static str,
     /// The value of `--rate`; `None` in a closed loop.
     pub offered_rate_per_s: Option<u64>,
+    /// When the measurement began, in UTC (RFC 3339).
+    pub began: String,
     /// Time before the measurement.
     pub warmup_s: f64,
     /// The measured time.
@@ -91,6 +94,7 @@ impl LoadFigures {
             cores: config.cores.clone(),
             load_loop: if is_open { "open" } else { "closed" },
             offered_rate_per_s: config.rate_per_s,
+            began: rfc3339(timeline.began),
             warmup_s: config.warmup.as_secs_f64(),
             duration_s,
             interrupted: totals.interrupted,

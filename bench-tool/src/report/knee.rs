@@ -314,6 +314,13 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn a_step_without_a_call_is_not_the_least_of_a_flat_curve() {
+        let mut steps: Vec<_> = (1..=10).map(|it| step(it * 10, 1_000)).collect();
+        steps[0].latency_ns = LatencyHistogram::new().summary();
+        assert_eq!(knee(&steps), None);
+    }
+
+    #[test]
     fn a_knee_needs_four_rates_that_were_reached() {
         let mut steps = knee_report().steps;
         for (reached, found) in [(5, true), (4, true), (3, false), (0, false)] {

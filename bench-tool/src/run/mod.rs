@@ -5,7 +5,7 @@ pub(crate) mod idle;
 pub(crate) mod node_load;
 pub(crate) mod own_server;
 pub(crate) mod report;
-mod server_counters;
+mod server_report;
 
 use std::time::Duration;
 

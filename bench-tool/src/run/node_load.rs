@@ -9,10 +9,11 @@ use rpcrdma_engine::{CallRefused, CoreHandle, CounterSnapshot};
 use rpcrdma_fabric::memory::{PageKind, PageReport};
 use rpcrdma_protocol::v2::ReverseRequestSupport;
 use rpcrdma_tuning::Loaded;
+use rpcrdma_units::size;
 
 use super::config::{RunConfig, Server};
 use super::idle::IdleProcesses;
-use super::{Load, server_counters};
+use super::{Load, server_report};
 use crate::address::Address;
 use crate::authentication::of_server;
 use crate::bench_program::{self, ECHO, NULL};
@@ -24,6 +25,8 @@ use crate::load::cores::LoadCores;
 use crate::load::generator::Generator;
 use crate::load::measure::Checkpoints;
 use crate::load::measured::{Beginning, Measured};
+use crate::machine::Machine;
+use crate::record::Record;
 use crate::report::figures::Totals;
 use crate::run::report::per_call::PerCall;
 use crate::run::report::{Memory, RunResult};
@@ -86,6 +89,9 @@ impl Job for Measure<'_> {
         } = self;
         let address = server.to_string();
         let mut client = Client::start(provider, config, loaded, &address, watch)?;
+        // Asked before anything else: a server with other limits takes no call of this run.
+        let server_record = server_report::facts(&client.cores, &client.connections);
+        check_limits(server_record.as_ref(), config)?;
         let idle = IdleProcesses::start(&address, config)?;
         // No call is outstanding when the counters are read, so their differences are of whole calls.
         let server_before = client.ask_server();
@@ -95,9 +101,11 @@ impl Job for Measure<'_> {
         let shared = client.node.attributes().iter();
         let own_queues = shared.map(|it| it.shared_receive_queue).any(|it| !it);
         let pages = client.node.pages().to_vec();
+        let client_record = Record::new(&Machine::detect(), &config.load.cores, loaded, fabric);
+        let records = (client_record, server_record);
+        let ends = (loaded, fabric, &pages[..], own_queues);
         let mut show = |measured: Measured| {
-            let result = result(&measured, config, began, loaded, fabric, &pages, own_queues);
-            show(&result);
+            show(&result(&measured, config, began, &records, &ends));
         };
         let mut checkpoints = Checkpoints::new(config.load.checkpoint, &mut show);
         let mut measured = client.measure(config, watch, &mut checkpoints);
@@ -131,13 +139,13 @@ impl Job for Measure<'_> {
             .map(|idle| idle.probe(free_core(config)))
             .transpose()?;
         check(&mut measured, config)?;
-        let mut result = result(&measured, config, began, loaded, fabric, &pages, own_queues);
+        let mut result = result(&measured, config, began, &records, &ends);
         result.warnings.extend(disturbances);
         // After a lost connection the server may have restarted, and then its counters started again from 0.
         let both = server_before.zip(server_after);
         result.server_counters = both
             .filter(|_| measured.losses.connections == 0)
-            .map(|(before, after)| server_counters::since(&after, &before));
+            .map(|(before, after)| server_report::since(&after, &before));
         let call_bytes = result.totals.payload_bytes / result.latency.count().max(1);
         result.per_call = PerCall::new(
             &counts(&client_counted),
@@ -155,6 +163,30 @@ impl Job for Measure<'_> {
         }
         Ok(result)
     }
+}
+
+/// Refuses payloads that the server has no room for.
+fn check_limits(server: Option<&serde_json::Value>, config: &RunConfig) -> Result<(), Failure> {
+    let limit = server.and_then(|it| it["limits"]["call_payload_bytes_max"].as_u64());
+    let Some(limit) = limit.filter(|limit| config.call_bytes() > *limit) else {
+        return Ok(());
+    };
+    let operations = config.bulk.map_or(1, |bulk| bulk.operations);
+    let option = |bytes: u64| size(bytes).replace(' ', "");
+    let many = match operations {
+        1 => String::new(),
+        many => format!(" --max-operations {many}"),
+    };
+    Err(Failure::usage(format!(
+        "the server takes at most {} of payload in one call, and the calls of this run have {}",
+        size(limit),
+        size(config.call_bytes())
+    ))
+    .advice(format!(
+        "start the server with `bench-tool serve --max-payload {}{many}`, or give --size {} at most",
+        option(config.size_bytes),
+        option(limit / u64::from(operations))
+    )))
 }
 
 /// Rejects results of connections that refused their calls. If some calls were made, the results keep the failure.
@@ -212,7 +244,7 @@ fn cannot_call(refused: CallRefused, config: &RunConfig) -> Failure {
     }
 }
 
-fn counts(counters: &CounterSnapshot) -> server_counters::Counts {
+fn counts(counters: &CounterSnapshot) -> server_report::Counts {
     let named = |(name, value): (&str, u64)| (name.to_owned(), value);
     counters.iter().map(named).collect()
 }
@@ -320,8 +352,8 @@ impl<V: Provider> Client<V> {
     }
 
     /// The counters of the server's cores; `None` if the server does not report them.
-    fn ask_server(&self) -> Option<server_counters::Counts> {
-        server_counters::ask(&self.cores, &self.connections)
+    fn ask_server(&self) -> Option<server_report::Counts> {
+        server_report::ask(&self.cores, &self.connections)
     }
 }
 
@@ -384,10 +416,8 @@ fn result(
     measured: &Measured,
     config: &RunConfig,
     began: Beginning,
-    loaded: &Loaded,
-    fabric: &Fabric,
-    pages: &[PageReport],
-    own_queues: bool,
+    (client, server): &(Record, Option<serde_json::Value>),
+    &(loaded, fabric, pages, own_queues): &(&Loaded, &Fabric, &[PageReport], bool),
 ) -> RunResult {
     let counters = measured.counters.iter().flat_map(|it| it.iter());
     let counters: BTreeMap<String, u64> = counters
@@ -409,6 +439,8 @@ fn result(
     let timeline = began.timeline(config.load.interval, measured);
     let latency = timeline.latency();
     RunResult {
+        client: client.clone(),
+        server: server.clone(),
         timeline,
         clock_read_ns: crate::floor::clock_read_ns(),
         totals: Totals {

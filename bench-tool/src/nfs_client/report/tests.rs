@@ -94,6 +94,7 @@ fn a_fabric_is_named_with_its_device() {
         version: 1,
         profile: "rxe".to_owned(),
         warnings: vec!["the profile wants more".to_owned()],
+        client: Box::new(Record::of_tcp(&machine(), &[])),
     };
     let report = Report::new(&config, &machine(), &outcome);
     let text = report.table(false);

@@ -12,6 +12,7 @@ use crate::commands::tests::nfs_at;
 use crate::machine::Machine;
 use crate::nfs_client::files::{Files, FilesPlan};
 use crate::nfs_client::{Manner, Transport};
+use crate::record::Record;
 use crate::signals::Stop;
 use crate::sizing::ProfileChoice;
 use rpcrdma_nfs3::server::fabric::NfsApplication;
@@ -145,6 +146,7 @@ fn outcome_against(
         version: session.version(),
         profile: loaded.name.clone(),
         warnings: Vec::new(),
+        client: Box::new(Record::of_tcp(&machine, &[])),
     };
     let mut report = None;
     manner.run(
