@@ -10,6 +10,7 @@
 //! | `kernel` | the command line, NUMA balancing, RDMA namespaces |
 //! | `clock` | clock source, TSC, steal time |
 //! | `disturbance` | disturbances of a measured run |
+//! | `tasks` | threads of other processes that take time from a core |
 //! | `environment` | environment variables that a profile requires |
 //! | `system`, `finding` | the files of the kernel, and the findings |
 //!
@@ -39,6 +40,7 @@ mod memory;
 mod processor;
 mod provider;
 mod system;
+mod tasks;
 mod text;
 
 use rpcrdma_control::NodeConfig;
