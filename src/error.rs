@@ -5,8 +5,6 @@ use std::fmt;
 use rpcrdma_control::{ConnectError, NodeError};
 use rpcrdma_engine::{CallError, CallRefused};
 
-use crate::decode::Malformed;
-
 /// Why something failed. It prints as a sentence that says what failed, on what, and what to do; a program decides by
 /// [`Error::kind`].
 #[derive(Debug)]
@@ -78,6 +76,16 @@ impl<T: Into<Failure>> From<T> for Error {
     fn from(failure: T) -> Self {
         Self(Box::new(failure.into()))
     }
+}
+
+/// The stream is not what the reader expects: it ends early, or a value is out of its range.
+///
+/// A service that returns it with `?` answers GARBAGE_ARGS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the stream of XDR cannot be decoded at byte {at}")]
+pub struct Malformed {
+    /// Bytes of the stream before the value.
+    pub at: usize,
 }
 
 /// Each failure with what is known of it.

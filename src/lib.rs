@@ -57,9 +57,9 @@ mod trace;
 
 pub use buffers::{Buffer, Buffers};
 pub use client::{Client, ClientBuilder, Ended, Pending, Poller, Request, Response};
-pub use decode::{Bulk, Decoder, Malformed, Position};
+pub use decode::{Bulk, Decoder, Position};
 pub use encode::Encode;
-pub use error::{Error, ErrorKind};
+pub use error::{Error, ErrorKind, Malformed};
 pub use metrics::{Metric, Metrics};
 pub use node::{Node, NodeBuilder};
 pub use polled::PolledCore;

@@ -24,6 +24,7 @@ mod limits;
 mod link;
 mod polled;
 mod profile;
+mod request;
 mod target;
 mod thread;
 mod versions;
@@ -38,23 +39,21 @@ pub mod provider;
 pub mod reconnect;
 
 pub use authentication::{Authentication, HostAuthentication, PresharedKey, PresharedKeys};
+pub use connection::{ConnectOptions, Connection, DrainReport, ListenOptions, Listening};
 pub use core_choice::CoreChoice;
 pub use counters::ControlCounters;
 pub use error::{ConnectError, NodeError, Stage};
-pub use events::{EventSink, NodeEvent};
+pub use events::{EventSink, GivenUp, NodeEvent, TargetEvent};
 pub use faults::{
     Fault, FaultError, FaultKind, FaultPlan, FaultyApplication, FaultyManager, FaultyPort,
     FaultyProvider, Often,
 };
 pub use limits::NodeLimits;
-pub use node::{
-    ConnectOptions, Connection, DrainReport, ListenOptions, Listening, Node, NodeConfig,
-    PendingConnect, PolledNode,
-};
+pub use node::{Node, NodeConfig, PendingConnect, PolledNode};
 pub use polled::PolledCore;
 pub use provider::VerbsProvider;
 pub use provider::{PortNeed, Provider, ShmProvider};
 pub use reconnect::Reconnect;
-pub use target::{GivenUp, Target, TargetEvent};
+pub use target::Target;
 pub use versions::{VERSION_1_REMEMBERED, Versions};
 pub use watch::{CoreSnapshot, NodeSnapshot};

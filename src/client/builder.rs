@@ -1,7 +1,6 @@
 //! Choosing how a client calls.
 
 use std::fmt;
-use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -10,7 +9,8 @@ use rpcrdma_control::{
 };
 use rpcrdma_tuning::Profile;
 
-use super::{Client, ClientLine, Inner};
+use super::Client;
+use super::line::ClientLine;
 use crate::error::{Error, Failure};
 use crate::exchange::{Line, Slots};
 use crate::node::{Node, NodeBuilder};
@@ -48,14 +48,18 @@ impl Default for ClientBuilder {
     }
 }
 
-impl ClientBuilder {
-    pub(crate) fn on(node: Node) -> Self {
-        Self {
-            node: Some(node),
-            ..Self::default()
+impl Node {
+    /// Chooses how a client of this node calls the server at an address.
+    #[must_use]
+    pub fn client(&self) -> ClientBuilder {
+        ClientBuilder {
+            node: Some(self.clone()),
+            ..ClientBuilder::default()
         }
     }
+}
 
+impl ClientBuilder {
     /// Sizes the client's own node; see [`NodeBuilder::profile`]. A node that is shared has its profile.
     #[must_use]
     pub fn profile(mut self, profile: Profile) -> Self {
@@ -240,11 +244,7 @@ impl ClientBuilder {
                 node: node.clone(),
             }));
         }
-        let inner = Arc::new(Inner {
-            lines: lines.into(),
-            next: AtomicUsize::new(0),
-        });
-        Ok((Client { inner }, changes))
+        Ok((Client::new(lines), changes))
     }
 }
 

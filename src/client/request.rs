@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use rpcrdma_engine::{BULK_ITEMS_MAX, ExpectedResult};
 
-use super::{ClientLine, Response};
+use super::line::ClientLine;
+use super::response::Response;
 use crate::buffers::{Buffer, Buffers};
 use crate::encode::{Encode, length_word};
 use crate::error::{Error, Failure};

@@ -111,7 +111,7 @@ pub(crate) mod tests {
     /// The line of a thread with this time on this core.
     pub(crate) fn stat(name: &str, user: u64, system: u64, core: usize) -> String {
         format!(
-            "7 ({name}) R 1 1 1 0 -1 0 0 0 0 0 {user} {system} 0 0 20 0 1 0 5 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 17 \
+            "7 ({name}) R 1 1 1 0 -1 0 0 0 0 0 {user} {system} 0 0 20 0 1 0 5 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 17 \
              {core} 0 0"
         )
     }

@@ -28,9 +28,9 @@ use self::address::NfsAddress;
 use self::config::{FILL_BYTES_MAX, FILL_DEPTH, NfsConfig, Stable};
 use self::files::{Files, FilesPlan, file_system};
 use self::report::{Outcome, Report, Transport};
+use self::session::Session;
 use self::session::fabric::FabricSession;
-use self::session::tcp::TcpServer;
-use self::session::{Session, TcpSession};
+use self::session::tcp::{TcpServer, TcpSession};
 use crate::address::Address;
 use crate::exit::Failure;
 use crate::fabric::{Fabric, Job};
@@ -132,7 +132,7 @@ fn drive(config: &NfsConfig, quiet: bool, stop: &Stop, calls: Calls<'_>) -> Resu
     let credential = Credential::new(config.uid, config.gid, &machine_name);
     let host = config.server.host();
     let mut mountd = MountService::connect(host, config.mount_port, &credential, CALL_TIMEOUT)?;
-    let root = mountd.mount(&config.export)?.root;
+    let root = mountd.mount(&config.export)?;
     let plan = FilesPlan {
         folder: format!("bench-tool-{machine_name}-{}", std::process::id()),
         files: config.files,

@@ -1,4 +1,4 @@
-//! A load over the kernel's TCP: one thread for each connection, with pipelined calls.
+//! A load over the kernel's TCP: one thread for each connection, with pipelined calls; and single calls.
 //!
 //! It measures the server behind the kernel's TCP at both ends, with a client thread that sleeps while it waits. The
 //! project's data plane is not involved.
@@ -12,6 +12,7 @@ use rpcrdma_fabric::clock::{Clock, Ticks};
 use rpcrdma_protocol::rpc::{AcceptStatus, CallHeader, OpaqueAuth, ReplyBody, ReplyHeader};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::Session;
 use crate::exit::Failure;
 use crate::load::intervals::{Collector, Exchange};
 use crate::load::measure::{Checkpoints, so_far};
@@ -23,10 +24,11 @@ use crate::load::{Amount, Watch};
 use crate::workloads::nfs::steps::Step;
 use crate::workloads::nfs::tally::Tally;
 use crate::workloads::nfs::{NfsWorkload, StepReply, Work};
-use rpcrdma_nfs3::client::caller::{accept_words, reject_words};
+use rpcrdma_nfs3::client::CALL_TIMEOUT;
+use rpcrdma_nfs3::client::caller::{CallFailed, NfsCaller, Results, accept_words, reject_words};
 use rpcrdma_nfs3::client::credential::Credential;
-use rpcrdma_nfs3::client::request::ARGUMENTS_BYTES_MAX;
-use rpcrdma_nfs3::client::tcp::{connect, first_xid};
+use rpcrdma_nfs3::client::request::{ARGUMENTS_BYTES_MAX, Request};
+use rpcrdma_nfs3::client::tcp::{TcpCaller, TcpCallerConfig, connect, first_xid};
 use rpcrdma_nfs3::wire as nfs;
 use rpcrdma_nfs3::wire::record::{self, Records};
 
@@ -38,13 +40,16 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The time limit of one attempt to reconnect, and the pause after a failed one.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2);
-pub(crate) const ATTEMPT_PAUSE: Duration = Duration::from_millis(100);
+const ATTEMPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// With more unsent bytes than this, no further call is encoded. This bounds the buffer if the server reads slowly.
 const UNSENT_BYTES_MAX: usize = 64 * 1024;
 
 /// Room in a reply for header and results, without payload.
 const REPLY_OVERHEAD_BYTES: usize = 2048;
+
+/// Upper bound of the READs that check written data, in bytes.
+const READ_BYTES_MAX: u32 = 256 << 10;
 
 /// The low bits of an XID are the index of the slot, so that a reply finds its slot without a search.
 const SLOT_BITS: u32 = 16;
@@ -63,65 +68,131 @@ impl TcpServer {
     fn connect(&self, timeout: Duration) -> Result<TcpStream, Failure> {
         Ok(connect(&self.host, self.port, "NFS", timeout)?)
     }
+
+    /// A connection for single calls.
+    fn caller(&self) -> Result<TcpCaller, Failure> {
+        let connected = TcpCaller::connect(&TcpCallerConfig {
+            host: &self.host,
+            port: self.port,
+            what: "NFS",
+            timeout: CALL_TIMEOUT,
+            reply_bytes_max: READ_BYTES_MAX as usize + REPLY_OVERHEAD_BYTES,
+        });
+        Ok(connected?)
+    }
 }
 
-/// Runs the load on `connections` connections and returns the results.
-pub(crate) fn measure(
-    server: &TcpServer,
-    work: Arc<Work>,
-    amount: &Amount,
-    connections: u32,
-    cores: &[usize],
-    watch: &Watch,
-    checkpoints: &mut Checkpoints<'_>,
-) -> Result<(Measured, Tally), Failure> {
-    let streams = (0..connections)
-        .map(|_| server.connect(ANSWER_TIMEOUT))
-        .collect::<Result<Vec<_>, _>>()?;
-    let (mut threads, mut collectors) = (Vec::new(), Vec::new());
-    for (stream, number) in streams.into_iter().zip(0_u32..) {
-        let part = Part {
-            number,
-            parts: connections,
-            core: cores.get(number as usize % cores.len().max(1)).copied(),
-        };
-        let driver = Driver::new(
-            server.clone(),
-            stream,
-            Arc::clone(&work),
-            &amount.share(number, connections),
-            &part,
-            watch.clone(),
-        )?;
-        collectors.push(Arc::clone(&driver.collector));
-        let thread = std::thread::Builder::new()
-            .name(format!("nfs-{number}"))
-            .spawn(move || driver.run(&part));
-        threads.push(thread.map_err(|error| {
-            Failure::failed("cannot start the thread of a connection").because(error)
-        })?);
-    }
-    while threads.iter().any(|it| !it.is_finished()) {
-        std::thread::sleep(LOOK_PERIOD);
-        checkpoints.look(|| {
-            let mut measured = Measured::default();
-            for collector in &collectors {
-                measured.merge(so_far([&*of(collector)], amount.interval));
-            }
-            measured
-        });
-    }
-    // Join all threads even after a failure, so that none outlives this function. The first failure is kept.
-    let (mut measured, mut tally) = (Measured::default(), Tally::default());
-    for thread in threads {
-        if let Ok((part, its)) = thread.join() {
-            measured.merge(part);
-            tally.merge(its);
-        } else {
-            measured.failure = Some(Failure::failed("the thread of a connection ended"));
+/// Connections to a server over TCP.
+pub(crate) struct TcpSession {
+    pub(crate) server: TcpServer,
+    pub(crate) connections: u32,
+    pub(crate) cores: Vec<usize>,
+}
+
+impl Session for TcpSession {
+    fn measure(
+        &mut self,
+        work: Arc<Work>,
+        amount: &Amount,
+        watch: &Watch,
+        checkpoints: &mut Checkpoints<'_>,
+    ) -> Result<(Measured, Tally), Failure> {
+        let cores = &self.cores;
+        let streams = (0..self.connections)
+            .map(|_| self.server.connect(ANSWER_TIMEOUT))
+            .collect::<Result<Vec<_>, _>>()?;
+        let (mut threads, mut collectors) = (Vec::new(), Vec::new());
+        for (stream, number) in streams.into_iter().zip(0_u32..) {
+            let part = Part {
+                number,
+                parts: self.connections,
+                core: cores.get(number as usize % cores.len().max(1)).copied(),
+            };
+            let driver = Driver::new(
+                self.server.clone(),
+                stream,
+                Arc::clone(&work),
+                &amount.share(number, self.connections),
+                &part,
+                watch.clone(),
+            )?;
+            collectors.push(Arc::clone(&driver.collector));
+            let thread = std::thread::Builder::new()
+                .name(format!("nfs-{number}"))
+                .spawn(move || driver.run(&part));
+            threads.push(thread.map_err(|error| {
+                Failure::failed("cannot start the thread of a connection").because(error)
+            })?);
         }
+        while threads.iter().any(|it| !it.is_finished()) {
+            std::thread::sleep(LOOK_PERIOD);
+            checkpoints.look(|| {
+                let mut measured = Measured::default();
+                for collector in &collectors {
+                    measured.merge(so_far([&*of(collector)], amount.interval));
+                }
+                measured
+            });
+        }
+        // Join all threads even after a failure, so that none outlives this function. The first failure is kept.
+        let (mut measured, mut tally) = (Measured::default(), Tally::default());
+        for thread in threads {
+            if let Ok((part, its)) = thread.join() {
+                measured.merge(part);
+                tally.merge(its);
+            } else {
+                measured.failure = Some(Failure::failed("the thread of a connection ended"));
+            }
+        }
+        Ok((measured, tally))
     }
-    Ok((measured, tally))
+
+    fn caller(&mut self) -> Result<Box<dyn NfsCaller + '_>, Failure> {
+        let caller = self.server.caller()?;
+        Ok(Box::new(OverTcp {
+            caller,
+            server: &self.server,
+        }))
+    }
+}
+
+/// NFS calls over TCP, one at a time.
+struct OverTcp<'a> {
+    caller: TcpCaller,
+    server: &'a TcpServer,
+}
+
+impl NfsCaller for OverTcp<'_> {
+    fn call_once(&mut self, request: &Request<'_>, _: u32) -> Result<Results, CallFailed> {
+        let mut args = [0; ARGUMENTS_BYTES_MAX];
+        let bytes = request.encode(&mut args)?;
+        let procedure = request.procedure().number();
+        let stream = self.caller.call(
+            (nfs::PROGRAM, nfs::VERSION, procedure),
+            self.server.credential.auth(),
+            args.get(..bytes).unwrap_or(&[]),
+        )?;
+        Ok(Results {
+            stream,
+            ..Results::default()
+        })
+    }
+
+    fn restore(&mut self) -> bool {
+        let deadline = Instant::now() + self.server.retry;
+        while Instant::now() < deadline {
+            if let Ok(caller) = self.server.caller() {
+                self.caller = caller;
+                return true;
+            }
+            std::thread::sleep(ATTEMPT_PAUSE);
+        }
+        false
+    }
+
+    fn read_bytes_max(&self) -> u32 {
+        READ_BYTES_MAX
+    }
 }
 
 /// The collector of a connection, which its thread and the starting one share.
