@@ -9,7 +9,7 @@ use rpcrdma_units::nanoseconds;
 
 use crate::cores::format_cores;
 use crate::system::{System, field};
-use crate::tasks::{Taker, Tasks};
+use crate::tasks::{Taker, Tasks, percent};
 
 /// Steal time above this share gives a warning, in thousandths: such a share shows in p99.9.
 const STOLEN_PERMILLE_MAX: u64 = 1;
@@ -203,10 +203,6 @@ pub(crate) fn stolen_and_all(times: &str) -> Option<(u64, u64)> {
         .iter()
         .try_fold(0_u64, |sum, time| sum.checked_add(*time))?;
     Some((*times.get(TIMES - 1)?, all))
-}
-
-pub(crate) fn percent(permille: u64) -> String {
-    format!("{}.{} %", permille / 10, permille % 10)
 }
 
 #[cfg(test)]

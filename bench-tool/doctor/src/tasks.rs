@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::disturbance::percent;
 use crate::system::System;
 
 /// The CPU time of all threads that this process can see.
@@ -101,6 +100,11 @@ impl Task {
             core: usize::try_from(number(39)?).ok()?,
         })
     }
+}
+
+/// A share in thousandths as a percentage.
+pub(crate) fn percent(permille: u64) -> String {
+    format!("{}.{} %", permille / 10, permille % 10)
 }
 
 #[cfg(test)]
