@@ -5,7 +5,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::connection::{QueuePairFacts, depths_of};
+use super::connection::depths_of;
+use super::negotiate::QueuePairFacts;
 use super::{ManagerOptions, device, drive};
 use crate::interface::SetupError;
 use crate::verbs::cm::address;
