@@ -54,6 +54,7 @@ mod memory;
 mod message;
 mod padded;
 pub mod placement_segments;
+mod request;
 mod requester;
 mod responder;
 pub mod ring_client;
@@ -81,8 +82,9 @@ pub use crate::handle::{
 pub use crate::ledger::{LEDGER, LedgerEntry};
 pub use crate::levels::{LevelSnapshot, PollTimeSnapshot};
 pub use crate::placement_segments::PlacementConfig;
+pub use crate::request::Request;
 pub use crate::responder::{ReplyTooLong, ReplyWriter};
 pub use crate::rpc::{
     Activity, Call, CallError, CallRefused, CallTag, ConnectionKey, DeferToken, Outcome, Reply,
-    ReplyRefused, Request,
+    ReplyRefused,
 };

@@ -4,6 +4,9 @@
 //! a [`PreparedQueuePair`]. From then on both name it by its [`QueuePairId`]: the manager reports events to the port
 //! ([`PortEvent`]), and the port reports the connections that it has given up ([`PortHandle::next_closing`]), so that
 //! the manager disconnects them.
+//!
+//! [`QueuePair`]: super::QueuePair
+//! [`PreparedQueuePair`]: super::PreparedQueuePair
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,13 +18,27 @@ use super::context::Context;
 use super::events::EventRing;
 use super::memory_region::MemoryRegion;
 use super::protection_domain::{OwnDomain, ProtectionDomain};
-use super::queue_pair::{QueuePair, QueuePairSizes};
 use super::shared_receive_queue::SharedReceiveQueue;
 use crate::interface::{QueuePairId, ReceiveQueueId, SetupError};
 use crate::memory::Mapping;
 
 /// Ends a wait of the manager early.
 type Waker = Arc<dyn Fn() + Send + Sync>;
+
+/// The sizes that a queue pair is made with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct QueuePairSizes {
+    /// Work requests in the send queue.
+    pub(super) send_depth: u32,
+    /// Segments of a Send, RDMA Write or RDMA Read.
+    pub(super) send_segments: u32,
+    /// Bytes that a Send may carry in its work request.
+    pub(super) inline_bytes: u32,
+    /// Receives of a queue pair that has its own receive queue.
+    pub(super) receive_depth: u32,
+    /// Segments of those.
+    pub(super) receive_segments: u32,
+}
 
 /// The state shared by a port and the manager.
 pub(super) struct PortShared {
@@ -230,18 +247,6 @@ impl PortHandle {
             .unwrap_or_else(PoisonError::into_inner);
         *place = Some(waker);
     }
-}
-
-/// A queue pair to be adopted in its port: ready to send (RTS).
-#[derive(Debug)]
-pub struct PreparedQueuePair {
-    /// The queue pair. Only the port that it was made for can adopt it.
-    pub queue_pair: QueuePair,
-    /// RDMA Reads that it may have outstanding, as negotiated; zero for none.
-    pub initiator_depth: u8,
-    /// Whether the peer is ready to receive. At a client it is. A server may send only after
-    /// [`PortEvent::Established`] or the first message.
-    pub established: bool,
 }
 
 /// An event that the manager reports to a port about a queue pair.

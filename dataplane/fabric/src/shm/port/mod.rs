@@ -6,6 +6,7 @@ mod config;
 mod core;
 mod fault;
 mod inbound;
+mod inbox;
 mod poll;
 mod pull;
 mod receives;
@@ -21,9 +22,9 @@ use std::sync::Arc;
 
 use crossbeam_queue::ArrayQueue;
 
-use self::arrivals::Found;
 pub use self::config::PortConfig;
 use self::core::{Channels, Core};
+use self::inbox::Found;
 use self::schedule::Schedule;
 use super::files;
 use super::files::CoreIdentity;
