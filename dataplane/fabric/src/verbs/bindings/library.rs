@@ -1,6 +1,6 @@
 //! Loads the libraries of rdma-core once, and looks up their symbols by name and version.
 
-use std::ffi::{CStr, CString, c_void};
+use std::ffi::{CStr, CString, c_int, c_void};
 use std::fmt;
 use std::io;
 use std::path::Path;
@@ -100,6 +100,21 @@ pub(crate) fn ibv_is_fork_initialized() -> super::ibv_fork_status {
             symbol,
         )()
     }
+}
+
+/// Registers a dma-buf: offset, length, address for work requests, descriptor, access.
+pub(crate) type RegisterDmaBuf =
+    unsafe extern "C" fn(*mut super::ibv_pd, u64, usize, u64, c_int, c_int) -> *mut super::ibv_mr;
+
+/// The function that registers a dma-buf.
+///
+/// # Errors
+///
+/// [`Missing`] if the library is older than rdma-core 34.
+pub(crate) fn ibv_reg_dmabuf_mr() -> io::Result<RegisterDmaBuf> {
+    let symbol = Library::open(VERBS)?.symbol("ibv_reg_dmabuf_mr", c"IBVERBS_1.12")?;
+    // SAFETY: the header of this version declares the function so.
+    Ok(unsafe { std::mem::transmute::<NonNull<c_void>, RegisterDmaBuf>(symbol) })
 }
 
 /// A loaded library. It is never unloaded, because its functions may run until the process ends.

@@ -22,7 +22,7 @@ mod types;
 #[cfg(not(feature = "rdma-sys"))]
 pub(crate) use self::{constants::*, functions::*, inline::*, types::*};
 pub use library::Facilities;
-pub(crate) use library::{available, facilities, ibv_is_fork_initialized};
+pub(crate) use library::{available, facilities, ibv_is_fork_initialized, ibv_reg_dmabuf_mr};
 #[cfg(feature = "rdma-sys")]
 pub(crate) use rdma_sys::*;
 
