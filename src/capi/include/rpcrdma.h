@@ -540,7 +540,7 @@ int rpcrdma_memory_at_address(void *start,
 /*
  Maps a whole file and uses it: a memfd, with hugepages or without, or a file of hugetlbfs. The descriptor is
  duplicated. On shm: it must be a memfd that was made with MFD_ALLOW_SEALING; it is sealed when a node starts with it, and
- peers map all of it to read. The program may map it too, before that; what rpcrdma_memory_at_address() says of other accesses
+ peers map all of it to read; it cannot be used again when this use has ended. The program may map it too, before that; what rpcrdma_memory_at_address() says of other accesses
  holds.
 
  Errors: RPCRDMA_E_CONFIGURATION when the file cannot be used; the text says why.

@@ -135,7 +135,7 @@ impl ExternalMemory {
 
     /// Maps a whole file and uses it: a memfd, with hugepages or without, or a file of hugetlbfs. Every page of it is
     /// allocated now. On shm it must be a memfd that was made with `MFD_ALLOW_SEALING`: it is sealed so that its size stays
-    /// and no new mapping can write it. Peers map the whole file, to read.
+    /// and no new mapping can write it, so it serves one registration. Peers map the whole file, to read.
     ///
     /// Who maps the file as well sees the same bytes, and has the duties of [`ExternalMemory::at_address`].
     ///
@@ -314,6 +314,9 @@ impl fmt::Debug for ExternalMemory {
 
 const TWICE: &str = "a part of it is registered already: use one registration, and its clones";
 
+const SEALED: &str = "it is sealed against new mappings that write, as shm does for good when a node starts with it: \
+                      make another file, or keep a handle on the memory";
+
 fn refused(what: &str, why: &str) -> SetupError {
     SetupError::System {
         doing: format!("memory of the application ({what}) cannot be used: {why}"),
@@ -390,6 +393,9 @@ fn map(
     let claim = Claim::new(None, Some((stat.st_dev, stat.st_ino)));
     let claim = claim.ok_or_else(|| refused(&what, TWICE))?;
     let mapped = map(file, bytes).map_err(|source| {
+        if source.kind() == io::ErrorKind::PermissionDenied {
+            return refused(&what, SEALED);
+        }
         system(
             format!(
                 "{what} could not be mapped: is there memory for all of its pages, and may it be mapped and written?"

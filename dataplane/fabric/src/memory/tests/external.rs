@@ -200,6 +200,11 @@ fn only_a_file_that_can_be_sealed_goes_to_peers() {
     let seals = fcntl_get_seals(sealed).expect("a memfd");
     assert!(seals.contains(SealFlags::FUTURE_WRITE | SealFlags::SHRINK | SealFlags::SEAL));
     assert!(good.sealed_file().is_ok(), "again, for another core");
+    let sealed = good.sealed_file().expect("it is sealed");
+    let copied = sealed.try_clone_to_owned().expect("a descriptor");
+    drop(good);
+    let again = ExternalMemory::of_file(copied, BLOCK);
+    assert!(text(again).contains("keep a handle"));
     let plain = ExternalMemory::of_file(file(4096, MemfdFlags::empty()), BLOCK).expect("a file");
     let error = plain
         .sealed_file()
