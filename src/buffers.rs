@@ -20,9 +20,9 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// The `bytes` bytes from `offset` on of memory that the program gave to the node ([`NodeBuilder::memory`](
-    /// crate::NodeBuilder::memory)). They are sent from where they are, by any core of the node. Memory for the results of a
-    /// call is given by [`Request::expect_bulk_into`](crate::Request::expect_bulk_into).
+    /// The `bytes` bytes from `offset` on of memory that the program gave to the node: see
+    /// [`NodeBuilder::memory`](crate::NodeBuilder::memory). They are sent from where they are, by any core of the node. Memory
+    /// for the results of a call is given by [`Request::expect_bulk_into`](crate::Request::expect_bulk_into).
     ///
     /// The buffer has a piece for each block that the range touches, and all of these blocks until it is dropped, or what it
     /// was given to is done with it: the end of a call or a connection does not end a transfer early. At most 32 pieces.
