@@ -30,6 +30,7 @@
 //! | [`Server`] | answers calls, now or later, with closures or a [`Service`] for each core |
 //! | [`Client`] | calls: blocking, as futures of any runtime, or in batches ([`Poller`]) |
 //! | [`Buffers`] | registered memory: data in it is sent and received without a copy |
+//! | [`ExternalMemory`] | memory of the program that is used so: hugepages, memfds, dma-bufs |
 //! | [`Node`] | polling cores that servers and clients can share |
 //! | [`Metrics`] | counters and levels for exporters |
 //!
@@ -72,6 +73,7 @@ pub use rpcrdma_control::{
     Reconnect,
 };
 pub use rpcrdma_engine::{CloseReason, ConnectionKey, HostIdentity};
+pub use rpcrdma_fabric::memory::ExternalMemory;
 pub use rpcrdma_protocol::rpc::AuthStatus;
 pub use rpcrdma_tuning::{Idle, Profile};
 

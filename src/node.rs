@@ -11,6 +11,7 @@ use rpcrdma_control::{
 };
 use rpcrdma_engine::{ConnectionKey, IdlePolicy};
 use rpcrdma_fabric::clock::Clock;
+use rpcrdma_fabric::memory::ExternalMemory;
 use rpcrdma_protocol::v2::ApplicationProperties;
 use rpcrdma_tuning::{Idle, Layers, Profile, Settings};
 
@@ -225,6 +226,7 @@ pub struct NodeBuilder {
     cores: Vec<Option<usize>>,
     is_polled: bool,
     device: Option<String>,
+    external: Vec<ExternalMemory>,
     authentication: Authentication,
     more: Vec<String>,
     programs: Vec<(u32, RangeInclusive<u32>, Box<NewService>)>,
@@ -280,6 +282,14 @@ impl NodeBuilder {
     #[must_use]
     pub fn polled_by_caller(mut self) -> Self {
         self.is_polled = true;
+        self
+    }
+
+    /// Uses memory of the program on every core, as registered memory of its own: [`Buffer::of_memory`](crate::Buffer::of_memory)
+    /// leases parts of it for bulk data. At most 16 pieces.
+    #[must_use]
+    pub fn memory(mut self, memory: &ExternalMemory) -> Self {
+        self.external.push(memory.clone());
         self
     }
 
@@ -404,6 +414,7 @@ impl NodeBuilder {
         }
         let names = Arc::new(Names::new(once.is_some()));
         config.core.application_properties = names.as_server();
+        config.external = self.external;
         let shared: Arc<[_]> = config.cores.iter().map(|_| shared_of(&profile)).collect();
         let clock = Clock::new();
         let application = |core: usize| {

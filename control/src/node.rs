@@ -11,7 +11,7 @@ use rpcrdma_engine::{Application, ConnectionKey, Core, CoreConfig, CoreHandle};
 use rpcrdma_fabric::clock::Clock;
 use rpcrdma_fabric::interface::prelude::*;
 use rpcrdma_fabric::interface::{Attributes, Manager};
-use rpcrdma_fabric::memory::{HugePageSize, HugePages, PageReport};
+use rpcrdma_fabric::memory::{ExternalMemory, HugePageSize, HugePages, PageReport};
 use rpcrdma_protocol::v2::Properties;
 
 use crate::authentication::Authentication;
@@ -53,6 +53,8 @@ pub struct NodeConfig {
     pub huge_pages: HugePages,
     /// Their size.
     pub huge_page_size: HugePageSize,
+    /// Memory of the application that every core uses as its own: leases on it are sent and received without a copy.
+    pub external: Vec<ExternalMemory>,
     /// What this end announces to its peers.
     pub properties: Properties,
     /// Connections that one peer may have at a time.
@@ -551,6 +553,7 @@ fn need_of(core: &CoreConfig, config: &NodeConfig) -> PortNeed {
         receives_max: core.receives(),
         sends_max: core.send_buffers_total(),
         windows_max: core.windows(),
+        external: config.external.clone(),
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use rpcrdma_control::{
     Authentication, ConnectOptions, CoreChoice, GivenUp, Reconnect, TargetEvent,
 };
+use rpcrdma_fabric::memory::ExternalMemory;
 use rpcrdma_tuning::Profile;
 
 use super::Client;
@@ -78,6 +79,13 @@ impl ClientBuilder {
     #[must_use]
     pub fn knob(mut self, assignment: &str) -> Self {
         self.new_node = self.new_node.knob(assignment);
+        self
+    }
+
+    /// Memory of the program for the client's own node; see [`NodeBuilder::memory`].
+    #[must_use]
+    pub fn memory(mut self, memory: &ExternalMemory) -> Self {
+        self.new_node = self.new_node.memory(memory);
         self
     }
 

@@ -71,6 +71,25 @@ impl Request {
         self
     }
 
+    /// As [`Request::expect_bulk`], for data that is to be written into `target`, whose length is the most that it can have:
+    /// [`Decoder::bulk`](crate::Decoder::bulk) brings it back, with the length of the data. It has at most 8 pieces, with
+    /// those of other results.
+    ///
+    /// With a server that answers in the stream of its results, and with one that cannot use RDMA, the data is not in
+    /// `target`, which is dropped then. In a rare case, when the call had to be made again in another form, it is in
+    /// other memory of the core.
+    pub fn expect_bulk_into(&mut self, target: Buffer) -> &mut Self {
+        let bytes_max = u32::try_from(target.len()).unwrap_or(u32::MAX);
+        self.expect_bulk(bytes_max);
+        if let Some(message) = self.message().filter(|_| bytes_max > 0) {
+            let extras = message.extras_mut();
+            extras
+                .targets
+                .push((extras.expected.len() - 1, target.item));
+        }
+        self
+    }
+
     /// The most bytes that the results have without such data, if they are more than 512.
     pub fn results_bytes_max(&mut self, bytes_max: usize) -> &mut Self {
         if let Some(message) = self.message() {

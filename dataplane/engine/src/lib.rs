@@ -71,6 +71,7 @@ pub use crate::authentication::{
 pub use crate::bulk::{
     ArgumentView, ArgumentViews, BULK_ITEMS_MAX, BULK_PARTS_MAX, BulkArguments, BulkCall, BulkItem,
     BulkReply, BulkResult, ExpectedResult, ITEM_PARTS_MAX, NoRoom, Placement, StreamPiece,
+    TARGET_PARTS_MAX,
 };
 pub use crate::close_reason::{CloseReason, Owed};
 pub use crate::config::{CoreConfig, IdlePolicy};

@@ -272,6 +272,41 @@ pub unsafe extern "C" fn rpcrdma_call_expect_bulk(call: *mut Call, bytes_max: u3
     })
 }
 
+/// As rpcrdma_call_expect_bulk(), for data that is to be written into `buffer`, whose length is the most that it can have. Takes
+/// the buffer, unless it fails: rpcrdma_take_bulk() brings it back with the data. What a server sends in the
+/// stream of its results is not there, and the buffer is freed then.
+///
+/// Errors: RPCRDMA_E_ARGUMENT for a buffer that is not in registered memory, or is empty.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rpcrdma_call_expect_bulk_into(
+    call: *mut Call,
+    buffer: *mut BufferHandle,
+) -> c_int {
+    done(|| {
+        // SAFETY: the contract of the header.
+        let (call, handle) = unsafe {
+            (
+                pointers::exclusive(call, "call")?,
+                pointers::exclusive(buffer, "buffer")?,
+            )
+        };
+        let request = call.request()?;
+        match std::mem::replace(handle, BufferHandle::Plain(Vec::new())) {
+            BufferHandle::Registered(target) if !target.is_empty() => {
+                request.expect_bulk_into(target);
+            }
+            other => {
+                *handle = other;
+                let text = "the buffer is not in registered memory, or is empty";
+                return Err(Failed::argument(text));
+            }
+        }
+        // SAFETY: a function of this library made it, and the caller gives it up.
+        drop(unsafe { pointers::take(buffer) });
+        Ok(())
+    })
+}
+
 /// The most bytes that the results have without such data, if they are more than 512.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpcrdma_call_results_max(call: *mut Call, bytes_max: usize) -> c_int {

@@ -16,6 +16,7 @@ pub mod call;
 pub mod client;
 pub mod codes;
 pub mod core;
+pub mod memory;
 pub mod node;
 pub mod options;
 mod pointers;
@@ -32,6 +33,7 @@ const _: () = {
     is_shared::<node::NodeHandle>();
     is_shared::<server::ServerHandle>();
     is_shared::<client::ClientHandle>();
+    is_shared::<memory::MemoryHandle>();
     is_moved::<options::Options>();
     is_moved::<buffer::BufferHandle>();
     is_moved::<core::CoreHandle>();

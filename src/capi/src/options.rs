@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rpcrdma::{
-    Authentication, Client, ClientBuilder, HostIdentity, Node, NodeBuilder, PresharedKey,
-    PresharedKeys,
+    Authentication, Client, ClientBuilder, ExternalMemory, HostIdentity, Node, NodeBuilder,
+    PresharedKey, PresharedKeys,
 };
 use rpcrdma_tuning::Settings;
 
@@ -35,6 +35,7 @@ pub struct Options {
     spin: Option<Duration>,
     does_not_wait: bool,
     is_polled: bool,
+    memory: Vec<ExternalMemory>,
 }
 
 /// How peers prove who they are.
@@ -130,6 +131,10 @@ impl Options {
         })
     }
 
+    pub(crate) fn add_memory(&mut self, memory: &ExternalMemory) {
+        self.memory.push(memory.clone());
+    }
+
     /// What a node is made of.
     pub(crate) fn node(&self) -> Result<NodeBuilder, Failed> {
         let mut builder = Node::builder();
@@ -150,6 +155,9 @@ impl Options {
         }
         if self.is_polled {
             builder = builder.polled_by_caller();
+        }
+        for memory in &self.memory {
+            builder = builder.memory(memory);
         }
         Ok(builder.authentication(self.authentication()?))
     }

@@ -1,10 +1,13 @@
 /* What the header promises, checked from C: what is wrong is refused with a code and a text, and never crashes; calls are answered
  * now and later; data goes both ways in every form. Ends with the line "kept". */
+#define _GNU_SOURCE
 #include <pthread.h>
 #include <rpcrdma.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #define CHECK(condition)                                                                             \
     do {                                                                                             \
@@ -410,6 +413,91 @@ static void restart(const char *address, const rpcrdma_service *service, rpcrdma
     rpcrdma_call_free(call);
 }
 
+static void gone(void *count)
+{
+    __atomic_add_fetch((int *)count, 1, __ATOMIC_SEQ_CST);
+}
+
+/* Memory of the program, which maps it itself: data goes from it and comes into it, where the program sees it. */
+static void memory(const char *address)
+{
+    enum { BLOCK = 65536, SIZE = 4 * BLOCK };
+    rpcrdma_options *options = rpcrdma_options_new();
+    rpcrdma_memory *memory, *other;
+    rpcrdma_buffer *from, *into, *third;
+    rpcrdma_client *client;
+    rpcrdma_node *node;
+    rpcrdma_call *call;
+    uint32_t word;
+    uint64_t copied;
+    int released = 0, file = memfd_create("contract", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    CHECK(file >= 0 && ftruncate(file, SIZE) == 0);
+    char *own = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    CHECK(own != MAP_FAILED);
+    for (size_t i = 0; i < SIZE; i++)
+        own[i] = (char)(i * 11 + i / 253);
+    FAILS(RPCRDMA_E_ARGUMENT, rpcrdma_memory_of_file(-1, BLOCK, &memory));
+    FAILS(RPCRDMA_E_CONFIGURATION, rpcrdma_memory_of_file(file, 1000, &memory));
+    FAILS(RPCRDMA_E_CONFIGURATION, rpcrdma_memory_of_dma_buf(file, 3, &memory));
+    OK(rpcrdma_memory_of_file(file, BLOCK, &memory));
+    FAILS(RPCRDMA_E_CONFIGURATION, rpcrdma_memory_of_file(file, BLOCK, &other));
+    CHECK(rpcrdma_memory_start(memory) && rpcrdma_memory_start(memory) != own && !rpcrdma_memory_start(NULL));
+    FAILS(RPCRDMA_E_ARGUMENT, rpcrdma_options_add_memory(options, NULL));
+    OK(rpcrdma_options_add_memory(options, memory));
+    OK(rpcrdma_node_start(address, NULL, 0, options, &node));
+    rpcrdma_options_free(options);
+    OK(rpcrdma_client_connect_on(node, address, NULL, &client));
+    OK(rpcrdma_memory_buffer(memory, 0, BLOCK, &from));
+    FAILS(RPCRDMA_E_NO_BUFFERS, rpcrdma_memory_buffer(memory, 100, 1, &third));
+    FAILS(RPCRDMA_E_USAGE, rpcrdma_memory_buffer(memory, SIZE, 1, &third));
+    OK(rpcrdma_memory_buffer(memory, 2 * BLOCK, BLOCK, &into));
+    OK(rpcrdma_client_call(client, NAMED[BULK], &call));
+    OK(rpcrdma_put_bulk(call, from));
+    OK(rpcrdma_call_expect_bulk_into(call, into));
+    OK(rpcrdma_call_run(call));
+    OK(rpcrdma_get_u32(call, &word));
+    OK(rpcrdma_take_bulk(call, &into));
+    CHECK(rpcrdma_buffer_bytes(into) == BLOCK);
+    FAILS(RPCRDMA_E_NO_BUFFERS, rpcrdma_memory_buffer(memory, 2 * BLOCK, 1, &third));
+    CHECK(!memcmp(own + 2 * BLOCK, own, BLOCK));
+    OK(rpcrdma_node_metric(node, "bulk_bytes_copied", &copied));
+    CHECK(copied == 0);
+    rpcrdma_node_free(node);
+    FAILS(RPCRDMA_E_USAGE, rpcrdma_call_expect_bulk_into(call, into));
+    rpcrdma_call_free(call);
+    rpcrdma_client_free(client);
+    rpcrdma_memory_free(memory);
+    /* What is left is the buffer, which keeps the memory. */
+    FAILS(RPCRDMA_E_CONFIGURATION, rpcrdma_memory_of_file(file, BLOCK, &other));
+    CHECK(strstr(rpcrdma_error_text(), "registered already"));
+    rpcrdma_buffer_free(into);
+    FAILS(RPCRDMA_E_CONFIGURATION, rpcrdma_memory_of_file(file, BLOCK, &other));
+    CHECK(strstr(rpcrdma_error_text(), "sealed"));
+    close(file);
+
+    /* By its address: for devices. */
+    FAILS(RPCRDMA_E_ARGUMENT, rpcrdma_memory_at_address(NULL, SIZE, BLOCK, gone, &released, &memory));
+    FAILS(RPCRDMA_E_CONFIGURATION, rpcrdma_memory_at_address(own + 1, SIZE, BLOCK, gone, &released, &memory));
+    CHECK(strstr(rpcrdma_error_text(), "multiple of 4096"));
+    OK(rpcrdma_memory_at_address(own, SIZE, BLOCK, gone, &released, &memory));
+    CHECK(rpcrdma_memory_start(memory) == own);
+    options = rpcrdma_options_new();
+    OK(rpcrdma_options_add_memory(options, memory));
+    FAILS(RPCRDMA_E_CONFIGURATION, rpcrdma_node_start(address, NULL, 0, options, &node));
+    CHECK(strstr(rpcrdma_error_text(), "descriptor of a memfd"));
+    rpcrdma_options_free(options);
+    OK(rpcrdma_memory_buffer(memory, 0, 10, &from));
+    rpcrdma_memory_free(memory);
+    CHECK(__atomic_load_n(&released, __ATOMIC_SEQ_CST) == 0);
+    rpcrdma_buffer_free(from);
+    /* The core that could not start ends on its own thread. */
+    for (int i = 0; i < 5000 && !__atomic_load_n(&released, __ATOMIC_SEQ_CST); i++)
+        usleep(1000);
+    CHECK(__atomic_load_n(&released, __ATOMIC_SEQ_CST) == 1);
+    rpcrdma_memory_free(NULL);
+    munmap(own, SIZE);
+}
+
 /* A node whose core this thread polls, and which ends before its core. */
 static void polled(const char *address)
 {
@@ -460,6 +548,7 @@ int main(int count, char **words)
     OK(rpcrdma_node_metric(node, "calls_received", &number));
     CHECK(number > 40);
     rpcrdma_node_free(node);
+    memory(address);
     restart(address, &service, &server, client);
     OK(rpcrdma_server_node(server, &node));
     FAILS(RPCRDMA_E_ARGUMENT, rpcrdma_node_metric(node, "calls", &number));
@@ -472,6 +561,6 @@ int main(int count, char **words)
     rpcrdma_server_free(server);
     rpcrdma_node_free(node);
     polled(address);
-    CHECK(state.connected == 4 && state.disconnected == 4);
+    CHECK(state.connected == 5 && state.disconnected == 5);
     puts("kept");
 }

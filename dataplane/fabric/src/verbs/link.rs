@@ -16,11 +16,10 @@ use crossbeam_queue::ArrayQueue;
 use super::completion_queue::CompletionQueue;
 use super::context::Context;
 use super::events::EventRing;
-use super::memory_region::MemoryRegion;
-use super::protection_domain::{OwnDomain, ProtectionDomain};
+use super::protection_domain::ProtectionDomain;
+use super::registrations::{OwnDomain, PortMemory};
 use super::shared_receive_queue::SharedReceiveQueue;
 use crate::interface::{QueuePairId, ReceiveQueueId, SetupError};
-use crate::memory::Mapping;
 
 /// Ends a wait of the manager early.
 type Waker = Arc<dyn Fn() + Send + Sync>;
@@ -58,7 +57,7 @@ pub(super) struct PortShared {
     closing: ArrayQueue<QueuePairId>,
     waker: Mutex<Option<Waker>>,
     /// Where each queue pair has a protection domain: the memory that is registered in it.
-    apart: Option<[Arc<Mapping>; 2]>,
+    apart: Option<PortMemory>,
     /// Domains of destroyed queue pairs, to be released outside of the polling thread.
     retired: ArrayQueue<OwnDomain>,
 }
@@ -74,7 +73,7 @@ impl PortShared {
         queue_pairs_max: u32,
         responder_resources: u8,
         initiator_depth: u8,
-        apart: Option<[Arc<Mapping>; 2]>,
+        apart: Option<PortMemory>,
     ) -> Self {
         let slots = ArrayQueue::new(queue_pairs_max.max(1) as usize);
         for index in 0..queue_pairs_max.max(1) {
@@ -105,14 +104,11 @@ impl PortShared {
     /// port's domain. Registering takes long, so never call it on a polling core.
     pub(super) fn own_domain(&self) -> Result<Option<OwnDomain>, SetupError> {
         self.give_back_domains();
-        let Some([arena, staging]) = &self.apart else {
+        let Some(memory) = &self.apart else {
             return Ok(None);
         };
         let domain = Arc::new(ProtectionDomain::new(self.domain.context())?);
-        Ok(Some(OwnDomain {
-            arena: Arc::new(MemoryRegion::new(&domain, arena)?),
-            staging: MemoryRegion::new(&domain, staging)?,
-        }))
+        OwnDomain::new(&domain, memory).map(Some)
     }
 
     /// Hands the domain of a destroyed queue pair to the manager, which releases it: deregistering a large arena takes too

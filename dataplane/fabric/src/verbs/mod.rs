@@ -34,6 +34,7 @@ mod number_table;
 mod port;
 mod protection_domain;
 mod queue_pair;
+mod registrations;
 mod shared_receive_queue;
 mod work_request;
 

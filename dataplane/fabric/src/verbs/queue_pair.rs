@@ -15,7 +15,8 @@ use super::context::Context;
 use super::errno::{done, failed, made};
 use super::leaked;
 use super::link::{PortHandle, PortShared, QueuePairSizes};
-use super::protection_domain::{OwnDomain, ProtectionDomain};
+use super::protection_domain::ProtectionDomain;
+use super::registrations::OwnDomain;
 use super::shared_receive_queue::SharedReceiveQueue;
 use crate::interface::{QueuePairId, ReceiveQueueId, SetupError};
 

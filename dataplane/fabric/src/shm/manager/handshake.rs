@@ -366,7 +366,7 @@ impl Manager {
 
     fn on_reply(&mut self, id: u64, mut reply: Reply, files: Vec<OwnedFd>) -> Verdict {
         let Some(files) = peer_files(files, reply.doorbell_number) else {
-            return Verdict::Broken(peer_error("reply does not carry five files"));
+            return Verdict::Broken(peer_error("reply carries fewer than five files"));
         };
         self.set_timer(id, None);
         let Some(connection) = self.connections.get_mut(&id) else {
@@ -424,7 +424,7 @@ impl Manager {
 
     fn on_confirm(&mut self, id: u64, confirm: Confirm, files: Vec<OwnedFd>) -> Verdict {
         let Some(files) = peer_files(files, confirm.doorbell_number) else {
-            return Verdict::Broken(peer_error("confirmation does not carry five files"));
+            return Verdict::Broken(peer_error("confirmation carries fewer than five files"));
         };
         self.set_timer(id, None);
         let Some(connection) = self.connections.get_mut(&id) else {

@@ -78,6 +78,7 @@ impl Port {
             keys: keys_file,
             doorbell: doorbell_file,
             event: peers_end,
+            external: external_files(&config.arena)?,
         });
         let count = config.queue_pairs_max.max(1);
         let numbers = Arc::new(ArrayQueue::new(count as usize));
@@ -122,6 +123,18 @@ fn private_arena() -> SetupError {
         doing: "a port of shm needs a shared arena, which its peers can map".into(),
         source: std::io::ErrorKind::InvalidInput.into(),
     }
+}
+
+/// The files of the application's memory.
+fn external_files(arena: &Arena) -> Result<Vec<OwnedFd>, SetupError> {
+    let files = arena.external().iter().map(|external| {
+        let copied = external.sealed_file()?.try_clone_to_owned();
+        copied.map_err(|source| SetupError::System {
+            doing: "a descriptor could not be duplicated".into(),
+            source,
+        })
+    });
+    files.collect()
 }
 
 fn duplicate(file: &OwnedFd) -> Result<OwnedFd, SetupError> {

@@ -1,6 +1,6 @@
 //! What the rdma-core of this machine can do.
 
-use std::ffi::{CStr, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::io;
 use std::path::Path;
 use std::ptr::NonNull;
@@ -64,4 +64,19 @@ pub(crate) fn ibv_is_fork_initialized() -> super::ibv_fork_status {
             symbol,
         )()
     }
+}
+
+/// Registers a dma-buf: offset, length, address for work requests, descriptor, access.
+pub(crate) type RegisterDmaBuf =
+    unsafe extern "C" fn(*mut super::ibv_pd, u64, usize, u64, c_int, c_int) -> *mut super::ibv_mr;
+
+/// The function that registers a dma-buf.
+///
+/// # Errors
+///
+/// [`Missing`] if the library is older than rdma-core 34.
+pub(crate) fn ibv_reg_dmabuf_mr() -> io::Result<RegisterDmaBuf> {
+    let symbol = Library::open(VERBS)?.symbol("ibv_reg_dmabuf_mr", c"IBVERBS_1.12")?;
+    // SAFETY: the header of this version declares the function so.
+    Ok(unsafe { std::mem::transmute::<NonNull<c_void>, RegisterDmaBuf>(symbol) })
 }

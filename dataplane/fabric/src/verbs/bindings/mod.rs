@@ -23,7 +23,7 @@ mod types;
 #[cfg(not(feature = "rdma-sys"))]
 pub(crate) use self::{constants::*, functions::*, inline::*, types::*};
 pub use facilities::Facilities;
-pub(crate) use facilities::{available, facilities, ibv_is_fork_initialized};
+pub(crate) use facilities::{available, facilities, ibv_is_fork_initialized, ibv_reg_dmabuf_mr};
 #[cfg(feature = "rdma-sys")]
 pub(crate) use rdma_sys::*;
 
