@@ -34,6 +34,10 @@
 //! | [`Node`] | polling cores that servers and clients can share |
 //! | [`Metrics`] | counters and levels for exporters |
 //!
+//! It is for programs that serve or call any ONC RPC program, block and file stores above all. `docs/embedding.md` of the
+//! repository goes on from here: calls in batches, calls that must not run twice, bulk data, a complete appliance. Without a
+//! device the address `shm:NAME` joins processes of one machine.
+//!
 //! The crates below this one are for what it does not offer: `rpcrdma-engine` has the trait that runs on a core,
 //! `rpcrdma-control` the connections, `rpcrdma-tuning` the profiles.
 

@@ -16,6 +16,9 @@
 //! # Ok::<(), rpcrdma_tuning::Error>(())
 //! ```
 //!
+//! Programs on the crate `rpcrdma` need this one only to read a profile or to make one in code: `rpcrdma` takes profiles and knobs
+//! by name. What each knob means, in which unit and range, is in `docs/tuning.md` and in [`Profile`].
+//!
 //! The limits of a device cap the values of a profile: the families' files have the published limits of their devices,
 //! and an actual device is queried. Reduced values are reported ([`Loaded::clamps`]). [`Device`] finds the family of a
 //! device.

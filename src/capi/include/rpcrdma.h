@@ -138,6 +138,51 @@
 #define RPCRDMA_E_PANIC -21
 
 /*
+ A connection was closed from this side.
+ */
+#define RPCRDMA_CLOSED_LOCAL 0
+
+/*
+ The core of a connection stopped.
+ */
+#define RPCRDMA_CLOSED_STOPPED 1
+
+/*
+ The peer closed the connection, or is gone.
+ */
+#define RPCRDMA_CLOSED_PEER 2
+
+/*
+ Nothing came from the peer, not even a keep-alive.
+ */
+#define RPCRDMA_CLOSED_SILENT 3
+
+/*
+ The peer did not do its part in time: it holds what others could use.
+ */
+#define RPCRDMA_CLOSED_STALLED 4
+
+/*
+ The peer supports other versions of RPC-over-RDMA alone.
+ */
+#define RPCRDMA_CLOSED_VERSION 5
+
+/*
+ The peer broke the protocol.
+ */
+#define RPCRDMA_CLOSED_PROTOCOL 6
+
+/*
+ The peer did not prove who it is.
+ */
+#define RPCRDMA_CLOSED_UNAUTHENTICATED 7
+
+/*
+ The peer did not answer a call, and may still reach the memory of it.
+ */
+#define RPCRDMA_CLOSED_UNANSWERED 8
+
+/*
  Bytes in registered memory, in one or several pieces: data that is sent from where it is, or that came by RDMA. It may be
  kept as long as needed; its memory is there for no other call meanwhile (bulk_buffers of the profile).
  */
@@ -242,13 +287,24 @@ typedef struct rpcrdma_service {
    */
   void (*connected)(void *user, uint64_t connection, const char *identity);
   /*
-   A connection has ended. May be NULL.
+   A connection has ended. `reason` is one of RPCRDMA_CLOSED_..., and `text` says it in words, until this returns. May
+   be NULL.
    */
-  void (*disconnected)(void *user, uint64_t connection);
+  void (*disconnected)(void *user, uint64_t connection, int reason, const char *text);
   /*
    Goes to each handler.
    */
   void *user;
+  /*
+   The procedures that must not run twice, `once_count` of them, which are copied: when a client that lost its
+   connection sends a call of one of them again (the option "repeat"), it gets the first reply again. Each is of this
+   program, and of a version that this serves. NULL for none.
+   */
+  const struct rpcrdma_procedure *once;
+  /*
+   Their number.
+   */
+  size_t once_count;
 } rpcrdma_service;
 
 /*
@@ -622,6 +678,16 @@ int rpcrdma_node_drain(const struct rpcrdma_node *node,
                        uint32_t timeout_ms);
 
 /*
+ Closes a connection of core `core`, which is 0 in a node with one core; `connection` is its number, as `connected` of a
+ service had it. Calls under way by it fail, and a client that has made it connects again. One that has ended is ignored.
+
+ Errors: RPCRDMA_E_ARGUMENT when the node has no such core.
+ */
+int rpcrdma_node_close(const struct rpcrdma_node *node,
+                       size_t core,
+                       uint64_t connection);
+
+/*
  The sum over all cores of a counter or level, by its name in docs/tuning.md or `bench-tool`, such as "calls_sent".
 
  Errors: RPCRDMA_E_ARGUMENT when there is none of that name.
@@ -663,6 +729,9 @@ struct rpcrdma_options *rpcrdma_options_new(void);
  - "timeout_ms": the time that rpcrdma_call_run() waits (default: call_timeout_ms of the profile).
  - "patience_ms": the time that a call waits for a lost connection before it is sent (default: as above).
  - "spin_us": the time that a thread looks for its reply before it sleeps (default: 50).
+ - "repeat": "yes" to send calls again that were lost with their connection (default: "no"): they fail with
+   RPCRDMA_E_DISCONNECTED only where that cannot be. Each procedure called must do no harm when it runs twice, or be one
+   of `once` of its service (docs/c.md).
  - "wait": "no" to return before the connection is there (default: "yes"). Calls wait for it then.
 
  Errors: RPCRDMA_E_CONFIGURATION for an unknown name or a wrong value.

@@ -259,6 +259,15 @@ pub(crate) fn number_of(connection: ConnectionKey) -> u64 {
     u64::from(connection.generation) << 32 | u64::from(connection.index)
 }
 
+/// The connection that [`number_of`] made this number of.
+pub(crate) fn key_of(connection: u64) -> ConnectionKey {
+    let [i0, i1, i2, i3, g0, g1, g2, g3] = connection.to_le_bytes();
+    ConnectionKey {
+        index: u32::from_le_bytes([i0, i1, i2, i3]),
+        generation: u32::from_le_bytes([g0, g1, g2, g3]),
+    }
+}
+
 /// Expects an opaque of at most `bytes_max` bytes in the results, whose data may come beside their stream: rpcrdma_get_bulk()
 /// and its relatives read it. Several come in the order of these calls. The program must permit this for the item (it is
 /// DDP-eligible, RFC 8166 section 6).

@@ -229,7 +229,7 @@ fn round_numbers(low: f64, high: f64) -> Vec<(f64, bool)> {
     clippy::cast_sign_loss,
     reason = "the conversion saturates"
 )]
-pub(crate) const fn whole(value: f64) -> u64 {
+pub(crate) fn whole(value: f64) -> u64 {
     value.round() as u64
 }
 

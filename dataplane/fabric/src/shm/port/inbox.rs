@@ -16,7 +16,7 @@ pub(super) struct Inbox {
 impl Inbox {
     pub(super) fn new() -> Box<Self> {
         Box::new(Self {
-            bytes: [0; _],
+            bytes: [0; SHORT_BYTES_MAX as usize],
             number: 0,
             queue: usize::MAX,
         })
