@@ -188,13 +188,22 @@ fn is_length_of(item_bytes: usize, bytes: usize) -> bool {
 }
 
 /// The data of an opaque, wherever it is: in the stream, or in registered memory beside it.
-#[derive(Debug)]
 pub struct Bulk<'a> {
     data: Data<'a>,
     bytes: usize,
 }
 
-#[derive(Debug)]
+impl std::fmt::Debug for Bulk<'_> {
+    /// Length and place: the data itself would fill a log.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let is_in_stream = matches!(self.data, Data::Stream(_));
+        f.debug_struct("Bulk")
+            .field("bytes", &self.bytes)
+            .field("is_in_stream", &is_in_stream)
+            .finish()
+    }
+}
+
 enum Data<'a> {
     Stream(&'a [u8]),
     Argument(ArgumentView<'a>),

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Programs that embed the library by its facade, over a device: a call, blocks with bulk data both ways, and a client that
-# names a server that is not there. The device and the profile of its family are found by the address.
+# Programs that embed the library by its facade, over a device: a call, blocks with bulk data both ways, blocks in
+# memory of the program, and a client that names a server that is not there. The device and the profile of its family are found by the address.
 . "$(dirname "$0")/common.sh"
 
 serve() {
@@ -18,6 +18,11 @@ blocks() {
         contains "$work/blocks" "^1000 blocks are what was written"
 }
 
+memory() {
+    "$PROGRAMS/memory_store" "rdma:$LAB_IP:$((port + 3))" >"$work/memory" &&
+        contains "$work/memory" "^16 blocks are what was written"
+}
+
 nobody() {
     ! "$PROGRAMS/echo" call "rdma:$LAB_IP:$((port + 2))" hello >/dev/null 2>"$work/error" &&
         contains "$work/error" "rdma:$LAB_IP:$((port + 2))"
@@ -27,6 +32,7 @@ check "the server listens" serve
 check "a call is answered" call "hello over a device"
 check "another client is answered" call "again"
 check "blocks of 4 KiB come back as they were written" blocks
+check "blocks of 64 KiB go from and into memory of the program" memory
 check "a server that is not there is named" nobody
 check "the server still answers" call "at the end"
 check "the server is told to end" kill -TERM "$server"
