@@ -1,7 +1,9 @@
 //! Latency histograms: one per core during a measurement, merged afterwards.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use hdrhistogram::Histogram;
-use hdrhistogram::serialization::{Deserializer, Serializer, V2Serializer};
+use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer, V2Serializer};
 
 /// The largest latency with its own bucket: one hour. A longer one goes into the last bucket; the maximum is still
 /// exact.
@@ -180,6 +182,20 @@ impl LatencyHistogram {
         }
     }
 
+    /// The buckets as the JSON of reports has them: HdrHistogram's compressed version 2 format, in base64. Its tools
+    /// and libraries read it.
+    ///
+    /// # Panics
+    /// Never: writing to memory cannot fail.
+    #[must_use]
+    pub(crate) fn encode(&self) -> String {
+        let mut bytes = Vec::new();
+        V2DeflateSerializer::new()
+            .serialize(&self.buckets, &mut bytes)
+            .expect("memory takes all buckets");
+        BASE64.encode(bytes)
+    }
+
     /// The buckets, for the percentile distribution.
     #[must_use]
     pub(crate) const fn buckets(&self) -> &Histogram<u64> {
@@ -323,6 +339,20 @@ mod tests {
             merged
         };
         assert_eq!(merged.summary(), histogram.summary());
+    }
+
+    #[test]
+    fn readers_of_the_format_find_every_latency_of_a_report() {
+        let mut histogram = LatencyHistogram::new();
+        for value in [400, 401, 70_123, LATENCY_NS_MAX + 9] {
+            histogram.record_equal(value, 3);
+        }
+        let text = histogram.encode();
+        // The cookie of the compressed version 2 format, in base64.
+        assert!(text.starts_with("HISTFAAA"), "{text}");
+        let bytes = BASE64.decode(text).unwrap();
+        let read: Histogram<u64> = Deserializer::new().deserialize(&mut &*bytes).unwrap();
+        assert_eq!(&read, histogram.buckets());
     }
 
     proptest! {

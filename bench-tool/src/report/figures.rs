@@ -43,6 +43,8 @@ pub(crate) struct LoadFigures {
     pub bandwidth_bytes_per_s: f64,
     /// Round-trip times.
     pub latency_ns: LatencySummary,
+    /// The histogram of the round-trip times: see [`LatencyHistogram::encode`].
+    pub histogram: String,
     /// Round-trip times corrected for coordinated omission; `None` in an open loop, which has none.
     pub latency_corrected_ns: Option<CorrectedLatency>,
     /// Length of an interval.
@@ -92,6 +94,7 @@ impl LoadFigures {
             rate_per_s: units::per_s(latency.count(), duration_s),
             bandwidth_bytes_per_s: units::per_s(totals.payload_bytes, duration_s),
             latency_ns: latency.summary(),
+            histogram: latency.encode(),
             latency_corrected_ns: CorrectedLatency::new(
                 latency,
                 totals.elapsed,
