@@ -8,6 +8,7 @@
 //! | `serve` | `serve`: the server |
 //! | `bench_program`, `sizing` | the bench program (RPC), and the resources that client and server need |
 //! | `nfs_client` | `nfs`: puts a load on NFS servers |
+//! | `fleet` | `fleet`, `agent`, `merge`: many clients as one run, and sums of reports |
 //! | `sweep` | `sweep`: a run for every combination of sizes, depths, placements |
 //! | `compare` | `compare`: whether two groups of runs differ beyond noise |
 //! | `floor` | `floor`: the machine's own limits, which no transport can beat |
@@ -29,6 +30,7 @@ mod compare;
 mod draw;
 mod exit;
 mod fabric;
+mod fleet;
 mod floor;
 mod histogram;
 mod load;

@@ -34,6 +34,7 @@ use self::session::{Session, TcpSession};
 use crate::address::Address;
 use crate::exit::Failure;
 use crate::fabric::{Fabric, Job};
+use crate::load::gate::Gate;
 use crate::load::measured::Measured;
 use crate::load::pace::Rate;
 use crate::load::timeline::Timeline;
@@ -63,24 +64,35 @@ pub(crate) fn execute(
     machine: &Machine,
     outputs: &Outputs,
 ) -> Result<(), Failure> {
-    let mut outcome = None;
-    drive(
-        config,
-        outputs.is_quiet(),
-        &Stop::on_signals()?,
-        &mut |run| {
-            outcome = Some(run.outcome_at(config.load.rate_per_s)?);
-            Ok(())
-        },
-    )?;
-    // `drive` succeeded, so it has called the closure.
-    let Some(outcome) = outcome else {
-        return Ok(());
-    };
+    let stop = Stop::on_signals()?;
+    let outcome = once(config, outputs.is_quiet(), &stop, Gate::default())?;
     let report = Report::new(config, machine, &outcome);
     let table = report.table(config.load.shows_intervals);
     let measured = (&outcome.tally.latency(), &outcome.timeline);
     put(&report, &table, measured, outputs, ERRORS_ADVICE)
+}
+
+/// Runs the load at one rate or in a closed loop, and returns the report. The calls begin when `gate` opens.
+///
+/// # Errors
+/// Those of [`execute`], without those of outputs and failed calls.
+pub(crate) fn measure(
+    config: &NfsConfig,
+    machine: &Machine,
+    stop: &Stop,
+    gate: &Gate,
+) -> Result<Report, Failure> {
+    let outcome = once(config, true, stop, gate.clone())?;
+    Ok(Report::new(config, machine, &outcome))
+}
+
+fn once(config: &NfsConfig, quiet: bool, stop: &Stop, gate: Gate) -> Result<Outcome, Failure> {
+    let mut outcome = None;
+    drive(config, quiet, (stop, gate), &mut |run| {
+        outcome = Some(run.outcome_at(config.load.rate_per_s)?);
+        Ok(())
+    })?;
+    outcome.ok_or_else(|| Failure::failed("the calls were not made"))
 }
 
 /// Runs the load at rising rates up to the knee, where latency turns upward, and writes the report.
@@ -94,7 +106,8 @@ pub(crate) fn to_knee(
 ) -> Result<(), Failure> {
     let stop = Stop::on_signals()?;
     let mut found = None;
-    drive(config, outputs.is_quiet(), &stop, &mut |run| {
+    let begin = (&stop, Gate::default());
+    drive(config, outputs.is_quiet(), begin, &mut |run| {
         let report_at = |rate_per_s| run.report_at(rate_per_s, machine);
         found = Some(climb(&stop, report_at)?);
         Ok(())
@@ -109,7 +122,12 @@ const ERRORS_ADVICE: &str =
 type Calls<'a> = &'a mut dyn FnMut(&mut Run<'_>) -> Result<(), Failure>;
 
 /// Mounts the export, prepares files, runs `calls`, and cleans up, also after a failure.
-fn drive(config: &NfsConfig, quiet: bool, stop: &Stop, calls: Calls<'_>) -> Result<(), Failure> {
+fn drive(
+    config: &NfsConfig,
+    quiet: bool,
+    (stop, gate): (&Stop, Gate),
+    calls: Calls<'_>,
+) -> Result<(), Failure> {
     let machine_name = rustix::system::uname();
     let machine_name = machine_name.nodename().to_string_lossy();
     let credential = Credential::new(config.uid, config.gid, &machine_name);
@@ -127,6 +145,7 @@ fn drive(config: &NfsConfig, quiet: bool, stop: &Stop, calls: Calls<'_>) -> Resu
         config,
         quiet,
         stop,
+        gate: &gate,
     };
     let outcome = match &config.server {
         NfsAddress::Tcp { host, port } => {
@@ -198,6 +217,7 @@ pub(crate) struct Manner<'a> {
     config: &'a NfsConfig,
     quiet: bool,
     stop: &'a Stop,
+    gate: &'a Gate,
 }
 
 impl Manner<'_> {
@@ -214,6 +234,7 @@ impl Manner<'_> {
             files,
             quiet: self.quiet,
             stop: self.stop,
+            gate: self.gate,
             transport,
             info: None,
         };
@@ -231,6 +252,8 @@ pub(crate) struct Run<'a> {
     files: Files,
     quiet: bool,
     stop: &'a Stop,
+    /// Where the measured calls wait for their start.
+    gate: &'a Gate,
     transport: Transport,
     /// The server's FSINFO, set by [`Run::prepare`].
     info: Option<Fsinfo>,
@@ -295,6 +318,7 @@ impl Run<'_> {
             stop: self.stop.clone(),
             progress: Progress::new(self.config.load.connections as usize),
             server_process: None,
+            gate: Gate::default(),
         }
     }
 
@@ -346,10 +370,11 @@ impl Run<'_> {
             };
             return Ok((nothing, Tally::default()));
         }
-        let (work, watch) = (
-            self.work(config.steps(), config.stable.stability()),
-            self.watch(),
-        );
+        let work = self.work(config.steps(), config.stable.stability());
+        let watch = Watch {
+            gate: self.gate.clone(),
+            ..self.watch()
+        };
         let line = ProgressLine::start(
             &watch.progress,
             config.load.limit.expected(config.load.warmup),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::histogram::{LatencyHistogram, LatencySummary};
 use crate::load::LoadConfig;
@@ -150,6 +150,15 @@ impl LoadFigures {
         all.into_iter().flatten().collect()
     }
 
+    /// Those of [`LoadFigures::warnings`] that sums of several loads have too.
+    pub(crate) fn warnings_of_sums(&self) -> impl Iterator<Item = String> {
+        let all = [
+            few_calls(self.calls),
+            not_kept_up(self.offered_rate_per_s, self.rate_per_s),
+        ];
+        all.into_iter().flatten()
+    }
+
     /// Whether the loop is open, so that latencies count from the due time.
     #[must_use]
     pub(crate) const fn is_open(&self) -> bool {
@@ -199,7 +208,8 @@ impl CorrectedLatency {
 }
 
 /// Lost and replaced connections in a report.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct LossFigures {
     /// Connections that were lost.
     pub connections_lost: u64,

@@ -87,6 +87,7 @@ impl Job for Measure<'_> {
         let server_before = client.ask_server();
         let client_before = client.counters();
         let counted_before = counted(config, watch);
+        watch.gate.pass(watch);
         let began = SystemTime::now() + config.load.warmup;
         let mut measured = client.measure(config, watch)?;
         let disturbances = counted(config, watch).warnings_since(&counted_before);

@@ -134,6 +134,7 @@ impl<V: Provider> Session for FabricSession<V> {
         amount: &Amount,
         watch: &Watch,
     ) -> Result<(Measured, Tally), Failure> {
+        watch.gate.pass(watch);
         let workload =
             |part, parts| NfsWorkload::new(Arc::clone(&work), self.credential.clone(), part, parts);
         let (measured, workloads) =

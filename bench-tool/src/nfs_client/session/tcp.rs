@@ -76,6 +76,7 @@ pub(crate) fn measure(
     let streams = (0..connections)
         .map(|_| server.connect(ANSWER_TIMEOUT))
         .collect::<Result<Vec<_>, _>>()?;
+    watch.gate.pass(watch);
     let mut threads = Vec::new();
     for (stream, number) in streams.into_iter().zip(0_u32..) {
         let part = Part {
