@@ -562,6 +562,39 @@ mod tests {
     }
 
     #[test]
+    fn the_keys_of_the_json_are_stable() {
+        let value = serde_json::to_value(measured(round())).unwrap();
+        let keys = |value: &Value| {
+            let keys = value.as_object().unwrap().keys().cloned();
+            keys.collect::<std::collections::BTreeSet<String>>()
+        };
+        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect();
+        // Those of the load are in the reports of the clients too.
+        let own: Vec<String> = keys(&value)
+            .difference(&keys(&value["clients"][0]["report"]))
+            .cloned()
+            .collect();
+        let expected: Vec<String> = words(
+            "client_command clients clients_asked failures fairness pattern servers slowest_client \
+             start_skew_ns_max start_uncertainty_ns_max",
+        );
+        assert_eq!(own, expected);
+        for (part, expected) in [
+            (
+                "clients",
+                "calls client errors failure host latency_ns node process_id rate_per_s report server \
+                 start_skew_ns start_uncertainty_ns",
+            ),
+            ("failures", "client host when why"),
+            ("servers", "client counters server"),
+        ] {
+            let found: Vec<String> = keys(&value[part][0]).into_iter().collect();
+            let expected: Vec<String> = words(expected);
+            assert_eq!(found, expected, "{part}");
+        }
+    }
+
+    #[test]
     fn a_report_that_cannot_be_added_is_a_failure_of_its_client() {
         let mut round = round();
         round.reported[1].report["histogram"] = json!("HISTFAAAAAA=");
