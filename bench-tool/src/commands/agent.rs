@@ -159,6 +159,7 @@ impl ClientCommand {
         gate: &Gate,
     ) -> Result<Done, Failure> {
         let command = format!("bench-tool {}", share.arguments.join(" "));
+        let is_step = self.is_to_knee();
         match self {
             Self::Run(mut args) => {
                 args.pace.rate = share.rate_per_s;
@@ -171,7 +172,11 @@ impl ClientCommand {
                 let mut load = Gated { gate };
                 let (result, floor) = run::measure(&config, true, stop.clone(), &mut load)?;
                 let report = Report::new(&config, machine, &result, floor.as_ref());
-                done(&report, stop, "the counters of its report say which errors")
+                done(
+                    &report,
+                    is_step || stop.is_asked(),
+                    "the counters of its report say which errors",
+                )
             }
             Self::Nfs(mut args) => {
                 args.pace.rate = share.rate_per_s;
@@ -180,7 +185,7 @@ impl ClientCommand {
                 let report = nfs_client::measure(&config, machine, stop, gate)?;
                 done(
                     &report,
-                    stop,
+                    is_step || stop.is_asked(),
                     "the warnings of its report say which error came first",
                 )
             }
@@ -197,13 +202,15 @@ fn take_turns(cores: &mut Option<CoreList>, share: &Share, machine: &Machine) {
     }
 }
 
-/// The report as JSON, and why the command would have failed after it.
-fn done(report: &impl LoadReport, stop: &Stop, advice: &str) -> Result<Done, Failure> {
-    let load = report.view().load;
-    let verdict = verdict(load.calls, load.errors, advice);
-    // A client that was stopped before its first call has no calls.
-    let is_failure = load.errors > 0 || !stop.is_asked();
-    let failure = verdict.err().filter(|_| is_failure);
+/// The report as JSON, and why the command would have failed after it. A step of `--to-knee`, and a client that was
+/// stopped, may have no calls.
+fn done(report: &impl LoadReport, may_be_empty: bool, advice: &str) -> Result<Done, Failure> {
+    let (calls, errors) = {
+        let view = report.view();
+        (view.load.calls, view.load.errors)
+    };
+    let verdict = verdict(calls, errors, advice);
+    let failure = verdict.err().filter(|_| errors > 0 || !may_be_empty);
     let report = serde_json::to_value(report).map_err(Failure::of)?;
     Ok((report, failure.map(|it| it.to_string())))
 }

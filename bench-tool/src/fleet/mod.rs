@@ -34,7 +34,6 @@ use crate::report::climb::climb;
 use crate::report::hgrm;
 use crate::report::knee;
 use crate::report::output::{Outputs, json_text, verdict};
-use crate::report::view::LoadReport as _;
 use crate::signals::StopTwice;
 
 /// A checked configuration.
@@ -99,7 +98,7 @@ fn once(
         "--hgrm" => hgrm::text(&latency),
         _ => json_text(&report),
     })?;
-    judge(&report, report.load.errors)
+    judge(&report, (report.load.calls, report.load.errors))
 }
 
 fn to_knee(
@@ -121,11 +120,15 @@ fn to_knee(
     })?;
     // Failures of earlier rounds are in the report of the last one too.
     let closed_loop = &report.closed_loop;
-    judge(last.as_ref().unwrap_or(closed_loop), report.errors())
+    let calls = closed_loop.load.calls;
+    judge(
+        last.as_ref().unwrap_or(closed_loop),
+        (calls, report.errors()),
+    )
 }
 
-/// Fails if a client did, or calls, or if there were none.
-fn judge(report: &FleetReport, errors: u64) -> Result<(), Failure> {
+/// Fails if a client did, or calls, or if there were none. `report` has the failures of all rounds.
+fn judge(report: &FleetReport, (calls, errors): (u64, u64)) -> Result<(), Failure> {
     if let Some(first) = report.failures.first() {
         let mut failed: Vec<usize> = report.failures.iter().map(|it| it.client).collect();
         failed.sort_unstable();
@@ -141,8 +144,9 @@ fn judge(report: &FleetReport, errors: u64) -> Result<(), Failure> {
         ))
         .advice("the report names each of them, and has the calls of the others"));
     }
-    if report.view().load.interrupted {
+    // A fleet that was stopped may have no calls.
+    if report.load.interrupted && errors == 0 {
         return Ok(());
     }
-    verdict(report.load.calls, errors, ERRORS_ADVICE)
+    verdict(calls, errors, ERRORS_ADVICE)
 }

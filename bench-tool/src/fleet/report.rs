@@ -603,7 +603,7 @@ mod tests {
         let failed = &report.failures[1];
         assert_eq!((failed.client, &failed.host[..]), (1, "b"));
         assert!(failed.why.contains("cannot be added"), "{}", failed.why);
-        assert!(super::super::judge(&report, 0).is_err());
+        assert!(super::super::judge(&report, (0, 0)).is_err());
     }
 
     #[test]
@@ -632,7 +632,7 @@ mod tests {
         let report = measured(round);
         assert_eq!((report.load.calls, report.fairness), (0, None));
         table(&report).check_words(&["fleet of 3 clients", "calls     0 completed"]);
-        let failure = super::super::judge(&report, 0).unwrap_err();
+        let failure = super::super::judge(&report, (0, 0)).unwrap_err();
         failure.check_words(&["1 of 3 clients failed; client 2 on c while it ran"]);
     }
 }
