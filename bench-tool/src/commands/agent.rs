@@ -52,8 +52,8 @@ pub(super) fn execute(AgentArgs {}: &AgentArgs) -> Result<(), Failure> {
     if io::stdin().is_terminal() {
         eprintln!("bench-tool: an agent is started by `bench-tool fleet`; Ctrl-D ends it");
     }
-    let machine = Machine::detect();
     let stop = Stop::on_signals()?;
+    let machine = Machine::detect();
     let ends = Ends {
         input: io::BufReader::new(io::stdin()),
         output: io::stdout(),

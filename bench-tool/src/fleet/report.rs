@@ -144,11 +144,15 @@ impl FleetReport {
                 }),
             }
         }
+        if !round.interrupted {
+            let early = parts.iter().filter(|it| it.saved.interrupted);
+            failures.extend(early.map(Part::ended_early));
+        }
         let mut sums = Sums::default();
         parts.iter().for_each(|it| sums.add(&it.saved, &it.latency));
         sums.check()?;
         let mut load = load_figures(&parts, &sums, round.rate_per_s);
-        load.interrupted |= round.interrupted;
+        load.interrupted = round.interrupted;
         let servers = server_counters(&parts);
         let clients: Vec<ClientFigures> = parts.into_iter().map(Part::figures).collect();
         let rates: Vec<f64> = clients.iter().map(|it| it.rate_per_s).collect();
@@ -189,6 +193,17 @@ struct Part {
 }
 
 impl Part {
+    /// The failure of a client that ended its load before the others, for example by a signal on its host.
+    fn ended_early(&self) -> Failed {
+        Failed {
+            client: self.reported.client,
+            host: self.reported.plan.host.clone(),
+            when: "while it ran",
+            why: "its load ended early, by a signal or for want of a connection; what it measured until then counts"
+                .to_owned(),
+        }
+    }
+
     fn figures(self) -> ClientFigures {
         let Self {
             reported,
@@ -592,6 +607,25 @@ mod tests {
             let expected: Vec<String> = words(expected);
             assert_eq!(found, expected, "{part}");
         }
+    }
+
+    #[test]
+    fn a_client_that_ended_early_is_named_unless_all_were_stopped() {
+        let ended = |is_all: bool| {
+            let mut round = round();
+            round.failed.clear();
+            round.interrupted = is_all;
+            round.reported[1].report["interrupted"] = json!(true);
+            measured(round)
+        };
+        let report = ended(false);
+        assert_eq!((report.load.calls, report.failures.len()), (2_000, 1));
+        assert_eq!(report.failures[0].client, 1);
+        assert!(!report.load.interrupted, "the fleet was not");
+        assert!(super::super::judge(&report, (2_000, 0)).is_err());
+        let report = ended(true);
+        assert_eq!(report.failures, []);
+        assert!(super::super::judge(&report, (0, 0)).is_ok());
     }
 
     #[test]
