@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::FleetConfig;
 use super::clock::{FleetClock, Offset, ROUND_TRIPS, RoundTrip};
-use super::launch::{Event, Process, Told};
+use super::launch::{Event, Process, Told, allow_open_files};
 use super::plan::{ClientPlan, delay_ns, divide};
 use super::protocol::{FromAgent, Share, ToAgent, Versions};
 use crate::exit::Failure;
@@ -223,6 +223,7 @@ impl<'a> Fleet<'a> {
             stop_deadline: None,
             looked: now,
         };
+        allow_open_files(fleet.clients.len());
         for index in 0..fleet.clients.len() {
             let plan = &config.plan.clients[index];
             let words = config.launch.words_for(&plan.host, index);

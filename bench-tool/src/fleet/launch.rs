@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process_group, setrlimit};
 
 use super::protocol::{self, FromAgent, HELLO_BYTES_MAX, MESSAGE_BYTES_MAX, ToAgent};
 use crate::exit::Failure;
@@ -20,6 +20,33 @@ const LOOK_PERIOD: Duration = Duration::from_millis(5);
 
 /// Upper bound of a line of an agent's standard error that is passed on.
 const ERROR_LINE_BYTES_MAX: u64 = 4 << 10;
+
+/// Open files that an agent takes here while it is started: both ends of three pipes, and one for errors of the start.
+const FILES_PER_AGENT: u64 = 8;
+
+/// Open files of everything else.
+const OTHER_FILES: u64 = 64;
+
+/// Raises this process's limit of open files so that `agents` agents can be started, as far as the system allows. One
+/// that exceeds what it allows does not start, and its client is named.
+pub(crate) fn allow_open_files(agents: usize) {
+    if let Some(raised) = raised(getrlimit(Resource::Nofile), agents) {
+        let _refused = setrlimit(Resource::Nofile, raised);
+    }
+}
+
+/// The limit for so many agents; `None` if it is high enough.
+fn raised(limit: Rlimit, agents: usize) -> Option<Rlimit> {
+    let agents = u64::try_from(agents).unwrap_or(u64::MAX);
+    let needed = agents
+        .saturating_mul(FILES_PER_AGENT)
+        .saturating_add(OTHER_FILES);
+    let is_low = limit.current.is_some_and(|current| current < needed);
+    is_low.then(|| Rlimit {
+        current: Some(limit.maximum.map_or(needed, |maximum| needed.min(maximum))),
+        ..limit
+    })
+}
 
 /// The command that launches an agent: its words, in which `{host}` and `{index}` stand for those of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -339,6 +366,20 @@ mod tests {
             (is_gone(calls) && is_gone(launcher.into())).then_some(())
         });
         assert!(!Path::new(&format!("/proc/{launcher}")).exists());
+    }
+
+    #[test]
+    fn the_limit_of_open_files_is_raised_as_far_as_it_may() {
+        let raised = |current, maximum, agents| {
+            let raised = raised(Rlimit { current, maximum }, agents)?;
+            assert_eq!(raised.maximum, maximum);
+            raised.current
+        };
+        assert_eq!(raised(Some(80), Some(500), 1), None, "enough");
+        assert_eq!(raised(Some(80), Some(500), 10), Some(144));
+        assert_eq!(raised(Some(80), Some(500), 4096), Some(500));
+        assert_eq!(raised(Some(80), None, 100), Some(864));
+        assert_eq!(raised(None, None, 4096), None);
     }
 
     #[test]
