@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rpcrdma_engine::BulkItem;
+use rpcrdma_fabric::memory::{ExternalMemory, NotLeased};
 
 use crate::error::{Error, Failure};
 use crate::exchange::CoreShared;
@@ -19,6 +20,32 @@ pub struct Buffer {
 }
 
 impl Buffer {
+    /// The `bytes` bytes from `offset` on of memory that the program gave to the node: see
+    /// [`NodeBuilder::memory`](crate::NodeBuilder::memory). They are sent from where they are, by any core of the node. Memory
+    /// for the results of a call is given by [`Request::expect_bulk_into`](crate::Request::expect_bulk_into).
+    ///
+    /// The buffer has a piece for each block that the range touches, and all of these blocks until it is dropped, or what it
+    /// was given to is done with it: the end of a call or a connection does not end a transfer early. At most 32 pieces.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NoBuffers`](crate::ErrorKind::NoBuffers) while another buffer has a part of one of the blocks, and
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) for a range that the memory does not have.
+    pub fn of_memory(memory: &ExternalMemory, offset: u64, bytes: usize) -> Result<Self, Error> {
+        let block_bytes = u64::from(memory.block_bytes());
+        let mut item = BulkItem::new();
+        let (mut at, mut left) = (offset, bytes);
+        while left > 0 || item.part_count() == 0 {
+            let to_end = block_bytes - at % block_bytes;
+            let piece_bytes = left.min(usize::try_from(to_end).unwrap_or(left));
+            // What was leased so far ends with an error.
+            let piece = memory.lease(at, piece_bytes)?;
+            item.push(piece).map_err(|_| NotLeased::NoSuchRange)?;
+            at += piece_bytes as u64;
+            left -= piece_bytes;
+        }
+        Ok(Self { item })
+    }
+
     /// Its length in bytes.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -368,8 +368,14 @@ fn make_with_extras<P: Port>(
         let mut call = BulkCall::new(procedure, &args);
         call.credential = credential;
         call.results_bytes_max = extras.results_bytes_max;
-        let expected = extras.expected.iter();
-        let mut fits = expected.cloned().try_for_each(|result| call.expect(result));
+        let mut targets = extras.targets.iter_mut().peekable();
+        let mut expected = extras.expected.iter().cloned().enumerate();
+        let mut fits = expected.try_for_each(|(number, result)| {
+            match targets.next_if(|(of, _)| *of == number) {
+                Some((_, target)) => call.expect_into(result, target),
+                None => call.expect(result),
+            }
+        });
         for (at, item) in &mut extras.items {
             fits = fits.and_then(|()| call.add(*at, item));
         }
@@ -379,6 +385,11 @@ fn make_with_extras<P: Port>(
         };
         if made.is_err() {
             // The items are the message's again. Those that were added last come out first.
+            for (number, item) in &mut extras.targets {
+                if item.is_empty() {
+                    *item = call.take_target(*number);
+                }
+            }
             let items = extras.items.iter_mut().rev();
             for (_, item) in items.filter(|(_, item)| item.is_empty()) {
                 *item = call.pop().unwrap_or_default();

@@ -5,16 +5,7 @@ use std::borrow::Cow;
 use rpcrdma_engine::{ArgumentView, ArgumentViews, BulkItem};
 
 use crate::buffers::Buffer;
-
-/// The stream is not what the reader expects: it ends early, or a value is out of its range.
-///
-/// A service that returns it with `?` answers GARBAGE_ARGS.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the stream of XDR cannot be decoded at byte {at}")]
-pub struct Malformed {
-    /// Bytes of the stream before the value.
-    pub at: usize,
-}
+use crate::error::Malformed;
 
 /// Reads arguments or results: a stream of XDR, and the items that came beside it.
 #[derive(Debug)]

@@ -4,8 +4,8 @@ use std::fmt;
 
 use rpcrdma_control::{ConnectError, NodeError};
 use rpcrdma_engine::{CallError, CallRefused};
-
-use crate::decode::Malformed;
+use rpcrdma_fabric::interface::SetupError;
+use rpcrdma_fabric::memory::NotLeased;
 
 /// Why something failed. It prints as a sentence that says what failed, on what, and what to do; a program decides by
 /// [`Error::kind`].
@@ -80,6 +80,16 @@ impl<T: Into<Failure>> From<T> for Error {
     }
 }
 
+/// The stream is not what the reader expects: it ends early, or a value is out of its range.
+///
+/// A service that returns it with `?` answers GARBAGE_ARGS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the stream of XDR cannot be decoded at byte {at}")]
+pub struct Malformed {
+    /// Bytes of the stream before the value.
+    pub at: usize,
+}
+
 /// Each failure with what is known of it.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
@@ -104,6 +114,10 @@ pub(crate) enum Failure {
     Node(#[from] NodeError),
     #[error(transparent)]
     Connect(#[from] ConnectError),
+    #[error(transparent)]
+    Memory(#[from] SetupError),
+    #[error("a part of the program's memory cannot be used: {0}")]
+    NotLeased(#[from] NotLeased),
     #[error("the connection to `{address}` is given up: {why}")]
     GivenUp { address: String, why: String },
     #[error("no connection to `{address}` in {after_ms} ms{}", last.as_ref().map(|last| format!(": {last}")).unwrap_or_default())]
@@ -156,7 +170,9 @@ impl Failure {
             Self::NoAddress(_) | Self::OtherFabric { .. } | Self::NoDevice { .. } => {
                 ErrorKind::Address
             }
-            Self::Profile(_) | Self::Node(_) | Self::Depth { .. } => ErrorKind::Configuration,
+            Self::Profile(_) | Self::Node(_) | Self::Memory(_) | Self::Depth { .. } => {
+                ErrorKind::Configuration
+            }
             Self::Connect(ConnectError::ShuttingDown) | Self::ShuttingDown => {
                 ErrorKind::ShuttingDown
             }
@@ -168,7 +184,8 @@ impl Failure {
             Self::Refused { error, .. } => of_refusal(*error),
             Self::Busy { .. } => ErrorKind::Busy,
             Self::ResultsTooLong { .. } | Self::TooManyItems { .. } => ErrorKind::TooLong,
-            Self::NoBuffers { .. } => ErrorKind::NoBuffers,
+            Self::NoBuffers { .. } | Self::NotLeased(NotLeased::InUse) => ErrorKind::NoBuffers,
+            Self::NotLeased(NotLeased::NoSuchRange) => ErrorKind::Usage,
             Self::Malformed(_) => ErrorKind::BadReply,
             Self::AlreadySent | Self::OtherPoller | Self::NothingUnderWay { .. } => {
                 ErrorKind::Usage

@@ -30,8 +30,13 @@
 //! | [`Server`] | answers calls, now or later, with closures or a [`Service`] for each core |
 //! | [`Client`] | calls: blocking, as futures of any runtime, or in batches ([`Poller`]) |
 //! | [`Buffers`] | registered memory: data in it is sent and received without a copy |
+//! | [`ExternalMemory`] | memory of the program that is used so: hugepages, memfds, dma-bufs |
 //! | [`Node`] | polling cores that servers and clients can share |
 //! | [`Metrics`] | counters and levels for exporters |
+//!
+//! It is for programs that serve or call any ONC RPC program, block and file stores above all. `docs/embedding.md` of the
+//! repository goes on from here: calls in batches, calls that must not run twice, bulk data, a complete appliance. Without a
+//! device the address `shm:NAME` joins processes of one machine.
 //!
 //! The crates below this one are for what it does not offer: `rpcrdma-engine` has the trait that runs on a core,
 //! `rpcrdma-control` the connections, `rpcrdma-tuning` the profiles.
@@ -57,9 +62,9 @@ mod trace;
 
 pub use buffers::{Buffer, Buffers};
 pub use client::{Client, ClientBuilder, Ended, Pending, Poller, Request, Response};
-pub use decode::{Bulk, Decoder, Malformed, Position};
+pub use decode::{Bulk, Decoder, Position};
 pub use encode::Encode;
-pub use error::{Error, ErrorKind};
+pub use error::{Error, ErrorKind, Malformed};
 pub use metrics::{Metric, Metrics};
 pub use node::{Node, NodeBuilder};
 pub use polled::PolledCore;
@@ -72,6 +77,7 @@ pub use rpcrdma_control::{
     Reconnect,
 };
 pub use rpcrdma_engine::{CloseReason, ConnectionKey, HostIdentity};
+pub use rpcrdma_fabric::memory::ExternalMemory;
 pub use rpcrdma_protocol::rpc::AuthStatus;
 pub use rpcrdma_tuning::{Idle, Profile};
 

@@ -11,11 +11,11 @@ use rpcrdma_control::{
 };
 use rpcrdma_engine::{ConnectionKey, IdlePolicy};
 use rpcrdma_fabric::clock::Clock;
+use rpcrdma_fabric::memory::ExternalMemory;
 use rpcrdma_protocol::v2::ApplicationProperties;
 use rpcrdma_tuning::{Idle, Layers, Profile, Settings};
 
 use crate::buffers::Buffers;
-use crate::client::ClientBuilder;
 use crate::core::CoreApplication;
 use crate::device::{self, Fitted};
 use crate::error::{Error, Failure};
@@ -24,7 +24,6 @@ use crate::metrics::Metrics;
 use crate::once::{Clients, Names};
 use crate::polled::PolledCore;
 use crate::procedure::Procedure;
-use crate::server::Server;
 use crate::service::{Incoming, Procedures, Program, Programs, Refusal, Reply, Service};
 
 /// Pieces of registered memory of a node whose profile is not given.
@@ -32,7 +31,7 @@ const BULK_BUFFERS: u32 = 64;
 
 /// Polling cores with their memory, and the thread that makes, accepts and closes their connections.
 ///
-/// Most programs start one by [`Server`] or [`Client`](crate::Client). One that serves and calls, or has
+/// Most programs start one by [`Server`](crate::Server) or [`Client`](crate::Client). One that serves and calls, or has
 /// several clients, shares a node among them. Dropping the last of them stops the node: calls in flight fail. To let them
 /// finish, use [`Node::drain`]. Do not drop the last of them on a core, that is in a service: it would wait for itself.
 #[derive(Clone)]
@@ -117,12 +116,6 @@ impl Node {
             ..ListenOptions::default()
         };
         Ok(self.inner.listen(address, options)?)
-    }
-
-    /// Chooses how a client of this node calls the server at an address.
-    #[must_use]
-    pub fn client(&self) -> ClientBuilder {
-        ClientBuilder::on(self.clone())
     }
 
     /// The registered memory of core `core`.
@@ -233,6 +226,7 @@ pub struct NodeBuilder {
     cores: Vec<Option<usize>>,
     is_polled: bool,
     device: Option<String>,
+    external: Vec<ExternalMemory>,
     authentication: Authentication,
     more: Vec<String>,
     programs: Vec<(u32, RangeInclusive<u32>, Box<NewService>)>,
@@ -291,6 +285,14 @@ impl NodeBuilder {
         self
     }
 
+    /// Uses memory of the program on every core, as registered memory of its own: [`Buffer::of_memory`](crate::Buffer::of_memory)
+    /// leases parts of it for bulk data. At most 16 pieces.
+    #[must_use]
+    pub fn memory(mut self, memory: &ExternalMemory) -> Self {
+        self.external.push(memory.clone());
+        self
+    }
+
     /// The RDMA device, by name. Without it, it is that of the address, or by which the address is reached.
     #[must_use]
     pub fn device(mut self, name: &str) -> Self {
@@ -326,7 +328,8 @@ impl NodeBuilder {
     }
 
     /// As [`NodeBuilder::procedure`], for a procedure that must not run twice. A client that lost its connection does not
-    /// know which of its calls ran; one that repeats them ([`ClientBuilder::repeat`]) gets the first reply again then.
+    /// know which of its calls ran; one that repeats them ([`ClientBuilder::repeat`](crate::ClientBuilder::repeat)) gets
+    /// the first reply again then.
     ///
     /// The server keeps the replies to the last 64 calls or more of each connection of a client. It knows a client of
     /// version 2 by a name that facade clients announce, and any other by its address: then XIDs and arguments of its
@@ -360,22 +363,6 @@ impl NodeBuilder {
     pub fn also_at(mut self, address: &str) -> Self {
         self.more.push(address.to_owned());
         self
-    }
-
-    /// Starts the cores, and listens at `address`: `shm:NAME`, or `rdma:HOST:PORT`.
-    ///
-    /// # Errors
-    /// Those of [`NodeBuilder::start`] and [`Node::listen`].
-    pub fn listen(mut self, address: &str) -> Result<Server, Error> {
-        let mut wanted = vec![address.to_owned()];
-        wanted.append(&mut self.more);
-        let authentication = std::mem::take(&mut self.authentication);
-        let node = self.start(address)?;
-        let addresses = wanted
-            .iter()
-            .map(|address| node.listen(address, authentication.clone()))
-            .collect::<Result<_, _>>()?;
-        Ok(Server::new(node, addresses))
     }
 
     /// Starts the node, without a listener, for the fabric of `address`.
@@ -427,6 +414,7 @@ impl NodeBuilder {
         }
         let names = Arc::new(Names::new(once.is_some()));
         config.core.application_properties = names.as_server();
+        config.external = self.external;
         let shared: Arc<[_]> = config.cores.iter().map(|_| shared_of(&profile)).collect();
         let clock = Clock::new();
         let application = |core: usize| {
@@ -458,6 +446,20 @@ impl NodeBuilder {
             once,
             names,
         })
+    }
+
+    /// Starts the node, and listens at `address` and at those of [`NodeBuilder::also_at`]. Returns the addresses with what
+    /// the system chose.
+    pub(crate) fn start_listening(mut self, address: &str) -> Result<(Node, Vec<String>), Error> {
+        let mut wanted = vec![address.to_owned()];
+        wanted.append(&mut self.more);
+        let authentication = std::mem::take(&mut self.authentication);
+        let node = self.start(address)?;
+        let addresses = wanted
+            .iter()
+            .map(|address| node.listen(address, authentication.clone()))
+            .collect::<Result<_, _>>()?;
+        Ok((node, addresses))
     }
 }
 

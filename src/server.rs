@@ -45,10 +45,6 @@ impl Server {
         NodeBuilder::default()
     }
 
-    pub(crate) fn new(node: Node, addresses: Vec<String>) -> Self {
-        Self { node, addresses }
-    }
-
     /// Where it listens, with what the system chose.
     #[must_use]
     pub fn address(&self) -> &str {
@@ -79,5 +75,16 @@ impl Server {
     /// When the node has failed.
     pub fn drain(&self, timeout: Duration) -> Result<DrainReport, Error> {
         self.node.drain(timeout)
+    }
+}
+
+impl NodeBuilder {
+    /// Starts the cores, and listens at `address`: `shm:NAME`, or `rdma:HOST:PORT`.
+    ///
+    /// # Errors
+    /// Those of [`NodeBuilder::start`] and [`Node::listen`].
+    pub fn listen(self, address: &str) -> Result<Server, Error> {
+        let (node, addresses) = self.start_listening(address)?;
+        Ok(Server { node, addresses })
     }
 }

@@ -12,8 +12,9 @@ use rpcrdma_fabric::interface::PeerIdentity;
 use rpcrdma_protocol::rpc::AuthStatus;
 
 use crate::buffers::{Buffer, Buffers};
-use crate::decode::{Decoder, Malformed};
+use crate::decode::Decoder;
 use crate::encode::{Encode, length_word};
+use crate::error::Malformed;
 use crate::exchange::{Answer, CoreShared};
 use crate::once::{self, Kept, Running, Verdict};
 use crate::procedure::Procedure;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use rpcrdma_nfs3::client::ClientError;
 
@@ -41,12 +42,12 @@ impl From<Status> for ExitCode {
 }
 
 /// An error for the user: what failed and on what, why, and what to do.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Failure {
     status: Status,
     what: String,
     advice: Option<String>,
-    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    source: Option<Arc<dyn std::error::Error + Send + Sync>>,
 }
 
 impl Failure {
@@ -90,7 +91,7 @@ impl Failure {
         mut self,
         source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
     ) -> Self {
-        self.source = Some(source.into());
+        self.source = Some(Arc::from(source.into()));
         self
     }
 
@@ -106,11 +107,11 @@ impl Failure {
     pub(crate) const fn status(&self) -> Status {
         self.status
     }
-}
 
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.what)?;
+    /// What failed and why, on one line and without the advice.
+    #[must_use]
+    pub(crate) fn problem(&self) -> String {
+        let mut line = self.what.clone();
         // The whole chain of causes is on one line, because log collectors work on single lines.
         let mut cause = self.cause();
         let mut said = self.what.clone();
@@ -118,11 +119,19 @@ impl fmt::Display for Failure {
             let text = error.to_string();
             // Some errors already contain the text of their cause: do not repeat it.
             if !said.ends_with(&text) {
-                write!(f, ": {text}")?;
+                line.push_str(": ");
+                line.push_str(&text);
             }
             said = text;
             cause = error.source();
         }
+        line
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.problem())?;
         if let Some(advice) = &self.advice {
             write!(f, "\n  what to do: {advice}")?;
         }

@@ -4,6 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer, V2Serializer};
+use serde::Serialize;
 
 /// The largest latency with its own bucket: one hour. A longer one goes into the last bucket; the maximum is still
 /// exact.
@@ -247,6 +248,18 @@ impl Default for LatencyHistogram {
     }
 }
 
+/// Serializes figures of no calls as null: zeros would pass for the best of all latencies.
+#[allow(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+pub(crate) fn null_without_calls<S: serde::Serializer>(
+    summary: &LatencySummary,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    (summary.count > 0).then_some(summary).serialize(serializer)
+}
+
 /// The exact contents of a [`LatencyHistogram`], in the compact form of `HdrHistogram`.
 #[derive(Clone, Debug)]
 pub(crate) struct PackedHistogram {
@@ -276,7 +289,7 @@ impl PackedHistogram {
 }
 
 /// The exact figures beside a histogram in a report, from its `latency_ns`.
-#[derive(Clone, Copy, Debug, PartialEq, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Deserialize)]
 pub(crate) struct ExactFigures {
     /// Number of latencies.
     pub count: u64,

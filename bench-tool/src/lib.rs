@@ -1,24 +1,22 @@
-//! `bench-tool`: measures RPC-over-RDMA and the machine underneath, and explains transport headers.
+//! `bench-tool`: measures RPC-over-RDMA and the machine underneath, serves, and explains transport headers.
 //!
-//! | module | contents |
-//! |---|---|
-//! | `commands` | the command line, from which it builds the configurations of the other modules; also the small commands `decode`, `doctor`, `completions`, `man` |
-//! | `run` | `run`: its configuration, its own server, its phases |
-//! | `load`, `workloads` | the load generator, and the calls of its two RPC programs |
-//! | `serve` | `serve`: the server |
-//! | `bench_program`, `sizing` | the bench program (RPC), and the resources that client and server need |
-//! | `nfs_client` | `nfs`: puts a load on NFS servers |
-//! | `fleet` | `fleet`, `agent`, `merge`: many clients as one run, and sums of reports |
-//! | `sweep` | `sweep`: a run for every combination of sizes, depths, placements |
-//! | `compare` | `compare`: whether two groups of runs differ beyond noise |
-//! | `floor` | `floor`: the machine's own limits, which no transport can beat |
-//! | `profile` | `profile`: the tuning profiles, and the profile of a device |
-//! | `report` | table, JSON, charts, percentile distribution, and their output files |
-//! | `histogram` | latency histograms |
-//! | `progress`, `signals`, `exit` | the progress line, the clean stop, exit codes and errors |
-//! | `machine`, `clock`, `address`, `fabric`, `protocol` | the machine, the clock, server addresses, fabrics, versions of RPC-over-RDMA |
+//! It is a program: install it with `cargo install --path bench-tool`, and read `docs/guide.md` for a first measurement and
+//! `docs/bench-tool.md` for each command. This library is what its `main` calls, and gives other programs the definition of
+//! the command line, for completions or to check command lines in documents:
 //!
-//! `docs/bench-tool.md` is the manual.
+//! ```
+//! let command_line = bench_tool::command_line();
+//! let run = command_line.find_subcommand("run").expect("a command");
+//! assert!(run.get_arguments().any(|argument| argument.get_long() == Some("connect")));
+//! ```
+//!
+//! # For who changes it
+//!
+//! `commands` reads the command line and builds the configurations of everything else: one module each for `run`, `serve`, `nfs`
+//! (`nfs_client`), `fleet` (`agent` and `merge` too), `sweep`, `compare`, `floor` and `profile`, which know nothing of clap. `load` makes calls at a rate or
+//! depth, for any RPC program that `workloads` has; `bench_program` is the one that `run` calls. `report` writes tables, JSON and
+//! charts of a result. Decoding, examining machines, and NFS are crates of their own: `rpcrdma-explain`, `rpcrdma-doctor`,
+//! `rpcrdma-nfs3`.
 #![forbid(unsafe_code)]
 
 mod address;
@@ -27,6 +25,7 @@ mod bench_program;
 mod clock;
 mod commands;
 mod compare;
+mod date;
 mod draw;
 mod exit;
 mod fabric;
@@ -39,6 +38,7 @@ mod nfs_client;
 mod profile;
 mod progress;
 mod protocol;
+mod record;
 mod report;
 mod run;
 mod serve;

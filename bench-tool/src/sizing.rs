@@ -84,6 +84,12 @@ pub(crate) fn settings_of(assignments: &[String]) -> Result<Settings, Failure> {
     Ok(settings)
 }
 
+/// Upper bound of the payload of one call in bytes, over all of its operations, for a core with this profile.
+#[must_use]
+pub(crate) fn call_payload_bytes_max(profile: &Profile) -> u64 {
+    u64::from(profile.message_bytes_max).saturating_sub(MESSAGE_OVERHEAD_BYTES)
+}
+
 /// Payloads outside of messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BulkNeed {
@@ -210,9 +216,9 @@ impl Need {
     fn bulk_buffers(&self, base: &Profile, settings: &mut Settings) {
         let BulkNeed { calls, payloads } = self.bulk;
         let payloads = payloads.max(1);
-        let payload_bytes = self.payload_bytes.unwrap_or_else(|| {
-            u64::from(base.message_bytes_max).saturating_sub(MESSAGE_OVERHEAD_BYTES)
-        });
+        let payload_bytes = self
+            .payload_bytes
+            .unwrap_or_else(|| call_payload_bytes_max(base));
         let pieces_max = PAYLOAD_PIECES_MAX.min(CALL_PIECES_MAX / payloads).max(1);
         // A profile with bulk buffers sets their size. Without, a buffer holds a whole payload: a payload of 1 MiB
         // moves a tenth faster in one buffer than in pieces of 64 KiB.

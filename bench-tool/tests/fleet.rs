@@ -242,6 +242,26 @@ fn clients_that_are_killed_or_stopped_are_named_and_the_others_go_on() {
     ended.check_errors(&["3 of 5 clients failed", "the others go on"]);
 }
 
+/// What the clients measured before they lost the server is in the report.
+#[test]
+fn a_server_that_is_killed_leaves_a_report() {
+    let (server, address) = server("lost");
+    let fleet = Running::start(&mut fleet("--clients 2", &address, "--duration 120s"));
+    let agents = agents(&fleet, 2);
+    drop(server);
+    let report = report_of_failed(&fleet.end());
+    check_gone(&agents);
+    check_sums(&report);
+    let failures = report["failures"].as_array().unwrap();
+    let mut failed: Vec<u64> = failures.iter().map(|it| number(&it["client"])).collect();
+    failed.sort_unstable();
+    assert_eq!(failed, [0, 1], "{report}");
+    for client in clients(&report) {
+        let why = client["failure"].as_str().unwrap();
+        assert!(why.contains("lost") && why.contains(&address), "{why}");
+    }
+}
+
 #[test]
 fn a_launcher_that_prints_something_else_is_named() {
     let (_server, address) = server("rubbish");

@@ -1,10 +1,14 @@
-//! Events of the connections of a node, for logs.
+//! Events of a node: of its connections, for logs, and of the targets that it stays connected to.
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rpcrdma_engine::{CloseReason, ConnectionCounters, ConnectionKey, HostIdentity};
 use rpcrdma_fabric::interface::RejectReason;
+
+use crate::connection::Connection;
+use crate::error::ConnectError;
 
 /// What happened to a connection.
 #[derive(Clone, Debug)]
@@ -63,5 +67,66 @@ impl EventSink {
 impl fmt::Debug for EventSink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("EventSink")
+    }
+}
+
+/// What happens to a target, in order.
+#[derive(Debug)]
+pub enum TargetEvent {
+    /// It is connected, for the first time or again.
+    Established {
+        /// The connection. Its key differs each time.
+        connection: Connection,
+    },
+    /// The connection is lost. Calls in flight have failed.
+    Lost {
+        /// The lost connection.
+        connection: Connection,
+        /// Why it ended.
+        reason: CloseReason,
+        /// When it is tried again at the earliest.
+        retry_after: Duration,
+    },
+    /// An attempt has failed.
+    Failed {
+        /// Why.
+        error: ConnectError,
+        /// When it is tried again at the earliest.
+        retry_after: Duration,
+    },
+    /// It is not tried again. Nothing follows.
+    GivenUp(GivenUp),
+}
+
+/// Why a target is not tried again.
+#[derive(Debug)]
+pub enum GivenUp {
+    /// Trying again cannot help ([`ConnectError::is_permanent`]), or as many attempts in a row have
+    /// failed as may. This is the last one.
+    Failed(ConnectError),
+    /// The connection was closed from this side.
+    Closed(CloseReason),
+}
+
+impl fmt::Display for TargetEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Established { connection } => write!(f, "connected to {}", connection.peer),
+            Self::Lost {
+                connection,
+                reason,
+                retry_after,
+            } => write!(
+                f,
+                "lost the connection to {}: {reason}; retrying in {} ms",
+                connection.peer,
+                retry_after.as_millis()
+            ),
+            Self::Failed { error, retry_after } => {
+                write!(f, "{error}; retrying in {} ms", retry_after.as_millis())
+            }
+            Self::GivenUp(GivenUp::Failed(error)) => write!(f, "{error}; given up"),
+            Self::GivenUp(GivenUp::Closed(reason)) => write!(f, "{reason}; given up"),
+        }
     }
 }

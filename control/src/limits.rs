@@ -1,7 +1,6 @@
 //! Limits that change while a node runs.
 
 use crate::error::NodeError;
-use crate::node::NodeConfig;
 
 /// Limits of a node. A change applies to new connections only; open connections keep theirs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,15 +14,6 @@ pub struct NodeLimits {
 }
 
 impl NodeLimits {
-    /// The limits for which the memory of a node is reserved.
-    pub(crate) const fn reserved(config: &NodeConfig) -> Self {
-        Self {
-            connections_per_core: config.core.connections_max,
-            peer_connections_max: config.peer_connections_max,
-            credits_per_connection: config.core.credits_per_connection,
-        }
-    }
-
     /// Checks these limits against the reserved memory and the fewest credits that peers need. The limit of one peer
     /// costs no memory, so it may exceed its value at the start.
     pub(crate) fn check(&self, reserved: &Self, credits_least: u16) -> Result<(), NodeError> {

@@ -7,27 +7,27 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rpcrdma_engine::{Application, ConnectionKey, Core, CoreConfig, CoreHandle, HostIdentity};
+use rpcrdma_engine::{Application, ConnectionKey, Core, CoreConfig, CoreHandle};
 use rpcrdma_fabric::clock::Clock;
 use rpcrdma_fabric::interface::prelude::*;
-use rpcrdma_fabric::interface::{Attributes, ListenerId, Manager};
-use rpcrdma_fabric::memory::{HugePageSize, HugePages, PageReport};
-use rpcrdma_protocol::v2::{ApplicationProperties, Properties};
+use rpcrdma_fabric::interface::{Attributes, Manager};
+use rpcrdma_fabric::memory::{ExternalMemory, HugePageSize, HugePages, PageReport};
+use rpcrdma_protocol::v2::Properties;
 
 use crate::authentication::Authentication;
-use crate::core_choice::CoreChoice;
+pub use crate::connection::{ConnectOptions, Connection, DrainReport, ListenOptions, Listening};
 use crate::counters::ControlCounters;
 use crate::error::{ConnectError, NodeError};
-use crate::events::EventSink;
+use crate::events::{EventSink, TargetEvent};
 use crate::faults::{FaultPlan, FaultyApplication, FaultyProvider};
 use crate::limits::NodeLimits;
 use crate::link::CoreLink;
 use crate::polled::PolledCore;
 use crate::provider::{PortNeed, Provider};
 use crate::reconnect::{Reconnect, TargetId};
-use crate::target::{Target, TargetEvent};
-use crate::thread::{ControlThread, Request, Settings, TargetSink, Wanted};
-use crate::versions::Versions;
+use crate::request::{Request, TargetSink, Wanted};
+use crate::target::Target;
+use crate::thread::{ControlThread, Settings};
 use crate::watch::NodeSnapshot;
 
 /// The configuration of a node.
@@ -53,6 +53,8 @@ pub struct NodeConfig {
     pub huge_pages: HugePages,
     /// Their size.
     pub huge_page_size: HugePageSize,
+    /// Memory of the application that every core uses as its own: leases on it are sent and received without a copy.
+    pub external: Vec<ExternalMemory>,
     /// What this end announces to its peers.
     pub properties: Properties,
     /// Connections that one peer may have at a time.
@@ -63,81 +65,15 @@ pub struct NodeConfig {
     pub events: Option<EventSink>,
 }
 
-/// How to listen.
-#[derive(Clone, Debug)]
-pub struct ListenOptions {
-    /// The core for each connection that comes in.
-    pub core: CoreChoice,
-    /// Who may connect. The default suffices only on a fabric that checks its peers, such as `shm`.
-    pub authentication: Authentication,
-    /// The time that a peer has to authenticate itself.
-    pub authentication_timeout: Duration,
-    /// The versions that peers may speak. Peers that must authenticate themselves speak version 2.
-    pub versions: Versions,
-}
-
-impl Default for ListenOptions {
-    fn default() -> Self {
-        Self {
-            core: CoreChoice::default(),
-            authentication: Authentication::default(),
-            authentication_timeout: Duration::from_secs(5),
-            versions: Versions::Both,
+impl NodeConfig {
+    /// The limits for which the memory of the node is reserved.
+    const fn limits(&self) -> NodeLimits {
+        NodeLimits {
+            connections_per_core: self.core.connections_max,
+            peer_connections_max: self.peer_connections_max,
+            credits_per_connection: self.core.credits_per_connection,
         }
     }
-}
-
-/// A listener of a node.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listening {
-    /// Its name within the node.
-    pub listener: ListenerId,
-    /// The address that was asked for, with the port that the system chose.
-    pub address: String,
-}
-
-/// How to connect.
-#[derive(Clone, Debug)]
-pub struct ConnectOptions {
-    /// The core that takes the connection.
-    pub core: CoreChoice,
-    /// The time for the whole connect, including version, properties and authentication.
-    pub timeout: Duration,
-    /// Who the server must be. This end proves itself as well, in the same exchange.
-    pub authentication: Authentication,
-    /// The versions that may be spoken. With both, version 2 is asked for first, and a server with version 1 only is
-    /// remembered for [`VERSION_1_REMEMBERED`](crate::VERSION_1_REMEMBERED). If authentication is required, version 2
-    /// is used in any case.
-    pub versions: Versions,
-    /// What to announce for the application, in place of [`CoreConfig::application_properties`].
-    pub application_properties: Option<ApplicationProperties>,
-}
-
-impl Default for ConnectOptions {
-    fn default() -> Self {
-        Self {
-            core: CoreChoice::default(),
-            timeout: Duration::from_secs(5),
-            authentication: Authentication::default(),
-            versions: Versions::Both,
-            application_properties: None,
-        }
-    }
-}
-
-/// A connection that is ready for calls.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Connection {
-    /// The number of its core within the node.
-    pub core: usize,
-    /// Its key there.
-    pub key: ConnectionKey,
-    /// The peer, for people.
-    pub peer: String,
-    /// What the peer proved to be, if host authentication took place.
-    pub identity: Option<HostIdentity>,
-    /// The version of RPC-over-RDMA that is spoken.
-    pub version: u32,
 }
 
 /// A connect that is under way.
@@ -156,16 +92,6 @@ impl PendingConnect {
             .recv()
             .unwrap_or(Err(ConnectError::ShuttingDown))
     }
-}
-
-/// How a drain went.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DrainReport {
-    /// Connections that were open when the drain began.
-    pub connections: u64,
-    /// Whether every core finished its calls in time. Otherwise some were abandoned, and their
-    /// requesters saw the connection end.
-    pub complete: bool,
 }
 
 /// Polling cores and the control thread that serves them.
@@ -293,7 +219,7 @@ impl<V: Provider, A: Application> Node<V, A> {
             attributes: Vec::new(),
             counters: Arc::clone(&counters),
             cores: Vec::new(),
-            reserved: NodeLimits::reserved(config),
+            reserved: config.limits(),
             credits_least: config.credits_least(),
             control: None,
             targets: AtomicU64::new(0),
@@ -600,8 +526,8 @@ impl<V: Provider, A: Application> Node<FaultyProvider<V>, FaultyApplication<A>> 
         plan: &FaultPlan,
         mut application: impl FnMut(usize) -> A,
     ) -> Result<Self, NodeError> {
-        let faulty = |core| plan.application(core, application(core));
-        Self::start(plan.provider(provider), config, faulty)
+        let faulty = |core| FaultyApplication::new(application(core), plan, core);
+        Self::start(FaultyProvider::new(provider, plan.clone()), config, faulty)
     }
 }
 
@@ -627,6 +553,7 @@ fn need_of(core: &CoreConfig, config: &NodeConfig) -> PortNeed {
         receives_max: core.receives(),
         sends_max: core.send_buffers_total(),
         windows_max: core.windows(),
+        external: config.external.clone(),
     }
 }
 

@@ -37,6 +37,7 @@ impl NodeConfig {
                 Hugepages::Never => HugePages::Never,
             },
             // The profile's check permits only these two sizes.
+            external: Vec::new(),
             huge_page_size: match profile.hugepage_bytes {
                 HUGE_PAGE_BYTES_LARGE => HugePageSize::Gib1,
                 _ => HugePageSize::Mib2,

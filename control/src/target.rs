@@ -5,73 +5,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 
-use rpcrdma_engine::CloseReason;
-
-use crate::error::ConnectError;
-use crate::node::Connection;
+use crate::events::TargetEvent;
 use crate::reconnect::TargetId;
-use crate::thread::Request;
-
-/// What happens to a target, in order.
-#[derive(Debug)]
-pub enum TargetEvent {
-    /// It is connected, for the first time or again.
-    Established {
-        /// The connection. Its key differs each time.
-        connection: Connection,
-    },
-    /// The connection is lost. Calls in flight have failed.
-    Lost {
-        /// The lost connection.
-        connection: Connection,
-        /// Why it ended.
-        reason: CloseReason,
-        /// When it is tried again at the earliest.
-        retry_after: Duration,
-    },
-    /// An attempt has failed.
-    Failed {
-        /// Why.
-        error: ConnectError,
-        /// When it is tried again at the earliest.
-        retry_after: Duration,
-    },
-    /// It is not tried again. Nothing follows.
-    GivenUp(GivenUp),
-}
-
-/// Why a target is not tried again.
-#[derive(Debug)]
-pub enum GivenUp {
-    /// Trying again cannot help ([`ConnectError::is_permanent`]), or as many attempts in a row have
-    /// failed as may. This is the last one.
-    Failed(ConnectError),
-    /// The connection was closed from this side.
-    Closed(CloseReason),
-}
-
-impl fmt::Display for TargetEvent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Established { connection } => write!(f, "connected to {}", connection.peer),
-            Self::Lost {
-                connection,
-                reason,
-                retry_after,
-            } => write!(
-                f,
-                "lost the connection to {}: {reason}; retrying in {} ms",
-                connection.peer,
-                retry_after.as_millis()
-            ),
-            Self::Failed { error, retry_after } => {
-                write!(f, "{error}; retrying in {} ms", retry_after.as_millis())
-            }
-            Self::GivenUp(GivenUp::Failed(error)) => write!(f, "{error}; given up"),
-            Self::GivenUp(GivenUp::Closed(reason)) => write!(f, "{reason}; given up"),
-        }
-    }
-}
+use crate::request::Request;
 
 /// An address that a node stays connected to ([`Node::keep_connected`](crate::Node::keep_connected)).
 ///

@@ -1,21 +1,23 @@
 //! The control thread: one loop that sleeps until the fabric, a core or the application has
 //! something for it.
 
+mod connection;
 mod deadlines;
 mod drain;
 mod exchange;
 mod negotiate;
+mod requests;
 mod targets;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, TryRecvError};
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use rpcrdma_engine::{CloseReason, Command, ConnectionKey, CoreEvent};
 use rpcrdma_fabric::interface::{
-    ConnectionId, ListenerId, Manager, ManagerError, ManagerEvent, PeerIdentity, PortSetup,
-    RejectReason, SetupError,
+    ConnectionId, ListenerId, Manager, ManagerEvent, PeerIdentity, PortSetup, RejectReason,
+    SetupError,
 };
 use rpcrdma_protocol::cm_private_data::PrivateData;
 use rpcrdma_protocol::connection::Versions;
@@ -23,49 +25,21 @@ use rpcrdma_protocol::constants::{RPCRDMA_VERSION_1, RPCRDMA_VERSION_2};
 use rpcrdma_protocol::v2::connection::Role;
 use rpcrdma_protocol::v2::{ApplicationProperties, Properties};
 
-pub(crate) use self::targets::{TargetSink, Wanted};
-
+use self::connection::{Attempt, End, Tracked};
 use self::deadlines::Deadlines;
-use self::drain::Drain;
+use self::drain::{CLOSE_GRACE, Drain};
 use self::targets::Keeper;
 use crate::authentication::Session;
-use crate::connection::{Attempt, End, Tracked, Waiter};
-use crate::core_choice::{CoreChoice, Occupancy, PeerLimits};
+use crate::connection::{Connection, ListenOptions};
+use crate::core_choice::{Occupancy, PeerLimits};
 use crate::counters::ControlCounters;
 use crate::error::{ConnectError, Stage};
 use crate::events::{EventSink, NodeEvent};
 use crate::limits::NodeLimits;
 use crate::link::CoreLink;
-use crate::node::{ConnectOptions, Connection, DrainReport, ListenOptions, Listening};
 use crate::provider::Provider;
-use crate::reconnect::TargetId;
+use crate::request::Request;
 use crate::versions::{Source, VersionMemory};
-
-/// A request of the application.
-pub(crate) enum Request {
-    Listen {
-        address: String,
-        options: ListenOptions,
-        answer: Sender<Result<Listening, ManagerError>>,
-    },
-    Connect {
-        address: String,
-        options: ConnectOptions,
-        answer: Sender<Result<Connection, ConnectError>>,
-    },
-    Close {
-        core: usize,
-        key: ConnectionKey,
-    },
-    SetLimits(NodeLimits),
-    KeepConnected(Wanted),
-    CancelTarget(TargetId),
-    Drain {
-        timeout: Duration,
-        answer: Sender<DrainReport>,
-    },
-    Stop,
-}
 
 /// The settings of the control thread.
 #[derive(Clone, Copy, Debug)]
@@ -90,9 +64,6 @@ const SLEEP_MAX: Duration = Duration::from_secs(1);
 
 /// The wait before a retry when a core's mailbox was full.
 const MAILBOX_RETRY: Duration = Duration::from_millis(10);
-
-/// How long connections may take to close after a drain, or when the node stops.
-const CLOSE_GRACE: Duration = Duration::from_secs(1);
 
 pub(crate) struct ControlThread<V: Provider> {
     manager: V::Manager,
@@ -174,7 +145,9 @@ impl<V: Provider> ControlThread<V> {
             self.take_notifications();
             self.mailboxes_full = self.push_waiting();
             let now = Instant::now();
-            self.expire(now);
+            let late = self.deadlines.take_late(self.connections.values(), now);
+            self.expire_connects(late.connects);
+            self.expire_unauthenticated(late.unauthenticated);
             self.serve_targets(now);
             self.go_on_draining(now);
         }
@@ -188,7 +161,7 @@ impl<V: Provider> ControlThread<V> {
         }
         let now = Instant::now();
         let drain = self.drain.as_ref().map(|drain| drain.deadline);
-        let target = self.keeper.targets.next_due();
+        let target = self.keeper.next_due();
         [drain, target, self.deadlines.next_walk()]
             .into_iter()
             .flatten()
@@ -204,125 +177,6 @@ impl<V: Provider> ControlThread<V> {
             full |= core.push_waiting();
         }
         full
-    }
-
-    // ---- the application
-
-    /// Takes all requests; false when the thread has to end.
-    fn take_requests(&mut self) -> bool {
-        loop {
-            match self.inbox.try_recv() {
-                Ok(Request::Listen {
-                    address,
-                    options,
-                    answer,
-                }) => {
-                    let outcome = self.manager.listen(&address).map(|listener| {
-                        self.listeners.insert(listener, options);
-                        let chosen = self.manager.listener_address(listener);
-                        let address = chosen.unwrap_or(address);
-                        Listening { listener, address }
-                    });
-                    let _ = answer.send(outcome);
-                }
-                Ok(Request::Connect {
-                    address,
-                    options,
-                    answer,
-                }) => {
-                    self.connect(address, options, Waiter::Application(answer));
-                }
-                Ok(Request::Close { core, key }) => self.close(core, key, CloseReason::Local),
-                Ok(Request::SetLimits(limits)) => self.set_limits(limits),
-                Ok(Request::KeepConnected(wanted)) => {
-                    self.keep_connected(wanted, Instant::now());
-                }
-                Ok(Request::CancelTarget(id)) => self.cancel_target(id),
-                Ok(Request::Drain { timeout, answer }) => self.start_draining(timeout, answer),
-                Ok(Request::Stop) | Err(TryRecvError::Disconnected) => return false,
-                Err(TryRecvError::Empty) => return true,
-            }
-        }
-    }
-
-    fn connect(&mut self, address: String, options: ConnectOptions, waiter: Waiter) {
-        match self.start_connect(&address, options.core) {
-            Ok((id, core)) => {
-                ControlCounters::add(&self.counters.connects_sent);
-                let permitted = negotiate::permitted(&options);
-                let versions = self.versions.choose(&address, permitted, Instant::now());
-                let session = Session::client(options.authentication);
-                let attempt = Attempt::new(address, options.timeout, waiter);
-                self.deadlines.add(attempt.deadline);
-                let tracked = Tracked {
-                    id,
-                    end: End::Client(attempt),
-                    core,
-                    key: None,
-                    stage: Stage::Requesting,
-                    peer: None,
-                    versions,
-                    peer_data: PrivateData::default(),
-                    session,
-                    announces: options.application_properties,
-                    ending: None,
-                };
-                self.connections.insert(id, tracked);
-            }
-            Err(error) => {
-                ControlCounters::add(&self.counters.connects_failed);
-                waiter.answer(Err(error));
-            }
-        }
-    }
-
-    fn start_connect(
-        &mut self,
-        address: &str,
-        choice: CoreChoice,
-    ) -> Result<(ConnectionId, usize), ConnectError> {
-        if self.draining {
-            return Err(ConnectError::ShuttingDown);
-        }
-        if let CoreChoice::Core(asked) = choice
-            && asked >= self.cores.len()
-        {
-            return Err(ConnectError::NoSuchCore {
-                asked,
-                cores: self.cores.len(),
-            });
-        }
-        let limit = self.occupancy.limit_of_all();
-        let core = self
-            .occupancy
-            .take(choice)
-            .ok_or(ConnectError::NoRoom { limit })?;
-        let private_data = self.private_data();
-        match self
-            .manager
-            .connect(address, &self.cores[core].port, &private_data)
-        {
-            Ok(id) => Ok((id, core)),
-            Err(error) => {
-                self.occupancy.release(core);
-                Err(error.into())
-            }
-        }
-    }
-
-    fn set_limits(&mut self, limits: NodeLimits) {
-        self.settings.limits = limits;
-        self.occupancy.set_limit(limits.connections_per_core);
-        self.peers.set_limit(limits.peer_connections_max);
-    }
-
-    fn close(&mut self, core: usize, key: ConnectionKey, reason: CloseReason) {
-        if self.keys.contains_key(&(core, key)) {
-            self.cores[core].send(Command::Close {
-                connection: key,
-                reason,
-            });
-        }
     }
 
     // ---- the fabric
@@ -669,6 +523,15 @@ impl<V: Provider> ControlThread<V> {
     }
 
     // ---- the end of connections
+
+    fn close(&mut self, core: usize, key: ConnectionKey, reason: CloseReason) {
+        if self.keys.contains_key(&(core, key)) {
+            self.cores[core].send(Command::Close {
+                connection: key,
+                reason,
+            });
+        }
+    }
 
     fn fail_attempt(
         &mut self,

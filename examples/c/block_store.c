@@ -44,7 +44,7 @@ int main(int count, char **words)
     rpcrdma_client *client;
     rpcrdma_buffer *buffer;
     rpcrdma_call *call;
-    rpcrdma_service service = {PROGRAM, 1, 1, serve, NULL, NULL, calloc(BLOCKS, BLOCK_BYTES)};
+    rpcrdma_service service = {PROGRAM, 1, 1, serve, NULL, NULL, calloc(BLOCKS, BLOCK_BYTES), NULL, 0};
     char data[BLOCK_BYTES];
     const void *came;
     size_t bytes;

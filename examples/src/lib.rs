@@ -22,6 +22,11 @@ use rpcrdma::{Idle, Procedure, Profile};
 #[doc = include_str!("../../docs/embedding.md")]
 mod embedding {}
 
+/// The programs in docs/migration.md.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/migration.md")]
+mod migration {}
+
 /// The RPC program, of the range that RFC 5531 section 13 leaves to users.
 pub const PROGRAM: u32 = 0x2000_0d15;
 /// Its version.

@@ -1,16 +1,17 @@
 //! Choosing how a client calls.
 
 use std::fmt;
-use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rpcrdma_control::{
     Authentication, ConnectOptions, CoreChoice, GivenUp, Reconnect, TargetEvent,
 };
+use rpcrdma_fabric::memory::ExternalMemory;
 use rpcrdma_tuning::Profile;
 
-use super::{Client, ClientLine, Inner};
+use super::Client;
+use super::line::ClientLine;
 use crate::error::{Error, Failure};
 use crate::exchange::{Line, Slots};
 use crate::node::{Node, NodeBuilder};
@@ -48,14 +49,18 @@ impl Default for ClientBuilder {
     }
 }
 
-impl ClientBuilder {
-    pub(crate) fn on(node: Node) -> Self {
-        Self {
-            node: Some(node),
-            ..Self::default()
+impl Node {
+    /// Chooses how a client of this node calls the server at an address.
+    #[must_use]
+    pub fn client(&self) -> ClientBuilder {
+        ClientBuilder {
+            node: Some(self.clone()),
+            ..ClientBuilder::default()
         }
     }
+}
 
+impl ClientBuilder {
     /// Sizes the client's own node; see [`NodeBuilder::profile`]. A node that is shared has its profile.
     #[must_use]
     pub fn profile(mut self, profile: Profile) -> Self {
@@ -74,6 +79,13 @@ impl ClientBuilder {
     #[must_use]
     pub fn knob(mut self, assignment: &str) -> Self {
         self.new_node = self.new_node.knob(assignment);
+        self
+    }
+
+    /// Memory of the program for the client's own node; see [`NodeBuilder::memory`].
+    #[must_use]
+    pub fn memory(mut self, memory: &ExternalMemory) -> Self {
+        self.new_node = self.new_node.memory(memory);
         self
     }
 
@@ -240,11 +252,7 @@ impl ClientBuilder {
                 node: node.clone(),
             }));
         }
-        let inner = Arc::new(Inner {
-            lines: lines.into(),
-            next: AtomicUsize::new(0),
-        });
-        Ok((Client { inner }, changes))
+        Ok((Client::new(lines), changes))
     }
 }
 

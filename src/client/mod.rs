@@ -1,25 +1,23 @@
 //! Clients: threads and tasks that call a server.
 
 mod builder;
+mod line;
 mod poller;
 mod request;
 mod response;
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
-
-use rpcrdma_control::Target;
 
 pub use self::builder::ClientBuilder;
 pub use self::poller::{Ended, Poller};
 pub use self::request::{Pending, Request};
 pub use self::response::Response;
 
+use self::line::ClientLine;
 use crate::buffers::Buffers;
 use crate::error::Error;
-use crate::exchange::{CoreShared, Line, Message, Slots, Submissions};
 use crate::node::Node;
 use crate::procedure::Procedure;
 
@@ -56,24 +54,16 @@ struct Inner {
     next: AtomicUsize,
 }
 
-/// One connection of a client, with what its calls need.
-pub(crate) struct ClientLine {
-    line: Arc<Line>,
-    core: Arc<CoreShared>,
-    /// Where calls wait for their replies, but for those of pollers.
-    slots: Arc<Slots>,
-    /// The way to the core for those calls.
-    submissions: Mutex<Submissions>,
-    results_bytes_max: usize,
-    timeout: Duration,
-    spin: Duration,
-    /// Dropping it ends the attempts to connect. In a lock so that it may be shared.
-    target: Mutex<Option<Target>>,
-    core_number: usize,
-    node: Node,
-}
-
 impl Client {
+    fn new(lines: Vec<Arc<ClientLine>>) -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                lines: lines.into(),
+                next: AtomicUsize::new(0),
+            }),
+        }
+    }
+
     /// Connects to the server at `address` (`shm:NAME` or `rdma:HOST:PORT`), on a new node with one core.
     /// Returns when the connection is there.
     ///
@@ -168,35 +158,5 @@ impl fmt::Debug for Client {
             .field("address", &self.inner.lines[0].line.address)
             .field("connections", &self.inner.lines.len())
             .finish_non_exhaustive()
-    }
-}
-
-impl ClientLine {
-    /// Hands a call to the core. Its tag is the slot that it comes back to.
-    #[inline]
-    fn submit(&self, message: Box<Message>) {
-        let submissions = self.submissions.lock();
-        let pushed = submissions
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(message);
-        debug_assert!(
-            pushed.is_ok(),
-            "there is room for as many as there are slots"
-        );
-        self.core.wake();
-    }
-}
-
-impl Drop for ClientLine {
-    fn drop(&mut self) {
-        // First, so that it does not connect again.
-        let target = self
-            .target
-            .get_mut()
-            .unwrap_or_else(PoisonError::into_inner);
-        drop(target.take());
-        if let Some(key) = self.line.connection() {
-            self.node.inner().close(self.core_number, key);
-        }
     }
 }

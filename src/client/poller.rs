@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use super::request::{Unsent, check, failure, sleep_for, spin_for};
-use super::{ClientLine, Request, Response};
+use super::line::ClientLine;
+use super::request::{Request, Unsent, check, failure, sleep_for, spin_for};
+use super::response::Response;
 use crate::error::{Error, Failure};
 use crate::exchange::{Completions, Status, Submissions};
 use crate::procedure::Procedure;

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use rpcrdma_engine::{BULK_ITEMS_MAX, ExpectedResult};
 
-use super::{ClientLine, Response};
+use super::line::ClientLine;
+use super::response::Response;
 use crate::buffers::{Buffer, Buffers};
 use crate::encode::{Encode, length_word};
 use crate::error::{Error, Failure};
@@ -66,6 +67,25 @@ impl Request {
             });
             // For the core to put it into.
             extras.result_items.reserve(extras.expected.len());
+        }
+        self
+    }
+
+    /// As [`Request::expect_bulk`], for data that is to be written into `target`, whose length is the most that it can have:
+    /// [`Decoder::bulk`](crate::Decoder::bulk) brings it back, with the length of the data. It has at most 8 pieces, with
+    /// those of other results.
+    ///
+    /// With a server that answers in the stream of its results, and with one that cannot use RDMA, the data is not in
+    /// `target`, which is dropped then. In a rare case, when the call had to be made again in another form, it is in
+    /// other memory of the core.
+    pub fn expect_bulk_into(&mut self, target: Buffer) -> &mut Self {
+        let bytes_max = u32::try_from(target.len()).unwrap_or(u32::MAX);
+        self.expect_bulk(bytes_max);
+        if let Some(message) = self.message().filter(|_| bytes_max > 0) {
+            let extras = message.extras_mut();
+            extras
+                .targets
+                .push((extras.expected.len() - 1, target.item));
         }
         self
     }

@@ -60,6 +60,8 @@ pub(crate) struct Extras {
     /// Each behind so many bytes of the arguments.
     pub(crate) items: Vec<(usize, BulkItem)>,
     pub(crate) expected: Vec<ExpectedResult>,
+    /// Where results are to go: for each its number and its memory.
+    pub(crate) targets: Vec<(usize, BulkItem)>,
     pub(crate) result_items: Vec<BulkItem>,
     /// Bytes that the stream of the reply has at most, where data may come beside it.
     pub(crate) results_bytes_max: usize,
@@ -147,7 +149,7 @@ impl Message {
 
     /// Whether its core has all that is needed to make it again: items were given away when it was made.
     pub(crate) fn can_be_repeated(&self) -> bool {
-        self.sent.is_some() && self.extras.items.is_empty()
+        self.sent.is_some() && self.extras.items.is_empty() && self.extras.targets.is_empty()
     }
 
     /// What few calls have, to be read.
@@ -177,6 +179,7 @@ impl Message {
             extras.credential.1.clear();
             extras.items.clear();
             extras.expected.clear();
+            extras.targets.clear();
             extras.result_items.clear();
         }
     }

@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use rpcrdma_protocol::chunks::ChunkLists;
 use rpcrdma_protocol::cm_private_data::PrivateData;
 use rpcrdma_protocol::common::CommonPrefix;
-use rpcrdma_protocol::rpc::{self, CallHeader, MessageType, ReplyHeader};
+use rpcrdma_protocol::rpc::{self, CallHeader, Direction, ReplyHeader};
 use rpcrdma_protocol::v1::connection::{Config, Connection};
 use rpcrdma_protocol::v1::{self, Body, Header};
 use rpcrdma_protocol::v2::ReverseRequestSupport;
-use rpcrdma_protocol::v2::connection::{Direction, Event, Role};
+use rpcrdma_protocol::v2::connection::{Event, Role};
 use rpcrdma_tests::fuzz_targets;
 
 /// NFSv3 over version 1, between a client and a server of Linux 6.1.
@@ -81,7 +81,7 @@ fn every_message_decodes_and_encodes_to_the_same_octets() {
         let (xid, message_type) = rpc::peek(payload).expect("an RPC message");
         assert_eq!(xid, header.xid, "line {line}: RFC 8166 section 4.2.1");
         let header_bytes = if message.is_from_client {
-            assert_eq!(message_type, MessageType::Call, "line {line}");
+            assert_eq!(message_type, Direction::Call, "line {line}");
             let (call, header_bytes) = CallHeader::decode(payload).expect("a call");
             let found = [call.program, call.version, call.procedure].map(u64::from);
             assert_eq!(found, message.call, "line {line}");
@@ -90,7 +90,7 @@ fn every_message_decodes_and_encodes_to_the_same_octets() {
             inline_calls += 1;
             header_bytes
         } else {
-            assert_eq!(message_type, MessageType::Reply, "line {line}");
+            assert_eq!(message_type, Direction::Reply, "line {line}");
             let (reply, header_bytes) = ReplyHeader::decode(payload).expect("a reply");
             assert_eq!(reply.encode(&mut space), Ok(header_bytes), "line {line}");
             assert_eq!(

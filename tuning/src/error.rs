@@ -1,27 +1,9 @@
 //! What can be wrong with a profile, and what to do about it.
 
-use std::fmt;
 use std::path::PathBuf;
 
-use crate::layers::Origin;
+use crate::origin::{Knob, Origin};
 use crate::values::Values;
-
-/// A knob in an error: its name, its value, and the layer that set it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Knob {
-    /// The knob's name, as in [`Profile::KNOBS`](crate::Profile::KNOBS).
-    pub name: &'static str,
-    /// The value as TOML writes it.
-    pub value: String,
-    /// The layer that set the value.
-    pub origin: Origin,
-}
-
-impl fmt::Display for Knob {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} = {} ({})", self.name, self.value, self.origin)
-    }
-}
 
 /// Why no profile could be made.
 #[derive(Debug, thiserror::Error)]

@@ -1,6 +1,6 @@
 //! The embedded profiles: one file per family in `tuning/profiles/`.
 
-use crate::layers::Origin;
+use crate::origin::Origin;
 use crate::text::ProfileText;
 
 /// Name and text of every family's file.

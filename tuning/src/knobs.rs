@@ -5,8 +5,8 @@
 use serde::de::MapAccess;
 
 use crate::choices::{Hugepages, Idle, ReceiveQueues, WithoutWindows};
-use crate::profile::knobs;
-use crate::table::Entry;
+use crate::entry::Entry;
+use crate::expand::knobs;
 use crate::values::{KnobInfo, KnobValue, Value, Values};
 
 use Values::{OneOf, PowersOfTwo, Range, Words, ZeroOrRange};

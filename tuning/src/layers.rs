@@ -3,52 +3,15 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::environment::EnvironmentRule;
-use crate::error::{Error, Knob};
+use crate::error::Error;
 use crate::families;
 use crate::knobs::{Profile, Settings};
+use crate::origin::{Knob, Origin};
 use crate::table::Table;
 use crate::text::ProfileText;
-
-/// The layer that a value came from.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Origin {
-    /// The built-in defaults.
-    Defaults,
-    /// The embedded file of a family, by its name.
-    Family(&'static str),
-    /// A device's section of a family's file.
-    Device {
-        /// The family's name.
-        family: &'static str,
-        /// The device's name.
-        device: String,
-    },
-    /// The user's file.
-    File(PathBuf),
-    /// The command line.
-    CommandLine,
-    /// The program that embeds the library.
-    Program,
-    /// What a device can do: a layer above asked for more. Names the device with the limit.
-    Limit(String),
-}
-
-impl fmt::Display for Origin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Defaults => f.write_str("built-in default"),
-            Self::Family(family) => write!(f, "profile {family}"),
-            Self::Device { family, device } => write!(f, "profile {family}/{device}"),
-            Self::File(path) => write!(f, "file {}", path.display()),
-            Self::CommandLine => f.write_str("command line"),
-            Self::Program => f.write_str("program"),
-            Self::Limit(of) => write!(f, "limit of {of}"),
-        }
-    }
-}
 
 /// Where a value came from, and why it is what it is.
 #[derive(Debug, Clone, PartialEq, Eq)]

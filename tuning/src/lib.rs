@@ -16,6 +16,9 @@
 //! # Ok::<(), rpcrdma_tuning::Error>(())
 //! ```
 //!
+//! Programs on the crate `rpcrdma` need this one only to read a profile or to make one in code: `rpcrdma` takes profiles and knobs
+//! by name. What each knob means, in which unit and range, is in `docs/tuning.md` and in [`Profile`].
+//!
 //! The limits of a device cap the values of a profile: the families' files have the published limits of their devices,
 //! and an actual device is queried. Reduced values are reported ([`Loaded::clamps`]). [`Device`] finds the family of a
 //! device.
@@ -28,11 +31,14 @@
 mod choices;
 mod derived;
 mod detect;
+mod entry;
 mod environment;
 mod error;
+mod expand;
 mod families;
 mod knobs;
 mod layers;
+mod origin;
 mod profile;
 mod relations;
 mod table;
@@ -42,9 +48,10 @@ mod values;
 pub use choices::{Hugepages, Idle, ReceiveQueues, WithoutWindows};
 pub use detect::{Detected, Device};
 pub use environment::{EnvironmentRule, EnvironmentValue};
-pub use error::{Error, Knob};
+pub use error::Error;
 pub use families::{DeviceSummary, FamilySummary, list};
 pub use knobs::{Profile, Settings};
-pub use layers::{Clamp, Layers, Loaded, Origin};
+pub use layers::{Clamp, Layers, Loaded};
+pub use origin::{Knob, Origin};
 pub use relations::Relation;
 pub use values::{KnobInfo, Value, Values};

@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use crate::environment::EnvironmentRule;
 use crate::error::Error;
-use crate::layers::Origin;
+use crate::origin::Origin;
 use crate::table::Table;
 
 /// A file.

@@ -2,9 +2,10 @@
 
 use serde::Serialize;
 
-use super::disturbance::{percent, stolen_and_all};
+use super::disturbance::stolen_and_all;
 use super::finding::{Area, Finding, Findings, Severity};
 use super::system::System;
+use super::tasks::percent;
 
 const CLOCK: &str = "/sys/devices/system/clocksource/clocksource0";
 

@@ -125,6 +125,22 @@ fn card<'a>(device: &'a Device, pcie: &Pcie, all: &'a [Device]) -> Card<'a> {
     }
 }
 
+/// The facts about one device, as `doctor --json` has them.
+#[derive(Clone, Debug, Serialize)]
+#[serde(transparent)]
+pub struct DeviceRecord(Device);
+
+impl DeviceRecord {
+    /// Reads the facts about the device of this name; `None` if the kernel lists no such device.
+    #[must_use]
+    pub fn read(system: &System, needs: &Needs, name: &str) -> Option<Self> {
+        let mut findings = Vec::new();
+        let mut findings = Findings::new(Area::Devices, &mut findings);
+        let name = system.names(CLASS).into_iter().find(|it| it == name)?;
+        Some(Self(read_device(system, needs, name, &mut findings)))
+    }
+}
+
 /// Finds and examines the devices.
 pub(crate) fn examine(system: &System, needs: &Needs, all: &mut Vec<Finding>) -> Vec<Device> {
     let mut findings = Findings::new(Area::Devices, all);

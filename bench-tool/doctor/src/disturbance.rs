@@ -9,6 +9,7 @@ use rpcrdma_units::nanoseconds;
 
 use crate::cores::format_cores;
 use crate::system::{System, field};
+use crate::tasks::{Taker, Tasks, percent};
 
 /// Steal time above this share gives a warning, in thousandths: such a share shows in p99.9.
 const STOLEN_PERMILLE_MAX: u64 = 1;
@@ -28,6 +29,8 @@ const TIMES: usize = 8;
 pub struct Counted {
     cores: Vec<Core>,
     threads: Vec<Thread>,
+    /// The threads of other processes.
+    others: Tasks,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +68,7 @@ impl Counted {
             names.map(move |name| format!("{tasks}/{name}"))
         });
         Self {
+            others: Tasks::read(system, processes),
             cores: cores
                 .iter()
                 .filter_map(|core| Core::read(system, &stat, *core))
@@ -86,9 +90,23 @@ impl Counted {
         for thread in &self.threads {
             let mut same = before.threads.iter();
             let same = same.find(|it| it.directory == thread.directory);
-            warnings.extend(same.and_then(|it| thread.warning_since(it)));
+            warnings.extend(same.and_then(|it| {
+                let taker = self.taker_since(before, thread.core);
+                thread.warning_since(it, taker.as_ref())
+            }));
         }
         warnings
+    }
+
+    /// The thread of another process that took most of this core's time.
+    fn taker_since(&self, before: &Self, core: usize) -> Option<Taker> {
+        let of = |counted: &Self| {
+            let mut cores = counted.cores.iter();
+            cores.find(|it| it.core == core).map(|it| it.all)
+        };
+        let ticks = of(self)?.saturating_sub(of(before)?);
+        let takers = self.others.takers_since(&before.others, core, ticks);
+        takers.into_iter().next()
     }
 }
 
@@ -153,14 +171,15 @@ impl Thread {
         })
     }
 
-    fn warning_since(&self, before: &Self) -> Option<String> {
+    fn warning_since(&self, before: &Self, taker: Option<&Taker>) -> Option<String> {
         let all = |it: &Self| it.ran_ns.saturating_add(it.waited_ns);
         let waited = permille(self.waited_ns, before.waited_ns, all(self), all(before));
         (waited > WAITED_PERMILLE_MAX).then(|| {
             let core = format_cores(&[self.core]);
+            let taker = taker.map_or_else(String::new, |it| format!(": {}", it.text()));
             format!(
-                "other work ran on core {core}: the polling thread was taken off it {} times and waited {}, {} of the \
-                 time; stop what runs there, give --cores others, or isolate them (isolcpus=, nohz_full=)",
+                "other work ran on core {core}{taker}: the polling thread was taken off it {} times and waited {}, {} of \
+                 the time; stop what runs there, give --cores others, or isolate them (isolcpus=, nohz_full=)",
                 self.switches.saturating_sub(before.switches),
                 nanoseconds(self.waited_ns.saturating_sub(before.waited_ns)),
                 percent(waited)
@@ -186,14 +205,11 @@ pub(crate) fn stolen_and_all(times: &str) -> Option<(u64, u64)> {
     Some((*times.get(TIMES - 1)?, all))
 }
 
-pub(crate) fn percent(permille: u64) -> String {
-    format!("{}.{} %", permille / 10, permille % 10)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::system::tests::FakeMachine;
+    use crate::tasks::tests::stat;
 
     const FREQUENCY: &str = "CPU/cpu1/cpufreq/scaling_cur_freq";
 
@@ -246,6 +262,25 @@ mod tests {
             assert!(words.iter().all(|it| warning.contains(it)), "{warning}");
         }
         assert_eq!(warnings.len(), 3, "{warnings:?}");
+    }
+
+    #[test]
+    fn what_took_the_core_is_named() {
+        let at = |stat: &str, schedstat: &str, other: &str| {
+            let machine = FakeMachine::empty();
+            machine.set("proc/stat", &format!("cpu1 {stat}"));
+            let status = "Cpus_allowed_list:\t1\nnonvoluntary_ctxt_switches:\t12";
+            machine.set("proc/7/task/8/status", status);
+            machine.set("proc/7/task/8/schedstat", schedstat);
+            machine.set("proc/9/task/9/stat", other);
+            Counted::read_from(&machine.system(), &[1], &[7])
+        };
+        let first = at("0 0 0 0 0 0 0 0", "0 0 0", &stat("rustc", 5, 0, 1));
+        let last = at("100 0 0 0 0 0 0 0", "700 300 9", &stat("rustc", 30, 0, 1));
+        let words =
+            "other work ran on core 1: rustc (process 9) took 25.0 % of it: the polling thread";
+        let warnings = last.warnings_since(&first);
+        assert!(warnings[0].starts_with(words), "{warnings:?}");
     }
 
     #[test]

@@ -1,20 +1,8 @@
 //! Examines a machine for RPC-over-RDMA, and reports each problem with its cost and the command that fixes it.
 //! `bench-tool doctor` is its command line.
 //!
-//! | module | contents |
-//! |---|---|
-//! | `provider` | the provider for each kind of address |
-//! | `device` | RDMA devices: ports, slot, place, profile, limits |
-//! | `memory` | registered memory, hugepages, file descriptors |
-//! | `processor`, `cores` | cores that can poll, and lists of cores |
-//! | `kernel` | the command line, NUMA balancing, RDMA namespaces |
-//! | `clock` | clock source, TSC, steal time |
-//! | `disturbance` | disturbances of a measured run |
-//! | `environment` | environment variables that a profile requires |
-//! | `system`, `finding` | the files of the kernel, and the findings |
-//!
-//! The values come from `/proc`, `/sys` and `/dev`; PFC comes by netlink, and the limits of devices from rdma-core.
-//! The examination needs no privilege and changes nothing.
+//! This crate is for programs that want the same examination before they start: an appliance that refuses a machine with
+//! little locked memory, or a test that notes what disturbs it.
 //!
 //! ```
 //! use rpcrdma_doctor::{Needs, Report, Severity, System};
@@ -26,6 +14,10 @@
 //! }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! [`Needs`] is what a profile asks of a machine, a [`Report`] has the findings, and [`Severity`] says how bad each is.
+//! The values come from `/proc`, `/sys` and `/dev`; PFC comes by netlink, and the limits of devices from rdma-core.
+//! The examination needs no privilege and changes nothing.
 #![forbid(unsafe_code)]
 
 mod clock;
@@ -39,6 +31,7 @@ mod memory;
 mod processor;
 mod provider;
 mod system;
+mod tasks;
 mod text;
 
 use rpcrdma_control::NodeConfig;
@@ -46,6 +39,7 @@ use rpcrdma_tuning::{Hugepages, Idle, Loaded};
 use serde::Serialize;
 
 pub use self::cores::{CoreList, core_list, format_cores};
+pub use self::device::DeviceRecord;
 pub use self::disturbance::Counted;
 pub use self::environment::{Complaint, complaints};
 use self::finding::Finding;

@@ -1,6 +1,7 @@
 //! The cores that can poll, and the settings that interrupt or slow them.
 
 use std::path::Path;
+use std::time::Duration;
 
 use serde::Serialize;
 
@@ -8,6 +9,14 @@ use super::Needs;
 use super::finding::{Area, Finding, Findings, Severity};
 use super::system::System;
 use crate::cores::format_cores;
+use crate::disturbance::stolen_and_all;
+use crate::tasks::{Taker, Tasks};
+
+/// How long the cores are watched for other work.
+const WATCHED: Duration = Duration::from_millis(300);
+
+/// The share of a core, in thousandths, from which other work is named. Most machines have a little everywhere.
+const TAKEN_PERMILLE_MAX: u64 = 50;
 
 const CPU: &str = "/sys/devices/system/cpu";
 
@@ -49,6 +58,9 @@ pub(crate) struct Processors {
     pub idle_states: Vec<IdleState>,
     /// Whether the machine runs under a hypervisor.
     pub hypervisor: Option<bool>,
+    /// The threads of other processes that took [`TAKEN_PERMILLE_MAX`] of an allowed core or more during the
+    /// examination.
+    pub taken: Vec<Taker>,
 }
 
 impl Processors {
@@ -97,10 +109,12 @@ pub(crate) fn examine(
         governors: governors(system, &cores),
         idle_states: idle_states(system, cores.first().copied().unwrap_or(0)),
         hypervisor: system.has_cpu_flag("hypervisor"),
+        taken: taken(system, &cores),
         allowed,
     };
     let mut findings = Findings::new(Area::Processors, all);
     judge_allowed(&processors, &mut findings);
+    judge_taken(&processors, &mut findings);
     judge_isolated(&processors, near, &mut findings);
     judge_quota(&processors, &mut findings);
     judge_governors(&processors, &mut findings);
@@ -113,6 +127,44 @@ pub(crate) fn examine(
         );
     }
     processors
+}
+
+/// Watches the cores for [`WATCHED`].
+fn taken(system: &System, cores: &[usize]) -> Vec<Taker> {
+    let own = [std::process::id()];
+    let read = || (system.text("/proc/stat"), Tasks::read(system, &own));
+    let (stat_before, before) = read();
+    if system.is_real() {
+        std::thread::sleep(WATCHED);
+    }
+    let (stat, after) = read();
+    let ticks = |stat: &Option<String>, core: usize| {
+        let name = format!("cpu{core} ");
+        let line = stat
+            .as_ref()?
+            .lines()
+            .find_map(|it| it.strip_prefix(&name))?;
+        Some(stolen_and_all(line)?.1)
+    };
+    let of_core = |core: &usize| {
+        let all = ticks(&stat, *core)?.saturating_sub(ticks(&stat_before, *core)?);
+        Some(after.takers_since(&before, *core, all))
+    };
+    let takers = cores.iter().filter_map(of_core).flatten();
+    takers
+        .filter(|it| it.permille >= TAKEN_PERMILLE_MAX)
+        .collect()
+}
+
+fn judge_taken(processors: &Processors, findings: &mut Findings<'_>) {
+    for taker in &processors.taken {
+        findings.note(
+            Severity::Warning,
+            format!("core {} is not free: {}", taker.core, taker.text()),
+            "it takes the core from a polling thread, and every call waits for it",
+            "stop it, or give --cores others".to_owned(),
+        );
+    }
 }
 
 fn siblings(system: &System, cores: &[usize]) -> Vec<[usize; 2]> {

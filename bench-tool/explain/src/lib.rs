@@ -3,6 +3,9 @@
 //! [`capture`] reads captures of RoCEv2 traffic and assembles messages from packets. [`Explainer`] reads captures, or
 //! messages in hex, and writes their contents. `bench-tool decode` is its command line.
 //!
+//! It is for programs that look at traffic: a test that asks what was sent, or a tool that reads captures. To see a capture
+//! yourself, use `bench-tool decode`, or Wireshark with the dissector in `docs/wireshark`.
+//!
 //! ```
 //! use rpcrdma_explain::{Explainer, Form};
 //!

@@ -43,6 +43,12 @@ pub(crate) const COUNTERS: u32 = 5;
 /// Procedure CALL_BACK: the server makes calls to the client.
 pub(crate) const CALL_BACK: u32 = 6;
 
+/// Procedure FACTS: returns what the server's record has of it.
+pub(crate) const FACTS: u32 = 7;
+
+/// Upper bound of the results of FACTS in bytes.
+pub(crate) const FACTS_BYTES_MAX: usize = 64 << 10;
+
 /// Upper bound of the operations of one COMPOUND.
 pub(crate) const OPERATIONS_MAX: usize = rpcrdma_engine::BULK_ITEMS_MAX;
 

@@ -15,7 +15,7 @@ use rpcrdma_fabric::memory::Lease;
 use super::back::CallsBack;
 use super::operations::{Kind, Operation, pieces_match};
 use super::{
-    CALL_BACK, COMPOUND, COUNTERS, ECHO, OPERATIONS_MAX, PROGRAM, READ, WRITE, answer_plain,
+    CALL_BACK, COMPOUND, COUNTERS, ECHO, FACTS, OPERATIONS_MAX, PROGRAM, READ, WRITE, answer_plain,
     pattern,
 };
 
@@ -27,6 +27,8 @@ pub(crate) type ReadCounters = dyn Fn() -> CounterSnapshot + Send + Sync;
 pub(crate) struct Common {
     /// Set once the cores run.
     counters: OnceLock<Box<ReadCounters>>,
+    /// What FACTS returns; set before the first connection.
+    facts: OnceLock<String>,
     /// Upper bound of the bulk data of one reply. A larger reply would wait for ever.
     reply_bulk_bytes_max: u64,
 }
@@ -39,6 +41,7 @@ impl Common {
         let buffers = bulk_buffers - bulk_buffers / 4;
         Self {
             counters: OnceLock::new(),
+            facts: OnceLock::new(),
             reply_bulk_bytes_max: u64::from(buffers) * u64::from(bulk_buffer_bytes),
         }
     }
@@ -46,6 +49,11 @@ impl Common {
     /// Sets how to read the counters. Later calls have no effect.
     pub(crate) fn set_counters(&self, read: Box<ReadCounters>) {
         let _ = self.counters.set(read);
+    }
+
+    /// Sets the server's record, as JSON. Later calls have no effect.
+    pub(crate) fn set_facts(&self, json: String) {
+        let _ = self.facts.set(json);
     }
 }
 
@@ -129,6 +137,8 @@ impl BenchService {
             }
             COUNTERS if request.args.is_empty() => success(self.write_counters(reply).is_some()),
             COUNTERS => Outcome::GarbageArgs,
+            FACTS if request.args.is_empty() => success(self.write_facts(reply).is_some()),
+            FACTS => Outcome::GarbageArgs,
             CALL_BACK => self.back.begin(request),
             _ => Outcome::ProcedureUnavailable,
         }
@@ -199,14 +209,24 @@ impl BenchService {
         let word = |number: usize| u32::try_from(number).ok();
         reply.write_u32(word(counters().count())?).ok()?;
         for (name, value) in counters() {
-            reply.write_u32(word(name.len())?).ok()?;
-            let padding = name.len().next_multiple_of(4) - name.len();
-            reply.write(name.as_bytes()).ok()?;
-            reply.write([0; 3].get(..padding)?).ok()?;
+            write_text(name, reply)?;
             reply.write(&value.to_be_bytes()).ok()?;
         }
         Some(())
     }
+
+    #[cold]
+    fn write_facts(&self, reply: &mut ReplyWriter<'_>) -> Option<()> {
+        write_text(self.common.facts.get()?, reply)
+    }
+}
+
+/// Writes an XDR string.
+fn write_text(text: &str, reply: &mut ReplyWriter<'_>) -> Option<()> {
+    reply.write_u32(u32::try_from(text.len()).ok()?).ok()?;
+    let padding = text.len().next_multiple_of(4) - text.len();
+    reply.write(text.as_bytes()).ok()?;
+    reply.write([0; 3].get(..padding)?).ok()
 }
 
 impl Application for BenchService {

@@ -170,24 +170,22 @@ impl ClientCommand {
                 take_turns(&mut args.common.cores, share, machine);
                 let config = args.config(machine, command)?;
                 let mut load = Gated { gate };
-                let (result, floor) = run::measure(&config, true, stop.clone(), &mut load)?;
+                let (result, floor) =
+                    run::measure(&config, true, stop.clone(), &mut load, &mut |_| {})?;
                 let report = Report::new(&config, machine, &result, floor.as_ref());
-                done(
-                    &report,
-                    is_step || stop.is_asked(),
-                    "the counters of its report say which errors",
-                )
+                let failure = result.totals.failure;
+                let may_be_empty = is_step || stop.is_asked();
+                let advice = "the counters of its report say which errors";
+                done(&report, failure, may_be_empty, advice)
             }
             Self::Nfs(mut args) => {
                 args.pace.rate = share.rate_per_s;
                 args.seed = args.seed.wrapping_add(share.seed_offset);
                 let config = args.config(machine, command)?;
-                let report = nfs_client::measure(&config, machine, stop, gate)?;
-                done(
-                    &report,
-                    is_step || stop.is_asked(),
-                    "the warnings of its report say which error came first",
-                )
+                let (report, failure) = nfs_client::measure(&config, machine, stop, gate)?;
+                let may_be_empty = is_step || stop.is_asked();
+                let advice = "the warnings of its report say which error came first";
+                done(&report, failure, may_be_empty, advice)
             }
         }
     }
@@ -202,17 +200,22 @@ fn take_turns(cores: &mut Option<CoreList>, share: &Share, machine: &Machine) {
     }
 }
 
-/// The report as JSON, and why the command would have failed after it. A step of `--to-knee`, and a client that was
-/// stopped, may have no calls.
-fn done(report: &impl LoadReport, may_be_empty: bool, advice: &str) -> Result<Done, Failure> {
+/// The report as JSON, and why the command would have failed after it: `failure` if the load broke off. A step of
+/// `--to-knee`, and a client that was stopped, may have no calls.
+fn done(
+    report: &impl LoadReport,
+    failure: Option<Failure>,
+    may_be_empty: bool,
+    advice: &str,
+) -> Result<Done, Failure> {
     let (calls, errors) = {
         let view = report.view();
         (view.load.calls, view.load.errors)
     };
     let verdict = verdict(calls, errors, advice);
-    let failure = verdict.err().filter(|_| errors > 0 || !may_be_empty);
+    let verdict = verdict.err().filter(|_| errors > 0 || !may_be_empty);
     let report = serde_json::to_value(report).map_err(Failure::of)?;
-    Ok((report, failure.map(|it| it.to_string())))
+    Ok((report, failure.or(verdict).map(|it| it.to_string())))
 }
 
 /// The load of a client: it waits at the gate of the fleet.
@@ -226,16 +229,13 @@ impl Load for Gated<'_> {
         config: &RunConfig,
         server: &Address,
         watch: &Watch,
+        show: &mut dyn FnMut(&RunResult),
     ) -> Result<RunResult, Failure> {
-        let gate = self.gate.clone();
-        NodeLoad.measure(
-            config,
-            server,
-            &Watch {
-                gate,
-                ..watch.clone()
-            },
-        )
+        let watch = Watch {
+            gate: self.gate.clone(),
+            ..watch.clone()
+        };
+        NodeLoad.measure(config, server, &watch, show)
     }
 }
 

@@ -154,6 +154,7 @@ impl PaceArgs {
             retry,
             interval: output.interval(limit)?,
             shows_intervals: output.intervals,
+            checkpoint: output.checkpoint,
         })
     }
 }
@@ -213,6 +214,10 @@ pub(crate) struct OutputArgs {
     /// Show rate and round-trip times of each interval in the table
     #[arg(long)]
     pub intervals: bool,
+
+    /// Also write the files this often while the run goes on, so that a run that is killed leaves its last ones; writing takes processor time
+    #[arg(long, value_name = "TIME", value_parser = values::time_above_zero, conflicts_with = "to_knee")]
+    pub checkpoint: Option<Duration>,
 }
 
 impl OutputArgs {
@@ -224,6 +229,7 @@ impl OutputArgs {
             ("--hlog", self.hlog.is_some()),
             ("--html", self.html.is_some()),
             ("--intervals", self.intervals),
+            ("--checkpoint", self.checkpoint.is_some()),
         ];
         given.iter().find(|it| it.1).map(|it| it.0)
     }

@@ -76,7 +76,9 @@ pub(crate) struct Run {
 struct Report {
     schema: String,
     rate_per_s: f64,
-    latency_ns: Latency,
+    /// Null if no call completed.
+    latency_ns: Option<Latency>,
+    failure: Option<String>,
     #[serde(default)]
     errors: u64,
     #[serde(default)]
@@ -112,13 +114,15 @@ impl Run {
                 SCHEMAS.join(" or ")
             ));
         }
-        if report.latency_ns.count == 0 {
-            return Err("no call completed in it".to_owned());
+        if let Some(failure) = report.failure {
+            return Err(format!("it failed: {failure}"));
         }
+        let Some(latency) = report.latency_ns.filter(|it| it.count > 0) else {
+            return Err("no call completed in it".to_owned());
+        };
         if report.errors > 0 {
             return Err(format!("{} of its calls ended in an error", report.errors));
         }
-        let latency = report.latency_ns;
         let values = Metric::ALL.map(|metric| match metric {
             Metric::P50 => latency.p50,
             Metric::P90 => latency.p90,
@@ -249,6 +253,7 @@ pub(super) mod tests {
             "schema": crate::run::report::RUN_SCHEMA,
             "op": "null", "depth": 1, "revision": "abc",
             "rate_per_s": 1e9 / p50, "errors": 0, "warnings": [],
+            "failure": null,
             "latency_ns": {
                 "count": 1000, "mean": p50 * 1.1, "p50": p50, "p90": p50 * 1.2,
                 "p99": p50 * 1.5, "p99_9": p50 * 2.0,
@@ -301,7 +306,11 @@ pub(super) mod tests {
             ("7".to_owned(), "run 1"),
             ("[".repeat(100_000), "recursion"),
             (with("/schema", json!("other/9")), "other/9"),
-            (with("/latency_ns", json!(null)), "run 2"),
+            (with("/latency_ns", json!(null)), "no call completed"),
+            (
+                with("/failure", json!("server lost")),
+                "it failed: server lost",
+            ),
             (with("/latency_ns/p50", json!("fast")), "run 2"),
             (with("/latency_ns/p50", json!(0)), "its p50 is 0"),
             (with("/latency_ns/p99", json!(-5)), "its p99 is -5"),

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::exit::Failure;
-use crate::histogram::{LatencyHistogram, LatencySummary};
+use crate::histogram::{LatencyHistogram, LatencySummary, null_without_calls};
 use crate::report::hgrm;
 use crate::report::origin::Origin;
 use crate::report::output::{Outputs, json_text};
@@ -69,6 +69,7 @@ struct Part {
     calls: u64,
     errors: u64,
     rate_per_s: f64,
+    #[serde(serialize_with = "null_without_calls")]
     latency_ns: LatencySummary,
 }
 
@@ -83,6 +84,7 @@ struct MergeReport {
     errors: u64,
     rate_per_s: f64,
     bandwidth_bytes_per_s: f64,
+    #[serde(serialize_with = "null_without_calls")]
     latency_ns: LatencySummary,
     histogram: String,
     parts: Vec<Part>,
@@ -184,7 +186,7 @@ fn write(text: &mut String, report: &MergeReport, is_open: bool) -> fmt::Result 
             text,
             &(number + 1).to_string(),
             (part.calls, part.rate_per_s),
-            [latency.p50, latency.p99, latency.max],
+            (part.calls > 0).then_some([latency.p50, latency.p99, latency.max]),
         )?;
     }
     writeln!(text)?;

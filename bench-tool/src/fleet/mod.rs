@@ -109,15 +109,19 @@ fn to_knee(
     signals: &StopTwice,
 ) -> Result<(), Failure> {
     let mut last = None;
-    let report = climb(signals.stop(), |rate_per_s| {
+    let (report, failure) = climb(signals.stop(), |rate_per_s| {
         let round = fleet.round(rate_per_s)?;
         let measured = FleetReport::of_round(config, machine, round)?;
         last = Some(measured.report.clone());
-        Ok(measured.report)
+        // A client that fails ends no climb: the others go on.
+        Ok((measured.report, None))
     })?;
     outputs.write(&knee::text(&report), &report.warnings(), |_| {
         json_text(&report)
     })?;
+    if let Some(failure) = failure {
+        return Err(failure);
+    }
     // Failures of earlier rounds are in the report of the last one too.
     let closed_loop = &report.closed_loop;
     let calls = closed_loop.load.calls;

@@ -12,12 +12,14 @@ use super::clock::signed_nanoseconds;
 use super::coordinator::{Failed, Reported, RoundResult};
 use super::merge::Sums;
 use crate::exit::Failure;
-use crate::histogram::{LatencyHistogram, LatencySummary};
+use crate::histogram::{LatencyHistogram, LatencySummary, null_without_calls};
 use crate::machine::Machine;
 use crate::report::figures::{CorrectedLatency, LoadFigures, LossFigures, plural};
 use crate::report::origin::Origin;
 use crate::report::saved::SavedLoad;
-use crate::report::table::{warnings_of, write_calls, write_latencies, write_warnings};
+use crate::report::table::{
+    latency_cells, warnings_of, write_calls, write_latencies, write_warnings,
+};
 use crate::report::view::{LoadReport, LoadView, machine_facts};
 use rpcrdma_units::{bandwidth, count, nanoseconds, rate, text_of};
 
@@ -44,6 +46,7 @@ pub(crate) struct ClientFigures {
     /// Its calls in its measured time.
     pub rate_per_s: f64,
     /// Its round-trip times.
+    #[serde(serialize_with = "null_without_calls")]
     pub latency_ns: LatencySummary,
     /// How much later than planned it began, by the coordinator's clock; negative if earlier. `None` if it was stopped
     /// before.
@@ -145,7 +148,9 @@ impl FleetReport {
             }
         }
         if !round.interrupted {
-            let early = parts.iter().filter(|it| it.saved.interrupted);
+            let early = parts
+                .iter()
+                .filter(|it| it.saved.interrupted && it.reported.failure.is_none());
             failures.extend(early.map(Part::ended_early));
         }
         let mut sums = Sums::default();
@@ -232,6 +237,7 @@ fn load_figures(parts: &[Part], sums: &Sums, rate_per_s: Option<u64>) -> LoadFig
     let first = parts.first().map(|it| &it.saved);
     let all = || parts.iter().map(|it| &it.saved);
     let losses = all().map(|it| it.losses);
+    let began = all().map(|it| it.began.as_str()).min();
     let slots = all().map(|it| u64::from(it.depth) * u64::from(it.connections));
     let elapsed = Duration::try_from_secs_f64(sums.duration_s).unwrap_or_default();
     LoadFigures {
@@ -244,6 +250,9 @@ fn load_figures(parts: &[Part], sums: &Sums, rate_per_s: Option<u64>) -> LoadFig
             "closed"
         },
         offered_rate_per_s: rate_per_s,
+        began: began.unwrap_or_default().to_owned(),
+        failure: None,
+        gaps: Vec::new(),
         warmup_s: first.map_or(0.0, |it| it.warmup_s),
         duration_s: sums.duration_s,
         interrupted: sums.interrupted,
@@ -443,7 +452,8 @@ fn write_clients(text: &mut String, clients: &[ClientFigures]) -> fmt::Result {
     writeln!(text)?;
     for client in clients {
         let latency = &client.latency_ns;
-        let [p50, p99, max] = [latency.p50, latency.p99, latency.max].map(nanoseconds);
+        let latencies = (client.calls > 0).then_some([latency.p50, latency.p99, latency.max]);
+        let [p50, p99, max] = latency_cells(latencies);
         let start = client.start_skew_ns;
         let cells = [
             count(client.calls),

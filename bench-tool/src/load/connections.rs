@@ -114,6 +114,15 @@ impl Connections {
         })
     }
 
+    /// The server's address.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.lines.len()
+    }
+
     /// The first connection.
     pub(crate) fn first(&self) -> Option<&Connection> {
         self.lines.first().map(|line| &line.connection)
@@ -194,6 +203,11 @@ impl Connections {
         false
     }
 
+    /// Losses since the last [`Connections::take_losses`].
+    pub(crate) fn losses(&self) -> &Losses {
+        &self.losses
+    }
+
     /// Losses since the last call.
     pub(crate) fn take_losses(&mut self) -> Losses {
         std::mem::take(&mut self.losses)
@@ -215,10 +229,8 @@ impl Line {
                 TargetEvent::Established { connection } => {
                     replace(connection.core, self.connection.key, connection.key);
                     self.connection = connection;
-                    losses.reconnects += 1;
-                    if let Some((since, _)) = self.lost.take() {
-                        losses.longest = losses.longest.max(since.elapsed());
-                    }
+                    let lost = self.lost.take();
+                    losses.replaced(lost.map_or_else(Instant::now, |(since, _)| since));
                 }
                 TargetEvent::Lost { reason, .. } => {
                     losses.connections += 1;

@@ -1,6 +1,6 @@
 //! The mailbox between the command's thread and the generator of a polling core: orders one way, answers the other.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -125,6 +125,8 @@ pub(crate) struct LoadControl<W> {
     answer: Mutex<Option<Answer<W>>>,
     /// Pairs of a lost connection and its replacement that the core has not applied yet.
     replaced: Mutex<Vec<(ConnectionKey, ConnectionKey)>>,
+    /// Whether the load has to end although calls are outstanding.
+    abandoned: AtomicBool,
 }
 
 impl<W> Default for LoadControl<W> {
@@ -136,6 +138,7 @@ impl<W> Default for LoadControl<W> {
             order: Mutex::default(),
             answer: Mutex::default(),
             replaced: Mutex::default(),
+            abandoned: AtomicBool::new(false),
         }
     }
 }
@@ -160,6 +163,7 @@ impl<W: Workload> LoadControl<W> {
 
     /// Starts a load and returns immediately.
     pub(crate) fn begin(&self, order: LoadOrder<W>) {
+        self.abandoned.store(false, Ordering::Relaxed);
         self.ask(Order::Load(Box::new(order)));
     }
 
@@ -174,6 +178,15 @@ impl<W: Workload> LoadControl<W> {
             Some(Answer::Load(answer)) => Some(answer),
             _ => None,
         }
+    }
+
+    /// Makes the load end soon, without the calls that are outstanding.
+    pub(super) fn abandon(&self) {
+        self.abandoned.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.abandoned.load(Ordering::Relaxed)
     }
 
     /// Gives an order. The caller has waited for the answer to the order before: there is one place only.

@@ -254,7 +254,21 @@ impl<W: Workload> Generator<W> {
         }
     }
 
-    /// Ends the load and returns its results. No call is outstanding.
+    /// Ends the load without the calls that are outstanding or wait for their repetition: they count as errors.
+    fn abandon<P: Port>(&mut self, core: &Context<'_, P>, now: Ticks) {
+        if self.phase.is_calling() {
+            self.interrupt(core, now);
+        }
+        let unanswered = self.outstanding as usize + self.repeats.len();
+        if unanswered > 0 {
+            let errors = &mut self.measured.errors;
+            errors.add("calls_unanswered", unanswered as u64);
+        }
+        self.record_ended();
+        self.finish();
+    }
+
+    /// Ends the load and returns its results. Replies to calls that are still outstanding are dropped.
     fn finish(&mut self) {
         self.publish();
         let phase = std::mem::replace(&mut self.phase, LoadPhase::idle());
@@ -296,6 +310,9 @@ impl<W: Workload> Generator<W> {
         let is_asked = matches!(&self.watch, Some((watch, _)) if watch.stop.is_asked());
         if is_asked && self.phase.is_calling() {
             self.interrupt(core, now);
+        }
+        if self.workload.is_some() && self.control.is_abandoned() {
+            self.abandon(core, now);
         }
     }
 
@@ -538,10 +555,13 @@ impl<W: Workload> Generator<W> {
         }
     }
 
-    /// Reports the result of a single call.
+    /// Reports the result of a single call. Calls that a load did not wait for end here, too.
     #[cold]
     #[inline(never)]
-    fn single_completed(&self, result: Result<SingleReply, CallError>) {
+    fn single_completed(&self, tag: CallTag, result: Result<SingleReply, CallError>) {
+        if tag != SINGLE {
+            return;
+        }
         let outcome = result.map_err(SingleError::Failed);
         self.control.answer(Answer::Call(outcome));
     }
@@ -563,10 +583,11 @@ impl<W: Workload> Application for Generator<W> {
     ) {
         let (Some((index, step, start)), Some(workload)) = (self.slot(tag), &mut self.workload)
         else {
-            return self.single_completed(result.map(|reply| SingleReply {
+            let result = result.map(|reply| SingleReply {
                 results: reply.results.to_vec(),
                 bulk: Vec::new(),
-            }));
+            });
+            return self.single_completed(tag, result);
         };
         match result {
             Ok(reply) => {
@@ -587,15 +608,14 @@ impl<W: Workload> Application for Generator<W> {
     ) {
         let (Some((index, step, start)), Some(workload)) = (self.slot(tag), &mut self.workload)
         else {
-            return self.single_completed(result.map(|bulk| {
-                SingleReply {
-                    results: bulk.reply.results.to_vec(),
-                    bulk: bulk
-                        .items
-                        .first()
-                        .map_or_else(Vec::new, |it| data(&it.item)),
-                }
-            }));
+            let result = result.map(|bulk| SingleReply {
+                results: bulk.reply.results.to_vec(),
+                bulk: bulk
+                    .items
+                    .first()
+                    .map_or_else(Vec::new, |it| data(&it.item)),
+            });
+            return self.single_completed(tag, result);
         };
         match result {
             Ok(reply) => {

@@ -11,6 +11,7 @@ use crossbeam_queue::ArrayQueue;
 use rpcrdma_fabric::clock::Ticks;
 
 use crate::histogram::LatencyHistogram;
+use crate::load::measured::Measured;
 use crate::load::timeline::{CoreTimeline, INTERVALS_MAX, Interval};
 
 /// Spare histograms, in addition to the one that the core fills: the collecting thread may be late by so many
@@ -122,6 +123,13 @@ pub(crate) struct Collector {
 }
 
 impl Collector {
+    /// The collector of the core with this number.
+    pub(crate) fn new(core: usize) -> Self {
+        let mut collector = Self::default();
+        collector.timeline.core = core;
+        collector
+    }
+
     /// Packs the full histograms and returns them empty to the core.
     pub(crate) fn collect(&mut self, exchange: &Exchange) {
         while let Some(Full {
@@ -138,17 +146,28 @@ impl Collector {
 
     /// Returns everything that the core recorded, including the last interval. The measurement is over.
     pub(crate) fn finish(
-        mut self,
+        &mut self,
         exchange: &Exchange,
         last: &Recorder,
-        core: usize,
         elapsed: Duration,
     ) -> CoreTimeline {
         self.collect(exchange);
-        self.timeline.push(last.interval, &last.latency);
-        self.timeline.core = core;
-        self.timeline.elapsed = elapsed;
-        self.timeline
+        let mut timeline = std::mem::take(&mut self.timeline);
+        timeline.push(last.interval, &last.latency);
+        timeline.elapsed = elapsed;
+        timeline
+    }
+
+    /// The intervals of length `interval` that are over. The core may still record the next one.
+    pub(crate) fn so_far(&self, interval: Duration) -> Measured {
+        let mut timeline = self.timeline.clone();
+        let last = timeline.intervals.last();
+        timeline.elapsed = last.map_or(Duration::ZERO, |(last, _)| interval * (last.number + 1));
+        Measured {
+            elapsed: timeline.elapsed,
+            timelines: vec![timeline],
+            ..Measured::default()
+        }
     }
 }
 
@@ -165,8 +184,8 @@ mod tests {
         (recorder, Exchange::default())
     }
 
-    fn finished(collector: Collector, exchange: &Exchange, last: &Recorder) -> Vec<(u32, u64)> {
-        let timeline = collector.finish(exchange, last, 0, Duration::from_secs(9));
+    fn finished(mut collector: Collector, exchange: &Exchange, last: &Recorder) -> Vec<(u32, u64)> {
+        let timeline = collector.finish(exchange, last, Duration::from_secs(9));
         let intervals = timeline.intervals.iter();
         intervals
             .map(|(interval, latency)| (interval.number, latency.unpack().count()))
@@ -199,7 +218,7 @@ mod tests {
             }
             recorder.record(number, 1);
         }
-        let timeline = Collector::default().finish(&exchange, &recorder, 0, Duration::ZERO);
+        let timeline = Collector::default().finish(&exchange, &recorder, Duration::ZERO);
         let counts: Vec<_> = timeline
             .intervals
             .iter()

@@ -12,16 +12,18 @@ use super::{Amount, Watch};
 use crate::exit::Failure;
 
 /// How often the waiting thread looks for the end of the load: rarely, so that it takes no CPU time from the cores.
-/// core.
 const LOOK_PERIOD: Duration = Duration::from_millis(20);
+
+/// How long a core may take to end a load without the outstanding calls. One that takes longer does not poll any more.
+const ABANDON_PATIENCE: Duration = Duration::from_secs(5);
 
 impl<W: Workload> LoadCores<W> {
     /// Runs a load and returns the merged results with the workload of each core. `workload` makes the workload of a
     /// part from its number and the number of parts. `patience` is how long outstanding calls may take after the
     /// measurement.
     ///
-    /// # Errors
-    /// If a lost connection is not replaced in time, or if calls are still outstanding after `patience`.
+    /// If a lost connection is not replaced in time, or calls are still outstanding after `patience`, the results are
+    /// those until then, with [`Measured::failure`].
     pub(crate) fn measure(
         &self,
         connections: &mut Connections,
@@ -29,7 +31,8 @@ impl<W: Workload> LoadCores<W> {
         amount: &Amount,
         patience: Duration,
         watch: &Watch,
-    ) -> Result<(Measured, Vec<W>), Failure> {
+        checkpoints: &mut Checkpoints<'_>,
+    ) -> (Measured, Vec<W>) {
         let parts = u32::try_from(self.cores.len()).unwrap_or(1);
         for ((index, (_, control)), part) in self.cores.iter().enumerate().zip(0..) {
             control.begin(LoadOrder {
@@ -46,44 +49,110 @@ impl<W: Workload> LoadCores<W> {
             .limit
             .expected(amount.warmup)
             .map(|expected| Instant::now() + expected + patience);
-        let mut collectors: Vec<Collector> =
-            self.cores.iter().map(|_| Collector::default()).collect();
-        let mut lost = Ok(());
+        let numbers = self.cores.iter().map(|(number, _)| *number);
+        let mut collectors: Vec<Collector> = numbers.map(Collector::new).collect();
+        let mut failure = None;
+        let mut look = |collectors: &mut [Collector]| {
+            for (collector, (_, control)) in collectors.iter_mut().zip(&self.cores) {
+                collector.collect(&control.exchange);
+            }
+            let now = Instant::now();
+            if failure.is_some() {
+                return deadline.is_none_or(|deadline| now < deadline);
+            }
+            let is_stopping = watch.stop.is_asked();
+            // A count has no expected end. Once the user stops the load, the outstanding calls get one.
+            if deadline.is_none() && is_stopping {
+                deadline = Some(now + patience);
+            }
+            failure = connections.look_after(self, is_stopping).err();
+            if failure.is_none() && deadline.is_some_and(|deadline| now >= deadline) {
+                failure = Some(outstanding(patience));
+            }
+            if failure.is_some() {
+                for (_, control) in &self.cores {
+                    control.abandon();
+                }
+                deadline = Some(now + ABANDON_PATIENCE);
+            } else if !is_stopping {
+                checkpoints.look(|| {
+                    let mut measured = so_far(&*collectors, amount.interval);
+                    measured.losses.merge(connections.losses());
+                    measured
+                });
+            }
+            true
+        };
         let (mut measured, mut workloads) = (Measured::default(), Vec::new());
-        for (index, (number, control)) in self.cores.iter().enumerate() {
-            let ended = control.end(LOOK_PERIOD, || {
-                for (collector, (_, control)) in collectors.iter_mut().zip(&self.cores) {
-                    collector.collect(&control.exchange);
+        let mut unanswered = Vec::new();
+        for (index, (_, control)) in self.cores.iter().enumerate() {
+            match control.end(LOOK_PERIOD, || look(&mut collectors)) {
+                Some(ended) => {
+                    let mut part = ended.measured;
+                    let elapsed = part.elapsed;
+                    if let Some(collector) = collectors.get_mut(index) {
+                        let timeline = collector.finish(&control.exchange, &ended.last, elapsed);
+                        part.timelines.push(timeline);
+                    }
+                    measured.merge(part);
+                    workloads.push(ended.workload);
                 }
-                let is_stopping = watch.stop.is_asked();
-                lost = connections.look_after(self, is_stopping);
-                // A count has no expected end. Once the user stops the load, the outstanding calls get one.
-                if deadline.is_none() && is_stopping {
-                    deadline = Some(Instant::now() + patience);
-                }
-                lost.is_ok() && deadline.is_none_or(|deadline| Instant::now() < deadline)
-            });
-            let Some(ended) = ended else {
-                lost?;
-                return Err(Failure::failed(format!(
-                    "calls were still outstanding {} s after the measurement",
-                    patience.as_secs()
-                ))
-                .advice("the server may be stopped (SIGSTOP) or overloaded"));
-            };
-            let mut part = ended.measured;
-            let collector = collectors.get_mut(index).map(std::mem::take);
-            let timeline = collector.unwrap_or_default().finish(
-                &control.exchange,
-                &ended.last,
-                *number,
-                part.elapsed,
-            );
-            part.timelines.push(timeline);
-            measured.merge(part);
-            workloads.push(ended.workload);
+                None => unanswered.push(index),
+            }
         }
+        let unanswered = unanswered.iter().filter_map(|index| collectors.get(*index));
+        measured.merge(so_far(unanswered, amount.interval));
+        measured.failure = failure;
         measured.losses.merge(&connections.take_losses());
-        Ok((measured, workloads))
+        (measured, workloads)
+    }
+}
+
+/// What these collectors have of the intervals that are over.
+pub(crate) fn so_far<'a>(
+    collectors: impl IntoIterator<Item = &'a Collector>,
+    interval: Duration,
+) -> Measured {
+    let mut measured = Measured::default();
+    for collector in collectors {
+        measured.merge(collector.so_far(interval));
+    }
+    measured
+}
+
+/// The failure of a load whose calls have not ended.
+fn outstanding(patience: Duration) -> Failure {
+    Failure::failed(format!(
+        "calls were still outstanding {} s after the measurement",
+        patience.as_secs()
+    ))
+    .advice("the server may be stopped (SIGSTOP) or overloaded")
+}
+
+/// Shows what a load has measured so far, each time that `every` has passed.
+pub(crate) struct Checkpoints<'a> {
+    /// `None` for a load that shows nothing before its end.
+    due: Option<(Duration, Instant)>,
+    show: &'a mut dyn FnMut(Measured),
+}
+
+impl<'a> Checkpoints<'a> {
+    /// Calls `show` every so often with the results so far.
+    pub(crate) fn new(every: Option<Duration>, show: &'a mut dyn FnMut(Measured)) -> Self {
+        Self {
+            due: every.map(|every| (every, Instant::now() + every)),
+            show,
+        }
+    }
+
+    /// Shows the results of `so_far` if it is time.
+    pub(crate) fn look(&mut self, so_far: impl FnOnce() -> Measured) {
+        if let Some((every, due)) = &mut self.due
+            && Instant::now() >= *due
+        {
+            (self.show)(so_far());
+            // Counted from here: writing may have taken longer than the interval.
+            *due = Instant::now() + *every;
+        }
     }
 }

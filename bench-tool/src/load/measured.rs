@@ -1,15 +1,18 @@
 //! The results of a load, or of one part of it.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime};
 
 use rpcrdma_engine::{CallRefused, CounterSnapshot};
 
-use crate::histogram::LatencyHistogram;
-use crate::load::timeline::CoreTimeline;
+use crate::exit::Failure;
+use crate::load::timeline::{CoreTimeline, Gap, Timeline};
+
+/// Upper bound of the gaps that are kept: connections that are lost all the time need no list.
+const GAPS_MAX: usize = 1_000;
 
 /// Lost connections, and what replaced them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Losses {
     /// Connections that were lost.
     pub(crate) connections: u64,
@@ -19,6 +22,8 @@ pub(crate) struct Losses {
     pub(crate) calls: u64,
     /// The longest time from a loss to the replacement.
     pub(crate) longest: Duration,
+    /// When connections were lost, and how long it took to replace each; the first [`GAPS_MAX`] of a part.
+    pub(crate) gaps: Vec<(Instant, Duration)>,
 }
 
 impl Losses {
@@ -28,6 +33,17 @@ impl Losses {
         self.reconnects += other.reconnects;
         self.calls += other.calls;
         self.longest = self.longest.max(other.longest);
+        self.gaps.extend(&other.gaps);
+    }
+
+    /// Counts a connection that was lost at `since`, and is replaced now.
+    pub(crate) fn replaced(&mut self, since: Instant) {
+        let length = since.elapsed();
+        self.reconnects += 1;
+        self.longest = self.longest.max(length);
+        if self.gaps.len() < GAPS_MAX {
+            self.gaps.push((since, length));
+        }
     }
 }
 
@@ -54,6 +70,8 @@ pub(crate) struct Measured {
     pub(crate) retried_later: u64,
     /// Latencies over time, one entry for each core or connection.
     pub(crate) timelines: Vec<CoreTimeline>,
+    /// Why the load broke off or lost connections for good: the other results cover what was measured all the same.
+    pub(crate) failure: Option<Failure>,
 }
 
 impl Measured {
@@ -71,6 +89,25 @@ impl Measured {
         first.into_iter().chain(late).collect()
     }
 
+    /// The failure of a load that lost some of its `connections` to `address`, and did not replace them.
+    pub(crate) fn broken(&self, connections: usize, address: &str) -> Option<Failure> {
+        let lost = self
+            .losses
+            .connections
+            .saturating_sub(self.losses.reconnects);
+        // The refusal of a call can be the first sign of a lost connection, before the generator counts the loss.
+        let found_lost = self.first_refusal == Some(CallRefused::UnknownConnection);
+        let lost = lost.max(u64::from(found_lost));
+        (lost > 0).then(|| {
+            Failure::failed(format!(
+                "{lost} of {connections} connections to {address} were lost during the run"
+            ))
+            .advice(
+                "look at the server's messages; it may have ended or been killed; --retry TIME goes on when it is back",
+            )
+        })
+    }
+
     /// Adds the results of another part, which ran at the same time.
     pub(crate) fn merge(&mut self, other: Self) {
         self.errors.merge(other.errors);
@@ -86,15 +123,7 @@ impl Measured {
         self.losses.merge(&other.losses);
         self.retried_later += other.retried_later;
         self.timelines.extend(other.timelines);
-    }
-
-    /// The latencies of all parts in one histogram.
-    pub(crate) fn latency(&self) -> LatencyHistogram {
-        let mut all = LatencyHistogram::new();
-        for timeline in &self.timelines {
-            all.merge(&timeline.total());
-        }
-        all
+        self.failure = self.failure.take().or(other.failure);
     }
 }
 
@@ -138,5 +167,69 @@ impl Errors {
             *self.by_name.entry(name).or_default() += count;
         }
         self.first = self.first.take().or(other.first);
+    }
+}
+
+/// The start of a measurement, on both clocks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Beginning {
+    wall: SystemTime,
+    instant: Instant,
+}
+
+impl Beginning {
+    /// The start of a measurement that begins in this time.
+    pub(crate) fn after(warmup: Duration) -> Self {
+        Self {
+            wall: SystemTime::now() + warmup,
+            instant: Instant::now() + warmup,
+        }
+    }
+
+    /// The timeline of a load that began then. Losses of the warm-up are left out.
+    pub(crate) fn timeline(self, interval: Duration, measured: &Measured) -> Timeline {
+        let gap = |(lost, length): &(Instant, Duration)| {
+            let start = lost.checked_duration_since(self.instant)?;
+            Some(Gap {
+                start_s: start.as_secs_f64(),
+                duration_s: length.as_secs_f64(),
+            })
+        };
+        let mut gaps: Vec<Gap> = measured.losses.gaps.iter().filter_map(gap).collect();
+        gaps.sort_by(|a, b| a.start_s.total_cmp(&b.start_s));
+        Timeline {
+            interval,
+            began: self.wall,
+            cores: measured.timelines.clone(),
+            gaps,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gaps_are_counted_from_the_start_of_the_measurement() {
+        let beginning = Beginning::after(Duration::from_secs(10));
+        let lost = |s| {
+            (
+                beginning.instant + Duration::from_secs(s),
+                Duration::from_secs(1),
+            )
+        };
+        let mut measured = Measured::default();
+        let before = beginning
+            .instant
+            .checked_sub(Duration::from_secs(2))
+            .unwrap();
+        measured.losses.gaps = vec![lost(5), (before, Duration::from_secs(1)), lost(3)];
+        let gaps = beginning.timeline(Duration::from_secs(1), &measured).gaps;
+        let expected = [3.0, 5.0].map(|start_s| Gap {
+            start_s,
+            duration_s: 1.0,
+        });
+        assert_eq!(gaps, expected);
     }
 }

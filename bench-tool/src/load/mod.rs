@@ -18,7 +18,7 @@ pub(crate) mod cores;
 pub(crate) mod gate;
 pub(crate) mod generator;
 pub(crate) mod intervals;
-mod measure;
+pub(crate) mod measure;
 pub(crate) mod measured;
 pub(crate) mod pace;
 pub(crate) mod phase;
@@ -86,6 +86,8 @@ pub(crate) struct LoadConfig {
     pub(crate) interval: Duration,
     /// Whether the table on the terminal shows these intervals.
     pub(crate) shows_intervals: bool,
+    /// How often the files are written while the load goes on; with `None` only at its end.
+    pub(crate) checkpoint: Option<Duration>,
 }
 
 impl LoadConfig {

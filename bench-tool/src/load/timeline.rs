@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 
-use crate::histogram::{LatencyHistogram, LatencySummary, PackedHistogram};
+use crate::histogram::{LatencyHistogram, LatencySummary, PackedHistogram, null_without_calls};
 use rpcrdma_units::per_s;
 
 /// Upper bound of the number of intervals, which bounds the memory; the last interval takes the rest of a longer run.
@@ -82,6 +82,17 @@ pub(crate) struct Timeline {
     pub began: SystemTime,
     /// One entry for each core of the client.
     pub cores: Vec<CoreTimeline>,
+    /// When a connection was lost and not yet replaced, in the order of the losses.
+    pub gaps: Vec<Gap>,
+}
+
+/// A time during which a connection was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(crate) struct Gap {
+    /// When the connection was lost, counted from the start of the measurement.
+    pub start_s: f64,
+    /// How long it took to replace it.
+    pub duration_s: f64,
 }
 
 impl Timeline {
@@ -105,6 +116,12 @@ impl Timeline {
             let parts = packed.get(&number).into_iter().flatten().copied();
             ((start, length), number, merge(parts))
         })
+    }
+
+    /// The latencies of all cores and intervals in one histogram.
+    #[must_use]
+    pub(crate) fn latency(&self) -> LatencyHistogram {
+        merge(self.all().map(|(_, latency)| latency))
     }
 
     /// The longest measured time of any core.
@@ -136,6 +153,7 @@ impl Timeline {
             .map(|core| {
                 let alone = Self {
                     cores: vec![core.clone()],
+                    gaps: Vec::new(),
                     ..*self
                 };
                 let latency_ns = core.total().summary();
@@ -166,8 +184,8 @@ pub(crate) struct IntervalFigures {
     pub calls: u64,
     /// `calls` divided by `duration_s`.
     pub rate_per_s: f64,
-    /// Their round-trip times.
-    pub latency_ns: IntervalLatency,
+    /// Their round-trip times; `None` if no call ended.
+    pub latency_ns: Option<IntervalLatency>,
 }
 
 impl IntervalFigures {
@@ -178,16 +196,16 @@ impl IntervalFigures {
             duration_s,
             calls: latency.count(),
             rate_per_s: per_s(latency.count(), duration_s),
-            latency_ns: IntervalLatency {
+            latency_ns: (latency.count() > 0).then(|| IntervalLatency {
                 p50: latency.percentile_ns(50.0),
                 p99: latency.percentile_ns(99.0),
                 max: latency.max_ns(),
-            },
+            }),
         }
     }
 }
 
-/// Round-trip times of an interval in nanoseconds; 0 if no call ended.
+/// Round-trip times of an interval in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct IntervalLatency {
     /// The median.
@@ -207,7 +225,8 @@ pub(crate) struct CoreFigures {
     pub calls: u64,
     /// `calls` divided by the core's measured time.
     pub rate_per_s: f64,
-    /// Their round-trip times.
+    /// Their round-trip times; null in JSON without calls.
+    #[serde(serialize_with = "null_without_calls")]
     pub latency_ns: LatencySummary,
     /// Figures for each interval.
     pub intervals: Vec<IntervalFigures>,
@@ -239,6 +258,7 @@ pub(crate) mod tests {
                 core(2, &[(0, 100, 500), (1, 200, 600), (2, 50, 700)]),
                 core(3, &[(0, 100, 1_000), (2, 50, 2_000)]),
             ],
+            gaps: Vec::new(),
         }
     }
 
@@ -252,7 +272,7 @@ pub(crate) mod tests {
         assert_eq!(starts, [(0.0, 1.0), (1.0, 1.0), (2.0, 0.5)]);
         let calls: Vec<_> = figures.iter().map(|it| (it.calls, it.rate_per_s)).collect();
         assert_eq!(calls, [(200, 200.0), (200, 200.0), (100, 200.0)]);
-        let latencies: Vec<_> = figures.iter().map(|it| it.latency_ns).collect();
+        let latencies: Vec<_> = figures.iter().map(|it| it.latency_ns.unwrap()).collect();
         let expected = [(500, 1_000, 1_000), (600, 600, 600), (700, 2_000, 2_000)]
             .map(|(p50, p99, max)| IntervalLatency { p50, p99, max });
         assert_eq!(latencies, expected);
@@ -265,7 +285,8 @@ pub(crate) mod tests {
         assert_eq!((cores[1].core, cores[1].calls), (3, 150));
         assert!((cores[0].rate_per_s - 140.0).abs() < 1e-9);
         assert_eq!(cores[1].intervals.len(), 3);
-        assert_eq!(cores[1].intervals[1].calls, 0);
+        let nothing = &cores[1].intervals[1];
+        assert_eq!((nothing.calls, nothing.latency_ns), (0, None));
         assert_eq!(cores[1].latency_ns.max, 2_000);
     }
 

@@ -19,7 +19,7 @@ mod session;
 pub(crate) use self::report::SCHEMA;
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use rpcrdma_control::Provider;
 use rpcrdma_tuning::Loaded;
@@ -28,21 +28,22 @@ use self::address::NfsAddress;
 use self::config::{FILL_BYTES_MAX, FILL_DEPTH, NfsConfig, Stable};
 use self::files::{Files, FilesPlan, file_system};
 use self::report::{Outcome, Report, Transport};
+use self::session::Session;
 use self::session::fabric::FabricSession;
-use self::session::tcp::TcpServer;
-use self::session::{Session, TcpSession};
+use self::session::tcp::{TcpServer, TcpSession};
 use crate::address::Address;
 use crate::exit::Failure;
 use crate::fabric::{Fabric, Job};
 use crate::load::gate::Gate;
-use crate::load::measured::Measured;
+use crate::load::measure::Checkpoints;
+use crate::load::measured::{Beginning, Measured};
 use crate::load::pace::Rate;
-use crate::load::timeline::Timeline;
 use crate::load::{Amount, Limit, Watch};
 use crate::machine::Machine;
 use crate::progress::{Progress, ProgressLine};
+use crate::record::Record;
 use crate::report::climb::climb;
-use crate::report::finish::{put, put_knee};
+use crate::report::finish::{put, put_checkpoint, put_knee};
 use crate::report::output::Outputs;
 use crate::signals::Stop;
 use crate::workloads::nfs::Work;
@@ -64,35 +65,58 @@ pub(crate) fn execute(
     machine: &Machine,
     outputs: &Outputs,
 ) -> Result<(), Failure> {
+    let mut outcome = None;
     let stop = Stop::on_signals()?;
-    let outcome = once(config, outputs.is_quiet(), &stop, Gate::default())?;
+    let begin = (&stop, Gate::default());
+    let driven = drive(config, outputs.is_quiet(), begin, &mut |run| {
+        let show = &mut |outcome: &Outcome| {
+            let report = Report::new(config, machine, outcome);
+            let latency = outcome.timeline.latency();
+            put_checkpoint(&report, (&latency, &outcome.timeline), outputs);
+        };
+        outcome = Some(run.outcome_at(config.load.rate_per_s, show)?);
+        Ok(())
+    });
+    // A server that is gone takes the clean-up with it, too. What was measured before is reported.
+    let Some(outcome) = outcome else {
+        return driven;
+    };
     let report = Report::new(config, machine, &outcome);
     let table = report.table(config.load.shows_intervals);
-    let measured = (&outcome.tally.latency(), &outcome.timeline);
-    put(&report, &table, measured, outputs, ERRORS_ADVICE)
+    let measured = (&outcome.timeline.latency(), &outcome.timeline);
+    let failure = outcome.measured.failure.clone().or(driven.err());
+    put(
+        &report,
+        &table,
+        measured,
+        outputs,
+        failure.as_ref(),
+        ERRORS_ADVICE,
+    )
 }
 
-/// Runs the load at one rate or in a closed loop, and returns the report. The calls begin when `gate` opens.
+/// Runs the load at one rate or in a closed loop, and returns the report, with the failure if it broke off. The calls
+/// begin when `gate` opens.
 ///
 /// # Errors
-/// Those of [`execute`], without those of outputs and failed calls.
+/// Those of [`execute`] before the first call.
 pub(crate) fn measure(
     config: &NfsConfig,
     machine: &Machine,
     stop: &Stop,
     gate: &Gate,
-) -> Result<Report, Failure> {
-    let outcome = once(config, true, stop, gate.clone())?;
-    Ok(Report::new(config, machine, &outcome))
-}
-
-fn once(config: &NfsConfig, quiet: bool, stop: &Stop, gate: Gate) -> Result<Outcome, Failure> {
-    let mut outcome = None;
-    drive(config, quiet, (stop, gate), &mut |run| {
-        outcome = Some(run.outcome_at(config.load.rate_per_s)?);
+) -> Result<(Report, Option<Failure>), Failure> {
+    let mut found = None;
+    let driven = drive(config, true, (stop, gate.clone()), &mut |run| {
+        found = Some(run.report_at(config.load.rate_per_s, machine)?);
         Ok(())
-    })?;
-    outcome.ok_or_else(|| Failure::failed("the calls were not made"))
+    });
+    match found {
+        Some((report, failure)) => Ok((report, failure.or(driven.err()))),
+        None => Err(driven
+            .err()
+            .unwrap_or_else(|| Failure::failed("the calls were not made"))),
+    }
 }
 
 /// Runs the load at rising rates up to the knee, where latency turns upward, and writes the report.
@@ -107,12 +131,15 @@ pub(crate) fn to_knee(
     let stop = Stop::on_signals()?;
     let mut found = None;
     let begin = (&stop, Gate::default());
-    drive(config, outputs.is_quiet(), begin, &mut |run| {
+    let driven = drive(config, outputs.is_quiet(), begin, &mut |run| {
         let report_at = |rate_per_s| run.report_at(rate_per_s, machine);
         found = Some(climb(&stop, report_at)?);
         Ok(())
-    })?;
-    found.map_or(Ok(()), |report| put_knee(&report, outputs, ERRORS_ADVICE))
+    });
+    let Some((report, failure)) = found else {
+        return driven;
+    };
+    put_knee(&report, outputs, failure.or(driven.err()), ERRORS_ADVICE)
 }
 
 const ERRORS_ADVICE: &str =
@@ -133,7 +160,7 @@ fn drive(
     let credential = Credential::new(config.uid, config.gid, &machine_name);
     let host = config.server.host();
     let mut mountd = MountService::connect(host, config.mount_port, &credential, CALL_TIMEOUT)?;
-    let root = mountd.mount(&config.export)?.root;
+    let root = mountd.mount(&config.export)?;
     let plan = FilesPlan {
         folder: format!("bench-tool-{machine_name}-{}", std::process::id()),
         files: config.files,
@@ -205,6 +232,12 @@ impl Job for OverFabric<'_> {
             version: session.version(),
             profile: self.loaded.name.clone(),
             warnings: crate::profile::warnings_here(self.loaded),
+            client: Box::new(Record::new(
+                &Machine::detect(),
+                &config.load.cores,
+                self.loaded,
+                self.fabric,
+            )),
         };
         self.manner
             .run(&mut session, self.files, transport, self.calls)
@@ -278,30 +311,42 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Runs the measured calls at a rate or in a closed loop, then commits and checks what they wrote.
-    fn outcome_at(&mut self, rate_per_s: Option<u64>) -> Result<Outcome, Failure> {
+    /// Runs the measured calls at a rate or in a closed loop, then commits and checks what they wrote. `show` gets the
+    /// results so far at the checkpoints of the configuration.
+    fn outcome_at(
+        &mut self,
+        rate_per_s: Option<u64>,
+        show: &mut dyn FnMut(&Outcome),
+    ) -> Result<Outcome, Failure> {
         let info = self.info;
         let info = info.ok_or_else(|| Failure::failed("the server did not report its limits"))?;
-        let began = SystemTime::now() + self.config.load.warmup;
-        let (mut measured, tally) = self.measure(rate_per_s)?;
-        let timeline = Timeline {
-            interval: self.config.load.interval,
-            began,
-            cores: std::mem::take(&mut measured.timelines),
+        let began = Beginning::after(self.config.load.warmup);
+        let (interval, transport) = (self.config.load.interval, self.transport.clone());
+        let outcome = |mut measured: Measured, tally| {
+            let timeline = began.timeline(interval, &measured);
+            measured.timelines.clear();
+            Outcome::new((measured, tally), timeline, info, transport.clone())
         };
-        let mut outcome = Outcome::new((measured, tally), timeline, info, self.transport.clone());
-        if self.config.is_written() {
-            self.settle(&mut outcome)?;
+        let mut show = |measured| show(&outcome(measured, Tally::default()));
+        let (measured, tally) = self.measure(rate_per_s, &mut show)?;
+        let mut outcome = outcome(measured, tally);
+        if self.config.is_written() && outcome.measured.failure.is_none() {
+            outcome.measured.failure = self.settle(&mut outcome).err();
         }
         Ok(outcome)
     }
 
-    /// Runs the calls at a rate or in a closed loop, and returns the report.
-    fn report_at(&mut self, rate_per_s: Option<u64>, machine: &Machine) -> Result<Report, Failure> {
-        let outcome = self.outcome_at(rate_per_s)?;
+    /// Runs the calls at a rate or in a closed loop, and returns the report, with the failure if it broke off.
+    fn report_at(
+        &mut self,
+        rate_per_s: Option<u64>,
+        machine: &Machine,
+    ) -> Result<(Report, Option<Failure>), Failure> {
+        let outcome = self.outcome_at(rate_per_s, &mut |_| {})?;
         let mut config = self.config.clone();
         config.load.rate_per_s = rate_per_s;
-        Ok(Report::new(&config, machine, &outcome))
+        let report = Report::new(&config, machine, &outcome);
+        Ok((report, outcome.measured.failure))
     }
 
     fn work(&self, plan: StepPlan, stability: Stability) -> Arc<Work> {
@@ -338,7 +383,12 @@ impl Run<'_> {
             ..self.config.load.amount()
         };
         let work = self.work(plan, Stability::Unstable);
-        let (filled, tally) = self.session.measure(work, &amount, &self.watch())?;
+        let (watch, mut nobody) = (self.watch(), |_| {});
+        let mut unseen = Checkpoints::new(None, &mut nobody);
+        let (filled, tally) = self.session.measure(work, &amount, &watch, &mut unseen)?;
+        if let Some(failure) = filled.failure {
+            return Err(failure);
+        }
         if let Some(first) = filled.errors.first {
             return Err(Failure::failed("the files could not be filled")
                 .because(first)
@@ -357,7 +407,11 @@ impl Run<'_> {
             .try_for_each(|number| self.files.commit(&mut *caller, number).map(|_| ()))
     }
 
-    fn measure(&mut self, rate_per_s: Option<u64>) -> Result<(Measured, Tally), Failure> {
+    fn measure(
+        &mut self,
+        rate_per_s: Option<u64>,
+        show: &mut dyn FnMut(Measured),
+    ) -> Result<(Measured, Tally), Failure> {
         let config = self.config;
         let amount = Amount {
             rate: rate_per_s.map(Rate::new),
@@ -380,7 +434,10 @@ impl Run<'_> {
             config.load.limit.expected(config.load.warmup),
             self.quiet,
         );
-        let measured = self.session.measure(work, &amount, &watch);
+        let mut checkpoints = Checkpoints::new(config.load.checkpoint, show);
+        let measured = self
+            .session
+            .measure(work, &amount, &watch, &mut checkpoints);
         drop(line);
         measured
     }

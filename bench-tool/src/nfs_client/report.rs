@@ -6,10 +6,11 @@ use std::fmt::{self, Write as _};
 use serde::Serialize;
 
 use super::config::NfsConfig;
-use crate::histogram::LatencySummary;
+use crate::histogram::{LatencySummary, null_without_calls};
 use crate::load::measured::Measured;
 use crate::load::timeline::Timeline;
 use crate::machine::Machine;
+use crate::record::{self, Record};
 use crate::report::figures::{LoadFigures, Totals, plural};
 use crate::report::origin::Origin;
 use crate::report::table::{write_calls, write_intervals, write_latencies, write_warnings};
@@ -37,6 +38,7 @@ pub(crate) enum Transport {
         profile: String,
         /// Warnings about the profile.
         warnings: Vec<String>,
+        client: Box<Record>,
     },
 }
 
@@ -86,6 +88,7 @@ impl Outcome {
 pub(crate) struct ProcedureReport {
     calls: u64,
     payload_bytes: u64,
+    #[serde(serialize_with = "null_without_calls")]
     latency_ns: LatencySummary,
 }
 
@@ -136,6 +139,8 @@ pub(crate) struct Report {
     blocks_checked: u64,
     blocks_wrong: u64,
     server: ServerReport,
+    /// The record of this end.
+    client: Record,
     pub(crate) warnings: Vec<String>,
 }
 
@@ -146,12 +151,13 @@ impl Report {
         let totals = Totals {
             elapsed: measured.elapsed,
             interrupted: measured.interrupted,
+            failure: measured.failure.clone(),
             errors: outcome.errors(),
-            losses: measured.losses,
+            losses: measured.losses.clone(),
             payload_bytes: tally.bytes(),
         };
         let timeline = &outcome.timeline;
-        let load = LoadFigures::new(&config.load, &tally.latency(), timeline, &totals);
+        let load = LoadFigures::new(&config.load, &timeline.latency(), timeline, &totals);
         let is_bulk = config.op.is_bulk();
         let (transport, device, protocol, profile) = match &outcome.transport {
             Transport::KernelTcp => ("kernel_tcp", None, None, None),
@@ -212,6 +218,10 @@ impl Report {
                 write_bytes_max: outcome.info.write_bytes_max,
                 write_bytes_preferred: outcome.info.write_bytes_preferred,
                 file_bytes_max: outcome.info.file_bytes_max,
+            },
+            client: match &outcome.transport {
+                Transport::KernelTcp => Record::of_tcp(machine, &config.load.cores),
+                Transport::Fabric { client, .. } => (**client).clone(),
             },
             warnings: {
                 let mut warnings = warnings(config, machine, outcome);
@@ -360,6 +370,17 @@ impl Report {
         ];
         facts.extend(self.profile.clone().map(|profile| ("profile", profile)));
         facts.extend(machine_facts(&self.machine));
+        facts.extend(record::facts(
+            [
+                "client host",
+                "client program",
+                "client system",
+                "client knobs",
+                "client device",
+            ],
+            &self.client,
+        ));
+        facts.push(("measurement began", self.load.began.clone()));
         facts.push(("clock", self.clock.clone()));
         facts
     }

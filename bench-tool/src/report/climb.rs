@@ -11,31 +11,41 @@ use crate::signals::Stop;
 pub(crate) const SHARES_PERCENT: [u32; 12] = [10, 20, 30, 40, 50, 60, 70, 80, 85, 90, 95, 100];
 
 /// Measures the closed loop and every step. `report_at` measures at a rate, or in a closed loop with `None`. After a
-/// stop request, the report has the steps completed so far.
+/// stop request or a failure, the report has the steps completed so far; the failure comes with it.
 ///
 /// # Errors
-/// The first failure of a measurement.
+/// The failure of the closed loop, without which there is nothing to report.
 pub(crate) fn climb<R: LoadReport>(
     stop: &Stop,
-    mut report_at: impl FnMut(Option<u64>) -> Result<R, Failure>,
-) -> Result<KneeReport<R>, Failure> {
-    let closed_loop = report_at(None)?;
+    mut report_at: impl FnMut(Option<u64>) -> Result<(R, Option<Failure>), Failure>,
+) -> Result<(KneeReport<R>, Option<Failure>), Failure> {
+    let (closed_loop, mut failure) = report_at(None)?;
     let (capacity_per_s, calls) = {
         let view = closed_loop.view();
         (view.load.rate_per_s, view.load.calls)
     };
     let mut steps = Vec::with_capacity(SHARES_PERCENT.len());
     for share_percent in SHARES_PERCENT {
-        if stop.is_asked() || calls == 0 {
+        if stop.is_asked() || calls == 0 || failure.is_some() {
             break;
         }
-        let report = report_at(Some(rate_at(capacity_per_s, share_percent)))?;
+        let report = match report_at(Some(rate_at(capacity_per_s, share_percent))) {
+            Ok((report, broken)) => {
+                failure = broken;
+                report
+            }
+            Err(broken) => {
+                failure = Some(broken);
+                break;
+            }
+        };
         // A signal may end a step before its first call: such a step has no latencies to report.
         if report.view().load.calls > 0 || !stop.is_asked() {
             steps.push(Step::new(share_percent, &report));
         }
     }
-    Ok(KneeReport::new(closed_loop, steps, stop.is_asked()))
+    let interrupted = stop.is_asked() || failure.is_some();
+    Ok((KneeReport::new(closed_loop, steps, interrupted), failure))
 }
 
 /// The rate of a step, in whole calls per second.
@@ -94,7 +104,8 @@ mod tests {
 
     fn climbed(queue: &mut Queue) -> KneeReport<Report> {
         let stop = Stop::new();
-        climb(&stop, |rate_per_s| Ok(queue.report_at(rate_per_s, &stop))).unwrap()
+        let report_at = |rate_per_s| Ok((queue.report_at(rate_per_s, &stop), None));
+        climb(&stop, report_at).unwrap().0
     }
 
     #[test]
@@ -123,6 +134,30 @@ mod tests {
         };
         let report = climbed(&mut queue);
         assert!(report.steps.is_empty() && report.knee.is_none());
+    }
+
+    #[test]
+    fn a_failure_keeps_the_steps_until_then() {
+        for broken_with_report in [true, false] {
+            let (stop, mut queue) = (Stop::new(), Queue::default());
+            let (report, failure) = climb(&stop, |rate_per_s| {
+                let report = queue.report_at(rate_per_s, &stop);
+                match queue.rates.len() {
+                    4 if broken_with_report => Ok((report, Some(Failure::failed("lost")))),
+                    4 => Err(Failure::failed("lost")),
+                    _ => Ok((report, None)),
+                }
+            })
+            .unwrap();
+            let steps = if broken_with_report { 3 } else { 2 };
+            assert_eq!((queue.rates.len(), report.steps.len()), (4, steps));
+            assert!(report.interrupted);
+            assert_eq!(failure.unwrap().to_string(), "lost");
+        }
+        let (stop, broken) = (Stop::new(), || {
+            Err::<(Report, _), _>(Failure::failed("away"))
+        });
+        assert!(climb(&stop, |_| broken()).is_err(), "nothing to report");
     }
 
     #[test]

@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::histogram::{LatencyHistogram, LatencySummary};
+use crate::date::rfc3339;
+use crate::exit::Failure;
+use crate::histogram::{LatencyHistogram, LatencySummary, null_without_calls};
 use crate::load::LoadConfig;
 use crate::load::measured::Losses;
-use crate::load::timeline::{IntervalFigures, Timeline};
+use crate::load::timeline::{Gap, IntervalFigures, Timeline};
 use rpcrdma_units as units;
 
 /// Options and results of a load, with the keys that the JSON of all loads has.
@@ -24,12 +26,16 @@ pub(crate) struct LoadFigures {
     pub load_loop: &'static str,
     /// The value of `--rate`; `None` in a closed loop.
     pub offered_rate_per_s: Option<u64>,
+    /// When the measurement began, in UTC (RFC 3339).
+    pub began: String,
     /// Time before the measurement.
     pub warmup_s: f64,
     /// The measured time.
     pub duration_s: f64,
-    /// Whether a signal ended the measurement early.
+    /// Whether the measurement ended before its limit.
     pub interrupted: bool,
+    /// Why the run failed although it has results: connections were lost, or calls never ended. `None` for a whole run.
+    pub failure: Option<String>,
     /// Calls that succeeded in the measured time.
     pub calls: u64,
     /// Calls that ended in an error.
@@ -42,6 +48,7 @@ pub(crate) struct LoadFigures {
     /// Payload of all operations per second; an echo carries the same amount back.
     pub bandwidth_bytes_per_s: f64,
     /// Round-trip times.
+    #[serde(serialize_with = "null_without_calls")]
     pub latency_ns: LatencySummary,
     /// The histogram of the round-trip times: see [`LatencyHistogram::encode`].
     pub histogram: String,
@@ -51,15 +58,19 @@ pub(crate) struct LoadFigures {
     pub interval_s: f64,
     /// Figures for each interval.
     pub intervals: Vec<IntervalFigures>,
+    /// When connections were lost, and for how long.
+    pub gaps: Vec<Gap>,
 }
 
 /// Totals of a load, without its latencies.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Totals {
     /// The measured time.
     pub elapsed: Duration,
-    /// Whether a signal ended it early.
+    /// Whether it ended before its limit.
     pub interrupted: bool,
+    /// Why the load broke off, or lost connections for good.
+    pub failure: Option<Failure>,
     /// Calls that ended in an error.
     pub errors: u64,
     /// Lost and replaced connections.
@@ -85,12 +96,14 @@ impl LoadFigures {
             cores: config.cores.clone(),
             load_loop: if is_open { "open" } else { "closed" },
             offered_rate_per_s: config.rate_per_s,
+            began: rfc3339(timeline.began),
             warmup_s: config.warmup.as_secs_f64(),
             duration_s,
             interrupted: totals.interrupted,
+            failure: totals.failure.as_ref().map(Failure::problem),
             calls: latency.count(),
             errors: totals.errors,
-            losses: totals.losses.into(),
+            losses: (&totals.losses).into(),
             rate_per_s: units::per_s(latency.count(), duration_s),
             bandwidth_bytes_per_s: units::per_s(totals.payload_bytes, duration_s),
             latency_ns: latency.summary(),
@@ -103,6 +116,7 @@ impl LoadFigures {
             ),
             interval_s: timeline.interval.as_secs_f64(),
             intervals: timeline.figures(),
+            gaps: timeline.gaps.clone(),
         }
     }
 
@@ -137,10 +151,13 @@ impl LoadFigures {
     /// Warnings that apply to any load.
     #[must_use]
     pub(crate) fn warnings(&self, totals: &Totals, timeline: &Timeline) -> Vec<String> {
-        let interrupted = self.interrupted.then(|| {
+        let broken = self.failure.as_ref();
+        let broken = broken.map(|why| format!("the report covers what was measured: {why}"));
+        let interrupted = (self.interrupted && broken.is_none()).then(|| {
             "stopped by a signal: the report covers what was measured until then".to_owned()
         });
         let all = [
+            broken,
             interrupted,
             losses(&totals.losses),
             few_calls(self.calls),
@@ -221,8 +238,8 @@ pub(crate) struct LossFigures {
     pub longest_loss_s: f64,
 }
 
-impl From<Losses> for LossFigures {
-    fn from(losses: Losses) -> Self {
+impl From<&Losses> for LossFigures {
+    fn from(losses: &Losses) -> Self {
         Self {
             connections_lost: losses.connections,
             reconnects: losses.reconnects,
@@ -244,9 +261,9 @@ fn stretched(timeline: &Timeline) -> Option<String> {
     })
 }
 
-/// Warns about lost connections.
+/// Warns about lost connections. Those of a run that does not replace them are a failure, which is said elsewhere.
 fn losses(losses: &Losses) -> Option<String> {
-    (losses.connections > 0).then(|| {
+    (losses.reconnects > 0).then(|| {
         format!(
             "{} connections were lost and {} made again, the slowest after {}: {} calls that were in flight were \
              repeated, with their waits in the latencies",

@@ -8,26 +8,49 @@ use crate::exit::Failure;
 use crate::histogram::LatencyHistogram;
 use crate::load::timeline::Timeline;
 
-/// Writes a report and its table. `latency` has the round-trip times; `errors_advice` says where the user finds the
-/// errors.
+/// Writes a report and its table. `latency` has the round-trip times; `failure` is why the load broke off, if it did;
+/// `errors_advice` says where the user finds the errors.
 ///
 /// # Errors
-/// A report that cannot be written, and failed calls (after the report).
+/// A report that cannot be written, `failure`, and failed calls (after the report).
 pub(crate) fn put(
     report: &impl LoadReport,
     table: &str,
-    (latency, timeline): (&LatencyHistogram, &Timeline),
+    measured: (&LatencyHistogram, &Timeline),
     outputs: &Outputs,
+    failure: Option<&Failure>,
     errors_advice: &str,
 ) -> Result<(), Failure> {
     let view = report.view();
-    outputs.write(table, view.warnings, |option| match option {
+    outputs.write(table, view.warnings, contents(report, measured))?;
+    if let Some(failure) = failure {
+        return Err(failure.clone());
+    }
+    verdict(view.load.calls, view.load.errors, errors_advice)
+}
+
+/// Writes the files of a load that goes on. A file that cannot be written is said, and the load goes on.
+pub(crate) fn put_checkpoint(
+    report: &impl LoadReport,
+    measured: (&LatencyHistogram, &Timeline),
+    outputs: &Outputs,
+) {
+    if let Err(failure) = outputs.write_files(contents(report, measured)) {
+        eprintln!("bench-tool: no checkpoint: {failure}");
+    }
+}
+
+/// The contents of the file that an option names.
+fn contents(
+    report: &impl LoadReport,
+    (latency, timeline): (&LatencyHistogram, &Timeline),
+) -> impl Fn(&str) -> String {
+    move |option| match option {
         "--hgrm" => hgrm::text(latency),
-        "--hlog" => hlog::text(timeline, view.command),
+        "--hlog" => hlog::text(timeline, report.view().command),
         "--html" => page::text(report, latency),
         _ => json_text(report),
-    })?;
-    verdict(view.load.calls, view.load.errors, errors_advice)
+    }
 }
 
 /// Writes the report of `--to-knee`.
@@ -37,6 +60,7 @@ pub(crate) fn put(
 pub(crate) fn put_knee(
     report: &KneeReport<impl LoadReport>,
     outputs: &Outputs,
+    failure: Option<Failure>,
     errors_advice: &str,
 ) -> Result<(), Failure> {
     let table = knee::text(report);
@@ -44,6 +68,9 @@ pub(crate) fn put_knee(
         "--html" => page::knee::text(report),
         _ => json_text(report),
     })?;
+    if let Some(failure) = failure {
+        return Err(failure);
+    }
     let calls = report.closed_loop.view().load.calls;
     verdict(calls, report.errors(), errors_advice)
 }

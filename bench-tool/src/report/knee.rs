@@ -6,9 +6,9 @@ use serde::Serialize;
 
 use super::figures::OFFERED_SHARE_MIN;
 use super::origin::Origin;
-use super::table::write_warnings;
+use super::table::{latency_cells, write_warnings};
 use super::view::LoadReport;
-use crate::histogram::LatencySummary;
+use crate::histogram::{LatencySummary, null_without_calls};
 use rpcrdma_units::{nanoseconds, rate, text_of};
 
 /// Version of the JSON layout.
@@ -16,6 +16,12 @@ const SCHEMA: &str = "rpcrdma.bench-tool.knee/1";
 
 /// If the largest p99 is less than this many times the smallest, latency did not rise and there is no knee.
 const RISE_MIN: u64 = 2;
+
+/// With fewer rates that were reached, a curve has no shape to speak of.
+const REACHED_MIN: usize = 4;
+
+/// From this distance on, a knee is clear: p99 stays in the lower half while half of the rates go by.
+const CLEAR_DISTANCE: f64 = 0.5;
 
 /// The result of one open loop.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -33,6 +39,7 @@ pub(crate) struct Step {
     /// Calls that ended in an error.
     pub errors: u64,
     /// Response times, counted from each call's due time.
+    #[serde(serialize_with = "null_without_calls")]
     pub latency_ns: LatencySummary,
     /// Warnings about this step.
     pub warnings: Vec<String>,
@@ -57,6 +64,11 @@ impl Step {
             warnings: report.warnings.to_vec(),
         }
     }
+
+    /// Whether it can be the knee: its rate was reached, by calls that completed.
+    fn has_place(&self) -> bool {
+        self.is_reached && self.latency_ns.count > 0
+    }
 }
 
 /// The report. Its JSON layout is stable.
@@ -69,6 +81,10 @@ pub(crate) struct KneeReport<R> {
     pub interrupted: bool,
     /// The step at which latency turns upward: see [`knee`]. `None` if it does not, or if too few rates were reached.
     pub knee: Option<Step>,
+    /// How far the knee is below a straight rise, above 0 and up to 1: the higher, the clearer.
+    pub knee_distance: Option<f64>,
+    /// `clear` or `faint`.
+    pub knee_certainty: Option<&'static str>,
     /// The open loops, in the order of their rates.
     pub steps: Vec<Step>,
     /// The report of the closed loop before them, as in the JSON of a run.
@@ -79,10 +95,17 @@ impl<R: LoadReport> KneeReport<R> {
     /// Combines a closed loop and its steps. `interrupted` says that a signal ended them.
     #[must_use]
     pub(crate) fn new(closed_loop: R, steps: Vec<Step>, interrupted: bool) -> Self {
+        let (knee, knee_distance) = match knee(&steps) {
+            Some((knee, distance)) => (Some(knee.clone()), Some(distance)),
+            None => (None, None),
+        };
+        let is_clear = |distance| distance >= CLEAR_DISTANCE;
         Self {
             origin: Origin::new(SCHEMA, closed_loop.view().command.to_owned()),
             interrupted,
-            knee: knee(&steps).cloned(),
+            knee,
+            knee_distance,
+            knee_certainty: knee_distance.map(|it| if is_clear(it) { "clear" } else { "faint" }),
             steps,
             closed_loop,
         }
@@ -97,20 +120,30 @@ impl<R: LoadReport> KneeReport<R> {
     /// The result in one sentence.
     #[must_use]
     pub(crate) fn finding(&self) -> String {
-        let reached = self.steps.iter().rfind(|it| it.is_reached);
-        match (&self.knee, reached) {
-            (Some(knee), _) => format!(
-                "at {}, {} % of the closed loop: p50 {}, p99 {}; beyond it p99 rises faster than the rate",
+        let reached: Vec<_> = self.steps.iter().filter(|it| it.has_place()).collect();
+        if let (Some(knee), Some(distance)) = (&self.knee, self.knee_distance) {
+            return format!(
+                "at {}, {} % of the closed loop: p50 {}, p99 {}; beyond it p99 rises faster than the rate ({}, \
+                 distance {distance:.2} of 1)",
                 rate(knee.rate_per_s),
                 knee.share_percent,
                 nanoseconds(knee.latency_ns.p50),
-                nanoseconds(knee.latency_ns.p99)
-            ),
-            (None, Some(last)) => format!(
-                "none up to {}: p99 did not rise to {RISE_MIN} times its least",
+                nanoseconds(knee.latency_ns.p99),
+                match self.knee_certainty {
+                    Some("clear") => "clear",
+                    _ => "faint: repeat it with a longer --duration",
+                }
+            );
+        }
+        match reached.last() {
+            Some(last) if reached.len() >= REACHED_MIN => format!(
+                "none up to {}: p99 did not rise to {RISE_MIN} times its least, or no faster than the rate",
                 rate(last.rate_per_s)
             ),
-            (None, None) => "none: too few of the offered rates were reached".to_owned(),
+            _ => format!(
+                "none: only {} of the offered rates were reached, and it takes {REACHED_MIN}",
+                reached.len()
+            ),
         }
     }
 
@@ -133,27 +166,34 @@ impl<R: LoadReport> KneeReport<R> {
     }
 }
 
-/// The step at which the curve of p99 by offered rate turns upward. Among the steps whose rate was reached, it is the
-/// one farthest below the line from the lower left to the upper right of the curve, with both axes scaled to their
-/// range (the Kneedle method of Satopaa and others, 2011, without smoothing). `None` if p99 hardly rises.
+/// The step at which the curve of p99 by offered rate turns upward, and its distance. Among the steps whose rate was
+/// reached, it is the one farthest below the line from the lower left to the upper right of the curve, with both axes
+/// scaled to their range (the Kneedle method of Satopaa and others, 2011, without smoothing).
+///
+/// Steps without a completed call have no place on the curve. `None` if p99 hardly rises, if no step is below the
+/// line, or if fewer than [`REACHED_MIN`] rates were reached.
 #[must_use]
 #[allow(clippy::cast_precision_loss, reason = "places on a curve")]
-pub(crate) fn knee(steps: &[Step]) -> Option<&Step> {
+pub(crate) fn knee(steps: &[Step]) -> Option<(&Step, f64)> {
+    let curve: Vec<&Step> = steps.iter().filter(|it| it.latency_ns.count > 0).collect();
     let p99 = |it: &Step| it.latency_ns.p99;
-    let (least, most) = (steps.iter().map(p99).min()?, steps.iter().map(p99).max()?);
-    let (first, last) = (steps.first()?, steps.last()?);
+    let p99s = || curve.iter().map(|it| p99(it));
+    let (least, most) = (p99s().min()?, p99s().max()?);
+    let (first, last) = (curve.first()?, curve.last()?);
     let rates = last
         .offered_rate_per_s
         .saturating_sub(first.offered_rate_per_s);
-    if rates == 0 || most < least.saturating_mul(RISE_MIN) {
+    let reached = || curve.iter().copied().filter(|it| it.has_place());
+    if rates == 0 || most < least.saturating_mul(RISE_MIN) || reached().count() < REACHED_MIN {
         return None;
     }
-    let below = |it: &Step| {
+    let distance = |it: &Step| {
         let along = (it.offered_rate_per_s - first.offered_rate_per_s) as f64 / rates as f64;
         along - (p99(it) - least) as f64 / (most - least) as f64
     };
-    let reached = steps.iter().filter(|it| it.is_reached);
-    reached.max_by(|a, b| below(a).total_cmp(&below(b)))
+    let distances = reached().map(|it| (it, distance(it)));
+    let farthest = distances.max_by(|(_, a), (_, b)| a.total_cmp(b))?;
+    (farthest.1 > 0.0).then_some(farthest)
 }
 
 /// The whole table.
@@ -169,8 +209,8 @@ pub(crate) const COLUMNS: [&str; 6] = ["offered", "rate", "p50", "p99", "p99.9",
 #[allow(clippy::cast_precision_loss, reason = "a rate")]
 pub(crate) fn cells(step: &Step) -> [String; 6] {
     let latency = &step.latency_ns;
-    let [p50, p99, p99_9, max] =
-        [latency.p50, latency.p99, latency.p99_9, latency.max].map(nanoseconds);
+    let latencies = [latency.p50, latency.p99, latency.p99_9, latency.max];
+    let [p50, p99, p99_9, max] = latency_cells((latency.count > 0).then_some(latencies));
     let offered = rate(step.offered_rate_per_s as f64);
     [offered, rate(step.rate_per_s), p50, p99, p99_9, max]
 }
@@ -209,6 +249,7 @@ fn write(text: &mut String, report: &KneeReport<impl LoadReport>) -> fmt::Result
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::histogram::LatencyHistogram;
     use crate::run::report::Report;
     use crate::run::report::tests::report;
     use rpcrdma_testkit::CheckWords;
@@ -246,7 +287,7 @@ pub(crate) mod tests {
         // A single disturbed step is no knee.
         let mut steps = knee_report().steps;
         steps[1].latency_ns.p99 = 50_000;
-        assert_eq!(knee(&steps).unwrap().share_percent, 80);
+        assert_eq!(knee(&steps).unwrap().0.share_percent, 80);
         // A curve that hardly rises has no knee.
         let flat: Vec<_> = (1..=10)
             .map(|it| step(it * 10, 1_000 + u64::from(it)))
@@ -257,21 +298,78 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn a_step_without_a_call_has_no_place_on_the_curve() {
+        let mut steps = knee_report().steps;
+        // Its p99 of zero would be the least, and the step the farthest below the line.
+        steps[4].latency_ns = LatencyHistogram::new().summary();
+        assert_eq!(knee(&steps).unwrap().0.share_percent, 80);
+        let report = KneeReport::new(report(), steps, false);
+        let table = text(&report);
+        let row =
+            "90 %      18.00 k/s   18.00 k/s           -           -           -           -\n";
+        assert!(table.contains(row), "{table}");
+        let json: serde_json::Value = serde_json::to_value(&report).unwrap();
+        assert!(json["steps"][4]["latency_ns"].is_null(), "{json}");
+        assert_eq!(json["knee_certainty"], "clear");
+    }
+
+    #[test]
+    fn a_step_without_a_call_is_not_the_least_of_a_flat_curve() {
+        let mut steps: Vec<_> = (1..=10).map(|it| step(it * 10, 1_000)).collect();
+        steps[0].latency_ns = LatencyHistogram::new().summary();
+        assert_eq!(knee(&steps), None);
+    }
+
+    #[test]
+    fn a_knee_needs_four_rates_that_were_reached() {
+        let mut steps = knee_report().steps;
+        for (reached, found) in [(5, true), (4, true), (3, false), (0, false)] {
+            for (number, step) in steps.iter_mut().enumerate() {
+                step.is_reached = number < reached;
+            }
+            assert_eq!(knee(&steps).is_some(), found, "{reached}");
+        }
+        let report = KneeReport::new(report(), steps, false);
+        let words = "none: only 0 of the offered rates were reached, and it takes 4";
+        assert_eq!(report.finding(), words);
+    }
+
+    #[test]
+    fn a_straight_rise_and_one_that_turns_downward_have_no_knee() {
+        for rise in [|share: u64| share, |share: u64| share.isqrt()] {
+            let steps: Vec<_> = (1..=10)
+                .map(|it| step(it * 10, 1_000_000 * rise(u64::from(it * 100))))
+                .collect();
+            assert_eq!(knee(&steps), None);
+        }
+    }
+
+    #[test]
+    fn a_faint_knee_is_said_to_be_faint() {
+        let rise = [100, 180, 260, 340, 420, 520, 640, 760, 880, 1_000];
+        let steps = (1..).zip(rise).map(|(it, p99)| step(it * 10, p99));
+        let report = KneeReport::new(report(), steps.collect(), false);
+        assert!(report.knee_distance.unwrap() < 0.1);
+        let finding = report.finding();
+        assert!(finding.contains("(faint: repeat it"), "{finding}");
+    }
+
+    #[test]
     fn a_rate_that_was_not_reached_is_no_knee() {
         let mut steps = knee_report().steps;
         steps.iter_mut().for_each(|it| it.is_reached = false);
         assert_eq!(knee(&steps), None);
         let report = KneeReport::new(report(), steps, false);
-        assert!(report.finding().contains("too few"), "{}", report.finding());
+        assert_eq!(report.knee_distance, None);
     }
 
     #[test]
     fn latency_that_does_not_rise_is_told_though_the_last_rate_was_not_reached() {
-        let mut steps: Vec<_> = (1..=3).map(|it| step(it * 10, 1_000)).collect();
-        steps[2].is_reached = false;
+        let mut steps: Vec<_> = (1..=5).map(|it| step(it * 10, 1_000)).collect();
+        steps[4].is_reached = false;
         let finding = KneeReport::new(report(), steps, false).finding();
         assert!(
-            finding.starts_with("none up to 4.000 k/s: p99"),
+            finding.starts_with("none up to 8.000 k/s: p99"),
             "{finding}"
         );
     }

@@ -282,17 +282,28 @@ impl Outputs {
         } else {
             print(table)?;
         }
-        // Write all files even if one fails.
-        let tried = self
-            .files
-            .iter()
-            .map(|output| output.write(contents_of(output.option)));
-        let all = tried.fold(Ok(()), Result::and);
+        let all = self.write_files(contents_of);
         // The results must not be lost: with `quiet` nothing has shown them yet.
         if all.is_err() && self.quiet {
             eprint!("{table}");
         }
         all
+    }
+
+    /// Writes the files.
+    ///
+    /// # Errors
+    /// Those of [`Output::write`].
+    pub(crate) fn write_files<C: AsRef<[u8]>>(
+        &self,
+        contents_of: impl Fn(&str) -> C,
+    ) -> Result<(), Failure> {
+        // Write all files even if one fails.
+        let tried = self
+            .files
+            .iter()
+            .map(|output| output.write(contents_of(output.option)));
+        tried.fold(Ok(()), Result::and)
     }
 }
 

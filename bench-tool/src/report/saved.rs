@@ -20,10 +20,14 @@ pub(crate) struct SavedLoad {
     pub(crate) errors: u64,
     pub(crate) rate_per_s: f64,
     pub(crate) duration_s: f64,
-    latency_ns: ExactFigures,
+    /// `None` without calls.
+    latency_ns: Option<ExactFigures>,
     histogram: String,
     #[serde(default)]
     pub(crate) bandwidth_bytes_per_s: f64,
+    /// When the measurement began (RFC 3339).
+    #[serde(default)]
+    pub(crate) began: String,
     #[serde(default)]
     pub(crate) interrupted: bool,
     #[serde(default)]
@@ -65,7 +69,8 @@ impl SavedLoad {
     /// What is missing or contradicts itself.
     pub(crate) fn read(report: &Value) -> Result<(Self, LatencyHistogram), SavedError> {
         let saved = Self::deserialize(report)?;
-        let latency = LatencyHistogram::decode(&saved.histogram, &saved.latency_ns)?;
+        let latency =
+            LatencyHistogram::decode(&saved.histogram, &saved.latency_ns.unwrap_or_default())?;
         if latency.count() != saved.calls {
             return Err(SavedError::Calls {
                 calls: saved.calls,

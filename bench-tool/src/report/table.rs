@@ -120,14 +120,22 @@ pub(crate) fn write_columns(text: &mut String, first: &str) -> fmt::Result {
     )
 }
 
+/// The cells of some latencies: dashes where no call completed.
+pub(crate) fn latency_cells<const N: usize>(latency_ns: Option<[u64; N]>) -> [String; N] {
+    latency_ns.map_or_else(
+        || std::array::from_fn(|_| "-".to_owned()),
+        |it| it.map(nanoseconds),
+    )
+}
+
 /// Writes calls, rate, p50, p99 and maximum of a core or an interval.
 pub(crate) fn write_row(
     text: &mut String,
     first: &str,
     (calls, rate_per_s): (u64, f64),
-    latency_ns: [u64; 3],
+    latency_ns: Option<[u64; 3]>,
 ) -> fmt::Result {
-    let [p50, p99, max] = latency_ns.map(nanoseconds);
+    let [p50, p99, max] = latency_cells(latency_ns);
     let (calls, rate) = (count(calls), rate(rate_per_s));
     writeln!(
         text,
@@ -143,7 +151,7 @@ pub(crate) fn write_cores(text: &mut String, cores: &[CoreFigures]) -> fmt::Resu
             text,
             &core.core.to_string(),
             (core.calls, core.rate_per_s),
-            [latency.p50, latency.p99, latency.max],
+            (core.calls > 0).then_some([latency.p50, latency.p99, latency.max]),
         )
     })
 }
@@ -152,12 +160,12 @@ pub(crate) fn write_cores(text: &mut String, cores: &[CoreFigures]) -> fmt::Resu
 pub(crate) fn write_intervals(text: &mut String, intervals: &[IntervalFigures]) -> fmt::Result {
     write_columns(text, "from")?;
     intervals.iter().try_for_each(|interval| {
-        let latency = &interval.latency_ns;
+        let latency = interval.latency_ns.as_ref();
         write_row(
             text,
             &duration(std::time::Duration::from_secs_f64(interval.start_s)),
             (interval.calls, interval.rate_per_s),
-            [latency.p50, latency.p99, latency.max],
+            latency.map(|it| [it.p50, it.p99, it.max]),
         )
     })
 }

@@ -5,7 +5,7 @@ pub(crate) mod idle;
 pub(crate) mod node_load;
 pub(crate) mod own_server;
 pub(crate) mod report;
-mod server_counters;
+mod server_report;
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use crate::load::gate::Gate;
 use crate::machine::Machine;
 use crate::progress::{Progress, ProgressLine};
 use crate::report::climb::climb;
-use crate::report::finish::{put, put_knee};
+use crate::report::finish::{put, put_checkpoint, put_knee};
 use crate::report::output::Outputs;
 use crate::signals::Stop;
 use rpcrdma_doctor::format_cores;
@@ -36,15 +36,18 @@ const FLOOR_ROUNDS: usize = 2;
 pub(crate) trait Load {
     /// Connects, warms up, measures, and closes its connections.
     ///
-    /// An early end by [`Watch::stop`] is not an error; the result is marked as interrupted.
+    /// An early end by [`Watch::stop`] is not an error; the result is marked as interrupted. Nor is the loss of the
+    /// server: the result covers what was measured, with [`Totals::failure`](crate::report::figures::Totals).
+    /// `show` gets the results so far at the checkpoints of the configuration.
     ///
     /// # Errors
-    /// If the server cannot be reached or is lost: a failure with the address and advice.
+    /// If the server cannot be reached or takes no call: a failure with the address and advice.
     fn measure(
         &mut self,
         config: &RunConfig,
         server: &Address,
         watch: &Watch,
+        show: &mut dyn FnMut(&RunResult),
     ) -> Result<RunResult, Failure>;
 }
 
@@ -59,11 +62,17 @@ pub(crate) fn execute(
     outputs: &Outputs,
     load: &mut impl Load,
 ) -> Result<(), Failure> {
-    let (result, floor) = measure(config, outputs.is_quiet(), Stop::on_signals()?, load)?;
+    let show = &mut |result: &RunResult| {
+        let report = Report::new(config, machine, result, None);
+        put_checkpoint(&report, (&result.latency, &result.timeline), outputs);
+    };
+    let stop = Stop::on_signals()?;
+    let (result, floor) = measure(config, outputs.is_quiet(), stop, load, show)?;
     let report = Report::new(config, machine, &result, floor.as_ref());
     let table = table::text(&report, config.load.shows_intervals);
     let measured = (&result.latency, &result.timeline);
-    put(&report, &table, measured, outputs, ERRORS_ADVICE)
+    let failure = result.totals.failure.as_ref();
+    put(&report, &table, measured, outputs, failure, ERRORS_ADVICE)
 }
 
 const ERRORS_ADVICE: &str = "the counters of the report say which errors; --json has all of them";
@@ -79,13 +88,15 @@ pub(crate) fn to_knee(
     load: &mut impl Load,
 ) -> Result<(), Failure> {
     let stop = Stop::on_signals()?;
-    let report = climb(&stop, |rate_per_s| {
+    let (report, failure) = climb(&stop, |rate_per_s| {
         let mut config = config.clone();
         config.load.rate_per_s = rate_per_s;
-        let (result, floor) = measure(&config, outputs.is_quiet(), stop.clone(), load)?;
-        Ok(Report::new(&config, machine, &result, floor.as_ref()))
+        let quiet = outputs.is_quiet();
+        let (result, floor) = measure(&config, quiet, stop.clone(), load, &mut |_| {})?;
+        let report = Report::new(&config, machine, &result, floor.as_ref());
+        Ok((report, result.totals.failure))
     })?;
-    put_knee(&report, outputs, ERRORS_ADVICE)
+    put_knee(&report, outputs, failure, ERRORS_ADVICE)
 }
 
 /// Measures between the two halves of the floor. The run's own server polls on one of the floor's cores, so the floor
@@ -95,6 +106,7 @@ pub(crate) fn measure(
     quiet: bool,
     stop: Stop,
     load: &mut impl Load,
+    show: &mut dyn FnMut(&RunResult),
 ) -> Result<(RunResult, Option<RoundTrip>), Failure> {
     let mut floor = floor_rounds(config, None)?;
     let (own, address) = match &config.server {
@@ -119,16 +131,21 @@ pub(crate) fn measure(
         config.load.limit.expected(config.load.warmup),
         quiet,
     );
-    let result = load.measure(config, &address, &watch);
+    let result = load.measure(config, &address, &watch, show);
     drop(line);
     // Stop the server first, but report the load's failure: a failure of the server at its stop is only a
     // consequence.
     let stopped = own.map_or(Ok(()), OwnServer::stop);
-    let result = result?;
-    stopped?;
+    let mut result = result?;
+    // What is measured is reported, whatever fails after it.
+    let failure = &mut result.totals.failure;
+    *failure = failure.take().or(stopped.err());
     // The user who stops a run does not want to wait for the floor.
-    if !watch.stop.is_asked() {
-        floor = floor_rounds(config, floor)?;
+    if !watch.stop.is_asked() && failure.is_none() {
+        match floor_rounds(config, floor.clone()) {
+            Ok(all) => floor = all,
+            Err(error) => *failure = Some(error),
+        }
     }
     Ok((result, floor))
 }
@@ -251,6 +268,7 @@ mod tests {
             _: &RunConfig,
             server: &Address,
             watch: &Watch,
+            _: &mut dyn FnMut(&RunResult),
         ) -> Result<RunResult, Failure> {
             assert_eq!(server.to_string(), "shm:elsewhere");
             assert!(watch.progress.core(0).is_some());
@@ -305,6 +323,21 @@ mod tests {
     fn the_failure_of_the_load_is_the_failure_of_the_run() {
         let failure = run_with("", Err(Failure::failed("connection lost"))).unwrap_err();
         assert_eq!(failure.to_string(), "connection lost");
+    }
+
+    #[test]
+    fn a_run_that_broke_off_is_reported_and_fails() {
+        let folder = Folder::new("run-broken");
+        let path = folder.path("json");
+        let mut broken = result();
+        broken.totals.failure = Some(Failure::failed("the server is gone"));
+        let failure = run_with(&format!("--json {path}"), Ok(broken)).unwrap_err();
+        assert_eq!(failure.to_string(), "the server is gone");
+        let value: serde_json::Value = serde_json::from_str(&folder.read("json")).unwrap();
+        assert_eq!(value["calls"], 20_001);
+        assert_eq!(value["failure"], "the server is gone");
+        let words = "the report covers what was measured: the server is gone";
+        assert!(value["warnings"].to_string().contains(words), "{value}");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The load of a run on a node: cores, connections, and their results.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use rpcrdma_control::{ConnectOptions, Node, NodeConfig, Provider};
 use rpcrdma_doctor::Counted;
@@ -9,10 +9,11 @@ use rpcrdma_engine::{CallRefused, CoreHandle, CounterSnapshot};
 use rpcrdma_fabric::memory::{PageKind, PageReport};
 use rpcrdma_protocol::v2::ReverseRequestSupport;
 use rpcrdma_tuning::Loaded;
+use rpcrdma_units::size;
 
 use super::config::{RunConfig, Server};
 use super::idle::IdleProcesses;
-use super::{Load, server_counters};
+use super::{Load, server_report};
 use crate::address::Address;
 use crate::authentication::of_server;
 use crate::bench_program::{self, ECHO, NULL};
@@ -22,8 +23,10 @@ use crate::load::Watch;
 use crate::load::connections::Connections;
 use crate::load::cores::LoadCores;
 use crate::load::generator::Generator;
-use crate::load::measured::Measured;
-use crate::load::timeline::Timeline;
+use crate::load::measure::Checkpoints;
+use crate::load::measured::{Beginning, Measured};
+use crate::machine::Machine;
+use crate::record::Record;
 use crate::report::figures::Totals;
 use crate::run::report::per_call::PerCall;
 use crate::run::report::{Memory, RunResult};
@@ -45,6 +48,7 @@ impl Load for NodeLoad {
         config: &RunConfig,
         server: &Address,
         watch: &Watch,
+        show: &mut dyn FnMut(&RunResult),
     ) -> Result<RunResult, Failure> {
         let fabric =
             Fabric::to_connect(server, config.device.as_deref())?.delayed(config.slowed.delay)?;
@@ -55,6 +59,7 @@ impl Load for NodeLoad {
             fabric: &fabric,
             loaded: &loaded,
             watch,
+            show,
         };
         fabric.run(&loaded.profile, measure)
     }
@@ -67,6 +72,7 @@ struct Measure<'a> {
     fabric: &'a Fabric,
     loaded: &'a Loaded,
     watch: &'a Watch,
+    show: &'a mut dyn FnMut(&RunResult),
 }
 
 impl Job for Measure<'_> {
@@ -79,45 +85,68 @@ impl Job for Measure<'_> {
             fabric,
             loaded,
             watch,
+            show,
         } = self;
         let address = server.to_string();
         let mut client = Client::start(provider, config, loaded, &address, watch)?;
+        // Asked before anything else: a server with other limits takes no call of this run.
+        let server_record = server_report::facts(&client.cores, &client.connections);
+        check_limits(server_record.as_ref(), config)?;
         let idle = IdleProcesses::start(&address, config)?;
         // No call is outstanding when the counters are read, so their differences are of whole calls.
         let server_before = client.ask_server();
         let client_before = client.counters();
         let counted_before = counted(config, watch);
         watch.gate.pass(watch);
-        let began = SystemTime::now() + config.load.warmup;
-        let mut measured = client.measure(config, watch)?;
+        let began = Beginning::after(config.load.warmup);
+        let shared = client.node.attributes().iter();
+        let own_queues = shared.map(|it| it.shared_receive_queue).any(|it| !it);
+        let pages = client.node.pages().to_vec();
+        let client_record = Record::new(&Machine::detect(), &config.load.cores, loaded, fabric);
+        let records = (client_record, server_record);
+        let ends = (loaded, fabric, &pages[..], own_queues);
+        let mut show = |measured: Measured| {
+            show(&result(&measured, config, began, &records, &ends));
+        };
+        let mut checkpoints = Checkpoints::new(config.load.checkpoint, &mut show);
+        let mut measured = client.measure(config, watch, &mut checkpoints);
         let disturbances = counted(config, watch).warnings_since(&counted_before);
         let client_counted = client.counters().since(&client_before);
         // A lost connection may still be lost here: its calls went to other connections, or none were left. The
         // server's counters below need the first connection.
-        client
-            .connections
-            .restore(&client.cores, || watch.stop.is_asked())?;
+        if measured.failure.is_none() {
+            let is_stopping = || watch.stop.is_asked();
+            measured.failure = client.connections.restore(&client.cores, is_stopping).err();
+        }
         measured.losses.merge(&client.connections.take_losses());
-        let server_after = client.ask_server();
-        let shared = client.node.attributes().iter();
-        let own_queues = shared.map(|it| it.shared_receive_queue).any(|it| !it);
+        if measured.failure.is_none() && config.load.retry.is_zero() {
+            let connections = config.load.connections as usize;
+            measured.failure = measured.broken(connections, &address);
+        }
+        // With a connection lost for good, there may be nobody to ask, and the counters of a part are of no use.
+        let server_after = match measured.failure {
+            None => client.ask_server(),
+            Some(_) => None,
+        };
         let Client {
             node, connections, ..
         } = client;
-        let pages = node.pages().to_vec();
         let first = connections.first().cloned();
         drop(connections);
         drop(node.shutdown());
         // Only after the shutdown: the probe runs on a core of the load.
-        let probe = idle.map(|idle| idle.probe(free_core(config))).transpose()?;
-        check(&measured, config, &address)?;
-        let mut result = result(&measured, config, began, loaded, fabric, &pages, own_queues);
+        let probe = idle.filter(|_| measured.failure.is_none());
+        let probe = probe
+            .map(|idle| idle.probe(free_core(config)))
+            .transpose()?;
+        check(&mut measured, config)?;
+        let mut result = result(&measured, config, began, &records, &ends);
         result.warnings.extend(disturbances);
         // After a lost connection the server may have restarted, and then its counters started again from 0.
         let both = server_before.zip(server_after);
         result.server_counters = both
             .filter(|_| measured.losses.connections == 0)
-            .map(|(before, after)| server_counters::since(&after, &before));
+            .map(|(before, after)| server_report::since(&after, &before));
         let call_bytes = result.totals.payload_bytes / result.latency.count().max(1);
         result.per_call = PerCall::new(
             &counts(&client_counted),
@@ -137,24 +166,44 @@ impl Job for Measure<'_> {
     }
 }
 
-/// Rejects results with permanently lost connections, or with connections that refused calls.
-fn check(measured: &Measured, config: &RunConfig, address: &str) -> Result<(), Failure> {
-    let refused = measured.first_refusal;
-    if config.load.retry.is_zero() {
-        // The refusal of a call can be the first sign of a lost connection, before the generator counts the loss.
-        let found_lost = refused == Some(CallRefused::UnknownConnection);
-        let lost = measured.losses.connections.max(u64::from(found_lost));
-        if lost > 0 {
-            return Err(Failure::failed(format!(
-                "{lost} of {} connections to {address} were lost during the run",
-                config.load.connections
-            ))
-            .advice(
-                "look at the server's messages; it may have ended or been killed; --retry TIME goes on when it is back",
-            ));
-        }
+/// Refuses payloads that the server has no room for.
+fn check_limits(server: Option<&serde_json::Value>, config: &RunConfig) -> Result<(), Failure> {
+    let limit = server.and_then(|it| it["limits"]["call_payload_bytes_max"].as_u64());
+    let Some(limit) = limit.filter(|limit| config.call_bytes() > *limit) else {
+        return Ok(());
+    };
+    let operations = config.bulk.map_or(1, |bulk| bulk.operations);
+    let option = |bytes: u64| size(bytes).replace(' ', "");
+    let many = match operations {
+        1 => String::new(),
+        many => format!(" --max-operations {many}"),
+    };
+    Err(Failure::usage(format!(
+        "the server takes at most {} of payload in one call, and the calls of this run have {}",
+        size(limit),
+        size(config.call_bytes())
+    ))
+    .advice(format!(
+        "start the server with `bench-tool serve --max-payload {}{many}`, or give --size {} at most",
+        option(config.size_bytes),
+        option(limit / u64::from(operations))
+    )))
+}
+
+/// Rejects results of connections that refused their calls. If some calls were made, the results keep the failure.
+fn check(measured: &mut Measured, config: &RunConfig) -> Result<(), Failure> {
+    let Some(refused) = measured
+        .first_refusal
+        .filter(|_| measured.failure.is_none())
+    else {
+        return Ok(());
+    };
+    let failure = cannot_call(refused, config);
+    if measured.timelines.iter().all(|it| it.total().count() == 0) {
+        return Err(failure);
     }
-    refused.map_or(Ok(()), |refused| Err(cannot_call(refused, config)))
+    measured.failure = Some(failure);
+    Ok(())
 }
 
 /// The kernel's counters of disturbances on the cores of client and server. Empty if both share a core: then they
@@ -196,7 +245,7 @@ fn cannot_call(refused: CallRefused, config: &RunConfig) -> Failure {
     }
 }
 
-fn counts(counters: &CounterSnapshot) -> server_counters::Counts {
+fn counts(counters: &CounterSnapshot) -> server_report::Counts {
     let named = |(name, value): (&str, u64)| (name.to_owned(), value);
     counters.iter().map(named).collect()
 }
@@ -279,7 +328,12 @@ impl<V: Provider> Client<V> {
         })
     }
 
-    fn measure(&mut self, config: &RunConfig, watch: &Watch) -> Result<Measured, Failure> {
+    fn measure(
+        &mut self,
+        config: &RunConfig,
+        watch: &Watch,
+        checkpoints: &mut Checkpoints<'_>,
+    ) -> Measured {
         let workload = |part, _| BenchWorkload::new(plan(config, part));
         let measured = self.cores.measure(
             &mut self.connections,
@@ -287,8 +341,9 @@ impl<V: Provider> Client<V> {
             &config.load.amount(),
             END_TIMEOUT,
             watch,
+            checkpoints,
         );
-        measured.map(|(measured, _)| measured)
+        measured.0
     }
 
     /// The counters of all cores, summed.
@@ -298,8 +353,8 @@ impl<V: Provider> Client<V> {
     }
 
     /// The counters of the server's cores; `None` if the server does not report them.
-    fn ask_server(&self) -> Option<server_counters::Counts> {
-        server_counters::ask(&self.cores, &self.connections)
+    fn ask_server(&self) -> Option<server_report::Counts> {
+        server_report::ask(&self.cores, &self.connections)
     }
 }
 
@@ -361,11 +416,9 @@ fn page_warnings(pages: &[PageReport]) -> Vec<String> {
 fn result(
     measured: &Measured,
     config: &RunConfig,
-    began: SystemTime,
-    loaded: &Loaded,
-    fabric: &Fabric,
-    pages: &[PageReport],
-    own_queues: bool,
+    began: Beginning,
+    (client, server): &(Record, Option<serde_json::Value>),
+    &(loaded, fabric, pages, own_queues): &(&Loaded, &Fabric, &[PageReport], bool),
 ) -> RunResult {
     let counters = measured.counters.iter().flat_map(|it| it.iter());
     let counters: BTreeMap<String, u64> = counters
@@ -384,19 +437,19 @@ fn result(
             "{failed} calls of the server failed or got a wrong reply"
         ));
     }
-    let latency = measured.latency();
+    let timeline = began.timeline(config.load.interval, measured);
+    let latency = timeline.latency();
     RunResult {
-        timeline: Timeline {
-            interval: config.load.interval,
-            began,
-            cores: measured.timelines.clone(),
-        },
+        client: client.clone(),
+        server: server.clone(),
+        timeline,
         clock_read_ns: crate::floor::clock_read_ns(),
         totals: Totals {
             elapsed: measured.elapsed,
             interrupted: measured.interrupted,
+            failure: measured.failure.clone(),
             errors: errors.total(),
-            losses: measured.losses,
+            losses: measured.losses.clone(),
             payload_bytes: config.payload_bytes(latency.count(), measured.payload_bytes),
         },
         latency,

@@ -6,29 +6,25 @@ use rpcrdma_engine::LevelSnapshot;
 use super::exposition::{Kind, Page};
 use crate::{REVISION, VERSION};
 
+/// The labels of a sample.
+type Labels = &'static [(&'static str, &'static str)];
+
 /// A family of per-core counters: name, help text, and the engine counters that are its samples, each with the labels
 /// that distinguish it.
-struct Family {
-    name: &'static str,
-    help: &'static str,
-    counters: &'static [(&'static str, &'static [(&'static str, &'static str)])],
-}
+type Family = (
+    &'static str,
+    &'static str,
+    &'static [(&'static str, Labels)],
+);
 
-const fn family(
-    name: &'static str,
-    help: &'static str,
-    counters: &'static [(&'static str, &'static [(&'static str, &'static str)])],
-) -> Family {
-    Family {
-        name,
-        help,
-        counters,
-    }
-}
+const RECEIVED_V1: Labels = &[("version", "1"), ("direction", "received")];
+const SENT_V1: Labels = &[("version", "1"), ("direction", "sent")];
+const RECEIVED_V2: Labels = &[("version", "2"), ("direction", "received")];
+const SENT_V2: Labels = &[("version", "2"), ("direction", "sent")];
 
 /// The families of counters. [`OTHER_EVENTS`] contains the counters of no family.
 const FAMILIES: &[Family] = &[
-    family(
+    (
         "rpcrdma_calls_total",
         "Calls of clients that were handed to the service.",
         &[
@@ -36,66 +32,42 @@ const FAMILIES: &[Family] = &[
             ("calls_received_version_2", &[("version", "2")]),
         ],
     ),
-    family(
+    (
         "rpcrdma_replies_total",
         "Replies sent, RPC errors included.",
         &[("replies_sent", &[])],
     ),
-    family(
+    (
         "rpcrdma_rpc_errors_total",
         "Calls answered with an RPC error.",
         &[("rpc_errors_sent", &[])],
     ),
-    family(
+    (
         "rpcrdma_deferred_calls_total",
         "Calls that the service answered later than in the poll that found them.",
         &[("deferred", &[])],
     ),
-    family(
+    (
         "rpcrdma_messages_total",
         "Messages by the version of their connection, credit grants apart; counted some times a second.",
         &[
-            (
-                "messages_received_version_1",
-                &[("version", "1"), ("direction", "received")],
-            ),
-            (
-                "messages_sent_version_1",
-                &[("version", "1"), ("direction", "sent")],
-            ),
-            (
-                "messages_received_version_2",
-                &[("version", "2"), ("direction", "received")],
-            ),
-            (
-                "messages_sent_version_2",
-                &[("version", "2"), ("direction", "sent")],
-            ),
+            ("messages_received_version_1", RECEIVED_V1),
+            ("messages_sent_version_1", SENT_V1),
+            ("messages_received_version_2", RECEIVED_V2),
+            ("messages_sent_version_2", SENT_V2),
         ],
     ),
-    family(
+    (
         "rpcrdma_message_bytes_total",
         "Bytes of messages, with what Sends place.",
         &[
-            (
-                "message_bytes_received_version_1",
-                &[("version", "1"), ("direction", "received")],
-            ),
-            (
-                "message_bytes_sent_version_1",
-                &[("version", "1"), ("direction", "sent")],
-            ),
-            (
-                "message_bytes_received_version_2",
-                &[("version", "2"), ("direction", "received")],
-            ),
-            (
-                "message_bytes_sent_version_2",
-                &[("version", "2"), ("direction", "sent")],
-            ),
+            ("message_bytes_received_version_1", RECEIVED_V1),
+            ("message_bytes_sent_version_1", SENT_V1),
+            ("message_bytes_received_version_2", RECEIVED_V2),
+            ("message_bytes_sent_version_2", SENT_V2),
         ],
     ),
-    family(
+    (
         "rpcrdma_bulk_bytes_total",
         "Bytes of bulk data by how they moved: fetched by RDMA Read, written to clients by RDMA Write, written here \
          by clients, placed here by Sends, or copied.",
@@ -107,7 +79,7 @@ const FAMILIES: &[Family] = &[
             ("bulk_bytes_copied", &[("by", "copy")]),
         ],
     ),
-    family(
+    (
         "rpcrdma_rdma_operations_total",
         "RDMA Reads and Writes posted.",
         &[
@@ -115,12 +87,12 @@ const FAMILIES: &[Family] = &[
             ("rdma_writes", &[("operation", "write")]),
         ],
     ),
-    family(
+    (
         "rpcrdma_placed_segments_total",
         "Placement hits: segments of bulk data that the service got where Sends had placed them.",
         &[("segments_leased", &[])],
     ),
-    family(
+    (
         "rpcrdma_placement_fallbacks_total",
         "Messages read as a copy because they were longer than the first segment of their Receives, and calls and \
          replies that were sent again with other means.",
@@ -130,7 +102,7 @@ const FAMILIES: &[Family] = &[
             ("bulk_replies_resent", &[("how", "reply_again")]),
         ],
     ),
-    family(
+    (
         "rpcrdma_waits_total",
         "Times that a message or call began to wait, by what for.",
         &[
@@ -150,18 +122,18 @@ const FAMILIES: &[Family] = &[
             ("awaiting_control", &[("state", "control")]),
         ],
     ),
-    family(
+    (
         "rpcrdma_receiver_not_ready_total",
         "Times that a message found no Receive posted, as far as the device tells: on verbs, retries that ran out. \
          Anything but 0 is a fault.",
         &[("receiver_not_ready", &[])],
     ),
-    family(
+    (
         "rpcrdma_windows_bound_total",
         "Memory windows bound.",
         &[("windows_bound", &[])],
     ),
-    family(
+    (
         "rpcrdma_windows_invalidated_total",
         "Memory windows invalidated, by this end or by the client with its message.",
         &[
@@ -169,7 +141,7 @@ const FAMILIES: &[Family] = &[
             ("windows_invalidated_remotely", &[("by", "remote")]),
         ],
     ),
-    family(
+    (
         "rpcrdma_transport_errors_sent_total",
         "Transport errors sent, by what was wrong with the message of the client.",
         &[
@@ -186,7 +158,7 @@ const FAMILIES: &[Family] = &[
             ("group_errors_sent", &[("error", "transmission_group")]),
         ],
     ),
-    family(
+    (
         "rpcrdma_transport_errors_received_total",
         "Transport errors received.",
         &[
@@ -194,17 +166,17 @@ const FAMILIES: &[Family] = &[
             ("group_errors_received", &[("kind", "transmission_group")]),
         ],
     ),
-    family(
+    (
         "rpcrdma_connections_opened_total",
         "Connections whose queue pair was made.",
         &[("connections_planted", &[])],
     ),
-    family(
+    (
         "rpcrdma_connections_closed_total",
         "Connections that ended, for whatever reason.",
         &[("connections_closed", &[])],
     ),
-    family(
+    (
         "rpcrdma_connections_left_total",
         "Connections that this end closed for what the client did.",
         &[
@@ -214,13 +186,13 @@ const FAMILIES: &[Family] = &[
             ("messages_unauthenticated", &[("reason", "unauthenticated")]),
         ],
     ),
-    family("rpcrdma_polls_total", "Poll iterations.", &[("polls", &[])]),
-    family(
+    ("rpcrdma_polls_total", "Poll iterations.", &[("polls", &[])]),
+    (
         "rpcrdma_empty_polls_total",
         "Poll iterations that found nothing to do.",
         &[("empty_polls", &[])],
     ),
-    family(
+    (
         "rpcrdma_parks_total",
         "Times that the core slept.",
         &[("parks", &[])],
@@ -237,18 +209,8 @@ const SUMS: [&str; 3] = [
 /// The family of all other engine counters, so that every counter is visible.
 const OTHER_EVENTS: &str = "rpcrdma_core_events_total";
 
-/// A per-core level.
-struct Level {
-    labels: &'static [(&'static str, &'static str)],
-    get: fn(&LevelSnapshot) -> u64,
-}
-
-const fn level(
-    labels: &'static [(&'static str, &'static str)],
-    get: fn(&LevelSnapshot) -> u64,
-) -> Level {
-    Level { labels, get }
-}
+/// A per-core level: its labels, and where it is.
+type Level = (Labels, fn(&LevelSnapshot) -> u64);
 
 /// The families of levels.
 const LEVELS: &[(&str, &str, &[Level])] = &[
@@ -256,49 +218,49 @@ const LEVELS: &[(&str, &str, &[Level])] = &[
         "rpcrdma_connections",
         "Connections that are open, by version; one that has not told its version yet is of version 2.",
         &[
-            level(&[("version", "1")], |core| core.connections_version_1),
-            level(&[("version", "2")], |core| core.connections_version_2),
+            (&[("version", "1")], |core| core.connections_version_1),
+            (&[("version", "2")], |core| core.connections_version_2),
         ],
     ),
     (
         "rpcrdma_connections_without_credit",
         "Connections with messages that wait for a credit of the client.",
-        &[level(&[], |core| core.connections_without_credit)],
+        &[(&[], |core| core.connections_without_credit)],
     ),
     (
         "rpcrdma_credits_granted",
         "Credits that clients have: in version 1 those that each reply grants, in version 2 those not used yet.",
         &[
-            level(&[("version", "1")], |core| core.credits_granted_version_1),
-            level(&[("version", "2")], |core| core.credits_granted_version_2),
+            (&[("version", "1")], |core| core.credits_granted_version_1),
+            (&[("version", "2")], |core| core.credits_granted_version_2),
         ],
     ),
     (
         "rpcrdma_credits_available",
         "Credits that clients have granted and this end has not used.",
-        &[level(&[], |core| core.credits_available)],
+        &[(&[], |core| core.credits_available)],
     ),
     (
         "rpcrdma_calls_waiting",
         "Calls of clients on the core: deferred by the service, or held in their Receives.",
         &[
-            level(&[("state", "deferred")], |core| core.calls_deferred),
-            level(&[("state", "held")], |core| core.calls_held),
+            (&[("state", "deferred")], |core| core.calls_deferred),
+            (&[("state", "held")], |core| core.calls_held),
         ],
     ),
     (
         "rpcrdma_receives_posted",
         "Receives posted on the shared receive queue; 0 where each connection has a queue of its own.",
-        &[level(&[], |core| core.receives_posted)],
+        &[(&[], |core| core.receives_posted)],
     ),
     (
         "rpcrdma_pool_free_buffers",
         "Buffers of a pool that are free.",
         &[
-            level(&[("pool", "send")], |core| core.send_buffers_free),
-            level(&[("pool", "message")], |core| core.message_buffers_free),
-            level(&[("pool", "bulk")], |core| core.bulk_buffers_free),
-            level(&[("pool", "placement")], |core| {
+            (&[("pool", "send")], |core| core.send_buffers_free),
+            (&[("pool", "message")], |core| core.message_buffers_free),
+            (&[("pool", "bulk")], |core| core.bulk_buffers_free),
+            (&[("pool", "placement")], |core| {
                 core.placement_segments_free
             }),
         ],
@@ -307,20 +269,20 @@ const LEVELS: &[(&str, &str, &[Level])] = &[
         "rpcrdma_pool_buffers",
         "Buffers of a pool.",
         &[
-            level(&[("pool", "send")], |core| core.send_buffers_total),
-            level(&[("pool", "message")], |core| core.message_buffers_total),
-            level(&[("pool", "bulk")], |core| core.bulk_buffers_total),
+            (&[("pool", "send")], |core| core.send_buffers_total),
+            (&[("pool", "message")], |core| core.message_buffers_total),
+            (&[("pool", "bulk")], |core| core.bulk_buffers_total),
         ],
     ),
     (
         "rpcrdma_placement_segments_leased",
         "Placement segments that the service keeps.",
-        &[level(&[], |core| core.placement_segments_leased)],
+        &[(&[], |core| core.placement_segments_leased)],
     ),
     (
         "rpcrdma_windows_open",
         "Memory windows that are bound, or being invalidated.",
-        &[level(&[], |core| core.windows_open)],
+        &[(&[], |core| core.windows_open)],
     ),
 ];
 
@@ -412,10 +374,10 @@ fn one(page: &mut Page, name: &str, help: &str, labels: &[(&str, &str)], value: 
 }
 
 fn core_pages(page: &mut Page, cores: &[(&str, &CoreSnapshot)]) {
-    for family in FAMILIES {
-        page.family(family.name, Kind::Counter, family.help);
+    for (name, help, counters) in FAMILIES {
+        page.family(name, Kind::Counter, help);
         for (core, snapshot) in cores {
-            for (counter, labels) in family.counters {
+            for (counter, labels) in *counters {
                 let value = snapshot.counters.iter().find(|entry| entry.0 == *counter);
                 page.sample(&with_core(core, labels), value.map_or(0, |entry| entry.1));
             }
@@ -438,11 +400,8 @@ fn core_pages(page: &mut Page, cores: &[(&str, &CoreSnapshot)]) {
     for (name, help, levels) in LEVELS {
         page.family(name, Kind::Gauge, help);
         for (core, snapshot) in cores {
-            for level in *levels {
-                page.sample(
-                    &with_core(core, level.labels),
-                    (level.get)(&snapshot.levels),
-                );
+            for (labels, level) in *levels {
+                page.sample(&with_core(core, labels), level(&snapshot.levels));
             }
         }
     }
@@ -485,7 +444,7 @@ fn is_in_family(counter: &str) -> bool {
     if SUMS.contains(&counter) {
         return true;
     }
-    let mut counters = FAMILIES.iter().flat_map(|family| family.counters);
+    let mut counters = FAMILIES.iter().flat_map(|family| family.2);
     counters.any(|entry| entry.0 == counter)
 }
 
@@ -537,10 +496,10 @@ mod tests {
     #[test]
     fn every_counter_of_the_engine_is_told_once() {
         let counters = CounterSnapshot::default();
-        for (name, _) in FAMILIES.iter().flat_map(|family| family.counters) {
+        for (name, _) in FAMILIES.iter().flat_map(|family| family.2) {
             let found = counters.iter().filter(|entry| entry.0 == *name).count();
             assert_eq!(found, 1, "{name} is no counter of the engine");
-            let uses = FAMILIES.iter().flat_map(|family| family.counters);
+            let uses = FAMILIES.iter().flat_map(|family| family.2);
             assert_eq!(uses.filter(|entry| entry.0 == *name).count(), 1, "{name}");
         }
         let text = page(&identity(), true, &node());

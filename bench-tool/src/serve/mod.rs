@@ -35,7 +35,10 @@ use rpcrdma_tuning::Loaded;
 use crate::bench_program::{BenchService, Common};
 use crate::exit::Failure;
 use crate::fabric::{Fabric, Job};
+use crate::machine::Machine;
+use crate::record::{Limits, Record};
 use crate::signals::Stop;
+use crate::sizing::call_payload_bytes_max;
 
 use self::config::{ServeConfig, Service};
 use self::listening::{end, listen};
@@ -61,6 +64,7 @@ pub(crate) fn execute(config: &ServeConfig) -> Result<(), Failure> {
                 time: *time,
                 reverse: *reverse,
                 loaded,
+                fabric: &fabric,
                 operator,
             };
             fabric.run(&loaded.profile, serve)
@@ -83,6 +87,7 @@ struct Serve<'a> {
     time: Duration,
     reverse: bool,
     loaded: &'a Loaded,
+    fabric: &'a Fabric,
     operator: Operator,
 }
 
@@ -129,6 +134,7 @@ impl Serve<'_> {
             let all = cores.iter().map(CoreHandle::counters);
             all.reduce(|sum, core| sum.plus(&core)).unwrap_or_default()
         }));
+        common.set_facts(self.facts());
         let listening = listen(&node, &self.config.listen, self.config.host.as_ref())?;
         let operator = &mut self.operator;
         operator.ready(&listening)?;
@@ -137,6 +143,18 @@ impl Serve<'_> {
         }
         operator.wait(&node);
         end(node, &self.loaded.profile, operator)
+    }
+}
+
+impl Serve<'_> {
+    /// The record of this server, for its clients' reports.
+    fn facts(&self) -> String {
+        let (machine, cores) = (Machine::detect(), &self.config.cores);
+        let record = Record::new(&machine, cores, self.loaded, self.fabric);
+        let record = record.with_limits(Limits {
+            call_payload_bytes_max: call_payload_bytes_max(&self.loaded.profile),
+        });
+        serde_json::to_string(&record).unwrap_or_default()
     }
 }
 

@@ -38,7 +38,6 @@ impl Notifier {
 
     /// Notifies `socket`: a path, or `@` and a name in the abstract namespace. The service manager treats a server
     /// that is silent for `watchdog` as dead.
-    /// that is silent for `watchdog`.
     ///
     /// # Errors
     /// As [`Notifier::from_environment`].

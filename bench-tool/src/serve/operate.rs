@@ -308,8 +308,8 @@ impl Operator {
             format!(" (injects {})", faults.join(" and "))
         };
         let mut out = std::io::stdout().lock();
-        let line = format_args!("{READY_PREFIX}{address}{metrics}{injects}");
-        let told = writeln!(out, "{line}").and_then(|()| out.flush());
+        let written_line = writeln!(out, "{READY_PREFIX}{address}{metrics}{injects}");
+        let told = written_line.and_then(|()| out.flush());
         written(told)?;
         self.status = format!("{READY_PREFIX}{address}");
         self.notifier.ready(&self.status);

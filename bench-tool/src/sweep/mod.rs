@@ -209,7 +209,10 @@ fn one(
     stop: &Stop,
     load: &mut impl Load,
 ) -> Result<Report, Failure> {
-    let (result, floor) = measure(config, true, stop.clone(), load)?;
+    let (result, floor) = measure(config, true, stop.clone(), load, &mut |_| {})?;
+    if let Some(failure) = result.totals.failure {
+        return Err(failure);
+    }
     let report = Report::new(config, machine, &result, floor.as_ref());
     if !report.load.interrupted {
         verdict(
@@ -247,6 +250,7 @@ pub(crate) mod tests {
             config: &RunConfig,
             _: &Address,
             watch: &Watch,
+            _: &mut dyn FnMut(&RunResult),
         ) -> Result<RunResult, Failure> {
             self.made.push((config.size_bytes, config.load.depth));
             let made_before = self

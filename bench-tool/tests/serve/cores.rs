@@ -69,10 +69,10 @@ fn each_core_has_its_share() {
     assert_eq!(calls, since("rpcrdma_replies_total"));
     let (all, half) = (f64::from(CALLS), f64::from(CALLS / 2));
     assert!(calls.iter().all(|calls| *calls >= half), "{calls:?}");
-    // The first calls of all slots began before anything is measured, and the questions for its counters are calls as
-    // well. What it says counts them in, as far as it had them.
+    // The first calls of all slots began before anything is measured, and the questions for its record and counters are
+    // calls as well. What it says counts them in, as far as it had them.
     let sum: f64 = calls.iter().sum();
-    assert!((all..=all + 64.0 + 2.0).contains(&sum), "{calls:?}");
+    assert!((all..=all + 64.0 + 3.0).contains(&sum), "{calls:?}");
     let said = result["server_counters"]["calls_received"].as_f64();
     assert!(
         said.is_some_and(|said| (all..=sum).contains(&said)),

@@ -10,6 +10,7 @@ mod log;
 mod metrics;
 mod notify;
 mod prometheus;
+mod records;
 mod retry;
 mod unit;
 #[path = "../support/usable.rs"]

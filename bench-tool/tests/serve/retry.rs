@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use rpcrdma_testkit::{PATIENCE, Running, command, until};
+use rpcrdma_testkit::{Ended, Folder, PATIENCE, Running, command, until};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -19,6 +19,9 @@ fn client(address: &str, arguments: &str) -> Running {
     Running::start(&mut command(BENCH_TOOL, &line))
 }
 
+/// How long a server works, and how long it is away.
+const AWAY: Duration = Duration::from_millis(400);
+
 fn number(report: &Value, key: &str) -> u64 {
     report[key]
         .as_u64()
@@ -28,7 +31,6 @@ fn number(report: &Value, key: &str) -> u64 {
 /// The server is killed, so that nothing of it can say that it goes, and another one takes its address.
 #[test]
 fn a_run_outlives_the_restart_of_its_server_and_says_what_was_lost() {
-    const AWAY: Duration = Duration::from_millis(400);
     for (connections, load) in [
         (2, "--op echo --connections 2 --depth 4"),
         (1, "--op write --size 64KiB --depth 4 --rate 2k"),
@@ -58,6 +60,13 @@ fn a_run_outlives_the_restart_of_its_server_and_says_what_was_lost() {
         assert!(number(&report, "calls_lost") >= 1, "{report}");
         let longest_s = report["longest_loss_s"].as_f64().unwrap();
         assert!(longest_s >= AWAY.as_secs_f64() / 2.0, "{report}");
+        let gaps = report["gaps"].as_array().unwrap();
+        assert_eq!(gaps.len() as u64, number(&report, "reconnects"), "{report}");
+        let of = |gap: &Value, key: &str| gap[key].as_f64().unwrap();
+        let starts = gaps.iter().map(|it| of(it, "start_s"));
+        assert!(starts.fold(f64::MAX, f64::min) > 0.1, "{report}");
+        let lengths = gaps.iter().map(|it| of(it, "duration_s"));
+        assert_eq!(lengths.fold(0.0, f64::max), longest_s, "{report}");
         // The calls that were repeated waited that long, and there were others behind them.
         let slowest_s = Duration::from_nanos(number(&report["latency_ns"], "max")).as_secs_f64();
         assert!(slowest_s >= longest_s / 2.0, "{slowest_s} {longest_s}");
@@ -91,8 +100,85 @@ fn calls_that_a_connection_took_with_it_are_repeated_and_none_is_missing() {
         assert!(number(&report, "calls_lost") >= lost, "{report}");
         assert!(begin.elapsed() < PATIENCE);
     }
-    // Without it the first loss ends the run, as ever.
-    run(&address, load).check_failed(1, &["1 of 1 connections", "--retry"]);
+    // Without it the first loss ends the run.
+    let ended = run(&address, load).with_code(1);
+    ended.check_errors(&["1 of 1 connections", "--retry"]);
+    let report = broken(&ended);
+    assert_eq!(number(&report, "connections_lost"), 1, "{report}");
+    assert!((1..3000).contains(&number(&report, "calls")), "{report}");
+    server.end();
+}
+
+/// The report of a run that broke off.
+#[track_caller]
+fn broken(ended: &Ended) -> Value {
+    let report: Value = serde_json::from_str(&ended.out).expect("a report");
+    let why = report["failure"].as_str().expect("a failure");
+    ended.check_errors(&[why]);
+    report
+}
+
+/// All files of a run are there when its server is killed in the middle, with the calls until then.
+#[test]
+fn a_run_that_loses_its_server_keeps_its_reports() {
+    let address = address("lost");
+    let (server, mut log) = start(&address, "");
+    let folder = Folder::new("lost");
+    let [hgrm, hlog, html] = ["hgrm", "hlog", "html"].map(|it| folder.path(it));
+    let files = format!("--hgrm {hgrm} --hlog {hlog} --html {html}");
+    let client = client(&address, &format!("--connections 2 --depth 2 {files}"));
+    log.until("connection_ready");
+    std::thread::sleep(AWAY);
+    server.process.end_by(Signal::KILL);
+    let ended = client.end().with_code(1);
+    ended.check_errors(&["2 of 2 connections", "were lost during the run"]);
+    let report = broken(&ended);
+    assert_eq!(number(&report, "connections_lost"), 2, "{report}");
+    let calls = number(&report, "calls");
+    assert!(
+        calls > 0 && report["latency_ns"]["count"] == calls,
+        "{report}"
+    );
+    assert!(report["duration_s"].as_f64().unwrap() < 300.0, "{report}");
+    for (file, words) in [
+        ("hgrm", "#[Max".to_owned()),
+        ("hlog", "Interval_Max".to_owned()),
+        ("html", "failed, and measured until then".to_owned()),
+    ] {
+        assert!(folder.read(file).contains(&words), "{file}");
+    }
+}
+
+/// A run that is killed leaves the files of its last checkpoint.
+#[test]
+fn a_run_that_is_killed_leaves_its_last_checkpoint() {
+    let address = address("checkpoint");
+    let (server, _log) = start(&address, "");
+    let folder = Folder::new("checkpoint");
+    let [json, hgrm, hlog, html] = ["json", "hgrm", "hlog", "html"].map(|it| folder.path(it));
+    let line = format!(
+        "run --connect {address} --duration 10m --warmup 0 --interval 100ms --checkpoint 200ms --json {json} --hgrm \
+         {hgrm} --hlog {hlog} --html {html}"
+    );
+    let client = Running::start(&mut command(BENCH_TOOL, &line));
+    let report = || -> Option<Value> {
+        let text = std::fs::read_to_string(&json).ok()?;
+        // The file is renamed into its place: it is whole whenever it is there.
+        Some(serde_json::from_str(&text).expect("a whole report"))
+    };
+    let calls = |it: &Value| number(it, "calls");
+    let first = until("a checkpoint", || report().filter(|it| calls(it) > 0));
+    let later = until("a later one", || {
+        report().filter(|it| calls(it) > calls(&first))
+    });
+    client.end_by(Signal::KILL);
+    let last = report().expect("the last checkpoint");
+    assert!(calls(&last) >= calls(&later), "{last}");
+    assert_eq!(last["latency_ns"]["count"], calls(&last));
+    assert!(last["intervals"].as_array().unwrap().len() >= 2, "{last}");
+    for file in ["hgrm", "hlog", "html"] {
+        assert!(!folder.read(file).is_empty(), "{file}");
+    }
     server.end();
 }
 
@@ -101,12 +187,17 @@ fn a_server_that_stays_away_ends_the_run_in_the_time_that_was_given() {
     let address = address("away");
     let server = Server::start(&mut serve(&address, "--metrics 127.0.0.1:0"));
     let client = client(&address, "--retry 300ms");
-    // The server has a connection before its client has: only a call shows that both have it.
-    until("a call of the client", || {
+    // The server has a connection before its client has: only calls show that both have it.
+    until("calls of the client", || {
         let page = Page::parse(&server.page("/metrics").1);
-        (page.sum("rpcrdma_calls_total", "") > 0.0).then_some(())
+        // The first asks for the server's counters.
+        (page.sum("rpcrdma_calls_total", "") > 10.0).then_some(())
     });
     drop(server);
     let words = format!("a connection to {address} was lost, and could not be made again");
-    client.end().check_failed(1, &[&words]);
+    let ended = client.end().with_code(1);
+    ended.check_errors(&[&words]);
+    let report = broken(&ended);
+    assert!(number(&report, "calls") > 0, "{report}");
+    assert_eq!(number(&report, "connections_lost"), 1, "{report}");
 }

@@ -1,4 +1,15 @@
-//! Formats numbers with units as text. JSON output has plain numbers instead, with the unit in the key.
+//! Formats numbers with units as text, as all reports of `bench-tool`, `rpcrdma-doctor` and `rpcrdma-explain` do.
+//!
+//! Programs that print such numbers beside theirs use it, so that both look alike. JSON output has plain numbers instead, with
+//! the unit in the key.
+//!
+//! ```
+//! use rpcrdma_units::{count, nanoseconds, rate};
+//!
+//! assert_eq!(count(1_234_567), "1,234,567");
+//! assert_eq!(nanoseconds(1_870), "1870 ns");
+//! assert_eq!(rate(4_456_000.0), "4.456 M/s");
+//! ```
 #![forbid(unsafe_code)]
 
 use std::fmt;

@@ -28,7 +28,7 @@ pub struct FaultyApplication<A> {
 }
 
 impl<A> FaultyApplication<A> {
-    pub(super) fn new(inner: A, plan: &FaultPlan, core: usize) -> Self {
+    pub(crate) fn new(inner: A, plan: &FaultPlan, core: usize) -> Self {
         Self {
             inner,
             error: Draws::new(plan, FaultKind::ErrorReply, core),

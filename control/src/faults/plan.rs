@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::application::FaultyApplication;
 use super::fault::Fault;
-use super::provider::FaultyProvider;
 
 /// The faults that a node injects, and how often each has struck. Cloning shares the counts.
 ///
@@ -58,13 +56,5 @@ impl FaultPlan {
         if let Some(planned) = self.planned.get(index) {
             planned.injected.fetch_add(1, Ordering::Relaxed);
         }
-    }
-
-    pub(crate) fn provider<V>(&self, provider: V) -> FaultyProvider<V> {
-        FaultyProvider::new(provider, self.clone())
-    }
-
-    pub(crate) fn application<A>(&self, core: usize, application: A) -> FaultyApplication<A> {
-        FaultyApplication::new(application, self, core)
     }
 }

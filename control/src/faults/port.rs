@@ -127,7 +127,9 @@ impl<P: Port> FaultyPort<P> {
     /// Posts the Receives that are due; returns whether there were any.
     fn post_withheld(&mut self, now: Ticks) -> bool {
         let mut posted = false;
-        while let Some((_, receive)) = self.withheld.pop_front_if(|(due, _)| *due <= now) {
+        while self.withheld.front().is_some_and(|(due, _)| *due <= now)
+            && let Some((_, receive)) = self.withheld.pop_front()
+        {
             // It is returned only if it belongs to another port, which does not happen within a node.
             let _ = self.inner.post_receive(receive);
             posted = true;

@@ -21,7 +21,7 @@ pub struct FaultyProvider<V> {
 }
 
 impl<V> FaultyProvider<V> {
-    pub(super) fn new(inner: V, plan: FaultPlan) -> Self {
+    pub(crate) fn new(inner: V, plan: FaultPlan) -> Self {
         Self {
             inner,
             plan,

@@ -5,7 +5,7 @@ mod verbs;
 
 use rpcrdma_fabric::clock::Clock;
 use rpcrdma_fabric::interface::{Manager, ManagerError, Port, SetupError};
-use rpcrdma_fabric::memory::{HugePageSize, HugePages};
+use rpcrdma_fabric::memory::{Arena, ExternalMemory, HugePageSize, HugePages};
 
 pub use self::shm::ShmProvider;
 pub use self::verbs::VerbsProvider;
@@ -30,9 +30,17 @@ pub struct PortNeed {
     pub sends_max: u32,
     /// Memory windows bound at a time, if the device has windows.
     pub windows_max: u32,
+    /// Memory of the application to use as the core's own.
+    pub external: Vec<ExternalMemory>,
 }
 
 impl PortNeed {
+    /// Attaches the application's memory to the arena of a port.
+    pub(crate) fn attach_to(&self, arena: &mut Arena) -> Result<(), SetupError> {
+        let mut external = self.external.iter();
+        external.try_for_each(|external| arena.attach(external))
+    }
+
     /// Work requests of a port.
     pub(crate) fn work_requests(&self) -> u32 {
         // A busy queue pair needs several. With many queue pairs, most are idle at a time and need fewer.

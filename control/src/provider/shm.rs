@@ -82,7 +82,8 @@ impl Provider for ShmProvider {
             huge_pages: need.huge_pages,
         };
         let untouched = need.untouched_bytes;
-        let arena = Arena::shared_with_untouched(&options, need.huge_page_size, untouched)?;
+        let mut arena = Arena::shared_with_untouched(&options, need.huge_page_size, untouched)?;
+        need.attach_to(&mut arena)?;
         let number = NEXT_PORT.fetch_add(1, Ordering::Relaxed);
         let usual = shm::PortConfig::new(number, arena, clock.clone());
         let config = shm::PortConfig {

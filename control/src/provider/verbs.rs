@@ -75,7 +75,8 @@ impl Provider for VerbsProvider {
             bytes: need.arena_bytes,
             huge_pages: need.huge_pages,
         };
-        let arena = Arena::private_in(&options, need.huge_page_size)?;
+        let mut arena = Arena::private_in(&options, need.huge_page_size)?;
+        need.attach_to(&mut arena)?;
         let work_requests = need.work_requests().max(self.send_queue_depth_max);
         verbs::Port::new(verbs::PortConfig {
             device: self.device.clone(),

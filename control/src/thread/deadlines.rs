@@ -8,9 +8,7 @@ use std::time::{Duration, Instant};
 
 use rpcrdma_fabric::interface::ConnectionId;
 
-use super::ControlThread;
-use crate::connection::{End, Tracked};
-use crate::provider::Provider;
+use super::connection::{End, Tracked};
 
 /// The least time between two walks, so that one walk finds all deadlines that are close together.
 const WALK_INTERVAL: Duration = Duration::from_millis(10);
@@ -21,6 +19,15 @@ pub(super) struct Deadlines {
     /// The first deadline, or the end of the rest after the last walk if that is later; `None` without deadlines.
     next_walk: Option<Instant>,
     walked_at: Option<Instant>,
+}
+
+/// Connections whose deadline has passed.
+#[derive(Debug, Default)]
+pub(super) struct Late {
+    /// Connects that took too long.
+    pub(super) connects: Vec<ConnectionId>,
+    /// Peers that did not authenticate themselves in time.
+    pub(super) unauthenticated: Vec<ConnectionId>,
 }
 
 impl Deadlines {
@@ -36,6 +43,32 @@ impl Deadlines {
         self.next_walk
     }
 
+    /// Finds the connections whose deadline has passed, if a walk is due.
+    pub(super) fn take_late<'a>(
+        &mut self,
+        connections: impl Iterator<Item = &'a Tracked>,
+        now: Instant,
+    ) -> Late {
+        let mut late = Late::default();
+        if !self.begin_walk(now) {
+            return late;
+        }
+        for tracked in connections {
+            let deadlines = [
+                (connect_deadline(tracked), &mut late.connects),
+                (tracked.session.deadline(), &mut late.unauthenticated),
+            ];
+            for (deadline, late) in deadlines {
+                match deadline {
+                    Some(deadline) if deadline <= now => late.push(tracked.id),
+                    Some(deadline) => self.add(deadline),
+                    None => {}
+                }
+            }
+        }
+        late
+    }
+
     /// Whether a walk is due. The caller makes it, and adds the deadlines that are left.
     fn begin_walk(&mut self, now: Instant) -> bool {
         let is_due = self.next_walk.is_some_and(|due| due <= now);
@@ -44,39 +77,6 @@ impl Deadlines {
             self.walked_at = Some(now);
         }
         is_due
-    }
-}
-
-impl<V: Provider> ControlThread<V> {
-    /// Gives up on connects that took too long, and on peers that did not authenticate themselves in time.
-    pub(super) fn expire(&mut self, now: Instant) {
-        if !self.deadlines.begin_walk(now) {
-            return;
-        }
-        let (mut connects, mut unauthenticated) = (Vec::new(), Vec::new());
-        for tracked in self.connections.values() {
-            let deadlines = [
-                (connect_deadline(tracked), &mut connects),
-                (tracked.session.deadline(), &mut unauthenticated),
-            ];
-            for (deadline, late) in deadlines {
-                match deadline {
-                    Some(deadline) if deadline <= now => late.push(tracked.id),
-                    Some(deadline) => self.deadlines.add(deadline),
-                    None => {}
-                }
-            }
-        }
-        self.expire_connects(connects);
-        self.expire_unauthenticated(unauthenticated);
-    }
-
-    /// Adds the deadline of a connection's session, which may be new.
-    pub(super) fn note_session_deadline(&mut self, id: ConnectionId) {
-        let tracked = self.connections.get(&id);
-        if let Some(deadline) = tracked.and_then(|tracked| tracked.session.deadline()) {
-            self.deadlines.add(deadline);
-        }
     }
 }
 

@@ -3,12 +3,10 @@
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-use rpcrdma_engine::{CloseReason, Command};
-use rpcrdma_fabric::interface::Manager;
+use crate::connection::DrainReport;
 
-use super::{CLOSE_GRACE, ControlThread};
-use crate::node::DrainReport;
-use crate::provider::Provider;
+/// How long connections may take to close after a drain, or when the node stops.
+pub(super) const CLOSE_GRACE: Duration = Duration::from_secs(1);
 
 /// A drain under way.
 pub(super) struct Drain {
@@ -19,55 +17,62 @@ pub(super) struct Drain {
     closing: bool,
 }
 
-impl<V: Provider> ControlThread<V> {
-    pub(super) fn start_draining(&mut self, timeout: Duration, answer: Sender<DrainReport>) {
-        // Closing the listeners is not enough: the fabric may have queued connection requests already.
-        self.draining = true;
-        for (listener, _) in self.listeners.drain() {
-            self.manager.close_listener(listener);
-        }
-        for core in &mut self.cores {
-            core.send(Command::Drain);
-        }
-        self.drain = Some(Drain {
-            deadline: Instant::now() + timeout,
-            cores_left: self.cores.len(),
+/// What to do next for a drain.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum DrainStep {
+    /// Nothing before its deadline.
+    Wait,
+    /// Close the connections: the cores are done, or the time is up.
+    Close,
+    /// Answer: all connections are closed, or their time to close is up.
+    Answer,
+}
+
+impl Drain {
+    pub(super) fn new(
+        deadline: Instant,
+        cores: usize,
+        connections: usize,
+        answer: Sender<DrainReport>,
+    ) -> Self {
+        Self {
+            deadline,
+            cores_left: cores,
             report: DrainReport {
-                connections: self.keys.len() as u64,
+                connections: connections as u64,
                 complete: false,
             },
             answer,
             closing: false,
-        });
+        }
     }
 
-    /// Closes the connections when the cores are done or the time is up, and answers when all are closed.
-    pub(super) fn go_on_draining(&mut self, now: Instant) {
-        let Some(drain) = &mut self.drain else {
-            return;
-        };
-        let late = drain.deadline <= now;
-        let done = if drain.closing {
-            self.keys.is_empty() || late
-        } else if drain.cores_left == 0 || late {
-            drain.closing = true;
-            drain.report.complete = drain.cores_left == 0;
-            // A core that does not close its connections must not delay the answer for ever.
-            drain.deadline = now + CLOSE_GRACE;
-            for (core, key) in self.keys.keys().copied() {
-                let reason = CloseReason::Local;
-                self.cores[core].send(Command::Close {
-                    connection: key,
-                    reason,
-                });
-            }
-            self.keys.is_empty()
-        } else {
-            false
-        };
-        if done && let Some(drain) = self.drain.take() {
-            // The application may have stopped waiting.
-            let _ = drain.answer.send(drain.report);
+    /// Decides what to do next, with `connections` that are open.
+    pub(super) fn step(&mut self, connections: usize, now: Instant) -> DrainStep {
+        let late = self.deadline <= now;
+        if self.closing {
+            return if connections == 0 || late {
+                DrainStep::Answer
+            } else {
+                DrainStep::Wait
+            };
         }
+        if self.cores_left != 0 && !late {
+            return DrainStep::Wait;
+        }
+        self.closing = true;
+        self.report.complete = self.cores_left == 0;
+        // A core that does not close its connections must not delay the answer for ever.
+        self.deadline = now + CLOSE_GRACE;
+        if connections == 0 {
+            DrainStep::Answer
+        } else {
+            DrainStep::Close
+        }
+    }
+
+    pub(super) fn answer(self) {
+        // The application may have stopped waiting.
+        let _ = self.answer.send(self.report);
     }
 }

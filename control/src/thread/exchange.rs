@@ -8,8 +8,8 @@ use rpcrdma_protocol::connection::Versions;
 use rpcrdma_protocol::v2::PropertySet;
 
 use super::ControlThread;
+use super::connection::End;
 use crate::authentication::{Announced, Verdict};
-use crate::connection::End;
 use crate::counters::ControlCounters;
 use crate::error::ConnectError;
 use crate::properties;
@@ -133,6 +133,14 @@ impl<V: Provider> ControlThread<V> {
                 }
                 self.end_unauthenticated(id, failure);
             }
+        }
+    }
+
+    /// Adds the deadline of a connection's session, which may be new.
+    fn note_session_deadline(&mut self, id: ConnectionId) {
+        let tracked = self.connections.get(&id);
+        if let Some(deadline) = tracked.and_then(|tracked| tracked.session.deadline()) {
+            self.deadlines.add(deadline);
         }
     }
 

@@ -7,22 +7,11 @@ use rpcrdma_fabric::interface::ConnectionId;
 use rpcrdma_protocol::cm_private_data::PrivateData;
 use rpcrdma_protocol::connection::{Terms, Versions};
 
+use super::connection::{Attempt, Tracked};
 use super::{ControlThread, Settings};
-use crate::connection::{Attempt, Tracked};
 use crate::error::Stage;
-use crate::node::ConnectOptions;
 use crate::provider::Provider;
 use crate::versions::Source;
-
-/// The versions that a connection with these options may speak.
-pub(super) const fn permitted(options: &ConnectOptions) -> Versions {
-    if options.authentication.is_required() {
-        // Version 1 has no host authentication.
-        Versions::Two
-    } else {
-        options.versions
-    }
-}
 
 /// The private data of RFC 8797, for version 1: sizes, and whether remote invalidation is supported.
 fn own_data(settings: &Settings) -> PrivateData {

@@ -1,5 +1,5 @@
-//! Targets: addresses that the node stays connected to. [`Targets`] decides when to connect; this module connects, and
-//! reports to the application.
+//! Targets: addresses that the node stays connected to. [`Targets`] decides when to connect; [`Keeper`] knows how, and
+//! reports to the application. The control thread makes the attempts.
 
 use std::collections::HashMap;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -7,26 +7,11 @@ use std::time::Instant;
 
 use rpcrdma_engine::CloseReason;
 
-use super::{ControlThread, negotiate};
-use crate::connection::{ConnectionReport, Waiter};
-use crate::counters::ControlCounters;
-use crate::error::ConnectError;
-use crate::node::{ConnectOptions, Connection};
-use crate::provider::Provider;
-use crate::reconnect::{Reconnect, Step, TargetId, Targets};
-use crate::target::{GivenUp, TargetEvent};
-
-/// A target as the application asked for it.
-pub(crate) struct Wanted {
-    pub(crate) id: TargetId,
-    pub(crate) address: String,
-    pub(crate) options: ConnectOptions,
-    pub(crate) reconnect: Reconnect,
-    pub(crate) events: TargetSink,
-}
-
-/// Receives the events of a target. It runs on the control thread, and must not block.
-pub(crate) type TargetSink = Box<dyn FnMut(TargetEvent) + Send>;
+use super::connection::{ConnectionReport, Waiter};
+use crate::connection::{ConnectOptions, Connection};
+use crate::events::{GivenUp, TargetEvent};
+use crate::reconnect::{Step, TargetId, Targets};
+use crate::request::{TargetSink, Wanted};
 
 /// One target.
 struct Kept {
@@ -44,7 +29,7 @@ impl Kept {
 
 /// The targets of a node, and the outcomes of their attempts.
 pub(super) struct Keeper {
-    pub(super) targets: Targets,
+    targets: Targets,
     kept: HashMap<TargetId, Kept>,
     news: Receiver<(TargetId, ConnectionReport)>,
     /// Attempts report their outcome with it.
@@ -68,8 +53,57 @@ impl Keeper {
         let _ = self.tell.send((id, ConnectionReport::Lost(reason)));
     }
 
-    fn waiter(&self, id: TargetId) -> Waiter {
-        Waiter::Target(id, self.tell.clone())
+    /// Adds a target. Its first attempt follows in [`Keeper::next_attempt`].
+    pub(super) fn add(&mut self, wanted: Wanted, now: Instant) {
+        let Wanted {
+            id,
+            address,
+            options,
+            reconnect,
+            events,
+        } = wanted;
+        let versions = options.permitted();
+        let added = self.targets.add(id, &address, versions, reconnect, now);
+        let kept = Kept {
+            address,
+            options,
+            events,
+            connection: None,
+        };
+        self.kept.insert(id, kept);
+        if let Err(error) = added {
+            self.give_up(id, GivenUp::Failed(error));
+        }
+    }
+
+    /// Removes a target. No event of it follows.
+    pub(super) fn remove(&mut self, id: TargetId) {
+        self.targets.remove(id);
+        self.kept.remove(&id);
+    }
+
+    /// Handles the outcomes of attempts and the ends of connections, and returns the next attempt that is due: its
+    /// address and options, and who waits for its outcome. The caller makes it and asks again; that ends because every
+    /// attempt moves the time of the next.
+    pub(super) fn next_attempt(
+        &mut self,
+        now: Instant,
+    ) -> Option<(String, ConnectOptions, Waiter)> {
+        loop {
+            while let Ok((id, news)) = self.news.try_recv() {
+                self.take_news(id, news, now);
+            }
+            let id = self.targets.poll(now)?;
+            if let Some(kept) = self.kept.get(&id) {
+                let waiter = Waiter::Target(id, self.tell.clone());
+                return Some((kept.address.clone(), kept.options.clone(), waiter));
+            }
+        }
+    }
+
+    /// The time of the next attempt.
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        self.targets.next_due()
     }
 
     fn take_news(&mut self, id: TargetId, news: ConnectionReport, now: Instant) {
@@ -110,68 +144,6 @@ impl Keeper {
     fn give_up(&mut self, id: TargetId, why: GivenUp) {
         if let Some(mut kept) = self.kept.remove(&id) {
             kept.tell(TargetEvent::GivenUp(why));
-        }
-    }
-}
-
-impl<V: Provider> ControlThread<V> {
-    /// Adds a target. Its first attempt follows in [`ControlThread::serve_targets`].
-    pub(super) fn keep_connected(&mut self, wanted: Wanted, now: Instant) {
-        let Wanted {
-            id,
-            address,
-            options,
-            reconnect,
-            events,
-        } = wanted;
-        let versions = negotiate::permitted(&options);
-        let added = self
-            .keeper
-            .targets
-            .add(id, &address, versions, reconnect, now);
-        let kept = Kept {
-            address,
-            options,
-            events,
-            connection: None,
-        };
-        self.keeper.kept.insert(id, kept);
-        if let Err(error) = added {
-            self.keeper.give_up(id, GivenUp::Failed(error));
-        }
-    }
-
-    /// Removes a target. Its connection stays open; an attempt under way is given up.
-    pub(super) fn cancel_target(&mut self, id: TargetId) {
-        self.keeper.targets.remove(id);
-        self.keeper.kept.remove(&id);
-        let attempt = self
-            .connections
-            .values_mut()
-            .find(|tracked| tracked.is_attempt_for(id));
-        if let Some(tracked) = attempt {
-            tracked.fail(|_, _| ConnectError::ShuttingDown);
-            let connection = tracked.id;
-            self.end(connection, CloseReason::Local);
-        }
-    }
-
-    /// Handles the outcomes of attempts and the ends of connections, and makes the attempts that are due. The loop ends
-    /// because every attempt moves the time of the next.
-    pub(super) fn serve_targets(&mut self, now: Instant) {
-        loop {
-            while let Ok((id, news)) = self.keeper.news.try_recv() {
-                self.keeper.take_news(id, news, now);
-            }
-            let Some(id) = self.keeper.targets.poll(now) else {
-                return;
-            };
-            let waiter = self.keeper.waiter(id);
-            if let Some(kept) = self.keeper.kept.get(&id) {
-                ControlCounters::add(&self.counters.target_attempts);
-                let (address, options) = (kept.address.clone(), kept.options.clone());
-                self.connect(address, options, waiter);
-            }
         }
     }
 }

@@ -65,6 +65,7 @@ pub(crate) const NEED: PortNeed = PortNeed {
     untouched_bytes: 0,
     huge_pages: HugePages::Never,
     huge_page_size: HugePageSize::Mib2,
+    external: Vec::new(),
     queue_pairs_max: 4,
     receives_max: 16,
     sends_max: 4,

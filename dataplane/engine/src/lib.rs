@@ -5,6 +5,29 @@
 //! core owns is locked. Other threads reach it only through rings: the control plane with [`CoreHandle`],
 //! application threads with [`ring_client`].
 //!
+//! This crate is for programs that the crate `rpcrdma` is too small for: those that call from a core without a second
+//! thread, whose servers call their clients, or that define header types and properties of their own. All others need
+//! `rpcrdma` alone. A core runs an [`Application`]:
+//!
+//! ```
+//! use rpcrdma_engine::{Application, Outcome, ReplyWriter, Request};
+//!
+//! /// Sends the arguments of each call back.
+//! struct Echo;
+//!
+//! impl Application for Echo {
+//!     fn call(&mut self, request: &Request<'_>, reply: &mut ReplyWriter<'_>) -> Outcome {
+//!         match reply.write(request.args) {
+//!             Ok(()) => Outcome::Success,
+//!             Err(_) => Outcome::SystemError,
+//!         }
+//!     }
+//! }
+//! ```
+//!
+//! `Node` of `rpcrdma-control` starts cores with it, and connects them; its documentation goes on with this example.
+//! [`Context`] is what an application does beside answering, and [`CoreConfig`] has the sizes.
+//!
 //! # The way of a call
 //!
 //! A Send arrives in a Receive of the core's shared receive queue, or of the connection's own queue if
@@ -54,6 +77,7 @@ mod memory;
 mod message;
 mod padded;
 pub mod placement_segments;
+mod request;
 mod requester;
 mod responder;
 pub mod ring_client;
@@ -70,6 +94,7 @@ pub use crate::authentication::{
 pub use crate::bulk::{
     ArgumentView, ArgumentViews, BULK_ITEMS_MAX, BULK_PARTS_MAX, BulkArguments, BulkCall, BulkItem,
     BulkReply, BulkResult, ExpectedResult, ITEM_PARTS_MAX, NoRoom, Placement, StreamPiece,
+    TARGET_PARTS_MAX,
 };
 pub use crate::close_reason::{CloseReason, Owed};
 pub use crate::config::{CoreConfig, IdlePolicy};
@@ -81,8 +106,9 @@ pub use crate::handle::{
 pub use crate::ledger::{LEDGER, LedgerEntry};
 pub use crate::levels::{LevelSnapshot, PollTimeSnapshot};
 pub use crate::placement_segments::PlacementConfig;
+pub use crate::request::Request;
 pub use crate::responder::{ReplyTooLong, ReplyWriter};
 pub use crate::rpc::{
     Activity, Call, CallError, CallRefused, CallTag, ConnectionKey, DeferToken, Outcome, Reply,
-    ReplyRefused, Request,
+    ReplyRefused,
 };

@@ -13,7 +13,8 @@ use crate::connection::Connection;
 use crate::counters::Counters;
 use crate::deferrals::{Deferrals, Deferred};
 use crate::message::{MessageBuffer, MessagesOf, Use};
-use crate::rpc::{ConnectionKey, Outcome, Request};
+use crate::request::Request;
+use crate::rpc::{ConnectionKey, Outcome};
 
 /// Where an RPC message begins in a send buffer: behind the transport header.
 pub(crate) const RPC_OFFSET: usize = V2_HEADER_BYTES_WITHOUT_CHUNKS;

@@ -5,8 +5,6 @@ use rpcrdma_protocol::rpc::{
 };
 use rpcrdma_protocol::v2;
 
-use crate::deferrals::Deferrals;
-
 /// Identifies a connection of a core: an index, and a generation that tells successive users of the index apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ConnectionKey {
@@ -50,46 +48,6 @@ impl Activity {
     }
 }
 
-/// A call of a peer.
-#[derive(Debug)]
-pub struct Request<'a> {
-    /// Its connection.
-    pub connection: ConnectionKey,
-    /// Whether it came in the reverse direction: from the server of the connection to its client
-    /// (RFC 8167 section 2). An example is a call of a callback program, which a client offers only to its
-    /// server.
-    pub is_reverse: bool,
-    /// Whether it came by version 1 of RPC-over-RDMA (RFC 8166). There a requester may send the round-up of an
-    /// item with it ([`BulkArguments::is_of`](crate::BulkArguments::is_of)).
-    pub is_version_1: bool,
-    /// Its XID, which is meaningful only on this connection.
-    pub xid: u32,
-    /// RPC program (RFC 5531 section 9).
-    pub program: u32,
-    /// Version of the program.
-    pub version: u32,
-    /// Procedure of the program.
-    pub procedure: u32,
-    /// The caller's credential. If RPCSEC_GSS protects arguments and results
-    /// ([`OpaqueAuth::permits_reduction`]), all items of the reply stay in its stream.
-    pub credential: OpaqueAuth<'a>,
-    /// The caller's verifier, which the engine does not check.
-    pub verifier: OpaqueAuth<'a>,
-    /// The arguments: an XDR stream.
-    pub args: &'a [u8],
-    /// Makes the token for [`Request::defer`]; on demand, because few calls are deferred.
-    pub(crate) deferrals: &'a Deferrals,
-}
-
-impl Request<'_> {
-    /// The token with which this call is answered later, if [`Outcome::Deferred`] is returned now.
-    /// `None` when the core has no room for another deferred call.
-    #[must_use]
-    pub fn defer(&self) -> Option<DeferToken> {
-        self.deferrals.next(self.connection.index).map(DeferToken)
-    }
-}
-
 /// The slot of a deferred call, and its generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct DeferId {
@@ -126,7 +84,7 @@ pub enum Outcome {
     SystemError,
     /// The credential or verifier is refused: MSG_DENIED with AUTH_ERROR.
     AuthError(AuthStatus),
-    /// The call will be answered later, with the token of [`Request::defer`].
+    /// The call will be answered later, with the token of [`Request::defer`](crate::Request::defer).
     Deferred,
 }
 

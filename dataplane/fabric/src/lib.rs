@@ -1,16 +1,30 @@
-//! The fabric: everything that touches memory a peer can see, and everything that moves bytes.
+//! The fabric: registered memory, and what moves bytes between two machines or two processes.
 //!
-//! * [`interface`] has the shape of verbs: [`interface::Port`] is one core's own view of a device (its protection
-//!   domain, completion queue, receive queues and queue pairs), and [`interface::Manager`] is the control thread's
-//!   interface to make and end connections.
-//! * [`memory`] holds registered arenas in hugepages, and the buffers that are carved from them.
-//! * [`share`] counts a resource that many holders share, so that each gets its guaranteed part.
-//! * `storage` (feature `storage`) writes files from registered memory, and reads them into it.
-//! * [`shm`] is the embedded provider: two processes, or two threads, of one machine.
-//! * [`verbs`] is the provider for RDMA devices. It loads rdma-core when it is first used; with the feature `rdma-sys`
-//!   it links it.
+//! Everything that a peer can read or write is here, and so is almost all unsafe code of the workspace (the rest is in the
+//! interface for C). Programs meet this crate for memory: leases on registered memory that a service keeps, and files that are
+//! written from it by io_uring (the feature `storage`). Calls and connections are made by `rpcrdma-engine` and `rpcrdma-control`,
+//! which use the traits below, and most programs need only the crate `rpcrdma` above all of them.
 //!
-//! This is the only crate of the workspace that contains `unsafe` code, apart from the interface for C.
+//! ```
+//! use rpcrdma_fabric::memory::{Arena, ArenaOptions, HugePages, PoolShape};
+//!
+//! // Memory that a device or a peer process can map, and a pool of 8 buffers in it.
+//! let options = ArenaOptions { bytes: 1 << 16, huge_pages: HugePages::Prefer };
+//! let mut arena = Arena::shared(&options)?;
+//! let shape = PoolShape { buffers: 8, buffer_bytes: 4096, stride_bytes: 4096, align_bytes: 4096 };
+//! let mut pool = arena.pool(shape)?;
+//! let mut buffer = pool.take().expect("all 8 are there");
+//! arena.memory().bytes_mut(&mut buffer)[..4].copy_from_slice(b"data");
+//! # Ok::<(), rpcrdma_fabric::interface::SetupError>(())
+//! ```
+//!
+//! # What to read next
+//!
+//! [`interface`] has the shape of verbs: [`interface::Port`] is one core's own view of a device (its protection domain,
+//! completion queue, receive queues and queue pairs), and [`interface::Manager`] makes and ends connections for a control
+//! thread. There are two providers: [`shm`] joins processes of one machine, and [`verbs`] drives RDMA devices through rdma-core,
+//! which it loads when it is first used (the feature `rdma-sys` links it). [`memory`] says how buffers and leases are owned, and
+//! [`share`] how holders of one resource each get their guaranteed part.
 #![allow(unsafe_code)]
 
 pub mod clock;

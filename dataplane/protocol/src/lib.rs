@@ -1,8 +1,30 @@
-//! Wire formats and sans-IO state machines of RPC-over-RDMA.
+//! Wire formats and state machines of RPC-over-RDMA, versions 1 and 2: bytes in, bytes out.
 //!
-//! This crate does no I/O, reads no clock and owns no buffers: bytes, completions and time are arguments.
+//! The crate does no I/O, reads no clock and owns no buffers: bytes, completions and time are arguments. So it serves
+//! programs that have a transport of their own, captures, fuzzers and tests. Programs that want to call or to serve use the
+//! crate `rpcrdma`, and need nothing from here.
 //!
-//! # Formats
+//! ```
+//! use rpcrdma_protocol::v1::{self, Body};
+//!
+//! // A whole Send of version 1: an XID of 7, a request for 32 credits, no chunks, then the RPC message.
+//! let mut send = [0; 64];
+//! let header_bytes = v1::encode_msg_header_without_chunks(&mut send, 7, 32)?;
+//!
+//! let header = v1::decode(&send)?;
+//! assert_eq!((header.xid, header.credit, header.header_bytes), (7, 32, header_bytes));
+//! assert!(matches!(header.body, Body::Msg(_)));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Decoding returns views of its input. It never allocates, never panics and never reads beyond the input; every list is walked
+//! and bounded before a view of it exists.
+//!
+//! # What to read next
+//!
+//! [`connection`] is the state machine of a connection: it negotiates the version, and keeps credits and calls by the rules of
+//! [`v1::connection`] or [`v2::connection`]. Its type describes in which order its methods are called. The formats, and where
+//! they are specified:
 //!
 //! | module | format | source |
 //! |---|---|---|
@@ -14,11 +36,7 @@
 //! | [`v1`] | the version 1 header | RFC 8166 |
 //! | [`v2`] | the version 2 header and properties | draft-ietf-nfsv4-rpcrdma-version-two-00 ("-00") |
 //!
-//! [`v1::connection`] and [`v2::connection`] are the state machines of a connection of one version; [`connection`]
-//! combines them and negotiates the version.
-//!
-//! Decoding returns views of its input. It never allocates, never panics and never reads beyond the input; every list
-//! is walked and bounded before a view of it exists. All numbers of the wire formats are in [`constants`].
+//! All numbers of the wire formats are in [`constants`].
 #![forbid(unsafe_code)]
 
 pub mod chunks;

@@ -3,7 +3,7 @@
 mod support;
 
 use rpcrdma_protocol::rpc::{
-    self, AcceptStatus, AuthStatus, CallHeader, MessageType, OpaqueAuth, RejectStatus, ReplyBody,
+    self, AcceptStatus, AuthStatus, CallHeader, Direction, OpaqueAuth, RejectStatus, ReplyBody,
     ReplyHeader,
 };
 use rpcrdma_protocol::{DecodeError, EncodeError, Reason};
@@ -40,7 +40,7 @@ fn call_with_a_credential() {
     assert_eq!(CallHeader::decode(&message), Ok((expected, 64)));
     assert_eq!(expected.encoded_bytes(), 64);
     assert_eq!(encoded(|space| expected.encode(space)), message);
-    assert_eq!(rpc::peek(&message), Ok((expected.xid, MessageType::Call)));
+    assert_eq!(rpc::peek(&message), Ok((expected.xid, Direction::Call)));
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn every_reply() {
         };
         assert_eq!(ReplyHeader::decode(&message), Ok((expected, message.len())));
         assert_eq!(encoded(|space| expected.encode(space)), message);
-        assert_eq!(rpc::peek(&message), Ok((expected.xid, MessageType::Reply)));
+        assert_eq!(rpc::peek(&message), Ok((expected.xid, Direction::Reply)));
         for cut in 0..message.len() {
             let error = ReplyHeader::decode(&message[..cut]).expect_err("a cut message");
             assert_eq!(error.reason, Reason::Truncated, "{cut} of {text}");

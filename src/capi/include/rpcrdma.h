@@ -9,7 +9,7 @@
  * whose description says that it takes the handle). Output parameters are set only on success. A handle that is NULL
  * gives RPCRDMA_E_ARGUMENT; `_free` ignores it.
  *
- * Threads. Nodes, servers and clients may be used by any threads at a time. Options, calls, buffers, pollers and cores
+ * Threads. Nodes, servers, clients and memory may be used by any threads at a time. Options, calls, buffers, pollers and cores
  * may go from thread to thread, and are used by one at a time.
  *
  * Handlers run on the thread of a core, which does nothing else meanwhile: they must not wait, and must not end the
@@ -138,6 +138,51 @@
 #define RPCRDMA_E_PANIC -21
 
 /*
+ A connection was closed from this side.
+ */
+#define RPCRDMA_CLOSED_LOCAL 0
+
+/*
+ The core of a connection stopped.
+ */
+#define RPCRDMA_CLOSED_STOPPED 1
+
+/*
+ The peer closed the connection, or is gone.
+ */
+#define RPCRDMA_CLOSED_PEER 2
+
+/*
+ Nothing came from the peer, not even a keep-alive.
+ */
+#define RPCRDMA_CLOSED_SILENT 3
+
+/*
+ The peer did not do its part in time: it holds what others could use.
+ */
+#define RPCRDMA_CLOSED_STALLED 4
+
+/*
+ The peer supports other versions of RPC-over-RDMA alone.
+ */
+#define RPCRDMA_CLOSED_VERSION 5
+
+/*
+ The peer broke the protocol.
+ */
+#define RPCRDMA_CLOSED_PROTOCOL 6
+
+/*
+ The peer did not prove who it is.
+ */
+#define RPCRDMA_CLOSED_UNAUTHENTICATED 7
+
+/*
+ The peer did not answer a call, and may still reach the memory of it.
+ */
+#define RPCRDMA_CLOSED_UNANSWERED 8
+
+/*
  Bytes in registered memory, in one or several pieces: data that is sent from where it is, or that came by RDMA. It may be
  kept as long as needed; its memory is there for no other call meanwhile (bulk_buffers of the profile).
  */
@@ -162,6 +207,13 @@ typedef struct rpcrdma_client rpcrdma_client;
  threads poll several things in turn, such as reactors of SPDK.
  */
 typedef struct rpcrdma_core rpcrdma_core;
+
+/*
+ Memory that the program owns, in blocks of equal size: buffers of it are sent from and received into where they are.
+ Give it to a node by rpcrdma_options_add_memory(). It is in use until its handle and all its buffers have been freed
+ and its nodes have ended.
+ */
+typedef struct rpcrdma_memory rpcrdma_memory;
 
 /*
  Polling cores with their memory, and the thread that makes their connections. Servers and clients that share one
@@ -235,13 +287,24 @@ typedef struct rpcrdma_service {
    */
   void (*connected)(void *user, uint64_t connection, const char *identity);
   /*
-   A connection has ended. May be NULL.
+   A connection has ended. `reason` is one of RPCRDMA_CLOSED_..., and `text` says it in words, until this returns. May
+   be NULL.
    */
-  void (*disconnected)(void *user, uint64_t connection);
+  void (*disconnected)(void *user, uint64_t connection, int reason, const char *text);
   /*
    Goes to each handler.
    */
   void *user;
+  /*
+   The procedures that must not run twice, `once_count` of them, which are copied: when a client that lost its
+   connection sends a call of one of them again (the option "repeat"), it gets the first reply again. Each is of this
+   program, and of a version that this serves. NULL for none.
+   */
+  const struct rpcrdma_procedure *once;
+  /*
+   Their number.
+   */
+  size_t once_count;
 } rpcrdma_service;
 
 /*
@@ -324,6 +387,16 @@ void rpcrdma_buffer_free(struct rpcrdma_buffer *buffer);
  */
 int rpcrdma_call_expect_bulk(struct rpcrdma_call *call,
                              uint32_t bytes_max);
+
+/*
+ As rpcrdma_call_expect_bulk(), for data that is to be written into `buffer`, whose length is the most that it can have. Takes
+ the buffer, unless it fails: rpcrdma_take_bulk() brings it back with the data. What a server sends in the
+ stream of its results is not there, and the buffer is freed then.
+
+ Errors: RPCRDMA_E_ARGUMENT for a buffer that is not in registered memory, or is empty.
+ */
+int rpcrdma_call_expect_bulk_into(struct rpcrdma_call *call,
+                                  struct rpcrdma_buffer *buffer);
 
 /*
  The most bytes that the results have without such data, if they are more than 512.
@@ -503,6 +576,74 @@ int rpcrdma_core_poll(struct rpcrdma_core *core);
 void rpcrdma_core_free(struct rpcrdma_core *core);
 
 /*
+ Uses `bytes` bytes from `start` on, which the program mapped: hugepages of SPDK or DPDK, for example. For rdma: alone; on
+ shm: the peer has to map the memory, so use rpcrdma_memory_of_file(). `start` and `block_bytes` are multiples of 4096, and
+ `bytes` is one of `block_bytes`.
+
+ The range must stay mapped as it is, to be read and written, until `released` is called with `user`, on any thread.
+ `released` may be NULL: then no later than the handle, all buffers and all nodes with it have ended. Until then nothing
+ else may access a block of which there is a buffer.
+
+ Errors: RPCRDMA_E_CONFIGURATION when the range cannot be used; the text says why.
+ */
+int rpcrdma_memory_at_address(void *start,
+                              size_t bytes,
+                              uint32_t block_bytes,
+                              void (*released)(void *user),
+                              void *user,
+                              struct rpcrdma_memory **memory);
+
+/*
+ Maps a whole file and uses it: a memfd, with hugepages or without, or a file of hugetlbfs. The descriptor is
+ duplicated. On shm: it must be a memfd that was made with MFD_ALLOW_SEALING; it is sealed when a node starts with it, and
+ peers map all of it to read; it cannot be used again when this use has ended. The program may map it too, before that; what rpcrdma_memory_at_address() says of other accesses
+ holds.
+
+ Errors: RPCRDMA_E_CONFIGURATION when the file cannot be used; the text says why.
+ */
+int rpcrdma_memory_of_file(int file,
+                           uint32_t block_bytes,
+                           struct rpcrdma_memory **memory);
+
+/*
+ Uses the memory of a dma-buf that another device's driver exported, for rdma: alone. The RDMA device and its driver must be
+ able to (ibv_reg_dmabuf_mr, rdma-core 34), which shows when a node starts with it. The descriptor is duplicated.
+
+ Errors: RPCRDMA_E_CONFIGURATION when it cannot be mapped, or its size does not fit.
+ */
+int rpcrdma_memory_of_dma_buf(int file,
+                              uint32_t block_bytes,
+                              struct rpcrdma_memory **memory);
+
+/*
+ Where the memory begins: at the address that was given, or where the file was mapped. NULL for NULL.
+ */
+void *rpcrdma_memory_start(const struct rpcrdma_memory *memory);
+
+/*
+ A buffer of the `bytes` bytes from `offset` on. It has each block that the range touches until it is freed, or what it was
+ given to is done with it; it has a piece for each of them, and at most 32.
+
+ Errors: RPCRDMA_E_NO_BUFFERS while another buffer has one of the blocks; RPCRDMA_E_USAGE for a range that the memory does
+ not have.
+ */
+int rpcrdma_memory_buffer(const struct rpcrdma_memory *memory,
+                          uint64_t offset,
+                          size_t bytes,
+                          struct rpcrdma_buffer **buffer);
+
+/*
+ Lets every core of the nodes that are made with these options use the memory. At most 16.
+ */
+int rpcrdma_options_add_memory(struct rpcrdma_options *options,
+                               const struct rpcrdma_memory *memory);
+
+/*
+ Ends a handle of memory. What uses it goes on.
+ */
+void rpcrdma_memory_free(struct rpcrdma_memory *memory);
+
+/*
  Starts a node without a listener, for the fabric of `address` ("shm:" or "rdma:"; what follows is not looked at). It
  serves the `count` programs of `services`, which may be NULL for none; they are copied.
 
@@ -535,6 +676,16 @@ int rpcrdma_node_listen(const struct rpcrdma_node *node,
  */
 int rpcrdma_node_drain(const struct rpcrdma_node *node,
                        uint32_t timeout_ms);
+
+/*
+ Closes a connection of core `core`, which is 0 in a node with one core; `connection` is its number, as `connected` of a
+ service had it. Calls under way by it fail, and a client that has made it connects again. One that has ended is ignored.
+
+ Errors: RPCRDMA_E_ARGUMENT when the node has no such core.
+ */
+int rpcrdma_node_close(const struct rpcrdma_node *node,
+                       size_t core,
+                       uint64_t connection);
 
 /*
  The sum over all cores of a counter or level, by its name in docs/tuning.md or `bench-tool`, such as "calls_sent".
@@ -578,6 +729,9 @@ struct rpcrdma_options *rpcrdma_options_new(void);
  - "timeout_ms": the time that rpcrdma_call_run() waits (default: call_timeout_ms of the profile).
  - "patience_ms": the time that a call waits for a lost connection before it is sent (default: as above).
  - "spin_us": the time that a thread looks for its reply before it sleeps (default: 50).
+ - "repeat": "yes" to send calls again that were lost with their connection (default: "no"): they fail with
+   RPCRDMA_E_DISCONNECTED only where that cannot be. Each procedure called must do no harm when it runs twice, or be one
+   of `once` of its service (docs/c.md).
  - "wait": "no" to return before the connection is there (default: "yes"). Calls wait for it then.
 
  Errors: RPCRDMA_E_CONFIGURATION for an unknown name or a wrong value.

@@ -59,7 +59,17 @@ impl Failed {
 
 impl From<rpcrdma::Error> for Failed {
     fn from(error: rpcrdma::Error) -> Self {
-        Self::new(code_of(error.kind()), error.to_string())
+        let mut text = error.to_string();
+        // C has no other way to the reasons behind an error.
+        let mut next = std::error::Error::source(&error);
+        while let Some(source) = next {
+            let reason = source.to_string();
+            if !text.contains(&reason) {
+                text = format!("{text}: {reason}");
+            }
+            next = source.source();
+        }
+        Self::new(code_of(error.kind()), text)
     }
 }
 

@@ -259,6 +259,15 @@ pub(crate) fn number_of(connection: ConnectionKey) -> u64 {
     u64::from(connection.generation) << 32 | u64::from(connection.index)
 }
 
+/// The connection that [`number_of`] made this number of.
+pub(crate) fn key_of(connection: u64) -> ConnectionKey {
+    let [i0, i1, i2, i3, g0, g1, g2, g3] = connection.to_le_bytes();
+    ConnectionKey {
+        index: u32::from_le_bytes([i0, i1, i2, i3]),
+        generation: u32::from_le_bytes([g0, g1, g2, g3]),
+    }
+}
+
 /// Expects an opaque of at most `bytes_max` bytes in the results, whose data may come beside their stream: rpcrdma_get_bulk()
 /// and its relatives read it. Several come in the order of these calls. The program must permit this for the item (it is
 /// DDP-eligible, RFC 8166 section 6).
@@ -268,6 +277,41 @@ pub unsafe extern "C" fn rpcrdma_call_expect_bulk(call: *mut Call, bytes_max: u3
         // SAFETY: the contract of the header.
         let call = unsafe { pointers::exclusive(call, "call") }?;
         call.request()?.expect_bulk(bytes_max);
+        Ok(())
+    })
+}
+
+/// As rpcrdma_call_expect_bulk(), for data that is to be written into `buffer`, whose length is the most that it can have. Takes
+/// the buffer, unless it fails: rpcrdma_take_bulk() brings it back with the data. What a server sends in the
+/// stream of its results is not there, and the buffer is freed then.
+///
+/// Errors: RPCRDMA_E_ARGUMENT for a buffer that is not in registered memory, or is empty.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rpcrdma_call_expect_bulk_into(
+    call: *mut Call,
+    buffer: *mut BufferHandle,
+) -> c_int {
+    done(|| {
+        // SAFETY: the contract of the header.
+        let (call, handle) = unsafe {
+            (
+                pointers::exclusive(call, "call")?,
+                pointers::exclusive(buffer, "buffer")?,
+            )
+        };
+        let request = call.request()?;
+        match std::mem::replace(handle, BufferHandle::Plain(Vec::new())) {
+            BufferHandle::Registered(target) if !target.is_empty() => {
+                request.expect_bulk_into(target);
+            }
+            other => {
+                *handle = other;
+                let text = "the buffer is not in registered memory, or is empty";
+                return Err(Failed::argument(text));
+            }
+        }
+        // SAFETY: a function of this library made it, and the caller gives it up.
+        drop(unsafe { pointers::take(buffer) });
         Ok(())
     })
 }

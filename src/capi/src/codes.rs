@@ -1,8 +1,8 @@
-//! The numbers of errors. They never change; further ones may be added.
+//! The numbers of errors, and of reasons why connections end. They never change; further ones may be added.
 
 use std::ffi::{CStr, c_int};
 
-use rpcrdma::ErrorKind;
+use rpcrdma::{CloseReason, ErrorKind};
 
 /// It succeeded.
 pub const RPCRDMA_OK: c_int = 0;
@@ -48,6 +48,44 @@ pub const RPCRDMA_E_OTHER: c_int = -19;
 pub const RPCRDMA_E_ARGUMENT: c_int = -20;
 /// The library panicked: a fault in it. The handle should not be used any more.
 pub const RPCRDMA_E_PANIC: c_int = -21;
+
+/// A connection was closed from this side.
+pub const RPCRDMA_CLOSED_LOCAL: c_int = 0;
+/// The core of a connection stopped.
+pub const RPCRDMA_CLOSED_STOPPED: c_int = 1;
+/// The peer closed the connection, or is gone.
+pub const RPCRDMA_CLOSED_PEER: c_int = 2;
+/// Nothing came from the peer, not even a keep-alive.
+pub const RPCRDMA_CLOSED_SILENT: c_int = 3;
+/// The peer did not do its part in time: it holds what others could use.
+pub const RPCRDMA_CLOSED_STALLED: c_int = 4;
+/// The peer supports other versions of RPC-over-RDMA alone.
+pub const RPCRDMA_CLOSED_VERSION: c_int = 5;
+/// The peer broke the protocol.
+pub const RPCRDMA_CLOSED_PROTOCOL: c_int = 6;
+/// The peer did not prove who it is.
+pub const RPCRDMA_CLOSED_UNAUTHENTICATED: c_int = 7;
+/// The peer did not answer a call, and may still reach the memory of it.
+pub const RPCRDMA_CLOSED_UNANSWERED: c_int = 8;
+
+/// The number of the reason why a connection ended.
+pub(crate) fn closed_code(reason: CloseReason) -> c_int {
+    match reason {
+        CloseReason::Local => RPCRDMA_CLOSED_LOCAL,
+        CloseReason::Stopped => RPCRDMA_CLOSED_STOPPED,
+        CloseReason::Peer => RPCRDMA_CLOSED_PEER,
+        CloseReason::PeerSilent { .. } => RPCRDMA_CLOSED_SILENT,
+        CloseReason::PeerStalled { .. } => RPCRDMA_CLOSED_STALLED,
+        CloseReason::VersionMismatch { .. } => RPCRDMA_CLOSED_VERSION,
+        CloseReason::Protocol(_)
+        | CloseReason::ErrorsUnread
+        | CloseReason::PropertiesRefused(_)
+        | CloseReason::PropertiesUnawaited
+        | CloseReason::PropertiesChanged => RPCRDMA_CLOSED_PROTOCOL,
+        CloseReason::Unauthenticated(_) => RPCRDMA_CLOSED_UNAUTHENTICATED,
+        CloseReason::CallUnanswered => RPCRDMA_CLOSED_UNANSWERED,
+    }
+}
 
 /// The number of a kind.
 pub(crate) fn code_of(kind: ErrorKind) -> c_int {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use rpcrdma::Node;
 
 use crate::border::{Failed, done};
+use crate::call::key_of;
 use crate::codes::{RPCRDMA_E_TIMED_OUT, RPCRDMA_E_TOO_LONG};
 use crate::options::{self, Options};
 use crate::pointers;
@@ -105,6 +106,27 @@ pub(crate) fn drain(node: &Node, timeout_ms: u32) -> Result<(), Failed> {
         true => Ok(()),
         false => Err(Failed::new(RPCRDMA_E_TIMED_OUT, text)),
     }
+}
+
+/// Closes a connection of core `core`, which is 0 in a node with one core; `connection` is its number, as `connected` of a
+/// service had it. Calls under way by it fail, and a client that has made it connects again. One that has ended is ignored.
+///
+/// Errors: RPCRDMA_E_ARGUMENT when the node has no such core.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rpcrdma_node_close(
+    node: *const NodeHandle,
+    core: usize,
+    connection: u64,
+) -> c_int {
+    done(|| {
+        // SAFETY: the contract of the header.
+        let handle = unsafe { pointers::shared(node, "node") }?;
+        if core >= handle.node.cores() {
+            return Err(Failed::argument(format!("the node has no core {core}")));
+        }
+        handle.node.close(core, key_of(connection));
+        Ok(())
+    })
 }
 
 /// The sum over all cores of a counter or level, by its name in docs/tuning.md or `bench-tool`, such as "calls_sent".

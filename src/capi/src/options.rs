@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rpcrdma::{
-    Authentication, Client, ClientBuilder, HostIdentity, Node, NodeBuilder, PresharedKey,
-    PresharedKeys,
+    Authentication, Client, ClientBuilder, ExternalMemory, HostIdentity, Node, NodeBuilder,
+    PresharedKey, PresharedKeys,
 };
 use rpcrdma_tuning::Settings;
 
@@ -34,7 +34,9 @@ pub struct Options {
     patience: Option<Duration>,
     spin: Option<Duration>,
     does_not_wait: bool,
+    repeats: bool,
     is_polled: bool,
+    memory: Vec<ExternalMemory>,
 }
 
 /// How peers prove who they are.
@@ -96,6 +98,7 @@ impl Options {
             "patience_ms" => self.patience = Some(Duration::from_millis(number(name, value)?)),
             "spin_us" => self.spin = Some(Duration::from_micros(number(name, value)?)),
             "wait" => self.does_not_wait = !yes_or_no(name, value)?,
+            "repeat" => self.repeats = yes_or_no(name, value)?,
             "polled" => self.is_polled = yes_or_no(name, value)?,
             knob => {
                 let assignment = format!("{knob}={value}");
@@ -130,6 +133,10 @@ impl Options {
         })
     }
 
+    pub(crate) fn add_memory(&mut self, memory: &ExternalMemory) {
+        self.memory.push(memory.clone());
+    }
+
     /// What a node is made of.
     pub(crate) fn node(&self) -> Result<NodeBuilder, Failed> {
         let mut builder = Node::builder();
@@ -150,6 +157,9 @@ impl Options {
         }
         if self.is_polled {
             builder = builder.polled_by_caller();
+        }
+        for memory in &self.memory {
+            builder = builder.memory(memory);
         }
         Ok(builder.authentication(self.authentication()?))
     }
@@ -183,6 +193,7 @@ impl Options {
         if let Some(spin) = self.spin {
             client = client.spin(spin);
         }
+        let client = client.repeat(self.repeats);
         Ok(client.authentication(self.authentication()?))
     }
 
@@ -236,6 +247,9 @@ pub extern "C" fn rpcrdma_options_new() -> *mut Options {
 /// - "timeout_ms": the time that rpcrdma_call_run() waits (default: call_timeout_ms of the profile).
 /// - "patience_ms": the time that a call waits for a lost connection before it is sent (default: as above).
 /// - "spin_us": the time that a thread looks for its reply before it sleeps (default: 50).
+/// - "repeat": "yes" to send calls again that were lost with their connection (default: "no"): they fail with
+///   RPCRDMA_E_DISCONNECTED only where that cannot be. Each procedure called must do no harm when it runs twice, or be one
+///   of `once` of its service (docs/c.md).
 /// - "wait": "no" to return before the connection is there (default: "yes"). Calls wait for it then.
 ///
 /// Errors: RPCRDMA_E_CONFIGURATION for an unknown name or a wrong value.

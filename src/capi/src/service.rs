@@ -4,11 +4,13 @@ use std::ffi::{CString, c_char, c_int, c_void};
 use std::ptr::NonNull;
 
 use rpcrdma::{
-    CloseReason, ConnectionKey, HostIdentity, Incoming, NodeBuilder, Refusal, Reply, Service,
+    CloseReason, ConnectionKey, HostIdentity, Incoming, NodeBuilder, Procedure, Refusal, Reply,
+    Service,
 };
 
 use crate::border::Failed;
-use crate::call::{Call, number_of, refusal_of};
+use crate::call::{Call, ProcedureName, number_of, refusal_of};
+use crate::codes::closed_code;
 use crate::pointers;
 
 /// A program that a node serves. Set what is not used to zero.
@@ -34,16 +36,30 @@ pub struct ServiceTable {
     /// A peer has connected, and may call. `identity` is what it proved to be, or NULL. May be NULL.
     pub connected:
         Option<unsafe extern "C" fn(user: *mut c_void, connection: u64, identity: *const c_char)>,
-    /// A connection has ended. May be NULL.
-    pub disconnected: Option<unsafe extern "C" fn(user: *mut c_void, connection: u64)>,
+    /// A connection has ended. `reason` is one of RPCRDMA_CLOSED_..., and `text` says it in words, until this returns. May
+    /// be NULL.
+    pub disconnected: Option<
+        unsafe extern "C" fn(
+            user: *mut c_void,
+            connection: u64,
+            reason: c_int,
+            text: *const c_char,
+        ),
+    >,
     /// Goes to each handler.
     pub user: *mut c_void,
+    /// The procedures that must not run twice, `once_count` of them, which are copied: when a client that lost its
+    /// connection sends a call of one of them again (the option "repeat"), it gets the first reply again. Each is of this
+    /// program, and of a version that this serves. NULL for none.
+    pub once: *const ProcedureName,
+    /// Their number.
+    pub once_count: usize,
 }
 
 /// Adds the programs to what a node is made of.
 ///
 /// # Safety
-/// `services` is NULL, or points to `count` tables; their handlers may be called from any thread with their `user` until the
+/// `services` is NULL, or points to `count` tables, whose `once` is NULL or points to `once_count` names; their handlers may be called from any thread with their `user` until the
 /// node has ended.
 pub(crate) unsafe fn add(
     mut builder: NodeBuilder,
@@ -60,8 +76,19 @@ pub(crate) unsafe fn add(
         if versions.is_empty() {
             return Err(Failed::argument("the versions of a service are none"));
         }
+        // SAFETY: the caller's promise.
+        let once = unsafe { pointers::values(table.once, table.once_count, "once") }?;
+        let is_served = |named: &ProcedureName| {
+            named.program == table.program && versions.contains(&named.version)
+        };
+        if let Some(other) = once.iter().find(|named| !is_served(named)) {
+            let text = format!("`once` of a service has {other:?}, which it does not serve");
+            return Err(Failed::argument(text));
+        }
+        let once: Vec<Procedure> = once.iter().map(|&named| named.into()).collect();
         builder = builder.program(table.program, versions, move |_core| Handlers {
             table,
+            once: once.clone(),
             call: NonNull::from(Box::leak(Box::new(Call::of_handler()))),
         });
     }
@@ -71,11 +98,13 @@ pub(crate) unsafe fn add(
 /// The handlers on one core.
 struct Handlers {
     table: ServiceTable,
+    /// The procedures that must not run twice.
+    once: Vec<Procedure>,
     /// What the handler gets, used again for each call. A pointer, because C has it too.
     call: NonNull<Call>,
 }
 
-// SAFETY: `call` has no other owner. `user` and the handlers may be used by any thread, which `add` demands.
+// SAFETY: `call` has no other owner, and `once` of the table is read no more. `user` and the handlers may be used by any thread, which `add` demands.
 unsafe impl Send for Handlers {}
 
 impl Drop for Handlers {
@@ -100,6 +129,10 @@ impl Service for Handlers {
         refusal_of(code).map_or(Ok(()), Err)
     }
 
+    fn non_idempotent(&self) -> Vec<Procedure> {
+        self.once.clone()
+    }
+
     fn connected(&mut self, connection: ConnectionKey, identity: Option<&HostIdentity>) {
         let Some(handler) = self.table.connected else {
             return;
@@ -110,10 +143,12 @@ impl Service for Handlers {
         unsafe { handler(self.table.user, number_of(connection), name) };
     }
 
-    fn disconnected(&mut self, connection: ConnectionKey, _reason: CloseReason) {
+    fn disconnected(&mut self, connection: ConnectionKey, reason: CloseReason) {
         if let Some(handler) = self.table.disconnected {
-            // SAFETY: it may be called: `add` demands it.
-            unsafe { handler(self.table.user, number_of(connection)) };
+            let (code, connection) = (closed_code(reason), number_of(connection));
+            let text = CString::new(reason.to_string()).unwrap_or_default();
+            // SAFETY: it may be called: `add` demands it. The text outlives the call.
+            unsafe { handler(self.table.user, connection, code, text.as_ptr()) };
         }
     }
 }

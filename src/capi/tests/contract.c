@@ -1,10 +1,14 @@
 /* What the header promises, checked from C: what is wrong is refused with a code and a text, and never crashes; calls are answered
  * now and later; data goes both ways in every form. Ends with the line "kept". */
+#define _GNU_SOURCE
 #include <pthread.h>
 #include <rpcrdma.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #define CHECK(condition)                                                                             \
     do {                                                                                             \
@@ -17,18 +21,23 @@
 #define FAILS(code, call) CHECK((call) == (code) && strlen(rpcrdma_error_text()) > 0)
 
 #define PROGRAM 0x20000f10
-enum { ECHO = 1, LATER, REFUSE, BULK, KEEP, BAD, LONG, SILENT };
+enum { ECHO = 1, LATER, REFUSE, BULK, KEEP, BAD, LONG, SILENT, ONCE };
 static const rpcrdma_procedure NAMED[] = {
     {PROGRAM, 1, 0},    {PROGRAM, 1, ECHO}, {PROGRAM, 2, LATER}, {PROGRAM, 1, REFUSE}, {PROGRAM, 1, BULK},
     {PROGRAM, 1, KEEP}, {PROGRAM, 1, BAD},  {PROGRAM, 1, LONG},  {PROGRAM, 1, SILENT},
+    {PROGRAM, 1, ONCE},
 };
 
 static struct {
     pthread_t thread;
     rpcrdma_call *later, *silent, *kept_handle;
     rpcrdma_buffer *kept;
-    int connected, disconnected;
+    int connected, disconnected, closed[RPCRDMA_CLOSED_UNANSWERED + 1];
     uint64_t connection;
+    /* Of ONCE: how often it ran, and the call whose connection is cut before its answer. */
+    int runs;
+    rpcrdma_call *cut;
+    rpcrdma_node *node;
 } state;
 
 static void *answer_later(void *later)
@@ -55,6 +64,18 @@ static void *answer_later(void *later)
     }
     OK(rpcrdma_put_u32(later, 2));
     OK(rpcrdma_call_answer(later, RPCRDMA_OK));
+    return NULL;
+}
+
+/* The call ran, and its client does not learn so by this connection. */
+static void *cut_and_answer(void *call)
+{
+    int connected = state.connected;
+    OK(rpcrdma_node_close(state.node, 0, state.connection));
+    while (__atomic_load_n(&state.connected, __ATOMIC_ACQUIRE) == connected)
+        sched_yield();
+    OK(rpcrdma_put_u32(call, (uint32_t)state.runs));
+    OK(rpcrdma_call_answer(call, RPCRDMA_OK));
     return NULL;
 }
 
@@ -108,6 +129,12 @@ static int serve(void *user, rpcrdma_call *call)
         return RPCRDMA_OK;
     case SILENT:
         return rpcrdma_call_later(call, &state.silent);
+    case ONCE:
+        if (++state.runs > 1)
+            return rpcrdma_put_u32(call, (uint32_t)state.runs);
+        OK(rpcrdma_call_later(call, &state.cut));
+        CHECK(pthread_create(&state.thread, NULL, cut_and_answer, state.cut) == 0);
+        return RPCRDMA_OK;
     default:
         return RPCRDMA_E_PROCEDURE_UNAVAILABLE;
     }
@@ -117,12 +144,15 @@ static void connected(void *user, uint64_t connection, const char *identity)
 {
     CHECK(user == &state && !identity);
     state.connection = connection;
-    state.connected++;
+    __atomic_add_fetch(&state.connected, 1, __ATOMIC_RELEASE);
 }
 
-static void disconnected(void *user, uint64_t connection)
+static void disconnected(void *user, uint64_t connection, int reason, const char *text)
 {
     CHECK(user == &state && connection != UINT64_MAX);
+    CHECK(reason >= RPCRDMA_CLOSED_LOCAL && reason <= RPCRDMA_CLOSED_UNANSWERED && strlen(text) > 0);
+    CHECK(reason != RPCRDMA_CLOSED_LOCAL || !strcmp(text, "closed from this side"));
+    state.closed[reason]++;
     state.disconnected++;
 }
 
@@ -132,7 +162,8 @@ static void nulls(void)
     const rpcrdma_procedure any = {PROGRAM, 1, 1};
     rpcrdma_client *client = NULL;
     rpcrdma_server *server = NULL;
-    rpcrdma_service none = {PROGRAM, 1, 1, NULL, NULL, NULL, NULL}, empty = {PROGRAM, 2, 1, serve, NULL, NULL, NULL};
+    rpcrdma_service none = {.program = PROGRAM, .version_low = 1, .version_high = 1};
+    rpcrdma_service empty = {.program = PROGRAM, .version_low = 2, .version_high = 1, .call = serve};
     FAILS(refused, rpcrdma_client_connect(NULL, NULL, &client));
     FAILS(refused, rpcrdma_client_connect("shm:contract", NULL, NULL));
     FAILS(refused, rpcrdma_client_connect("shm:\xff", NULL, &client));
@@ -173,8 +204,8 @@ static void options(void)
     rpcrdma_options *options = rpcrdma_options_new();
     static const char *const right[][2] = {
         {"profile", "shm"}, {"idle", "park"}, {"cpus", "0,1"},  {"cores", "2"},      {"depth", "4"},      {"spin_us", "1"},
-        {"wait", "no"},     {"wait", "yes"},  {"device", "no"}, {"timeout_ms", "1"}, {"patience_ms", "1"}};
-    static const char *const wrong[][2] = {{"depht", "4"}, {"depth", "four"}, {"wait", "maybe"}, {"cpus", "0-1"},
+        {"repeat", "no"},   {"wait", "no"},     {"wait", "yes"},  {"device", "no"}, {"timeout_ms", "1"}, {"patience_ms", "1"}};
+    static const char *const wrong[][2] = {{"depht", "4"}, {"depth", "four"}, {"wait", "maybe"}, {"repeat", "once"}, {"cpus", "0-1"},
                                            {"idle", "rest"}, {"authentication", "trust"}};
     for (size_t i = 0; i < sizeof right / sizeof *right; i++)
         OK(rpcrdma_options_set(options, right[i][0], right[i][1]));
@@ -410,10 +441,122 @@ static void restart(const char *address, const rpcrdma_service *service, rpcrdma
     rpcrdma_call_free(call);
 }
 
+static void gone(void *count)
+{
+    __atomic_add_fetch((int *)count, 1, __ATOMIC_SEQ_CST);
+}
+
+/* Memory of the program, which maps it itself: data goes from it and comes into it, where the program sees it. */
+static void memory(const char *address)
+{
+    enum { BLOCK = 65536, SIZE = 4 * BLOCK };
+    rpcrdma_options *options = rpcrdma_options_new();
+    rpcrdma_memory *memory, *other;
+    rpcrdma_buffer *from, *into, *third;
+    rpcrdma_client *client;
+    rpcrdma_node *node;
+    rpcrdma_call *call;
+    uint32_t word;
+    uint64_t copied;
+    int released = 0, file = memfd_create("contract", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    CHECK(file >= 0 && ftruncate(file, SIZE) == 0);
+    char *own = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    CHECK(own != MAP_FAILED);
+    for (size_t i = 0; i < SIZE; i++)
+        own[i] = (char)(i * 11 + i / 253);
+    FAILS(RPCRDMA_E_ARGUMENT, rpcrdma_memory_of_file(-1, BLOCK, &memory));
+    FAILS(RPCRDMA_E_CONFIGURATION, rpcrdma_memory_of_file(file, 1000, &memory));
+    FAILS(RPCRDMA_E_CONFIGURATION, rpcrdma_memory_of_dma_buf(file, 3, &memory));
+    OK(rpcrdma_memory_of_file(file, BLOCK, &memory));
+    FAILS(RPCRDMA_E_CONFIGURATION, rpcrdma_memory_of_file(file, BLOCK, &other));
+    CHECK(rpcrdma_memory_start(memory) && rpcrdma_memory_start(memory) != own && !rpcrdma_memory_start(NULL));
+    FAILS(RPCRDMA_E_ARGUMENT, rpcrdma_options_add_memory(options, NULL));
+    OK(rpcrdma_options_add_memory(options, memory));
+    OK(rpcrdma_node_start(address, NULL, 0, options, &node));
+    rpcrdma_options_free(options);
+    OK(rpcrdma_client_connect_on(node, address, NULL, &client));
+    OK(rpcrdma_memory_buffer(memory, 0, BLOCK, &from));
+    FAILS(RPCRDMA_E_NO_BUFFERS, rpcrdma_memory_buffer(memory, 100, 1, &third));
+    FAILS(RPCRDMA_E_USAGE, rpcrdma_memory_buffer(memory, SIZE, 1, &third));
+    OK(rpcrdma_memory_buffer(memory, 2 * BLOCK, BLOCK, &into));
+    OK(rpcrdma_client_call(client, NAMED[BULK], &call));
+    OK(rpcrdma_put_bulk(call, from));
+    OK(rpcrdma_call_expect_bulk_into(call, into));
+    OK(rpcrdma_call_run(call));
+    OK(rpcrdma_get_u32(call, &word));
+    OK(rpcrdma_take_bulk(call, &into));
+    CHECK(rpcrdma_buffer_bytes(into) == BLOCK);
+    FAILS(RPCRDMA_E_NO_BUFFERS, rpcrdma_memory_buffer(memory, 2 * BLOCK, 1, &third));
+    CHECK(!memcmp(own + 2 * BLOCK, own, BLOCK));
+    OK(rpcrdma_node_metric(node, "bulk_bytes_copied", &copied));
+    CHECK(copied == 0);
+    rpcrdma_node_free(node);
+    FAILS(RPCRDMA_E_USAGE, rpcrdma_call_expect_bulk_into(call, into));
+    rpcrdma_call_free(call);
+    rpcrdma_client_free(client);
+    rpcrdma_memory_free(memory);
+    /* What is left is the buffer, which keeps the memory. */
+    FAILS(RPCRDMA_E_CONFIGURATION, rpcrdma_memory_of_file(file, BLOCK, &other));
+    CHECK(strstr(rpcrdma_error_text(), "registered already"));
+    rpcrdma_buffer_free(into);
+    FAILS(RPCRDMA_E_CONFIGURATION, rpcrdma_memory_of_file(file, BLOCK, &other));
+    CHECK(strstr(rpcrdma_error_text(), "sealed"));
+    close(file);
+
+    /* By its address: for devices. */
+    FAILS(RPCRDMA_E_ARGUMENT, rpcrdma_memory_at_address(NULL, SIZE, BLOCK, gone, &released, &memory));
+    FAILS(RPCRDMA_E_CONFIGURATION, rpcrdma_memory_at_address(own + 1, SIZE, BLOCK, gone, &released, &memory));
+    CHECK(strstr(rpcrdma_error_text(), "multiple of 4096"));
+    OK(rpcrdma_memory_at_address(own, SIZE, BLOCK, gone, &released, &memory));
+    CHECK(rpcrdma_memory_start(memory) == own);
+    options = rpcrdma_options_new();
+    OK(rpcrdma_options_add_memory(options, memory));
+    FAILS(RPCRDMA_E_CONFIGURATION, rpcrdma_node_start(address, NULL, 0, options, &node));
+    CHECK(strstr(rpcrdma_error_text(), "descriptor of a memfd"));
+    rpcrdma_options_free(options);
+    OK(rpcrdma_memory_buffer(memory, 0, 10, &from));
+    rpcrdma_memory_free(memory);
+    CHECK(__atomic_load_n(&released, __ATOMIC_SEQ_CST) == 0);
+    rpcrdma_buffer_free(from);
+    /* The core that could not start ends on its own thread. */
+    for (int i = 0; i < 5000 && !__atomic_load_n(&released, __ATOMIC_SEQ_CST); i++)
+        usleep(1000);
+    CHECK(__atomic_load_n(&released, __ATOMIC_SEQ_CST) == 1);
+    rpcrdma_memory_free(NULL);
+    munmap(own, SIZE);
+}
+
+/* A call is lost with its connection after it ran: it is sent again, and does not run again. */
+static void once(const char *address)
+{
+    const rpcrdma_procedure other = {PROGRAM, 3, ONCE};
+    rpcrdma_service service = {PROGRAM, 1, 2, serve, connected, disconnected, &state, &other, 1};
+    rpcrdma_options *options = rpcrdma_options_new();
+    rpcrdma_server *server;
+    rpcrdma_client *client;
+    rpcrdma_call *call;
+    uint32_t word;
+    int closed = state.closed[RPCRDMA_CLOSED_LOCAL];
+    FAILS(RPCRDMA_E_ARGUMENT, rpcrdma_server_start(address, &service, 1, NULL, &server));
+    service.once = &NAMED[ONCE];
+    OK(rpcrdma_server_start(address, &service, 1, NULL, &server));
+    OK(rpcrdma_server_node(server, &state.node));
+    FAILS(RPCRDMA_E_ARGUMENT, rpcrdma_node_close(state.node, 1, 0));
+    OK(rpcrdma_options_set(options, "repeat", "yes"));
+    OK(rpcrdma_client_connect(address, options, &client));
+    OK(rpcrdma_client_call(client, NAMED[ONCE], &call));
+    OK(rpcrdma_call_run(call));
+    OK(rpcrdma_get_u32(call, &word));
+    CHECK(word == 1 && state.runs == 1 && state.closed[RPCRDMA_CLOSED_LOCAL] == closed + 1);
+    CHECK(pthread_join(state.thread, NULL) == 0);
+    rpcrdma_call_free(call), rpcrdma_client_free(client);
+    rpcrdma_node_free(state.node), rpcrdma_server_free(server), rpcrdma_options_free(options);
+}
+
 /* A node whose core this thread polls, and which ends before its core. */
 static void polled(const char *address)
 {
-    rpcrdma_service service = {PROGRAM, 1, 2, serve, NULL, NULL, &state};
+    rpcrdma_service service = {PROGRAM, 1, 2, serve, NULL, NULL, &state, NULL, 0};
     rpcrdma_options *options = rpcrdma_options_new();
     rpcrdma_node *node;
     rpcrdma_core *core, *second;
@@ -440,7 +583,7 @@ static void polled(const char *address)
 int main(int count, char **words)
 {
     const char *address = count > 1 ? words[1] : "shm:contract";
-    rpcrdma_service service = {PROGRAM, 1, 2, serve, connected, disconnected, &state};
+    rpcrdma_service service = {PROGRAM, 1, 2, serve, connected, disconnected, &state, NULL, 0};
     rpcrdma_server *server, *second;
     rpcrdma_client *client;
     rpcrdma_node *node;
@@ -460,6 +603,7 @@ int main(int count, char **words)
     OK(rpcrdma_node_metric(node, "calls_received", &number));
     CHECK(number > 40);
     rpcrdma_node_free(node);
+    memory(address);
     restart(address, &service, &server, client);
     OK(rpcrdma_server_node(server, &node));
     FAILS(RPCRDMA_E_ARGUMENT, rpcrdma_node_metric(node, "calls", &number));
@@ -472,6 +616,9 @@ int main(int count, char **words)
     rpcrdma_server_free(server);
     rpcrdma_node_free(node);
     polled(address);
-    CHECK(state.connected == 4 && state.disconnected == 4);
+    CHECK(state.connected == 5 && state.disconnected == 5);
+    CHECK(state.closed[RPCRDMA_CLOSED_PEER] > 0);
+    once(address);
+    CHECK(state.connected == 7 && state.disconnected == 7);
     puts("kept");
 }

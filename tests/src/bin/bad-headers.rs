@@ -156,6 +156,7 @@ impl<V: Provider> Peer<V> {
                     untouched_bytes: 0,
                     huge_pages: HugePages::Never,
                     huge_page_size: HugePageSize::default(),
+                    external: Vec::new(),
                     queue_pairs_max: 1,
                     receives_max: RECEIVES,
                     sends_max: 4,

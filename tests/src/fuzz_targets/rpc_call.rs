@@ -1,6 +1,6 @@
 //! RPC call headers against the reference.
 
-use rpcrdma_protocol::rpc::{self, CallHeader, MessageType};
+use rpcrdma_protocol::rpc::{self, CallHeader, Direction};
 
 use super::{assert_refused, assert_within, encoded, reference};
 
@@ -22,7 +22,7 @@ pub(super) fn run(data: &[u8]) {
             assert_eq!([header.credential.body, header.verifier.body], bodies);
             assert_within(header.credential.body, data);
             assert_within(header.verifier.body, data);
-            assert_eq!(rpc::peek(data), Ok((header.xid, MessageType::Call)));
+            assert_eq!(rpc::peek(data), Ok((header.xid, Direction::Call)));
             assert_eq!(header.encoded_bytes(), header_bytes);
             // The padding may have held anything, so that the octets may differ; the header may not.
             let again = encoded(|space| header.encode(space), header_bytes);

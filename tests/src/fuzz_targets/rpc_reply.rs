@@ -1,7 +1,7 @@
 //! RPC reply headers against the reference.
 
 use rpcrdma_protocol::rpc::{
-    self, AcceptStatus, AuthStatus, MessageType, RejectStatus, ReplyBody, ReplyHeader,
+    self, AcceptStatus, AuthStatus, Direction, RejectStatus, ReplyBody, ReplyHeader,
 };
 
 use super::{assert_refused, assert_within, encoded, reference};
@@ -17,7 +17,7 @@ pub(super) fn run(data: &[u8]) {
             if let ReplyBody::Accepted { verifier, .. } = header.body {
                 assert_within(verifier.body, data);
             }
-            assert_eq!(rpc::peek(data), Ok((header.xid, MessageType::Reply)));
+            assert_eq!(rpc::peek(data), Ok((header.xid, Direction::Reply)));
             let again = encoded(|space| header.encode(space), header_bytes);
             assert_eq!(ReplyHeader::decode(&again), Ok((header, header_bytes)));
         }

@@ -4,6 +4,7 @@ mod bulk;
 mod calls;
 mod connections;
 mod later;
+mod memory;
 mod observe;
 mod once;
 mod polled;

@@ -7,7 +7,7 @@ use rpcrdma_protocol::common::CommonPrefix;
 use rpcrdma_protocol::constants::{
     CONNPROP_BYTES_MAX, RPCRDMA_VERSION_1, RPCRDMA_VERSION_2, V2_PREFIX_BYTES,
 };
-use rpcrdma_protocol::rpc::{CallHeader, MessageType, ReplyHeader, peek};
+use rpcrdma_protocol::rpc::{CallHeader, Direction, ReplyHeader, peek};
 use rpcrdma_protocol::v2::PropertySet;
 use rpcrdma_protocol::{DecodeError, Reason, v1, v2};
 
@@ -313,12 +313,12 @@ impl Conversation {
         answer: &'static str,
     ) -> Result<(), Fault> {
         let header = peek(payload).ok().and_then(|(xid, kind)| match kind {
-            MessageType::Call => {
+            Direction::Call => {
                 let (call, _) = CallHeader::decode(payload).ok()?;
                 let called = [call.program, call.version, call.procedure];
                 Some((xid, rpc("call", Some(called), None)))
             }
-            MessageType::Reply => {
+            Direction::Reply => {
                 let (reply, _) = ReplyHeader::decode(payload).ok()?;
                 let called = self.calls.get(&xid).copied();
                 Some((xid, rpc("reply", called, Some(outcome(&reply.body)))))

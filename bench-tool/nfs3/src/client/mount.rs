@@ -7,9 +7,10 @@ use rpcrdma_protocol::xdr::Writer;
 
 use super::credential::Credential;
 use super::portmap;
-use super::reply::{self, Mounted, ReplyError};
+use super::reply::{self, ReplyError};
 use super::tcp::{TcpCaller, TcpCallerConfig};
 use crate::client::ClientError;
+use crate::wire::FileHandle;
 use crate::wire::mount::{self, MountProcedure, MountStatus};
 
 /// The longest reply of MOUNT and the port mapper; theirs are short.
@@ -48,7 +49,7 @@ impl MountService {
     }
 
     /// The handle of `export`.
-    pub fn mount(&mut self, export: &str) -> Result<Mounted, ClientError> {
+    pub fn mount(&mut self, export: &str) -> Result<FileHandle, ClientError> {
         let failed = || ClientError::failed(format!("cannot mount {export} of {}", self.host));
         let args = path(export)?;
         let results = self

@@ -195,16 +195,9 @@ pub fn read(results: &[u8], asked: u32, bulk_bytes: usize) -> Result<ReadReply<'
 /// The most flavors of credentials in a reply of MNT; fewer are defined.
 const FLAVORS_MAX: u32 = 64;
 
-/// The results of MNT.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mounted {
-    /// The handle of the path.
-    pub root: FileHandle,
-}
-
-/// Decodes the results of MNT (RFC 1813 section 5.2.1). The flavors of credentials after the handle are read and ignored:
+/// The handle of the path in the results of MNT (RFC 1813 section 5.2.1). The flavors of credentials after the handle are read and ignored:
 /// the client uses only one, and the server refuses calls with a flavor that it does not accept.
-pub fn mounted(results: &[u8]) -> Result<Mounted, ReplyError> {
+pub fn mounted(results: &[u8]) -> Result<FileHandle, ReplyError> {
     let mut reader = Reader::new(results);
     match MountStatus::decode(&mut reader)? {
         MountStatus::Ok => {}
@@ -220,7 +213,7 @@ pub fn mounted(results: &[u8]) -> Result<Mounted, ReplyError> {
         reader.read_u32()?;
     }
     end(&reader)?;
-    Ok(Mounted { root })
+    Ok(root)
 }
 
 #[cfg(test)]

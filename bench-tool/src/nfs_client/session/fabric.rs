@@ -15,6 +15,7 @@ use crate::load::connections::Connections;
 use crate::load::control::SingleCall;
 use crate::load::cores::LoadCores;
 use crate::load::generator::Generator;
+use crate::load::measure::Checkpoints;
 use crate::load::measured::Measured;
 use crate::load::{Amount, Watch};
 use crate::nfs_client::config::{FILL_BYTES_MAX, FILL_DEPTH, NfsConfig};
@@ -133,13 +134,23 @@ impl<V: Provider> Session for FabricSession<V> {
         work: Arc<Work>,
         amount: &Amount,
         watch: &Watch,
+        checkpoints: &mut Checkpoints<'_>,
     ) -> Result<(Measured, Tally), Failure> {
         watch.gate.pass(watch);
         let workload =
             |part, parts| NfsWorkload::new(Arc::clone(&work), self.credential.clone(), part, parts);
-        let (measured, workloads) =
-            self.cores
-                .measure(&mut self.connections, workload, amount, END_TIMEOUT, watch)?;
+        let (mut measured, workloads) = self.cores.measure(
+            &mut self.connections,
+            workload,
+            amount,
+            END_TIMEOUT,
+            watch,
+            checkpoints,
+        );
+        if amount.retry.is_zero() {
+            let broken = measured.broken(self.connections.count(), self.connections.address());
+            measured.failure = measured.failure.take().or(broken);
+        }
         let mut tally = Tally::default();
         for workload in workloads {
             tally.merge(workload.tally);

@@ -1,19 +1,21 @@
-//! A load over the kernel's TCP: one thread for each connection, with pipelined calls.
+//! A load over the kernel's TCP: one thread for each connection, with pipelined calls; and single calls.
 //!
 //! It measures the server behind the kernel's TCP at both ends, with a client thread that sleeps while it waits. The
 //! project's data plane is not involved.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rpcrdma_fabric::clock::{Clock, Ticks};
 use rpcrdma_protocol::rpc::{AcceptStatus, CallHeader, OpaqueAuth, ReplyBody, ReplyHeader};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::Session;
 use crate::exit::Failure;
 use crate::load::intervals::{Collector, Exchange};
+use crate::load::measure::{Checkpoints, so_far};
 use crate::load::measured::Measured;
 use crate::load::phase::LoadPhase;
 use crate::load::retry_later::RetryLater;
@@ -22,10 +24,11 @@ use crate::load::{Amount, Watch};
 use crate::workloads::nfs::steps::Step;
 use crate::workloads::nfs::tally::Tally;
 use crate::workloads::nfs::{NfsWorkload, StepReply, Work};
-use rpcrdma_nfs3::client::caller::{accept_words, reject_words};
+use rpcrdma_nfs3::client::CALL_TIMEOUT;
+use rpcrdma_nfs3::client::caller::{CallFailed, NfsCaller, Results, accept_words, reject_words};
 use rpcrdma_nfs3::client::credential::Credential;
-use rpcrdma_nfs3::client::request::ARGUMENTS_BYTES_MAX;
-use rpcrdma_nfs3::client::tcp::{connect, first_xid};
+use rpcrdma_nfs3::client::request::{ARGUMENTS_BYTES_MAX, Request};
+use rpcrdma_nfs3::client::tcp::{TcpCaller, TcpCallerConfig, connect, first_xid};
 use rpcrdma_nfs3::wire as nfs;
 use rpcrdma_nfs3::wire::record::{self, Records};
 
@@ -37,13 +40,16 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The time limit of one attempt to reconnect, and the pause after a failed one.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2);
-pub(crate) const ATTEMPT_PAUSE: Duration = Duration::from_millis(100);
+const ATTEMPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// With more unsent bytes than this, no further call is encoded. This bounds the buffer if the server reads slowly.
 const UNSENT_BYTES_MAX: usize = 64 * 1024;
 
 /// Room in a reply for header and results, without payload.
 const REPLY_OVERHEAD_BYTES: usize = 2048;
+
+/// Upper bound of the READs that check written data, in bytes.
+const READ_BYTES_MAX: u32 = 256 << 10;
 
 /// The low bits of an XID are the index of the slot, so that a reply finds its slot without a search.
 const SLOT_BITS: u32 = 16;
@@ -62,59 +68,138 @@ impl TcpServer {
     fn connect(&self, timeout: Duration) -> Result<TcpStream, Failure> {
         Ok(connect(&self.host, self.port, "NFS", timeout)?)
     }
+
+    /// A connection for single calls.
+    fn caller(&self) -> Result<TcpCaller, Failure> {
+        let connected = TcpCaller::connect(&TcpCallerConfig {
+            host: &self.host,
+            port: self.port,
+            what: "NFS",
+            timeout: CALL_TIMEOUT,
+            reply_bytes_max: READ_BYTES_MAX as usize + REPLY_OVERHEAD_BYTES,
+        });
+        Ok(connected?)
+    }
 }
 
-/// Runs the load on `connections` connections and returns the results.
-pub(crate) fn measure(
-    server: &TcpServer,
-    work: Arc<Work>,
-    amount: &Amount,
-    connections: u32,
-    cores: &[usize],
-    watch: &Watch,
-) -> Result<(Measured, Tally), Failure> {
-    let streams = (0..connections)
-        .map(|_| server.connect(ANSWER_TIMEOUT))
-        .collect::<Result<Vec<_>, _>>()?;
-    watch.gate.pass(watch);
-    let mut threads = Vec::new();
-    for (stream, number) in streams.into_iter().zip(0_u32..) {
-        let part = Part {
-            number,
-            parts: connections,
-            core: cores.get(number as usize % cores.len().max(1)).copied(),
-        };
-        let driver = Driver::new(
-            server.clone(),
-            stream,
-            Arc::clone(&work),
-            &amount.share(number, connections),
-            &part,
-            watch.clone(),
-        )?;
-        let thread = std::thread::Builder::new()
-            .name(format!("nfs-{number}"))
-            .spawn(move || driver.run(&part));
-        threads.push(thread.map_err(|error| {
-            Failure::failed("cannot start the thread of a connection").because(error)
-        })?);
-    }
-    // Join all threads even after a failure, so that none outlives this function. The first failure is returned.
-    let (mut measured, mut tally) = (Measured::default(), Tally::default());
-    let mut outcome = Ok(());
-    for thread in threads {
-        match thread.join() {
-            Ok(Ok((part, its))) => {
+/// Connections to a server over TCP.
+pub(crate) struct TcpSession {
+    pub(crate) server: TcpServer,
+    pub(crate) connections: u32,
+    pub(crate) cores: Vec<usize>,
+}
+
+impl Session for TcpSession {
+    fn measure(
+        &mut self,
+        work: Arc<Work>,
+        amount: &Amount,
+        watch: &Watch,
+        checkpoints: &mut Checkpoints<'_>,
+    ) -> Result<(Measured, Tally), Failure> {
+        let cores = &self.cores;
+        let streams = (0..self.connections)
+            .map(|_| self.server.connect(ANSWER_TIMEOUT))
+            .collect::<Result<Vec<_>, _>>()?;
+        watch.gate.pass(watch);
+        let (mut threads, mut collectors) = (Vec::new(), Vec::new());
+        for (stream, number) in streams.into_iter().zip(0_u32..) {
+            let part = Part {
+                number,
+                parts: self.connections,
+                core: cores.get(number as usize % cores.len().max(1)).copied(),
+            };
+            let driver = Driver::new(
+                self.server.clone(),
+                stream,
+                Arc::clone(&work),
+                &amount.share(number, self.connections),
+                &part,
+                watch.clone(),
+            )?;
+            collectors.push(Arc::clone(&driver.collector));
+            let thread = std::thread::Builder::new()
+                .name(format!("nfs-{number}"))
+                .spawn(move || driver.run(&part));
+            threads.push(thread.map_err(|error| {
+                Failure::failed("cannot start the thread of a connection").because(error)
+            })?);
+        }
+        while threads.iter().any(|it| !it.is_finished()) {
+            std::thread::sleep(LOOK_PERIOD);
+            checkpoints.look(|| {
+                let mut measured = Measured::default();
+                for collector in &collectors {
+                    measured.merge(so_far([&*of(collector)], amount.interval));
+                }
+                measured
+            });
+        }
+        // Join all threads even after a failure, so that none outlives this function. The first failure is kept.
+        let (mut measured, mut tally) = (Measured::default(), Tally::default());
+        for thread in threads {
+            if let Ok((part, its)) = thread.join() {
                 measured.merge(part);
                 tally.merge(its);
-            }
-            Ok(Err(failure)) => outcome = outcome.and(Err(failure)),
-            Err(_) => {
-                outcome = outcome.and(Err(Failure::failed("the thread of a connection ended")));
+            } else {
+                measured.failure = Some(Failure::failed("the thread of a connection ended"));
             }
         }
+        Ok((measured, tally))
     }
-    outcome.map(|()| (measured, tally))
+
+    fn caller(&mut self) -> Result<Box<dyn NfsCaller + '_>, Failure> {
+        let caller = self.server.caller()?;
+        Ok(Box::new(OverTcp {
+            caller,
+            server: &self.server,
+        }))
+    }
+}
+
+/// NFS calls over TCP, one at a time.
+struct OverTcp<'a> {
+    caller: TcpCaller,
+    server: &'a TcpServer,
+}
+
+impl NfsCaller for OverTcp<'_> {
+    fn call_once(&mut self, request: &Request<'_>, _: u32) -> Result<Results, CallFailed> {
+        let mut args = [0; ARGUMENTS_BYTES_MAX];
+        let bytes = request.encode(&mut args)?;
+        let procedure = request.procedure().number();
+        let stream = self.caller.call(
+            (nfs::PROGRAM, nfs::VERSION, procedure),
+            self.server.credential.auth(),
+            args.get(..bytes).unwrap_or(&[]),
+        )?;
+        Ok(Results {
+            stream,
+            ..Results::default()
+        })
+    }
+
+    fn restore(&mut self) -> bool {
+        let deadline = Instant::now() + self.server.retry;
+        while Instant::now() < deadline {
+            if let Ok(caller) = self.server.caller() {
+                self.caller = caller;
+                return true;
+            }
+            std::thread::sleep(ATTEMPT_PAUSE);
+        }
+        false
+    }
+
+    fn read_bytes_max(&self) -> u32 {
+        READ_BYTES_MAX
+    }
+}
+
+/// The collector of a connection, which its thread and the starting one share.
+fn of(collector: &Mutex<Collector>) -> std::sync::MutexGuard<'_, Collector> {
+    // A thread that panicked left whole intervals behind.
+    collector.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Which part of the load a connection carries.
@@ -154,7 +239,7 @@ struct Driver {
     phase: LoadPhase,
     /// Histograms of intervals, full and packed. This thread also packs them.
     exchange: Arc<Exchange>,
-    collector: Collector,
+    collector: Arc<Mutex<Collector>>,
     measured: Measured,
     watch: Watch,
     /// Successful calls, including those of the warm-up: for the live line.
@@ -172,6 +257,9 @@ impl Driver {
         part: &Part,
         watch: Watch,
     ) -> Result<Self, Failure> {
+        stream.set_nonblocking(true).map_err(|error| {
+            Failure::failed("cannot make a connection non-blocking").because(error)
+        })?;
         let clock = Clock::new();
         let exchange = Arc::new(Exchange::with_spares(1));
         let now = clock.now();
@@ -195,7 +283,7 @@ impl Driver {
             free: (0..amount.depth).rev().collect(),
             later: RetryLater::new(amount.retry, amount.depth as usize),
             phase: LoadPhase::new(amount, now, Arc::clone(&exchange)),
-            collector: Collector::default(),
+            collector: Arc::new(Mutex::new(Collector::new(part.number as usize))),
             exchange,
             clock,
             measured: Measured::default(),
@@ -207,17 +295,17 @@ impl Driver {
         })
     }
 
-    fn run(mut self, part: &Part) -> Result<(Measured, Tally), Failure> {
+    fn run(mut self, part: &Part) -> (Measured, Tally) {
         if let Some(core) = part.core {
             // Pinning may fail, for example in a cpuset without this core. The thread then runs elsewhere.
             core_affinity::set_for_current(core_affinity::CoreId { id: core });
         }
-        self.stream.set_nonblocking(true).map_err(|error| {
-            Failure::failed("cannot make a connection non-blocking").because(error)
-        })?;
         while !(self.phase.is_ending() && self.outstanding() == 0) {
-            if let Err(error) = self.turn(part) {
-                self.connect_again(error)?;
+            if let Err(error) = self.turn(part)
+                && let Err(failure) = self.connect_again(error)
+            {
+                self.break_off(failure);
+                break;
             }
         }
         self.measured.elapsed = self.phase.elapsed();
@@ -225,12 +313,22 @@ impl Driver {
         self.measured.retried_later = self.later.count();
         let elapsed = self.measured.elapsed;
         let last = self.phase.into_recorder();
-        let number = part.number as usize;
-        let timeline = self
-            .collector
-            .finish(&self.exchange, &last, number, elapsed);
+        let timeline = of(&self.collector).finish(&self.exchange, &last, elapsed);
         self.measured.timelines.push(timeline);
-        Ok((self.measured, self.workload.tally))
+        (self.measured, self.workload.tally)
+    }
+
+    /// Ends the load of this connection, which is lost for good.
+    #[cold]
+    fn break_off(&mut self, failure: Failure) {
+        self.phase.end(self.clock.now());
+        self.give_up();
+        let unanswered = self.outstanding() as u64;
+        if unanswered > 0 {
+            self.measured.errors.add("calls_unanswered", unanswered);
+        }
+        self.measured.losses.connections += 1;
+        self.measured.failure = Some(failure);
     }
 
     fn outstanding(&self) -> usize {
@@ -246,7 +344,7 @@ impl Driver {
             self.give_up();
         }
         self.phase.advance(now, self.outstanding());
-        self.collector.collect(&self.exchange);
+        of(&self.collector).collect(&self.exchange);
         self.make_calls(now);
         let moved = self.send()? | self.receive()?;
         if let Some(progress) = self.watch.progress.core(part.number as usize) {
@@ -474,9 +572,8 @@ impl Driver {
             .map_err(|error| Failure::failed("cannot connect again").because(error))?;
         let losses = &mut self.measured.losses;
         losses.connections += 1;
-        losses.reconnects += 1;
         losses.calls += self.slots.iter().filter(|it| it.is_waiting).count() as u64;
-        losses.longest = losses.longest.max(since.elapsed());
+        losses.replaced(since);
         let payload_bytes = self.workload.work().plan.bytes as usize;
         // A record or a call may be cut off in the middle: start both directions empty on the new stream.
         self.records = Records::new(payload_bytes + REPLY_OVERHEAD_BYTES);

@@ -83,7 +83,7 @@ pub(crate) struct Axis {
     high: f64,
     pub(super) marks: Vec<Mark>,
     /// A value with a line and a name, such as the knee.
-    pub(super) noted: Option<(f64, String)>,
+    pub(super) noted: Vec<(f64, String)>,
 }
 
 impl Axis {
@@ -94,7 +94,7 @@ impl Axis {
             low,
             high,
             marks,
-            noted: None,
+            noted: Vec::new(),
         }
     }
 
@@ -192,7 +192,7 @@ impl Axis {
 
     /// The same axis with a named line at `at`.
     pub(crate) fn noting(mut self, at: f64, name: &str) -> Self {
-        self.noted = Some((at, name.to_owned()));
+        self.noted.push((at, name.to_owned()));
         self
     }
 
@@ -229,7 +229,7 @@ fn round_numbers(low: f64, high: f64) -> Vec<(f64, bool)> {
     clippy::cast_sign_loss,
     reason = "the conversion saturates"
 )]
-pub(crate) const fn whole(value: f64) -> u64 {
+pub(crate) fn whole(value: f64) -> u64 {
     value.round() as u64
 }
 

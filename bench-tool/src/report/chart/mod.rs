@@ -211,7 +211,7 @@ fn write_axes(svg: &mut String, (x, y): (&Axis, &Axis)) -> fmt::Result {
         let middle = "dy=\"1em\" text-anchor=\"middle\"";
         write_mark(svg, &mark.text, shown, (at, bottom + 5.0), middle)?;
     }
-    if let Some((value, name)) = &x.noted {
+    for (value, name) in &x.noted {
         let at = at_x(x, *value);
         writeln!(
             svg,

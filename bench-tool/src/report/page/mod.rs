@@ -8,10 +8,10 @@ use std::time::Duration;
 use super::chart::axis::{Axis, Unit};
 use super::chart::{self, Curve};
 use super::escape::escape;
-use super::table::{correction_meaning, latency_meaning};
+use super::table::{correction_meaning, latency_cells, latency_meaning};
 use super::view::{LoadReport, LoadView};
 use crate::histogram::{LatencyHistogram, LatencySummary};
-use crate::load::timeline::{IntervalFigures, IntervalLatency};
+use crate::load::timeline::{Gap, IntervalFigures, IntervalLatency};
 use rpcrdma_units::{bandwidth, count, duration, nanoseconds, rate, text_of};
 
 const STYLE: &str = include_str!("style.css");
@@ -66,18 +66,20 @@ fn write_heading(page: &mut String, report: &LoadView<'_>) -> fmt::Result {
     writeln!(
         page,
         "<p class=\"note\">{}: {}</p>\n<ul class=\"figures\">",
-        if report.load.interrupted {
-            "measured until a signal"
-        } else {
-            "measured"
+        match (&report.load.failure, report.load.interrupted) {
+            (Some(_), _) => "failed, and measured until then",
+            (None, true) => "measured until a signal",
+            (None, false) => "measured",
         },
         report.load.time_text()
     )?;
     let latency = &report.load.latency_ns;
+    let percentiles = [latency.p50, latency.p99, latency.p99_9];
+    let [p50, p99, p99_9] = latency_cells((latency.count > 0).then_some(percentiles));
     let mut figures = vec![
-        ("p50", nanoseconds(latency.p50)),
-        ("p99", nanoseconds(latency.p99)),
-        ("p99.9", nanoseconds(latency.p99_9)),
+        ("p50", p50),
+        ("p99", p99),
+        ("p99.9", p99_9),
         ("calls", rate(report.load.rate_per_s)),
     ];
     if let Some(bytes_per_s) = report.bandwidth_bytes_per_s {
@@ -225,14 +227,17 @@ fn write_over_time(page: &mut String, report: &LoadView<'_>) -> fmt::Result {
     };
     let end_s = last.start_s + last.duration_s;
     let seconds = "time since the measurement began";
-    let seconds = Axis::linear(seconds, end_s, Unit::Seconds).cut(end_s);
+    let mut seconds = Axis::linear(seconds, end_s, Unit::Seconds).cut(end_s);
+    for gap in report.load.gaps.iter().take(GAPS_SHOWN) {
+        seconds = seconds.noting(gap.start_s, "lost");
+    }
     let curve = |name, of: &dyn Fn(&IntervalFigures) -> Option<f64>| {
         let middle = |it: &IntervalFigures| it.start_s + it.duration_s / 2.0;
         Curve::new(name, intervals.iter().map(|it| (middle(it), of(it))))
     };
     // Without calls the rate is zero, but there is no latency.
     let latency = |of: fn(&IntervalLatency) -> u64| {
-        move |it: &IntervalFigures| (it.calls > 0).then(|| of(&it.latency_ns) as f64)
+        move |it: &IntervalFigures| it.latency_ns.as_ref().map(|it| of(it) as f64)
     };
     let rates = curve("rate", &|it| Some(it.rate_per_s));
     let most = intervals.iter().map(|it| it.rate_per_s).fold(0.0, f64::max);
@@ -244,11 +249,12 @@ fn write_over_time(page: &mut String, report: &LoadView<'_>) -> fmt::Result {
         curve("p99", &latency(|it| it.p99)),
         curve("maximum", &latency(|it| it.max)),
     ];
-    let medians = intervals.iter().map(|it| it.latency_ns.p50);
-    let least = medians.filter(|p50| *p50 > 0).min().unwrap_or(1);
+    let medians = intervals.iter().filter_map(|it| Some(it.latency_ns?.p50));
+    let least = medians.min().unwrap_or(1);
     let axis = Axis::latency(least, report.load.latency_ns.max);
     let title = "Round-trip times of each interval";
     page.push_str(&chart::figure("latencies", title, &seconds, &axis, &curves));
+    write_gaps(page, &report.load.gaps)?;
     write_intervals(page, intervals)?;
     if report.per_core.len() > 1 {
         begin_table(page, "core", &COLUMNS)?;
@@ -257,7 +263,7 @@ fn write_over_time(page: &mut String, report: &LoadView<'_>) -> fmt::Result {
             let cells = cells(
                 core.calls,
                 core.rate_per_s,
-                [latency.p50, latency.p99, latency.max],
+                (core.calls > 0).then_some([latency.p50, latency.p99, latency.max]),
             );
             write_row(page, &core.core.to_string(), &cells)?;
         }
@@ -266,11 +272,34 @@ fn write_over_time(page: &mut String, report: &LoadView<'_>) -> fmt::Result {
     Ok(())
 }
 
+/// Lost connections that a page shows.
+const GAPS_SHOWN: usize = 8;
+
 const COLUMNS: [&str; 5] = ["calls", "rate", "p50", "p99", "maximum"];
 
-fn cells(calls: u64, rate_per_s: f64, latency_ns: [u64; 3]) -> [String; 5] {
-    let [p50, p99, max] = latency_ns.map(nanoseconds);
+fn cells(calls: u64, rate_per_s: f64, latency_ns: Option<[u64; 3]>) -> [String; 5] {
+    let [p50, p99, max] = latency_cells(latency_ns);
     [count(calls), rate(rate_per_s), p50, p99, max]
+}
+
+/// Says which connections were lost when; the charts mark the first.
+fn write_gaps(page: &mut String, gaps: &[Gap]) -> fmt::Result {
+    let time = |seconds| duration(Duration::from_secs_f64(seconds));
+    for gap in gaps.iter().take(GAPS_SHOWN) {
+        let (start, length) = (time(gap.start_s), time(gap.duration_s));
+        writeln!(
+            page,
+            "<p class=\"note\">A connection was lost at {start}, and replaced after {length}.</p>"
+        )?;
+    }
+    if gaps.len() > GAPS_SHOWN {
+        writeln!(
+            page,
+            "<p class=\"note\">{} more were lost; the report's JSON has them.</p>",
+            gaps.len() - GAPS_SHOWN
+        )?;
+    }
+    Ok(())
 }
 
 fn write_intervals(page: &mut String, intervals: &[IntervalFigures]) -> fmt::Result {
@@ -281,12 +310,8 @@ fn write_intervals(page: &mut String, intervals: &[IntervalFigures]) -> fmt::Res
     )?;
     begin_table(page, "from", &COLUMNS)?;
     for it in intervals.iter().take(ROWS_MAX) {
-        let latency = &it.latency_ns;
-        let cells = cells(
-            it.calls,
-            it.rate_per_s,
-            [latency.p50, latency.p99, latency.max],
-        );
+        let latency = it.latency_ns.map(|it| [it.p50, it.p99, it.max]);
+        let cells = cells(it.calls, it.rate_per_s, latency);
         write_row(page, &duration(Duration::from_secs_f64(it.start_s)), &cells)?;
     }
     end_table(page)?;
@@ -388,11 +413,8 @@ pub(super) mod tests {
         }
         assert!(page.contains("<td>20,001</td><td>20,017</td>"));
         for it in &report.load.intervals {
-            let figures = cells(
-                it.calls,
-                it.rate_per_s,
-                [it.latency_ns.p50, it.latency_ns.p99, it.latency_ns.max],
-            );
+            let latency = it.latency_ns.map(|it| [it.p50, it.p99, it.max]);
+            let figures = cells(it.calls, it.rate_per_s, latency);
             assert!(page.contains(&figures.map(|cell| format!("<td>{cell}</td>")).concat()));
         }
         assert!(
@@ -420,17 +442,37 @@ pub(super) mod tests {
         );
         let (_, page) = page_of(|report| {
             let empty = &mut report.load.intervals[1];
-            (empty.calls, empty.rate_per_s) = (0, 0.0);
-            empty.latency_ns = IntervalLatency {
-                p50: 0,
-                p99: 0,
-                max: 0,
-            };
+            (empty.calls, empty.rate_per_s, empty.latency_ns) = (0, 0.0, None);
         });
+        let row = cells(0, 0.0, None).map(|cell| format!("<td>{cell}</td>"));
+        assert!(row[4] == "<td>-</td>" && page.contains(&row.concat()));
         assert_eq!(
             (paths(&page, title), paths(&page, rates)),
             (vec![2; 3], vec![1])
         );
+    }
+
+    #[test]
+    fn a_lost_connection_is_marked_where_it_was_lost() {
+        let (report, whole) = page_of(|_| ());
+        assert!(report.load.gaps.is_empty() && !whole.contains(">lost<"));
+        let (_, page) = page_of(|report| {
+            report.load.gaps = vec![
+                Gap {
+                    start_s: 1.0,
+                    duration_s: 0.4
+                };
+                GAPS_SHOWN + 2
+            ];
+        });
+        assert_eq!(
+            page.matches(">lost<").count(),
+            2 * GAPS_SHOWN,
+            "in both charts"
+        );
+        let words = "lost at 1 s, and replaced after 400 ms";
+        assert_eq!(page.matches(words).count(), GAPS_SHOWN);
+        assert!(page.contains("2 more were lost"));
     }
 
     #[test]

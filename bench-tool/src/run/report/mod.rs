@@ -13,6 +13,7 @@ use crate::floor::{FloorSummary, RoundTrip};
 use crate::histogram::LatencyHistogram;
 use crate::load::timeline::{CoreFigures, Timeline};
 use crate::machine::Machine;
+use crate::record::Record;
 use crate::report::figures::{LoadFigures, Totals};
 use crate::report::origin::Origin;
 use crate::run::config::{RunConfig, Server};
@@ -30,6 +31,10 @@ pub(crate) struct RunResult {
     pub latency: LatencyHistogram,
     /// The same times by core and interval.
     pub timeline: Timeline,
+    /// The record of this end.
+    pub client: Record,
+    /// The record of the server, as it reports it; `None` if it does not.
+    pub server: Option<serde_json::Value>,
     /// Totals of the load.
     pub totals: Totals,
     /// The cost of one clock reading in nanoseconds.
@@ -154,6 +159,10 @@ pub(crate) struct Report {
     pub counters: BTreeMap<String, u64>,
     /// See [`RunResult::server_counters`].
     pub server_counters: Option<BTreeMap<String, u64>>,
+    /// See [`RunResult::client`].
+    pub client: Record,
+    /// See [`RunResult::server`].
+    pub server: Option<serde_json::Value>,
     /// The machine's floor between the client's and the server's core; `None` if it could not be measured.
     pub floor: Option<FloorSummary>,
     /// See [`RunResult::memory`].
@@ -212,6 +221,8 @@ impl Report {
             per_call: result.per_call.clone(),
             counters: result.counters.clone(),
             server_counters: result.server_counters.clone(),
+            client: result.client.clone(),
+            server: result.server.clone(),
             memory: result.memory.clone(),
         }
     }
@@ -282,6 +293,7 @@ pub(crate) mod tests {
                 retry: Duration::ZERO,
                 interval: Duration::from_secs(1),
                 shows_intervals: false,
+                checkpoint: None,
             },
             idle_connections: 0,
             device: None,
@@ -300,10 +312,13 @@ pub(crate) mod tests {
         RunResult {
             latency,
             timeline: crate::load::timeline::tests::timeline(),
+            client: Record::of_tcp(&Machine::detect(), &[0]),
+            server: Some(serde_json::json!({"host": "elsewhere"})),
             clock_read_ns: 10.5,
             totals: Totals {
                 elapsed: Duration::from_secs(2),
                 interrupted: false,
+                failure: None,
                 errors: 0,
                 losses: Losses::default(),
                 payload_bytes: 0,
@@ -355,7 +370,7 @@ pub(crate) mod tests {
             bandwidth_bytes_per_s latency_ns histogram latency_corrected_ns counters floor memory warnings loop \
             idle_connections offered_rate_per_s clock clock_read_ns interrupted connect server_identity \
             server_cores warmup_s placement_asked operations read_percent seed delay_ns service_time_ns \
-            per_call server_counters interval_s intervals per_core connections_lost reconnects calls_lost longest_loss_s";
+            per_call server_counters began client server interval_s intervals gaps per_core failure connections_lost reconnects calls_lost longest_loss_s";
         let sorted = |mut keys: Vec<String>| {
             keys.sort_unstable();
             keys

@@ -1,6 +1,7 @@
 //! The view of a run's report that pages and charts use.
 
 use super::{Report, table};
+use crate::record;
 use crate::report::view::{LoadReport, LoadView, machine_facts};
 use rpcrdma_doctor::format_cores;
 use rpcrdma_units::{nanoseconds, size, text_of};
@@ -58,6 +59,27 @@ impl Report {
             ("floor", floor),
         ];
         facts.extend(machine_facts(&self.machine));
+        facts.extend(record::facts(
+            [
+                "client host",
+                "client program",
+                "client system",
+                "client knobs",
+                "client device",
+            ],
+            &self.client,
+        ));
+        facts.extend(record::facts(
+            [
+                "server host",
+                "server program",
+                "server system",
+                "server knobs",
+                "server device",
+            ],
+            &self.server,
+        ));
+        facts.push(("measurement began", self.load.began.clone()));
         facts.extend([
             (
                 "clock",

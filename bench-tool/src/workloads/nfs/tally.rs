@@ -80,15 +80,6 @@ impl Tally {
         self.written.merge(&other.written);
     }
 
-    /// The latencies of all procedures in one histogram.
-    pub(crate) fn latency(&self) -> LatencyHistogram {
-        let mut all = LatencyHistogram::new();
-        for procedure in self.procedures.iter().flatten() {
-            all.merge(&procedure.latency);
-        }
-        all
-    }
-
     /// Payload of all procedures in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.procedures.iter().flatten().map(|it| it.bytes).sum()

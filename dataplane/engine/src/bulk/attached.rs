@@ -1,6 +1,6 @@
 //! The items of a reply that are sent outside its stream.
 
-use rpcrdma_fabric::memory::{Lease, SharedLease};
+use rpcrdma_fabric::memory::SharedLease;
 
 use super::{BulkItem, BulkPart, BulkPool};
 
@@ -33,12 +33,10 @@ impl Attached {
     pub(crate) fn drain_into(&mut self, pool: &mut BulkPool, mut take: impl FnMut(BulkPart)) {
         match self {
             Self::Own(item) => {
-                for (buffer, offset, bytes) in item.drain().filter_map(Lease::into_buffer) {
-                    // A gather list has no empty entries.
-                    if bytes == 0 {
-                        pool.give(buffer);
-                    } else {
-                        take(BulkPart::new(buffer, offset, bytes));
+                // A gather list has no empty entries.
+                for lease in item.drain() {
+                    if let Some(part) = BulkPart::of_lease(pool, lease) {
+                        take(part);
                     }
                 }
             }

@@ -42,6 +42,9 @@ pub struct ExpectedResult {
 #[error("the call holds no such item")]
 pub struct NoRoom;
 
+/// The most pieces of memory that a call brings with it for its results.
+pub const TARGET_PARTS_MAX: usize = 8;
+
 /// An item of a call, apart from its pieces.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CallItem {
@@ -94,6 +97,8 @@ pub struct BulkCall<'a> {
     pub(crate) parts: ArrayVec<Lease, BULK_PARTS_MAX>,
     pub(crate) items: ArrayVec<CallItem, BULK_ITEMS_MAX>,
     pub(crate) expected: ArrayVec<ExpectedResult, BULK_ITEMS_MAX>,
+    /// Where results are to go, in order: the number of each result, and a piece of its memory.
+    pub(crate) targets: ArrayVec<(usize, Lease), TARGET_PARTS_MAX>,
 }
 
 impl<'a> BulkCall<'a> {
@@ -109,6 +114,7 @@ impl<'a> BulkCall<'a> {
             parts: ArrayVec::new(),
             items: ArrayVec::new(),
             expected: ArrayVec::new(),
+            targets: ArrayVec::new(),
         }
     }
 
@@ -148,6 +154,41 @@ impl<'a> BulkCall<'a> {
         self.expected.try_push(result).map_err(|_| NoRoom)
     }
 
+    /// As [`BulkCall::expect`], for a result that is to be written into `item`, whose length is the most that it can have.
+    /// It has at most [`TARGET_PARTS_MAX`] pieces, with those of
+    /// other results. The reply brings the item back. It is empty if the result did not go there: the responder left it in the stream, or
+    /// the peer offers no RDMA for it. In a rare case, when the call had to be made again, it is in other memory.
+    ///
+    /// # Errors
+    /// [`NoRoom`]; `item` is unchanged then.
+    pub fn expect_into(
+        &mut self,
+        result: ExpectedResult,
+        item: &mut BulkItem,
+    ) -> Result<(), NoRoom> {
+        let bytes_max = u32::try_from(item.len()).map_err(|_| NoRoom)?;
+        if self.targets.remaining_capacity() < item.part_count() {
+            return Err(NoRoom);
+        }
+        self.expect(ExpectedResult {
+            bytes_max,
+            ..result
+        })?;
+        let number = self.expected.len() - 1;
+        self.targets.extend(item.drain().map(|part| (number, part)));
+        Ok(())
+    }
+
+    /// Takes the memory out in which result `number` was expected.
+    pub fn take_target(&mut self, number: usize) -> BulkItem {
+        let mut item = BulkItem::new();
+        while let Some(at) = self.targets.iter().position(|(of, _)| *of == number) {
+            // It fits: these pieces were moved out of one item.
+            let _ = item.push(self.targets.remove(at).1);
+        }
+        item
+    }
+
     /// Takes out the item that was added last.
     pub fn pop(&mut self) -> Option<BulkItem> {
         let last = self.items.pop()?;
@@ -158,6 +199,19 @@ impl<'a> BulkCall<'a> {
             let _ = item.push(part);
         }
         Some(item)
+    }
+
+    /// How many pieces of memory for result `number` the call brings with it.
+    pub(crate) fn targets_of(&self, number: usize) -> usize {
+        let of = self.targets.iter().filter(|(of, _)| *of == number);
+        of.count()
+    }
+
+    /// How many of its pieces are memory of the application.
+    pub(crate) fn external_parts(&self) -> usize {
+        let targets = self.targets.iter().map(|(_, lease)| lease);
+        let all = self.parts.iter().chain(targets);
+        all.filter(|lease| lease.is_external()).count()
     }
 
     pub(crate) fn items(&self) -> &[CallItem] {

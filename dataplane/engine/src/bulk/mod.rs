@@ -28,7 +28,9 @@ mod pool;
 mod reply;
 
 pub use arguments::{ArgumentView, ArgumentViews, BulkArguments, StreamPiece};
-pub use call::{BulkCall, BulkReply, BulkResult, ExpectedResult, NoRoom, Placement};
+pub use call::{
+    BulkCall, BulkReply, BulkResult, ExpectedResult, NoRoom, Placement, TARGET_PARTS_MAX,
+};
 pub use item::{BulkItem, ITEM_PARTS_MAX};
 
 pub(crate) use arguments::ArgumentItem;

@@ -26,11 +26,18 @@ impl BulkPart {
         }
     }
 
-    /// The memory of a lease of this core. `None` for an empty lease, which is given back.
+    /// The memory of a lease of this core. `None` for an empty lease, which is given back. For one on memory of the
+    /// application the caller has checked that a token is left ([`BulkPool::views_available`]).
     pub(crate) fn of_lease(pool: &mut BulkPool, lease: Lease) -> Option<Self> {
         if lease.is_empty() {
             give_lease(pool, lease);
             return None;
+        }
+        if lease.is_external() {
+            let bytes = u32::try_from(lease.len()).unwrap_or(u32::MAX);
+            let token = pool.lend(lease);
+            debug_assert!(token.is_some(), "they were counted before");
+            return Some(Self::new(token?, 0, bytes));
         }
         let is_bulk = pool.owns_lease(&lease);
         let (buffer, offset, bytes) = lease.into_buffer()?;

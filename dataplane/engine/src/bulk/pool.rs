@@ -33,7 +33,7 @@ pub(crate) struct GivenUp;
 const RECLAIMED_MAX: usize = 16;
 
 /// Registered, page-aligned buffers of one size, and views: tokens with which the core sends bytes that the application
-/// shares. Indexes of views follow those of the buffers.
+/// shares, and uses memory of the application. Indexes of views follow those of the buffers.
 #[derive(Debug)]
 pub(crate) struct BulkPool {
     pool: Pool,
@@ -132,7 +132,7 @@ impl BulkPool {
         let index = buffer.index();
         if let Some(place) = self.kept.get_mut(index as usize) {
             debug_assert!(place.is_none(), "a buffer is in one place");
-            self.kept_views += usize::from(buffer.is_view());
+            self.kept_views += usize::from(self.views.owns(&buffer));
             *place = Some(buffer);
             self.kept_order.push_back(index);
         }
@@ -165,7 +165,7 @@ impl BulkPool {
         } else if let Some(place) = self.kept_order.iter().position(|it| *it == index) {
             self.kept_order.remove(place);
         }
-        self.kept_views -= usize::from(buffer.is_view());
+        self.kept_views -= usize::from(self.views.owns(&buffer));
         self.give(buffer);
     }
 
@@ -175,7 +175,7 @@ impl BulkPool {
             let index = self.kept_order.pop_front()?;
             self.set_home(index, Home::Pool);
             let buffer = self.kept.get_mut(index as usize)?.take()?;
-            if !buffer.is_view() {
+            if !self.views.owns(&buffer) {
                 return Some(buffer);
             }
             // Giving up a view frees a token, and not a buffer.
@@ -192,7 +192,7 @@ impl BulkPool {
                 break;
             };
             let place = self.kept.get_mut(index as usize);
-            match place.and_then(|place| place.take_if(|it| it.is_view())) {
+            match place.and_then(|place| place.take_if(|it| self.views.owns(it))) {
                 Some(view) => {
                     self.kept_views -= 1;
                     self.give(view);
@@ -217,6 +217,16 @@ impl BulkPool {
         self.views.show(lease)
     }
 
+    /// Whether a lease is on memory of the application that this core can use.
+    pub(crate) fn may_lend(&self, lease: &Lease) -> bool {
+        self.pool.has_beside(lease)
+    }
+
+    /// A token for a lease on memory of the application. `None` when none is left.
+    pub(crate) fn lend(&mut self, lease: Lease) -> Option<Buffer> {
+        self.views.lend(lease)
+    }
+
     /// Leases a whole buffer to the application.
     pub(crate) fn take_lease(&mut self) -> Option<Lease> {
         if !self.may_give(1) {
@@ -229,6 +239,11 @@ impl BulkPool {
 
     /// A lease on the first `bytes` bytes of a buffer.
     pub(crate) fn lease(&mut self, buffer: Buffer, bytes: u32) -> Option<Lease> {
+        if self.views.owns(&buffer) {
+            let mut lease = self.views.end(buffer)?;
+            lease.set_len(bytes as usize);
+            return Some(lease);
+        }
         self.pool.lease(buffer, 0, bytes)
     }
 
@@ -245,7 +260,7 @@ impl BulkPool {
     /// Gives a buffer back, or a view.
     pub(crate) fn give(&mut self, buffer: Buffer) {
         self.set_home(buffer.index(), Home::Pool);
-        if buffer.is_view() {
+        if self.views.owns(&buffer) {
             self.views.give(buffer);
         } else {
             self.pool.give(buffer);
@@ -275,6 +290,13 @@ impl BulkPool {
             .get(buffer.index() as usize)
             .copied()
             .unwrap_or_default()
+    }
+}
+
+impl Drop for BulkPool {
+    fn drop(&mut self) {
+        // No port uses what is kept; leases among it end.
+        self.give_up_views();
     }
 }
 

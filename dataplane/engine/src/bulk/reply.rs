@@ -35,7 +35,7 @@ pub(crate) struct ReplyItems {
     offered: Offered,
     /// The results that were not copied into the stream, in order.
     pub(crate) attached: Vec<Attached>,
-    /// How many of their pieces are shared: each takes a view.
+    /// How many of their pieces are shared, or in memory of the application: each takes a view.
     shared_parts: usize,
     /// The most shared pieces of a result that a Send places.
     placed_parts_max: usize,
@@ -129,9 +129,7 @@ impl ReplyItems {
     }
 
     fn push<T: ItemPart>(&mut self, item: &mut BulkItem<T>) {
-        if T::IS_SHARED {
-            self.shared_parts += item.part_count();
-        }
+        self.shared_parts += item.parts().filter(|part| part.takes_view()).count();
         // Made in its place: moving an item copies its whole fixed-size array.
         let count = self.attached.len() + 1;
         self.attached
@@ -141,15 +139,30 @@ impl ReplyItems {
         }
     }
 
+    /// As [`ReplyItems::may_share`], for an item with memory of the application.
+    #[cold]
+    fn may_lend(&self, item: &BulkItem) -> bool {
+        let external = item.parts().filter(|part| part.is_external()).count();
+        item.part_count() <= self.parts_max()
+            && self.shared_parts + external <= self.pool.views_available()
+            && item
+                .parts()
+                .all(|part| self.pool.owns_lease(part) || self.pool.may_lend(part))
+    }
+
+    /// The most pieces of an item that is not in bulk buffers alone.
+    fn parts_max(&self) -> usize {
+        match self.offered {
+            Offered::Directions => self.placed_parts_max,
+            _ => super::ITEM_PARTS_MAX,
+        }
+    }
+
     /// Whether an item of shared pieces can leave the stream: there are views for them, and not more pieces than the
     /// way that the caller asked for can carry.
     pub(crate) fn may_share(&self, item: &BulkItem<SharedLease>) -> bool {
         let parts = item.part_count();
-        let parts_max = match self.offered {
-            Offered::Directions => self.placed_parts_max,
-            _ => super::ITEM_PARTS_MAX,
-        };
-        parts <= parts_max
+        parts <= self.parts_max()
             && self.shared_parts + parts <= self.pool.views_available()
             && item.parts().all(|part| self.pool.may_show(part))
     }
@@ -194,8 +207,8 @@ pub(crate) trait ItemPart: Deref<Target = [u8]> + Sized {
     /// Whether the item can go beside the stream as it is.
     fn may_be_attached(items: &ReplyItems, item: &BulkItem<Self>) -> bool;
 
-    /// Whether others may read it as well.
-    const IS_SHARED: bool;
+    /// Whether a view is needed to send it.
+    fn takes_view(&self) -> bool;
 
     /// Wraps the item as an attached one.
     fn attached(item: BulkItem<Self>) -> Attached;
@@ -209,10 +222,12 @@ pub(crate) trait ItemPart: Deref<Target = [u8]> + Sized {
 
 impl ItemPart for Lease {
     fn may_be_attached(items: &ReplyItems, item: &BulkItem) -> bool {
-        item.parts().all(|part| items.pool.owns_lease(part))
+        item.parts().all(|part| items.pool.owns_lease(part)) || items.may_lend(item)
     }
 
-    const IS_SHARED: bool = false;
+    fn takes_view(&self) -> bool {
+        self.is_external()
+    }
 
     fn attached(item: BulkItem) -> Attached {
         Attached::Own(item)
@@ -235,7 +250,9 @@ impl ItemPart for SharedLease {
         items.may_share(item)
     }
 
-    const IS_SHARED: bool = true;
+    fn takes_view(&self) -> bool {
+        true
+    }
 
     fn attached(item: BulkItem<Self>) -> Attached {
         Attached::Shared(item)

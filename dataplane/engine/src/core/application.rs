@@ -10,8 +10,9 @@ use crate::application_messages::{ApplicationMessage, MessageOutcome, PeerProper
 use crate::authentication::HostIdentity;
 use crate::bulk::{BulkArguments, BulkReply};
 use crate::close_reason::CloseReason;
+use crate::request::Request;
 use crate::responder::ReplyWriter;
-use crate::rpc::{Activity, CallError, CallTag, ConnectionKey, Outcome, Reply, Request};
+use crate::rpc::{Activity, CallError, CallTag, ConnectionKey, Outcome, Reply};
 
 /// The code that runs on a core: it answers the calls of peers, makes calls, or both.
 ///

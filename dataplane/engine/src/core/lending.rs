@@ -21,9 +21,6 @@
 //! While calls of ours wait for replies of several transmissions, the limit of their connection is not lowered: the peer
 //! may need all of it for the replies.
 
-use rpcrdma_fabric::interface::Port;
-
-use super::resources::Resources;
 use crate::config::CoreConfig;
 use crate::connection::Connection;
 use crate::counters::Counters;
@@ -86,8 +83,12 @@ impl Lending {
         self.free
     }
 
-    /// Adjusts the credit limit of a connection. Returns whether it was raised, so that a grant may be due.
-    fn visit(&mut self, connection: &mut Connection, counters: &Counters) -> bool {
+    /// Lends a connection Receives, or takes some back. Returns whether its credit limit was raised, so that a grant may
+    /// be due.
+    pub(super) fn visit(&mut self, connection: &mut Connection, counters: &Counters) -> bool {
+        if !self.is_needed {
+            return false;
+        }
         let (received, _) = connection.protocol.messages_passed();
         let before = std::mem::replace(&mut connection.received_before, received);
         let used = received.wrapping_sub(before);
@@ -152,19 +153,5 @@ fn wanted_limit(limit: u16, used: u32) -> u16 {
         used.max(limit / 2)
     } else {
         limit
-    }
-}
-
-impl<P: Port> Resources<P> {
-    /// Lends the connection at `index` Receives, or takes some back.
-    pub(super) fn lend_receives(&mut self, index: u32) {
-        if !self.lending.is_needed {
-            return;
-        }
-        if let Some(connection) = self.connections.at(index)
-            && self.lending.visit(connection, &self.shared.counters)
-        {
-            self.note_if_pending(index);
-        }
     }
 }

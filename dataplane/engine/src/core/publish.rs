@@ -91,7 +91,9 @@ impl Publisher {
             if let Some(connection) = core.connections.at(index).filter(|it| it.is_live()) {
                 count_messages(connection, &core.shared.counters);
                 add_connection(&mut self.next, connection);
-                core.lend_receives(index);
+                if core.lending.visit(connection, &core.shared.counters) {
+                    core.note_if_pending(index);
+                }
             }
         }
         if !more {

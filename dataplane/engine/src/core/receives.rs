@@ -7,7 +7,7 @@ use rpcrdma_fabric::interface::{
     Port, Receive, ReceiveQueueAttributes, ReceiveQueueId, SetupError,
 };
 use rpcrdma_fabric::memory::{Buffer, Pool};
-use rpcrdma_protocol::v2::rtr::transmission_head_bytes;
+use rpcrdma_protocol::v2::transmission_head_bytes;
 
 use crate::config::CoreConfig;
 use crate::counters::Counters;

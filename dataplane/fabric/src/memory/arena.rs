@@ -7,11 +7,15 @@ use std::sync::Arc;
 use rustix::fs::{MemfdFlags, SealFlags};
 
 use super::buffer::unique_number;
+use super::mapping::external_offset;
 use super::pages::{
     self, Available, HUGE_PAGE_BYTES, ORDINARY_PAGE_BYTES, TransparentKind, no_hugepages,
 };
-use super::{Mapping, Memory, Pool, PoolShape};
+use super::{ExternalMemory, Mapping, Memory, Pool, PoolShape};
 use crate::interface::SetupError;
+
+/// The most pieces of application memory that are attached to an arena.
+pub const EXTERNAL_MAX: usize = 16;
 
 /// Whether an arena uses hugepages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -95,6 +99,7 @@ pub struct Arena {
     next: u64,
     next_untouched: u64,
     report: PageReport,
+    external: Vec<ExternalMemory>,
 }
 
 /// A new mapping, with its file if it has one.
@@ -312,13 +317,47 @@ impl Arena {
             next: 0,
             next_untouched: report.arena_bytes,
             report,
+            external: Vec::new(),
         }
     }
 
     /// Access to the bytes of its buffers.
     #[must_use]
     pub fn memory(&self) -> Memory {
-        Memory::new(Arc::clone(&self.mapping), self.id)
+        let memory = Memory::new(Arc::clone(&self.mapping), self.id);
+        let mut end = self.report.arena_bytes;
+        let parts = self.external.iter().map(|external| {
+            // Checked in `attach`.
+            let offset = external_offset(end).unwrap_or(u64::MAX);
+            end = offset.saturating_add(external.bytes() as u64);
+            external.part(offset)
+        });
+        memory.with(&parts.collect::<Vec<_>>())
+    }
+
+    /// Gives the port of this arena access to memory of the application: leases on it can be sent, read into and written
+    /// as those of the arena's own pools. Call it before the port is made and pools are carved.
+    ///
+    /// # Errors
+    ///
+    /// [`SetupError::Limit`] when there are too many, or too many bytes.
+    pub fn attach(&mut self, external: &ExternalMemory) -> Result<(), SetupError> {
+        let limit = EXTERNAL_MAX as u64;
+        if self.external.len() >= EXTERNAL_MAX {
+            return Err(SetupError::Limit {
+                what: "pieces of application memory of a core",
+                asked: limit + 1,
+                limit,
+            });
+        }
+        self.external.push(external.clone());
+        Ok(())
+    }
+
+    /// The application's memory that was attached.
+    #[must_use]
+    pub fn external(&self) -> &[ExternalMemory] {
+        &self.external
     }
 
     /// The file of a shared arena, which is passed to peers; a private arena has none.

@@ -95,6 +95,11 @@ impl Buffer {
         self.start.as_ptr()
     }
 
+    /// The number of the arena, or of the application's memory, that it lies in.
+    pub(crate) fn arena(&self) -> u32 {
+        self.arena
+    }
+
     /// Whether this is a token of [`super::Views`]: other holders may read its bytes, so nothing may write them.
     #[inline]
     #[must_use]
@@ -109,16 +114,88 @@ impl Buffer {
     }
 }
 
-/// Access to the bytes of one arena, for holders of its [`Buffer`]s.
+/// Access to the bytes of one arena, for holders of its [`Buffer`]s, and to those of the application's memory that was
+/// attached to it.
 #[derive(Clone, Debug)]
 pub struct Memory {
     mapping: Arc<Mapping>,
     arena: u32,
+    /// The application's memory; usually none.
+    external: Option<Arc<[External]>>,
+}
+
+/// Memory of the application, as part of a [`Memory`].
+#[derive(Clone, Debug)]
+pub(crate) struct External {
+    /// Its unique number, in place of an arena's.
+    pub(crate) arena: u32,
+    pub(crate) mapping: Arc<Mapping>,
+    /// Where peers that map it see it begin, in bytes from the start of the arena.
+    pub(crate) offset: u64,
 }
 
 impl Memory {
     pub(super) fn new(mapping: Arc<Mapping>, arena: u32) -> Self {
-        Self { mapping, arena }
+        Self {
+            mapping,
+            arena,
+            external: None,
+        }
+    }
+
+    /// As this one, with memory of the application.
+    pub(super) fn with(self, external: &[External]) -> Self {
+        let external = (!external.is_empty()).then(|| external.into());
+        Self { external, ..self }
+    }
+
+    /// The application's memory.
+    pub(crate) fn external(&self) -> &[External] {
+        self.external.as_deref().unwrap_or(&[])
+    }
+
+    /// Whether the memory with this number is the application's, and part of this one.
+    #[cold]
+    pub(super) fn has_external(&self, arena: u32) -> bool {
+        self.external()
+            .iter()
+            .any(|external| external.arena == arena)
+    }
+
+    #[cold]
+    fn external_offset_of(&self, buffer: &Buffer) -> u64 {
+        let mut external = self.external().iter();
+        let found = external.find(|it| it.arena == buffer.arena);
+        found.map_or(u64::MAX, |external| {
+            let start = external.mapping.start().addr();
+            external.offset + (buffer.start.as_ptr().addr() - start) as u64
+        })
+    }
+
+    /// The address of the byte at `offset`, as peers count it: in the arena, or in memory of the application.
+    #[inline]
+    pub(crate) fn place(&self, offset: u64) -> Option<NonNull<u8>> {
+        if offset < self.mapping.touched_bytes() as u64 || self.external.is_none() {
+            return self.mapping.place(offset);
+        }
+        self.external_place(offset)
+    }
+
+    /// Whether peers see memory of the application where this buffer is: it is in the part of the arena that they do
+    /// not map.
+    #[inline]
+    pub(crate) fn is_hidden(&self, buffer: &Buffer) -> bool {
+        self.external.is_some()
+            && self.is_in_arena(buffer)
+            && self.offset_of(buffer) >= self.mapping.touched_bytes() as u64
+    }
+
+    #[cold]
+    fn external_place(&self, offset: u64) -> Option<NonNull<u8>> {
+        // The last one that begins at the offset or before it.
+        let mut external = self.external().iter().rev();
+        let found = external.find(|it| it.offset <= offset)?;
+        found.mapping.place(offset - found.offset)
     }
 
     /// Whether both are the same memory.
@@ -130,6 +207,12 @@ impl Memory {
     #[inline]
     #[must_use]
     pub fn owns(&self, buffer: &Buffer) -> bool {
+        self.is_in_arena(buffer) || self.has_external(buffer.arena)
+    }
+
+    /// Whether `buffer` lies in the arena, and not in memory of the application.
+    #[inline]
+    pub(crate) fn is_in_arena(&self, buffer: &Buffer) -> bool {
         buffer.arena == self.arena
     }
 
@@ -148,8 +231,8 @@ impl Memory {
     #[must_use]
     pub fn bytes<'a>(&'a self, buffer: &'a Buffer) -> &'a [u8] {
         assert!(self.owns(buffer), "a buffer of another arena");
-        // SAFETY: `start..start+bytes` lies within the mapping (pools carve it so) which `self`
-        // keeps mapped for 'a; the token is borrowed for 'a, and either the only one for these bytes
+        // SAFETY: `start..start+bytes` lies within the mapping (pools carve it so), or one of those of the
+        // application, which `self` keeps mapped for 'a; the token is borrowed for 'a, and either the only one for these bytes
         // or a view of a lease that is shared, which nobody writes as long as there is a view: so
         // nothing in this process writes them; peers map the arena read-only (its seals).
         unsafe { std::slice::from_raw_parts(buffer.start.as_ptr(), buffer.bytes as usize) }
@@ -172,11 +255,15 @@ impl Memory {
         unsafe { std::slice::from_raw_parts_mut(buffer.start.as_ptr(), buffer.bytes as usize) }
     }
 
-    /// Where `buffer` starts, in bytes from the start of the arena.
+    /// Where `buffer` starts, in bytes from the start of the arena. Memory of the application has offsets behind it, at
+    /// which peers that map both see it.
     #[inline]
     #[must_use]
     pub fn offset_of(&self, buffer: &Buffer) -> u64 {
         debug_assert!(self.owns(buffer), "a buffer of another arena");
+        if !self.is_in_arena(buffer) {
+            return self.external_offset_of(buffer);
+        }
         (buffer.start.as_ptr().addr() - self.mapping.start().addr()) as u64
     }
 

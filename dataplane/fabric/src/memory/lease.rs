@@ -1,9 +1,10 @@
 //! Leases: buffers that leave their core.
 
 use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
 use std::sync::Arc;
 
-use super::pool::Site;
+use super::site::Site;
 use super::{Buffer, Memory, SharedLease};
 
 /// Bytes in registered memory that outlive the call in which they arrived, or that a later call sends.
@@ -116,10 +117,40 @@ impl Lease {
         self.offset
     }
 
-    /// Whether its buffer belongs to `memory`, and so to the port of that memory.
+    /// Whether its buffer belongs to `memory`, and so to the port of that memory. That of the application does, if the arena
+    /// was given access to it ([`Arena::attach`](super::Arena::attach)).
     #[must_use]
     pub fn is_of(&self, memory: &Memory) -> bool {
-        memory.is(&self.site.memory)
+        memory.is(&self.site.memory) || memory.has_external(self.site.arena)
+    }
+
+    /// Whether it is on memory of the application ([`super::ExternalMemory`]).
+    #[must_use]
+    pub fn is_external(&self) -> bool {
+        self.site.is_external
+    }
+
+    pub(super) fn arena(&self) -> u32 {
+        self.site.arena
+    }
+
+    /// A token for all of its bytes, with this pool and index. The caller keeps the lease, and does not use it, as long as
+    /// there is the token.
+    pub(super) fn token(&self, pool: u32, index: u32) -> Buffer {
+        // SAFETY: the address lies within the mapping, which is nowhere null.
+        let start = unsafe { NonNull::new_unchecked(self.start()) };
+        Buffer {
+            start,
+            bytes: self.bytes,
+            arena: self.site.arena,
+            pool,
+            index,
+        }
+    }
+
+    /// Drops it while something may still use its bytes: its buffer never returns.
+    pub(super) fn abandon(mut self) {
+        self.index = NO_BUFFER;
     }
 
     /// The number of its buffer's pool.

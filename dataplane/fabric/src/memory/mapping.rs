@@ -1,12 +1,21 @@
 //! A piece of mapped memory that unmaps itself.
 
 use std::alloc::Layout;
+use std::fmt;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
+
+/// Peers map memory of the application behind the arena, each at the next multiple of this: no page is larger.
+pub(crate) const EXTERNAL_ALIGN: u64 = 1 << 30;
+
+/// Where memory of the application begins for peers, behind an arena, or other such memory, that ends at `end`.
+pub(crate) fn external_offset(end: u64) -> Option<u64> {
+    end.checked_next_multiple_of(EXTERNAL_ALIGN)
+}
 
 /// No page of any machine is smaller.
 const PAGE_BYTES_MIN: usize = 4096;
@@ -16,14 +25,21 @@ const PAGE_BYTES_MIN: usize = 4096;
 pub struct Mapping {
     start: NonNull<u8>,
     bytes: usize,
-    /// Bytes at its end whose pages [`Mapping::populate`] leaves out.
+    /// Bytes whose pages [`Mapping::populate`] leaves out: at its end, or between the files that it joins.
     untouched_bytes: usize,
     origin: Origin,
+    /// Dropped when the memory is no longer used, after the mapping.
+    _keeper: Option<Keeper>,
 }
+
+/// What is kept as long as a mapping.
+pub(super) type Keeper = Box<dyn fmt::Debug + Send + Sync>;
 
 /// The source of the memory, which determines how it is released.
 #[derive(Clone, Copy, Debug)]
 enum Origin {
+    /// The application, which also unmaps it.
+    Application,
     /// The kernel's `mmap`.
     Kernel,
     /// The hugepage allocator, by this layout.
@@ -48,6 +64,11 @@ impl Mapping {
         let mapping = Self::map(file, bytes, protection, MapFlags::SHARED)?;
         mapping.populate()?;
         Ok(mapping)
+    }
+
+    /// As [`Mapping::shared`], of memory whose pages its driver provides.
+    pub(super) fn shared_unpopulated(file: &OwnedFd, bytes: usize) -> io::Result<Self> {
+        Self::shared_lazily(file, bytes)
     }
 
     /// As [`Mapping::shared`], but [`Mapping::populate`] allocates the pages.
@@ -97,6 +118,59 @@ impl Mapping {
         let flags = MapFlags::SHARED | MapFlags::POPULATE | MapFlags::NORESERVE;
         let mapping = Self::map(file, bytes, ProtFlags::READ, flags)?;
         mapping.advise_populate(Advice::LinuxPopulateRead)?;
+        Ok(mapping)
+    }
+
+    /// Memory that the application mapped and unmaps. `keeper` is dropped when nothing uses it any more.
+    ///
+    /// # Safety
+    ///
+    /// The range is mapped, readable and writable, and stays so until `keeper` is dropped.
+    pub(super) unsafe fn of_application(start: NonNull<u8>, bytes: usize, keeper: Keeper) -> Self {
+        Self {
+            start,
+            bytes,
+            untouched_bytes: 0,
+            origin: Origin::Application,
+            _keeper: Some(keeper),
+        }
+    }
+
+    /// As this one, with something that is dropped when it was unmapped.
+    pub(super) fn with(mut self, keeper: Keeper) -> Self {
+        self._keeper = Some(keeper);
+        self
+    }
+
+    /// Maps several files of a peer into one range, to read only, each with every page present and at its offset, as
+    /// [`Mapping::shared_read_only`]. The range ends with the last file. Between the files it reads as zeroes.
+    pub(crate) fn joined_read_only(files: &[(BorrowedFd<'_>, u64, usize)]) -> io::Result<Self> {
+        let too_much = || io::Error::from(io::ErrorKind::OutOfMemory);
+        let end = |&(_, offset, bytes): &(_, u64, usize)| {
+            usize::try_from(offset).ok()?.checked_add(bytes)
+        };
+        let ends: Option<Vec<usize>> = files.iter().map(end).collect();
+        let bytes = ends.and_then(|ends| ends.into_iter().max());
+        // Readable between the files as well, since a peer may name any offset up to the end.
+        let align = usize::try_from(EXTERNAL_ALIGN).map_err(|_| too_much())?;
+        let mut mapping = Self::private(bytes.ok_or_else(too_much)?, align, ProtFlags::READ)?;
+        let held: usize = files.iter().map(|(.., bytes)| bytes).sum();
+        mapping.untouched_bytes = mapping.bytes - held;
+        for (file, offset, bytes) in files {
+            let flags =
+                MapFlags::SHARED | MapFlags::POPULATE | MapFlags::NORESERVE | MapFlags::FIXED;
+            let offset = usize::try_from(*offset).map_err(|_| too_much())?;
+            // SAFETY: the range lies within the mapping just made, by its size, and there are no pointers to it yet.
+            unsafe {
+                let start = mapping.start().add(offset).cast();
+                rustix::mm::mmap(start, *bytes, ProtFlags::READ, flags, file, 0)?;
+                match rustix::mm::madvise(start, *bytes, Advice::LinuxPopulateRead) {
+                    Ok(()) | Err(Errno::INVAL) => {}
+                    Err(Errno::FAULT) => return Err(Errno::NOMEM.into()),
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
         Ok(mapping)
     }
 
@@ -164,6 +238,7 @@ impl Mapping {
                 bytes,
                 untouched_bytes: 0,
                 origin,
+                _keeper: None,
             })
             .ok_or_else(|| io::Error::other("the kernel mapped address zero"))
     }
@@ -224,8 +299,19 @@ impl Mapping {
         self.start.as_ptr()
     }
 
-    /// The bytes at its start whose pages [`Mapping::populate`] allocates.
-    pub(super) fn touched_bytes(&self) -> usize {
+    /// The place `offset` bytes behind its start, at most its end.
+    #[inline]
+    pub(crate) fn place(&self, offset: u64) -> Option<NonNull<u8>> {
+        let offset = usize::try_from(offset).ok()?;
+        if offset > self.bytes {
+            return None;
+        }
+        // SAFETY: at most one past the end of the mapping.
+        NonNull::new(unsafe { self.start().add(offset) })
+    }
+
+    /// The bytes whose pages [`Mapping::populate`] allocates, or that are pages of files.
+    pub(crate) fn touched_bytes(&self) -> usize {
         self.bytes - self.untouched_bytes
     }
 
@@ -241,6 +327,7 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         let start = self.start.as_ptr();
         match self.origin {
+            Origin::Application => {}
             Origin::Kernel => {
                 // SAFETY: the range was mapped by `map` or `anonymous` and is unmapped only here;
                 // whoever holds pointers into it also holds the Arc that keeps this value alive.

@@ -6,23 +6,31 @@
 //! does not compile. A [`Lease`] is a token that left its core: it keeps its arena alive, may be dropped on any thread,
 //! and its buffer then returns through a ring that has room for every buffer. A lease becomes read-only as a
 //! [`SharedLease`]: there may be many, of parts of one buffer, and [`Views`] provides the tokens with which their bytes
-//! are posted.
+//! are posted. [`ExternalMemory`] is memory of the application, with leases as those on the arena's buffers.
 
 mod arena;
 mod buffer;
+mod external;
 mod lease;
 mod limit;
 mod mapping;
 mod pages;
 mod pool;
 mod shared;
+mod site;
 #[cfg(all(test, not(loom)))]
 mod tests;
+mod views;
 
-pub use arena::{Arena, ArenaOptions, HugePageSize, HugePages, PageKind, PageReport};
+pub use arena::{Arena, ArenaOptions, EXTERNAL_MAX, HugePageSize, HugePages, PageKind, PageReport};
 pub use buffer::{Buffer, Memory};
+pub(crate) use external::Origin;
+pub use external::{ExternalMemory, NotLeased};
 pub use lease::Lease;
 pub use limit::MemoryLimit;
 pub use mapping::Mapping;
-pub use pool::{Pool, PoolShape};
-pub use shared::{SharedLease, Views};
+pub(crate) use mapping::external_offset;
+pub use pool::Pool;
+pub use shared::SharedLease;
+pub use site::PoolShape;
+pub use views::Views;

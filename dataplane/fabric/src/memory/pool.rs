@@ -1,72 +1,11 @@
 //! Pools of equal buffers, owned by one core.
 
 use std::ops::Range;
-use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
 
-use crossbeam_queue::ArrayQueue;
-
-use super::buffer::unique_number;
+use super::site::{PoolShape, Site};
 use super::{Buffer, Lease, Memory, SharedLease};
 use crate::interface::SetupError;
-
-/// The number, size and place of a pool's buffers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PoolShape {
-    /// The number of buffers.
-    pub buffers: u32,
-    /// The size of each buffer in bytes.
-    pub buffer_bytes: u32,
-    /// Bytes from the start of one buffer to the start of the next; at least `buffer_bytes`. A value
-    /// slightly above a power of two spreads the first lines of the buffers over the cache's sets.
-    pub stride_bytes: u32,
-    /// Alignment of the first buffer's address in bytes, rounded up to a power of two.
-    pub align_bytes: u32,
-}
-
-/// The place of a pool's buffers in memory. The pool and its leases share it.
-#[derive(Debug)]
-pub(super) struct Site {
-    pub(super) memory: Memory,
-    pub(super) arena: u32,
-    pub(super) id: u32,
-    /// Bytes of the mapping before the first buffer.
-    first: usize,
-    pub(super) shape: PoolShape,
-    /// The indexes of buffers whose leases were dropped. It has room for every buffer of the pool.
-    pub(super) returns: ArrayQueue<u32>,
-    /// The number of handles on each buffer with a shared lease.
-    pub(super) sharers: Box<[AtomicU32]>,
-}
-
-impl Site {
-    /// The address of the buffer at `index`, one of its pool.
-    #[inline]
-    pub(super) fn start_of(&self, index: u32) -> NonNull<u8> {
-        debug_assert!(index < self.shape.buffers, "no such buffer");
-        let offset = self.first + index as usize * self.shape.stride_bytes as usize;
-        // SAFETY: indexes come from `carve` alone, which checked that all buffers lie within the
-        // mapping; so the sum stays within it, which is nowhere null.
-        unsafe {
-            let start = self.memory.mapping().start();
-            NonNull::new_unchecked(start.add(offset))
-        }
-    }
-
-    /// The token of the buffer at `index`, made only by the holder of that index: the pool's list of free ones, or a
-    /// lease.
-    #[inline]
-    pub(super) fn buffer(&self, index: u32) -> Buffer {
-        Buffer {
-            start: self.start_of(index),
-            bytes: self.shape.buffer_bytes,
-            arena: self.arena,
-            pool: self.id,
-            index,
-        }
-    }
-}
 
 /// Buffers of one size, handed out last in, first out, because the last one returned is most likely in the cache.
 #[derive(Debug)]
@@ -98,16 +37,9 @@ impl Pool {
                 limit: room.end,
             });
         }
-        let site = Site {
-            memory,
-            arena,
-            id: unique_number(),
-            // No overflow: `first` lies within the mapping.
-            first: usize::try_from(first).unwrap_or(usize::MAX),
-            shape,
-            returns: ArrayQueue::new(shape.buffers.max(1) as usize),
-            sharers: (0..shape.buffers).map(|_| AtomicU32::new(0)).collect(),
-        };
+        // No overflow: `first` lies within the mapping.
+        let first = usize::try_from(first).unwrap_or(usize::MAX);
+        let site = Site::new(memory, arena, first, shape);
         Ok(Self {
             site: Arc::new(site),
             free: (0..shape.buffers).rev().collect(),
@@ -115,8 +47,7 @@ impl Pool {
     }
 
     pub(super) fn end(&self) -> u64 {
-        let Site { first, shape, .. } = &*self.site;
-        *first as u64 + u64::from(shape.buffers) * u64::from(shape.stride_bytes)
+        self.site.end()
     }
 
     /// Takes the buffer that was returned last.
@@ -155,6 +86,13 @@ impl Pool {
     #[must_use]
     pub fn shares_arena(&self, lease: &SharedLease) -> bool {
         lease.arena() == self.site.arena
+    }
+
+    /// Whether the bytes of `lease` are memory of the application, to which the arena of this pool was given access
+    /// ([`Arena::attach`](super::Arena::attach)).
+    #[must_use]
+    pub fn has_beside(&self, lease: &Lease) -> bool {
+        self.site.memory.has_external(lease.arena())
     }
 
     /// Buffers that can be taken now.

@@ -1,4 +1,4 @@
-//! Shared leases, which several holders can read, and the tokens with which their bytes are posted.
+//! Shared leases, which several holders can read.
 
 use std::fmt;
 use std::ops::Deref;
@@ -7,8 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::Buffer;
-use super::buffer::{VIEWS, unique_number};
-use super::pool::Site;
+use super::site::Site;
 
 /// A range of a buffer that left its core, read by any number of holders.
 ///
@@ -124,6 +123,23 @@ impl SharedLease {
         self.site.arena
     }
 
+    /// A token for all of its bytes, with this pool and index. The caller keeps the lease as long as there is the token.
+    pub(super) fn token(&self, pool: u32, index: u32) -> Buffer {
+        Buffer {
+            start: self.start(),
+            bytes: self.bytes,
+            arena: self.site.arena,
+            pool,
+            index,
+        }
+    }
+
+    /// Drops it while something may still read its bytes: its buffer never returns.
+    pub(super) fn abandon(self) {
+        // Relaxed: as in `clone`.
+        self.sharers().fetch_add(1, Ordering::Relaxed);
+    }
+
     fn start(&self) -> NonNull<u8> {
         // SAFETY: the range lies within the buffer: it began as that of a lease or is all
         // of it, and `slice` and `extend` checked theirs.
@@ -186,89 +202,5 @@ impl fmt::Debug for SharedLease {
             f,
             "SharedLease({bytes} bytes at {offset} of buffer {index})"
         )
-    }
-}
-
-/// Tokens for shared bytes: each is a [`Buffer`] that can be sent or written to a peer, and whose bytes nobody can
-/// change. All are made at the start.
-#[derive(Debug)]
-pub struct Views {
-    id: u32,
-    /// The index of the first; further ones follow.
-    first_index: u32,
-    /// The lease of the view at each place.
-    shown: Box<[Option<SharedLease>]>,
-    free: Vec<u32>,
-}
-
-impl Views {
-    /// Makes `views` places. Their tokens have indexes from `first_index` on.
-    #[must_use]
-    pub fn new(views: u32, first_index: u32) -> Self {
-        Self {
-            id: unique_number() | VIEWS,
-            first_index,
-            shown: (0..views).map(|_| None).collect(),
-            free: (0..views).rev().collect(),
-        }
-    }
-
-    /// The most views at a time.
-    #[must_use]
-    pub fn total(&self) -> usize {
-        self.shown.len()
-    }
-
-    /// The number of views that can be made now.
-    #[must_use]
-    pub fn available(&self) -> usize {
-        self.free.len()
-    }
-
-    /// A token for all bytes of `lease`, which is kept until [`Views::give`] takes the token back. `None` when no place is
-    /// free; the lease is dropped then.
-    pub fn show(&mut self, lease: SharedLease) -> Option<Buffer> {
-        let index = self.free.pop()?;
-        let place = self.shown.get_mut(index as usize)?;
-        let lease = place.insert(lease);
-        Some(Buffer {
-            start: lease.start(),
-            bytes: lease.bytes,
-            arena: lease.site.arena,
-            pool: self.id,
-            index: self.first_index + index,
-        })
-    }
-
-    /// Whether `buffer` is a token of this.
-    #[inline]
-    #[must_use]
-    pub fn owns(&self, buffer: &Buffer) -> bool {
-        buffer.pool == self.id
-    }
-
-    /// Takes a token back and drops its lease.
-    ///
-    /// # Panics
-    ///
-    /// When it is not a token of this.
-    pub fn give(&mut self, buffer: Buffer) {
-        assert!(self.owns(&buffer), "a token of other views");
-        let index = buffer.index - self.first_index;
-        if let Some(place) = self.shown.get_mut(index as usize) {
-            *place = None;
-            self.free.push(index);
-        }
-    }
-}
-
-impl Drop for Views {
-    fn drop(&mut self) {
-        // Outstanding tokens still give read access. Their leases are counted once more and never released, so that
-        // nobody writes the bytes.
-        for lease in self.shown.iter().flatten() {
-            // Relaxed: as in `clone`.
-            lease.sharers().fetch_add(1, Ordering::Relaxed);
-        }
     }
 }

@@ -63,6 +63,8 @@ pub(super) struct PeerFiles {
     pub(super) doorbell: OwnedFd,
     /// The socket that wakes it.
     pub(super) event: OwnedFd,
+    /// Its application's memory.
+    pub(super) external: Vec<OwnedFd>,
     /// The number that our channel has among its doorbell bits.
     pub(super) doorbell_number: u32,
 }
@@ -194,7 +196,10 @@ impl CheckedPeer {
         let keys = memory.map(process, &files.keys, Purpose::Keys)?;
         let keys = KeyMemory::new(keys).ok_or_else(|| wrong("key table has a wrong size"))?;
         let bell = memory.map(process, &files.doorbell, Purpose::Doorbell)?;
-        let arena = memory.map(process, &files.arena, Purpose::Arena)?;
+        let arena = match files.external.is_empty() {
+            true => memory.map(process, &files.arena, Purpose::Arena)?,
+            false => memory.map_joined(process, &files.arena, &files.external)?,
+        };
         Ok(Self {
             consumer: Consumer::new(ring),
             head,

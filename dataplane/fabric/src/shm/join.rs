@@ -141,6 +141,12 @@ fn peer_files(peer: &PortHandle, end: &End) -> Result<PeerFiles, SetupError> {
     Ok(PeerFiles {
         channel: copy(&end.file)?,
         arena: copy(&peer.files.arena)?,
+        external: peer
+            .files
+            .external
+            .iter()
+            .map(copy)
+            .collect::<Result<_, _>>()?,
         keys: copy(&peer.files.keys)?,
         doorbell: copy(&peer.files.doorbell)?,
         event: copy(&peer.files.event)?,

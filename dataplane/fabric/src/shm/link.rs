@@ -30,6 +30,8 @@ pub struct PortFiles {
     pub doorbell: OwnedFd,
     /// The end of a socket pair through which peers wake a parked core.
     pub event: OwnedFd,
+    /// Memory of the application, which peers map behind the arena.
+    pub external: Vec<OwnedFd>,
 }
 
 /// The manager's data about a port.

@@ -96,7 +96,7 @@ pub(super) unsafe fn unpack(payload: *const u8, mask: u8, bytes: usize, target: 
     unsafe {
         target
             .cast::<[u8; PACKED_BYTES_MAX as usize]>()
-            .write([0; _]);
+            .write([0; PACKED_BYTES_MAX as usize]);
         for (number, block) in blocks(mask, bytes).into_iter().enumerate() {
             copy_block::<BLOCK_BYTES>(payload.add(number * BLOCK_BYTES), target.add(block));
         }

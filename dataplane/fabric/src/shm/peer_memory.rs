@@ -11,7 +11,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Weak};
 
 use rustix::fs::{SealFlags, Stat};
@@ -19,7 +19,7 @@ use rustix::fs::{SealFlags, Stat};
 use super::key_table::{ENTRY_BYTES, TABLE_HEAD_BYTES, WINDOWS_MAX};
 use super::mapped::{CHANNEL_HEAD_BYTES, DOORBELL_BYTES, RING_BYTES_MAX, RING_BYTES_MIN};
 use crate::interface::SetupError;
-use crate::memory::Mapping;
+use crate::memory::{Mapping, external_offset};
 
 /// For memory that only its owner writes. `FUTURE_WRITE` refuses later writable mappings, and also hole punching, so that
 /// no page can be removed.
@@ -162,6 +162,51 @@ impl PeerMemory {
         Ok(mapping)
     }
 
+    /// Checks and maps an arena, and behind it the memory of the peer's application: each file where
+    /// [`external_offset`] puts it. All of them are one mapping, shared as that of the arena.
+    ///
+    /// # Errors
+    ///
+    /// As [`PeerMemory::map`].
+    pub(super) fn map_joined(
+        &mut self,
+        process: u32,
+        arena: &OwnedFd,
+        external: &[OwnedFd],
+    ) -> Result<Arc<Mapping>, SetupError> {
+        let name = Purpose::Arena.name();
+        let stat = stat(arena, name)?;
+        let key = FileKey {
+            process,
+            device: stat.st_dev,
+            inode: stat.st_ino,
+            purpose: Purpose::Arena,
+        };
+        if let Some(mapping) = self.mapped.get(&key).and_then(Weak::upgrade) {
+            return Ok(mapping);
+        }
+        let mut files = Vec::with_capacity(1 + external.len());
+        let (mut end, mut total) = (0, 0);
+        for file in std::iter::once(arena).chain(external) {
+            let bytes = self.check(file, Purpose::Arena)?;
+            check_whole(file, name, bytes)?;
+            total += bytes as u64;
+            self.check_total(name, total)?;
+            let offset = match files.is_empty() {
+                true => Some(0),
+                false => external_offset(end),
+            };
+            let offset = offset.ok_or_else(|| wrong("application memory is too long".into()))?;
+            end = offset + bytes as u64;
+            files.push((file.as_fd(), offset, bytes));
+        }
+        let mapping = Mapping::joined_read_only(&files)
+            .map_err(|error| system(format!("the peer's {name} could not be mapped"), error))?;
+        let mapping = Arc::new(mapping);
+        self.mapped.insert(key, Arc::downgrade(&mapping));
+        Ok(mapping)
+    }
+
     /// Checks seals, size and limits; returns the size in bytes.
     fn check(&mut self, file: &OwnedFd, purpose: Purpose) -> Result<usize, SetupError> {
         let name = purpose.name();
@@ -177,24 +222,27 @@ impl PeerMemory {
         if !purpose.has_size(bytes) {
             return Err(wrong(format!("{name} has a wrong size: {bytes} bytes")));
         }
-        let PeerMemoryLimits {
-            arena_bytes_max,
-            total_bytes_max,
-        } = self.limits;
+        let arena_bytes_max = self.limits.arena_bytes_max;
         if purpose == Purpose::Arena && bytes > arena_bytes_max {
             return Err(wrong(format!(
                 "arena of {bytes} bytes exceeds the limit of {arena_bytes_max} bytes for one arena: \
                  raise `peer_arena_mib_max` here, or give the peer less registered memory"
             )));
         }
-        let mapped = self.mapped_bytes();
-        if bytes > total_bytes_max.saturating_sub(mapped) {
+        self.check_total(name, bytes)?;
+        usize::try_from(bytes).map_err(|_| wrong(format!("{name} has a wrong size: {bytes} bytes")))
+    }
+
+    /// Checks that so many bytes more may be mapped.
+    fn check_total(&mut self, name: &str, bytes: u64) -> Result<(), SetupError> {
+        let (mapped, limit) = (self.mapped_bytes(), self.limits.total_bytes_max);
+        if bytes > limit.saturating_sub(mapped) {
             return Err(wrong(format!(
                 "{name} of {bytes} bytes exceeds the limit: {mapped} bytes of peers are mapped, and \
-                 at most {total_bytes_max} may be; raise `peer_memory_mib_max` here"
+                 at most {limit} may be; raise `peer_memory_mib_max` here"
             )));
         }
-        usize::try_from(bytes).map_err(|_| wrong(format!("{name} has a wrong size: {bytes} bytes")))
+        Ok(())
     }
 
     /// The bytes that are mapped. Removes the entries of files that nothing holds.
@@ -202,7 +250,9 @@ impl PeerMemory {
         let mut total = 0;
         self.mapped.retain(|_, mapping| {
             let mapping = mapping.upgrade();
-            total += mapping.as_ref().map_or(0, |mapping| mapping.bytes() as u64);
+            total += mapping
+                .as_ref()
+                .map_or(0, |mapping| mapping.touched_bytes() as u64);
             mapping.is_some()
         });
         total

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::bindings::{self, Facilities, ibv_context, ibv_device_attr, ibv_port_attr};
 use super::errno::{done, failed, made};
-use super::events::Listeners;
+use super::events::{Listeners, next_event, set_nonblocking};
 use super::leaked;
 use crate::interface::SetupError;
 
@@ -204,6 +204,24 @@ impl Context {
     pub fn event_descriptor(&self) -> BorrowedFd<'_> {
         // SAFETY: the descriptor belongs to the context, which lives as long as `self`.
         unsafe { BorrowedFd::borrow_raw((*self.raw.as_ptr()).async_fd) }
+    }
+
+    /// Passes the waiting events to their ports; returns how many there were.
+    /// Call it when [`Context::event_descriptor`] is readable, from any thread.
+    ///
+    /// # Errors
+    ///
+    /// The error of reading the descriptor, except that no event is waiting.
+    pub fn dispatch_events(&self) -> io::Result<usize> {
+        let mut count = 0;
+        // SAFETY: the context is open as long as `self`.
+        while let Some((port, event)) = unsafe { next_event(self.raw()) }? {
+            if let Some(event) = event {
+                self.listeners.tell(port, event);
+            }
+            count += 1;
+        }
+        Ok(count)
     }
 
     /// The RDMA MTU of an active port: the payload of a packet, in octets. `None` if the port is not
@@ -442,7 +460,7 @@ fn query_port(raw: NonNull<ibv_context>, port: u8) -> Option<ibv_port_attr> {
 fn nonblocking(raw: NonNull<ibv_context>) -> Result<(), SetupError> {
     // SAFETY: the descriptor belongs to the open context, and is borrowed for this call.
     let descriptor = unsafe { BorrowedFd::borrow_raw((*raw.as_ptr()).async_fd) };
-    super::events::set_nonblocking(descriptor).map_err(failed(
+    set_nonblocking(descriptor).map_err(failed(
         "the event descriptor of the device could not be set up",
     ))
 }

@@ -3,6 +3,8 @@
 //! All ports of a process share the descriptor of their device. The thread that finds it readable (the control thread)
 //! calls [`Context::dispatch_events`], which passes each event to its port through a ring. The port checks the ring now
 //! and then, without a system call.
+//!
+//! [`Context::dispatch_events`]: super::Context::dispatch_events
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -12,8 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use crossbeam_queue::ArrayQueue;
 use rustix::fs::OFlags;
 
-use super::bindings::{self, ibv_async_event, ibv_event_type};
-use super::context::Context;
+use super::bindings::{self, ibv_async_event, ibv_context, ibv_event_type};
 
 /// Events that a port has not looked at yet. Events that a full ring loses also show in completions.
 const EVENTS_MAX: usize = 256;
@@ -84,7 +85,7 @@ impl Listeners {
     }
 
     /// Passes an event to one port, or to all.
-    fn tell(&self, port: Option<usize>, event: AsyncEvent) {
+    pub(super) fn tell(&self, port: Option<usize>, event: AsyncEvent) {
         let rings = self.rings.lock().unwrap_or_else(PoisonError::into_inner);
         for ring in rings.iter().filter_map(Weak::upgrade) {
             if port.is_none_or(|port| port == ring.port) {
@@ -94,43 +95,30 @@ impl Listeners {
     }
 }
 
-impl Context {
-    /// Passes the waiting events to their ports; returns how many there were.
-    /// Call it when [`Context::event_descriptor`] is readable, from any thread.
-    ///
-    /// # Errors
-    ///
-    /// The error of reading the descriptor, except that no event is waiting.
-    pub fn dispatch_events(&self) -> io::Result<usize> {
-        let mut count = 0;
-        while let Some((port, event)) = self.next_event()? {
-            if let Some(event) = event {
-                self.listeners.tell(port, event);
-            }
-            count += 1;
-        }
-        Ok(count)
+/// The next event of a device, and the port that it is for; `None` for an event that no port needs.
+///
+/// # Safety
+///
+/// `context` is open.
+#[allow(clippy::type_complexity)]
+pub(super) unsafe fn next_event(
+    context: *mut ibv_context,
+) -> io::Result<Option<(Option<usize>, Option<AsyncEvent>)>> {
+    let mut event = MaybeUninit::<ibv_async_event>::zeroed();
+    // SAFETY: an open context, and room for a whole event.
+    if unsafe { bindings::ibv_get_async_event(context, event.as_mut_ptr()) } != 0 {
+        let error = io::Error::last_os_error();
+        return match error.kind() {
+            io::ErrorKind::WouldBlock => Ok(None),
+            _ => Err(error),
+        };
     }
-
-    /// The next event, and the port that it is for; `None` for an event that no port needs.
-    #[allow(clippy::type_complexity)]
-    fn next_event(&self) -> io::Result<Option<(Option<usize>, Option<AsyncEvent>)>> {
-        let mut event = MaybeUninit::<ibv_async_event>::zeroed();
-        // SAFETY: an open context, and room for a whole event.
-        if unsafe { bindings::ibv_get_async_event(self.raw(), event.as_mut_ptr()) } != 0 {
-            let error = io::Error::last_os_error();
-            return match error.kind() {
-                io::ErrorKind::WouldBlock => Ok(None),
-                _ => Err(error),
-            };
-        }
-        // SAFETY: the library has filled the event in; the pointer that goes with its type is of
-        // an object that cannot be destroyed before the event is acknowledged below.
-        let read = unsafe { read_event(event.as_ptr()) };
-        // SAFETY: the event that was just got, acknowledged once.
-        unsafe { bindings::ibv_ack_async_event(event.as_mut_ptr()) };
-        Ok(Some(read))
-    }
+    // SAFETY: the library has filled the event in; the pointer that goes with its type is of
+    // an object that cannot be destroyed before the event is acknowledged below.
+    let read = unsafe { read_event(event.as_ptr()) };
+    // SAFETY: the event that was just got, acknowledged once.
+    unsafe { bindings::ibv_ack_async_event(event.as_mut_ptr()) };
+    Ok(Some(read))
 }
 
 /// Reads an event without making a value of the binding's enumeration, because a newer library

@@ -8,10 +8,10 @@ use super::bindings::{
 };
 use super::context::Context;
 use super::errno::{done, failed};
-use super::link::{PortHandle, PreparedQueuePair};
+use super::link::PortHandle;
 use super::manager::connected_pair;
 use super::port::Port;
-use super::queue_pair::QueuePair;
+use super::queue_pair::{PreparedQueuePair, QueuePair};
 use crate::interface::prelude::*;
 use crate::interface::{QueuePairId, ReceiveQueueId, SetupError};
 

@@ -4,6 +4,9 @@
 //! a [`PreparedQueuePair`]. From then on both name it by its [`QueuePairId`]: the manager reports events to the port
 //! ([`PortEvent`]), and the port reports the connections that it has given up ([`PortHandle::next_closing`]), so that
 //! the manager disconnects them.
+//!
+//! [`QueuePair`]: super::QueuePair
+//! [`PreparedQueuePair`]: super::PreparedQueuePair
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,15 +16,28 @@ use crossbeam_queue::ArrayQueue;
 use super::completion_queue::CompletionQueue;
 use super::context::Context;
 use super::events::EventRing;
-use super::memory_region::MemoryRegion;
-use super::protection_domain::{OwnDomain, ProtectionDomain};
-use super::queue_pair::{QueuePair, QueuePairSizes};
+use super::protection_domain::ProtectionDomain;
+use super::registrations::{OwnDomain, PortMemory};
 use super::shared_receive_queue::SharedReceiveQueue;
 use crate::interface::{QueuePairId, ReceiveQueueId, SetupError};
-use crate::memory::Mapping;
 
 /// Ends a wait of the manager early.
 type Waker = Arc<dyn Fn() + Send + Sync>;
+
+/// The sizes that a queue pair is made with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct QueuePairSizes {
+    /// Work requests in the send queue.
+    pub(super) send_depth: u32,
+    /// Segments of a Send, RDMA Write or RDMA Read.
+    pub(super) send_segments: u32,
+    /// Bytes that a Send may carry in its work request.
+    pub(super) inline_bytes: u32,
+    /// Receives of a queue pair that has its own receive queue.
+    pub(super) receive_depth: u32,
+    /// Segments of those.
+    pub(super) receive_segments: u32,
+}
 
 /// The state shared by a port and the manager.
 pub(super) struct PortShared {
@@ -41,7 +57,7 @@ pub(super) struct PortShared {
     closing: ArrayQueue<QueuePairId>,
     waker: Mutex<Option<Waker>>,
     /// Where each queue pair has a protection domain: the memory that is registered in it.
-    apart: Option<[Arc<Mapping>; 2]>,
+    apart: Option<PortMemory>,
     /// Domains of destroyed queue pairs, to be released outside of the polling thread.
     retired: ArrayQueue<OwnDomain>,
 }
@@ -57,7 +73,7 @@ impl PortShared {
         queue_pairs_max: u32,
         responder_resources: u8,
         initiator_depth: u8,
-        apart: Option<[Arc<Mapping>; 2]>,
+        apart: Option<PortMemory>,
     ) -> Self {
         let slots = ArrayQueue::new(queue_pairs_max.max(1) as usize);
         for index in 0..queue_pairs_max.max(1) {
@@ -88,14 +104,11 @@ impl PortShared {
     /// port's domain. Registering takes long, so never call it on a polling core.
     pub(super) fn own_domain(&self) -> Result<Option<OwnDomain>, SetupError> {
         self.give_back_domains();
-        let Some([arena, staging]) = &self.apart else {
+        let Some(memory) = &self.apart else {
             return Ok(None);
         };
         let domain = Arc::new(ProtectionDomain::new(self.domain.context())?);
-        Ok(Some(OwnDomain {
-            arena: Arc::new(MemoryRegion::new(&domain, arena)?),
-            staging: MemoryRegion::new(&domain, staging)?,
-        }))
+        OwnDomain::new(&domain, memory).map(Some)
     }
 
     /// Hands the domain of a destroyed queue pair to the manager, which releases it: deregistering a large arena takes too
@@ -230,18 +243,6 @@ impl PortHandle {
             .unwrap_or_else(PoisonError::into_inner);
         *place = Some(waker);
     }
-}
-
-/// A queue pair to be adopted in its port: ready to send (RTS).
-#[derive(Debug)]
-pub struct PreparedQueuePair {
-    /// The queue pair. Only the port that it was made for can adopt it.
-    pub queue_pair: QueuePair,
-    /// RDMA Reads that it may have outstanding, as negotiated; zero for none.
-    pub initiator_depth: u8,
-    /// Whether the peer is ready to receive. At a client it is. A server may send only after
-    /// [`PortEvent::Established`] or the first message.
-    pub established: bool,
 }
 
 /// An event that the manager reports to a port about a queue pair.

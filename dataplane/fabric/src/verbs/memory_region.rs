@@ -1,5 +1,6 @@
 //! Registered memory.
 
+use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use super::errno::{done, failed, made};
 use super::leaked;
 use super::protection_domain::ProtectionDomain;
 use crate::interface::{Access, SetupError};
-use crate::memory::Mapping;
+use crate::memory::{ExternalMemory, Mapping, Origin};
 
 /// Memory that the device may access.
 #[derive(Debug)]
@@ -34,6 +35,34 @@ impl MemoryRegion {
     ) -> Result<Self, SetupError> {
         let access = own_access(domain.context().limits());
         Self::register(domain, mapping, mapping.start(), mapping.bytes(), access)
+    }
+
+    /// Registers memory of the application, as [`MemoryRegion::new`].
+    pub(crate) fn of_application(
+        domain: &Arc<ProtectionDomain>,
+        memory: &ExternalMemory,
+    ) -> Result<Self, SetupError> {
+        let access = own_access(domain.context().limits());
+        let mapping = memory.mapping();
+        let Origin::DmaBuf(file) = memory.origin() else {
+            return Self::register(domain, mapping, mapping.start(), mapping.bytes(), access);
+        };
+        let device = domain.context().name();
+        let bytes = mapping.bytes();
+        let refused = |source| SetupError::System {
+            doing: format!(
+                "the dma-buf of {bytes} bytes could not be registered with `{device}`, whose driver may not support that"
+            ),
+            source,
+        };
+        let register = bindings::ibv_reg_dmabuf_mr().map_err(refused)?;
+        let access = i32::try_from(access.0).unwrap_or(i32::MAX);
+        let start = mapping.start().addr() as u64;
+        let file = file.as_raw_fd();
+        // SAFETY: the domain and the descriptor are open. The region keeps the mapping, and thereby the memory, as
+        // in `register`; the library keeps no descriptor.
+        let raw = unsafe { register(domain.raw(), 0, mapping.bytes(), start, file, access) };
+        Ok(Self::made(made(raw).map_err(refused)?, domain, mapping))
     }
 
     /// Registers `bytes` bytes from `start`, which lie within `mapping`, for one call of a peer. It
@@ -71,13 +100,17 @@ impl MemoryRegion {
             "{bytes} bytes could not be registered: is the limit of locked memory \
              (`ulimit -l`) high enough?"
         )))?;
-        Ok(Self {
+        Ok(Self::made(raw, domain, mapping))
+    }
+
+    fn made(raw: NonNull<ibv_mr>, domain: &Arc<ProtectionDomain>, mapping: &Arc<Mapping>) -> Self {
+        Self {
             raw,
-            // SAFETY: the region that was just made.
+            // SAFETY: the caller has just made the region.
             local_key: unsafe { raw.as_ref() }.lkey,
             domain: Arc::clone(domain),
             mapping: Arc::clone(mapping),
-        })
+        }
     }
 
     /// The key for our work requests.

@@ -9,7 +9,7 @@ use super::leaked;
 use super::memory_region::MemoryRegion;
 use crate::interface::SetupError;
 
-/// A memory window. A work request binds it to a range of `region` and to a queue pair; one
+/// A memory window. A work request binds it to a range of a region of its domain and to a queue pair; one
 /// invalidation, ours or the peer's, ends the binding.
 #[derive(Debug)]
 pub(crate) struct MemoryWindow {
@@ -17,7 +17,8 @@ pub(crate) struct MemoryWindow {
     /// The key of the last binding. The upper 24 bits name the window and stay the same; we choose the lower 8 bits. A key
     /// therefore becomes valid again after 256 bindings of its window.
     key: u32,
-    region: Arc<MemoryRegion>,
+    /// The region that it is mostly bound to, which keeps the domain. The port frees its windows before all regions.
+    _region: Arc<MemoryRegion>,
 }
 
 // SAFETY: calls that take a window may be made from any thread.
@@ -33,7 +34,7 @@ impl MemoryWindow {
             raw,
             // SAFETY: the window that was just made.
             key: unsafe { raw.as_ref() }.rkey,
-            region: Arc::clone(region),
+            _region: Arc::clone(region),
         })
     }
 
@@ -62,10 +63,6 @@ impl MemoryWindow {
     #[inline]
     pub(crate) fn raw(&self) -> *mut ibv_mw {
         self.raw.as_ptr()
-    }
-
-    pub(crate) fn region(&self) -> &Arc<MemoryRegion> {
-        &self.region
     }
 }
 

@@ -34,6 +34,7 @@ mod number_table;
 mod port;
 mod protection_domain;
 mod queue_pair;
+mod registrations;
 mod shared_receive_queue;
 mod work_request;
 
@@ -43,10 +44,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub use bindings::Facilities;
 pub use context::{Context, DeviceLimits, ForkSafety, facilities};
 pub use join::{join, prepared_pair};
-pub use link::{PortEvent, PortHandle, PreparedQueuePair};
+pub use link::{PortEvent, PortHandle};
 pub use manager::{Manager, ManagerOptions, device_at, device_towards};
 pub use port::{Port, PortConfig, WithoutWindows};
-pub use queue_pair::{QueuePair, Timers};
+pub use queue_pair::{PreparedQueuePair, QueuePair, Timers};
 
 /// Objects whose destruction failed.
 static LEAKED: AtomicU64 = AtomicU64::new(0);

@@ -14,25 +14,11 @@ use super::completion_queue::CompletionQueue;
 use super::context::Context;
 use super::errno::{done, failed, made};
 use super::leaked;
-use super::link::{PortHandle, PortShared};
-use super::protection_domain::{OwnDomain, ProtectionDomain};
+use super::link::{PortHandle, PortShared, QueuePairSizes};
+use super::protection_domain::ProtectionDomain;
+use super::registrations::OwnDomain;
 use super::shared_receive_queue::SharedReceiveQueue;
 use crate::interface::{QueuePairId, ReceiveQueueId, SetupError};
-
-/// The sizes that a queue pair is made with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct QueuePairSizes {
-    /// Work requests in the send queue.
-    pub(super) send_depth: u32,
-    /// Segments of a Send, RDMA Write or RDMA Read.
-    pub(super) send_segments: u32,
-    /// Bytes that a Send may carry in its work request.
-    pub(super) inline_bytes: u32,
-    /// Receives of a queue pair that has its own receive queue.
-    pub(super) receive_depth: u32,
-    /// Segments of those.
-    pub(super) receive_segments: u32,
-}
 
 /// The timeouts and retries of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -275,6 +261,18 @@ impl Drop for QueuePair {
         };
         self.port.release_with(next, self.domain.take());
     }
+}
+
+/// A queue pair to be adopted in its port: ready to send (RTS).
+#[derive(Debug)]
+pub struct PreparedQueuePair {
+    /// The queue pair. Only the port that it was made for can adopt it.
+    pub queue_pair: QueuePair,
+    /// RDMA Reads that it may have outstanding, as negotiated; zero for none.
+    pub initiator_depth: u8,
+    /// Whether the peer is ready to receive. At a client it is. A server may send only after
+    /// [`PortEvent::Established`](super::PortEvent::Established) or the first message.
+    pub established: bool,
 }
 
 /// The mask that changes only the state.

@@ -182,7 +182,7 @@ impl Connection {
     ///
     /// It has `message_bytes` octets; `first` are those in one piece. `head` is called if these are not enough, and
     /// returns more in one piece: all, or, of a transmission of the extension RTR, at least header and payload stream
-    /// ([`transmission_head_bytes`](crate::v2::rtr::transmission_head_bytes)).
+    /// ([`transmission_head_bytes`](crate::v2::transmission_head_bytes)).
     ///
     /// On a hot path, call [`receive_whole`](Self::receive_whole) first.
     #[inline]

@@ -15,13 +15,40 @@ use crate::constants::{RPC_CALL, RPC_REPLY};
 use crate::error::{DecodeError, Reason};
 use crate::xdr::Reader;
 
-/// Whether an RPC message is a call or a reply.
+/// The kind of an RPC message. In version 2 F_RESPONSE gives it, too (-00 section 6.3.2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum MessageType {
-    /// A call, sent by the requester.
+pub enum Direction {
+    /// A call: its receiver is the responder.
     Call,
-    /// A reply, sent by the responder.
+    /// A reply: its receiver is the requester.
     Reply,
+}
+
+impl Direction {
+    /// From F_RESPONSE.
+    #[inline]
+    pub(crate) const fn of(is_response: bool) -> Self {
+        if is_response { Self::Reply } else { Self::Call }
+    }
+
+    /// From the RPC message type.
+    #[inline]
+    pub(crate) const fn from_message_type(word: u32) -> Option<Self> {
+        match word {
+            RPC_CALL => Some(Self::Call),
+            RPC_REPLY => Some(Self::Reply),
+            _ => None,
+        }
+    }
+
+    /// The RPC message type (RFC 5531 section 9).
+    #[inline]
+    pub(crate) const fn message_type(self) -> u32 {
+        match self {
+            Self::Call => RPC_CALL,
+            Self::Reply => RPC_REPLY,
+        }
+    }
 }
 
 /// Reads XID and message type, the two words with which every RPC message begins.
@@ -29,13 +56,11 @@ pub enum MessageType {
 /// # Errors
 /// `Truncated`, `InvalidMessageType`.
 #[inline]
-pub fn peek(message: &[u8]) -> Result<(u32, MessageType), DecodeError> {
+pub fn peek(message: &[u8]) -> Result<(u32, Direction), DecodeError> {
     let mut reader = Reader::new(message);
     let xid = reader.read_u32()?;
     let type_field = reader;
-    match reader.read_u32()? {
-        RPC_CALL => Ok((xid, MessageType::Call)),
-        RPC_REPLY => Ok((xid, MessageType::Reply)),
-        _ => Err(type_field.error(Reason::InvalidMessageType)),
-    }
+    Direction::from_message_type(reader.read_u32()?)
+        .map(|direction| (xid, direction))
+        .ok_or_else(|| type_field.error(Reason::InvalidMessageType))
 }

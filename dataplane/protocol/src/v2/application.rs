@@ -154,10 +154,6 @@ impl ApplicationProperties {
         // Never fails: these octets were encoded here.
         (0..self.count).map_while(move |_| Property::decode(&mut reader).ok())
     }
-
-    pub(super) fn write(&self, writer: &mut Writer<'_>) -> Result<(), EncodeError> {
-        writer.write_bytes(self.bytes.get(..self.length).unwrap_or_default())
-    }
 }
 
 impl Default for ApplicationProperties {
@@ -170,4 +166,25 @@ impl fmt::Debug for ApplicationProperties {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.iter()).finish()
     }
+}
+
+/// As [`write_property_set`](super::write_property_set), with the properties of an application after the others.
+///
+/// # Errors
+/// As there.
+pub fn write_property_set_with(
+    writer: &mut Writer<'_>,
+    properties: &[Property<'_>],
+    application: &ApplicationProperties,
+) -> Result<(), EncodeError> {
+    writer.write_count(properties.len() + application.count)?;
+    properties
+        .iter()
+        .try_for_each(|property| property.encode(writer))?;
+    writer.write_bytes(
+        application
+            .bytes
+            .get(..application.length)
+            .unwrap_or_default(),
+    )
 }

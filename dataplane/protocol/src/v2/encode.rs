@@ -3,10 +3,10 @@
 //! Every function writes at the start of `space` and returns the octets written. The RPC message then follows
 //! directly behind the header, in the same buffer.
 
-use super::application::ApplicationProperties;
+use super::application::{ApplicationProperties, write_property_set_with};
 use super::error::{ErrVers, TransportError};
-use super::header::{CreditWord, Direction, Flags, Prefix};
-use super::properties::{Property, write_property_set_with};
+use super::header::{CreditWord, Flags, Prefix};
+use super::properties::Property;
 use super::rtr::{
     EncodeItems, EncodeResponseSets, ReportError, TransmitContinue, TransmitRequest,
     TransmitResponse,
@@ -18,6 +18,7 @@ use crate::constants::{
     V1_ERR_VERS_BYTES, V2_HEADER_BYTES_WITHOUT_CHUNKS, V2_PREFIX_BYTES,
 };
 use crate::error::EncodeError;
+use crate::rpc::Direction;
 use crate::xdr::{Writer, put_word};
 
 /// Writes prefix and header type: the first 20 octets of any version 2 message.

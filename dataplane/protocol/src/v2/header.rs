@@ -9,11 +9,11 @@ use super::rtr::{
 use crate::chunks::ChunkLists;
 use crate::constants::{
     COMMON_PREFIX_BYTES, OTHER_VERSION_BYTES_LEAST, RDMA2_CONNPROP, RDMA2_ERROR, RDMA2_F_DEFINED,
-    RDMA2_F_MORE, RDMA2_F_RESPONSE, RDMA2_MSG, RDMA2_NOMSG, RPC_CALL, RPC_REPLY, RPCRDMA_VERSION_2,
-    RTR_REPORT_ERROR, RTR_REPORT_ERROR_BYTES_LEAST, RTR_TRANSMIT_CONTINUE,
-    RTR_TRANSMIT_CONTINUE_HEADER_BYTES, RTR_TRANSMIT_REQUEST, RTR_TRANSMIT_REQUEST_BYTES_LEAST,
-    RTR_TRANSMIT_RESPONSE, RTR_TRANSMIT_RESPONSE_BYTES_LEAST, V2_CONNPROP_BYTES_LEAST,
-    V2_ERROR_BYTES_LEAST, V2_HEADER_BYTES_WITHOUT_CHUNKS, V2_MSG_BYTES_LEAST, V2_PREFIX_BYTES,
+    RDMA2_F_MORE, RDMA2_F_RESPONSE, RDMA2_MSG, RDMA2_NOMSG, RPCRDMA_VERSION_2, RTR_REPORT_ERROR,
+    RTR_REPORT_ERROR_BYTES_LEAST, RTR_TRANSMIT_CONTINUE, RTR_TRANSMIT_CONTINUE_HEADER_BYTES,
+    RTR_TRANSMIT_REQUEST, RTR_TRANSMIT_REQUEST_BYTES_LEAST, RTR_TRANSMIT_RESPONSE,
+    RTR_TRANSMIT_RESPONSE_BYTES_LEAST, V2_CONNPROP_BYTES_LEAST, V2_ERROR_BYTES_LEAST,
+    V2_HEADER_BYTES_WITHOUT_CHUNKS, V2_MSG_BYTES_LEAST, V2_PREFIX_BYTES,
 };
 use crate::error::{DecodeError, Reason};
 use crate::xdr::{Reader, word};
@@ -108,41 +108,6 @@ impl fmt::Debug for Flags {
             (false, true) => "Flags(MORE)",
             (true, true) => "Flags(RESPONSE | MORE)",
         })
-    }
-}
-
-/// The kind of an RPC message, which F_RESPONSE and the RPC message type give (-00 section 6.3.2.1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Direction {
-    /// A call: its receiver is the responder.
-    Call,
-    /// A reply: its receiver is the requester.
-    Reply,
-}
-
-impl Direction {
-    /// From F_RESPONSE.
-    #[inline]
-    pub(crate) const fn of(is_response: bool) -> Self {
-        if is_response { Self::Reply } else { Self::Call }
-    }
-
-    /// From the RPC message type.
-    pub(crate) const fn from_message_type(word: u32) -> Option<Self> {
-        match word {
-            RPC_CALL => Some(Self::Call),
-            RPC_REPLY => Some(Self::Reply),
-            _ => None,
-        }
-    }
-
-    /// The RPC message type (RFC 5531 section 9).
-    #[inline]
-    pub(crate) const fn message_type(self) -> u32 {
-        match self {
-            Self::Call => RPC_CALL,
-            Self::Reply => RPC_REPLY,
-        }
     }
 }
 
@@ -278,6 +243,23 @@ pub fn decode_with_rtr(message: &[u8], announced: RtrSupport) -> Result<Header<'
         return Ok(header);
     }
     decode_any(message, announced)
+}
+
+/// Octets of header and payload stream of a transmission that begins with `head`. These octets have to be in one piece
+/// for [`Connection::handle_transmission`](crate::v2::connection::Connection::handle_transmission). `None` if `head`
+/// does not begin with the whole header of a transmission.
+#[must_use]
+pub fn transmission_head_bytes(head: &[u8]) -> Option<usize> {
+    let header = decode_with_rtr(head, RtrSupport::ALL).ok()?;
+    let stream_bytes = match header.body {
+        Body::TransmitRequest(body) => body.stream_bytes,
+        Body::TransmitResponse(body) => body.stream_bytes,
+        Body::TransmitContinue(body) => body.stream_bytes,
+        _ => return None,
+    };
+    header
+        .header_bytes
+        .checked_add(usize::try_from(stream_bytes).ok()?)
 }
 
 /// The hot path: an RDMA2_MSG of version 2 with defined flags, empty lists and a payload. `None` for every other

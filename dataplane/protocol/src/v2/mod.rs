@@ -15,7 +15,11 @@ pub mod plan;
 pub mod properties;
 pub mod rtr;
 
-pub use application::{ApplicationHeaderTypes, ApplicationNumberRefused, ApplicationProperties};
+pub use crate::rpc::Direction;
+pub use application::{
+    ApplicationHeaderTypes, ApplicationNumberRefused, ApplicationProperties,
+    write_property_set_with,
+};
 pub use encode::{
     encode_connprop, encode_connprop_with, encode_credit_grant,
     encode_err_vers_in_version_1_layout, encode_error, encode_msg_header,
@@ -24,9 +28,9 @@ pub use encode::{
 };
 pub use error::{ErrVers, Refusal, TransportError, err_vers_in_version_1_layout, refusal};
 pub use header::{
-    Body, Chunks, CreditWord, Direction, Flags, Header, Prefix, decode, decode_with_rtr,
+    Body, Chunks, CreditWord, Flags, Header, Prefix, decode, decode_with_rtr,
+    transmission_head_bytes,
 };
 pub use properties::{
     Properties, Property, PropertyList, PropertySet, ReverseRequestSupport, write_property_set,
-    write_property_set_with,
 };

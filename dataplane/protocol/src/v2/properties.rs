@@ -1,6 +1,5 @@
 //! Transport properties of version 2 (-00 section 5), and those of the extension RTR (RTR section 8).
 
-use super::application::ApplicationProperties;
 use super::rtr::{ReceiveBufferStructure, RtrSupport};
 use crate::constants::{
     RBSIZ_DEFAULT_BYTES, RCSIZ_DEFAULT, RDMA2_PROPID_BRS, RDMA2_PROPID_HOSTAUTH,
@@ -502,21 +501,8 @@ pub fn write_property_set(
     writer: &mut Writer<'_>,
     properties: &[Property<'_>],
 ) -> Result<(), EncodeError> {
-    write_property_set_with(writer, properties, &ApplicationProperties::NONE)
-}
-
-/// As [`write_property_set`], with the properties of an application after the others.
-///
-/// # Errors
-/// As there.
-pub fn write_property_set_with(
-    writer: &mut Writer<'_>,
-    properties: &[Property<'_>],
-    application: &ApplicationProperties,
-) -> Result<(), EncodeError> {
-    writer.write_count(properties.len() + application.count())?;
+    writer.write_count(properties.len())?;
     properties
         .iter()
-        .try_for_each(|property| property.encode(writer))?;
-    application.write(writer)
+        .try_for_each(|property| property.encode(writer))
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Event, Flow, Gap, Message};
+use super::event::{Event, Flow, Gap, Message};
 use crate::capture::container::Packet;
 use crate::capture::roce::{Operation, Part, RocePacket, SEQUENCE_NUMBERS};
 

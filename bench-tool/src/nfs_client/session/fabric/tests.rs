@@ -13,6 +13,7 @@ use crate::load::gate::Gate;
 use crate::machine::Machine;
 use crate::nfs_client::files::{Files, FilesPlan};
 use crate::nfs_client::{Manner, Transport};
+use crate::record::Record;
 use crate::signals::Stop;
 use crate::sizing::ProfileChoice;
 use rpcrdma_nfs3::server::fabric::NfsApplication;
@@ -147,6 +148,7 @@ fn outcome_against(
         version: session.version(),
         profile: loaded.name.clone(),
         warnings: Vec::new(),
+        client: Box::new(Record::of_tcp(&machine, &[])),
     };
     let mut report = None;
     manner.run(
@@ -158,7 +160,7 @@ fn outcome_against(
             Ok(())
         },
     )?;
-    Ok(serde_json::to_value(report.unwrap()).unwrap())
+    Ok(serde_json::to_value(report.unwrap().0).unwrap())
 }
 
 fn calls_of_intervals(report: &serde_json::Value) -> u64 {

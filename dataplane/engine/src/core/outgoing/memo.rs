@@ -64,6 +64,9 @@ impl PlanShape {
         rpc_header_bytes: usize,
         epoch: u64,
     ) -> Option<Self> {
+        if !call.targets.is_empty() {
+            return None;
+        }
         let item_bytes = match call.items() {
             [] => None,
             [item] if item.parts == 1 => Some(item.bytes),

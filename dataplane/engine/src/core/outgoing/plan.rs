@@ -80,7 +80,8 @@ impl Outgoing {
         if call
             .parts()
             .iter()
-            .any(|part| !part.is_of(memory) || part.offset() != 0)
+            .chain(call.targets.iter().map(|(_, lease)| lease))
+            .any(|part| !part.is_of(memory) || (part.offset() != 0 && !part.is_external()))
         {
             return Err(CallRefused::ForeignMemory);
         }
@@ -88,7 +89,9 @@ impl Outgoing {
         // Six words come before the credential (RFC 5531 section 9).
         let rpc_bytes = 24 + call.credential.encoded_bytes() + OpaqueAuth::NONE.encoded_bytes();
         let may_reduce = call.credential.permits_reduction();
-        let is_placed = matches!(call.placement, Placement::Auto | Placement::Send);
+        // The Sends of a reply place results in segments of this core.
+        let has_targets = !call.targets.is_empty();
+        let is_placed = matches!(call.placement, Placement::Auto | Placement::Send) && !has_targets;
         if may_reduce && is_placed {
             if self.has_plan_for(core, connection, key, call, rpc_bytes) {
                 return Ok(Plan::GroupAsBefore);
@@ -104,6 +107,7 @@ impl Outgoing {
             Placement::Rdma if !may_expose || !may_reduce => return Err(CallRefused::NoPlacement),
             Placement::Rdma => Demand::Rdma,
             Placement::Auto if !may_reduce => Demand::Inline,
+            Placement::Auto if has_targets && may_expose => Demand::Rdma,
             Placement::Auto => Demand::Auto,
         };
         let terms = ChunkTerms {
@@ -153,14 +157,16 @@ impl Outgoing {
         }
         let pool = &core.reply.pool;
         let beside = !in_stream;
-        let results = call.expected().iter().filter(|_| beside);
+        let targets = call.targets.iter().filter(|_| beside);
+        let results = call.expected().iter().enumerate();
+        let results = results.filter(|(number, _)| beside && call.targets_of(*number) == 0);
         let items = call
             .parts()
             .iter()
             .filter(|part| beside && !part.is_empty());
         let long_bytes = if long_call { plan.stream_bytes } else { 0 };
         let fresh = results
-            .map(|it| it.bytes_max)
+            .map(|(_, it)| it.bytes_max)
             .chain([reply_bytes, long_bytes]);
         let buffers = fresh.map(|bytes| pool.buffers_for(bytes)).sum();
         let longest = plan.stream_bytes.max(reply_bytes);
@@ -172,7 +178,7 @@ impl Outgoing {
             long_call,
             reply_bytes,
             buffers,
-            windows: buffers + items.count(),
+            windows: buffers + items.count() + targets.count(),
         };
         Ok(match in_stream {
             true => Plan::Stream(exposed),

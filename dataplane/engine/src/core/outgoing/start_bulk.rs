@@ -39,7 +39,8 @@ impl Outgoing {
         // Everything is checked before anything is taken out of `call`.
         let has_room = self.has_room(count(windows))
             && self.shares.may_take(key.index, taken, open)
-            && core.reply.pool.may_give(buffers);
+            && core.reply.pool.may_give(buffers)
+            && call.external_parts() <= core.reply.pool.views_available();
         let counters = &core.shared.counters;
         let (Some(xid), true) = (xid, has_room) else {
             counters.calls_refused_no_slot.increment();
@@ -109,6 +110,7 @@ impl Outgoing {
         for part in call.drain() {
             give_lease(&mut core.reply.pool, part);
         }
+        call.targets.clear();
         slot.set_homes(&mut core.reply.pool);
         if let Some(connection) = core.connections.get_mut(key) {
             connection.reply_transmissions_extra += slot.reply_transmissions_max.saturating_sub(1);
@@ -187,9 +189,17 @@ impl Outgoing {
         }
         drop(leases);
         call.items.clear();
-        for result in call.expected().iter().filter(|it| it.bytes_max != 0) {
-            slot.push_result(result.bytes_max, true, pool);
+        let mut targets = call.targets.drain(..).peekable();
+        for (number, result) in call.expected.iter().enumerate() {
+            let has_target = targets.peek().is_some_and(|(of, _)| *of == number);
+            slot.push_result(result.bytes_max, !has_target, pool);
+            while let Some((_, lease)) = targets.next_if(|(of, _)| *of == number) {
+                if let Some(part) = BulkPart::of_lease(pool, lease) {
+                    slot.push_target(part);
+                }
+            }
         }
+        drop(targets);
         let rpc_reply_bytes = REPLY_HEADER_BYTES_WITHOUT_AUTH + call.results_bytes_max;
         slot.rpc_reply_bytes_max = u32::try_from(rpc_reply_bytes).unwrap_or(u32::MAX);
     }
@@ -200,6 +210,12 @@ impl OutgoingCall {
     fn push_reply_chunk(&mut self, bytes: u32, pool: &mut BulkPool) {
         self.push_fresh(pool, Role::Reply, bytes);
         self.reply_bytes = bytes;
+    }
+
+    /// Gives the result that was expected last a piece of memory.
+    fn push_target(&mut self, part: BulkPart) {
+        let chunk = self.chunks - 1;
+        self.push_part(Role::Result { chunk }, part);
     }
 
     /// Expects one more result of at most `bytes` bytes, with memory for it or without.

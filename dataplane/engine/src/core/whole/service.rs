@@ -11,10 +11,11 @@ use crate::application_messages::{ApplicationMessage, MessageOutcome};
 use crate::bulk::{BulkArguments, BulkCall, BulkItem, BulkReply, ExpectedResult, Placement};
 use crate::core::Application;
 use crate::core::Context;
+use crate::request::Request;
 use crate::responder::ReplyWriter;
 use crate::rpc::{
     Activity, CallError, CallRefused, CallTag, ConnectionKey, DeferToken, Outcome, Reply,
-    ReplyRefused, Request,
+    ReplyRefused,
 };
 use crate::support::{ECHO, FILL, LATER, NEVER, NULL, PROGRAM, VERSION, call};
 

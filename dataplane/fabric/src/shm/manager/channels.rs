@@ -35,6 +35,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use super::wire::{ALIVE_CHANNELS_MAX, Request};
 use crate::interface::SetupError;
 use crate::memory::Mapping;
+use crate::shm::doorbell::CHANNELS_MAX as CHANNELS_PER_PORT_MAX;
 use crate::shm::{ChannelFile, CoreIdentity, PortHandle};
 
 /// The port's role in a channel.
@@ -242,7 +243,7 @@ impl Channels {
 
     /// The smallest doorbell number of `port` that no known channel uses.
     fn free_doorbell_number(&self, port: &PortHandle) -> Result<u32, SetupError> {
-        let limit = super::CHANNELS_PER_PORT_MAX;
+        let limit = CHANNELS_PER_PORT_MAX;
         let mut taken = vec![false; limit as usize];
         for entry in &self.entries {
             if entry.ends.local == port.identity

@@ -97,21 +97,24 @@ pub(super) struct Offer {
 
 impl Offer {
     /// The files in wire order. [`peer_files`] reads them at the other end.
-    pub(super) fn files(&self) -> [BorrowedFd<'_>; FILES] {
+    pub(super) fn files(&self) -> Vec<BorrowedFd<'_>> {
         let files = &self.port.files;
-        [
+        let own: [_; FILES] = [
             self.channel.as_fd(),
             files.arena.as_fd(),
             files.keys.as_fd(),
             files.doorbell.as_fd(),
             files.event.as_fd(),
-        ]
+        ];
+        let external = files.external.iter().map(AsFd::as_fd);
+        own.into_iter().chain(external).collect()
     }
 }
 
-/// Names the files of a message, which arrive in wire order. Any other number of files than
-/// [`FILES`] gives `None` and closes them all.
-pub(super) fn peer_files(files: Vec<OwnedFd>, doorbell_number: u32) -> Option<PeerFiles> {
+/// Names the files of a message, which arrive in wire order. Files behind the first [`FILES`] are memory of the
+/// application. Fewer give `None`, and all are closed.
+pub(super) fn peer_files(mut files: Vec<OwnedFd>, doorbell_number: u32) -> Option<PeerFiles> {
+    let external = files.drain(FILES.min(files.len())..).collect();
     let files: [OwnedFd; FILES] = files.try_into().ok()?;
     let [channel, arena, keys, doorbell, event] = files;
     Some(PeerFiles {
@@ -120,6 +123,7 @@ pub(super) fn peer_files(files: Vec<OwnedFd>, doorbell_number: u32) -> Option<Pe
         keys,
         doorbell,
         event,
+        external,
         doorbell_number,
     })
 }

@@ -157,7 +157,9 @@ impl Manager {
     fn connect_later(&mut self, id: u64, address: &str) -> Result<(), ManagerError> {
         self.counters.backlog_full += 1;
         let now = Instant::now();
-        let tries = self.join_line(address, id);
+        self.lines.join(address, id);
+        // The first in line tries again by its timer.
+        let tries = !self.lines.is_behind(address, id);
         let Some(connection) = self.connections.get_mut(&id) else {
             return Ok(());
         };
@@ -183,6 +185,13 @@ impl Manager {
         }
         self.set_timer(id, Some(at));
         Ok(())
+    }
+
+    /// Removes a connect from its line. If it was first, the next one tries immediately.
+    fn leave_line(&mut self, address: &str, id: u64) {
+        if let Some(next) = self.lines.leave(address, id) {
+            self.set_timer(next, Some(Instant::now()));
+        }
     }
 
     fn send_request(
@@ -357,7 +366,7 @@ impl Manager {
 
     fn on_reply(&mut self, id: u64, mut reply: Reply, files: Vec<OwnedFd>) -> Verdict {
         let Some(files) = peer_files(files, reply.doorbell_number) else {
-            return Verdict::Broken(peer_error("reply does not carry five files"));
+            return Verdict::Broken(peer_error("reply carries fewer than five files"));
         };
         self.set_timer(id, None);
         let Some(connection) = self.connections.get_mut(&id) else {
@@ -415,7 +424,7 @@ impl Manager {
 
     fn on_confirm(&mut self, id: u64, confirm: Confirm, files: Vec<OwnedFd>) -> Verdict {
         let Some(files) = peer_files(files, confirm.doorbell_number) else {
-            return Verdict::Broken(peer_error("confirmation does not carry five files"));
+            return Verdict::Broken(peer_error("confirmation carries fewer than five files"));
         };
         self.set_timer(id, None);
         let Some(connection) = self.connections.get_mut(&id) else {
@@ -475,7 +484,9 @@ impl Manager {
         self.set_timer(id, None);
         self.unpin(id);
         let connection = self.connections.remove(&id)?;
-        self.leave_line_of(id, &connection);
+        if let Side::Client(client) = &connection.side {
+            self.leave_line(&client.address, id);
+        }
         if connection.is_half_open_server() {
             self.half_open_ended();
         }

@@ -5,10 +5,6 @@
 //! number of waiting connects times the time that they wait.
 
 use std::collections::{BTreeSet, HashMap};
-use std::time::Instant;
-
-use super::Manager;
-use super::connection::{Connection, Side};
 
 /// The waiting connects, by address. Numbers rise with time, so the smallest is the oldest.
 #[derive(Debug, Default)]
@@ -22,7 +18,7 @@ impl Lines {
     }
 
     /// Adds `id` to the line of its address; no effect if it is in it.
-    fn join(&mut self, address: &str, id: u64) {
+    pub(super) fn join(&mut self, address: &str, id: u64) {
         if let Some(line) = self.0.get_mut(address) {
             line.insert(id);
         } else {
@@ -31,7 +27,7 @@ impl Lines {
     }
 
     /// Removes `id` from its line. If it was first, returns the connect that is first now.
-    fn leave(&mut self, address: &str, id: u64) -> Option<u64> {
+    pub(super) fn leave(&mut self, address: &str, id: u64) -> Option<u64> {
         let line = self.0.get_mut(address)?;
         let was_first = line.first() == Some(&id);
         line.remove(&id);
@@ -40,28 +36,6 @@ impl Lines {
             self.0.remove(address);
         }
         next.filter(|_| was_first)
-    }
-}
-
-impl Manager {
-    /// Adds a connect to the line. Returns whether it is first, so that it tries again by its timer.
-    pub(super) fn join_line(&mut self, address: &str, id: u64) -> bool {
-        self.lines.join(address, id);
-        !self.lines.is_behind(address, id)
-    }
-
-    /// Removes a connect from its line. If it was first, the next one tries immediately.
-    pub(super) fn leave_line(&mut self, address: &str, id: u64) {
-        if let Some(next) = self.lines.leave(address, id) {
-            self.set_timer(next, Some(Instant::now()));
-        }
-    }
-
-    /// As [`Manager::leave_line`], for a connection that was removed.
-    pub(super) fn leave_line_of(&mut self, id: u64, connection: &Connection) {
-        if let Side::Client(client) = &connection.side {
-            self.leave_line(&client.address, id);
-        }
     }
 }
 

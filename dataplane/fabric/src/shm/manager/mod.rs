@@ -42,7 +42,6 @@ use crate::interface::{
     ConnectionId, ListenerId, Manager as ManagerInterface, ManagerError, ManagerEvent,
     RejectReason, SetupError,
 };
-use crate::shm::doorbell::CHANNELS_MAX as CHANNELS_PER_PORT_MAX;
 use crate::shm::peer_memory::{PeerMemory, PeerMemoryLimits};
 use crate::shm::{Port, PortHandle, PreparedQueuePair};
 use crate::waiting::Waiting;

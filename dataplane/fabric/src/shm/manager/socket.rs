@@ -16,9 +16,12 @@ use rustix::net::{
 
 use super::wire::MESSAGE_BYTES_MAX;
 use crate::interface::ManagerError;
+use crate::memory::EXTERNAL_MAX;
 
-/// The files that a reply or a confirmation carries.
+/// The files that a reply or a confirmation carries at least.
 pub(super) const FILES: usize = 5;
+/// The most files that it carries: those, and the application's memory.
+pub(super) const FILES_MAX: usize = FILES + EXTERNAL_MAX;
 
 /// The length of the accept queue; the kernel caps it at `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
@@ -168,7 +171,7 @@ pub(super) fn peer(socket: BorrowedFd<'_>) -> io::Result<Peer> {
 
 /// Sends one message, with its files if it has any.
 pub(super) fn send(socket: &OwnedFd, message: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_MAX))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !files.is_empty() && !control.push(SendAncillaryMessage::ScmRights(files)) {
         return Err(io::Error::other("too many files for one message"));
@@ -207,7 +210,7 @@ pub(super) fn receive(
 ) -> io::Result<Received> {
     // Room for one file more than a message may carry. Otherwise `CTRUNC` could mean too many files
     // or no free descriptor, and these are different errors.
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES + 1))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_MAX + 1))];
     let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
     let mut resets = 0;
     let (length, returned, files) = loop {
@@ -232,7 +235,7 @@ pub(super) fn receive(
             Err(error) => return Err(error.into()),
         }
     };
-    if returned.contains(ReturnFlags::TRUNC) || files.len() > FILES {
+    if returned.contains(ReturnFlags::TRUNC) || files.len() > FILES_MAX {
         return Ok(Received::Oversized);
     }
     if returned.contains(ReturnFlags::CTRUNC) {

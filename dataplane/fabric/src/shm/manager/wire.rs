@@ -8,10 +8,12 @@
 //! request (1)    process 16 | port 4 | queue pair 4 | seen_up_to 8 | alive count 2 | private bytes 2 |
 //!                alive 8 each | private data
 //! reply   (2)    process 16 | port 4 | queue pair 4 | doorbell 4 | channel 8 | private bytes 2 |
-//!                private data                                                      + five files
-//! confirm (3)    doorbell 4                                                        + five files
+//!                private data                                                      + files
+//! confirm (3)    doorbell 4                                                        + files
 //! reject  (4)    reason 4 | code 4 | private bytes 2 | private data
 //! ```
+//!
+//! The files are five, and behind them those of the application's memory, in the order in which they are mapped.
 //!
 //! The first line and the layout of `reject` stay the same in every version, so that a process can
 //! read why a process of another version rejects it. [`super::channels`] explains `seen_up_to` and

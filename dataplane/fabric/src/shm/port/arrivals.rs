@@ -17,72 +17,12 @@ use super::super::link::QueuePairNumber;
 use super::super::packed;
 use super::super::queue_pair::State;
 use super::super::record::{HEADER_BYTES, Header, SHORT_BYTES_MAX, op};
+use super::Port;
 use super::core::{Core, channel_mut};
-use super::inbound::Visit;
+use super::inbound::{Visit, push_receive};
 use super::short::lines_behind;
-use super::{Port, inbound::push_receive};
 use crate::clock::Ticks;
 use crate::interface::{Arrival, CompletionBatch, Receive, Status};
-
-/// The last short message that was taken from its ring.
-#[derive(Debug)]
-#[repr(C, align(64))]
-pub(super) struct Inbox {
-    bytes: [u8; SHORT_BYTES_MAX as usize],
-    /// The number of its record, counted by [`Counters::records_in`](super::super::counters::Counters).
-    number: u64,
-    /// The receive queue that has a Receive for it; `usize::MAX` after the message was kept.
-    queue: usize,
-}
-
-impl Inbox {
-    pub(super) fn new() -> Box<Self> {
-        Box::new(Self {
-            bytes: [0; _],
-            number: 0,
-            queue: usize::MAX,
-        })
-    }
-
-    /// The first `bytes` bytes.
-    #[inline]
-    pub(super) fn message(&self, bytes: u32) -> &[u8] {
-        self.bytes.get(..bytes as usize).unwrap_or(&[])
-    }
-}
-
-/// The channels on which the last poll found short Sends.
-#[derive(Debug)]
-pub(super) struct Found {
-    /// Their numbers, and how many short Sends are left on each.
-    channels: Vec<(u32, usize)>,
-    /// The place of the channel whose short Sends are taken next.
-    next: usize,
-    /// The short Sends that are left on all channels.
-    left: usize,
-}
-
-impl Found {
-    /// An empty list for at most `channels_max` channels.
-    pub(super) fn new(channels_max: usize) -> Self {
-        Self {
-            channels: Vec::with_capacity(channels_max),
-            next: 0,
-            left: 0,
-        }
-    }
-
-    /// Whether no short Send is left.
-    #[inline]
-    pub(super) fn is_used_up(&self) -> bool {
-        self.left == 0
-    }
-
-    /// Whether the last poll found none.
-    pub(super) fn is_empty(&self) -> bool {
-        self.channels.is_empty()
-    }
-}
 
 /// The records at the head of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,8 +11,8 @@ use super::super::record::{
     DESCRIPTOR_BYTES_MAX, EXTENSION_BYTES, HEAD_BYTES_MAX, HEADER_BYTES, UNIT_BYTES,
 };
 use super::super::work::Works;
-use super::arrivals::Inbox;
 use super::core::Core;
+use super::inbox::Inbox;
 use super::sends::MESSAGE_BYTES_MAX;
 use crate::clock::Clock;
 use crate::interface::{Attributes, PortNumber, SEGMENTS_MAX, SetupError};

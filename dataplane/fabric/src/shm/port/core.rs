@@ -9,7 +9,7 @@ use super::super::link::QueuePairNumber;
 use super::super::queue_pair::{QueuePair, State};
 use super::super::receive_queue::ReceiveQueue;
 use super::super::work::{Kind, Works};
-use super::arrivals::Inbox;
+use super::inbox::Inbox;
 use crate::clock::{Clock, Ticks};
 use crate::interface::{PortNumber, QueuePairId, Receive, ReceiveQueueId, Status};
 use crate::memory::{Buffer, Memory};

@@ -6,6 +6,7 @@ mod config;
 mod core;
 mod fault;
 mod inbound;
+mod inbox;
 mod poll;
 mod pull;
 mod receives;
@@ -21,9 +22,9 @@ use std::sync::Arc;
 
 use crossbeam_queue::ArrayQueue;
 
-use self::arrivals::Found;
 pub use self::config::PortConfig;
 use self::core::{Channels, Core};
+use self::inbox::Found;
 use self::schedule::Schedule;
 use super::files;
 use super::files::CoreIdentity;
@@ -77,6 +78,7 @@ impl Port {
             keys: keys_file,
             doorbell: doorbell_file,
             event: peers_end,
+            external: external_files(&config.arena)?,
         });
         let count = config.queue_pairs_max.max(1);
         let numbers = Arc::new(ArrayQueue::new(count as usize));
@@ -121,6 +123,18 @@ fn private_arena() -> SetupError {
         doing: "a port of shm needs a shared arena, which its peers can map".into(),
         source: std::io::ErrorKind::InvalidInput.into(),
     }
+}
+
+/// The files of the application's memory.
+fn external_files(arena: &Arena) -> Result<Vec<OwnedFd>, SetupError> {
+    let files = arena.external().iter().map(|external| {
+        let copied = external.sealed_file()?.try_clone_to_owned();
+        copied.map_err(|source| SetupError::System {
+            doing: "a descriptor could not be duplicated".into(),
+            source,
+        })
+    });
+    files.collect()
 }
 
 fn duplicate(file: &OwnedFd) -> Result<OwnedFd, SetupError> {

@@ -150,9 +150,9 @@ impl Core {
                 // Checked in each poll, because the window may have ended since the last one.
                 let (at, left) = (offset + u64::from(*done), pieces.total() - done);
                 let at = self.windows.writable(key, queue_pair, at, left);
-                let to = place(self.memory.mapping(), at.map_err(|_| ())?).ok_or(())?;
+                let to = self.memory.place(at.map_err(|_| ())?).ok_or(())?;
                 // SAFETY: the sources as above. The target is a bound window with `left` bytes from there on, within
-                // our arena, whose buffer belongs to the port.
+                // our arena or memory of the application, whose buffer belongs to the port.
                 unsafe { copy_between(sources, std::iter::once((to.as_ptr(), left)), count) }
             }
         }

@@ -2,6 +2,7 @@
 
 use super::super::channel::{Channel, Outgoing, Part};
 use super::super::copy::{copy_bytes, copy_small, write_u32, write_u64};
+use super::super::counters::Counters;
 use super::super::queue_pair::{QueuePair, State};
 use super::super::record::{HEAD_BYTES_MAX, PIECE_BYTES, WRITE_BYTES, op};
 use super::super::work::Kind;
@@ -68,15 +69,15 @@ impl PortSends for Port {
             (false, _) => (op::SEND_HEADED, pieces_bytes(list) + head_bytes),
         };
         let outgoing = core.outgoing(id, op, payload_bytes, options);
-        let arena = core.memory.mapping().start().addr();
-        let position = core.publish(channel, outgoing, |place, part| {
+        let memory = &core.memory;
+        let position = publish(channel, &mut core.counters, outgoing, |place, part| {
             if matches!(part, Part::FirstLine(_)) {
                 return;
             }
             if copied {
                 gather_into(place, list);
             } else {
-                write_pieces(place, list, arena);
+                write_pieces(place, list, memory);
                 let behind = place.wrapping_add(pieces_bytes(list) as usize);
                 write_head(behind, list, head_bytes);
             }
@@ -131,8 +132,8 @@ impl PortSends for Port {
         core.check_room(id, true)?;
         let payload_bytes = WRITE_BYTES + pieces_bytes(list);
         let outgoing = core.outgoing(id, op::WRITE, payload_bytes, SendOptions::default());
-        let arena = core.memory.mapping().start().addr();
-        let position = core.publish(channel, outgoing, |place, part| {
+        let memory = &core.memory;
+        let position = publish(channel, &mut core.counters, outgoing, |place, part| {
             if matches!(part, Part::FirstLine(_)) {
                 return;
             }
@@ -142,7 +143,7 @@ impl PortSends for Port {
                 write_u32(place.add(8), to.key.0);
                 write_u32(place.add(12), 0);
             }
-            write_pieces(place.wrapping_add(WRITE_BYTES as usize), list, arena);
+            write_pieces(place.wrapping_add(WRITE_BYTES as usize), list, memory);
         })?;
         core.track(
             channel,
@@ -216,7 +217,7 @@ impl Port {
             return Ok(());
         }
         core.check_room(id, options.signalled.is_some())?;
-        let position = core.publish(channel, outgoing, copied(source, bytes))?;
+        let position = publish(channel, &mut core.counters, outgoing, copied(source, bytes))?;
         if options.signalled.is_some() {
             core.track(
                 channel,
@@ -300,20 +301,6 @@ impl Core {
         }
     }
 
-    #[inline]
-    fn publish(
-        &mut self,
-        channel: &mut Channel,
-        outgoing: Outgoing,
-        fill: impl FnMut(*mut u8, Part),
-    ) -> Result<u32, PostError> {
-        let published = channel.publish(outgoing, &mut self.counters, fill);
-        if published.is_none() {
-            self.counters.queue_full += 1;
-        }
-        published.ok_or(PostError::QueueFull)
-    }
-
     /// Checks that there is room for a work request, if the call needs one.
     #[inline]
     fn check_room(&mut self, id: QueuePairId, needed: bool) -> Result<(), PostError> {
@@ -382,6 +369,20 @@ impl Core {
     }
 }
 
+#[inline]
+fn publish(
+    channel: &mut Channel,
+    counters: &mut Counters,
+    outgoing: Outgoing,
+    fill: impl FnMut(*mut u8, Part),
+) -> Result<u32, PostError> {
+    let published = channel.publish(outgoing, counters, fill);
+    if published.is_none() {
+        counters.queue_full += 1;
+    }
+    published.ok_or(PostError::QueueFull)
+}
+
 /// A closure that copies the first `bytes` bytes of a buffer, which holds as many, into a reserved record.
 #[inline]
 fn copied(source: &Buffer, bytes: u32) -> impl FnMut(*mut u8, Part) {
@@ -440,10 +441,10 @@ fn write_head(place: *mut u8, list: &Gather, bytes: u32) {
     unsafe { copy_small(source, place, bytes as usize) };
 }
 
-/// Writes the descriptor of a list of buffers of the arena at `arena` into a reserved record.
-fn write_pieces(mut place: *mut u8, list: &Gather, arena: usize) {
+/// Writes the descriptor of a list of buffers of the memory into a reserved record.
+fn write_pieces(mut place: *mut u8, list: &Gather, memory: &Memory) {
     for (buffer, offset, bytes) in list.iter() {
-        let start = (buffer.start().addr() - arena) as u64 + u64::from(*offset);
+        let start = memory.offset_of(buffer) + u64::from(*offset);
         // SAFETY: the record was reserved for the descriptor of this list, 16-byte aligned.
         unsafe {
             write_u64(place, start);

@@ -28,6 +28,9 @@ impl PortWindows for Port {
             return Err((PostError::TooLong, buffer));
         }
         let start = core.memory.offset_of(&buffer);
+        if core.memory.is_hidden(&buffer) {
+            return Err((PostError::ForeignMemory, buffer));
+        }
         let Some(queue_pair) = core.queue_pairs.get_mut(id.index as usize) else {
             return Err((PostError::UnknownQueuePair, buffer));
         };

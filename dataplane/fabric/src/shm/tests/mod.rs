@@ -3,6 +3,7 @@
 mod any_records;
 mod delivery;
 mod drawn;
+mod external;
 mod failure;
 mod fairness;
 mod hostile;

@@ -77,6 +77,7 @@ fn files_of(end: &End) -> PeerFiles {
         keys,
         doorbell,
         event,
+        external: Vec::new(),
         doorbell_number: 0,
     }
 }

@@ -8,6 +8,7 @@
 #[cfg(not(feature = "rdma-sys"))]
 #[allow(dead_code, unreachable_pub)]
 mod constants;
+mod facilities;
 // Two functions are used only by a peer in the tests.
 #[cfg(not(feature = "rdma-sys"))]
 #[allow(dead_code)]
@@ -21,8 +22,8 @@ mod types;
 
 #[cfg(not(feature = "rdma-sys"))]
 pub(crate) use self::{constants::*, functions::*, inline::*, types::*};
-pub use library::Facilities;
-pub(crate) use library::{available, facilities, ibv_is_fork_initialized};
+pub use facilities::Facilities;
+pub(crate) use facilities::{available, facilities, ibv_is_fork_initialized, ibv_reg_dmabuf_mr};
 #[cfg(feature = "rdma-sys")]
 pub(crate) use rdma_sys::*;
 

@@ -1,8 +1,29 @@
-//! An event of RDMA-CM in plain values.
+//! The events of a channel, in plain values.
 
 use std::ffi::c_uint;
+use std::io;
+use std::ptr::NonNull;
+use std::sync::Arc;
 
-use crate::verbs::bindings::{rdma_cm_event_type as c, rdma_conn_param};
+use super::channel::Channel;
+use super::id::Id;
+use crate::verbs::bindings::{self, rdma_cm_event, rdma_cm_event_type as c, rdma_conn_param};
+use crate::verbs::errno::done;
+
+/// An event that was copied and acknowledged.
+#[derive(Debug)]
+pub(in crate::verbs) struct Event {
+    /// What happened.
+    pub(in crate::verbs) kind: EventKind,
+    /// Zero, a negative `errno`, or for a rejection the CM's reason.
+    pub(in crate::verbs) status: i32,
+    /// The number of the identifier; for a request, that of the listener.
+    pub(in crate::verbs) number: u64,
+    /// The peer's parameters and private data.
+    pub(in crate::verbs) parameters: Parameters,
+    /// The identifier of a new request. Dropping it rejects the request.
+    pub(in crate::verbs) request: Option<Id>,
+}
 
 /// The kind of an event. An unknown kind keeps its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -93,6 +114,59 @@ impl Parameters {
             responder_resources: conn.responder_resources,
             initiator_depth: conn.initiator_depth,
         }
+    }
+}
+
+impl Channel {
+    /// The next event, copied and acknowledged; `None` when there is none now.
+    ///
+    /// # Errors
+    /// When the channel itself has failed.
+    pub(in crate::verbs) fn next(self: &Arc<Self>) -> io::Result<Option<Event>> {
+        let mut event = std::ptr::null_mut();
+        // SAFETY: the channel is open; the call writes one pointer.
+        let got = done(unsafe { bindings::rdma_get_cm_event(self.as_ptr(), &raw mut event) });
+        match got {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+            Err(error) => return Err(error),
+        }
+        // SAFETY: the call succeeded, so that the event is valid until it is acknowledged; it
+        // belongs to an identifier of ours, since only those are on the channel, and that is
+        // alive, since the kernel drops the events of a destroyed one.
+        let (copied, request) = unsafe { self.copy(&*event) };
+        // SAFETY: the event came from the call above and is acknowledged once, here; nothing
+        // refers to it any more.
+        unsafe { bindings::rdma_ack_cm_event(event) };
+        // After the acknowledgement: dropping an `Id` before it would wait for this event.
+        let request = request.map(|raw| Id::from_request(raw, Arc::clone(self)));
+        Ok(Some(Event { request, ..copied }))
+    }
+
+    /// Copies an event, and returns the identifier of a new request.
+    ///
+    /// # Safety
+    ///
+    /// The event is valid and not acknowledged, and its identifiers are alive.
+    unsafe fn copy(&self, event: &rdma_cm_event) -> (Event, Option<NonNull<bindings::rdma_cm_id>>) {
+        let kind = EventKind::from_c(event.event);
+        let (of, request) = match kind {
+            EventKind::ConnectRequest => (event.listen_id, NonNull::new(event.id)),
+            _ => (event.id, None),
+        };
+        // SAFETY: the identifier is alive, as the caller promises. Its context was set by us.
+        let number = unsafe { (*of).context }.addr() as u64;
+        // SAFETY: identifiers of the TCP port space have connection parameters, which the library
+        // fills or zeroes whatever the event; their private data lies in the event.
+        let parameters = unsafe { Parameters::from_c(&event.param.conn) };
+        let copied = Event {
+            kind,
+            status: event.status,
+            number,
+            parameters,
+            request: None,
+        };
+        (copied, request)
     }
 }
 

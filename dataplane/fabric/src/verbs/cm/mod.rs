@@ -1,9 +1,9 @@
 //! Safe wrappers for RDMA-CM. They keep librdmacm's rules and contain no policy.
 //!
 //! * [`address`] parses `rdma:HOST:PORT`, and converts socket addresses to C's and back.
-//! * [`channel`] is the event channel. It copies and acknowledges each event immediately, because
-//!   destroying an identifier waits until its events are acknowledged.
-//! * [`event`] has the contents of an event in plain values.
+//! * [`channel`] is the event channel.
+//! * [`event`] reads its events. It copies and acknowledges each one immediately, because destroying an
+//!   identifier waits until its events are acknowledged.
 //! * [`id`] is a connection identifier without a queue pair: the provider changes the states of queue
 //!   pairs itself, with the attributes from librdmacm (`rdma_init_qp_attr`).
 //! * [`private_data`] is the private data of requests, replies and rejections.

@@ -7,9 +7,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::Builder;
 
-use super::ManagerOptions;
-use super::connection::QueuePairFacts;
-use super::negotiate::ReadDepths;
+use super::negotiate::{QueuePairFacts, ReadDepths};
+use super::options::ManagerOptions;
 use crate::verbs::cm::id::Id;
 use crate::verbs::queue_pair::QueuePair;
 

@@ -7,10 +7,11 @@ use std::time::Instant;
 
 use super::Manager;
 use super::blocking_calls::{self, Request, Sent};
-use super::connection::{Client, Connection, QueuePairFacts, Side, depths_of};
+use super::connection::{Client, Connection, Side, depths_of};
 use super::drive;
 use super::host_names::Answer;
 use super::machine::Stage;
+use super::negotiate::QueuePairFacts;
 use crate::interface::{ConnectionId, ManagerError, ManagerEvent, RejectReason, SetupError};
 use crate::verbs::PortHandle;
 use crate::verbs::cm::address::Target;

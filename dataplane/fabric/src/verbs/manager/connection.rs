@@ -6,13 +6,12 @@ use std::time::Instant;
 
 use super::blocking_calls;
 use super::machine::Stage;
-use super::negotiate::ReadDepths;
+use super::negotiate::{QueuePairFacts, ReadDepths};
 use crate::interface::{ConnectionId, ManagerEvent, QueuePairId};
-use crate::verbs::cm::channel::Event;
-use crate::verbs::cm::event::Parameters;
-use crate::verbs::cm::id::{ConnectionParameters, Id};
+use crate::verbs::cm::event::{Event, Parameters};
+use crate::verbs::cm::id::Id;
 use crate::verbs::queue_pair::QueuePair;
-use crate::verbs::{ManagerOptions, Port, PortHandle};
+use crate::verbs::{Port, PortHandle};
 
 /// Which end this is.
 pub(super) enum Side {
@@ -75,39 +74,6 @@ pub(super) struct Prepared {
     pub(super) queue_pair: QueuePairId,
     pub(super) facts: QueuePairFacts,
     pub(super) depths: ReadDepths,
-}
-
-/// The facts about a queue pair that a request or a reply carries.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct QueuePairFacts {
-    pub(super) number: u32,
-    pub(super) shared_receive_queue: bool,
-}
-
-impl QueuePairFacts {
-    pub(super) fn of(queue_pair: &QueuePair) -> Self {
-        Self {
-            number: queue_pair.number(),
-            shared_receive_queue: !queue_pair.has_own_receive_queue(),
-        }
-    }
-
-    pub(super) fn parameters<'a>(
-        &self,
-        depths: ReadDepths,
-        options: &ManagerOptions,
-        private_data: &'a [u8],
-    ) -> ConnectionParameters<'a> {
-        ConnectionParameters {
-            private_data,
-            responder_resources: depths.responder_resources,
-            initiator_depth: depths.initiator_depth,
-            retry_count: options.retry_count,
-            rnr_retry_count: options.rnr_retry_count,
-            shared_receive_queue: self.shared_receive_queue,
-            queue_pair_number: self.number,
-        }
-    }
 }
 
 impl ManagerEvent<Port> {

@@ -9,8 +9,8 @@ use super::client::{bad, failure, no_way, system};
 use super::server::listen_error;
 use crate::interface::ManagerError;
 use crate::verbs::cm::address::Target;
-use crate::verbs::cm::channel::{Channel, Event};
-use crate::verbs::cm::event::EventKind;
+use crate::verbs::cm::channel::Channel;
+use crate::verbs::cm::event::{Event, EventKind};
 use crate::verbs::cm::id::Id;
 
 /// The name of the device that has `address` (`rdma:HOST:PORT`), an address of this host; `None`

@@ -8,8 +8,7 @@ use super::connection::Side;
 use super::machine::{Stage, Step, step};
 use super::{CHANNEL, FIRST_DEVICE, Manager};
 use crate::interface::{ConnectionId, ManagerError, ManagerEvent};
-use crate::verbs::cm::channel::Event;
-use crate::verbs::cm::event::EventKind;
+use crate::verbs::cm::event::{Event, EventKind};
 use crate::verbs::{Port, PortEvent};
 use crate::waiting::turn_until;
 

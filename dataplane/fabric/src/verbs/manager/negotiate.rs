@@ -1,6 +1,9 @@
-//! Negotiates how many RDMA Reads may be in flight, each way.
+//! What a request and a reply say of their queue pair, and how many RDMA Reads may be in flight, each way.
 
+use super::options::ManagerOptions;
 use crate::verbs::cm::event::Parameters;
+use crate::verbs::cm::id::ConnectionParameters;
+use crate::verbs::queue_pair::QueuePair;
 
 /// RDMA Reads in flight at a time on one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +22,39 @@ impl ReadDepths {
         Self {
             responder_resources: self.responder_resources.min(peer.responder_resources),
             initiator_depth: self.initiator_depth.min(peer.initiator_depth),
+        }
+    }
+}
+
+/// The facts about a queue pair that a request or a reply carries.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct QueuePairFacts {
+    pub(super) number: u32,
+    pub(super) shared_receive_queue: bool,
+}
+
+impl QueuePairFacts {
+    pub(super) fn of(queue_pair: &QueuePair) -> Self {
+        Self {
+            number: queue_pair.number(),
+            shared_receive_queue: !queue_pair.has_own_receive_queue(),
+        }
+    }
+
+    pub(super) fn parameters<'a>(
+        &self,
+        depths: ReadDepths,
+        options: &ManagerOptions,
+        private_data: &'a [u8],
+    ) -> ConnectionParameters<'a> {
+        ConnectionParameters {
+            private_data,
+            responder_resources: depths.responder_resources,
+            initiator_depth: depths.initiator_depth,
+            retry_count: options.retry_count,
+            rnr_retry_count: options.rnr_retry_count,
+            shared_receive_queue: self.shared_receive_queue,
+            queue_pair_number: self.number,
         }
     }
 }

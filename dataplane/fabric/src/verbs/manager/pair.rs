@@ -5,12 +5,13 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::connection::{QueuePairFacts, depths_of};
+use super::connection::depths_of;
+use super::negotiate::QueuePairFacts;
 use super::{ManagerOptions, device, drive};
 use crate::interface::SetupError;
 use crate::verbs::cm::address;
-use crate::verbs::cm::channel::{Channel, Event};
-use crate::verbs::cm::event::EventKind;
+use crate::verbs::cm::channel::Channel;
+use crate::verbs::cm::event::{Event, EventKind};
 use crate::verbs::cm::id::{ConnectionParameters, Id};
 use crate::verbs::errno::failed;
 use crate::verbs::queue_pair::QueuePair;

@@ -5,9 +5,10 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use super::client::{check_private_data, system, wrong_order};
-use super::connection::{Connection, Prepared, QueuePairFacts, Side, depths_of, number_of};
+use super::connection::{Connection, Prepared, Side, depths_of, number_of};
 use super::drive;
 use super::machine::Stage;
+use super::negotiate::QueuePairFacts;
 use super::{Listener, Manager};
 use crate::interface::{
     ConnectionId, ListenerId, ManagerError, ManagerEvent, RejectReason, SetupError,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::super::context::DeviceLimits;
-use super::super::queue_pair::QueuePairSizes;
+use super::super::link::QueuePairSizes;
 use crate::clock::Clock;
 use crate::interface::{Attributes, SEGMENTS_MAX, SetupError};
 use crate::memory::Arena;

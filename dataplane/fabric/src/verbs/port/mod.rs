@@ -78,11 +78,12 @@ use super::context::Context;
 use super::events::EventRing;
 use super::link::{PortHandle, PortShared};
 use super::memory_region::MemoryRegion;
-use super::protection_domain::{LocalKeys, ProtectionDomain};
+use super::protection_domain::ProtectionDomain;
 use super::queue_pair::probe_inline_bytes;
+use super::registrations::{ExternalRegions, LocalKeys, PortMemory};
 use crate::clock::Ticks;
 use crate::interface::{Attributes, Completion, PortNumber, SetupError};
-use crate::memory::{Arena, Buffer, Memory};
+use crate::memory::{Arena, Buffer, ExternalMemory, Memory, Origin};
 
 /// From this length on, software iWARP does not copy a work request that asks for no completion.
 const SOFT_IWARP_COPIED_BYTES: u64 = 4096;
@@ -97,6 +98,8 @@ pub struct Port {
     windows: Windows,
     works: Works,
     region: Arc<MemoryRegion>,
+    /// The application's memory.
+    external: ExternalRegions,
     /// The keys for queue pairs in the protection domain of the port.
     local_keys: LocalKeys,
     shared: Arc<PortShared>,
@@ -152,10 +155,12 @@ impl Port {
         let completion_queue = Arc::new(CompletionQueue::new(&context, entries, mark)?);
         let memory = config.arena.memory();
         let region = Arc::new(MemoryRegion::new(&domain, memory.mapping())?);
+        let external = ExternalRegions::new(&domain, config.arena.external())?;
         let mut sizes = config.queue_pair_sizes(limits);
         sizes.inline_bytes =
             probe_inline_bytes(&domain, &completion_queue, sizes, sizes.inline_bytes)?;
         let registers = config.registers(limits);
+        check_dma_bufs(config.arena.external(), registers)?;
         let windows = Windows::new(&region, config.windows_max, registers, config.clock.now())?;
         let works = Works::new(
             &domain,
@@ -177,9 +182,11 @@ impl Port {
             queue_pairs,
             config.responder_resources,
             config.initiator_depth,
-            config
-                .domains_apart(limits)
-                .then(|| [Arc::clone(memory.mapping()), Arc::clone(works.mapping())]),
+            config.domains_apart(limits).then(|| PortMemory {
+                arena: Arc::clone(memory.mapping()),
+                staging: Arc::clone(works.mapping()),
+                external: config.arena.external().into(),
+            }),
         ));
         let held = config.work_requests_max as usize * config.send_segments_max as usize
             + config.windows_max as usize;
@@ -195,6 +202,7 @@ impl Port {
             windows,
             works,
             region,
+            external,
             completion_queue,
             staged: Vec::new(),
             dirty: Vec::with_capacity(queue_pairs as usize),
@@ -223,6 +231,18 @@ impl Port {
         };
         Ok((port, PortHandle::new(shared)))
     }
+}
+
+/// A call exposes memory of a device by a window only.
+fn check_dma_bufs(external: &[ExternalMemory], registers: bool) -> Result<(), SetupError> {
+    let is_dma_buf = |memory: &ExternalMemory| matches!(memory.origin(), Origin::DmaBuf(_));
+    if registers && external.iter().any(is_dma_buf) {
+        return Err(SetupError::System {
+            doing: "a dma-buf needs a device with memory windows, and this one has none".into(),
+            source: std::io::ErrorKind::Unsupported.into(),
+        });
+    }
+    Ok(())
 }
 
 impl Drop for Port {

@@ -1,8 +1,8 @@
 //! The queue pairs of a port.
 
 use super::super::number_table::NumberTable;
-use super::super::protection_domain::LocalKeys;
 use super::super::queue_pair::QueuePair;
+use super::super::registrations::LocalKeys;
 use super::window_table;
 use super::works::List;
 use crate::clock::Ticks;

@@ -5,20 +5,20 @@ use super::Port;
 use crate::interface::{Gather, PostError, QueuePairId, Status};
 
 impl Port {
-    /// Checks an RDMA Read. Returns the queue pair's index, the key of the memory, and the number of
-    /// work requests for the list.
+    /// Checks an RDMA Read. Returns the queue pair's index, the key of the arena, the number of
+    /// work requests for the list, and whether some of it is in memory of the application.
     pub(super) fn check_read(
         &mut self,
         id: QueuePairId,
         list: &Gather,
-    ) -> Result<(u32, u32, usize), PostError> {
+    ) -> Result<(u32, u32, usize, bool), PostError> {
         let (index, keys) = self.sender(id)?;
         let entry = self.queue_pairs.get(index);
         let entry = entry.ok_or(PostError::UnknownQueuePair)?;
         if !entry.may_read() {
             return Err(PostError::Unsupported);
         }
-        self.check_list(list, self.attributes.send_segments_max)?;
+        let is_mixed = self.check_list(list, self.attributes.send_segments_max)?;
         if list.has_view() {
             return Err(PostError::ForeignMemory);
         }
@@ -30,7 +30,7 @@ impl Port {
             self.counters.queue_full += 1;
             return Err(PostError::QueueFull);
         }
-        Ok((index, keys.arena, parts))
+        Ok((index, keys.arena, parts, is_mixed))
     }
 
     /// Stages an RDMA Read, or queues it when the depth is used up.

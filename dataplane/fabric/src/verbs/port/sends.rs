@@ -1,7 +1,11 @@
 //! Posting work requests: each call adds one to the chain of its queue pair.
 
+use std::sync::Arc;
+
 use super::super::bindings::ibv_wr_opcode;
-use super::super::protection_domain::LocalKeys;
+use super::super::memory_region::MemoryRegion;
+use super::super::queue_pair::QueuePair;
+use super::super::registrations::LocalKeys;
 use super::Port;
 use super::queue_pairs::State;
 use super::works::{Kind, NONE};
@@ -53,12 +57,15 @@ impl PortSends for Port {
         options: SendOptions,
     ) -> Result<(), PostError> {
         let (index, keys) = self.sender(id)?;
-        self.check_list(list, self.attributes.send_segments_max)?;
+        let is_mixed = self.check_list(list, self.attributes.send_segments_max)?;
         self.check_options(options)?;
         let asks = self.asks(options.signalled, list.bytes());
         let work = self.take(index, Kind::Send, options.signalled)?;
         self.begin_send(work, options.invalidate);
         self.works.set_segments(work, list.iter(), keys.arena);
+        if is_mixed {
+            self.set_external_keys(index, work, list.iter());
+        }
         self.works.get_mut(work).list.swap(list);
         self.stage(index, work, true, asks);
         Ok(())
@@ -71,7 +78,7 @@ impl PortSends for Port {
         from: RemoteAddress,
         work: WorkId,
     ) -> Result<(), (PostError, Gather)> {
-        let (index, local_key, parts) = match self.check_read(id, &list) {
+        let (index, local_key, parts, is_mixed) = match self.check_read(id, &list) {
             Ok(checked) => checked,
             Err(error) => return Err((error, list)),
         };
@@ -87,6 +94,9 @@ impl PortSends for Port {
             };
             self.works.request(taken, ibv_wr_opcode::IBV_WR_RDMA_READ);
             self.works.set_segments(taken, segments(), local_key);
+            if is_mixed {
+                self.set_external_keys(index, taken, segments());
+            }
             self.works.set_remote(taken, from);
             from.offset = from.offset.wrapping_add(bytes);
             if last {
@@ -107,11 +117,14 @@ impl PortSends for Port {
         signalled: Option<WorkId>,
     ) -> Result<(), PostError> {
         let (index, keys) = self.sender(id)?;
-        self.check_list(list, self.attributes.send_segments_max)?;
+        let is_mixed = self.check_list(list, self.attributes.send_segments_max)?;
         let asks = self.asks(signalled, list.bytes());
         let work = self.take(index, Kind::Write, signalled)?;
         self.works.request(work, ibv_wr_opcode::IBV_WR_RDMA_WRITE);
         self.works.set_segments(work, list.iter(), keys.arena);
+        if is_mixed {
+            self.set_external_keys(index, work, list.iter());
+        }
         self.works.set_remote(work, to);
         self.works.get_mut(work).list.swap(list);
         self.stage(index, work, true, asks);
@@ -173,19 +186,49 @@ impl Port {
         Ok((id.index, keys))
     }
 
-    /// Whether `list` can be the segments of one work request.
+    /// Checks that `list` can be the segments of one work request. Returns whether some are in memory of the application.
     #[inline]
-    pub(super) fn check_list(&self, list: &Gather, segments_max: u32) -> Result<(), PostError> {
+    pub(super) fn check_list(&self, list: &Gather, segments_max: u32) -> Result<bool, PostError> {
         if list.is_empty() || list.len() > segments_max as usize {
             return Err(PostError::BadSegments);
         }
-        if !list.iter().all(|(buffer, _, _)| self.memory.owns(buffer)) {
+        let is_mixed = !list
+            .iter()
+            .all(|(buffer, _, _)| self.memory.is_in_arena(buffer));
+        if is_mixed && !list.iter().all(|(buffer, _, _)| self.memory.owns(buffer)) {
             return Err(PostError::ForeignMemory);
         }
         if list.bytes() > u64::from(self.attributes.message_bytes_max) {
             return Err(PostError::TooLong);
         }
-        Ok(())
+        Ok(is_mixed)
+    }
+
+    /// Gives the segments of a work that are in memory of the application its keys.
+    #[cold]
+    fn set_external_keys<'a>(
+        &mut self,
+        index: u32,
+        work: u32,
+        list: impl Iterator<Item = &'a (Buffer, u32, u32)>,
+    ) {
+        for (number, (buffer, _, _)) in list.enumerate() {
+            if let Some(region) = self.external_region(index, buffer) {
+                self.works.set_key(work, number, region.local_key());
+            }
+        }
+    }
+
+    /// The registration that has `buffer` for the work of a queue pair; `None` for the arena's.
+    #[inline]
+    pub(super) fn external_region(&self, index: u32, buffer: &Buffer) -> Option<Arc<MemoryRegion>> {
+        if self.memory.is_in_arena(buffer) {
+            return None;
+        }
+        let device = self.queue_pairs.get(index)?.device.as_ref();
+        let own = device.and_then(QueuePair::own_domain);
+        let external = own.map_or(&self.external, |own| &own.external);
+        external.of(buffer).cloned()
     }
 
     /// Takes a work for a queue pair for which [`Port::sender`] found room.

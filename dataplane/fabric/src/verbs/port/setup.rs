@@ -4,8 +4,9 @@
 use std::sync::Arc;
 
 use super::super::events::AsyncEvent;
-use super::super::link::{PortEvent, PreparedQueuePair};
-use super::super::protection_domain::OwnDomain;
+use super::super::link::PortEvent;
+use super::super::queue_pair::PreparedQueuePair;
+use super::super::registrations::OwnDomain;
 use super::super::shared_receive_queue::SharedReceiveQueue;
 use super::super::work_request::RECEIVE_QUEUES_MAX;
 use super::Port;

@@ -8,7 +8,7 @@ use super::super::memory_window::MemoryWindow;
 use super::super::number_table::NumberTable;
 use super::super::protection_domain::ProtectionDomain;
 use crate::interface::{Access, SetupError};
-use crate::memory::Buffer;
+use crate::memory::{Buffer, Mapping};
 
 /// No window.
 pub(super) const NONE: u32 = u32::MAX;
@@ -121,11 +121,11 @@ impl Windows {
     }
 
     /// Takes a free window for `buffer` and adds it to the list at `head`, which is that of a queue
-    /// pair in `domain`. Returns the slot and the key that the window will have.
+    /// pair in `domain`. `mapping` has the buffer. Returns the slot and the key that the window will have.
     pub(super) fn open(
         &mut self,
         head: &mut u32,
-        domain: &Arc<ProtectionDomain>,
+        (domain, mapping): (&Arc<ProtectionDomain>, &Arc<Mapping>),
         queue_pair: u32,
         buffer: Buffer,
         bytes: u32,
@@ -138,7 +138,6 @@ impl Windows {
         let key = match &mut slot.means {
             Means::Window(window) => window.next_key(),
             Means::Registration(place) => {
-                let mapping = self.region.mapping();
                 let made =
                     MemoryRegion::exposed(domain, mapping, buffer.start(), bytes as usize, access);
                 let Ok(made) = made else {

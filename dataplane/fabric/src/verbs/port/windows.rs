@@ -1,7 +1,9 @@
 //! Memory windows: exposing a buffer to one peer, and taking it back.
 
+use std::sync::Arc;
+
 use super::super::bindings::{
-    bind_mw_t, bind_mw_tso_union_t, ibv_access_flags, ibv_mw_bind_info, ibv_send_flags,
+    bind_mw_t, bind_mw_tso_union_t, ibv_access_flags, ibv_mr, ibv_mw_bind_info, ibv_send_flags,
     ibv_wr_opcode,
 };
 use super::super::queue_pair::QueuePair;
@@ -27,6 +29,9 @@ impl PortWindows for Port {
             Err(error) => return Err((error, buffer)),
         };
         let start = buffer.start().addr() as u64;
+        let external = self.external_region(index, &buffer);
+        let region = external.as_ref().unwrap_or(&self.region);
+        let (mr, mapping) = (region.raw(), Arc::clone(region.mapping()));
         let Some(entry) = self.queue_pairs.get_mut(index) else {
             return Err((PostError::UnknownQueuePair, buffer));
         };
@@ -35,7 +40,7 @@ impl PortWindows for Port {
         let head = &mut entry.windows;
         let opened = self
             .windows
-            .open(head, domain, index, buffer, bytes, access);
+            .open(head, (domain, &mapping), index, buffer, bytes, access);
         let (slot, key) = match opened {
             Ok(opened) => opened,
             Err(buffer) => return Err((PostError::NoWindow, buffer)),
@@ -48,7 +53,7 @@ impl PortWindows for Port {
             offset: start,
         };
         if self.windows.need_work() {
-            self.stage_bind(index, &window, access);
+            self.stage_bind(index, &window, mr, access);
         }
         Ok(window)
     }
@@ -135,7 +140,7 @@ impl Port {
         Ok(index)
     }
 
-    fn stage_bind(&mut self, index: u32, window: &Window, access: Access) {
+    fn stage_bind(&mut self, index: u32, window: &Window, mr: *mut ibv_mr, access: Access) {
         let Ok(work) = self.take(index, Kind::Bind, None) else {
             return;
         };
@@ -146,7 +151,7 @@ impl Port {
             mw: device.raw(),
             rkey: window.key.0,
             bind_info: ibv_mw_bind_info {
-                mr: device.region().raw(),
+                mr,
                 addr: window.offset,
                 length: window.bytes.into(),
                 mw_access_flags: access_flags(access),

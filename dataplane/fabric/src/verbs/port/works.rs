@@ -311,6 +311,16 @@ impl Works {
         request.num_sge = i32::try_from(count).unwrap_or(0);
     }
 
+    /// Sets the key of segment `number` of the work request.
+    pub(super) fn set_key(&mut self, index: u32, number: usize, local_key: u32) {
+        debug_assert!(number < self.segments_max, "set with its segments");
+        let place = self
+            .segments
+            .at(index as usize * self.segments_max + number);
+        // SAFETY: within the array; `&mut self` makes this the only access.
+        unsafe { (*place).lkey = local_key };
+    }
+
     /// Copies the bytes into the work's registered memory, and makes that the only segment of the work
     /// request.
     #[inline]

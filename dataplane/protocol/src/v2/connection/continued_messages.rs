@@ -4,7 +4,7 @@
 //! header type. Asynchronous grants and RDMA2_ERROR may come between them and do not belong to the sequence.
 
 use super::event::SendRefused;
-use crate::v2::header::Direction;
+use crate::rpc::Direction;
 
 /// What can be continued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

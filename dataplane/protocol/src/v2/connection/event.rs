@@ -5,8 +5,8 @@ use core::fmt;
 use super::phase::{IllegalEvent, PhaseEvent};
 use crate::chunks::ChunkLists;
 use crate::constants::RPCRDMA_VERSION_2;
+use crate::rpc::Direction;
 use crate::v2::error::TransportError;
-use crate::v2::header::Direction;
 use crate::v2::properties::{Properties, PropertySet};
 use crate::v2::rtr::{
     Arrival, MessageItems, ReportError, ResponseSets, TransmissionId, TransmitLists,

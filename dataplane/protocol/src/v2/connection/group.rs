@@ -5,7 +5,7 @@
 //! and a continued sequence (F_MORE) are never open at the same time.
 
 use super::event::SendRefused;
-use crate::v2::header::Direction;
+use crate::rpc::Direction;
 use crate::v2::rtr::TransmissionId;
 
 /// The state of the incoming group.

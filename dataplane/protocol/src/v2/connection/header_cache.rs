@@ -3,13 +3,8 @@
 //! well, since they depend only on the octets of the header, the length of the Send and the properties of this end. So
 //! headers are compared instead of decoded.
 
-use super::Connection;
-use super::event::{Transmission, TransmissionPart, rpc_start_matches};
-use super::phase::Phase;
-use crate::constants::V2_PREFIX_BYTES;
-use crate::v2::header::{CreditWord, Direction};
-use crate::v2::rtr::{Arrival, TransmissionId, TransmitLists};
-use crate::xdr::word;
+use super::event::TransmissionPart;
+use crate::v2::rtr::{Arrival, TransmitLists};
 
 /// The longest header that is kept, in octets; longer ones are decoded each time.
 const HEADER_BYTES_MAX: usize = 160;
@@ -21,10 +16,10 @@ const TYPE_AT: usize = 12;
 pub(super) struct HeaderCache {
     header: [u8; HEADER_BYTES_MAX],
     /// All zero before the first header is kept.
-    arrival: Arrival,
+    pub(super) arrival: Arrival,
     lists: Option<TransmitLists>,
     /// 0 for a reply.
-    response_transmissions_max: u32,
+    pub(super) response_transmissions_max: u32,
 }
 
 impl HeaderCache {
@@ -67,7 +62,7 @@ impl HeaderCache {
 
     /// Where the lists are, if this header equals the kept one.
     #[inline]
-    fn lists_of(&self, message: &[u8]) -> Option<TransmitLists> {
+    pub(super) fn lists_of(&self, message: &[u8]) -> Option<TransmitLists> {
         let lists = self.lists?;
         let header_bytes = usize::try_from(self.arrival.header_bytes).unwrap_or(usize::MAX);
         let says = |header| parts_that_count(header, header_bytes);
@@ -79,58 +74,4 @@ impl HeaderCache {
 #[inline]
 fn parts_that_count(header: &[u8], header_bytes: usize) -> Option<(&[u8], &[u8])> {
     Some((header.get(4..8)?, header.get(TYPE_AT..header_bytes)?))
-}
-
-impl Connection {
-    /// The fast path of [`handle_transmission`](Self::handle_transmission): a first transmission with the header of the
-    /// previous one in its direction, which is the only one of its group. `None`, without any change, for all others.
-    #[must_use]
-    pub fn handle_like_last<'m>(
-        &mut self,
-        head: &'m [u8],
-        message_bytes: usize,
-    ) -> Option<Transmission<'m>> {
-        let words = head.first_chunk::<V2_PREFIX_BYTES>()?;
-        let is_response = word(words, 4) != 0;
-        let direction = Direction::of(is_response);
-        let before = self.remembered.get(usize::from(is_response))?;
-        let (arrival, response_transmissions_max) =
-            (before.arrival, before.response_transmissions_max);
-        let lists = before.lists_of(head)?;
-        let xid = word(words, 0);
-        let begin = usize::try_from(arrival.header_bytes).ok()?;
-        let stream_bytes = usize::try_from(arrival.stream_bytes).ok()?;
-        let payload = head.get(begin..)?.get(..stream_bytes)?;
-        let is_right = usize::try_from(arrival.message_bytes) == Ok(message_bytes)
-            && self.phase == Phase::Established
-            && self.inbound.is_idle()
-            && self.group.is_idle()
-            && self.takes(direction)
-            && rpc_start_matches(xid, direction, 0, payload);
-        let items = lists.items(head);
-        let part = if is_response {
-            TransmissionPart::Response { items }
-        } else {
-            TransmissionPart::Request {
-                items,
-                directions: lists.directions(head)?,
-                response_transmissions_max,
-            }
-        };
-        if !is_right || !self.credits.receive(CreditWord::from_word(word(words, 2))) {
-            return None;
-        }
-        Some(Transmission {
-            id: TransmissionId {
-                xid,
-                direction,
-                sequence: 0,
-            },
-            transmissions: 1,
-            part,
-            arrival,
-            stream_offset: 0,
-            payload,
-        })
-    }
 }

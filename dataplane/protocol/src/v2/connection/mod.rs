@@ -59,7 +59,7 @@ use crate::constants::{
     V1_INLINE_THRESHOLD_DEFAULT_BYTES, V2_FIRST_MESSAGE_BYTES_MAX, V2_HEADER_BYTES_WITHOUT_CHUNKS,
 };
 use crate::v2::application::ApplicationHeaderTypes;
-use crate::v2::properties::Properties;
+use crate::v2::properties::{Properties, ReverseRequestSupport};
 use crate::v2::rtr::RtrSupport;
 use crate::v2::rtr::item_checks::Expectations;
 use continued_messages::{Inbound, Outbound};
@@ -67,7 +67,7 @@ use credits::Credits;
 use header_cache::HeaderCache;
 use reverse::Calls;
 
-pub use crate::v2::header::Direction;
+pub use crate::rpc::Direction;
 pub use credits::CreditView;
 pub use event::{
     CloseReason, Config, DiscardReason, Event, Refusal, Role, SendRefused, Tick, Transmission,
@@ -243,7 +243,9 @@ impl Connection {
     /// server may make.
     pub fn handle_peer_properties(&mut self, peer: &Properties) {
         self.peer_receive_bytes = peer.receive_buffer_bytes.max(SEND_BYTES_LEAST);
-        self.settle_calls(peer.reverse_requests);
+        let announced = self.properties.reverse_requests;
+        self.calls
+            .settle(self.role, announced, peer.reverse_requests);
         self.peer_rtr_support = peer.rtr_support;
         self.peer_request_transmissions_max = peer.request_transmissions_max;
         self.set_threshold();
@@ -346,6 +348,20 @@ impl Connection {
         } else {
             whole_words
         }
+    }
+
+    /// Which calls of ours may be sent: as the client all, as the server those that both ends are ready for.
+    #[inline]
+    #[must_use]
+    pub const fn own_calls(&self) -> ReverseRequestSupport {
+        self.calls.own
+    }
+
+    /// Which calls of the peer this end accepts: as the server all, as the client those that our properties announce.
+    #[inline]
+    #[must_use]
+    pub const fn peer_calls(&self) -> ReverseRequestSupport {
+        self.calls.peer
     }
 
     /// Whether an asynchronous grant is due: the peer has used at least half of the credits that it may have, there are

@@ -16,8 +16,9 @@ use crate::constants::{
     V2_MSG_BYTES_LEAST, V2_PREFIX_BYTES, WRITE_CHUNKS_MAX,
 };
 use crate::error::DecodeError;
+use crate::rpc::Direction;
 use crate::v2::error::{self, ErrVers, TransportError};
-use crate::v2::header::{self, Body, Chunks, CreditWord, Direction, Flags, Header};
+use crate::v2::header::{self, Body, Chunks, CreditWord, Flags, Header};
 use crate::v2::properties::PropertySet;
 use crate::v2::rtr::{TransmitRequest, TransmitResponse};
 use crate::xdr::{Reader, word};
@@ -107,7 +108,7 @@ impl Connection {
 
     /// As [`handle_message`](Self::handle_message), for a transmission of the extension RTR of `message_bytes` octets
     /// of which the first are in `head`: at least header and payload stream
-    /// ([`transmission_head_bytes`](crate::v2::rtr::transmission_head_bytes)). Items need not be in one piece with
+    /// ([`transmission_head_bytes`](crate::v2::transmission_head_bytes)). Items need not be in one piece with
     /// them.
     pub fn handle_transmission<'m>(&mut self, head: &'m [u8], message_bytes: usize) -> Event<'m> {
         match self.handle_like_last(head, message_bytes) {
@@ -153,7 +154,7 @@ impl Connection {
     #[inline]
     fn takes_whole(&self, direction: Direction) -> bool {
         let is_between = self.inbound.is_idle() && self.group.is_idle();
-        is_between && self.takes(direction) && self.phase == Phase::Established
+        is_between && self.calls.takes(direction) && self.phase == Phase::Established
     }
 
     /// The fast path of [`handle_message`](Self::handle_message) for a valid whole RPC message with chunks whose
@@ -371,7 +372,7 @@ impl Connection {
             self.inbound.accept(kind, raw.xid, 0, raw.is_more);
             return Ok(Event::Discarded(DiscardReason::SequenceRest));
         }
-        if !self.takes(direction) {
+        if !self.calls.takes(direction) {
             return self.refuse(raw, TransportError::System);
         }
         if raw.is_more && !chunks.lists.are_empty() {
@@ -417,7 +418,7 @@ impl Connection {
         if raw.is_more || !self.inbound.is_idle() {
             return self.refuse(raw, TransportError::InvalFlag);
         }
-        if !self.takes(direction) {
+        if !self.calls.takes(direction) {
             return self.refuse(raw, TransportError::System);
         }
         let has_message = match direction {

@@ -4,15 +4,18 @@ use super::Connection;
 use super::event::{
     DiscardReason, Event, Transmission, TransmissionPart, TransmissionRefusal, rpc_start_matches,
 };
+use super::phase::Phase;
 use super::receive::{Handled, Raw, Sent};
-use crate::constants::{RTR_TRANSMISSIONS_MAX, RTR_TRANSMIT_CONTINUE};
+use crate::constants::{RTR_TRANSMISSIONS_MAX, RTR_TRANSMIT_CONTINUE, V2_PREFIX_BYTES};
+use crate::rpc::Direction;
 use crate::v2::error::TransportError;
-use crate::v2::header::Direction;
+use crate::v2::header::CreditWord;
 use crate::v2::rtr::item_checks::check_ranges;
 use crate::v2::rtr::{
     Arrival, MessageItems, Mismatch, OutOfRange, Problem, ReceiveBufferStructure, ReportError,
     TransmissionId, TransmitContinue, TransmitRequestView, TransmitResponseView,
 };
+use crate::xdr::word;
 
 /// Octets of the XID and the message type at the start of a payload stream.
 const MESSAGE_START_BYTES: u32 = 8;
@@ -28,6 +31,58 @@ struct First<'m> {
 }
 
 impl Connection {
+    /// The fast path of [`handle_transmission`](Self::handle_transmission): a first transmission with the header of the
+    /// previous one in its direction, which is the only one of its group. `None`, without any change, for all others.
+    #[must_use]
+    pub fn handle_like_last<'m>(
+        &mut self,
+        head: &'m [u8],
+        message_bytes: usize,
+    ) -> Option<Transmission<'m>> {
+        let words = head.first_chunk::<V2_PREFIX_BYTES>()?;
+        let is_response = word(words, 4) != 0;
+        let direction = Direction::of(is_response);
+        let before = self.remembered.get(usize::from(is_response))?;
+        let (arrival, response_transmissions_max) =
+            (before.arrival, before.response_transmissions_max);
+        let lists = before.lists_of(head)?;
+        let xid = word(words, 0);
+        let begin = usize::try_from(arrival.header_bytes).ok()?;
+        let stream_bytes = usize::try_from(arrival.stream_bytes).ok()?;
+        let payload = head.get(begin..)?.get(..stream_bytes)?;
+        let is_right = usize::try_from(arrival.message_bytes) == Ok(message_bytes)
+            && self.phase == Phase::Established
+            && self.inbound.is_idle()
+            && self.group.is_idle()
+            && self.calls.takes(direction)
+            && rpc_start_matches(xid, direction, 0, payload);
+        let items = lists.items(head);
+        let part = if is_response {
+            TransmissionPart::Response { items }
+        } else {
+            TransmissionPart::Request {
+                items,
+                directions: lists.directions(head)?,
+                response_transmissions_max,
+            }
+        };
+        if !is_right || !self.credits.receive(CreditWord::from_word(word(words, 2))) {
+            return None;
+        }
+        Some(Transmission {
+            id: TransmissionId {
+                xid,
+                direction,
+                sequence: 0,
+            },
+            transmissions: 1,
+            part,
+            arrival,
+            stream_offset: 0,
+            payload,
+        })
+    }
+
     pub(super) fn handle_transmit_request<'m>(
         &mut self,
         raw: Raw,
@@ -88,7 +143,7 @@ impl Connection {
         if raw.is_more || in_sequence || first.id.direction != direction {
             return self.refuse_group(raw, rest, TransportError::InvalFlag);
         }
-        if !self.takes(direction) {
+        if !self.calls.takes(direction) {
             return self.refuse_group(raw, rest, TransportError::System);
         }
         if let Err(problem) = self.check_first(first) {

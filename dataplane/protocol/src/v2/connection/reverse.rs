@@ -18,9 +18,8 @@
 //! replies, and the use of credits by one end takes nothing from the other (-00 section 4.3.1). The caller decides how
 //! many credits it reserves for replies.
 
-use super::Connection;
 use super::event::{Role, SendRefused};
-use crate::v2::header::Direction;
+use crate::rpc::Direction;
 use crate::v2::properties::ReverseRequestSupport;
 
 /// Which calls are accepted, by direction of calling.
@@ -51,47 +50,36 @@ impl Calls {
             },
         }
     }
-}
 
-impl Connection {
-    /// Which calls of ours may be sent: as the client all, as the server those that both ends are ready for.
-    #[inline]
-    #[must_use]
-    pub const fn own_calls(&self) -> ReverseRequestSupport {
-        self.calls.own
-    }
-
-    /// Which calls of the peer this end accepts: as the server all, as the client those that our properties announce.
-    #[inline]
-    #[must_use]
-    pub const fn peer_calls(&self) -> ReverseRequestSupport {
-        self.calls.peer
-    }
-
-    /// Notes the level that the peer announced. Only the first one counts (-00 section 6.4.4): so no call that has
-    /// begun can become one that may not be sent.
-    pub(super) fn settle_calls(&mut self, peer: ReverseRequestSupport) {
-        let settled = core::mem::replace(&mut self.calls.settled, true);
-        if self.role == Role::Server && !settled {
-            self.calls.own = self.properties.reverse_requests.min(peer);
+    /// Notes the level that the peer announced, where `announced` is ours. Only the first one counts (-00 section 6.4.4):
+    /// so no call that has begun can become one that may not be sent.
+    pub(super) fn settle(
+        &mut self,
+        role: Role,
+        announced: ReverseRequestSupport,
+        peer: ReverseRequestSupport,
+    ) {
+        let settled = core::mem::replace(&mut self.settled, true);
+        if role == Role::Server && !settled {
+            self.own = announced.min(peer);
         }
     }
 
     /// Whether a call, or a reply, may be received at all.
     #[inline]
     pub(super) fn takes(&self, direction: Direction) -> bool {
-        direction == Direction::Reply || self.calls.peer != ReverseRequestSupport::None
+        direction == Direction::Reply || self.peer != ReverseRequestSupport::None
     }
 
     /// Whether a call, or a reply, may be sent at all.
     #[inline]
     pub(super) fn may_send(&self, direction: Direction) -> bool {
-        direction == Direction::Reply || self.calls.own != ReverseRequestSupport::None
+        direction == Direction::Reply || self.own != ReverseRequestSupport::None
     }
 
     /// Whether it may be sent with chunks.
     pub(super) fn check_chunks(&self, direction: Direction) -> Result<(), SendRefused> {
-        if direction == Direction::Call && self.calls.own != ReverseRequestSupport::General {
+        if direction == Direction::Call && self.own != ReverseRequestSupport::General {
             return Err(SendRefused::NotTaken);
         }
         Ok(())

@@ -10,10 +10,11 @@ use crate::constants::{
     V2_HEADER_BYTES_WITHOUT_CHUNKS, V2_PREFIX_BYTES,
 };
 use crate::error::EncodeError;
+use crate::rpc::Direction;
 use crate::v2::application::ApplicationProperties;
 use crate::v2::encode;
 use crate::v2::error::{ErrVers, TransportError};
-use crate::v2::header::{Direction, Flags, Prefix};
+use crate::v2::header::{Flags, Prefix};
 use crate::v2::properties::{Property, PropertyList};
 
 impl From<EncodeError> for SendRefused {
@@ -58,7 +59,7 @@ impl Connection {
         }
         let is_plain = !more && self.phase == Phase::Established && !self.outbound.is_open();
         let fits = u32::try_from(message_bytes).is_ok_and(|it| it <= self.send_threshold_bytes);
-        let is_open = !self.draining && self.may_send(direction);
+        let is_open = !self.draining && self.calls.may_send(direction);
         if is_plain && fits && is_open && self.credits.available() != 0 {
             let prefix = Prefix {
                 xid,
@@ -107,7 +108,7 @@ impl Connection {
         if payload_bytes < 4 {
             return Err(SendRefused::TooShort);
         }
-        self.check_chunks(direction)?;
+        self.calls.check_chunks(direction)?;
         let kind = Kind::Message(direction);
         let prefix = self.admit(kind, xid, false, payload_bytes)?;
         let header_bytes = encode::encode_msg_header(out, prefix, invalidate_handle, chunks)?;
@@ -132,7 +133,7 @@ impl Connection {
         if self.outbound.is_open() {
             return Err(SendRefused::SequenceOpen);
         }
-        self.check_chunks(direction)?;
+        self.calls.check_chunks(direction)?;
         let kind = Kind::Message(direction);
         let prefix = self.admit(kind, xid, false, 0)?;
         let message_bytes = encode::encode_nomsg(out, prefix, invalidate_handle, chunks)?;
@@ -367,7 +368,7 @@ impl Connection {
         if self.draining && is_call && !self.outbound.is_open() {
             return Err(SendRefused::Draining);
         }
-        if is_call && !self.may_send(Direction::Call) {
+        if is_call && !self.calls.may_send(Direction::Call) {
             return Err(SendRefused::NotTaken);
         }
         let flags = match kind {

@@ -6,8 +6,9 @@ use super::event::SendRefused;
 use super::phase::Phase;
 use crate::constants::{RTR_TRANSMIT_REQUEST, RTR_TRANSMIT_RESPONSE};
 use crate::error::EncodeError;
+use crate::rpc::Direction;
 use crate::v2::encode;
-use crate::v2::header::{Direction, Prefix};
+use crate::v2::header::Prefix;
 use crate::v2::rtr::{
     EncodeItems, EncodeResponseSets, ReportError, TransmitContinue, TransmitRequest,
     TransmitResponse,

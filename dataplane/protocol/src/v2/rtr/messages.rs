@@ -3,9 +3,7 @@
 
 use super::directions::{EncodeResponseSets, ResponseSets};
 use super::items::{EncodeItems, MessageItems, MessageKind};
-use super::support::RtrSupport;
 use crate::error::{DecodeError, EncodeError, Reason};
-use crate::v2::header::{Body, decode_with_rtr};
 use crate::xdr::{Reader, Writer};
 
 /// Transmit Request: the first, or only, transmission of an RPC call.
@@ -118,23 +116,6 @@ impl TransmitContinue {
         writer.write_u32(0)?;
         writer.write_u32(self.stream_bytes)
     }
-}
-
-/// Octets of header and payload stream of a transmission that begins with `head`. These octets have to be in one piece
-/// for [`Connection::handle_transmission`](crate::v2::connection::Connection::handle_transmission). `None` if `head`
-/// does not begin with the whole header of a transmission.
-#[must_use]
-pub fn transmission_head_bytes(head: &[u8]) -> Option<usize> {
-    let header = decode_with_rtr(head, RtrSupport::ALL).ok()?;
-    let stream_bytes = match header.body {
-        Body::TransmitRequest(body) => body.stream_bytes,
-        Body::TransmitResponse(body) => body.stream_bytes,
-        Body::TransmitContinue(body) => body.stream_bytes,
-        _ => return None,
-    };
-    header
-        .header_bytes
-        .checked_add(usize::try_from(stream_bytes).ok()?)
 }
 
 fn read_transmissions(reader: &mut Reader<'_>) -> Result<u32, DecodeError> {

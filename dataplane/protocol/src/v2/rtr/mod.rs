@@ -49,7 +49,6 @@ pub use lists::TransmitLists;
 pub use memory::check_explicit_memory;
 pub use messages::{
     TransmitContinue, TransmitRequest, TransmitRequestView, TransmitResponse, TransmitResponseView,
-    transmission_head_bytes,
 };
 pub use report::{Mismatch, OutOfRange, Problem, ReportError, TransmissionId};
 pub use stream::{

@@ -8,7 +8,7 @@ use crate::constants::{
     RTR_ERR_BAD_STREAM_LENGTH, RTR_ERR_BAD_XID,
 };
 use crate::error::{DecodeError, EncodeError, Reason};
-use crate::v2::header::Direction;
+use crate::rpc::Direction;
 use crate::xdr::{Reader, Writer};
 
 /// One transmission.

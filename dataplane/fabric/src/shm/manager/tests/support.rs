@@ -56,6 +56,7 @@ pub(super) fn port_with_arena(queue_pairs: u32, arena: OwnedFd) -> PortHandle {
             keys: files::create_key_table(1).unwrap().0,
             doorbell: files::create_doorbell().unwrap().0,
             event: files::create_event().unwrap().1,
+            external: Vec::new(),
         }),
         numbers: Arc::new(numbers),
         channel_ring_bytes: 8192,

@@ -1,13 +1,14 @@
-//! The server's counters, read before the first call and after the last one. The call runs on a core of the load,
-//! because only these cores have connections.
+//! What the server reports of itself: its record before the first call, and its counters before the first call and
+//! after the last one. These calls run on a core of the load, because only these cores have connections.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rpcrdma_protocol::rpc::OpaqueAuth;
 use rpcrdma_protocol::xdr::Reader;
+use serde_json::Value;
 
-use crate::bench_program::{self, COUNTERS};
+use crate::bench_program::{self, COUNTERS, FACTS, FACTS_BYTES_MAX};
 use crate::load::connections::Connections;
 use crate::load::control::SingleCall;
 use crate::load::cores::LoadCores;
@@ -22,19 +23,42 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Upper bound of a counter's name in bytes.
 const NAME_BYTES_MAX: usize = 256;
 
-/// Asks on the first connection. Returns `None` if the server does not report its counters.
+/// The counters, asked for on the first connection. Returns `None` if the server does not report them.
 pub(super) fn ask(cores: &LoadCores<BenchWorkload>, connections: &Connections) -> Option<Counts> {
+    decode(&call(COUNTERS, cores, connections)?)
+}
+
+/// The server's record. Returns `None` if the server does not report it, as one of an earlier version.
+pub(super) fn facts(cores: &LoadCores<BenchWorkload>, connections: &Connections) -> Option<Value> {
+    decode_facts(&call(FACTS, cores, connections)?)
+}
+
+/// The results of a procedure without arguments.
+fn call(
+    procedure: u32,
+    cores: &LoadCores<BenchWorkload>,
+    connections: &Connections,
+) -> Option<Vec<u8>> {
     let first = connections.first()?;
     let call = SingleCall {
         connection: first.key,
-        call: bench_program::call(COUNTERS),
+        call: bench_program::call(procedure),
         credential: (OpaqueAuth::NONE.flavor, Vec::new()),
         args: Vec::new(),
         results_bytes_max: 0,
         data_bytes_max: 0,
     };
     let reply = cores.control(first.core).call(call, ANSWER_TIMEOUT);
-    reply.ok().and_then(|reply| decode(&reply.results))
+    reply.ok().map(|reply| reply.results)
+}
+
+/// Decodes the results of FACTS.
+fn decode_facts(results: &[u8]) -> Option<Value> {
+    let mut reader = Reader::new(results);
+    let json = reader.read_opaque(FACTS_BYTES_MAX).ok()?;
+    serde_json::from_slice(json)
+        .ok()
+        .filter(|_| reader.is_at_end())
 }
 
 /// Decodes the results of COUNTERS.
@@ -78,6 +102,11 @@ mod tests {
         assert_eq!(decode(&results), Some(counts.clone()));
         for end in 0..results.len() {
             assert_eq!(decode(&results[..end]), None, "{end}");
+        }
+        let facts = [&[0, 0, 0, 10][..], br#"{"host":7}"#, &[0, 0]].concat();
+        assert_eq!(decode_facts(&facts), Some(serde_json::json!({"host": 7})));
+        for end in 0..facts.len() {
+            assert_eq!(decode_facts(&facts[..end]), None, "{end}");
         }
         let before = Counts::from([("polls".to_owned(), 56)]);
         let expected = Counts::from([("polls".to_owned(), 200), ("idle".to_owned(), 7)]);

@@ -1,0 +1,190 @@
+//! What the application asks for: listening, connecting, targets, limits and drains.
+
+use std::sync::mpsc::{Sender, TryRecvError};
+use std::time::{Duration, Instant};
+
+use rpcrdma_engine::{CloseReason, Command};
+use rpcrdma_fabric::interface::{ConnectionId, Manager};
+use rpcrdma_protocol::cm_private_data::PrivateData;
+
+use super::ControlThread;
+use super::connection::{Attempt, End, Tracked, Waiter};
+use super::drain::{Drain, DrainStep};
+use crate::authentication::Session;
+use crate::connection::{ConnectOptions, DrainReport, Listening};
+use crate::core_choice::CoreChoice;
+use crate::counters::ControlCounters;
+use crate::error::{ConnectError, Stage};
+use crate::limits::NodeLimits;
+use crate::provider::Provider;
+use crate::reconnect::TargetId;
+use crate::request::Request;
+
+impl<V: Provider> ControlThread<V> {
+    /// Takes all requests; false when the thread has to end.
+    pub(super) fn take_requests(&mut self) -> bool {
+        loop {
+            match self.inbox.try_recv() {
+                Ok(Request::Listen {
+                    address,
+                    options,
+                    answer,
+                }) => {
+                    let outcome = self.manager.listen(&address).map(|listener| {
+                        self.listeners.insert(listener, options);
+                        let chosen = self.manager.listener_address(listener);
+                        let address = chosen.unwrap_or(address);
+                        Listening { listener, address }
+                    });
+                    let _ = answer.send(outcome);
+                }
+                Ok(Request::Connect {
+                    address,
+                    options,
+                    answer,
+                }) => {
+                    self.connect(address, options, Waiter::Application(answer));
+                }
+                Ok(Request::Close { core, key }) => self.close(core, key, CloseReason::Local),
+                Ok(Request::SetLimits(limits)) => self.set_limits(limits),
+                Ok(Request::KeepConnected(wanted)) => {
+                    self.keeper.add(wanted, Instant::now());
+                }
+                Ok(Request::CancelTarget(id)) => self.cancel_target(id),
+                Ok(Request::Drain { timeout, answer }) => self.start_draining(timeout, answer),
+                Ok(Request::Stop) | Err(TryRecvError::Disconnected) => return false,
+                Err(TryRecvError::Empty) => return true,
+            }
+        }
+    }
+
+    fn connect(&mut self, address: String, options: ConnectOptions, waiter: Waiter) {
+        match self.start_connect(&address, options.core) {
+            Ok((id, core)) => {
+                ControlCounters::add(&self.counters.connects_sent);
+                let permitted = options.permitted();
+                let versions = self.versions.choose(&address, permitted, Instant::now());
+                let session = Session::client(options.authentication);
+                let attempt = Attempt::new(address, options.timeout, waiter);
+                self.deadlines.add(attempt.deadline);
+                let tracked = Tracked {
+                    id,
+                    end: End::Client(attempt),
+                    core,
+                    key: None,
+                    stage: Stage::Requesting,
+                    peer: None,
+                    versions,
+                    peer_data: PrivateData::default(),
+                    session,
+                    announces: options.application_properties,
+                    ending: None,
+                };
+                self.connections.insert(id, tracked);
+            }
+            Err(error) => {
+                ControlCounters::add(&self.counters.connects_failed);
+                waiter.answer(Err(error));
+            }
+        }
+    }
+
+    fn start_connect(
+        &mut self,
+        address: &str,
+        choice: CoreChoice,
+    ) -> Result<(ConnectionId, usize), ConnectError> {
+        if self.draining {
+            return Err(ConnectError::ShuttingDown);
+        }
+        if let CoreChoice::Core(asked) = choice
+            && asked >= self.cores.len()
+        {
+            return Err(ConnectError::NoSuchCore {
+                asked,
+                cores: self.cores.len(),
+            });
+        }
+        let limit = self.occupancy.limit_of_all();
+        let core = self
+            .occupancy
+            .take(choice)
+            .ok_or(ConnectError::NoRoom { limit })?;
+        let private_data = self.private_data();
+        match self
+            .manager
+            .connect(address, &self.cores[core].port, &private_data)
+        {
+            Ok(id) => Ok((id, core)),
+            Err(error) => {
+                self.occupancy.release(core);
+                Err(error.into())
+            }
+        }
+    }
+
+    fn set_limits(&mut self, limits: NodeLimits) {
+        self.settings.limits = limits;
+        self.occupancy.set_limit(limits.connections_per_core);
+        self.peers.set_limit(limits.peer_connections_max);
+    }
+
+    /// Removes a target. Its connection stays open; an attempt under way is given up.
+    fn cancel_target(&mut self, id: TargetId) {
+        self.keeper.remove(id);
+        let attempt = self
+            .connections
+            .values_mut()
+            .find(|tracked| tracked.is_attempt_for(id));
+        if let Some(tracked) = attempt {
+            tracked.fail(|_, _| ConnectError::ShuttingDown);
+            let connection = tracked.id;
+            self.end(connection, CloseReason::Local);
+        }
+    }
+
+    /// Makes the attempts of targets that are due.
+    pub(super) fn serve_targets(&mut self, now: Instant) {
+        while let Some((address, options, waiter)) = self.keeper.next_attempt(now) {
+            ControlCounters::add(&self.counters.target_attempts);
+            self.connect(address, options, waiter);
+        }
+    }
+
+    fn start_draining(&mut self, timeout: Duration, answer: Sender<DrainReport>) {
+        // Closing the listeners is not enough: the fabric may have queued connection requests already.
+        self.draining = true;
+        for (listener, _) in self.listeners.drain() {
+            self.manager.close_listener(listener);
+        }
+        for core in &mut self.cores {
+            core.send(Command::Drain);
+        }
+        let deadline = Instant::now() + timeout;
+        let drain = Drain::new(deadline, self.cores.len(), self.keys.len(), answer);
+        self.drain = Some(drain);
+    }
+
+    pub(super) fn go_on_draining(&mut self, now: Instant) {
+        let Some(drain) = &mut self.drain else {
+            return;
+        };
+        match drain.step(self.keys.len(), now) {
+            DrainStep::Wait => {}
+            DrainStep::Close => {
+                for (core, key) in self.keys.keys().copied() {
+                    let reason = CloseReason::Local;
+                    self.cores[core].send(Command::Close {
+                        connection: key,
+                        reason,
+                    });
+                }
+            }
+            DrainStep::Answer => {
+                if let Some(drain) = self.drain.take() {
+                    drain.answer();
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! What the rdma-core of this machine can do.
+
+use std::ffi::{CStr, c_int, c_void};
+use std::io;
+use std::path::Path;
+use std::ptr::NonNull;
+
+use super::library::{Library, path};
+
+/// The library of verbs.
+const VERBS: &CStr = c"libibverbs.so.1";
+
+/// Checks that rdma-core can be used on this machine. The functions of the bindings may be called only after a success.
+///
+/// # Errors
+///
+/// [`Missing`](super::library::Missing), of the kind `NotFound`.
+pub(crate) fn available() -> io::Result<()> {
+    #[cfg(not(feature = "rdma-sys"))]
+    super::functions::loaded()?;
+    Ok(())
+}
+
+/// Functions of newer versions of rdma-core, which this crate does not need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Facilities {
+    /// Whether the memory of another device can be registered with the descriptor of its dma-buf (`ibv_reg_dmabuf_mr`).
+    pub registers_dmabuf: bool,
+    /// Whether a registration takes a structure of attributes (`ibv_reg_mr_ex`).
+    pub registers_by_attributes: bool,
+    /// Whether completions can be counted without a completion queue (`ibv_create_comp_cntr`).
+    pub counts_completions: bool,
+}
+
+/// Looks up the facilities of libibverbs, in `folder` or in the folders of the system. The symbols do not show whether a
+/// device supports the facilities.
+///
+/// # Errors
+///
+/// As [`available`].
+pub(crate) fn facilities(folder: Option<&Path>) -> io::Result<Facilities> {
+    available()?;
+    let path = path(folder, VERBS);
+    let library = Library::open(&path)?;
+    let has = |symbol, version| library.symbol(symbol, version).is_ok();
+    Ok(Facilities {
+        registers_dmabuf: has("ibv_reg_dmabuf_mr", c"IBVERBS_1.12"),
+        registers_by_attributes: has("ibv_reg_mr_ex", c"IBVERBS_1.15"),
+        counts_completions: has("ibv_create_comp_cntr", c"IBVERBS_1.18"),
+    })
+}
+
+/// How a fork of this process affects registered memory; `IBV_FORK_DISABLED` if the library is missing or has no such
+/// function.
+pub(crate) fn ibv_is_fork_initialized() -> super::ibv_fork_status {
+    let library = Library::open(VERBS);
+    let symbol = library.and_then(|it| it.symbol("ibv_is_fork_initialized", c"IBVERBS_1.13"));
+    let Ok(symbol) = symbol else {
+        return super::IBV_FORK_DISABLED;
+    };
+    // SAFETY: the header of this version declares the function so, and it has no preconditions.
+    unsafe {
+        std::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn() -> super::ibv_fork_status>(
+            symbol,
+        )()
+    }
+}
+
+/// Registers a dma-buf: offset, length, address for work requests, descriptor, access.
+pub(crate) type RegisterDmaBuf =
+    unsafe extern "C" fn(*mut super::ibv_pd, u64, usize, u64, c_int, c_int) -> *mut super::ibv_mr;
+
+/// The function that registers a dma-buf.
+///
+/// # Errors
+///
+/// [`Missing`] if the library is older than rdma-core 34.
+pub(crate) fn ibv_reg_dmabuf_mr() -> io::Result<RegisterDmaBuf> {
+    let symbol = Library::open(VERBS)?.symbol("ibv_reg_dmabuf_mr", c"IBVERBS_1.12")?;
+    // SAFETY: the header of this version declares the function so.
+    Ok(unsafe { std::mem::transmute::<NonNull<c_void>, RegisterDmaBuf>(symbol) })
+}
