@@ -16,10 +16,16 @@ fn bench_tool(line: &str) -> Ended {
 fn a_sweep_writes_what_was_asked_for() {
     let folder = Folder::new("sweep");
     let [svg, other, csv, json] = ["a.svg", "b.svg", "a.csv", "a.json"].map(|it| folder.path(it));
-    let line =
-        "sweep --op write --size 1k,4k --placement send,rdma --count 100 --warmup 0 --repeats 2";
+    let line = "sweep --op write --size 1k,4k --placement send,rdma --count 100 --warmup 0 --repeats 2 \
+                --repeat-disturbed 0";
     let sweep = bench_tool(&format!("{line} --csv {csv} --json {json} --plot {svg}")).with_code(0);
-    sweep.check_out(&["medians of 2 runs", "placement", "rdma", "4 KiB"]);
+    sweep.check_out(&[
+        "medians of 2 runs",
+        "placement",
+        "rdma",
+        "4 KiB",
+        "p50 spread",
+    ]);
     let report: Value = serde_json::from_str(&folder.read("a.json")).unwrap();
     assert_eq!(report["schema"], "rpcrdma.bench-tool.sweep/1");
     let runs = report["runs"].as_array().unwrap();
@@ -27,7 +33,8 @@ fn a_sweep_writes_what_was_asked_for() {
     let is_whole = |run: &Value| run["calls"].as_u64() >= Some(100) && run["op"] == "write";
     assert!(runs.iter().all(is_whole));
     assert_eq!(folder.read("a.csv").lines().count(), 9);
-    assert!(folder.read("a.svg").starts_with("<svg"));
+    let chart = folder.read("a.svg");
+    assert!(chart.starts_with("<svg") && chart.contains("class=\"range s1\""));
     // The output has several kinds of runs, so it cannot be one side of a comparison.
     let compared = bench_tool(&format!("compare {json} {json}")).with_code(1);
     compared.check_errors(&["not repeats of each other"]);

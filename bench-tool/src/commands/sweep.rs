@@ -25,7 +25,8 @@ const RUNS_MAX: usize = 10_000;
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Makes a run for every combination of the lists, --repeats times, in turns, so that drift of the machine affects all of \
-them. Every combination is checked before the first run. The table shows medians over the repeats.\n\n\
+them. Every combination is checked before the first run. The table shows medians over the repeats, without disturbed \
+runs where there are others, and how far p50 and rate spread.\n\n\
 The chart's horizontal axis is the first of size, depth, connections and rate that has several values, and every \
 combination of the others is a line: median round-trip time against size or rate, calls per second against depth or \
 connections, or the figure of --figure.\n\n\
@@ -79,6 +80,10 @@ pub(crate) struct SweepArgs {
     /// Runs of each combination
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=500))]
     pub repeats: u32,
+
+    /// How often a run is made again that the machine disturbed: by other work, stolen time or a changing frequency
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(0..=10))]
+    pub repeat_disturbed: u32,
 
     /// Options of every run
     #[command(flatten)]
@@ -154,6 +159,7 @@ impl SweepArgs {
             points,
             runs,
             repeats: self.repeats,
+            repeat_disturbed: self.repeat_disturbed,
             figure: self.figure,
         })
     }

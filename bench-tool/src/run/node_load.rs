@@ -141,6 +141,7 @@ impl Job for Measure<'_> {
             .transpose()?;
         check(&mut measured, config)?;
         let mut result = result(&measured, config, began, &records, &ends);
+        result.disturbed = !disturbances.is_empty();
         result.warnings.extend(disturbances);
         // After a lost connection the server may have restarted, and then its counters started again from 0.
         let both = server_before.zip(server_after);
@@ -442,6 +443,7 @@ fn result(
     RunResult {
         client: client.clone(),
         server: server.clone(),
+        disturbed: false,
         timeline,
         clock_read_ns: crate::floor::clock_read_ns(),
         totals: Totals {

@@ -74,10 +74,31 @@ impl SweepReport {
         runs.filter_map(move |(run, of)| (*of == point).then_some(run))
     }
 
+    /// The figures of a combination, from the least to the largest: those of its undisturbed runs, or of all if each was
+    /// disturbed. Empty if no run is complete.
+    fn figures(&self, point: usize, metric: Metric) -> Vec<f64> {
+        let all = self.is_disturbed(point);
+        let runs = self.runs_of(point).filter(|run| all || !run.disturbed);
+        sorted(runs.map(|run| figure(run, metric)).collect())
+    }
+
     /// The median of a figure over the runs of a combination; `None` if no run is complete.
     fn median(&self, point: usize, metric: Metric) -> Option<f64> {
-        let values = sorted(self.runs_of(point).map(|run| figure(run, metric)).collect());
+        let values = self.figures(point, metric);
         (!values.is_empty()).then(|| median(&values))
+    }
+
+    /// The least and the largest figure of a combination; `None` with fewer than two runs.
+    fn range(&self, point: usize, metric: Metric) -> Option<(f64, f64)> {
+        match self.figures(point, metric)[..] {
+            [least, .., largest] => Some((least, largest)),
+            _ => None,
+        }
+    }
+
+    /// Whether the machine disturbed every run of a combination.
+    fn is_disturbed(&self, point: usize) -> bool {
+        self.runs_of(point).all(|run| run.disturbed)
     }
 
     fn label(&self, point: &Point) -> String {
@@ -111,6 +132,8 @@ pub(crate) struct SweepConfig {
     pub runs: Vec<RunConfig>,
     /// Number of runs of each combination.
     pub repeats: u32,
+    /// How often a disturbed run is made again.
+    pub repeat_disturbed: u32,
     /// The figure of the chart; with `None` the axis decides.
     pub figure: Option<Metric>,
 }
@@ -200,7 +223,54 @@ fn make_runs(
         order.retain(|place| !failed.contains(place));
         order.reverse();
     }
+    for _ in 0..config.repeat_disturbed {
+        if !repeat_disturbed(&configs, machine, stop, load, &mut report, &mut rounds) {
+            break;
+        }
+    }
     report
+}
+
+/// Makes the runs again that were disturbed, for combinations that have too few others. Returns whether there were any
+/// and the sweep goes on. A failure ends it: the run that it would have replaced is in the report.
+fn repeat_disturbed(
+    configs: &[RunConfig],
+    machine: &Machine,
+    stop: &Stop,
+    load: &mut impl Load,
+    report: &mut SweepReport,
+    rounds: &mut Rounds,
+) -> bool {
+    let repeats = report.repeats as usize;
+    let missing = |place: usize| {
+        let of = |disturbed| {
+            report
+                .runs_of(place)
+                .filter(move |run| run.disturbed == disturbed)
+        };
+        repeats
+            .saturating_sub(of(false).count())
+            .min(of(true).count())
+    };
+    let again: Vec<usize> = (0..configs.len())
+        .flat_map(|place| std::iter::repeat_n(place, missing(place)))
+        .collect();
+    let mut made = false;
+    for place in again {
+        let (Some(config), Some(point)) = (configs.get(place), report.points.get(place)) else {
+            continue;
+        };
+        rounds.next(&format!("{}, again", report.label(point)));
+        match one(config, machine, stop, load) {
+            Ok(run) if !run.load.interrupted && !stop.is_asked() => {
+                report.runs.push(run);
+                report.point_of_run.push(place);
+                made = true;
+            }
+            Ok(_) | Err(_) => return false,
+        }
+    }
+    made
 }
 
 fn one(
@@ -242,6 +312,8 @@ pub(crate) mod tests {
         /// Number of runs of that depth that succeed before the failure.
         fails_after: usize,
         stops_after: Option<usize>,
+        /// The runs that are disturbed, and slow, by their numbers from 1.
+        disturbed: &'static [usize],
     }
 
     impl Load for Formula {
@@ -265,8 +337,11 @@ pub(crate) mod tests {
             let mut made = result();
             made.latency = crate::histogram::LatencyHistogram::new();
             let step = self.made.len() as u64;
+            made.disturbed = self.disturbed.contains(&self.made.len());
+            let slower = if made.disturbed { 5_000 } else { 0 };
             for _ in 0..10_000 * u64::from(config.load.depth) {
-                made.latency.record(400 + config.size_bytes / 8 + step);
+                made.latency
+                    .record(400 + config.size_bytes / 8 + step + slower);
             }
             if self.stops_after == Some(self.made.len()) {
                 watch.stop.ask();
@@ -300,6 +375,40 @@ pub(crate) mod tests {
         assert_eq!(report.point_of_run, [0, 1, 1, 0, 0, 1]);
         assert_eq!(report.median(0, Metric::P50), Some(404.0));
         assert!(!report.interrupted);
+    }
+
+    #[test]
+    fn a_disturbed_run_is_made_again_and_is_in_no_median() {
+        let load = |disturbed| Formula {
+            disturbed,
+            ..Formula::default()
+        };
+        // The second and the third run are those of depth 4.
+        let (report, made) = swept("--depth 1,4 --repeats 2", load(&[2]));
+        assert_eq!(made, [(0, 1), (0, 4), (0, 4), (0, 1), (0, 4)]);
+        assert_eq!(report.figures(1, Metric::P50), [403.0, 405.0]);
+        assert_eq!(report.range(1, Metric::P50), Some((403.0, 405.0)));
+        let text = table::text(&report);
+        assert!(
+            text.contains("0.5 %") && !text.contains("disturbed"),
+            "{text}"
+        );
+        // One that is disturbed again is shown as such, and so often only.
+        let (report, made) = swept(
+            "--depth 1,4 --repeats 1 --repeat-disturbed 2",
+            load(&[2, 3, 4, 5, 6]),
+        );
+        assert_eq!(made.len(), 4);
+        assert_eq!(report.median(1, Metric::P50), Some(5_403.0));
+        let text = table::text(&report);
+        text.check_words(&[
+            "  disturbed\n",
+            "every run of 1 of the 2 combinations was disturbed",
+        ]);
+        let csv = table::csv(&report);
+        assert_eq!(csv.matches(",true\n").count(), 3);
+        let (_, made) = swept("--repeats 1 --repeat-disturbed 0", load(&[1]));
+        assert_eq!(made.len(), 1);
     }
 
     #[test]

@@ -57,7 +57,12 @@ pub(crate) fn draw(report: &SweepReport, figure: Option<Metric>) -> Result<Strin
     let curves = curves(report, x, y);
     let points = || curves.iter().flat_map(|curve| &curve.points);
     let places: Vec<f64> = points().map(|(at, _)| *at).collect();
-    let figures: Vec<f64> = points().filter_map(|(_, value)| *value).collect();
+    let ranges = curves.iter().flat_map(|curve| &curve.ranges);
+    let ends = ranges.flat_map(|(_, (least, largest))| [*least, *largest]);
+    let figures: Vec<f64> = points()
+        .filter_map(|(_, value)| *value)
+        .chain(ends)
+        .collect();
     let against = match x {
         Axis::Size => "payload size",
         Axis::Connections => "connections",
@@ -96,9 +101,15 @@ fn curves(report: &SweepReport, x: Axis, y: Metric) -> Vec<Curve> {
         };
         let value = (at, report.median(place, y));
         let name = point.label(&others);
-        match curves.iter_mut().find(|curve| curve.name == name) {
-            Some(curve) => curve.points.push(value),
-            None => curves.push(Curve::new(name, [value])),
+        let known = curves.iter().position(|curve| curve.name == name);
+        let number = known.unwrap_or_else(|| {
+            curves.push(Curve::new(name, []));
+            curves.len() - 1
+        });
+        if let Some(curve) = curves.get_mut(number) {
+            curve.points.push(value);
+            let range = report.range(place, y);
+            curve.ranges.extend(range.map(|range| (at, range)));
         }
     }
     for curve in &mut curves {

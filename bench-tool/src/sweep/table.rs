@@ -12,6 +12,25 @@ use rpcrdma_units::text_of;
 /// The figures in the table.
 const FIGURES: [Metric; 4] = [Metric::P50, Metric::P99, Metric::P999, Metric::Rate];
 
+/// The figures whose spread is in the table.
+const SPREADS: [Metric; 2] = [Metric::P50, Metric::Rate];
+
+/// The distance between the least and the largest figure of a combination, as a share of the median.
+fn spread(report: &SweepReport, place: usize, metric: Metric) -> String {
+    let range = report.range(place, metric);
+    match range.zip(report.median(place, metric)) {
+        Some(((least, largest), median)) if median > 0.0 => {
+            format!("{:.1} %", (largest - least) / median * 100.0)
+        }
+        _ => "-".to_owned(),
+    }
+}
+
+/// Whether a combination has only disturbed runs.
+fn is_marked(report: &SweepReport, place: usize) -> bool {
+    report.median(place, Metric::Rate).is_some() && report.is_disturbed(place)
+}
+
 /// The table, with one line for each combination.
 #[must_use]
 pub(crate) fn text(report: &SweepReport) -> String {
@@ -27,6 +46,9 @@ fn write(text: &mut String, report: &SweepReport) -> fmt::Result {
     for metric in FIGURES {
         write!(text, "{:>12}", metric.name())?;
     }
+    for metric in SPREADS {
+        write!(text, "{:>15}", format!("{} spread", metric.name()))?;
+    }
     writeln!(text)?;
     for (place, point) in report.points.iter().enumerate() {
         for axis in &axes {
@@ -40,7 +62,15 @@ fn write(text: &mut String, report: &SweepReport) -> fmt::Result {
                 value.map_or_else(|| "-".to_owned(), |v| metric.text(v))
             )?;
         }
-        writeln!(text)?;
+        for metric in SPREADS {
+            write!(text, "{:>15}", spread(report, place, metric))?;
+        }
+        let mark = if is_marked(report, place) {
+            "  disturbed"
+        } else {
+            ""
+        };
+        writeln!(text, "{mark}")?;
     }
     write_warnings(text, &warnings(report))
 }
@@ -85,6 +115,15 @@ pub(super) fn warnings(report: &SweepReport) -> Vec<String> {
     let failed =
         |failure: &super::PointFailure| format!("{} failed: {}", failure.point, failure.failure);
     warnings.extend(report.failures.iter().map(failed));
+    let marked = (0..report.points.len()).filter(|place| is_marked(report, *place));
+    match marked.count() {
+        0 => {}
+        marked => warnings.push(format!(
+            "every run of {marked} of the {} combinations was disturbed: stop what disturbs them, or give \
+             --repeat-disturbed more",
+            report.points.len()
+        )),
+    }
     if report.interrupted {
         let repeats = usize::try_from(report.repeats).unwrap_or(usize::MAX);
         warnings.push(format!(
@@ -99,7 +138,7 @@ pub(super) fn warnings(report: &SweepReport) -> Vec<String> {
 /// The columns of [`csv`].
 const COLUMNS: &str = "op,size_bytes,placement_asked,placement,depth,connections,offered_rate_per_s,calls,duration_s,\
                        rate_per_s,bandwidth_bytes_per_s,latency_ns_min,latency_ns_mean,latency_ns_p50,latency_ns_p90,\
-                       latency_ns_p99,latency_ns_p99_9,latency_ns_p99_99,latency_ns_max";
+                       latency_ns_p99,latency_ns_p99_9,latency_ns_p99_99,latency_ns_max,disturbed";
 
 /// CSV: a line of column names, then one line for each run.
 #[must_use]
@@ -135,6 +174,7 @@ fn line(run: &Report) -> String {
         latency.p99_9.to_string(),
         latency.p99_99.to_string(),
         latency.max.to_string(),
+        run.disturbed.to_string(),
     ]
     .join(",")
 }
@@ -159,7 +199,18 @@ mod tests {
             .collect();
         assert_eq!(
             lines[2],
-            ["size", "placement", "p50", "p99", "p99.9", "rate"]
+            [
+                "size",
+                "placement",
+                "p50",
+                "p99",
+                "p99.9",
+                "rate",
+                "p50",
+                "spread",
+                "rate",
+                "spread"
+            ]
         );
         assert_eq!(&lines[3][..3], ["1", "KiB", "send"]);
         assert_eq!(
@@ -172,7 +223,7 @@ mod tests {
     fn every_line_for_a_spreadsheet_has_all_columns() {
         let text = csv(&depths());
         let widths: BTreeSet<usize> = text.lines().map(|line| line.split(',').count()).collect();
-        assert_eq!((text.lines().count(), widths), (4, BTreeSet::from([19])));
+        assert_eq!((text.lines().count(), widths), (4, BTreeSet::from([20])));
         text.check_words(&["\nnull,0,,inline,4,1,,40000,2,20000,"]);
     }
 }

@@ -50,6 +50,8 @@ pub(crate) struct Curve {
     pub(crate) name: String,
     /// The points in order, as values on both axes. At a `None` the curve has a gap.
     pub(crate) points: Vec<(f64, Option<f64>)>,
+    /// Vertical lines: a place, and the least and the largest value there.
+    pub(crate) ranges: Vec<(f64, (f64, f64))>,
 }
 
 impl Curve {
@@ -60,6 +62,7 @@ impl Curve {
         Self {
             name: name.into(),
             points: points.into_iter().collect(),
+            ranges: Vec::new(),
         }
     }
 }
@@ -260,6 +263,14 @@ fn write_curve(
         return Ok(());
     }
     writeln!(svg, "<path class=\"curve {}\" d=\"{path}\"/>", style(place))?;
+    for (at, (least, largest)) in &curve.ranges {
+        let (at, least, largest) = (at_x(x, *at), at_y(y, *least), at_y(y, *largest));
+        let class = style(place);
+        writeln!(
+            svg,
+            "<path class=\"range {class}\" d=\"M{at:.1} {least:.1}V{largest:.1}\"/>"
+        )?;
+    }
     let has_dots = points.len() <= DOTS_MAX;
     // A single point between two gaps has no line, so without a dot it would be invisible.
     for piece in pieces.iter().filter(|piece| has_dots || piece.len() == 1) {

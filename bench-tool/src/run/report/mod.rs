@@ -60,6 +60,8 @@ pub(crate) struct RunResult {
     pub per_call: PerCall,
     /// Registered memory of the client.
     pub memory: Memory,
+    /// Whether the hypervisor, other work or the frequency disturbed it: `warnings` says how.
+    pub disturbed: bool,
     /// Warnings that limit the trust in the numbers, one sentence each.
     pub warnings: Vec<String>,
 }
@@ -167,6 +169,8 @@ pub(crate) struct Report {
     pub floor: Option<FloorSummary>,
     /// See [`RunResult::memory`].
     pub memory: Memory,
+    /// See [`RunResult::disturbed`].
+    pub disturbed: bool,
     /// Warnings that limit the trust in the numbers.
     pub warnings: Vec<String>,
 }
@@ -222,6 +226,7 @@ impl Report {
             counters: result.counters.clone(),
             server_counters: result.server_counters.clone(),
             client: result.client.clone(),
+            disturbed: result.disturbed,
             server: result.server.clone(),
             memory: result.memory.clone(),
         }
@@ -314,6 +319,7 @@ pub(crate) mod tests {
             timeline: crate::load::timeline::tests::timeline(),
             client: Record::of_tcp(&Machine::detect(), &[0]),
             server: Some(serde_json::json!({"host": "elsewhere"})),
+            disturbed: false,
             clock_read_ns: 10.5,
             totals: Totals {
                 elapsed: Duration::from_secs(2),
@@ -370,7 +376,7 @@ pub(crate) mod tests {
             bandwidth_bytes_per_s latency_ns histogram latency_corrected_ns counters floor memory warnings loop \
             idle_connections offered_rate_per_s clock clock_read_ns interrupted connect server_identity \
             server_cores warmup_s placement_asked operations read_percent seed delay_ns service_time_ns \
-            per_call server_counters began client server interval_s intervals gaps per_core failure connections_lost reconnects calls_lost longest_loss_s";
+            per_call server_counters began client server disturbed interval_s intervals gaps per_core failure connections_lost reconnects calls_lost longest_loss_s";
         let sorted = |mut keys: Vec<String>| {
             keys.sort_unstable();
             keys
