@@ -1,7 +1,9 @@
 //! Latency histograms: one per core during a measurement, merged afterwards.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use hdrhistogram::Histogram;
-use hdrhistogram::serialization::{Deserializer, Serializer, V2Serializer};
+use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer, V2Serializer};
 use serde::Serialize;
 
 /// The largest latency with its own bucket: one hour. A longer one goes into the last bucket; the maximum is still
@@ -181,6 +183,58 @@ impl LatencyHistogram {
         }
     }
 
+    /// The buckets as the JSON of reports has them: HdrHistogram's compressed version 2 format, in base64. Its tools
+    /// and libraries read it.
+    ///
+    /// # Panics
+    /// Never: writing to memory cannot fail.
+    #[must_use]
+    pub(crate) fn encode(&self) -> String {
+        let mut bytes = Vec::new();
+        V2DeflateSerializer::new()
+            .serialize(&self.buckets, &mut bytes)
+            .expect("memory takes all buckets");
+        BASE64.encode(bytes)
+    }
+
+    /// Restores a histogram of a report: its buckets, compressed or not, and its exact figures, which are beside them
+    /// in the report.
+    ///
+    /// # Errors
+    /// Why it is no such histogram: no base64, another format, values beyond the bounds, or another number of values
+    /// than `exact` says.
+    #[allow(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "the sum is restored from a mean, which is rounded to picoseconds"
+    )]
+    pub(crate) fn decode(text: &str, exact: &ExactFigures) -> Result<Self, DecodeError> {
+        let bytes = BASE64.decode(text)?;
+        let buckets: Histogram<u64> = Deserializer::new()
+            .deserialize(&mut &*bytes)
+            .map_err(|error| DecodeError::Format(error.to_string()))?;
+        if buckets.len() != exact.count {
+            return Err(DecodeError::Count {
+                buckets: buckets.len(),
+                count: exact.count,
+            });
+        }
+        let mut histogram = Self::new();
+        if exact.count == 0 {
+            return Ok(histogram);
+        }
+        let is_mean = exact.mean >= exact.min as f64 * 0.999 && exact.mean.is_finite();
+        if exact.min > exact.max || !is_mean {
+            return Err(DecodeError::Exact);
+        }
+        let added = histogram.buckets.add(&buckets);
+        added.map_err(|_| DecodeError::Range)?;
+        histogram.sum_ns = (exact.mean * exact.count as f64).round() as u128;
+        (histogram.min_ns, histogram.max_ns) = (exact.min, exact.max);
+        Ok(histogram)
+    }
+
     /// The buckets, for the percentile distribution.
     #[must_use]
     pub(crate) const fn buckets(&self) -> &Histogram<u64> {
@@ -232,6 +286,34 @@ impl PackedHistogram {
             max_ns: self.max_ns,
         }
     }
+}
+
+/// The exact figures beside a histogram in a report, from its `latency_ns`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Deserialize)]
+pub(crate) struct ExactFigures {
+    /// Number of latencies.
+    pub count: u64,
+    /// The smallest.
+    pub min: u64,
+    /// The arithmetic mean.
+    pub mean: f64,
+    /// The largest.
+    pub max: u64,
+}
+
+/// Why a histogram of a report cannot be restored.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum DecodeError {
+    #[error("its histogram is no base64: {0}")]
+    Base64(#[from] base64::DecodeError),
+    #[error("its histogram has none of HdrHistogram's version 2 formats: {0}")]
+    Format(String),
+    #[error("its histogram has {buckets} latencies, and its latency_ns says {count}")]
+    Count { buckets: u64, count: u64 },
+    #[error("its histogram has latencies of more than an hour")]
+    Range,
+    #[error("the min, mean and max of its latency_ns contradict each other")]
+    Exact,
 }
 
 fn round_to_picoseconds(value: f64) -> f64 {
@@ -336,6 +418,103 @@ mod tests {
             merged
         };
         assert_eq!(merged.summary(), histogram.summary());
+    }
+
+    fn exact(histogram: &LatencyHistogram) -> ExactFigures {
+        let LatencySummary {
+            count,
+            min,
+            mean,
+            max,
+            ..
+        } = histogram.summary();
+        ExactFigures {
+            count,
+            min,
+            mean,
+            max,
+        }
+    }
+
+    #[test]
+    fn a_histogram_of_a_report_is_restored_exactly() {
+        let mut histogram = LatencyHistogram::new();
+        let empty = LatencyHistogram::decode(&histogram.encode(), &exact(&histogram)).unwrap();
+        assert_eq!(empty.summary(), histogram.summary());
+        for value in [400, 401, 70_123, LATENCY_NS_MAX + 9] {
+            histogram.record_equal(value, 3);
+        }
+        let text = histogram.encode();
+        assert!(text.starts_with("HISTFAAA"), "{text}");
+        let restored = LatencyHistogram::decode(&text, &exact(&histogram)).unwrap();
+        assert_eq!(restored.buckets(), histogram.buckets());
+        assert_eq!(restored.summary(), histogram.summary());
+        // Other programs write the format without compression too.
+        let plain = BASE64.encode(&histogram.pack().buckets);
+        assert!(plain.starts_with("HISTEw"), "{plain}");
+        let restored = LatencyHistogram::decode(&plain, &exact(&histogram)).unwrap();
+        assert_eq!(restored.summary(), histogram.summary());
+    }
+
+    #[test]
+    fn what_is_no_histogram_of_its_report_is_refused() {
+        let mut histogram = LatencyHistogram::new();
+        (1..=100).for_each(|value| histogram.record(value * 1_000));
+        let (text, right) = (histogram.encode(), exact(&histogram));
+        let refused = |text: &str, exact: ExactFigures| {
+            LatencyHistogram::decode(text, &exact)
+                .unwrap_err()
+                .to_string()
+        };
+        assert!(refused("?", right).contains("no base64"));
+        assert!(refused(&BASE64.encode("histogram"), right).contains("version 2"));
+        for cut in 0..text.len() / 4 {
+            // Without the checksum at the end it is still whole.
+            if let Ok(restored) = LatencyHistogram::decode(&text[..cut * 4], &right) {
+                assert!(cut * 4 + 12 > text.len(), "{cut}");
+                assert_eq!(restored.summary(), histogram.summary());
+            }
+        }
+        let fewer = ExactFigures { count: 99, ..right };
+        assert!(refused(&text, fewer).contains("has 100 latencies"));
+        for wrong in [
+            ExactFigures {
+                min: 100_001,
+                ..right
+            },
+            ExactFigures { mean: 1.0, ..right },
+            ExactFigures {
+                mean: f64::NAN,
+                ..right
+            },
+        ] {
+            assert!(refused(&text, wrong).contains("contradict"), "{wrong:?}");
+        }
+        let mut long = Histogram::<u64>::new(3).unwrap();
+        long.record(LATENCY_NS_MAX * 4).unwrap();
+        let mut bytes = Vec::new();
+        V2Serializer::new().serialize(&long, &mut bytes).unwrap();
+        let one = ExactFigures {
+            count: 1,
+            min: 1,
+            mean: 1.0,
+            max: 1,
+        };
+        assert!(refused(&BASE64.encode(bytes), one).contains("more than an hour"));
+    }
+
+    #[test]
+    fn readers_of_the_format_find_every_latency_of_a_report() {
+        let mut histogram = LatencyHistogram::new();
+        for value in [400, 401, 70_123, LATENCY_NS_MAX + 9] {
+            histogram.record_equal(value, 3);
+        }
+        let text = histogram.encode();
+        // The cookie of the compressed version 2 format, in base64.
+        assert!(text.starts_with("HISTFAAA"), "{text}");
+        let bytes = BASE64.decode(text).unwrap();
+        let read: Histogram<u64> = Deserializer::new().deserialize(&mut &*bytes).unwrap();
+        assert_eq!(&read, histogram.buckets());
     }
 
     proptest! {

@@ -1,9 +1,9 @@
 //! The progress line: one line on a terminal, updated four times a second; nothing if the output is not a terminal.
 
 use std::io::{self, IsTerminal, Write};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -35,6 +35,8 @@ impl CoreProgress {
 #[derive(Clone, Debug)]
 pub(crate) struct Progress {
     cores: Arc<[CoreProgress]>,
+    /// Stands at the end of the line.
+    note: Arc<Mutex<String>>,
 }
 
 impl Progress {
@@ -43,6 +45,14 @@ impl Progress {
     pub(crate) fn new(cores: usize) -> Self {
         Self {
             cores: (0..cores).map(|_| CoreProgress::default()).collect(),
+            note: Arc::default(),
+        }
+    }
+
+    /// Sets the text at the end of the line.
+    pub(crate) fn note(&self, text: String) {
+        if let Ok(mut note) = self.note.lock() {
+            *note = text;
         }
     }
 
@@ -117,12 +127,30 @@ fn write_lines(progress: &Progress, expected: Option<Duration>, ended: &mpsc::Re
         #[allow(clippy::cast_precision_loss, reason = "a rate")]
         let per_s = calls.saturating_sub(last.1) as f64 / seconds.max(1e-9);
         last = (now, calls);
-        let line = line(now - begin, expected, calls, errors, per_s);
+        let mut line = line(now - begin, expected, calls, errors, per_s);
+        if let Ok(note) = progress.note.lock()
+            && !note.is_empty()
+        {
+            line += &format!(", {note}");
+        }
         // \r moves to the start of the line, \x1b[K clears its rest. Errors are ignored: the measurement goes on
         // without a display.
         let _ = write!(io::stderr().lock(), "\r{line}\x1b[K");
     }
     let _ = write!(io::stderr().lock(), "\r\x1b[K");
+}
+
+/// Writes a message to standard error, in place of the progress line that may be there.
+pub(crate) fn say(message: &str) {
+    let clear = if io::stderr().is_terminal() {
+        "\r\x1b[K"
+    } else {
+        ""
+    };
+    // The message is one write, so that those of several threads do not mix.
+    let _ = io::stderr()
+        .lock()
+        .write_all(format!("{clear}{message}\n").as_bytes());
 }
 
 /// The progress line of a command with many runs: the current run and the estimated time left. Only on a terminal.

@@ -3,9 +3,10 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 
 use crate::exit::Failure;
 
@@ -63,6 +64,54 @@ impl Stop {
     }
 }
 
+/// Stop requests of a command that ends other processes before it ends itself: a second signal is a request too.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct StopTwice {
+    first: Stop,
+    /// The number of the second signal; 0 before it.
+    second: Arc<AtomicI32>,
+}
+
+impl StopTwice {
+    /// Requests that SIGINT (Ctrl-C) and SIGTERM make.
+    ///
+    /// # Errors
+    /// As [`Stop::on_signals`].
+    pub(crate) fn on_signals() -> Result<Self, Failure> {
+        let it = Self::default();
+        let clone = it.clone();
+        let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(|error| {
+            Failure::failed("cannot install the handlers of SIGINT and SIGTERM").because(error)
+        })?;
+        std::thread::spawn(move || signals.forever().for_each(|signal| clone.note(signal)));
+        Ok(it)
+    }
+
+    fn note(&self, signal: i32) {
+        if self.first.is_asked() {
+            // Relaxed: the number publishes no other data.
+            self.second.store(signal, Ordering::Relaxed);
+        }
+        self.first.ask();
+    }
+
+    /// The first request.
+    pub(crate) fn stop(&self) -> &Stop {
+        &self.first
+    }
+
+    /// Whether a stop was requested.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.first.is_asked()
+    }
+
+    /// The number of the second signal.
+    pub(crate) fn second(&self) -> Option<i32> {
+        let signal = self.second.load(Ordering::Relaxed);
+        (signal != 0).then_some(signal)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -74,6 +123,15 @@ mod tests {
         assert!(!other.is_asked());
         stop.ask();
         assert!(other.is_asked());
+    }
+
+    #[test]
+    fn the_second_of_two_signals_is_a_request_too() {
+        let stop = StopTwice::default();
+        stop.note(SIGTERM);
+        assert!(stop.is_asked() && stop.second().is_none());
+        stop.note(SIGINT);
+        assert_eq!(stop.second(), Some(SIGINT));
     }
 
     #[test]

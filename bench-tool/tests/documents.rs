@@ -172,6 +172,15 @@ fn own(words: &[String]) -> Vec<Vec<String>> {
         name.chain(arguments.iter().cloned()).collect::<Vec<_>>()
     };
     let mut all = vec![line(arguments)];
+    if arguments.first().is_some_and(|it| it == "fleet")
+        && let Some(place) = arguments.iter().position(|it| it == "--")
+    {
+        let client = arguments[place + 1..].iter();
+        let client: Vec<String> = client
+            .map(|it| it.replace("{target}", "shm:bench"))
+            .collect();
+        all.push(line(&client));
+    }
     if arguments.first().is_some_and(|it| it == "compare") {
         for made in arguments.split(|it| it == "--").skip(1) {
             let made = match made {
@@ -342,6 +351,13 @@ fn command_lines_are_split_as_the_shell_does() {
             "bench-tool nfs"
         ]
     );
+    assert_eq!(
+        own_of("bench-tool fleet --clients 2 -- run --connect {target}"),
+        [
+            "bench-tool fleet --clients 2 -- run --connect {target}",
+            "bench-tool run --connect shm:bench"
+        ]
+    );
     let mut wrong = Vec::new();
     assert_eq!(
         look_at("here", "x | bench-tool run --no-such", true, &mut wrong),
@@ -372,6 +388,7 @@ const EXECUTED: &[&str] = &[
     "bench-tool compare -- run --op write --placement send -- run --op write --placement rdma",
     "bench-tool compare -- run --op write --size 4k -- run --op write --size 4k --service-time 150ns",
     "bench-tool compare main.json branch.json --fail-if p99+5% --fail-if rate-3%",
+    "bench-tool merge a.json b.json --json sum.json --hgrm sum.hgrm",
     "bench-tool floor --quick --json -",
     "echo 00000007 00000002 00000000 00000004 00000001 00000008 00000002 00001000 | bench-tool decode",
     "bench-tool profile list",
@@ -392,6 +409,8 @@ const EXECUTED: &[&str] = &[
 const WRITTEN: &[(&str, &[u8])] = &[
     ("run.json", b"{"),
     ("run.hgrm", b" "),
+    ("sum.json", b"{"),
+    ("sum.hgrm", b" "),
     ("run.hlog", b"#"),
     ("run.html", b"<!"),
     ("knee.html", b"<!"),
@@ -413,6 +432,10 @@ const SERVED: &[(&str, &str)] = &[
     (
         "bench-tool serve --listen rdma:0.0.0.0:20049 --psk-file keys --identity server",
         "bench-tool run --connect rdma:server:20049 --psk-file keys --identity client",
+    ),
+    (
+        "bench-tool serve --listen shm:bench --set idle=park",
+        "bench-tool fleet --clients 8 -- run --connect shm:bench --set idle=park --duration 2s",
     ),
     ("bench-tool serve --listen shm:bench --metrics 127.0.0.1:9464", "curl http://127.0.0.1:9464/metrics"),
 ];
@@ -498,6 +521,10 @@ fn command_lines_that_need_no_device_do_what_they_say() {
         if line.contains(" | jq ") {
             let json: Result<serde_json::Value, _> = serde_json::from_str(&output.out);
             assert!(json.is_ok_and(|it| it.is_object()), "{output}");
+        }
+        if line.ends_with(" run.json") {
+            folder.write("a.json", folder.read("run.json"));
+            folder.write("b.json", folder.read("run.json"));
         }
         if line.ends_with("main.json") {
             folder.write("branch.json", folder.read("main.json"));

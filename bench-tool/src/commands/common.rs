@@ -177,7 +177,7 @@ pub(crate) struct LengthArgs {
 
 impl LengthArgs {
     /// When a run ends, or each step of `--to-knee`.
-    fn limit(&self, to_knee: bool) -> Limit {
+    pub(super) fn limit(&self, to_knee: bool) -> Limit {
         let default = if to_knee {
             DURATION_TO_KNEE_DEFAULT
         } else {
@@ -221,6 +221,19 @@ pub(crate) struct OutputArgs {
 }
 
 impl OutputArgs {
+    /// The first of these options that was given; `None` if none was.
+    pub(super) fn given(&self) -> Option<&'static str> {
+        let given = [
+            ("--json", self.json.is_some()),
+            ("--hgrm", self.hgrm.is_some()),
+            ("--hlog", self.hlog.is_some()),
+            ("--html", self.html.is_some()),
+            ("--intervals", self.intervals),
+            ("--checkpoint", self.checkpoint.is_some()),
+        ];
+        given.iter().find(|it| it.1).map(|it| it.0)
+    }
+
     /// Checks before the measurement that the files can be written.
     ///
     /// # Errors

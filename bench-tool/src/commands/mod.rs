@@ -1,15 +1,18 @@
 //! The command line, parsed by clap. Each command's arguments become the configuration of the module that implements
 //! it. `--help`, completions, manual pages and the checks of documents are generated from these definitions.
 
+mod agent;
 mod authentication;
 mod choices;
 mod common;
 mod compare;
 mod decode;
 mod doctor;
+mod fleet;
 mod floor;
 mod idle;
 mod manual;
+mod merge;
 mod nfs;
 mod nfs3;
 mod operate;
@@ -21,12 +24,15 @@ mod values;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 
+use self::agent::AgentArgs;
 use self::compare::CompareArgs;
 use self::decode::DecodeArgs;
 use self::doctor::DoctorArgs;
+use self::fleet::FleetArgs;
 use self::floor::FloorArgs;
 use self::idle::IdleArgs;
 use self::manual::{CompletionsArgs, ManArgs};
+use self::merge::MergeArgs;
 use self::nfs::NfsArgs;
 use self::profile::ProfileArgs;
 use self::run::RunArgs;
@@ -61,6 +67,12 @@ pub(crate) enum Command {
     Serve(ServeArgs),
     /// Call any NFS server, check its answers and report round-trip times
     Nfs(NfsArgs),
+    /// Run many clients on many hosts as one run, with one report
+    Fleet(FleetArgs),
+    /// Run the load of one client of a fleet; `fleet` starts it
+    Agent(AgentArgs),
+    /// Add reports: the sum of their histograms, calls and rates
+    Merge(MergeArgs),
     /// Make a run for every combination of sizes, depths, placements and so on
     Sweep(Box<SweepArgs>),
     /// Say whether two groups of runs differ beyond noise
@@ -91,6 +103,9 @@ pub(crate) fn execute(command: &Command, typed: String) -> Result<Status, Failur
         Command::Run(args) => run::execute(args, typed, &mut NodeLoad),
         Command::Serve(args) => serve::execute(args),
         Command::Nfs(args) => nfs::execute(args, typed),
+        Command::Fleet(args) => fleet::execute(args, typed),
+        Command::Agent(args) => agent::execute(args),
+        Command::Merge(args) => merge::execute(args, typed),
         Command::Sweep(args) => return sweep::execute(args, typed, &mut NodeLoad),
         Command::Compare(args) => return compare::execute(args, typed),
         Command::Floor(args) => floor::execute(args, typed),

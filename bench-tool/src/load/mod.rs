@@ -7,6 +7,7 @@
 //! | `phase`, `pace`, `intervals` | warm-up, measurement, end; due times of calls; histograms per interval |
 //! | `retry_later` | calls that the server asks to repeat later |
 //! | `control`, `cores` | orders from the command's thread to the cores, and their answers |
+//! | `gate` | the common start of several clients |
 //! | `connections` | the connections, and the replacement of lost ones |
 //! | `measure`, `measured` | a load on all cores, and its results |
 //! | `timeline` | the results over time |
@@ -14,6 +15,7 @@
 pub(crate) mod connections;
 pub(crate) mod control;
 pub(crate) mod cores;
+pub(crate) mod gate;
 pub(crate) mod generator;
 pub(crate) mod intervals;
 pub(crate) mod measure;
@@ -26,6 +28,7 @@ pub(crate) mod workload;
 
 use std::time::Duration;
 
+use self::gate::Gate;
 use self::pace::Rate;
 use crate::progress::Progress;
 use crate::signals::Stop;
@@ -39,6 +42,8 @@ pub(crate) struct Watch {
     pub(crate) progress: Progress,
     /// The process of the run's own server; `None` for a server that the run did not start.
     pub(crate) server_process: Option<u32>,
+    /// Where the load waits between its connections and its first call.
+    pub(crate) gate: Gate,
 }
 
 /// When to stop.

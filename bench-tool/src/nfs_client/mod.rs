@@ -34,6 +34,7 @@ use self::session::tcp::{TcpServer, TcpSession};
 use crate::address::Address;
 use crate::exit::Failure;
 use crate::fabric::{Fabric, Job};
+use crate::load::gate::Gate;
 use crate::load::measure::Checkpoints;
 use crate::load::measured::{Beginning, Measured};
 use crate::load::pace::Rate;
@@ -65,20 +66,17 @@ pub(crate) fn execute(
     outputs: &Outputs,
 ) -> Result<(), Failure> {
     let mut outcome = None;
-    let driven = drive(
-        config,
-        outputs.is_quiet(),
-        &Stop::on_signals()?,
-        &mut |run| {
-            let show = &mut |outcome: &Outcome| {
-                let report = Report::new(config, machine, outcome);
-                let latency = outcome.timeline.latency();
-                put_checkpoint(&report, (&latency, &outcome.timeline), outputs);
-            };
-            outcome = Some(run.outcome_at(config.load.rate_per_s, show)?);
-            Ok(())
-        },
-    );
+    let stop = Stop::on_signals()?;
+    let begin = (&stop, Gate::default());
+    let driven = drive(config, outputs.is_quiet(), begin, &mut |run| {
+        let show = &mut |outcome: &Outcome| {
+            let report = Report::new(config, machine, outcome);
+            let latency = outcome.timeline.latency();
+            put_checkpoint(&report, (&latency, &outcome.timeline), outputs);
+        };
+        outcome = Some(run.outcome_at(config.load.rate_per_s, show)?);
+        Ok(())
+    });
     // A server that is gone takes the clean-up with it, too. What was measured before is reported.
     let Some(outcome) = outcome else {
         return driven;
@@ -97,6 +95,30 @@ pub(crate) fn execute(
     )
 }
 
+/// Runs the load at one rate or in a closed loop, and returns the report, with the failure if it broke off. The calls
+/// begin when `gate` opens.
+///
+/// # Errors
+/// Those of [`execute`] before the first call.
+pub(crate) fn measure(
+    config: &NfsConfig,
+    machine: &Machine,
+    stop: &Stop,
+    gate: &Gate,
+) -> Result<(Report, Option<Failure>), Failure> {
+    let mut found = None;
+    let driven = drive(config, true, (stop, gate.clone()), &mut |run| {
+        found = Some(run.report_at(config.load.rate_per_s, machine)?);
+        Ok(())
+    });
+    match found {
+        Some((report, failure)) => Ok((report, failure.or(driven.err()))),
+        None => Err(driven
+            .err()
+            .unwrap_or_else(|| Failure::failed("the calls were not made"))),
+    }
+}
+
 /// Runs the load at rising rates up to the knee, where latency turns upward, and writes the report.
 ///
 /// # Errors
@@ -108,7 +130,8 @@ pub(crate) fn to_knee(
 ) -> Result<(), Failure> {
     let stop = Stop::on_signals()?;
     let mut found = None;
-    let driven = drive(config, outputs.is_quiet(), &stop, &mut |run| {
+    let begin = (&stop, Gate::default());
+    let driven = drive(config, outputs.is_quiet(), begin, &mut |run| {
         let report_at = |rate_per_s| run.report_at(rate_per_s, machine);
         found = Some(climb(&stop, report_at)?);
         Ok(())
@@ -126,7 +149,12 @@ const ERRORS_ADVICE: &str =
 type Calls<'a> = &'a mut dyn FnMut(&mut Run<'_>) -> Result<(), Failure>;
 
 /// Mounts the export, prepares files, runs `calls`, and cleans up, also after a failure.
-fn drive(config: &NfsConfig, quiet: bool, stop: &Stop, calls: Calls<'_>) -> Result<(), Failure> {
+fn drive(
+    config: &NfsConfig,
+    quiet: bool,
+    (stop, gate): (&Stop, Gate),
+    calls: Calls<'_>,
+) -> Result<(), Failure> {
     let machine_name = rustix::system::uname();
     let machine_name = machine_name.nodename().to_string_lossy();
     let credential = Credential::new(config.uid, config.gid, &machine_name);
@@ -144,6 +172,7 @@ fn drive(config: &NfsConfig, quiet: bool, stop: &Stop, calls: Calls<'_>) -> Resu
         config,
         quiet,
         stop,
+        gate: &gate,
     };
     let outcome = match &config.server {
         NfsAddress::Tcp { host, port } => {
@@ -221,6 +250,7 @@ pub(crate) struct Manner<'a> {
     config: &'a NfsConfig,
     quiet: bool,
     stop: &'a Stop,
+    gate: &'a Gate,
 }
 
 impl Manner<'_> {
@@ -237,6 +267,7 @@ impl Manner<'_> {
             files,
             quiet: self.quiet,
             stop: self.stop,
+            gate: self.gate,
             transport,
             info: None,
         };
@@ -254,6 +285,8 @@ pub(crate) struct Run<'a> {
     files: Files,
     quiet: bool,
     stop: &'a Stop,
+    /// Where the measured calls wait for their start.
+    gate: &'a Gate,
     transport: Transport,
     /// The server's FSINFO, set by [`Run::prepare`].
     info: Option<Fsinfo>,
@@ -330,6 +363,7 @@ impl Run<'_> {
             stop: self.stop.clone(),
             progress: Progress::new(self.config.load.connections as usize),
             server_process: None,
+            gate: Gate::default(),
         }
     }
 
@@ -390,10 +424,11 @@ impl Run<'_> {
             };
             return Ok((nothing, Tally::default()));
         }
-        let (work, watch) = (
-            self.work(config.steps(), config.stable.stability()),
-            self.watch(),
-        );
+        let work = self.work(config.steps(), config.stable.stability());
+        let watch = Watch {
+            gate: self.gate.clone(),
+            ..self.watch()
+        };
         let line = ProgressLine::start(
             &watch.progress,
             config.load.limit.expected(config.load.warmup),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::date::rfc3339;
 use crate::exit::Failure;
@@ -50,6 +50,8 @@ pub(crate) struct LoadFigures {
     /// Round-trip times.
     #[serde(serialize_with = "null_without_calls")]
     pub latency_ns: LatencySummary,
+    /// The histogram of the round-trip times: see [`LatencyHistogram::encode`].
+    pub histogram: String,
     /// Round-trip times corrected for coordinated omission; `None` in an open loop, which has none.
     pub latency_corrected_ns: Option<CorrectedLatency>,
     /// Length of an interval.
@@ -105,6 +107,7 @@ impl LoadFigures {
             rate_per_s: units::per_s(latency.count(), duration_s),
             bandwidth_bytes_per_s: units::per_s(totals.payload_bytes, duration_s),
             latency_ns: latency.summary(),
+            histogram: latency.encode(),
             latency_corrected_ns: CorrectedLatency::new(
                 latency,
                 totals.elapsed,
@@ -164,6 +167,15 @@ impl LoadFigures {
         all.into_iter().flatten().collect()
     }
 
+    /// Those of [`LoadFigures::warnings`] that sums of several loads have too.
+    pub(crate) fn warnings_of_sums(&self) -> impl Iterator<Item = String> {
+        let all = [
+            few_calls(self.calls),
+            not_kept_up(self.offered_rate_per_s, self.rate_per_s),
+        ];
+        all.into_iter().flatten()
+    }
+
     /// Whether the loop is open, so that latencies count from the due time.
     #[must_use]
     pub(crate) const fn is_open(&self) -> bool {
@@ -213,7 +225,8 @@ impl CorrectedLatency {
 }
 
 /// Lost and replaced connections in a report.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct LossFigures {
     /// Connections that were lost.
     pub connections_lost: u64,

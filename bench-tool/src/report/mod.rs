@@ -13,5 +13,6 @@ pub(crate) mod knee;
 pub(crate) mod origin;
 pub(crate) mod output;
 pub(crate) mod page;
+pub(crate) mod saved;
 pub(crate) mod table;
 pub(crate) mod view;

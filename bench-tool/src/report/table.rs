@@ -112,7 +112,7 @@ pub(crate) fn write_calls(text: &mut String, load: &LoadFigures) -> fmt::Result 
 }
 
 /// Writes the column names for [`write_row`].
-fn write_columns(text: &mut String, first: &str) -> fmt::Result {
+pub(crate) fn write_columns(text: &mut String, first: &str) -> fmt::Result {
     writeln!(
         text,
         "\n{first:<9}{:>14}{:>12}{:>11}{:>11}{:>11}",
@@ -129,7 +129,7 @@ pub(crate) fn latency_cells<const N: usize>(latency_ns: Option<[u64; N]>) -> [St
 }
 
 /// Writes calls, rate, p50, p99 and maximum of a core or an interval.
-fn write_row(
+pub(crate) fn write_row(
     text: &mut String,
     first: &str,
     (calls, rate_per_s): (u64, f64),

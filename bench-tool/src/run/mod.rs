@@ -17,6 +17,7 @@ use crate::exit::Failure;
 use crate::fabric::own_rdma_address;
 use crate::floor::{RoundTrip, round_trip};
 use crate::load::Watch;
+use crate::load::gate::Gate;
 use crate::machine::Machine;
 use crate::progress::{Progress, ProgressLine};
 use crate::report::climb::climb;
@@ -123,6 +124,7 @@ pub(crate) fn measure(
         stop,
         progress: Progress::new(config.load.cores.len()),
         server_process: own.as_ref().map(OwnServer::process_id),
+        gate: Gate::default(),
     };
     let line = ProgressLine::start(
         &watch.progress,

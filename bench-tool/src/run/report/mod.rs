@@ -373,7 +373,7 @@ pub(crate) mod tests {
         // Add a new key to this list and to docs/bench-tool.md.
         let expected = "schema version revision command machine fabric device protocol placement profile op direction \
             size_bytes sizes depth connections cores duration_s calls errors rate_per_s \
-            bandwidth_bytes_per_s latency_ns latency_corrected_ns counters floor memory warnings loop \
+            bandwidth_bytes_per_s latency_ns histogram latency_corrected_ns counters floor memory warnings loop \
             idle_connections offered_rate_per_s clock clock_read_ns interrupted connect server_identity \
             server_cores warmup_s placement_asked operations read_percent seed delay_ns service_time_ns \
             per_call server_counters began client server disturbed interval_s intervals gaps per_core failure connections_lost reconnects calls_lost longest_loss_s";

@@ -10,6 +10,7 @@ use super::{BenchPlan, BenchWorkload};
 use crate::bench_program::{self, BenchService, NULL};
 use crate::fabric::Fabric;
 use crate::load::control::{LoadControl, LoadOrder};
+use crate::load::gate::Gate;
 use crate::load::generator::Generator;
 use crate::load::{Amount, Limit, Watch};
 use crate::progress::Progress;
@@ -86,6 +87,7 @@ impl NullCalls {
                 stop: Stop::new(),
                 progress: Progress::new(1),
                 server_process: None,
+                gate: Gate::default(),
             },
         });
     }

@@ -9,6 +9,7 @@ use rpcrdma_fabric::interface::PeerIdentity;
 
 use super::*;
 use crate::commands::tests::nfs_at;
+use crate::load::gate::Gate;
 use crate::machine::Machine;
 use crate::nfs_client::files::{Files, FilesPlan};
 use crate::nfs_client::{Manner, Transport};
@@ -139,6 +140,7 @@ fn outcome_against(
         config: &config,
         quiet: true,
         stop,
+        gate: &Gate::default(),
     };
     let transport = Transport::Fabric {
         fabric: "shm",

@@ -1,0 +1,584 @@
+//! The coordinator: launches the agents, compares their clocks with its own, starts their loads at the same time, and
+//! collects their reports. A client that fails is named and left out; the others go on.
+
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::FleetConfig;
+use super::clock::{FleetClock, Offset, ROUND_TRIPS, RoundTrip};
+use super::launch::{Event, Process, Told, allow_open_files};
+use super::plan::{ClientPlan, delay_ns, divide};
+use super::protocol::{FromAgent, Share, ToAgent, Versions};
+use crate::exit::Failure;
+use crate::progress::{Progress, ProgressLine, say};
+use crate::signals::StopTwice;
+use rpcrdma_units::duration;
+
+/// How often to look for silent clients and signals.
+const LOOK_PERIOD: Duration = Duration::from_millis(50);
+
+/// Time between the start message and the start, without the time that the message may need.
+const LEAD: Duration = Duration::from_millis(100);
+
+/// The same for each client: sending takes time.
+const LEAD_PER_CLIENT: Duration = Duration::from_micros(200);
+
+/// How long the reports may take after a stop request: calls that are in flight get half a minute or, over NFS, one.
+const STOP_TIMEOUT: Duration = Duration::from_secs(75);
+
+/// How long the agents may take to end after the last round.
+const END_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long to wait for the exit status of an agent whose output has ended.
+const STATUS_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How long to wait for its last words, when it has ended. A process that it leaves may keep its standard error open.
+const LAST_WORDS_TIMEOUT: Duration = Duration::from_millis(200);
+
+/// If this process did not run for so long, silence of the clients means nothing.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// Where a client is in a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Its process was launched, and has said nothing.
+    Launched,
+    /// It has no round to run.
+    Idle,
+    /// It makes its connections.
+    Preparing,
+    /// It is ready, and its clock is being compared.
+    Timing,
+    /// It waits for the start.
+    Waiting,
+    /// It has a start, and perhaps runs.
+    Started,
+    /// Its report is here.
+    Reported,
+    /// It failed, and is out.
+    Lost,
+}
+
+impl State {
+    /// For the report of a failure.
+    const fn words(self) -> &'static str {
+        match self {
+            Self::Launched => "before it said anything",
+            Self::Idle => "between two rounds",
+            Self::Preparing => "while it prepared the load",
+            Self::Timing => "while the clocks were compared",
+            Self::Waiting => "while it waited for the start",
+            Self::Started => "while it ran",
+            Self::Reported => "after its report",
+            Self::Lost => "after its failure",
+        }
+    }
+}
+
+/// A client that failed, and why.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub(crate) struct Failed {
+    /// The index of the client.
+    pub client: usize,
+    /// Its host.
+    pub host: String,
+    /// What it did then.
+    pub when: &'static str,
+    /// The reason.
+    pub why: String,
+}
+
+/// The report of a client.
+#[derive(Clone, Debug)]
+pub(crate) struct Reported {
+    /// The index of the client.
+    pub(crate) client: usize,
+    pub(crate) plan: ClientPlan,
+    /// The name that its machine gives itself.
+    pub(crate) node: String,
+    pub(crate) process_id: u32,
+    /// The JSON report.
+    pub(crate) report: Value,
+    pub(crate) failure: Option<String>,
+    /// Its start: how much later than planned by the coordinator's clock, and by how much that may be wrong. `None` if
+    /// it was stopped before.
+    pub(crate) skew: Option<(i64, u64)>,
+    /// When the report arrived.
+    pub(crate) at: Instant,
+}
+
+/// The results of a round.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RoundResult {
+    /// In the order of the clients.
+    pub(crate) reported: Vec<Reported>,
+    /// Clients that failed in this round or before it.
+    pub(crate) failed: Vec<Failed>,
+    /// The sum of the shares of the clients that reported; `None` in a closed loop.
+    pub(crate) rate_per_s: Option<u64>,
+    /// Whether a signal ended it early.
+    pub(crate) interrupted: bool,
+}
+
+struct Client {
+    plan: ClientPlan,
+    process: Option<Process>,
+    state: State,
+    /// When it said something.
+    heard: Instant,
+    node: String,
+    process_id: u32,
+    /// What it runs in this round.
+    share: Option<Share>,
+    round_trips: Vec<RoundTrip>,
+    /// When the open question about its clock was sent.
+    asked_ns: u64,
+    offset: Option<Offset>,
+    /// The planned start by the coordinator's clock.
+    start_ns: u64,
+    reported: Option<Reported>,
+}
+
+impl Client {
+    fn say(&mut self, message: &ToAgent) {
+        if let Some(process) = &mut self.process {
+            process.say(message);
+        }
+    }
+
+    fn prepare(&mut self) {
+        if let Some(share) = self.share.clone() {
+            self.state = State::Preparing;
+            self.say(&ToAgent::Prepare(share));
+        }
+    }
+
+    fn ask_clock(&mut self, clock: FleetClock) {
+        let number = u32::try_from(self.round_trips.len()).unwrap_or(u32::MAX);
+        self.asked_ns = clock.now();
+        self.say(&ToAgent::Clock { number });
+    }
+
+    /// Whether it still has to do something before the start.
+    fn is_before_start(&self) -> bool {
+        use State::{Launched, Preparing, Timing};
+        matches!(self.state, Launched | Preparing | Timing)
+    }
+
+    /// Whether its report is awaited.
+    fn is_in_round(&self) -> bool {
+        self.is_before_start() || matches!(self.state, State::Waiting | State::Started)
+    }
+}
+
+/// The agents of a fleet. The drop kills those that are left.
+pub(crate) struct Fleet<'a> {
+    config: &'a FleetConfig,
+    clock: FleetClock,
+    clients: Vec<Client>,
+    events: Receiver<Event>,
+    // Keeps the channel open when all agents have ended.
+    _sender: Sender<Event>,
+    failed: Vec<Failed>,
+    /// Processes of lost clients, which were asked to end.
+    leaving: Vec<Process>,
+    progress: Progress,
+    signals: &'a StopTwice,
+    /// When the reports have to be there after a stop request; `None` before it.
+    stop_deadline: Option<Instant>,
+    looked: Instant,
+}
+
+impl<'a> Fleet<'a> {
+    /// Launches all agents. One that cannot be launched is a client that failed.
+    pub(crate) fn launch(config: &'a FleetConfig, signals: &'a StopTwice) -> Self {
+        let (sender, events) = mpsc::channel();
+        let now = Instant::now();
+        let client = |plan: &ClientPlan| Client {
+            plan: plan.clone(),
+            process: None,
+            state: State::Launched,
+            heard: now,
+            node: String::new(),
+            process_id: 0,
+            share: None,
+            round_trips: Vec::new(),
+            asked_ns: 0,
+            offset: None,
+            start_ns: 0,
+            reported: None,
+        };
+        let mut fleet = Self {
+            config,
+            clock: FleetClock::start(),
+            clients: config.plan.clients.iter().map(client).collect(),
+            events,
+            _sender: sender.clone(),
+            failed: Vec::new(),
+            leaving: Vec::new(),
+            progress: Progress::new(config.plan.clients.len()),
+            signals,
+            stop_deadline: None,
+            looked: now,
+        };
+        allow_open_files(fleet.clients.len());
+        for index in 0..fleet.clients.len() {
+            let plan = &config.plan.clients[index];
+            let words = config.launch.words_for(&plan.host, index);
+            match Process::start(&words, (index, &plan.name(index)), &sender) {
+                Ok(mut process) => {
+                    process.say(&ToAgent::Hello(Versions::own()));
+                    fleet.clients[index].process = Some(process);
+                }
+                Err(error) => {
+                    let program = words.first().map_or("", String::as_str);
+                    fleet.lose(index, format!("`{program}` cannot be started: {error}"));
+                }
+            }
+        }
+        fleet
+    }
+
+    /// Runs a load on all clients that have not failed, at a total rate or in a closed loop.
+    ///
+    /// # Errors
+    /// A second signal.
+    pub(crate) fn round(&mut self, rate_per_s: Option<u64>) -> Result<RoundResult, Failure> {
+        let of_round: Vec<usize> = self.indices(|it| it.state != State::Lost);
+        let each = |rate: u64| divide(rate.max(of_round.len() as u64), of_round.len());
+        let rates = rate_per_s.map(each).transpose()?;
+        for (place, &index) in of_round.iter().enumerate() {
+            let rate = rates.as_ref().and_then(|it| it.get(place).copied());
+            let client = &mut self.clients[index];
+            client.share = Some(client.plan.share(index, rate));
+            client.round_trips.clear();
+            client.reported = None;
+            if client.state != State::Launched {
+                client.prepare();
+            }
+        }
+        let deadline = Instant::now() + self.config.start_timeout;
+        while self.clients.iter().any(Client::is_before_start) && !self.signals.is_asked() {
+            self.look()?;
+            if Instant::now() >= deadline {
+                for index in self.indices(Client::is_before_start) {
+                    let limit = duration(self.config.start_timeout);
+                    self.lose(index, format!("not ready within {limit} (--start-timeout)"));
+                }
+            }
+        }
+        if !self.signals.is_asked() {
+            self.start(rate_per_s);
+        }
+        let line = ProgressLine::start(&self.progress, self.config.expected, self.config.quiet);
+        while self.clients.iter().any(Client::is_in_round) {
+            self.look()?;
+        }
+        drop(line);
+        Ok(self.result(rate_per_s.is_some()))
+    }
+
+    /// Ends all agents.
+    pub(crate) fn end(mut self) {
+        let processes = self.clients.iter_mut().filter_map(|it| it.process.take());
+        self.leaving.extend(processes);
+        self.leaving.iter_mut().for_each(Process::close);
+        let deadline = Instant::now() + END_TIMEOUT;
+        for process in &mut self.leaving {
+            process.wait_until(deadline);
+        }
+    }
+
+    fn indices(&self, is_wanted: impl Fn(&Client) -> bool) -> Vec<usize> {
+        let clients = self.clients.iter().enumerate();
+        let wanted = clients.filter(|(_, client)| is_wanted(client));
+        wanted.map(|(index, _)| index).collect()
+    }
+
+    /// Gives all waiting clients the same start.
+    fn start(&mut self, rate_per_s: Option<u64>) {
+        let waiting = self.indices(|it| it.state == State::Waiting);
+        let count = u32::try_from(waiting.len()).unwrap_or(u32::MAX);
+        let offsets = waiting.iter().filter_map(|it| self.clients[*it].offset);
+        // A message takes half a round trip, which is the uncertainty of the offset.
+        let way_ns = offsets.map(|it| it.uncertainty_ns).max().unwrap_or(0);
+        let lead = LEAD + LEAD_PER_CLIENT * count + Duration::from_nanos(way_ns) * 4;
+        let start_ns = self.clock.at(Instant::now() + lead);
+        for (place, &index) in waiting.iter().enumerate() {
+            let delay = rate_per_s.map_or(0, |rate| delay_ns(place, rate));
+            let client = &mut self.clients[index];
+            client.start_ns = start_ns.saturating_add(delay);
+            client.state = State::Started;
+            if let Some(offset) = client.offset {
+                let agent_ns = offset.to_agent(client.start_ns);
+                client.say(&ToAgent::Start { agent_ns });
+            }
+        }
+    }
+
+    /// Waits a moment for events and handles them; then looks for silent clients and for signals.
+    ///
+    /// # Errors
+    /// A second signal.
+    fn look(&mut self) -> Result<(), Failure> {
+        match self.events.recv_timeout(LOOK_PERIOD) {
+            Ok(event) => self.handle(event),
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
+        }
+        while let Ok(event) = self.events.try_recv() {
+            self.handle(event);
+        }
+        let now = Instant::now();
+        if now.duration_since(self.looked) > PAUSE_MAX {
+            // What the clients said meanwhile may not be read yet.
+            self.clients.iter_mut().for_each(|it| it.heard = now);
+        }
+        self.looked = now;
+        self.look_for_silence(now);
+        self.follow_signals(now)?;
+        let running = self.indices(Client::is_in_round).len();
+        let all = self.clients.len();
+        self.progress.note(format!("{running} of {all} clients"));
+        Ok(())
+    }
+
+    fn look_for_silence(&mut self, now: Instant) {
+        let limit = self.config.silence_timeout;
+        let is_silent = |it: &Client| {
+            let speaks = it.is_in_round() && it.state != State::Launched;
+            speaks && now.duration_since(it.heard) > limit
+        };
+        for index in self.indices(is_silent) {
+            let limit = duration(limit);
+            let why = format!(
+                "no message for {limit} (--silence-timeout): it is stopped or hangs, or its network is down"
+            );
+            // It would not see the end of its input, so the drop kills it.
+            drop(self.take_out(index, why));
+        }
+    }
+
+    fn follow_signals(&mut self, now: Instant) -> Result<(), Failure> {
+        if self.signals.second().is_some() {
+            return Err(Failure::failed("stopped by a second signal"));
+        }
+        if !self.signals.is_asked() {
+            return Ok(());
+        }
+        let in_round = self.indices(Client::is_in_round);
+        match self.stop_deadline {
+            None => {
+                self.stop_deadline = Some(now + STOP_TIMEOUT);
+                in_round.into_iter().for_each(|index| self.stop(index));
+            }
+            Some(deadline) if now >= deadline => {
+                for index in in_round {
+                    let limit = duration(STOP_TIMEOUT);
+                    self.lose(index, format!("no report within {limit} after the stop"));
+                }
+            }
+            Some(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Asks a client for the report of what it has measured. In whatever state it is, it needs no start for that.
+    fn stop(&mut self, index: usize) {
+        let client = &mut self.clients[index];
+        if client.state == State::Launched {
+            self.lose(index, "stopped".to_owned());
+        } else {
+            client.state = State::Started;
+            client.say(&ToAgent::Stop);
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        let Event { client, at, told } = event;
+        if self.clients[client].state == State::Lost {
+            return;
+        }
+        self.clients[client].heard = at;
+        match told {
+            Told::Message(message) => self.follow(client, message, at),
+            Told::Rubbish(why) => self.lose(
+                client,
+                format!(
+                    "{why}; the launch command must print nothing else (see .bashrc and the like)"
+                ),
+            ),
+            Told::End => {
+                let why = self.why_ended(client);
+                self.lose(client, why);
+            }
+        }
+    }
+
+    fn follow(&mut self, index: usize, message: FromAgent, at: Instant) {
+        let client = &mut self.clients[index];
+        match (message, client.state) {
+            (
+                FromAgent::Hello {
+                    versions,
+                    process_id,
+                    node,
+                },
+                State::Launched,
+            ) => {
+                if let Some(why) = Versions::own().refuses(&client.plan.host, &versions) {
+                    return self.lose(index, why);
+                }
+                (client.process_id, client.node) = (process_id, node);
+                client.state = State::Idle;
+                client.prepare();
+            }
+            (FromAgent::Progress { calls, errors }, state) if state != State::Launched => {
+                if let Some(progress) = self.progress.core(index) {
+                    progress.publish(calls, errors);
+                }
+            }
+            (FromAgent::Ready, State::Preparing) => {
+                client.state = State::Timing;
+                client.ask_clock(self.clock);
+            }
+            // A stop came between.
+            (FromAgent::Ready | FromAgent::Clock { .. }, State::Started) => {}
+            (FromAgent::Clock { number, agent_ns }, State::Timing)
+                if usize::try_from(number).is_ok_and(|it| it == client.round_trips.len()) =>
+            {
+                client.round_trips.push(RoundTrip {
+                    sent_ns: client.asked_ns,
+                    agent_ns,
+                    received_ns: self.clock.at(at),
+                });
+                if number + 1 < ROUND_TRIPS {
+                    client.ask_clock(self.clock);
+                } else {
+                    client.offset = Offset::of(&client.round_trips);
+                    client.state = State::Waiting;
+                }
+            }
+            (
+                FromAgent::Report {
+                    report,
+                    started_ns,
+                    failure,
+                },
+                State::Started,
+            ) => self.take_report(index, (report, started_ns, failure), at),
+            (FromAgent::Failed { why }, _) => self.lose(index, one_line(&why)),
+            (message, state) => {
+                let name = serde_json::to_value(&message).ok();
+                let name = name.as_ref().and_then(|it| it["message"].as_str());
+                let name = name.unwrap_or("message").to_owned();
+                let when = state.words();
+                self.lose(
+                    index,
+                    format!("it sent `{name}` {when}, which is out of turn"),
+                );
+            }
+        }
+    }
+
+    fn take_report(
+        &mut self,
+        index: usize,
+        (report, started_ns, failure): (Value, Option<u64>, Option<String>),
+        at: Instant,
+    ) {
+        let client = &mut self.clients[index];
+        client.state = State::Reported;
+        let offset = client.offset;
+        let skew = started_ns.zip(offset).map(|(started_ns, offset)| {
+            let planned = i64::try_from(client.start_ns).unwrap_or(i64::MAX);
+            (
+                offset.to_own(started_ns).saturating_sub(planned),
+                offset.uncertainty_ns,
+            )
+        });
+        let failure = failure.map(|it| one_line(&it));
+        client.reported = Some(Reported {
+            client: index,
+            plan: client.plan.clone(),
+            node: client.node.clone(),
+            process_id: client.process_id,
+            report,
+            failure: failure.clone(),
+            skew,
+            at,
+        });
+        if let Some(why) = failure {
+            self.note_failure(index, "in its calls", why);
+        }
+    }
+
+    fn note_failure(&mut self, client: usize, when: &'static str, why: String) {
+        let plan = &self.clients[client].plan;
+        say(&format!(
+            "bench-tool: {} failed {when}: {why}; the others go on",
+            plan.name(client)
+        ));
+        let host = plan.host.clone();
+        self.failed.push(Failed {
+            client,
+            host,
+            when,
+            why,
+        });
+    }
+
+    /// Leaves a client out of this round and the next ones. Its process is asked to end.
+    fn lose(&mut self, index: usize, why: String) {
+        if let Some(mut process) = self.take_out(index, why) {
+            process.close();
+            self.leaving.push(process);
+        }
+    }
+
+    fn take_out(&mut self, index: usize, why: String) -> Option<Process> {
+        let when = self.clients[index].state.words();
+        self.note_failure(index, when, why);
+        let client = &mut self.clients[index];
+        client.state = State::Lost;
+        client.process.take()
+    }
+
+    /// Why an agent ended on its own.
+    fn why_ended(&mut self, index: usize) -> String {
+        let Some(process) = &mut self.clients[index].process else {
+            return "it ended".to_owned();
+        };
+        let status = process.wait_until(Instant::now() + STATUS_TIMEOUT);
+        let ended = status.map_or_else(
+            || "its standard output was closed".to_owned(),
+            |status| format!("it ended ({status})"),
+        );
+        match process.last_error(Instant::now() + LAST_WORDS_TIMEOUT) {
+            Some(last) => format!("{ended}: {last}"),
+            None => ended,
+        }
+    }
+
+    fn result(&mut self, is_open: bool) -> RoundResult {
+        let rates = self.clients.iter().filter(|it| it.reported.is_some());
+        let rates = rates.filter_map(|it| it.share.as_ref()?.rate_per_s);
+        let rate_per_s = is_open.then(|| rates.sum());
+        RoundResult {
+            reported: self
+                .clients
+                .iter_mut()
+                .filter_map(|it| it.reported.take())
+                .collect(),
+            failed: self.failed.clone(),
+            rate_per_s,
+            interrupted: self.signals.is_asked(),
+        }
+    }
+}
+
+/// A message with its advice in one line.
+fn one_line(text: &str) -> String {
+    text.lines().map(str::trim).collect::<Vec<_>>().join("; ")
+}

@@ -1,0 +1,320 @@
+//! Adds reports: counts and rates are added, and percentiles come from the merged histogram. They are never averaged.
+
+use std::fmt::{self, Write as _};
+use std::fs;
+use std::path::PathBuf;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::exit::Failure;
+use crate::histogram::{LatencyHistogram, LatencySummary, null_without_calls};
+use crate::report::hgrm;
+use crate::report::origin::Origin;
+use crate::report::output::{Outputs, json_text};
+use crate::report::saved::SavedLoad;
+use crate::report::table::{write_columns, write_latency, write_row, write_warnings};
+use rpcrdma_units::{bandwidth, count, rate, text_of};
+
+/// Name and version of the JSON layout. The version changes only if a key changes its meaning or is removed.
+const SCHEMA: &str = "rpcrdma.bench-tool.merge/1";
+
+/// Sums over reports.
+#[derive(Debug, Default)]
+pub(super) struct Sums {
+    pub(super) latency: LatencyHistogram,
+    pub(super) calls: u64,
+    pub(super) errors: u64,
+    pub(super) rate_per_s: f64,
+    pub(super) bandwidth_bytes_per_s: f64,
+    /// The longest.
+    pub(super) duration_s: f64,
+    pub(super) interrupted: bool,
+}
+
+impl Sums {
+    pub(super) fn add(&mut self, saved: &SavedLoad, latency: &LatencyHistogram) {
+        self.latency.merge(latency);
+        self.calls += saved.calls;
+        self.errors += saved.errors;
+        self.rate_per_s += saved.rate_per_s;
+        self.bandwidth_bytes_per_s += saved.bandwidth_bytes_per_s;
+        self.duration_s = self.duration_s.max(saved.duration_s);
+        self.interrupted |= saved.interrupted;
+    }
+
+    /// Checks that no call is lost in the merge, nor counted twice.
+    ///
+    /// # Errors
+    /// A failure with both counts.
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        let merged = self.latency.count();
+        if merged == self.calls {
+            return Ok(());
+        }
+        Err(Failure::failed(format!(
+            "the merged histogram has {merged} calls, and its parts have {}",
+            self.calls
+        ))
+        .advice("keep the reports, and report this: it is an error of this program"))
+    }
+}
+
+/// One of the merged reports.
+#[derive(Clone, Debug, Serialize)]
+struct Part {
+    file: String,
+    schema: String,
+    command: String,
+    calls: u64,
+    errors: u64,
+    rate_per_s: f64,
+    #[serde(serialize_with = "null_without_calls")]
+    latency_ns: LatencySummary,
+}
+
+/// The report. Its serialization is the JSON report, whose layout is stable.
+#[derive(Clone, Debug, Serialize)]
+struct MergeReport {
+    #[serde(flatten)]
+    origin: Origin,
+    interrupted: bool,
+    duration_s: f64,
+    calls: u64,
+    errors: u64,
+    rate_per_s: f64,
+    bandwidth_bytes_per_s: f64,
+    #[serde(serialize_with = "null_without_calls")]
+    latency_ns: LatencySummary,
+    histogram: String,
+    parts: Vec<Part>,
+    warnings: Vec<String>,
+}
+
+/// Adds the reports in `files`, and writes the sum.
+///
+/// # Errors
+/// A file that cannot be read or is no report with a histogram, and an output that cannot be written.
+pub(crate) fn execute(
+    files: &[PathBuf],
+    outputs: &Outputs,
+    command: String,
+) -> Result<(), Failure> {
+    let mut sums = Sums::default();
+    let mut parts = Vec::new();
+    let mut loops = Vec::new();
+    for file in files {
+        let name = file.display().to_string();
+        let text = fs::read_to_string(file).map_err(|error| {
+            Failure::failed(format!("cannot read {name}"))
+                .because(error)
+                .advice("give the files that --json of run, nfs, fleet or merge wrote")
+        })?;
+        let read = |text: &str| SavedLoad::read(&serde_json::from_str::<Value>(text)?);
+        let (saved, latency) = read(&text).map_err(|error| {
+            Failure::failed(format!("cannot add {name}"))
+                .because(error)
+                .advice("give the files that --json of run, nfs, fleet or merge wrote; earlier versions wrote no histogram")
+        })?;
+        sums.add(&saved, &latency);
+        loops.extend(saved.load_loop.clone());
+        parts.push(Part {
+            file: name,
+            schema: saved.schema,
+            command: saved.command,
+            calls: saved.calls,
+            errors: saved.errors,
+            rate_per_s: saved.rate_per_s,
+            latency_ns: latency.summary(),
+        });
+    }
+    sums.check()?;
+    let report = MergeReport {
+        origin: Origin::new(SCHEMA, command),
+        interrupted: sums.interrupted,
+        duration_s: sums.duration_s,
+        calls: sums.calls,
+        errors: sums.errors,
+        rate_per_s: sums.rate_per_s,
+        bandwidth_bytes_per_s: sums.bandwidth_bytes_per_s,
+        latency_ns: sums.latency.summary(),
+        histogram: sums.latency.encode(),
+        warnings: warnings(&sums, &loops),
+        parts,
+    };
+    let is_open = !loops.is_empty() && loops.iter().all(|it| it == "open");
+    let table = text_of(|text| write(text, &report, is_open));
+    outputs.write(&table, &report.warnings, |option| match option {
+        "--hgrm" => hgrm::text(&sums.latency),
+        _ => json_text(&report),
+    })
+}
+
+fn warnings(sums: &Sums, loops: &[String]) -> Vec<String> {
+    let interrupted = sums.interrupted.then(|| {
+        "a signal ended some of them early: they cover what was measured until then".to_owned()
+    });
+    let mixed = loops.windows(2).any(|pair| pair[0] != pair[1]).then(|| {
+        "some of them are open loops and some closed: their latencies do not count from the same moment"
+            .to_owned()
+    });
+    interrupted.into_iter().chain(mixed).collect()
+}
+
+fn write(text: &mut String, report: &MergeReport, is_open: bool) -> fmt::Result {
+    writeln!(text, "sum of {} reports", report.parts.len())?;
+    write_latency(text, &report.latency_ns, is_open)?;
+    writeln!(
+        text,
+        "\ncalls     {} completed, {} errors",
+        count(report.calls),
+        count(report.errors)
+    )?;
+    writeln!(
+        text,
+        "rate      {}, the sum of theirs",
+        rate(report.rate_per_s)
+    )?;
+    if report.bandwidth_bytes_per_s > 0.0 {
+        let sum = bandwidth(report.bandwidth_bytes_per_s);
+        writeln!(text, "bandwidth {sum} of payload")?;
+    }
+    write_columns(text, "report")?;
+    for (number, part) in report.parts.iter().enumerate() {
+        let latency = &part.latency_ns;
+        write_row(
+            text,
+            &(number + 1).to_string(),
+            (part.calls, part.rate_per_s),
+            (part.calls > 0).then_some([latency.p50, latency.p99, latency.max]),
+        )?;
+    }
+    writeln!(text)?;
+    for (number, part) in report.parts.iter().enumerate() {
+        writeln!(text, "report {}  {}", number + 1, part.file)?;
+    }
+    write_warnings(text, &report.warnings)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::report::tests::report;
+    use rpcrdma_testkit::{CheckWords, Folder};
+    use std::path::Path;
+
+    /// A report of a run with these latencies.
+    fn saved(values: impl Iterator<Item = u64>) -> (String, LatencyHistogram) {
+        let mut latency = LatencyHistogram::new();
+        values.for_each(|value| latency.record(value));
+        let mut report = report();
+        report.load.calls = latency.count();
+        report.load.latency_ns = latency.summary();
+        report.load.histogram = latency.encode();
+        report.load.rate_per_s = 1_000.0;
+        report.load.errors = 1;
+        (json_text(&report), latency)
+    }
+
+    fn merge(folder: &Folder, files: &[&str]) -> Result<Value, Failure> {
+        let json = folder.path("sum.json");
+        let outputs = Outputs::check(&[("--json", Some(Path::new(&json)))], true)?;
+        let files: Vec<PathBuf> = files.iter().map(|it| folder.path(it).into()).collect();
+        execute(&files, &outputs, "test".to_owned())?;
+        Ok(serde_json::from_str(&folder.read("sum.json")).unwrap())
+    }
+
+    #[test]
+    fn percentiles_are_those_of_all_calls_together() {
+        let folder = Folder::new("merge");
+        let (fast, mut all) = saved(1_000..2_000);
+        // A few slow calls of another client: the mean of both p99 would be far too high.
+        let (slow, its) = saved((0..20).map(|it| 1_000_000 + it));
+        all.merge(&its);
+        folder.write("a", &fast);
+        folder.write("b", &slow);
+        let sum = merge(&folder, &["a", "b"]).unwrap();
+        assert_eq!(sum["schema"], SCHEMA);
+        assert_eq!(
+            (sum["calls"].as_u64(), sum["errors"].as_u64()),
+            (Some(1_020), Some(2))
+        );
+        assert_eq!(sum["rate_per_s"], 2_000.0);
+        let summary = serde_json::to_value(all.summary()).unwrap();
+        assert_eq!(sum["latency_ns"], summary);
+        assert_eq!(sum["parts"][1]["calls"], 20);
+        // A sum is a report that can be added again.
+        folder.write("c", sum.to_string());
+        let again = merge(&folder, &["c", "b"]).unwrap();
+        assert_eq!(again["calls"], 1_040);
+        assert_eq!(again["latency_ns"]["max"], 1_000_019);
+    }
+
+    #[test]
+    fn a_file_that_is_no_report_is_named() {
+        let folder = Folder::new("merge-wrong");
+        folder.write("a", saved(1..50).0);
+        folder.write("b", "{}");
+        folder.write("c", "no JSON");
+        let failure = merge(&folder, &["a", "b"]).unwrap_err();
+        failure.check_words(&["cannot add", "/b", "missing field"]);
+        let failure = merge(&folder, &["a", "c"]).unwrap_err();
+        failure.check_words(&["/c"]);
+        let failure = merge(&folder, &["a", "d"]).unwrap_err();
+        failure.check_words(&["cannot read", "/d"]);
+    }
+
+    #[test]
+    fn a_merge_that_loses_calls_is_an_error() {
+        let sums = Sums {
+            calls: 1,
+            ..Sums::default()
+        };
+        sums.check().unwrap_err().check_words(&["has 0 calls"]);
+    }
+
+    #[test]
+    fn the_table_has_a_line_for_each_report() {
+        let mut report = MergeReport {
+            origin: Origin::new(SCHEMA, String::new()),
+            interrupted: true,
+            duration_s: 1.0,
+            calls: 12_000,
+            errors: 1,
+            rate_per_s: 2_000.0,
+            bandwidth_bytes_per_s: 0.0,
+            latency_ns: report().load.latency_ns,
+            histogram: String::new(),
+            parts: Vec::new(),
+            warnings: warnings(
+                &Sums {
+                    interrupted: true,
+                    ..Sums::default()
+                },
+                &["open".to_owned(), "closed".to_owned()],
+            ),
+        };
+        report.parts = vec![
+            Part {
+                file: "a.json".to_owned(),
+                schema: String::new(),
+                command: String::new(),
+                calls: 6_000,
+                errors: 0,
+                rate_per_s: 1_000.0,
+                latency_ns: report.latency_ns,
+            };
+            2
+        ];
+        text_of(|text| write(text, &report, false)).check_words(&[
+            "sum of 2 reports",
+            "calls     12,000 completed, 1 errors",
+            "rate      2.000 k/s, the sum of theirs",
+            "report            calls        rate",
+            "1                 6,000",
+            "report 2  a.json",
+            "a signal ended some",
+            "some closed",
+        ]);
+    }
+}

@@ -1,0 +1,156 @@
+//! `bench-tool fleet`: the loads of many clients as one run, with one report.
+//!
+//! The coordinator launches an agent for each client, by ssh or whatever the user names, and speaks with it over its
+//! standard input and output: no ports, no keys, and nothing to install but this program. An agent runs `run` or `nfs`
+//! within its own process.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `protocol`, `clock` | the messages, and the comparison of clocks |
+//! | `agent` | the end that makes the calls |
+//! | `plan`, `launch` | the clients with their shares, and their processes |
+//! | `coordinator` | rounds: prepare, compare the clocks, start, collect |
+//! | `report`, `merge` | the report of all clients, and the sum of any reports |
+
+pub(crate) mod agent;
+mod clock;
+mod coordinator;
+pub(crate) mod launch;
+pub(crate) mod merge;
+pub(crate) mod plan;
+pub(crate) mod protocol;
+mod report;
+
+use std::process;
+use std::time::Duration;
+
+use self::coordinator::Fleet;
+use self::launch::Launch;
+use self::plan::FleetPlan;
+use self::report::{FleetReport, Measured, table};
+use crate::exit::Failure;
+use crate::machine::Machine;
+use crate::report::climb::climb;
+use crate::report::hgrm;
+use crate::report::knee;
+use crate::report::output::{Outputs, json_text, verdict};
+use crate::signals::StopTwice;
+
+/// A checked configuration.
+#[derive(Clone, Debug)]
+pub(crate) struct FleetConfig {
+    /// The command line, for the report.
+    pub(crate) command: String,
+    pub(crate) plan: FleetPlan,
+    pub(crate) launch: Launch,
+    /// The clients' command as given.
+    pub(crate) client_command: String,
+    /// Open loop: calls per second of all clients together.
+    pub(crate) rate_per_s: Option<u64>,
+    /// Whether to find the knee of latency.
+    pub(crate) to_knee: bool,
+    /// The expected time of a round from its start, with the warm-up; `None` if it depends on the calls.
+    pub(crate) expected: Option<Duration>,
+    /// How long an agent may take until it is ready.
+    pub(crate) start_timeout: Duration,
+    /// How long an agent may send no message; it sends one every second.
+    pub(crate) silence_timeout: Duration,
+    /// Whether to show only errors and warnings.
+    pub(crate) quiet: bool,
+}
+
+const ERRORS_ADVICE: &str = "the reports of the clients say which; --json has all of them";
+
+/// Runs the fleet, and writes the report.
+///
+/// # Errors
+/// A report that cannot be written; and, after the report, clients that failed, failed calls, and no calls.
+pub(crate) fn execute(
+    config: &FleetConfig,
+    machine: &Machine,
+    outputs: &Outputs,
+) -> Result<(), Failure> {
+    let signals = StopTwice::on_signals()?;
+    let mut fleet = Fleet::launch(config, &signals);
+    let outcome = if config.to_knee {
+        to_knee(&mut fleet, config, machine, outputs, &signals)
+    } else {
+        once(&mut fleet, config, machine, outputs)
+    };
+    if let Some(signal) = signals.second() {
+        // The drop kills the agents.
+        drop(fleet);
+        process::exit(128 + signal);
+    }
+    fleet.end();
+    outcome
+}
+
+fn once(
+    fleet: &mut Fleet<'_>,
+    config: &FleetConfig,
+    machine: &Machine,
+    outputs: &Outputs,
+) -> Result<(), Failure> {
+    let round = fleet.round(config.rate_per_s)?;
+    let Measured { report, latency } = FleetReport::of_round(config, machine, round)?;
+    outputs.write(&table(&report), &report.warnings, |option| match option {
+        "--hgrm" => hgrm::text(&latency),
+        _ => json_text(&report),
+    })?;
+    judge(&report, (report.load.calls, report.load.errors))
+}
+
+fn to_knee(
+    fleet: &mut Fleet<'_>,
+    config: &FleetConfig,
+    machine: &Machine,
+    outputs: &Outputs,
+    signals: &StopTwice,
+) -> Result<(), Failure> {
+    let mut last = None;
+    let (report, failure) = climb(signals.stop(), |rate_per_s| {
+        let round = fleet.round(rate_per_s)?;
+        let measured = FleetReport::of_round(config, machine, round)?;
+        last = Some(measured.report.clone());
+        // A client that fails ends no climb: the others go on.
+        Ok((measured.report, None))
+    })?;
+    outputs.write(&knee::text(&report), &report.warnings(), |_| {
+        json_text(&report)
+    })?;
+    if let Some(failure) = failure {
+        return Err(failure);
+    }
+    // Failures of earlier rounds are in the report of the last one too.
+    let closed_loop = &report.closed_loop;
+    let calls = closed_loop.load.calls;
+    judge(
+        last.as_ref().unwrap_or(closed_loop),
+        (calls, report.errors()),
+    )
+}
+
+/// Fails if a client did, or calls, or if there were none. `report` has the failures of all rounds.
+fn judge(report: &FleetReport, (calls, errors): (u64, u64)) -> Result<(), Failure> {
+    if let Some(first) = report.failures.first() {
+        let mut failed: Vec<usize> = report.failures.iter().map(|it| it.client).collect();
+        failed.sort_unstable();
+        failed.dedup();
+        return Err(Failure::failed(format!(
+            "{} of {} clients failed; client {} on {} {}: {}",
+            failed.len(),
+            report.clients_asked,
+            first.client,
+            first.host,
+            first.when,
+            first.why
+        ))
+        .advice("the report names each of them, and has the calls of the others"));
+    }
+    // A fleet that was stopped may have no calls.
+    if report.load.interrupted && errors == 0 {
+        return Ok(());
+    }
+    verdict(calls, errors, ERRORS_ADVICE)
+}

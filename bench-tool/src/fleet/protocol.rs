@@ -1,0 +1,317 @@
+//! The messages between the coordinator of a fleet and its agents: one JSON object a line, over the standard input and
+//! output of the agent.
+//!
+//! | From | Messages, in their order |
+//! |---|---|
+//! | agent | `hello`; for each round: `ready`, and `report` or `failed`; `clock` when asked; `progress` every second |
+//! | coordinator | `hello`; for each round: `prepare`, several `clock`, `start`; `stop` to end a round early |
+//!
+//! The end of the agent's standard input ends the agent.
+
+use std::io::{self, BufRead, Read as _, Write};
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// Version of the protocol. It changes with every change that another version would not understand.
+pub(crate) const PROTOCOL: u32 = 1;
+
+/// Upper bound of a message in bytes: a report with the intervals of a day has some megabytes.
+pub(crate) const MESSAGE_BYTES_MAX: u64 = 256 << 20;
+
+/// Upper bound of the first message. A launcher that prints something else is found out soon.
+pub(crate) const HELLO_BYTES_MAX: u64 = 4 << 10;
+
+/// How much of a line that is no message is shown.
+const SHOWN_CHARS_MAX: usize = 80;
+
+/// The version of an end. Its keys never change, so that any two versions understand each other's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Versions {
+    /// Of the protocol.
+    pub(crate) protocol: u32,
+    /// Of the tool, whose reports the other end reads.
+    pub(crate) version: String,
+}
+
+impl Versions {
+    /// Those of this program.
+    pub(crate) fn own() -> Self {
+        Self {
+            protocol: PROTOCOL,
+            version: crate::VERSION.to_owned(),
+        }
+    }
+
+    /// Why this program cannot speak with the other end, whose name is `whose`; `None` if it can.
+    pub(crate) fn refuses(&self, whose: &str, other: &Self) -> Option<String> {
+        let name = |it: &Self| format!("bench-tool {} (protocol {})", it.version, it.protocol);
+        (self != other).then(|| {
+            format!(
+                "{whose} has {}, and this end has {}: install the same version at both",
+                name(other),
+                name(self)
+            )
+        })
+    }
+}
+
+/// What a client has to run in a round.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Share {
+    /// The command line without the program's name, such as `run --connect shm:x`.
+    pub(crate) arguments: Vec<String>,
+    /// This client's share of the rate; `None` for a closed loop.
+    pub(crate) rate_per_s: Option<u64>,
+    /// Added to the seed of the command line, so that clients do not make identical sequences.
+    pub(crate) seed_offset: u64,
+    /// The number of this client among those of its host, from 0.
+    pub(crate) place: usize,
+    /// How many clients its host has.
+    pub(crate) places: usize,
+}
+
+/// A message of the coordinator.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "message", rename_all = "snake_case")]
+pub(crate) enum ToAgent {
+    /// The first message.
+    Hello(Versions),
+    /// Connect, say that you are ready, and wait for the start.
+    Prepare(Share),
+    /// What does your clock say?
+    Clock {
+        /// Comes back in the answer.
+        number: u32,
+    },
+    /// Begin when your clock says this.
+    Start {
+        /// In nanoseconds of the agent's clock.
+        agent_ns: u64,
+    },
+    /// End the round now, and report what was measured.
+    Stop,
+}
+
+/// A message of an agent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "message", rename_all = "snake_case")]
+pub(crate) enum FromAgent {
+    /// The first message.
+    Hello {
+        /// The versions of this end.
+        #[serde(flatten)]
+        versions: Versions,
+        /// Its process.
+        process_id: u32,
+        /// The name that its machine gives itself.
+        node: String,
+    },
+    /// What the clock says.
+    Clock {
+        /// From the question.
+        number: u32,
+        /// Nanoseconds of the agent's clock.
+        agent_ns: u64,
+    },
+    /// The connections are made, and the calls can begin.
+    Ready,
+    /// A sign of life, with the calls so far, those of the warm-up too.
+    Progress {
+        /// Calls that succeeded.
+        calls: u64,
+        /// Calls that failed.
+        errors: u64,
+    },
+    /// The round is over.
+    Report {
+        /// The JSON report of `run` or `nfs`.
+        report: Value,
+        /// When the calls began, in nanoseconds of the agent's clock; `None` if they did not.
+        started_ns: Option<u64>,
+        /// Why the command would have failed after its report.
+        failure: Option<String>,
+    },
+    /// The round ended without a report.
+    Failed {
+        /// The message for the user.
+        why: String,
+    },
+}
+
+/// A line that is no message.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReadError {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error("its standard output has a line that is no message of an agent: `{0}`")]
+    NoMessage(String),
+}
+
+/// Reads the next message, of at most `bytes_max` bytes; `None` at the end of the input.
+///
+/// # Errors
+/// A line that is no message, and an input that cannot be read.
+pub(crate) fn read<M: DeserializeOwned>(
+    input: &mut impl BufRead,
+    bytes_max: u64,
+) -> Result<Option<M>, ReadError> {
+    let mut line = Vec::new();
+    let bytes = input.take(bytes_max).read_until(b'\n', &mut line)?;
+    if bytes == 0 {
+        return Ok(None);
+    }
+    serde_json::from_slice(&line).map(Some).map_err(|_| {
+        let text = String::from_utf8_lossy(&line);
+        ReadError::NoMessage(text.trim_end().chars().take(SHOWN_CHARS_MAX).collect())
+    })
+}
+
+/// Writes a message, and flushes it.
+///
+/// # Errors
+/// If the other end has closed its input.
+pub(crate) fn write(output: &mut impl Write, message: &impl Serialize) -> io::Result<()> {
+    let mut line = serde_json::to_vec(message)?;
+    line.push(b'\n');
+    output.write_all(&line)?;
+    output.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn read_all<M: DeserializeOwned>(mut text: &[u8]) -> Vec<Result<Option<M>, ReadError>> {
+        let mut all = Vec::new();
+        loop {
+            let next = read(&mut text, MESSAGE_BYTES_MAX);
+            let is_end = matches!(next, Ok(None));
+            all.push(next);
+            if is_end {
+                return all;
+            }
+        }
+    }
+
+    #[test]
+    fn messages_are_lines_of_json_with_fixed_names() {
+        let share = Share {
+            arguments: vec!["run".to_owned(), "--op".to_owned(), "echo".to_owned()],
+            rate_per_s: Some(250),
+            seed_offset: 3,
+            place: 1,
+            places: 2,
+        };
+        let versions = Versions {
+            protocol: 1,
+            version: "9.9.9".to_owned(),
+        };
+        let to = [
+            ToAgent::Hello(versions.clone()),
+            ToAgent::Prepare(share),
+            ToAgent::Clock { number: 7 },
+            ToAgent::Start { agent_ns: 1 << 60 },
+            ToAgent::Stop,
+        ];
+        let names = ["hello", "prepare", "clock", "start", "stop"];
+        for (message, name) in to.iter().zip(names) {
+            let mut line = Vec::new();
+            write(&mut line, message).unwrap();
+            let value: Value = serde_json::from_slice(&line).unwrap();
+            assert_eq!(value["message"], name);
+            assert_eq!(line.iter().filter(|it| **it == b'\n').count(), 1);
+            assert_eq!(
+                &read::<ToAgent>(&mut &*line, MESSAGE_BYTES_MAX)
+                    .unwrap()
+                    .unwrap(),
+                message
+            );
+        }
+        let from = [
+            FromAgent::Hello {
+                versions,
+                process_id: 12,
+                node: "a".to_owned(),
+            },
+            FromAgent::Clock {
+                number: 7,
+                agent_ns: u64::MAX,
+            },
+            FromAgent::Ready,
+            FromAgent::Progress {
+                calls: 9,
+                errors: 1,
+            },
+            FromAgent::Report {
+                report: json!({"calls": 9, "text": "two\nlines"}),
+                started_ns: Some(5),
+                failure: None,
+            },
+            FromAgent::Failed {
+                why: "no server".to_owned(),
+            },
+        ];
+        let names = ["hello", "clock", "ready", "progress", "report", "failed"];
+        for (message, name) in from.iter().zip(names) {
+            let mut line = Vec::new();
+            write(&mut line, message).unwrap();
+            let value: Value = serde_json::from_slice(&line).unwrap();
+            assert_eq!(value["message"], name);
+            assert_eq!(line.iter().filter(|it| **it == b'\n').count(), 1);
+            assert_eq!(
+                &read::<FromAgent>(&mut &*line, MESSAGE_BYTES_MAX)
+                    .unwrap()
+                    .unwrap(),
+                message
+            );
+        }
+    }
+
+    #[test]
+    fn a_line_that_is_no_message_is_shown() {
+        let text = b"Welcome to host b\n{\"message\":\"stop\"}\n";
+        let all = read_all::<ToAgent>(text);
+        let shown = all[0].as_ref().unwrap_err().to_string();
+        assert!(shown.ends_with("`Welcome to host b`"), "{shown}");
+        assert_eq!(all[1].as_ref().unwrap(), &Some(ToAgent::Stop));
+        assert_eq!((all.len(), all[2].as_ref().unwrap()), (3, &None));
+        let long = read_all::<ToAgent>(&[b'x'; 500])[0]
+            .as_ref()
+            .unwrap_err()
+            .to_string();
+        assert!(long.len() < 200, "{long}");
+        // A message that is cut off is none.
+        assert!(read_all::<ToAgent>(b"{\"message\":\"st")[0].is_err());
+    }
+
+    #[test]
+    fn versions_that_differ_are_both_named() {
+        let own = Versions::own();
+        assert_eq!(own.refuses("host b", &own.clone()), None);
+        for other in [
+            Versions {
+                protocol: PROTOCOL + 1,
+                ..own.clone()
+            },
+            Versions {
+                version: "0.0.7".to_owned(),
+                ..own.clone()
+            },
+        ] {
+            let words = own.refuses("host b", &other).unwrap();
+            let [mine, theirs] = [&own, &other]
+                .map(|it| format!("bench-tool {} (protocol {})", it.version, it.protocol));
+            assert!(words.starts_with("host b has "), "{words}");
+            assert!(words.contains(&mine) && words.contains(&theirs), "{words}");
+        }
+        // A later version may have more keys.
+        let later = r#"{"message":"hello","protocol":2,"version":"9.0.0","node":"b","process_id":5,"colour":1}"#;
+        let read: FromAgent = read(&mut later.as_bytes(), HELLO_BYTES_MAX)
+            .unwrap()
+            .unwrap();
+        assert!(matches!(read, FromAgent::Hello { versions, .. } if versions.protocol == 2));
+    }
+}
