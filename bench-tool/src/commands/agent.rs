@@ -4,13 +4,13 @@ use std::io::{self, IsTerminal as _};
 use std::thread;
 use std::time::Duration;
 
-use clap::{Args, Parser as _};
+use clap::error::ErrorKind;
+use clap::{Args, Parser, Subcommand};
 use rpcrdma_doctor::CoreList;
 
 use super::common::{LengthArgs, OutputArgs};
 use super::nfs::NfsArgs;
 use super::run::RunArgs;
-use super::{Cli, Command};
 use crate::address::Address;
 use crate::exit::Failure;
 use crate::fleet::agent::{Done, Ends, serve};
@@ -68,8 +68,16 @@ pub(super) fn execute(AgentArgs {}: &AgentArgs) -> Result<(), Failure> {
     })
 }
 
+/// The command line of a fleet's client.
+#[derive(Debug, Parser)]
+#[command(name = "bench-tool", disable_help_subcommand = true)]
+struct ClientLine {
+    #[command(subcommand)]
+    command: ClientCommand,
+}
+
 /// The command of a fleet's client: `run` or `nfs`.
-#[derive(Debug)]
+#[derive(Debug, Subcommand)]
 pub(super) enum ClientCommand {
     Run(Box<RunArgs>),
     Nfs(Box<NfsArgs>),
@@ -82,22 +90,16 @@ impl ClientCommand {
     /// A usage failure for what `run` or `nfs` refuses, and for options that a client cannot have.
     pub(super) fn parse(arguments: &[String]) -> Result<Self, Failure> {
         let words = std::iter::once("bench-tool").chain(arguments.iter().map(String::as_str));
-        let cli = Cli::try_parse_from(words).map_err(|error| {
+        let ClientLine { command } = ClientLine::try_parse_from(words).map_err(|error| {
+            if error.kind() == ErrorKind::InvalidSubcommand {
+                return Failure::usage("the clients of a fleet run `run` or `nfs`").advice(
+                    "write `-- run --connect ADDR` or `-- nfs --connect ADDR --export PATH`",
+                );
+            }
             let text = error.render().to_string();
             let text = text.trim().trim_start_matches("error: ").to_owned();
             Failure::usage(format!("the clients' command cannot be run: {text}"))
         })?;
-        let command = match cli.command {
-            Command::Run(args) => Self::Run(Box::new(args)),
-            Command::Nfs(args) => Self::Nfs(Box::new(args)),
-            _ => {
-                return Err(
-                    Failure::usage("the clients of a fleet run `run` or `nfs`").advice(
-                        "write `-- run --connect ADDR` or `-- nfs --connect ADDR --export PATH`",
-                    ),
-                );
-            }
-        };
         command.refuse_what_a_client_cannot_have()?;
         Ok(command)
     }

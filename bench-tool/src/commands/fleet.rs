@@ -9,9 +9,10 @@ use clap::{Args, ValueEnum};
 use super::agent::ClientCommand;
 use super::values;
 use crate::exit::Failure;
+use crate::fleet;
+use crate::fleet::config::FleetConfig;
 use crate::fleet::launch::Launch;
 use crate::fleet::plan::{CLIENTS_MAX, FleetPlan, Pattern, divide};
-use crate::fleet::{self, FleetConfig};
 use crate::machine::Machine;
 use crate::report::output::Outputs;
 

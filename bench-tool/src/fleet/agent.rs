@@ -11,7 +11,6 @@ use serde_json::Value;
 use super::clock::FleetClock;
 use super::protocol::{self, FromAgent, MESSAGE_BYTES_MAX, Share, ToAgent, Versions};
 use crate::exit::Failure;
-use crate::load::Watch;
 use crate::load::gate::Gate;
 use crate::progress::Progress;
 use crate::signals::Stop;
@@ -63,11 +62,11 @@ impl Shared {
     }
 
     /// The gate: says that the connections are made, and waits for the start.
-    fn wait_for_start(&self, watch: &Watch) {
-        self.round().progress = Some(watch.progress.clone());
+    fn wait_for_start(&self, progress: &Progress, stop: &Stop) {
+        self.round().progress = Some(progress.clone());
         self.say(&FromAgent::Ready);
         let mut round = self.round();
-        while round.start_ns.is_none() && !watch.stop.is_asked() {
+        while round.start_ns.is_none() && !stop.is_asked() {
             let waited = self.start.wait_timeout(round, LOOK_PERIOD);
             round = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -77,7 +76,7 @@ impl Shared {
         drop(round);
         loop {
             let left = Duration::from_nanos(start_ns.saturating_sub(self.clock.now()));
-            if left.is_zero() || watch.stop.is_asked() {
+            if left.is_zero() || stop.is_asked() {
                 break;
             }
             thread::sleep(left.min(LOOK_PERIOD));
@@ -172,7 +171,7 @@ where
     });
     let gate = Gate::new({
         let shared = Arc::clone(&shared);
-        move |watch| shared.wait_for_start(watch)
+        move |progress: &Progress, stop: &Stop| shared.wait_for_start(progress, stop)
     });
     let mut outcome = Ok(());
     for share in rounds {
@@ -297,12 +296,7 @@ mod tests {
         if share.arguments.is_empty() {
             return Err(Failure::failed("there is nothing to run"));
         }
-        gate.pass(&Watch {
-            stop: stop.clone(),
-            progress: Progress::new(1),
-            server_process: None,
-            gate: Gate::default(),
-        });
+        gate.pass(&Progress::new(1), stop);
         Ok((json!({"command": share.arguments}), None))
     }
 

@@ -8,25 +8,26 @@
 //! |---|---|
 //! | `protocol`, `clock` | the messages, and the comparison of clocks |
 //! | `agent` | the end that makes the calls |
+//! | `config` | the configuration |
 //! | `plan`, `launch` | the clients with their shares, and their processes |
-//! | `coordinator` | rounds: prepare, compare the clocks, start, collect |
+//! | `coordinator`, `round` | rounds: prepare, compare the clocks, start, collect; their results |
 //! | `report`, `merge` | the report of all clients, and the sum of any reports |
 
 pub(crate) mod agent;
 mod clock;
+pub(crate) mod config;
 mod coordinator;
 pub(crate) mod launch;
 pub(crate) mod merge;
 pub(crate) mod plan;
 pub(crate) mod protocol;
 mod report;
+mod round;
 
 use std::process;
-use std::time::Duration;
 
+use self::config::FleetConfig;
 use self::coordinator::Fleet;
-use self::launch::Launch;
-use self::plan::FleetPlan;
 use self::report::{FleetReport, Measured, table};
 use crate::exit::Failure;
 use crate::machine::Machine;
@@ -35,29 +36,6 @@ use crate::report::hgrm;
 use crate::report::knee;
 use crate::report::output::{Outputs, json_text, verdict};
 use crate::signals::StopTwice;
-
-/// A checked configuration.
-#[derive(Clone, Debug)]
-pub(crate) struct FleetConfig {
-    /// The command line, for the report.
-    pub(crate) command: String,
-    pub(crate) plan: FleetPlan,
-    pub(crate) launch: Launch,
-    /// The clients' command as given.
-    pub(crate) client_command: String,
-    /// Open loop: calls per second of all clients together.
-    pub(crate) rate_per_s: Option<u64>,
-    /// Whether to find the knee of latency.
-    pub(crate) to_knee: bool,
-    /// The expected time of a round from its start, with the warm-up; `None` if it depends on the calls.
-    pub(crate) expected: Option<Duration>,
-    /// How long an agent may take until it is ready.
-    pub(crate) start_timeout: Duration,
-    /// How long an agent may send no message; it sends one every second.
-    pub(crate) silence_timeout: Duration,
-    /// Whether to show only errors and warnings.
-    pub(crate) quiet: bool,
-}
 
 const ERRORS_ADVICE: &str = "the reports of the clients say which; --json has all of them";
 

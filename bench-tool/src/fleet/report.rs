@@ -7,10 +7,10 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::FleetConfig;
 use super::clock::signed_nanoseconds;
-use super::coordinator::{Failed, Reported, RoundResult};
+use super::config::FleetConfig;
 use super::merge::Sums;
+use super::round::{Failed, Reported, RoundResult};
 use crate::exit::Failure;
 use crate::histogram::{LatencyHistogram, LatencySummary, null_without_calls};
 use crate::machine::Machine;

@@ -4,10 +4,11 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::Watch;
+use crate::progress::Progress;
+use crate::signals::Stop;
 
 /// What happens at the gate: it returns when the calls may begin, or when a stop is requested.
-type Pass = dyn Fn(&Watch) + Send + Sync;
+type Pass = dyn Fn(&Progress, &Stop) + Send + Sync;
 
 /// A gate; the default one is open. Clones share it.
 #[derive(Clone, Default)]
@@ -15,14 +16,14 @@ pub(crate) struct Gate(Option<Arc<Pass>>);
 
 impl Gate {
     /// A gate at which every load calls `pass`, once, when it has its connections.
-    pub(crate) fn new(pass: impl Fn(&Watch) + Send + Sync + 'static) -> Self {
+    pub(crate) fn new(pass: impl Fn(&Progress, &Stop) + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(pass)))
     }
 
     /// Waits until the gate opens; returns immediately if there is none.
-    pub(crate) fn pass(&self, watch: &Watch) {
+    pub(crate) fn pass(&self, progress: &Progress, stop: &Stop) {
         if let Some(pass) = &self.0 {
-            pass(watch);
+            pass(progress, stop);
         }
     }
 }

@@ -97,7 +97,7 @@ impl Job for Measure<'_> {
         let server_before = client.ask_server();
         let client_before = client.counters();
         let counted_before = counted(config, watch);
-        watch.gate.pass(watch);
+        watch.gate.pass(&watch.progress, &watch.stop);
         let began = Beginning::after(config.load.warmup);
         let shared = client.node.attributes().iter();
         let own_queues = shared.map(|it| it.shared_receive_queue).any(|it| !it);

@@ -136,7 +136,7 @@ impl<V: Provider> Session for FabricSession<V> {
         watch: &Watch,
         checkpoints: &mut Checkpoints<'_>,
     ) -> Result<(Measured, Tally), Failure> {
-        watch.gate.pass(watch);
+        watch.gate.pass(&watch.progress, &watch.stop);
         let workload =
             |part, parts| NfsWorkload::new(Arc::clone(&work), self.credential.clone(), part, parts);
         let (mut measured, workloads) = self.cores.measure(

@@ -101,7 +101,7 @@ impl Session for TcpSession {
         let streams = (0..self.connections)
             .map(|_| self.server.connect(ANSWER_TIMEOUT))
             .collect::<Result<Vec<_>, _>>()?;
-        watch.gate.pass(watch);
+        watch.gate.pass(&watch.progress, &watch.stop);
         let (mut threads, mut collectors) = (Vec::new(), Vec::new());
         for (stream, number) in streams.into_iter().zip(0_u32..) {
             let part = Part {

@@ -1,0 +1,52 @@
+//! The results of a round.
+
+use std::time::Instant;
+
+use serde_json::Value;
+
+use super::plan::ClientPlan;
+
+/// A client that failed, and why.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub(crate) struct Failed {
+    /// The index of the client.
+    pub client: usize,
+    /// Its host.
+    pub host: String,
+    /// What it did then.
+    pub when: &'static str,
+    /// The reason.
+    pub why: String,
+}
+
+/// The report of a client.
+#[derive(Clone, Debug)]
+pub(crate) struct Reported {
+    /// The index of the client.
+    pub(crate) client: usize,
+    pub(crate) plan: ClientPlan,
+    /// The name that its machine gives itself.
+    pub(crate) node: String,
+    pub(crate) process_id: u32,
+    /// The JSON report.
+    pub(crate) report: Value,
+    pub(crate) failure: Option<String>,
+    /// Its start: how much later than planned by the coordinator's clock, and by how much that may be wrong. `None` if
+    /// it was stopped before.
+    pub(crate) skew: Option<(i64, u64)>,
+    /// When the report arrived.
+    pub(crate) at: Instant,
+}
+
+/// The results of a round.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RoundResult {
+    /// In the order of the clients.
+    pub(crate) reported: Vec<Reported>,
+    /// Clients that failed in this round or before it.
+    pub(crate) failed: Vec<Failed>,
+    /// The sum of the shares of the clients that reported; `None` in a closed loop.
+    pub(crate) rate_per_s: Option<u64>,
+    /// Whether a signal ended it early.
+    pub(crate) interrupted: bool,
+}
