@@ -133,6 +133,26 @@ pub unsafe extern "C" fn rpcrdma_client_buffer(
     })
 }
 
+/// A handle of the client's node, for its counters, and for other clients on its cores. End it with rpcrdma_node_free().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rpcrdma_client_node(
+    client: *const ClientHandle,
+    node: *mut *mut NodeHandle,
+) -> c_int {
+    done(|| {
+        // SAFETY: the contract of the header.
+        let (handle, place) = unsafe {
+            (
+                pointers::shared(client, "client")?,
+                pointers::place(node, "node")?,
+            )
+        };
+        let node = handle.client.node().clone();
+        place.put(NodeHandle { node });
+        Ok(())
+    })
+}
+
 /// 1 when all connections of a client are there, 0 when one is not.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpcrdma_client_is_connected(client: *const ClientHandle) -> c_int {
