@@ -395,7 +395,7 @@ int rpcrdma_call_expect_bulk(struct rpcrdma_call *call,
 /*
  As rpcrdma_call_expect_bulk(), for data that is to be written into `buffer`, whose length is the most that it can have. Takes
  the buffer, unless it fails: rpcrdma_take_bulk() brings it back with the data. What a server sends in the
- stream of its results is not there, and the buffer is freed then.
+ stream of its results is not there, and the buffer is freed then. At most 8 pieces, with those of other results.
 
  Errors: RPCRDMA_E_ARGUMENT for a buffer that is not in registered memory, or is empty.
  */
@@ -537,7 +537,11 @@ int rpcrdma_client_again(const struct rpcrdma_client *client,
  Registered memory of the client's core for `bytes` bytes, which hold remains of earlier data. Waits for it up to
  `timeout_ms`. With several connections it may be of another core than a call: rpcrdma_call_buffer() always fits.
 
- Errors: RPCRDMA_E_NO_BUFFERS after that time, or immediately where the core can never have so much.
+ The calls and buffers of a program can have three quarters of a core's bulk_buffers at a time, and one client can have all
+ of these.
+
+ Errors: RPCRDMA_E_NO_BUFFERS after that time, or immediately for more than 32 pieces of bulk_buffer_bytes, or than half of
+ the core's.
  */
 int rpcrdma_client_buffer(const struct rpcrdma_client *client,
                           size_t bytes,

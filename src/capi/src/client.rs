@@ -110,7 +110,11 @@ pub unsafe extern "C" fn rpcrdma_client_again(
 /// Registered memory of the client's core for `bytes` bytes, which hold remains of earlier data. Waits for it up to
 /// `timeout_ms`. With several connections it may be of another core than a call: rpcrdma_call_buffer() always fits.
 ///
-/// Errors: RPCRDMA_E_NO_BUFFERS after that time, or immediately where the core can never have so much.
+/// The calls and buffers of a program can have three quarters of a core's bulk_buffers at a time, and one client can have all
+/// of these.
+///
+/// Errors: RPCRDMA_E_NO_BUFFERS after that time, or immediately for more than 32 pieces of bulk_buffer_bytes, or than half of
+/// the core's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpcrdma_client_buffer(
     client: *const ClientHandle,
