@@ -28,7 +28,7 @@ for tag in range(BATCH):
     check(lib.rpcrdma_poller_submit(poller, call, tag))
 ended, data, size, answers = ffi.new("rpcrdma_completion[]", BATCH), ffi.new("void **"), ffi.new("size_t *"), {}
 while len(answers) < BATCH:
-    for one in ended[0:check(lib.rpcrdma_poller_wait(poller, ended, BATCH))]:
+    for one in ended[0:check(lib.rpcrdma_poller_wait(poller, ended, BATCH, 60000))]:
         check(one.error)
         check(lib.rpcrdma_get_opaque(one.call, data, size))
         answers[one.tag] = ffi.buffer(data[0], size[0])[:]

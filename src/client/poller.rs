@@ -136,12 +136,20 @@ impl Poller {
     /// # Errors
     /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) when no call is under way, so that none would come.
     pub fn wait(&mut self) -> Result<Ended, Error> {
-        if let Some(ended) = spin_for(self.line.spin, || self.complete()) {
-            return Ok(ended);
-        }
         // The core ends every call in time, or when it ends itself.
-        let ended = sleep_for(Duration::MAX, |context| self.poll_next(context));
-        ended.unwrap_or_else(|| Err(Failure::ShuttingDown.into()))
+        let ended = self.wait_for(Duration::MAX)?;
+        ended.ok_or_else(|| Failure::ShuttingDown.into())
+    }
+
+    /// As [`Poller::wait`], for at most `timeout`. `None` when no call has ended by then.
+    ///
+    /// # Errors
+    /// As [`Poller::wait`].
+    pub fn wait_for(&mut self, timeout: Duration) -> Result<Option<Ended>, Error> {
+        if let Some(ended) = spin_for(self.line.spin.min(timeout), || self.complete()) {
+            return Ok(Some(ended));
+        }
+        sleep_for(timeout, |context| self.poll_next(context)).transpose()
     }
 
     /// Takes a call that has ended, as a future.

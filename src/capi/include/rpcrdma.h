@@ -283,7 +283,8 @@ typedef struct rpcrdma_service {
    */
   int (*call)(void *user, struct rpcrdma_call *call);
   /*
-   A peer has connected, and may call. `identity` is what it proved to be, or NULL. May be NULL.
+   A peer has connected, and may call. `connection` is a number that no other connection of the node has, for
+   rpcrdma_node_close(). `identity` is what it proved to be, or NULL. May be NULL.
    */
   void (*connected)(void *user, uint64_t connection, const char *identity);
   /*
@@ -384,6 +385,9 @@ void rpcrdma_buffer_free(struct rpcrdma_buffer *buffer);
  Expects an opaque of at most `bytes_max` bytes in the results, whose data may come beside their stream: rpcrdma_get_bulk()
  and its relatives read it. Several come in the order of these calls. The program must permit this for the item (it is
  DDP-eligible, RFC 8166 section 6).
+
+ The results need not have such an item, and it may be shorter. What is not expected comes in the stream, copied. Data that is
+ longer than was expected is copied too, or the call fails with RPCRDMA_E_BAD_REPLY.
  */
 int rpcrdma_call_expect_bulk(struct rpcrdma_call *call,
                              uint32_t bytes_max);
@@ -391,7 +395,7 @@ int rpcrdma_call_expect_bulk(struct rpcrdma_call *call,
 /*
  As rpcrdma_call_expect_bulk(), for data that is to be written into `buffer`, whose length is the most that it can have. Takes
  the buffer, unless it fails: rpcrdma_take_bulk() brings it back with the data. What a server sends in the
- stream of its results is not there, and the buffer is freed then.
+ stream of its results is not there, and the buffer is freed then. At most 8 pieces, with those of other results.
 
  Errors: RPCRDMA_E_ARGUMENT for a buffer that is not in registered memory, or is empty.
  */
@@ -436,7 +440,12 @@ const char *rpcrdma_call_error(const struct rpcrdma_call *call);
  Registered memory for `bytes` bytes of what goes out, which hold remains of earlier data: write to it, then add it with
  rpcrdma_put_bulk(), and it is sent from where it is.
 
- Errors: RPCRDMA_E_NO_BUFFERS while there is none to spare. rpcrdma_client_buffer() waits for it.
+ Never waits. The core keeps some memory ready for the threads of the program, and makes more ready after some was taken: so
+ there can be none at the first call of a program, and right after others have taken much.
+
+ Errors: RPCRDMA_E_NO_BUFFERS while there is none ready. At a client, rpcrdma_client_buffer() waits for it, or try again
+ later. In a handler, rpcrdma_put_bulk_copy() copies into the stream then; or take the call with rpcrdma_call_later() and
+ try again.
  */
 int rpcrdma_call_buffer(struct rpcrdma_call *call,
                         size_t bytes,
@@ -453,8 +462,8 @@ uint32_t rpcrdma_call_number(struct rpcrdma_call *call);
 uint32_t rpcrdma_call_version(struct rpcrdma_call *call);
 
 /*
- The connection that a handler's call came by, as `connected` of the service named it. It is of one core: another core
- can have the same number. UINT64_MAX when no handler has the call now.
+ The connection that a handler's call came by, as `connected` of the service named it. UINT64_MAX when no handler has
+ the call now.
  */
 uint64_t rpcrdma_call_connection(struct rpcrdma_call *call);
 
@@ -528,12 +537,22 @@ int rpcrdma_client_again(const struct rpcrdma_client *client,
  Registered memory of the client's core for `bytes` bytes, which hold remains of earlier data. Waits for it up to
  `timeout_ms`. With several connections it may be of another core than a call: rpcrdma_call_buffer() always fits.
 
- Errors: RPCRDMA_E_NO_BUFFERS after that time, or immediately where the core can never have so much.
+ The calls and buffers of a program can have three quarters of a core's bulk_buffers at a time, and one client can have all
+ of these.
+
+ Errors: RPCRDMA_E_NO_BUFFERS after that time, or immediately for more than 32 pieces of bulk_buffer_bytes, or than half of
+ the core's.
  */
 int rpcrdma_client_buffer(const struct rpcrdma_client *client,
                           size_t bytes,
                           uint32_t timeout_ms,
                           struct rpcrdma_buffer **buffer);
+
+/*
+ A handle of the client's node, for its counters, and for other clients on its cores. End it with rpcrdma_node_free().
+ */
+int rpcrdma_client_node(const struct rpcrdma_client *client,
+                        struct rpcrdma_node **node);
 
 /*
  1 when all connections of a client are there, 0 when one is not.
@@ -581,8 +600,12 @@ void rpcrdma_core_free(struct rpcrdma_core *core);
  `bytes` is one of `block_bytes`.
 
  The range must stay mapped as it is, to be read and written, until `released` is called with `user`, on any thread.
- `released` may be NULL: then no later than the handle, all buffers and all nodes with it have ended. Until then nothing
- else may access a block of which there is a buffer.
+ `released` may be NULL: then no later than the handle, all buffers and all nodes with it have ended.
+
+ While there is a buffer of a block, nothing else writes to the block. The program may read it as long as the buffer is only
+ sent (rpcrdma_put_bulk()), also by rpcrdma_put_bulk_copy(): not while results are expected into it, nor while another thread
+ is in rpcrdma_buffer_write() or rpcrdma_buffer_pieces() with it. A block without a buffer is the program's: it
+ takes no buffer of it while it writes there.
 
  Errors: RPCRDMA_E_CONFIGURATION when the range cannot be used; the text says why.
  */
@@ -595,9 +618,13 @@ int rpcrdma_memory_at_address(void *start,
 
 /*
  Maps a whole file and uses it: a memfd, with hugepages or without, or a file of hugetlbfs. The descriptor is
- duplicated. On shm: it must be a memfd that was made with MFD_ALLOW_SEALING; it is sealed when a node starts with it, and
- peers map all of it to read; it cannot be used again when this use has ended. The program may map it too, before that; what rpcrdma_memory_at_address() says of other accesses
- holds.
+ duplicated. `block_bytes` is a multiple of 4096, and the length of the file is one of `block_bytes`.
+
+ On shm: it must be a memfd that was made with MFD_ALLOW_SEALING. It is sealed when a node starts with it, and peers map all
+ of it to read. A program that wants its own mapping to write to makes it before it starts that node. When this use has
+ ended, the file cannot be used again.
+
+ What rpcrdma_memory_at_address() says of other accesses to a block holds.
 
  Errors: RPCRDMA_E_CONFIGURATION when the file cannot be used; the text says why.
  */
@@ -624,8 +651,8 @@ void *rpcrdma_memory_start(const struct rpcrdma_memory *memory);
  A buffer of the `bytes` bytes from `offset` on. It has each block that the range touches until it is freed, or what it was
  given to is done with it; it has a piece for each of them, and at most 32.
 
- Errors: RPCRDMA_E_NO_BUFFERS while another buffer has one of the blocks; RPCRDMA_E_USAGE for a range that the memory does
- not have.
+ Errors: RPCRDMA_E_NO_BUFFERS while another buffer has one of the blocks (to send it twice at a time, copy it:
+ docs/c.md); RPCRDMA_E_USAGE for a range that the memory does not have.
  */
 int rpcrdma_memory_buffer(const struct rpcrdma_memory *memory,
                           uint64_t offset,
@@ -633,7 +660,8 @@ int rpcrdma_memory_buffer(const struct rpcrdma_memory *memory,
                           struct rpcrdma_buffer **buffer);
 
 /*
- Lets every core of the nodes that are made with these options use the memory. At most 16.
+ Lets every core of the nodes that are made with these options use the memory. At most 16 for one node. A range or a file is
+ used by one handle at a time: add that to the options of several nodes.
  */
 int rpcrdma_options_add_memory(struct rpcrdma_options *options,
                                const struct rpcrdma_memory *memory);
@@ -670,7 +698,12 @@ int rpcrdma_node_listen(const struct rpcrdma_node *node,
                         size_t room);
 
 /*
- Accepts no more connections and calls, lets those under way finish within `timeout_ms`, and closes all connections.
+ Accepts no more connections, lets the calls under way finish within `timeout_ms`, and closes all connections. It is the last
+ that a node does: it accepts nothing afterwards.
+
+ Calls that arrive meanwhile are not executed. Their callers get RPCRDMA_E_DISCONNECTED when the connections close, as
+ callers do whose call was executed; those with the option "repeat" send the call again when they are connected again. Calls
+ that begin on this node fail with RPCRDMA_E_SHUTTING_DOWN.
 
  Errors: RPCRDMA_E_TIMED_OUT when calls were under way still: their callers see the connection end.
  */
@@ -678,19 +711,19 @@ int rpcrdma_node_drain(const struct rpcrdma_node *node,
                        uint32_t timeout_ms);
 
 /*
- Closes a connection of core `core`, which is 0 in a node with one core; `connection` is its number, as `connected` of a
- service had it. Calls under way by it fail, and a client that has made it connects again. One that has ended is ignored.
+ Closes a connection; `connection` is its number, as `connected` of a service had it. Calls under way by it fail, and a client
+ that has made it connects again. One that has ended is ignored.
 
- Errors: RPCRDMA_E_ARGUMENT when the node has no such core.
+ Errors: RPCRDMA_E_ARGUMENT when the node cannot have had such a connection.
  */
 int rpcrdma_node_close(const struct rpcrdma_node *node,
-                       size_t core,
                        uint64_t connection);
 
 /*
- The sum over all cores of a counter or level, by its name in docs/tuning.md or `bench-tool`, such as "calls_sent".
+ The sum over all cores of a counter or level, by its name in docs/tuning.md or `bench-tool`, such as "calls_sent". Those
+ that say how bulk data went are in docs/c.md.
 
- Errors: RPCRDMA_E_ARGUMENT when there is none of that name.
+ Errors: RPCRDMA_E_ARGUMENT when there is none of that name; the text has the most similar name.
  */
 int rpcrdma_node_metric(const struct rpcrdma_node *node,
                         const char *name,
@@ -712,7 +745,8 @@ struct rpcrdma_options *rpcrdma_options_new(void);
 
  Of a node, and so of a server, and of a client that has its own node:
  - "profile": a profile of that name, or of a file whose path ends in ".toml" (docs/tuning.md).
- - the name of any knob of a profile, such as "idle" ("spin", "pause", "park") or "bulk_buffers": its value.
+ - the name of any knob of a profile, such as "idle" ("spin", "pause", "park") or "bulk_buffers": its value. docs/c.md has
+   the defaults that differ from those of docs/tuning.md.
  - "cpus": processors, such as "2,4": one core for each, pinned to it.
  - "cores": so many cores, which the scheduler places (default: 1).
  - "device": the RDMA device by name (default: the first that is active).
@@ -724,7 +758,7 @@ struct rpcrdma_options *rpcrdma_options_new(void);
 
  Of clients:
  - "connections": as many connections, on the cores in turn (default: 1).
- - "depth": calls under way on each connection (default: 64).
+ - "depth": calls under way on each connection (default: 64). A poller has its own.
  - "connect_timeout_ms": the time to connect (default: 5000).
  - "timeout_ms": the time that rpcrdma_call_run() waits (default: call_timeout_ms of the profile).
  - "patience_ms": the time that a call waits for a lost connection before it is sent (default: as above).
@@ -734,7 +768,9 @@ struct rpcrdma_options *rpcrdma_options_new(void);
    of `once` of its service (docs/c.md).
  - "wait": "no" to return before the connection is there (default: "yes"). Calls wait for it then.
 
- Errors: RPCRDMA_E_CONFIGURATION for an unknown name or a wrong value.
+ Errors: RPCRDMA_E_CONFIGURATION for an unknown name, and for a value that the option cannot have. What depends on the machine or
+ on other options is found when a node or a client is made with them: a profile that is not there, a device, a processor,
+ the key and its file, more than the machine has, and knobs that do not go together.
  */
 int rpcrdma_options_set(struct rpcrdma_options *options,
                         const char *name,
@@ -789,14 +825,15 @@ int rpcrdma_poller_complete(struct rpcrdma_poller *poller,
                             size_t room);
 
 /*
- As rpcrdma_poller_complete(), but waits until a call has ended. Returns 1 or more. Every call ends in time
- (call_timeout_ms of the profile).
+ As rpcrdma_poller_complete(), but waits until a call has ended, for at most `timeout_ms`. Returns their number, 0 when none
+ has ended by then. A signal does not end the wait. Every call ends in time (call_timeout_ms of the profile).
 
  Errors: RPCRDMA_E_USAGE when no call is under way, or there is room for none.
  */
 int rpcrdma_poller_wait(struct rpcrdma_poller *poller,
                         struct rpcrdma_completion *completions,
-                        size_t room);
+                        size_t room,
+                        uint32_t timeout_ms);
 
 /*
  The number of calls under way. 0 for NULL.

@@ -48,6 +48,10 @@ pub struct Call {
     pub(crate) tag: u64,
     /// Its service ends it.
     is_of_handler: bool,
+    /// The core of its handler.
+    core: u16,
+    /// Its results may have data beside their stream.
+    expects_bulk: bool,
 }
 
 /// What can be done with a call now.
@@ -153,9 +157,10 @@ impl Call {
     }
 
     /// One that handlers get.
-    pub(crate) fn of_handler() -> Self {
+    pub(crate) fn of_handler(core: u16) -> Self {
         let mut call = Self::of_state(State::Ended);
         call.is_of_handler = true;
+        call.core = core;
         call
     }
 
@@ -166,6 +171,8 @@ impl Call {
             error: None,
             tag: 0,
             is_of_handler: false,
+            core: 0,
+            expects_bulk: false,
         }
     }
 
@@ -179,6 +186,7 @@ impl Call {
         }
         self.state = State::Request(request);
         self.error = None;
+        self.expects_bulk = false;
         Ok(())
     }
 
@@ -201,6 +209,16 @@ impl Call {
         self.state = State::Ended;
     }
 
+    /// Why it failed, with the advice that a program needs.
+    #[cold]
+    fn failed(&self, error: rpcrdma::Error) -> Failed {
+        let mut failed = Failed::from(error);
+        if failed.code == RPCRDMA_E_BAD_REPLY && self.expects_bulk {
+            failed.text += "; a server that sends more than rpcrdma_call_expect_bulk() said makes it so: expect more";
+        }
+        failed
+    }
+
     /// Takes what came of it. Returns the number of the outcome.
     #[inline]
     pub(crate) fn finish(&mut self, result: Result<Response, rpcrdma::Error>) -> c_int {
@@ -210,7 +228,7 @@ impl Call {
                 RPCRDMA_OK
             }
             Err(error) => {
-                let failed = Failed::from(error);
+                let failed = self.failed(error);
                 self.state = State::Ended;
                 self.error = Some(failed.c_text());
                 failed.code
@@ -254,36 +272,43 @@ impl Call {
     }
 }
 
-/// A connection as one number.
-pub(crate) fn number_of(connection: ConnectionKey) -> u64 {
-    u64::from(connection.generation) << 32 | u64::from(connection.index)
+/// A connection of a core as one number, which no other connection of the node has.
+pub(crate) fn number_of(core: u16, connection: ConnectionKey) -> u64 {
+    // The range of `connections_max` bounds the index.
+    debug_assert!(connection.index <= u16::MAX.into(), "{connection:?}");
+    u64::from(connection.generation) << 32 | u64::from(core) << 16 | u64::from(connection.index)
 }
 
-/// The connection that [`number_of`] made this number of.
-pub(crate) fn key_of(connection: u64) -> ConnectionKey {
-    let [i0, i1, i2, i3, g0, g1, g2, g3] = connection.to_le_bytes();
-    ConnectionKey {
-        index: u32::from_le_bytes([i0, i1, i2, i3]),
+/// The core and the connection that [`number_of`] made this number of.
+pub(crate) fn core_and_key_of(connection: u64) -> (usize, ConnectionKey) {
+    let [i0, i1, c0, c1, g0, g1, g2, g3] = connection.to_le_bytes();
+    let key = ConnectionKey {
+        index: u16::from_le_bytes([i0, i1]).into(),
         generation: u32::from_le_bytes([g0, g1, g2, g3]),
-    }
+    };
+    (u16::from_le_bytes([c0, c1]).into(), key)
 }
 
 /// Expects an opaque of at most `bytes_max` bytes in the results, whose data may come beside their stream: rpcrdma_get_bulk()
 /// and its relatives read it. Several come in the order of these calls. The program must permit this for the item (it is
 /// DDP-eligible, RFC 8166 section 6).
+///
+/// The results need not have such an item, and it may be shorter. What is not expected comes in the stream, copied. Data that is
+/// longer than was expected is copied too, or the call fails with RPCRDMA_E_BAD_REPLY.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpcrdma_call_expect_bulk(call: *mut Call, bytes_max: u32) -> c_int {
     done(|| {
         // SAFETY: the contract of the header.
         let call = unsafe { pointers::exclusive(call, "call") }?;
         call.request()?.expect_bulk(bytes_max);
+        call.expects_bulk = true;
         Ok(())
     })
 }
 
 /// As rpcrdma_call_expect_bulk(), for data that is to be written into `buffer`, whose length is the most that it can have. Takes
 /// the buffer, unless it fails: rpcrdma_take_bulk() brings it back with the data. What a server sends in the
-/// stream of its results is not there, and the buffer is freed then.
+/// stream of its results is not there, and the buffer is freed then. At most 8 pieces, with those of other results.
 ///
 /// Errors: RPCRDMA_E_ARGUMENT for a buffer that is not in registered memory, or is empty.
 #[unsafe(no_mangle)]
@@ -310,6 +335,7 @@ pub unsafe extern "C" fn rpcrdma_call_expect_bulk_into(
                 return Err(Failed::argument(text));
             }
         }
+        call.expects_bulk = true;
         // SAFETY: a function of this library made it, and the caller gives it up.
         drop(unsafe { pointers::take(buffer) });
         Ok(())
@@ -378,7 +404,7 @@ pub unsafe extern "C" fn rpcrdma_call_run(call: *mut Call) -> c_int {
             }
             Err(error) => {
                 call.state = State::Ended;
-                Err(error.into())
+                Err(call.failed(error))
             }
         }
     })
@@ -398,7 +424,12 @@ pub unsafe extern "C" fn rpcrdma_call_error(call: *const Call) -> *const c_char 
 /// Registered memory for `bytes` bytes of what goes out, which hold remains of earlier data: write to it, then add it with
 /// rpcrdma_put_bulk(), and it is sent from where it is.
 ///
-/// Errors: RPCRDMA_E_NO_BUFFERS while there is none to spare. rpcrdma_client_buffer() waits for it.
+/// Never waits. The core keeps some memory ready for the threads of the program, and makes more ready after some was taken: so
+/// there can be none at the first call of a program, and right after others have taken much.
+///
+/// Errors: RPCRDMA_E_NO_BUFFERS while there is none ready. At a client, rpcrdma_client_buffer() waits for it, or try again
+/// later. In a handler, rpcrdma_put_bulk_copy() copies into the stream then; or take the call with rpcrdma_call_later() and
+/// try again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpcrdma_call_buffer(
     call: *mut Call,
@@ -415,7 +446,10 @@ pub unsafe extern "C" fn rpcrdma_call_buffer(
         };
         let taken = written!(call, |to| to.buffer_for(bytes))?;
         let none = || {
-            let text = format!("no registered memory for {bytes} bytes now");
+            let text = format!(
+                "no registered memory for {bytes} bytes now: rpcrdma_client_buffer() waits for it; a handler can use \
+                 rpcrdma_put_bulk_copy(), or raise bulk_buffers"
+            );
             Failed::new(RPCRDMA_E_NO_BUFFERS, text)
         };
         place.put(BufferHandle::Registered(taken.ok_or_else(none)?));
@@ -443,14 +477,15 @@ pub unsafe extern "C" fn rpcrdma_call_version(call: *mut Call) -> u32 {
     })
 }
 
-/// The connection that a handler's call came by, as `connected` of the service named it. It is of one core: another core
-/// can have the same number. UINT64_MAX when no handler has the call now.
+/// The connection that a handler's call came by, as `connected` of the service named it. UINT64_MAX when no handler has
+/// the call now.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpcrdma_call_connection(call: *mut Call) -> u64 {
     value(u64::MAX, || {
         // SAFETY: the contract of the header.
         let call = unsafe { pointers::exclusive(call, "call") }?;
-        Ok(number_of(call.served()?.connection()))
+        let core = call.core;
+        Ok(number_of(core, call.served()?.connection()))
     })
 }
 

@@ -110,7 +110,11 @@ pub unsafe extern "C" fn rpcrdma_client_again(
 /// Registered memory of the client's core for `bytes` bytes, which hold remains of earlier data. Waits for it up to
 /// `timeout_ms`. With several connections it may be of another core than a call: rpcrdma_call_buffer() always fits.
 ///
-/// Errors: RPCRDMA_E_NO_BUFFERS after that time, or immediately where the core can never have so much.
+/// The calls and buffers of a program can have three quarters of a core's bulk_buffers at a time, and one client can have all
+/// of these.
+///
+/// Errors: RPCRDMA_E_NO_BUFFERS after that time, or immediately for more than 32 pieces of bulk_buffer_bytes, or than half of
+/// the core's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpcrdma_client_buffer(
     client: *const ClientHandle,
@@ -129,6 +133,26 @@ pub unsafe extern "C" fn rpcrdma_client_buffer(
         let timeout = Duration::from_millis(timeout_ms.into());
         let buffer = handle.client.buffers().wait(bytes, timeout)?;
         place.put(BufferHandle::Registered(buffer));
+        Ok(())
+    })
+}
+
+/// A handle of the client's node, for its counters, and for other clients on its cores. End it with rpcrdma_node_free().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rpcrdma_client_node(
+    client: *const ClientHandle,
+    node: *mut *mut NodeHandle,
+) -> c_int {
+    done(|| {
+        // SAFETY: the contract of the header.
+        let (handle, place) = unsafe {
+            (
+                pointers::shared(client, "client")?,
+                pointers::place(node, "node")?,
+            )
+        };
+        let node = handle.client.node().clone();
+        place.put(NodeHandle { node });
         Ok(())
     })
 }

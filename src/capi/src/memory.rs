@@ -41,8 +41,12 @@ impl Released {
 /// `bytes` is one of `block_bytes`.
 ///
 /// The range must stay mapped as it is, to be read and written, until `released` is called with `user`, on any thread.
-/// `released` may be NULL: then no later than the handle, all buffers and all nodes with it have ended. Until then nothing
-/// else may access a block of which there is a buffer.
+/// `released` may be NULL: then no later than the handle, all buffers and all nodes with it have ended.
+///
+/// While there is a buffer of a block, nothing else writes to the block. The program may read it as long as the buffer is only
+/// sent (rpcrdma_put_bulk()), also by rpcrdma_put_bulk_copy(): not while results are expected into it, nor while another thread
+/// is in rpcrdma_buffer_write() or rpcrdma_buffer_pieces() with it. A block without a buffer is the program's: it
+/// takes no buffer of it while it writes there.
 ///
 /// Errors: RPCRDMA_E_CONFIGURATION when the range cannot be used; the text says why.
 #[unsafe(no_mangle)]
@@ -74,9 +78,13 @@ pub unsafe extern "C" fn rpcrdma_memory_at_address(
 }
 
 /// Maps a whole file and uses it: a memfd, with hugepages or without, or a file of hugetlbfs. The descriptor is
-/// duplicated. On shm: it must be a memfd that was made with MFD_ALLOW_SEALING; it is sealed when a node starts with it, and
-/// peers map all of it to read; it cannot be used again when this use has ended. The program may map it too, before that; what rpcrdma_memory_at_address() says of other accesses
-/// holds.
+/// duplicated. `block_bytes` is a multiple of 4096, and the length of the file is one of `block_bytes`.
+///
+/// On shm: it must be a memfd that was made with MFD_ALLOW_SEALING. It is sealed when a node starts with it, and peers map all
+/// of it to read. A program that wants its own mapping to write to makes it before it starts that node. When this use has
+/// ended, the file cannot be used again.
+///
+/// What rpcrdma_memory_at_address() says of other accesses to a block holds.
 ///
 /// Errors: RPCRDMA_E_CONFIGURATION when the file cannot be used; the text says why.
 #[unsafe(no_mangle)]
@@ -137,8 +145,8 @@ pub unsafe extern "C" fn rpcrdma_memory_start(memory: *const MemoryHandle) -> *m
 /// A buffer of the `bytes` bytes from `offset` on. It has each block that the range touches until it is freed, or what it was
 /// given to is done with it; it has a piece for each of them, and at most 32.
 ///
-/// Errors: RPCRDMA_E_NO_BUFFERS while another buffer has one of the blocks; RPCRDMA_E_USAGE for a range that the memory does
-/// not have.
+/// Errors: RPCRDMA_E_NO_BUFFERS while another buffer has one of the blocks (to send it twice at a time, copy it:
+/// docs/c.md); RPCRDMA_E_USAGE for a range that the memory does not have.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpcrdma_memory_buffer(
     memory: *const MemoryHandle,
@@ -160,7 +168,8 @@ pub unsafe extern "C" fn rpcrdma_memory_buffer(
     })
 }
 
-/// Lets every core of the nodes that are made with these options use the memory. At most 16.
+/// Lets every core of the nodes that are made with these options use the memory. At most 16 for one node. A range or a file is
+/// used by one handle at a time: add that to the options of several nodes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpcrdma_options_add_memory(
     options: *mut Options,

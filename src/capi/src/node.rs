@@ -1,12 +1,13 @@
 //! Nodes: polling cores that servers and clients share.
 
+use std::collections::BTreeSet;
 use std::ffi::{c_char, c_int};
 use std::time::Duration;
 
-use rpcrdma::Node;
+use rpcrdma::{Metrics, Node};
 
 use crate::border::{Failed, done};
-use crate::call::key_of;
+use crate::call::core_and_key_of;
 use crate::codes::{RPCRDMA_E_TIMED_OUT, RPCRDMA_E_TOO_LONG};
 use crate::options::{self, Options};
 use crate::pointers;
@@ -87,7 +88,12 @@ pub unsafe extern "C" fn rpcrdma_node_listen(
     })
 }
 
-/// Accepts no more connections and calls, lets those under way finish within `timeout_ms`, and closes all connections.
+/// Accepts no more connections, lets the calls under way finish within `timeout_ms`, and closes all connections. It is the last
+/// that a node does: it accepts nothing afterwards.
+///
+/// Calls that arrive meanwhile are not executed. Their callers get RPCRDMA_E_DISCONNECTED when the connections close, as
+/// callers do whose call was executed; those with the option "repeat" send the call again when they are connected again. Calls
+/// that begin on this node fail with RPCRDMA_E_SHUTTING_DOWN.
 ///
 /// Errors: RPCRDMA_E_TIMED_OUT when calls were under way still: their callers see the connection end.
 #[unsafe(no_mangle)]
@@ -108,30 +114,29 @@ pub(crate) fn drain(node: &Node, timeout_ms: u32) -> Result<(), Failed> {
     }
 }
 
-/// Closes a connection of core `core`, which is 0 in a node with one core; `connection` is its number, as `connected` of a
-/// service had it. Calls under way by it fail, and a client that has made it connects again. One that has ended is ignored.
+/// Closes a connection; `connection` is its number, as `connected` of a service had it. Calls under way by it fail, and a client
+/// that has made it connects again. One that has ended is ignored.
 ///
-/// Errors: RPCRDMA_E_ARGUMENT when the node has no such core.
+/// Errors: RPCRDMA_E_ARGUMENT when the node cannot have had such a connection.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rpcrdma_node_close(
-    node: *const NodeHandle,
-    core: usize,
-    connection: u64,
-) -> c_int {
+pub unsafe extern "C" fn rpcrdma_node_close(node: *const NodeHandle, connection: u64) -> c_int {
     done(|| {
         // SAFETY: the contract of the header.
         let handle = unsafe { pointers::shared(node, "node") }?;
+        let (core, key) = core_and_key_of(connection);
         if core >= handle.node.cores() {
-            return Err(Failed::argument(format!("the node has no core {core}")));
+            let text = format!("{connection:#x} is no number of a connection of this node");
+            return Err(Failed::argument(text));
         }
-        handle.node.close(core, key_of(connection));
+        handle.node.close(core, key);
         Ok(())
     })
 }
 
-/// The sum over all cores of a counter or level, by its name in docs/tuning.md or `bench-tool`, such as "calls_sent".
+/// The sum over all cores of a counter or level, by its name in docs/tuning.md or `bench-tool`, such as "calls_sent". Those
+/// that say how bulk data went are in docs/c.md.
 ///
-/// Errors: RPCRDMA_E_ARGUMENT when there is none of that name.
+/// Errors: RPCRDMA_E_ARGUMENT when there is none of that name; the text has the most similar name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpcrdma_node_metric(
     node: *const NodeHandle,
@@ -147,11 +152,40 @@ pub unsafe extern "C" fn rpcrdma_node_metric(
                 pointers::place(value, "value")?,
             )
         };
-        let total = handle.node.metrics().total(name);
-        let none = || Failed::argument(format!("`{name}` is no counter and no level"));
-        place.set(total.ok_or_else(none)?);
+        let metrics = handle.node.metrics();
+        let none = || Failed::argument(no_metric(name, &metrics));
+        place.set(metrics.total(name).ok_or_else(none)?);
         Ok(())
     })
+}
+
+/// Why there is no counter of that name, with those that it may be a mistake for.
+#[cold]
+fn no_metric(name: &str, metrics: &Metrics) -> String {
+    let values = metrics.values();
+    // By the part of the name that both begin with, since that is what a writer remembers.
+    let alike = |other: &str| {
+        name.bytes()
+            .zip(other.bytes())
+            .take_while(|(a, b)| a == b)
+            .count()
+    };
+    let most = values.iter().map(|it| alike(it.name)).max().unwrap_or(0);
+    let likely: BTreeSet<_> = values
+        .iter()
+        .filter(|it| most > 2 && alike(it.name) == most)
+        .map(|it| it.name)
+        .collect();
+    let likely: Vec<_> = likely.into_iter().collect();
+    match likely.is_empty() {
+        true => {
+            format!("`{name}` is no counter and no level: `bench-tool run` reports their names")
+        }
+        false => format!(
+            "`{name}` is no counter and no level; did you mean {}?",
+            likely.join(", ")
+        ),
+    }
 }
 
 /// Ends a handle of a node. The last of a node's handles, servers and clients stops its cores: calls under way fail.

@@ -10,7 +10,7 @@ use rpcrdma::{
     Authentication, Client, ClientBuilder, ExternalMemory, HostIdentity, Node, NodeBuilder,
     PresharedKey, PresharedKeys,
 };
-use rpcrdma_tuning::Settings;
+use rpcrdma_tuning::{Profile, Settings, Value};
 
 use crate::border::{Failed, done};
 use crate::codes::RPCRDMA_E_CONFIGURATION;
@@ -60,12 +60,36 @@ fn number<T: FromStr>(name: &str, value: &str) -> Result<T, Failed> {
         .map_err(|_| wrong(name, value, "a whole number"))
 }
 
+/// A number of things of which there must be one.
+fn count<T: FromStr + PartialOrd + From<u8>>(name: &str, value: &str) -> Result<T, Failed> {
+    let count = number(name, value)?;
+    match count >= T::from(1) {
+        true => Ok(count),
+        false => Err(wrong(name, value, "1 or more")),
+    }
+}
+
 fn yes_or_no(name: &str, value: &str) -> Result<bool, Failed> {
     match value {
         "yes" => Ok(true),
         "no" => Ok(false),
         _ => Err(wrong(name, value, "`yes` or `no`")),
     }
+}
+
+/// Checks what the knob alone decides, so that the mistake is reported where it is made. The relations between knobs are
+/// looked at when a node starts.
+fn check_knob(knob: &str, value: &str, assignment: &str) -> Result<(), Failed> {
+    let assigned = Settings::default().assign(assignment);
+    let Some(info) = Profile::KNOBS.iter().find(|info| info.name == knob) else {
+        let no_such = |error| format!("no such option: {error}");
+        return assigned.map_err(|error| Failed::new(RPCRDMA_E_CONFIGURATION, no_such(error)));
+    };
+    let number = value.trim().parse().map(Value::Number);
+    if assigned.is_err() || number.is_ok_and(|number| !info.values.contain(number)) {
+        return Err(wrong(knob, value, &info.values.to_string()));
+    }
+    Ok(())
 }
 
 impl Options {
@@ -77,7 +101,7 @@ impl Options {
                 let cpus = value.split(',').map(|cpu| number(name, cpu));
                 self.cpus = cpus.collect::<Result<_, _>>()?;
             }
-            "cores" => self.cores = Some(number(name, value)?),
+            "cores" => self.cores = Some(count(name, value)?),
             "device" => self.device = text(),
             "authentication" => {
                 self.authentication = match value {
@@ -89,8 +113,8 @@ impl Options {
             }
             "key_file" => self.key_file = text(),
             "host_name" => self.host_name = text(),
-            "connections" => self.connections = Some(number(name, value)?),
-            "depth" => self.depth = Some(number(name, value)?),
+            "connections" => self.connections = Some(count(name, value)?),
+            "depth" => self.depth = Some(count(name, value)?),
             "connect_timeout_ms" => {
                 self.connect_timeout = Some(Duration::from_millis(number(name, value)?));
             }
@@ -102,11 +126,7 @@ impl Options {
             "polled" => self.is_polled = yes_or_no(name, value)?,
             knob => {
                 let assignment = format!("{knob}={value}");
-                // Here, so that the mistake is reported where it is made.
-                let assigned = Settings::default().assign(&assignment);
-                assigned.map_err(|error| {
-                    Failed::new(RPCRDMA_E_CONFIGURATION, format!("no such option: {error}"))
-                })?;
+                check_knob(knob, value, &assignment)?;
                 self.knobs.push(assignment);
             }
         }
@@ -230,7 +250,8 @@ pub extern "C" fn rpcrdma_options_new() -> *mut Options {
 ///
 /// Of a node, and so of a server, and of a client that has its own node:
 /// - "profile": a profile of that name, or of a file whose path ends in ".toml" (docs/tuning.md).
-/// - the name of any knob of a profile, such as "idle" ("spin", "pause", "park") or "bulk_buffers": its value.
+/// - the name of any knob of a profile, such as "idle" ("spin", "pause", "park") or "bulk_buffers": its value. docs/c.md has
+///   the defaults that differ from those of docs/tuning.md.
 /// - "cpus": processors, such as "2,4": one core for each, pinned to it.
 /// - "cores": so many cores, which the scheduler places (default: 1).
 /// - "device": the RDMA device by name (default: the first that is active).
@@ -242,7 +263,7 @@ pub extern "C" fn rpcrdma_options_new() -> *mut Options {
 ///
 /// Of clients:
 /// - "connections": as many connections, on the cores in turn (default: 1).
-/// - "depth": calls under way on each connection (default: 64).
+/// - "depth": calls under way on each connection (default: 64). A poller has its own.
 /// - "connect_timeout_ms": the time to connect (default: 5000).
 /// - "timeout_ms": the time that rpcrdma_call_run() waits (default: call_timeout_ms of the profile).
 /// - "patience_ms": the time that a call waits for a lost connection before it is sent (default: as above).
@@ -252,7 +273,9 @@ pub extern "C" fn rpcrdma_options_new() -> *mut Options {
 ///   of `once` of its service (docs/c.md).
 /// - "wait": "no" to return before the connection is there (default: "yes"). Calls wait for it then.
 ///
-/// Errors: RPCRDMA_E_CONFIGURATION for an unknown name or a wrong value.
+/// Errors: RPCRDMA_E_CONFIGURATION for an unknown name, and for a value that the option cannot have. What depends on the machine or
+/// on other options is found when a node or a client is made with them: a profile that is not there, a device, a processor,
+/// the key and its file, more than the machine has, and knobs that do not go together.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpcrdma_options_set(
     options: *mut Options,

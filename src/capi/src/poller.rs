@@ -1,6 +1,7 @@
 //! Pollers: calls of one thread in batches, sent and taken back without waiting.
 
 use std::ffi::c_int;
+use std::time::Duration;
 
 use rpcrdma::{Ended, Poller};
 
@@ -192,8 +193,8 @@ pub unsafe extern "C" fn rpcrdma_poller_complete(
     })
 }
 
-/// As rpcrdma_poller_complete(), but waits until a call has ended. Returns 1 or more. Every call ends in time
-/// (call_timeout_ms of the profile).
+/// As rpcrdma_poller_complete(), but waits until a call has ended, for at most `timeout_ms`. Returns their number, 0 when none
+/// has ended by then. A signal does not end the wait. Every call ends in time (call_timeout_ms of the profile).
 ///
 /// Errors: RPCRDMA_E_USAGE when no call is under way, or there is room for none.
 #[unsafe(no_mangle)]
@@ -201,6 +202,7 @@ pub unsafe extern "C" fn rpcrdma_poller_wait(
     poller: *mut PollerHandle,
     completions: *mut Completion,
     room: usize,
+    timeout_ms: u32,
 ) -> c_int {
     guarded(|| {
         // SAFETY: the contract of the header.
@@ -212,7 +214,10 @@ pub unsafe extern "C" fn rpcrdma_poller_wait(
         };
         let first = room.first_mut();
         let first = first.ok_or_else(|| Failed::usage("there is room for no completion"))?;
-        let ended = handle.poller.wait()?;
+        let timeout = Duration::from_millis(timeout_ms.into());
+        let Some(ended) = handle.poller.wait_for(timeout)? else {
+            return Ok(0);
+        };
         let count = handle
             .give_back(ended)
             .map(|it| first.write(it))

@@ -33,7 +33,8 @@ pub struct ServiceTable {
     /// `call` and what was read from it are valid until this returns. For an answer later: rpcrdma_call_later(). Procedure 0
     /// is answered without it.
     pub call: Option<unsafe extern "C" fn(user: *mut c_void, call: *mut Call) -> c_int>,
-    /// A peer has connected, and may call. `identity` is what it proved to be, or NULL. May be NULL.
+    /// A peer has connected, and may call. `connection` is a number that no other connection of the node has, for
+    /// rpcrdma_node_close(). `identity` is what it proved to be, or NULL. May be NULL.
     pub connected:
         Option<unsafe extern "C" fn(user: *mut c_void, connection: u64, identity: *const c_char)>,
     /// A connection has ended. `reason` is one of RPCRDMA_CLOSED_..., and `text` says it in words, until this returns. May
@@ -86,10 +87,14 @@ pub(crate) unsafe fn add(
             return Err(Failed::argument(text));
         }
         let once: Vec<Procedure> = once.iter().map(|&named| named.into()).collect();
-        builder = builder.program(table.program, versions, move |_core| Handlers {
-            table,
-            once: once.clone(),
-            call: NonNull::from(Box::leak(Box::new(Call::of_handler()))),
+        builder = builder.program(table.program, versions, move |core| {
+            let core = u16::try_from(core).unwrap_or(u16::MAX);
+            Handlers {
+                table,
+                once: once.clone(),
+                call: NonNull::from(Box::leak(Box::new(Call::of_handler(core)))),
+                core,
+            }
         });
     }
     Ok(builder)
@@ -102,6 +107,7 @@ struct Handlers {
     once: Vec<Procedure>,
     /// What the handler gets, used again for each call. A pointer, because C has it too.
     call: NonNull<Call>,
+    core: u16,
 }
 
 // SAFETY: `call` has no other owner, and `once` of the table is read no more. `user` and the handlers may be used by any thread, which `add` demands.
@@ -140,12 +146,12 @@ impl Service for Handlers {
         let identity = identity.and_then(|name| CString::new(name.as_str()).ok());
         let name = identity.as_ref().map_or(std::ptr::null(), |it| it.as_ptr());
         // SAFETY: it may be called: `add` demands it. The name outlives the call.
-        unsafe { handler(self.table.user, number_of(connection), name) };
+        unsafe { handler(self.table.user, number_of(self.core, connection), name) };
     }
 
     fn disconnected(&mut self, connection: ConnectionKey, reason: CloseReason) {
         if let Some(handler) = self.table.disconnected {
-            let (code, connection) = (closed_code(reason), number_of(connection));
+            let (code, connection) = (closed_code(reason), number_of(self.core, connection));
             let text = CString::new(reason.to_string()).unwrap_or_default();
             // SAFETY: it may be called: `add` demands it. The text outlives the call.
             unsafe { handler(self.table.user, connection, code, text.as_ptr()) };

@@ -71,7 +71,7 @@ static void *answer_later(void *later)
 static void *cut_and_answer(void *call)
 {
     int connected = state.connected;
-    OK(rpcrdma_node_close(state.node, 0, state.connection));
+    OK(rpcrdma_node_close(state.node, state.connection));
     while (__atomic_load_n(&state.connected, __ATOMIC_ACQUIRE) == connected)
         sched_yield();
     OK(rpcrdma_put_u32(call, (uint32_t)state.runs));
@@ -182,12 +182,13 @@ static void nulls(void)
     FAILS(refused, rpcrdma_poller_new(NULL, 1, NULL));
     FAILS(refused, rpcrdma_poller_submit(NULL, NULL, 0));
     FAILS(refused, rpcrdma_poller_complete(NULL, NULL, 0));
-    FAILS(refused, rpcrdma_poller_wait(NULL, NULL, 1));
+    FAILS(refused, rpcrdma_poller_wait(NULL, NULL, 1, 1));
     FAILS(refused, rpcrdma_server_start("shm:contract", NULL, 1, NULL, &server));
     FAILS(refused, rpcrdma_server_start("shm:contract", &none, 1, NULL, &server));
     FAILS(refused, rpcrdma_server_start("shm:contract", &empty, 1, NULL, &server));
     FAILS(refused, rpcrdma_server_drain(NULL, 1));
     FAILS(refused, rpcrdma_node_listen(NULL, "shm:contract", NULL, NULL, 0));
+    FAILS(refused, rpcrdma_client_node(NULL, NULL));
     FAILS(refused, rpcrdma_node_metric(NULL, "calls_sent", NULL));
     FAILS(refused, rpcrdma_options_set(NULL, "depth", "1"));
     FAILS(refused, rpcrdma_buffer_pieces(NULL, NULL, 0, NULL));
@@ -206,13 +207,16 @@ static void options(void)
         {"profile", "shm"}, {"idle", "park"}, {"cpus", "0,1"},  {"cores", "2"},      {"depth", "4"},      {"spin_us", "1"},
         {"repeat", "no"},   {"wait", "no"},     {"wait", "yes"},  {"device", "no"}, {"timeout_ms", "1"}, {"patience_ms", "1"}};
     static const char *const wrong[][2] = {{"depht", "4"}, {"depth", "four"}, {"wait", "maybe"}, {"repeat", "once"}, {"cpus", "0-1"},
-                                           {"idle", "rest"}, {"authentication", "trust"}};
+                                           {"idle", "rest"}, {"authentication", "trust"}, {"depth", "0"},
+                                           {"cores", "0"}, {"connections", "0"}, {"bulk_buffers", "x"}, {"bulk_buffers", "70000"}};
     for (size_t i = 0; i < sizeof right / sizeof *right; i++)
         OK(rpcrdma_options_set(options, right[i][0], right[i][1]));
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         FAILS(RPCRDMA_E_CONFIGURATION, rpcrdma_options_set(options, wrong[i][0], wrong[i][1]));
         CHECK(strstr(rpcrdma_error_text(), wrong[i][0]));
+        CHECK(!i == (strstr(rpcrdma_error_text(), "no such option") != NULL));
     }
+    CHECK(strstr(rpcrdma_error_text(), "0 to 65536"));
     rpcrdma_options_free(options);
     /* A key needs its file, and the name of this end. */
     rpcrdma_client *client;
@@ -359,12 +363,41 @@ static void bulk(rpcrdma_client *client)
     OK(rpcrdma_call_run(call));
     OK(rpcrdma_get_u32(call, &word));
     FAILS(RPCRDMA_E_TOO_LONG, rpcrdma_get_bulk_pieces(call, NULL, 0, &count));
+    /* The data is longer than was expected, and it says so. */
+    OK(rpcrdma_client_again(client, call, NAMED[BULK]));
+    OK(rpcrdma_put_bulk_copy(call, sent, 4096));
+    OK(rpcrdma_call_expect_bulk(call, 1000));
+    FAILS(RPCRDMA_E_BAD_REPLY, rpcrdma_call_run(call));
+    CHECK(strstr(rpcrdma_error_text(), "expect more"));
+    /* Nothing was expected: it comes in the stream. */
+    OK(rpcrdma_client_again(client, call, NAMED[BULK]));
+    OK(rpcrdma_put_bulk_copy(call, sent, 4096));
+    OK(rpcrdma_call_run(call));
+    OK(rpcrdma_get_u32(call, &word));
+    OK(rpcrdma_get_bulk(call, &data, &bytes));
+    CHECK(bytes == 4096 && !memcmp(data, sent, bytes));
+    FAILS(RPCRDMA_E_USAGE, rpcrdma_put_u32(call, 1));
     /* A buffer that is refused stays. */
     OK(rpcrdma_client_buffer(client, 10, 5000, &buffer));
     FAILS(RPCRDMA_E_USAGE, rpcrdma_put_bulk(call, buffer));
     CHECK(rpcrdma_buffer_bytes(buffer) == 10);
     rpcrdma_buffer_free(buffer);
     FAILS(RPCRDMA_E_NO_BUFFERS, rpcrdma_client_buffer(client, (size_t)1 << 40, 5000, &buffer));
+    /* Three quarters of the 64 are for the program. It comes to know by a call, too, and what it does then still goes. */
+    OK(rpcrdma_client_again(client, call, NAMED[BULK]));
+    rpcrdma_buffer *held[64];
+    for (count = 0; count < 64 && rpcrdma_client_buffer(client, 1, 1000, &held[count]) == RPCRDMA_OK; count++)
+        ;
+    CHECK(count == 48);
+    FAILS(RPCRDMA_E_NO_BUFFERS, rpcrdma_call_buffer(call, 1, &buffer));
+    CHECK(strstr(rpcrdma_error_text(), "rpcrdma_client_buffer() waits"));
+    OK(rpcrdma_put_bulk_copy(call, sent, 300000));
+    OK(rpcrdma_call_run(call));
+    OK(rpcrdma_get_u32(call, &word));
+    OK(rpcrdma_get_bulk(call, &data, &bytes));
+    CHECK(bytes == 300000 && !memcmp(data, sent, bytes));
+    while (count > 0)
+        rpcrdma_buffer_free(held[--count]);
     rpcrdma_call_free(call);
     free(sent), free(came);
 }
@@ -379,7 +412,7 @@ static void batches(rpcrdma_client *client)
     size_t bytes;
     OK(rpcrdma_poller_new(client, DEPTH, &poller));
     OK(rpcrdma_poller_new(client, 1, &other));
-    FAILS(RPCRDMA_E_USAGE, rpcrdma_poller_wait(poller, ended, DEPTH));
+    FAILS(RPCRDMA_E_USAGE, rpcrdma_poller_wait(poller, ended, DEPTH, 5000));
     CHECK(rpcrdma_poller_complete(poller, ended, DEPTH) == 0);
     for (uint64_t tag = 0; tag < DEPTH; tag++) {
         OK(rpcrdma_poller_call(poller, NAMED[tag == 2 ? BAD : ECHO], &call));
@@ -390,9 +423,9 @@ static void batches(rpcrdma_client *client)
     OK(rpcrdma_put_opaque(full, "again", 5));
     FAILS(RPCRDMA_E_BUSY, rpcrdma_poller_submit(poller, full, 0));
     CHECK(rpcrdma_poller_outstanding(poller) == DEPTH);
-    FAILS(RPCRDMA_E_USAGE, rpcrdma_poller_wait(poller, NULL, 0));
+    FAILS(RPCRDMA_E_USAGE, rpcrdma_poller_wait(poller, NULL, 0, 5000));
     for (int done = 0; done < DEPTH;) {
-        int count = rpcrdma_poller_wait(poller, ended, 2);
+        int count = rpcrdma_poller_wait(poller, ended, 2, 60000);
         CHECK(count == 1 || count == 2);
         for (int i = 0; i < count; i++, done++) {
             uint64_t tag = ended[i].tag - 100;
@@ -415,6 +448,18 @@ static void batches(rpcrdma_client *client)
     OK(rpcrdma_poller_again(other, full, NAMED[ECHO]));
     OK(rpcrdma_put_opaque(full, "other", 5));
     FAILS(RPCRDMA_E_ARGUMENT, rpcrdma_poller_submit(NULL, full, 1));
+    /* Nobody answers in the time that the poller waits. */
+    __atomic_store_n(&state.silent, NULL, __ATOMIC_SEQ_CST);
+    OK(rpcrdma_poller_call(poller, NAMED[SILENT], &call));
+    OK(rpcrdma_poller_submit(poller, call, 5));
+    CHECK(rpcrdma_poller_wait(poller, ended, DEPTH, 0) == 0);
+    CHECK(rpcrdma_poller_wait(poller, ended, DEPTH, 20) == 0);
+    while (!__atomic_load_n(&state.silent, __ATOMIC_SEQ_CST))
+        CHECK(rpcrdma_poller_wait(poller, ended, DEPTH, 1) == 0);
+    rpcrdma_call_free(state.silent);
+    CHECK(rpcrdma_poller_wait(poller, ended, DEPTH, 60000) == 1);
+    CHECK(ended[0].error == RPCRDMA_E_SYSTEM_ERROR && ended[0].tag == 5);
+    rpcrdma_call_free(ended[0].call);
     /* A poller may end with calls under way. */
     OK(rpcrdma_poller_submit(other, full, 1));
     rpcrdma_poller_free(other);
@@ -541,7 +586,8 @@ static void once(const char *address)
     service.once = &NAMED[ONCE];
     OK(rpcrdma_server_start(address, &service, 1, NULL, &server));
     OK(rpcrdma_server_node(server, &state.node));
-    FAILS(RPCRDMA_E_ARGUMENT, rpcrdma_node_close(state.node, 1, 0));
+    /* Of a core that the node does not have. */
+    FAILS(RPCRDMA_E_ARGUMENT, rpcrdma_node_close(state.node, 1 << 16));
     OK(rpcrdma_options_set(options, "repeat", "yes"));
     OK(rpcrdma_client_connect(address, options, &client));
     OK(rpcrdma_client_call(client, NAMED[ONCE], &call));
@@ -551,6 +597,52 @@ static void once(const char *address)
     CHECK(pthread_join(state.thread, NULL) == 0);
     rpcrdma_call_free(call), rpcrdma_client_free(client);
     rpcrdma_node_free(state.node), rpcrdma_server_free(server), rpcrdma_options_free(options);
+}
+
+static int name_connection(void *user, rpcrdma_call *call)
+{
+    CHECK(!user);
+    return rpcrdma_put_u64(call, rpcrdma_call_connection(call));
+}
+
+/* Each connection of a node has a number of its own, whichever core it is on, and ends by it. */
+static void cores(const char *address)
+{
+    enum { CLIENTS = 4 };
+    rpcrdma_service service = {.program = PROGRAM, .version_low = 1, .version_high = 1, .call = name_connection};
+    rpcrdma_options *options = rpcrdma_options_new();
+    rpcrdma_server *server;
+    rpcrdma_client *clients[CLIENTS];
+    rpcrdma_call *call;
+    rpcrdma_node *node;
+    uint64_t numbers[CLIENTS], reconnects, cores_seen = 0;
+    OK(rpcrdma_options_set(options, "cores", "2"));
+    OK(rpcrdma_server_start(address, &service, 1, options, &server));
+    for (int i = 0; i < CLIENTS; i++) {
+        OK(rpcrdma_client_connect(address, NULL, &clients[i]));
+        OK(rpcrdma_client_call(clients[i], NAMED[ECHO], &call));
+        OK(rpcrdma_call_run(call));
+        OK(rpcrdma_get_u64(call, &numbers[i]));
+        rpcrdma_call_free(call);
+        for (int other = 0; other < i; other++)
+            CHECK(numbers[other] != numbers[i]);
+        cores_seen |= 1 << (numbers[i] >> 16 & 0xffff);
+    }
+    CHECK(cores_seen == 3);
+    OK(rpcrdma_server_node(server, &node));
+    for (int i = 0; i < CLIENTS; i++) {
+        OK(rpcrdma_node_close(node, numbers[i]));
+        do
+            OK(rpcrdma_client_reconnects(clients[i], &reconnects));
+        while (reconnects == 0 && sched_yield() == 0);
+        for (int other = i + 1; other < CLIENTS; other++) {
+            OK(rpcrdma_client_reconnects(clients[other], &reconnects));
+            CHECK(reconnects == 0);
+        }
+    }
+    for (int i = 0; i < CLIENTS; i++)
+        rpcrdma_client_free(clients[i]);
+    rpcrdma_node_free(node), rpcrdma_server_free(server), rpcrdma_options_free(options);
 }
 
 /* A node whose core this thread polls, and which ends before its core. */
@@ -602,11 +694,25 @@ int main(int count, char **words)
     OK(rpcrdma_server_node(server, &node));
     OK(rpcrdma_node_metric(node, "calls_received", &number));
     CHECK(number > 40);
+    /* The longer data of `bulk` was read and written by the server, the shorter placed. */
+    OK(rpcrdma_node_metric(node, "bulk_bytes_in", &number));
+    CHECK(number >= 3 * 300000);
+    OK(rpcrdma_node_metric(node, "bulk_bytes_placed", &number));
+    CHECK(number >= 3 * 4096);
+    rpcrdma_node_free(node);
+    OK(rpcrdma_client_node(client, &node));
+    OK(rpcrdma_node_metric(node, "bulk_bytes_received", &number));
+    CHECK(number >= 3 * 300000);
+    OK(rpcrdma_node_metric(node, "calls_received", &number));
+    CHECK(number == 0);
     rpcrdma_node_free(node);
     memory(address);
     restart(address, &service, &server, client);
     OK(rpcrdma_server_node(server, &node));
-    FAILS(RPCRDMA_E_ARGUMENT, rpcrdma_node_metric(node, "calls", &number));
+    FAILS(RPCRDMA_E_ARGUMENT, rpcrdma_node_metric(node, "calls_recieved", &number));
+    CHECK(strstr(rpcrdma_error_text(), "did you mean calls_received"));
+    FAILS(RPCRDMA_E_ARGUMENT, rpcrdma_node_metric(node, "zzz", &number));
+    CHECK(!strstr(rpcrdma_error_text(), "did you mean"));
     snprintf(chosen, sizeof chosen, "%s-2", address);
     FAILS(RPCRDMA_E_TOO_LONG, rpcrdma_node_listen(node, chosen, NULL, chosen, 3));
     rpcrdma_client_free(client);
@@ -620,5 +726,6 @@ int main(int count, char **words)
     CHECK(state.closed[RPCRDMA_CLOSED_PEER] > 0);
     once(address);
     CHECK(state.connected == 7 && state.disconnected == 7);
+    cores(address);
     puts("kept");
 }

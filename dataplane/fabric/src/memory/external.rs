@@ -312,7 +312,8 @@ impl fmt::Debug for ExternalMemory {
     }
 }
 
-const TWICE: &str = "a part of it is registered already: use one registration, and its clones";
+const TWICE: &str =
+    "a part of it is registered already: use that registration, for several nodes too";
 
 const SEALED: &str = "it is sealed against new mappings that write, as shm does for good when a node starts with it: \
                       make another file, or keep a handle on the memory";
