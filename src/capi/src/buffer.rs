@@ -8,7 +8,6 @@ use rpcrdma::Buffer;
 use crate::border::{Failed, done, value};
 use crate::codes::RPCRDMA_E_TOO_LONG;
 use crate::pointers;
-use crate::read::put_pieces;
 
 /// Bytes in registered memory, in one or several pieces: data that is sent from where it is, or that came by RDMA. It may be
 /// kept as long as needed; its memory is there for no other call meanwhile (bulk_buffers of the profile).
@@ -149,4 +148,23 @@ pub unsafe extern "C" fn rpcrdma_buffer_free(buffer: *mut BufferHandle) {
         drop(unsafe { pointers::take(buffer) });
         Ok(())
     });
+}
+
+/// Puts the pieces that there is room for, and counts them all.
+pub(crate) fn put_pieces<'a>(
+    pieces: impl Iterator<Item = &'a [u8]>,
+    room: &mut [std::mem::MaybeUninit<iovec>],
+) -> usize {
+    let mut places = room.iter_mut();
+    let mut count = 0;
+    for piece in pieces {
+        count += 1;
+        if let Some(place) = places.next() {
+            place.write(iovec {
+                iov_base: piece.as_ptr().cast_mut().cast(),
+                iov_len: piece.len(),
+            });
+        }
+    }
+    count
 }

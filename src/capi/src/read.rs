@@ -6,7 +6,7 @@ use libc::iovec;
 use rpcrdma::Bulk;
 
 use crate::border::{Failed, done};
-use crate::buffer::BufferHandle;
+use crate::buffer::{BufferHandle, put_pieces};
 use crate::call::Call;
 use crate::codes::RPCRDMA_E_TOO_LONG;
 use crate::pointers::{self, Place};
@@ -185,25 +185,6 @@ pub unsafe extern "C" fn rpcrdma_get_bulk_pieces(
         place.set(count);
         Ok(())
     })
-}
-
-/// Puts the pieces that there is room for, and counts them all.
-pub(crate) fn put_pieces<'a>(
-    pieces: impl Iterator<Item = &'a [u8]>,
-    room: &mut [std::mem::MaybeUninit<iovec>],
-) -> usize {
-    let mut places = room.iter_mut();
-    let mut count = 0;
-    for piece in pieces {
-        count += 1;
-        if let Some(place) = places.next() {
-            place.write(iovec {
-                iov_base: piece.as_ptr().cast_mut().cast(),
-                iov_len: piece.len(),
-            });
-        }
-    }
-    count
 }
 
 /// As rpcrdma_get_bulk(), and keeps the data: without a copy if it came in registered memory, copied if it came in the stream or
