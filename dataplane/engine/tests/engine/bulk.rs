@@ -9,7 +9,7 @@ use crate::support::bulk::{
 use crate::support::fabric::{Limits, rounds, some_of, unless_skipped};
 use crate::support::pattern;
 use rpcrdma_engine::{CallError, CallRefused, CloseReason, Command, CoreConfig, Placement};
-use rpcrdma_protocol::v2::{ReverseRequestSupport, TransportError};
+use rpcrdma_protocol::v2::ReverseRequestSupport;
 
 /// Sizes around every border: words, buffers, segments.
 fn sizes() -> [usize; 14] {
