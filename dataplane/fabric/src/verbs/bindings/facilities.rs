@@ -74,7 +74,7 @@ pub(crate) type RegisterDmaBuf =
 ///
 /// # Errors
 ///
-/// [`Missing`] if the library is older than rdma-core 34.
+/// [`Missing`](super::library::Missing) if the library is older than rdma-core 34.
 pub(crate) fn ibv_reg_dmabuf_mr() -> io::Result<RegisterDmaBuf> {
     let symbol = Library::open(VERBS)?.symbol("ibv_reg_dmabuf_mr", c"IBVERBS_1.12")?;
     // SAFETY: the header of this version declares the function so.
