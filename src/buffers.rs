@@ -128,6 +128,10 @@ impl Buffers {
 
     /// A buffer of `bytes` bytes, which hold remains of earlier data. `None` while the core has too little to spare.
     ///
+    /// The first call asks the core to keep pieces ready, which it brings when it next polls. So the first buffers of a client
+    /// may be `None` although memory is free: use [`Buffers::wait`] for them. The core keeps a quarter of its memory for
+    /// calls of peers, of a large pool less, so threads never get all `bulk_buffers` of the profile.
+    ///
     /// It takes the pieces one by one, so several threads that ask for most of the memory can all get `None`.
     #[must_use]
     pub fn take(&self, bytes: usize) -> Option<Buffer> {
@@ -176,7 +180,8 @@ impl Buffers {
         Some(buffer)
     }
 
-    /// The longest buffer that [`Buffers::take`] can give.
+    /// The longest buffer that [`Buffers::take`] can give: half of the core's memory for bulk data, and no more than 32
+    /// pieces (`bulk_buffers` and `bulk_buffer_bytes` of the profile).
     #[must_use]
     pub fn bytes_max(&self) -> usize {
         self.core.stock_max() * self.piece_bytes

@@ -276,7 +276,9 @@ impl Bulk<'_> {
         self.pieces().collect::<Vec<_>>().concat()
     }
 
-    /// Takes the registered memory that it came in, without a copy.
+    /// Takes the registered memory that it came in, without a copy. The buffer can be kept, and sent once: sending gives it
+    /// away. To send the same data to many, copy it into [`Encode::buffer_for`](crate::Encode::buffer_for) of each reply, or
+    /// keep it in memory of the program ([`NodeBuilder::memory`](crate::NodeBuilder::memory)).
     ///
     /// # Errors
     /// Gives it back when it came in the stream: copy it then, if it must outlive the call.

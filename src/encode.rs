@@ -29,7 +29,8 @@ pub trait Encode {
     }
 
     /// Registered memory for `bytes` bytes of this message, which hold remains of earlier data. `None` while there is none
-    /// to spare.
+    /// to spare. For the first requests of a client, whose core brings the memory when it next polls, use
+    /// [`Buffers::wait`](crate::Buffers::wait).
     fn buffer_for(&mut self, bytes: usize) -> Option<Buffer>;
 
     /// Appends a word.

@@ -9,7 +9,9 @@ use rpcrdma_fabric::memory::NotLeased;
 
 /// Why something failed. It prints as a sentence that says what failed, on what, and what to do; a program decides by
 /// [`Error::kind`].
-#[derive(Debug)]
+///
+/// `{:?}` prints the sentence as well, with its causes, so that a `main` that returns an error shows it readably; `{:#?}`
+/// prints the structure.
 pub struct Error(Box<Failure>);
 
 /// What kind of failure it is, to decide what to do next.
@@ -66,6 +68,30 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if f.alternate() {
+            return f.debug_tuple("Error").field(&self.0).finish();
+        }
+        f.write_str(&sentence(self))
+    }
+}
+
+/// An error with its causes.
+pub(crate) fn sentence(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let why = error.to_string();
+        // Some errors print their cause themselves.
+        if !text.ends_with(&why) {
+            text = format!("{text}: {why}");
+        }
+        cause = error.source();
+    }
+    text
 }
 
 impl std::error::Error for Error {
@@ -132,6 +158,14 @@ pub(crate) enum Failure {
     TimedOut { address: String, after_ms: u64 },
     #[error("the call to `{address}` failed: {error}")]
     Call { address: String, error: CallError },
+    #[error(
+        "the call to `{address}` was not sent, for it is too long: headers and arguments may have {max} bytes (message_bytes_max; less by version 1 of RPC-over-RDMA), and bulk data {bulk} bytes (bulk_buffers)"
+    )]
+    CallTooLong {
+        address: String,
+        max: u32,
+        bulk: u64,
+    },
     #[error("the call to `{address}` was not sent: {error}")]
     Refused { address: String, error: CallRefused },
     #[error(
@@ -183,7 +217,9 @@ impl Failure {
             Self::Call { error, .. } => of_call(*error),
             Self::Refused { error, .. } => of_refusal(*error),
             Self::Busy { .. } => ErrorKind::Busy,
-            Self::ResultsTooLong { .. } | Self::TooManyItems { .. } => ErrorKind::TooLong,
+            Self::ResultsTooLong { .. } | Self::TooManyItems { .. } | Self::CallTooLong { .. } => {
+                ErrorKind::TooLong
+            }
             Self::NoBuffers { .. } | Self::NotLeased(NotLeased::InUse) => ErrorKind::NoBuffers,
             Self::NotLeased(NotLeased::NoSuchRange) => ErrorKind::Usage,
             Self::Malformed(_) => ErrorKind::BadReply,

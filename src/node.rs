@@ -236,6 +236,10 @@ pub struct NodeBuilder {
 impl NodeBuilder {
     /// Takes the sizes of `profile`, as far as the device goes. Without it they are those of the device's family, or the
     /// defaults with memory for bulk data; the cores sleep while they have nothing to do (`idle = "park"`).
+    ///
+    /// [`Profile::default`] has no memory for bulk data (`bulk_buffers` is 0), places no data by Sends, and its cores spin. With
+    /// it data that others send comes in the stream, copied, and calls with bulk data fail with
+    /// [`ErrorKind::NoBuffers`](crate::ErrorKind::NoBuffers). To change a few sizes use [`NodeBuilder::knob`] instead.
     #[must_use]
     pub fn profile(mut self, profile: Profile) -> Self {
         self.profile = Some(profile);

@@ -22,7 +22,8 @@ use crate::trace;
 
 /// Answers the calls of one program.
 ///
-/// Each core has its own service, so nothing is locked. A method runs to completion on the core's thread, which does
+/// Each core has its own service, so nothing is locked. A service that stores data is one store for each core then, and a
+/// client sees the store of the core that has its connection: share the data behind an `Arc`, or use one core. A method runs to completion on the core's thread, which does
 /// nothing else meanwhile: it must not read a file, wait for a lock or sleep. What takes longer is answered later, from
 /// any thread ([`Incoming::later`]).
 ///

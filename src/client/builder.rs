@@ -12,7 +12,7 @@ use rpcrdma_tuning::Profile;
 
 use super::Client;
 use super::line::ClientLine;
-use crate::error::{Error, Failure};
+use crate::error::{Error, Failure, sentence};
 use crate::exchange::{Line, Slots};
 use crate::node::{Node, NodeBuilder};
 
@@ -111,6 +111,10 @@ impl ClientBuilder {
     }
 
     /// Calls that may be under way on each connection (default: 64). Further ones wait.
+    ///
+    /// A call or reply whose data is placed by a Send takes two credits, and an end grants 32 by default. Data of calls that
+    /// find too few is fetched by RDMA Read, and that of replies goes into the stream, which is a copy. For so many calls with
+    /// bulk data set `.knob("credits_per_connection=N")` at both ends, with N twice the depth.
     #[must_use]
     pub fn depth(mut self, depth: u32) -> Self {
         self.depth = depth.max(1);
@@ -273,21 +277,6 @@ fn take_event(line: &Line, event: TargetEvent) {
         TargetEvent::GivenUp(GivenUp::Failed(error)) => line.set_lost(sentence(&error), true),
         TargetEvent::GivenUp(GivenUp::Closed(reason)) => line.set_lost(reason.to_string(), true),
     }
-}
-
-/// An error with its causes.
-fn sentence(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let why = error.to_string();
-        // Some errors print their cause themselves.
-        if !text.ends_with(&why) {
-            text = format!("{text}: {why}");
-        }
-        cause = error.source();
-    }
-    text
 }
 
 /// Tells the thread that connects that a connection has changed.

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-use rpcrdma_engine::{BULK_ITEMS_MAX, ExpectedResult};
+use rpcrdma_engine::{BULK_ITEMS_MAX, CallRefused, ExpectedResult};
 
 use super::line::ClientLine;
 use super::response::Response;
@@ -57,7 +57,7 @@ impl Request {
 
     /// Expects an opaque of at most `bytes_max` bytes in the results, whose data may come beside their stream:
     /// [`Decoder::bulk`](crate::Decoder::bulk) reads it. Several come in the order of these calls. The program must permit
-    /// this for the item (it is *DDP-eligible*, RFC 8166 section 6).
+    /// this for the item (it is *DDP-eligible*, RFC 8166 section 6). Without this the data comes in the stream, copied.
     pub fn expect_bulk(&mut self, bytes_max: u32) -> &mut Self {
         if let Some(message) = self.message().filter(|_| bytes_max > 0) {
             let extras = message.extras_mut();
@@ -90,7 +90,8 @@ impl Request {
         self
     }
 
-    /// The most bytes that the results have without such data, if they are more than 512.
+    /// The most bytes that the results have without such data, if they are more than 512. It matters for calls with bulk data
+    /// alone: room for a long reply is made from it.
     pub fn results_bytes_max(&mut self, bytes_max: usize) -> &mut Self {
         if let Some(message) = self.message() {
             message.extras_mut().results_bytes_max = bytes_max;
@@ -207,6 +208,11 @@ pub(super) fn failure(line: &ClientLine, status: Status) -> Error {
     let after_ms = u64::try_from(patience).unwrap_or(u64::MAX);
     let failure = match status {
         Status::Failed(error) => Failure::Call { address, error },
+        Status::Refused(CallRefused::TooLong) => Failure::CallTooLong {
+            address,
+            max: line.node.profile().message_bytes_max,
+            bulk: line.node.profile().bulk_pool_bytes(),
+        },
         Status::Refused(error) => Failure::Refused { address, error },
         Status::ResultsTooLong(bytes) => Failure::ResultsTooLong {
             bytes,

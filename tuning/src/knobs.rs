@@ -88,7 +88,7 @@ knobs! {
         because "inferred: 1 MiB, the largest read or write of common NFS mounts, and a header";
     /// Receives of one connection that can be granted to the peer as credits. One more is reserved for a credit
     /// update. The maximum is that of the 16-bit credit fields (-00 section 4.3.1.1). Calls in the reverse direction
-    /// need 3.
+    /// need 3. A message whose data is placed by a Send takes two.
     credits_per_connection: u32 = 32, "receives", Range(1, 65_535),
         because "inferred: as many calls as keep a link busy within a machine room";
     /// Receives that the connections of one core share, beyond the three of each. Busy connections borrow up to
@@ -124,8 +124,9 @@ knobs! {
     /// those of the peer: this end posts none.
     read_depth_max: u32 = 16, "RDMA Reads", Range(1, 255),
         because "the limit of most NICs (ConnectX, and twice that of irdma)";
-    /// Buffers of one core for bulk data outside the streams of messages; 0 for none. Peers' data is read into them, and
-    /// applications keep them as long as they like.
+    /// Buffers of one core for bulk data outside the streams of messages. Peers' data is read into them, and applications
+    /// keep them as long as they like. With 0 there are none: data of peers comes in the streams, copied, and calls with
+    /// bulk data are refused here. Nodes of the crate `rpcrdma` that are given no profile have 64.
     bulk_buffers: u32 = 0, "buffers", Range(0, 65_536),
         because "inferred: bulk data takes registered memory, so it is asked for";
     /// Size of one bulk buffer.

@@ -172,6 +172,54 @@ fn calls_that_wait_for_a_connection_keep_no_memory_from_others() {
     }
 }
 
+/// A block takes two credits: one for the Send that places it, and one for the message. It goes in another way without.
+#[test]
+fn blocks_are_placed_where_each_call_has_two_credits() {
+    const DEPTH: u32 = 64;
+    const CALLS: u64 = 500;
+    let placed = |credits: u32, is_put: bool| {
+        let at = address();
+        let knob = format!("credits_per_connection={credits}");
+        let server = Server::builder().knob(&knob).knob("bulk_buffers=128");
+        let server = server.procedure(PUT, |call, _| Ok(call.args().bulk().map(|_| ())?));
+        let server = server.procedure(GET, |_, reply| {
+            let block = reply.buffer_for(4096).ok_or(Refusal::SystemError)?;
+            reply.bulk(block);
+            Ok(())
+        });
+        let server = server.listen(&at).unwrap();
+        let client = Client::builder()
+            .knob(&knob)
+            .knob("bulk_buffers=128")
+            .depth(DEPTH)
+            .connect(&at);
+        let client = client.unwrap();
+        let mut poller = client.poller(DEPTH).unwrap();
+        for number in 0..CALLS {
+            while poller.is_full() {
+                poller.wait().unwrap().result.unwrap();
+            }
+            let mut request = poller.request(if is_put { PUT } else { GET });
+            if is_put {
+                let block = client.buffers().wait(4096, Duration::from_secs(10));
+                request.bulk(block.unwrap());
+            } else {
+                request.expect_bulk(4096);
+            }
+            poller.submit(&mut request, number).unwrap();
+        }
+        while !poller.is_empty() {
+            poller.wait().unwrap().result.unwrap();
+        }
+        let taker = if is_put { server.node() } else { client.node() };
+        taker.metrics().total("bulk_bytes_placed").unwrap()
+    };
+    for is_put in [true, false] {
+        assert!(placed(16, is_put) < CALLS * 4096);
+        assert_eq!(placed(2 * DEPTH, is_put), CALLS * 4096);
+    }
+}
+
 /// The profile of each family as it is, but for cores that sleep: the tests share processors.
 #[test]
 fn the_profile_of_every_family_places_a_block_by_its_send_as_far_as_the_device_can() {

@@ -189,6 +189,8 @@ fn arguments_that_no_message_holds_are_refused() {
     let long = vec![0; 8 << 20];
     let error = client.request(ECHO).opaque(&long).call().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TooLong);
+    let limit = format!("{} bytes (message_bytes_max", profile().message_bytes_max);
+    assert!(error.to_string().contains(&limit), "{error}");
     client.request(ECHO).opaque(b"short").call().unwrap();
 }
 
@@ -355,4 +357,29 @@ fn each_core_has_its_own_service() {
     let mut sorted = answers.clone();
     sorted.sort_unstable();
     assert_eq!(sorted, [0, 0, 1, 1], "connections in turn: {answers:?}");
+}
+
+#[test]
+fn an_error_prints_as_a_sentence_and_its_structure_when_asked() {
+    let timeout = Duration::from_millis(50);
+    let client = Client::builder()
+        .profile(profile())
+        .connect_timeout(timeout);
+    let error = client.connect(&address()).unwrap_err();
+    let printed = format!("{error:?}");
+    assert!(
+        printed.starts_with("no connection to `shm:facade-"),
+        "{printed}"
+    );
+    assert_eq!(printed, error.to_string(), "it has no other causes");
+    let structure = format!("{error:#?}");
+    assert!(structure.contains("NotConnected {"), "{structure}");
+
+    let error = Server::builder()
+        .knob("idle=never")
+        .listen(&address())
+        .unwrap_err();
+    let cause = std::error::Error::source(&error).map(ToString::to_string);
+    let cause = cause.expect("the knob's own error");
+    assert_eq!(format!("{error:?}").matches(&cause).count(), 1, "{error:?}");
 }

@@ -5,6 +5,7 @@ mod calls;
 mod connections;
 mod later;
 mod memory;
+mod no_memory;
 mod observe;
 mod once;
 mod polled;

@@ -234,17 +234,44 @@ fn limits_of_the_peer_are_remembered() {
     assert!(!next.is_empty());
     assert!(next.iter().all(|it| segments(it) <= 3), "{next:?}");
 
-    // Whoever reads no long call either takes no chunks: the next call is in the stream.
+    // Whoever reads no long call either takes no chunks: this call, once more, and the next are in the stream.
     let (mut attack, first) = called(wanted.clone());
     let long = refuse(&mut attack, first.xid, &[5, 0]);
     assert_eq!(long[0].header_type, 1);
+    let inline = refuse(&mut attack, first.xid, &[5, 0]);
+    assert!(inline.len() > 1, "it is continued: {inline:?}");
+    assert!(inline.iter().all(|it| segments(it) == 0), "{inline:?}");
+    let whole: Vec<u8> = inline.iter().flat_map(|it| it.payload.clone()).collect();
+    let expected = [first.payload.clone(), pattern(9001, 3), vec![0; 3]].concat();
+    assert!(whole == expected, "the item is in its place");
+    finish(&mut attack, first.xid, 2);
+    let next = call_on(&mut attack, 2, wanted);
+    assert!(next.len() > 1, "it is continued: {next:?}");
+    assert!(next.iter().all(|it| segments(it) == 0), "{next:?}");
+}
+
+/// There is no form behind the one in the stream.
+#[test]
+fn a_call_in_the_stream_that_is_refused_ends_with_the_reason() {
+    let args = asking(&[]);
+    let wanted = Wanted {
+        items: vec![(args.len(), pattern(9001, 3))],
+        args,
+        results_bytes_max: 100,
+        ..Wanted::default()
+    };
+    let (mut attack, first) = called(wanted);
+    for sent in [1, 2] {
+        assert!(
+            !refuse(&mut attack, first.xid, &[5, 0]).is_empty(),
+            "{sent}"
+        );
+    }
     assert_eq!(refuse(&mut attack, first.xid, &[5, 0]), []);
     let reason = TransportError::ReadChunks { max_chunks: 0 };
     let ended = attack.victim.app().result(1);
     assert_eq!(ended, Some(&Err(CallError::Transport(reason))));
-    let next = call_on(&mut attack, 2, wanted);
-    assert!(next.len() > 1, "it is continued: {next:?}");
-    assert!(next.iter().all(|it| segments(it) == 0), "{next:?}");
+    all_home(&mut attack, 2);
 }
 
 /// A call is folded once, and not for an error that asks for nothing that it does not do already.

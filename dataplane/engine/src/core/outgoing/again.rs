@@ -63,6 +63,9 @@ impl Outgoing {
         let Some(connection) = core.connections.get(call.connection) else {
             return false;
         };
+        if call.is_long_and_unread(error) && !connection.protocol.is_version_1() {
+            return self.make_inline(core, call);
+        }
         let mut offer = Offer::before(call, connection);
         let receive_bytes = connection.protocol.properties().receive_buffer_bytes;
         call.keeps_stream()

@@ -78,9 +78,6 @@ impl Outgoing {
         core: &mut Resources<P>,
         call: &mut OutgoingCall,
     ) -> bool {
-        if call.is_long() {
-            return false;
-        }
         let (key, xid) = (call.connection, call.xid);
         let Some(mut message) = core.messages.take(key.index, Use::CallOut) else {
             return false;
@@ -96,12 +93,13 @@ impl Outgoing {
         call.state = OutgoingState::Waiting;
         call.answer = Answer::None;
         call.give_results_back(&mut core.reply.pool);
+        call.give_stream_back(&mut core.reply.pool);
         call.chunks = 0;
         core.shared.counters.bulk_calls_retried.increment();
         true
     }
 
-    /// Writes a call with its items in the stream. False when it is too long.
+    /// Writes a call with its items in the stream, where a long call has them already. False when it is too long.
     fn write_inline<P: Port>(
         &self,
         core: &Resources<P>,
@@ -123,7 +121,11 @@ impl Outgoing {
             let pieces = pieces.map(|it| start_of(memory, it.buffer.as_ref(), it.bytes));
             Some((offset as usize, pieces))
         });
-        let copied_bytes = message.weave(stream, items);
+        let mut copied_bytes = message.weave(stream, items);
+        for part in call.parts.iter().filter(|part| part.role == Role::Stream) {
+            message.append(start_of(memory, part.buffer.as_ref(), part.bytes));
+            copied_bytes += u64::from(part.bytes);
+        }
         core.shared.counters.bulk_bytes_copied.add(copied_bytes);
         message.is_whole()
     }

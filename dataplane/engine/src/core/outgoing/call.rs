@@ -196,6 +196,22 @@ impl OutgoingCall {
         self.segments.clear();
     }
 
+    /// Gives the memory of a long call back: its stream is in a message now.
+    pub(super) fn give_stream_back(&mut self, pool: &mut BulkPool) {
+        self.parts.retain_mut(|part| {
+            let is_stream = part.role == Role::Stream;
+            if is_stream && let Some(buffer) = part.buffer.take() {
+                pool.give(buffer);
+            }
+            !is_stream
+        });
+    }
+
+    /// Whether the peer reads no long calls, and it is one: it goes in the stream then.
+    pub(super) fn is_long_and_unread(&self, error: TransportError) -> bool {
+        matches!(error, TransportError::ReadChunks { max_chunks: 0 }) && self.is_long()
+    }
+
     /// Whether it is, or will be, a transmission group.
     pub(crate) fn is_group(&self) -> bool {
         self.group.transmissions != 0

@@ -55,12 +55,14 @@ impl Outgoing {
                 connection.remember_refusal(error, call.is_long());
                 core.forget_plans();
             }
-            if !call.notified && !call.again || matches!(call.answer, Answer::Refused(_)) {
+            // A call may have become long by a refusal. The form in the stream is the last, so that this ends.
+            let may_change = !call.again || call.is_long_and_unread(error);
+            if !call.notified && may_change || matches!(call.answer, Answer::Refused(_)) {
                 // A second attempt sends the same items: their buffers must be back.
                 if call.awaits_items() || call.group.parts.iter().any(BulkPart::is_away) {
                     return Step::Waits;
                 }
-                if !call.notified && !call.again && self.make_again(core, call, error) {
+                if !call.notified && may_change && self.make_again(core, call, error) {
                     return Step::GoesOn;
                 }
             }
