@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use rpcrdma::prelude::*;
 use rpcrdma::{ClientBuilder, CloseReason, ConnectionKey, HostIdentity, Later};
-use rpcrdma_testkit::Random;
+use rpcrdma_testkit::{Random, Running, command, until};
+use rustix::process::Signal;
 
 use crate::{PROGRAM, address, profile, soon};
 
@@ -202,6 +203,50 @@ fn nothing_runs_twice_and_nothing_fails_while_connections_are_cut_200_times() {
     assert_eq!(wrong, [], "entries that were not made once");
     drop((client, server));
     worker.join().unwrap();
+}
+
+/// How many clients are killed, and after how many answers each.
+const KILLS: u32 = 20;
+const ANSWERS: u32 = 50;
+
+/// Clients in processes of their own, whose connections the server closes, and which end by `kill -9` in the middle of a
+/// call: what they were told is in the ledger once, and what they were not told at most once.
+#[test]
+fn nothing_runs_twice_for_clients_that_are_killed() {
+    let at = address();
+    let (server, ledger, _deferred) = serve(&at);
+    let mut random = Random(9);
+    for kill in 0..KILLS {
+        let first = kill << 16;
+        let line = format!("{at} {PROGRAM} {} {first}", ENTER.number);
+        let mut client =
+            Running::start(&mut command(env!("CARGO_BIN_EXE_repeating-client"), &line));
+        let mut next = first;
+        while next < first + ANSWERS {
+            let told = client.line().expect("it goes on");
+            assert_eq!(told, next.to_string());
+            next += 1;
+            if random.once_in(10) {
+                let connections = ledger.connections.lock().unwrap().clone();
+                for (core, connection) in connections {
+                    server.node().close(core, connection);
+                }
+            }
+        }
+        client.end_by(Signal::KILL);
+        until("the end of its connections", || {
+            ledger.connections.lock().unwrap().is_empty().then_some(())
+        });
+        let times: Vec<_> = (first..next).map(|number| ledger.times(number)).collect();
+        assert_eq!(times, [1; ANSWERS as usize]);
+        // It went on until it was killed, with nobody who read what it said.
+        let more = (next..next + (1 << 15)).map(|number| ledger.times(number));
+        assert!(more.take_while(|times| *times > 0).all(|times| times == 1));
+    }
+    let entries = ledger.entries.lock().unwrap();
+    assert!(entries.values().all(|times| *times == 1), "{entries:?}");
+    let repeated = server.metrics().total("calls_repeated").unwrap();
+    assert!(repeated > 0, "no reply was lost: the test shows nothing");
 }
 
 #[test]

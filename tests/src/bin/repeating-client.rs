@@ -1,0 +1,48 @@
+//! A client that makes entries one after the other, repeats calls that were lost with their connection, and is killed.
+//!
+//! ```text
+//! repeating-client ADDRESS PROGRAM PROCEDURE FIRST
+//! ```
+//!
+//! It calls the procedure, of version 1, with FIRST and every number after it, and prints each number that was answered
+//! with itself. It ends when standard output is closed, and with 1 when a call fails.
+
+#![forbid(unsafe_code)]
+
+use std::error::Error;
+use std::io::Write as _;
+
+use rpcrdma::Reconnect;
+use rpcrdma::prelude::*;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let [address, program, procedure, first] = &words[..] else {
+        return Err("usage: repeating-client ADDRESS PROGRAM PROCEDURE FIRST".into());
+    };
+    let procedure = Procedure::new(program.parse()?, 1, procedure.parse()?);
+    let client = Client::builder()
+        .knob("idle=park")
+        .reconnect(Reconnect {
+            first_ms: 1,
+            most_ms: 20,
+            ..Reconnect::default()
+        })
+        .repeat(true)
+        .connect(address)?;
+    let mut out = std::io::stdout().lock();
+    for number in first.parse::<u32>()?.. {
+        let mut answer = client.request(procedure).u32(number).call()?;
+        let answered = answer.results().u32()?;
+        if answered != number {
+            return Err(format!("{number} was answered with {answered}").into());
+        }
+        if writeln!(out, "{number}")
+            .and_then(|()| out.flush())
+            .is_err()
+        {
+            break;
+        }
+    }
+    Ok(())
+}
