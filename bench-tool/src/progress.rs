@@ -174,6 +174,11 @@ impl Rounds {
         }
     }
 
+    /// Adds runs that were not expected at the start.
+    pub(crate) fn add(&mut self, runs: usize) {
+        self.total += runs as u64;
+    }
+
     /// Shows that the next run begins.
     pub(crate) fn next(&mut self, what: &str) {
         if self.is_shown {
@@ -214,16 +219,20 @@ fn line(
 ) -> String {
     let elapsed =
         Duration::from_millis(u64::try_from(elapsed.as_millis() / 100 * 100).unwrap_or(0));
+    // After its time a run waits for the last replies, and a short one also connects.
+    let is_over = expected.is_some_and(|expected| elapsed >= expected);
+    let elapsed = expected.map_or(elapsed, |expected| elapsed.min(expected));
     let of = expected
         .map(|e| format!(" of {}", duration(e)))
         .unwrap_or_default();
+    let last = if is_over { ", the last replies" } else { "" };
     let errors = if errors == 0 {
         String::new()
     } else {
         format!(", {} errors", count(errors))
     };
     format!(
-        "{}{of}: {} calls, {}{errors}",
+        "{}{of}: {} calls, {}{errors}{last}",
         duration(elapsed),
         count(calls),
         rate(per_s)
@@ -273,6 +282,11 @@ mod tests {
         assert_eq!(
             line(Duration::from_secs(2), None, 10, 1_000, 5.0),
             "2 s: 10 calls, 5.000 /s, 1,000 errors"
+        );
+        let short = Some(Duration::from_millis(300));
+        assert_eq!(
+            line(Duration::from_millis(500), short, 10, 0, 5.0),
+            "300 ms of 300 ms: 10 calls, 5.000 /s, the last replies"
         );
     }
 }

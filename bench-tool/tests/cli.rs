@@ -508,6 +508,17 @@ fn profiles_are_listed_shown_and_detected() {
 }
 
 #[test]
+fn a_bad_profile_is_one_error_and_a_wrong_rate_is_explained() {
+    let ended = bench_tool("run --profile nosuch --count 1");
+    ended.check_failed(2, &["no profile is called \"nosuch\""]);
+    assert!(!ended.errors.contains("own server"), "{ended}");
+    let ended = bench_tool("run --rate -5");
+    ended.check_failed(2, &["`-5` is not a rate: write calls per second"]);
+    let help = bench_tool("help run").with_code(0);
+    help.check_out(&["--rate <CALLS_PER_S>", "Examples:"]);
+}
+
+#[test]
 fn a_profile_file_is_checked_before_it_is_used() {
     let folder = Folder::new("profile-check");
     let path = folder.path("mine.toml");

@@ -122,7 +122,7 @@ impl SlowedArgs {
 #[derive(Args, Clone, Debug)]
 pub(crate) struct PaceArgs {
     /// Open loop: calls per second over all connections, whether or not replies come, such as 200k
-    #[arg(long, value_name = "CALLS_PER_S", value_parser = values::rate_per_s)]
+    #[arg(long, value_name = "CALLS_PER_S", value_parser = values::rate_per_s, allow_negative_numbers = true)]
     pub rate: Option<u64>,
 
     /// Measure latency against rate: a closed loop, then open loops at 10 to 100 percent of its rate; each takes --duration [default: 2s]

@@ -49,8 +49,7 @@ use crate::run::node_load::NodeLoad;
     about = "Measures RPC-over-RDMA (round-trip times, rates, and the machine's own floor), and explains captured traffic.",
     after_help = "Exit status: 0 success, 1 failure (the message says what to do), 2 the command line is wrong.\n\
                   `bench-tool COMMAND --help` explains a command and shows examples.",
-    max_term_width = 110,
-    disable_help_subcommand = true
+    max_term_width = 110
 )]
 pub(crate) struct Cli {
     /// What to do.

@@ -40,8 +40,8 @@ fn scaled(number: &str, scale: u64) -> Option<u64> {
     Some(total)
 }
 
-/// Parses a size in bytes: `64`, `4KiB`, `1M`. K, M and G are powers of 1024 with or without `iB`, as is usual for
-/// block sizes; `kB`, `MB` and `GB` are powers of 1000.
+/// Parses a size in bytes: `64`, `4KiB`, `1M`, in capital or small letters. K, M, G and T are powers of 1024 with or
+/// without `iB`, as is usual for block sizes; `kB`, `MB`, `GB` and `TB` are powers of 1000.
 ///
 /// # Errors
 /// A message for the user, if the text is not a size or does not fit into 64 bits.
@@ -50,14 +50,16 @@ pub(crate) fn size_bytes(text: &str) -> Result<u64, String> {
         format!("`{text}` is not a size: write bytes (64), KiB (4KiB or 4K) or MiB (1MiB or 1M)")
     };
     let (number, unit) = number_and_unit(text).ok_or_else(wrong)?;
-    let scale = match unit {
-        "" | "B" => 1,
-        "k" | "K" | "KiB" => 1 << 10,
-        "m" | "M" | "MiB" => 1 << 20,
-        "g" | "G" | "GiB" => 1 << 30,
-        "kB" | "KB" => 1_000,
-        "MB" => 1_000_000,
-        "GB" => 1_000_000_000,
+    let scale = match &unit.to_ascii_lowercase()[..] {
+        "" | "b" => 1,
+        "k" | "kib" => 1 << 10,
+        "m" | "mib" => 1 << 20,
+        "g" | "gib" => 1 << 30,
+        "t" | "tib" => 1 << 40,
+        "kb" => 1_000,
+        "mb" => 1_000_000,
+        "gb" => 1_000_000_000,
+        "tb" => 1_000_000_000_000,
         _ => return Err(wrong()),
     };
     scaled(number, scale).ok_or_else(wrong)
@@ -83,7 +85,7 @@ pub(crate) fn sizes(text: &str) -> Result<Sizes, String> {
     Sizes::new(&shares).map_err(|error| wrong(&format!(" ({error})")))
 }
 
-/// Parses a time: `10s`, `500ms`, `50us`, `2m`, `1h`. A number without a unit is refused, because it could mean
+/// Parses a time: `10s`, `500ms`, `50us`, `2m`, `1h`, `1d`. A number without a unit is refused, because it could mean
 /// seconds or milliseconds; only `0` is accepted.
 ///
 /// # Errors
@@ -91,7 +93,7 @@ pub(crate) fn sizes(text: &str) -> Result<Sizes, String> {
 pub(crate) fn time(text: &str) -> Result<Duration, String> {
     let wrong = || {
         format!(
-            "`{text}` is not a time: write it with its unit, as in 10s, 500ms, 50us, 800ns, 2m or 1h"
+            "`{text}` is not a time: write it with its unit, as in 10s, 500ms, 50us, 800ns, 2m, 1h or 1d"
         )
     };
     let (number, unit) = number_and_unit(text).ok_or_else(wrong)?;
@@ -102,6 +104,7 @@ pub(crate) fn time(text: &str) -> Result<Duration, String> {
         "s" => 1_000_000_000,
         "m" | "min" => 60_000_000_000,
         "h" => 3_600_000_000_000,
+        "d" => 86_400_000_000_000,
         "" if number == "0" => 0,
         _ => return Err(wrong()),
     };
@@ -193,6 +196,12 @@ mod tests {
             ("1.5KiB", 1536),
             ("0.5K", 512),
             ("2G", 2 << 30),
+            ("4kib", 4096),
+            ("4KIB", 4096),
+            ("1TiB", 1 << 40),
+            ("2t", 2 << 40),
+            ("4kb", 4000),
+            ("1TB", 1_000_000_000_000),
             ("1kB", 1000),
             ("1MB", 1_000_000),
             ("18446744073709551615", u64::MAX),
@@ -206,8 +215,8 @@ mod tests {
             "1.3",
             "0.1K",
             "1e3",
-            "4KIB",
             "4 K iB",
+            "4KiBs",
             "1..5K",
             ".",
             "18446744073709551616",
@@ -230,6 +239,7 @@ mod tests {
             ("0.5s", 500_000_000),
             ("2m", 120_000_000_000),
             ("1h", 3_600_000_000_000),
+            ("1d", 86_400_000_000_000),
         ] {
             assert_eq!(time(text), Ok(Duration::from_nanos(nanoseconds)), "{text}");
         }

@@ -177,6 +177,8 @@ fn start_server(
         OwnFabric::Shm => Address::Shm(format!("bench-run-{}", std::process::id())),
         OwnFabric::Rdma => own_rdma_address(config.device.as_deref())?,
     };
+    // A profile that cannot be used is the client's failure: the server would only repeat it.
+    node_load::check_profile(config, &listen)?;
     let program = std::env::current_exe().map_err(|error| {
         Failure::failed(
             "cannot find this program's file, which is needed to start the run's own server",

@@ -251,6 +251,12 @@ fn counts(counters: &CounterSnapshot) -> server_report::Counts {
     counters.iter().map(named).collect()
 }
 
+/// Checks that the profile can be used with a server at this address.
+pub(super) fn check_profile(config: &RunConfig, server: &Address) -> Result<(), Failure> {
+    let fabric = Fabric::to_connect(server, config.device.as_deref())?;
+    profile(config, &fabric).map(|_| ())
+}
+
 fn profile(config: &RunConfig, fabric: &Fabric) -> Result<Loaded, Failure> {
     let cores = u32::try_from(config.load.cores.len())
         .unwrap_or(u32::MAX)

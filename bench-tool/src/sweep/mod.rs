@@ -255,6 +255,7 @@ fn repeat_disturbed(
     let again: Vec<usize> = (0..configs.len())
         .flat_map(|place| std::iter::repeat_n(place, missing(place)))
         .collect();
+    rounds.add(again.len());
     let mut made = false;
     for place in again {
         let (Some(config), Some(point)) = (configs.get(place), report.points.get(place)) else {

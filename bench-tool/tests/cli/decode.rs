@@ -41,3 +41,21 @@ fn decode_to_a_full_device_fails_with_advice() {
     let output = Ended::of(command("/bin/sh", "-c").arg(line)).with_code(1);
     output.check_errors(&["standard output"]);
 }
+
+#[test]
+fn a_compressed_capture_is_named_with_the_way_to_read_it() {
+    let folder = Folder::new("compressed");
+    for (start, program) in [
+        (&[0x1f, 0x8b, 8, 0][..], "gzip"),
+        (&[0x28, 0xb5, 0x2f, 0xfd], "zstd"),
+        (b"\xfd7zXZ\0", "xz"),
+        (b"BZh91AY", "bzip2"),
+    ] {
+        let file = folder.write("capture", start);
+        let ended = Ended::of(&mut command(BENCH_TOOL, &format!("decode {file}")));
+        ended.check_failed(
+            1,
+            &[&format!("{file} is compressed by {program}"), "gzip -dc"],
+        );
+    }
+}

@@ -23,6 +23,14 @@ pub enum ExplainError {
         /// The fault and its offset.
         source: CaptureError,
     },
+    /// The input is compressed.
+    #[error("{name} is compressed by {program}")]
+    Compressed {
+        /// The name of the input.
+        name: String,
+        /// The program that compressed it.
+        program: &'static str,
+    },
     /// The capture holds no message.
     #[error("there is no message in {name}")]
     NothingCaptured {
@@ -48,6 +56,9 @@ impl ExplainError {
             Self::Unreadable { .. } => "give a capture, or hex, one message a line",
             Self::BadCapture { .. } => {
                 "take the capture again, or open it in Wireshark, save it there and give the saved file"
+            }
+            Self::Compressed { .. } => {
+                "decompress it on the way: `gzip -dc FILE | bench-tool decode`, or with `zstd`, `xz` or `bzip2` in its place"
             }
             Self::NothingCaptured { .. } => {
                 "capture UDP port 4791 on the network device below the RDMA device, or on a mirror port where the \

@@ -20,6 +20,17 @@ pub enum Form {
     Json,
 }
 
+/// The program that compressed a file with these first bytes.
+fn compressed_by(start: &[u8]) -> Option<&'static str> {
+    match start {
+        [0x1f, 0x8b, ..] => Some("gzip"),
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => Some("zstd"),
+        [0xfd, b'7', b'z', b'X', ..] => Some("xz"),
+        [b'B', b'Z', b'h', ..] => Some("bzip2"),
+        _ => None,
+    }
+}
+
 /// Explains inputs one after another. Writes each message when it is complete, so that it also serves a live pipe.
 #[derive(Debug)]
 pub struct Explainer<W> {
@@ -60,6 +71,10 @@ impl<W: Write> Explainer<W> {
             .take(4)
             .read_to_end(&mut start)
             .map_err(|error| ExplainError::unreadable(name, error))?;
+        if let Some(program) = compressed_by(&start) {
+            let name = name.to_owned();
+            return Err(ExplainError::Compressed { name, program });
+        }
         let input = start.as_slice().chain(input);
         if is_capture(&start) {
             self.explain_capture(input, name)
