@@ -67,6 +67,41 @@ fn metrics_follow_the_calls_and_never_go_back() {
     server.end();
 }
 
+/// Alerts and dashboard ask for metrics that there are, with labels and values that there are.
+#[test]
+fn the_files_for_prometheus_and_grafana_ask_for_what_there_is() {
+    let server = Server::start(&mut serve(&address("alerts"), "--metrics 127.0.0.1:0"));
+    let page = metrics_above(&server, "rpcrdma_pool_free_buffers", "pool=\"send\"", 0.0);
+    let samples: Vec<&str> = page.samples.keys().map(String::as_str).collect();
+    let mut asked = 0;
+    for file in ["alerts.yml", "dashboard.json"] {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../packaging/prometheus");
+        let text = std::fs::read_to_string(format!("{folder}/{file}")).unwrap();
+        for (at, _) in text.match_indices("rpcrdma_") {
+            let is_name = |it: char| it.is_ascii_alphanumeric() || it == '_';
+            let (name, rest) = text[at..].split_at(text[at..].find(|it| !is_name(it)).unwrap());
+            let mut of_name = samples
+                .iter()
+                .filter(|it| it.split('{').next() == Some(name));
+            assert!(of_name.next().is_some(), "{file}: {name}");
+            asked += 1;
+            // The values of a label that a rule lists, as in {state=~"a|b"}.
+            let listed = rest.strip_prefix('{').and_then(|it| it.split_once("=~\""));
+            let Some((label, rest)) = listed.filter(|_| file == "alerts.yml") else {
+                continue;
+            };
+            let (values, _) = rest.split_once('"').unwrap();
+            for value in values.split('|') {
+                let pair = format!("{label}=\"{value}\"");
+                let has = |it: &&str| it.starts_with(name) && it.contains(&pair);
+                assert!(samples.iter().any(|it| has(&it)), "{file}: {name} {pair}");
+            }
+        }
+    }
+    assert!(asked >= 20, "{asked}");
+    server.end();
+}
+
 #[test]
 fn health_and_readiness_are_pages() {
     let address = address("health");
