@@ -94,7 +94,7 @@ fn the_files_for_prometheus_and_grafana_ask_for_what_there_is() {
             for value in values.split('|') {
                 let pair = format!("{label}=\"{value}\"");
                 let has = |it: &&str| it.starts_with(name) && it.contains(&pair);
-                assert!(samples.iter().any(|it| has(&it)), "{file}: {name} {pair}");
+                assert!(samples.iter().any(has), "{file}: {name} {pair}");
             }
         }
     }

@@ -127,7 +127,7 @@ const MAY_USE: &[(&str, &str)] = &[
     ("bench-tool", "protocol fabric engine control tuning doctor explain nfs3 units"),
     ("rpcrdma-c", "rpcrdma tuning"),
     ("rpcrdma-examples", "rpcrdma protocol fabric engine control tuning"),
-    ("rpcrdma-tests", "protocol fabric engine control tuning explain testkit"),
+    ("rpcrdma-tests", "rpcrdma protocol fabric engine control tuning explain testkit"),
     ("rpcrdma-testkit", ""),
     ("rpcrdma-bench", "rpcrdma protocol fabric engine control tuning"),
 ];
