@@ -289,7 +289,7 @@ impl NodeBuilder {
         self
     }
 
-    /// Uses memory of the program on every core, as registered memory of its own: [`Buffer::of_memory`](crate::Buffer::of_memory)
+    /// Registers memory of the program on every core: [`Buffer::of_memory`](crate::Buffer::of_memory)
     /// leases parts of it for bulk data. At most 16 pieces.
     #[must_use]
     pub fn memory(mut self, memory: &ExternalMemory) -> Self {

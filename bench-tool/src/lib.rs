@@ -13,10 +13,10 @@
 //! # For who changes it
 //!
 //! `commands` reads the command line and builds the configurations of everything else: one module each for `run`, `serve`, `nfs`
-//! (`nfs_client`), `fleet` (`agent` and `merge` too), `sweep`, `compare`, `floor` and `profile`, which know nothing of clap. `load` makes calls at a rate or
-//! depth, for any RPC program that `workloads` has; `bench_program` is the one that `run` calls. `report` writes tables, JSON and
-//! charts of a result. Decoding, examining machines, and NFS are crates of their own: `rpcrdma-explain`, `rpcrdma-doctor`,
-//! `rpcrdma-nfs3`.
+//! (`nfs_client`), `fleet` (`agent` and `merge` too), `sweep`, `compare`, `floor` and `profile`, which know nothing of clap.
+//! `load` makes calls at a rate or depth, for any RPC program that `workloads` has; `bench_program` is the one that `run` calls.
+//! `report` writes tables, JSON and charts of a result. The crates `rpcrdma-explain`, `rpcrdma-doctor` and `rpcrdma-nfs3` decode,
+//! examine machines, and have the NFS client and server.
 #![forbid(unsafe_code)]
 
 mod address;

@@ -91,12 +91,27 @@ impl Record {
     }
 }
 
-/// The facts of a record for a page, as pairs of name and text. `names` are those of host, program, system, knobs and
-/// device at this end.
-pub(crate) fn facts(
-    names: [&'static str; 5],
-    record: &impl Serialize,
-) -> Vec<(&'static str, String)> {
+/// The names of an end's host, program, system, knobs and device on a page.
+type Names = [&'static str; 5];
+
+pub(crate) const OF_CLIENT: Names = [
+    "client host",
+    "client program",
+    "client system",
+    "client knobs",
+    "client device",
+];
+
+pub(crate) const OF_SERVER: Names = [
+    "server host",
+    "server program",
+    "server system",
+    "server knobs",
+    "server device",
+];
+
+/// The facts of a record for a page, as pairs of name and text.
+pub(crate) fn facts(names: Names, record: &impl Serialize) -> Vec<(&'static str, String)> {
     let Ok(record) = serde_json::to_value(record) else {
         return Vec::new();
     };

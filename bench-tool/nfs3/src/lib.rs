@@ -13,7 +13,7 @@
 //!
 //! # What to read next
 //!
-//! [`wire`] has the numbers, types and XDR of both ends, and is used alone by programs with a transport of their own. [`server`]
+//! [`wire`] has the numbers, types and XDR of both ends; programs that bring their transport need it alone. [`server`]
 //! answers the procedures over RPC-over-RDMA and TCP, on the file system of [`store`], whose contents are in ordinary or in
 //! registered memory. [`client`] makes calls, checks their replies and mounts. `docs/nfs3.md` and `docs/nfs.md` describe both
 //! ends as users see them.

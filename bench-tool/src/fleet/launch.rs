@@ -205,7 +205,7 @@ impl Process {
 
     /// The last line of its standard error, when its process has ended and all of them are passed on.
     pub(crate) fn last_error(&mut self, deadline: Instant) -> Option<String> {
-        // A process of its own may keep the pipe open: the join must not wait for that.
+        // A process that it started may keep the pipe open: the join must not wait for that.
         while self.errors.as_ref().is_some_and(|it| !it.is_finished()) && Instant::now() < deadline
         {
             thread::sleep(LOOK_PERIOD);

@@ -196,6 +196,22 @@ mod tests {
         }
     }
 
+    /// Each message is one line with its name, and is read again as it was.
+    fn check_lines<M, const N: usize>(messages: &[M; N], names: [&str; N])
+    where
+        M: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug,
+    {
+        for (message, name) in messages.iter().zip(names) {
+            let mut line = Vec::new();
+            write(&mut line, message).unwrap();
+            let value: Value = serde_json::from_slice(&line).unwrap();
+            assert_eq!(value["message"], name);
+            assert_eq!(line.iter().filter(|it| **it == b'\n').count(), 1);
+            let read = read::<M>(&mut &*line, MESSAGE_BYTES_MAX).unwrap().unwrap();
+            assert_eq!(&read, message);
+        }
+    }
+
     #[test]
     fn messages_are_lines_of_json_with_fixed_names() {
         let share = Share {
@@ -217,19 +233,7 @@ mod tests {
             ToAgent::Stop,
         ];
         let names = ["hello", "prepare", "clock", "start", "stop"];
-        for (message, name) in to.iter().zip(names) {
-            let mut line = Vec::new();
-            write(&mut line, message).unwrap();
-            let value: Value = serde_json::from_slice(&line).unwrap();
-            assert_eq!(value["message"], name);
-            assert_eq!(line.iter().filter(|it| **it == b'\n').count(), 1);
-            assert_eq!(
-                &read::<ToAgent>(&mut &*line, MESSAGE_BYTES_MAX)
-                    .unwrap()
-                    .unwrap(),
-                message
-            );
-        }
+        check_lines(&to, names);
         let from = [
             FromAgent::Hello {
                 versions,
@@ -255,19 +259,7 @@ mod tests {
             },
         ];
         let names = ["hello", "clock", "ready", "progress", "report", "failed"];
-        for (message, name) in from.iter().zip(names) {
-            let mut line = Vec::new();
-            write(&mut line, message).unwrap();
-            let value: Value = serde_json::from_slice(&line).unwrap();
-            assert_eq!(value["message"], name);
-            assert_eq!(line.iter().filter(|it| **it == b'\n').count(), 1);
-            assert_eq!(
-                &read::<FromAgent>(&mut &*line, MESSAGE_BYTES_MAX)
-                    .unwrap()
-                    .unwrap(),
-                message
-            );
-        }
+        check_lines(&from, names);
     }
 
     #[test]

@@ -370,16 +370,7 @@ impl Report {
         ];
         facts.extend(self.profile.clone().map(|profile| ("profile", profile)));
         facts.extend(machine_facts(&self.machine));
-        facts.extend(record::facts(
-            [
-                "client host",
-                "client program",
-                "client system",
-                "client knobs",
-                "client device",
-            ],
-            &self.client,
-        ));
+        facts.extend(record::facts(record::OF_CLIENT, &self.client));
         facts.push(("measurement began", self.load.began.clone()));
         facts.push(("clock", self.clock.clone()));
         facts

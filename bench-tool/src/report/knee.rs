@@ -300,7 +300,7 @@ pub(crate) mod tests {
     #[test]
     fn a_step_without_a_call_has_no_place_on_the_curve() {
         let mut steps = knee_report().steps;
-        // Its p99 of zero would be the least, and the step the farthest below the line.
+        // A p99 of zero would be the lowest, and would put this step farthest below the line.
         steps[4].latency_ns = LatencyHistogram::new().summary();
         assert_eq!(knee(&steps).unwrap().0.share_percent, 80);
         let report = KneeReport::new(report(), steps, false);

@@ -74,8 +74,8 @@ impl SweepReport {
         runs.filter_map(move |(run, of)| (*of == point).then_some(run))
     }
 
-    /// The figures of a combination, from the least to the largest: those of its undisturbed runs, or of all if each was
-    /// disturbed. Empty if no run is complete.
+    /// The sorted figures of a combination: those of its undisturbed runs, or of all runs if each was disturbed. Empty if no
+    /// run is complete.
     fn figures(&self, point: usize, metric: Metric) -> Vec<f64> {
         let all = self.is_disturbed(point);
         let runs = self.runs_of(point).filter(|run| all || !run.disturbed);
@@ -88,7 +88,7 @@ impl SweepReport {
         (!values.is_empty()).then(|| median(&values))
     }
 
-    /// The least and the largest figure of a combination; `None` with fewer than two runs.
+    /// The lowest and the highest figure of a combination; `None` with fewer than two runs.
     fn range(&self, point: usize, metric: Metric) -> Option<(f64, f64)> {
         match self.figures(point, metric)[..] {
             [least, .., largest] => Some((least, largest)),

@@ -15,7 +15,7 @@ const FIGURES: [Metric; 4] = [Metric::P50, Metric::P99, Metric::P999, Metric::Ra
 /// The figures whose spread is in the table.
 const SPREADS: [Metric; 2] = [Metric::P50, Metric::Rate];
 
-/// The distance between the least and the largest figure of a combination, as a share of the median.
+/// The highest minus the lowest figure of a combination, as a share of the median.
 fn spread(report: &SweepReport, place: usize, metric: Metric) -> String {
     let range = report.range(place, metric);
     match range.zip(report.median(place, metric)) {

@@ -6,8 +6,8 @@
 //! application threads with [`ring_client`].
 //!
 //! This crate is for programs that the crate `rpcrdma` is too small for: those that call from a core without a second
-//! thread, whose servers call their clients, or that define header types and properties of their own. All others need
-//! `rpcrdma` alone. A core runs an [`Application`]:
+//! thread, whose servers call their clients, or that define more header types and properties. All others need `rpcrdma`
+//! alone. A core runs an [`Application`]:
 //!
 //! ```
 //! use rpcrdma_engine::{Application, Outcome, ReplyWriter, Request};

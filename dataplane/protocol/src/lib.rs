@@ -1,7 +1,7 @@
 //! Wire formats and state machines of RPC-over-RDMA, versions 1 and 2: bytes in, bytes out.
 //!
 //! The crate does no I/O, reads no clock and owns no buffers: bytes, completions and time are arguments. So it serves
-//! programs that have a transport of their own, captures, fuzzers and tests. Programs that want to call or to serve use the
+//! programs that bring their transport, captures, fuzzers and tests. Programs that want to call or to serve use the
 //! crate `rpcrdma`, and need nothing from here.
 //!
 //! ```

@@ -50,7 +50,7 @@ pub(crate) struct Curve {
     pub(crate) name: String,
     /// The points in order, as values on both axes. At a `None` the curve has a gap.
     pub(crate) points: Vec<(f64, Option<f64>)>,
-    /// Vertical lines: a place, and the least and the largest value there.
+    /// Vertical lines: each has its place, and its lowest and highest value.
     pub(crate) ranges: Vec<(f64, (f64, f64))>,
 }
 

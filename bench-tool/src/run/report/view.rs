@@ -59,26 +59,8 @@ impl Report {
             ("floor", floor),
         ];
         facts.extend(machine_facts(&self.machine));
-        facts.extend(record::facts(
-            [
-                "client host",
-                "client program",
-                "client system",
-                "client knobs",
-                "client device",
-            ],
-            &self.client,
-        ));
-        facts.extend(record::facts(
-            [
-                "server host",
-                "server program",
-                "server system",
-                "server knobs",
-                "server device",
-            ],
-            &self.server,
-        ));
+        facts.extend(record::facts(record::OF_CLIENT, &self.client));
+        facts.extend(record::facts(record::OF_SERVER, &self.server));
         facts.push(("measurement began", self.load.began.clone()));
         facts.extend([
             (
