@@ -193,7 +193,7 @@ impl ExternalMemory {
         let block_bytes = self.block_bytes();
         let index = offset / u64::from(block_bytes);
         let within = offset % u64::from(block_bytes);
-        let fits = bytes > 0 && within + bytes as u64 <= u64::from(block_bytes);
+        let fits = bytes > 0 && bytes as u64 <= u64::from(block_bytes) - within;
         let site = &self.shared.site;
         let mut leased = self.shared.blocks();
         let place = usize::try_from(index).ok().filter(|_| fits);

@@ -200,6 +200,8 @@ impl Mapping {
             rustix::mm::mmap_anonymous(std::ptr::null_mut(), padded, protection, MapFlags::PRIVATE)
         }?;
         let start = start.cast::<u8>();
+        // It owns everything from here on: what fails below leaves nothing mapped.
+        let mut mapping = Self::from_raw(start, padded, Origin::Kernel)?;
         let head = start.addr().next_multiple_of(align) - start.addr();
         let tail = padded - head - bytes;
         // SAFETY: the head and the tail of the mapping just made, page-aligned like everything
@@ -207,12 +209,15 @@ impl Mapping {
         unsafe {
             if head > 0 {
                 rustix::mm::munmap(start.cast(), head)?;
+                mapping.start = mapping.start.add(head);
+                mapping.bytes -= head;
             }
             if tail > 0 {
                 rustix::mm::munmap(start.add(head + bytes).cast(), tail)?;
+                mapping.bytes -= tail;
             }
-            Self::from_raw(start.add(head), bytes, Origin::Kernel)
         }
+        Ok(mapping)
     }
 
     /// Private memory in hugepages of the system's default size; `bytes` must be a multiple of that

@@ -91,19 +91,22 @@ impl Purpose {
                 is_whole && entries.is_power_of_two() && entries <= u64::from(WINDOWS_MAX)
             }),
             Self::Doorbell => bytes == DOORBELL_BYTES as u64,
-            Self::Arena => bytes > 0,
+            // A part of a page would keep what lies behind it from being mapped, or unmapped.
+            Self::Arena => bytes > 0 && bytes.is_multiple_of(rustix::param::page_size() as u64),
         }
     }
 }
 
 /// Identifies a mapped file. It includes the process, which the kernel reports, so that no process gets
 /// the mapping of another's file. It includes the purpose, because checks and access depend on it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct FileKey {
     process: u32,
     device: u64,
     inode: u64,
     purpose: Purpose,
+    /// Device and inode of each file that is mapped behind an arena: with other files it is another mapping.
+    external: Box<[(u64, u64)]>,
 }
 
 /// The mapped files, and the limits on them.
@@ -142,6 +145,7 @@ impl PeerMemory {
             device: stat.st_dev,
             inode: stat.st_ino,
             purpose,
+            external: Box::default(),
         };
         if let Some(mapping) = self.mapped.get(&key).and_then(Weak::upgrade) {
             return Ok(mapping);
@@ -176,11 +180,14 @@ impl PeerMemory {
     ) -> Result<Arc<Mapping>, SetupError> {
         let name = Purpose::Arena.name();
         let stat = stat(arena, name)?;
+        let stats = external.iter().map(|file| self::stat(file, name));
+        let stats = stats.map(|stat| stat.map(|it| (it.st_dev, it.st_ino)));
         let key = FileKey {
             process,
             device: stat.st_dev,
             inode: stat.st_ino,
             purpose: Purpose::Arena,
+            external: stats.collect::<Result<_, _>>()?,
         };
         if let Some(mapping) = self.mapped.get(&key).and_then(Weak::upgrade) {
             return Ok(mapping);
@@ -190,13 +197,13 @@ impl PeerMemory {
         for file in std::iter::once(arena).chain(external) {
             let bytes = self.check(file, Purpose::Arena)?;
             check_whole(file, name, bytes)?;
-            total += bytes as u64;
-            self.check_total(name, total)?;
             let offset = match files.is_empty() {
                 true => Some(0),
                 false => external_offset(end),
             };
             let offset = offset.ok_or_else(|| wrong("application memory is too long".into()))?;
+            total += bytes as u64 + gap_cost(offset - end);
+            self.check_total(name, total)?;
             end = offset + bytes as u64;
             files.push((file.as_fd(), offset, bytes));
         }
@@ -250,13 +257,19 @@ impl PeerMemory {
         let mut total = 0;
         self.mapped.retain(|_, mapping| {
             let mapping = mapping.upgrade();
-            total += mapping
-                .as_ref()
-                .map_or(0, |mapping| mapping.touched_bytes() as u64);
+            total += mapping.as_ref().map_or(0, |mapping| {
+                let touched = mapping.touched_bytes() as u64;
+                touched + gap_cost(mapping.bytes() as u64 - touched)
+            });
             mapping.is_some()
         });
         total
     }
+}
+
+/// What a gap between the files of a peer can cost: a page of the tables for every 512 pages that the peer makes us read.
+const fn gap_cost(bytes: u64) -> u64 {
+    bytes / 512
 }
 
 /// Checks that a sealed file of `bytes` bytes has all its pages.

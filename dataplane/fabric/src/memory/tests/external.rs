@@ -218,6 +218,21 @@ fn only_a_file_that_can_be_sealed_goes_to_peers() {
     drop(raw);
 }
 
+#[test]
+fn a_length_beyond_all_numbers_is_no_range() {
+    let memory = memory(4);
+    for offset in [0, 1, 4095, 4096] {
+        for bytes in [usize::MAX, usize::MAX - 4095, 1 << 32] {
+            let refused = memory.lease(offset, bytes).map(drop);
+            assert_eq!(
+                refused,
+                Err(NotLeased::NoSuchRange),
+                "{bytes} from {offset}"
+            );
+        }
+    }
+}
+
 proptest! {
     /// Any sequence of leases and drops: a lease is given exactly if its range lies within one block and no other lease
     /// has it, and nobody else writes its bytes.

@@ -210,9 +210,12 @@ fn the_application_memory_of_a_peer_is_checked_before_it_is_mapped() {
     assert!(refused(unsealed, 1 << 20).contains("not sealed"));
     assert!(refused(whole_file(2 << 20), 1 << 30).contains("limit of 1048576"));
     // Each fits alone, and both do not.
-    assert!(refused(whole_file(8192), 12_288).contains("exceeds the limit"));
+    const BOTH: u64 = 2 * 8192 + ((1 << 30) - 8192) / 512;
+    assert!(refused(whole_file(8192), BOTH - 1).contains("exceeds the limit"));
+    // A part of a page.
+    assert!(refused(whole_file(4097), 1 << 30).contains("wrong size: 4097"));
 
-    let mut memory = limits(16_384);
+    let mut memory = limits(BOTH);
     let (arena, external) = (whole_file(8192), [whole_file(8192)]);
     let mapped = memory.map_joined(7, &arena, &external).unwrap();
     assert_eq!(mapped.bytes(), (1 << 30) + 8192);
@@ -229,13 +232,18 @@ fn the_application_memory_of_a_peer_is_checked_before_it_is_mapped() {
         // SAFETY: within the mapping, all of which can be read.
         assert_eq!(unsafe { place.as_ptr().read_volatile() }, 0, "{offset}");
     }
-    // It counts with the bytes of its files, and is mapped once.
+    // It counts with the bytes of its files, and with the tables of the gap; it is mapped once.
     let again = memory.map_joined(7, &arena, &external).unwrap();
     assert!(std::sync::Arc::ptr_eq(&mapped, &again));
     let more = memory.map_joined(7, &whole_file(4096), &external);
     assert!(
         more.unwrap_err()
             .to_string()
-            .contains("16384 bytes of peers")
+            .contains(&format!("{BOTH} bytes of peers"))
     );
+    // With other files behind it, an arena is another mapping, and they are checked.
+    let mut memory = limits(1 << 30);
+    let _whole = memory.map_joined(7, &arena, &external).unwrap();
+    let other = memory.map_joined(7, &arena, &[sparse_file(8192)]);
+    assert!(other.unwrap_err().to_string().contains("holes"));
 }
