@@ -207,9 +207,15 @@ impl OutgoingCall {
         });
     }
 
-    /// Whether the peer reads no long calls, and it is one: it goes in the stream then.
+    /// Whether the peer reads no long calls, and it is one with all of its items in it: it goes in the stream then.
     pub(super) fn is_long_and_unread(&self, error: TransportError) -> bool {
-        matches!(error, TransportError::ReadChunks { max_chunks: 0 }) && self.is_long()
+        let has_beside = || {
+            let mut parts = self.parts.iter();
+            parts.any(|part| matches!(part.role, Role::Argument { .. }))
+        };
+        matches!(error, TransportError::ReadChunks { max_chunks: 0 })
+            && self.is_long()
+            && !has_beside()
     }
 
     /// Whether it is, or will be, a transmission group.
