@@ -245,6 +245,17 @@ impl OutputArgs {
             ("--hlog", self.hlog.as_deref()),
             ("--html", self.html.as_deref()),
         ];
+        if self.checkpoint.is_some() {
+            let mut given = files.iter().filter_map(|(_, path)| *path).peekable();
+            if given.peek().is_none() {
+                return Err(Failure::usage("--checkpoint has no effect without a file")
+                    .advice("give --json FILE too"));
+            }
+            if given.any(|path| path.as_os_str() == "-") {
+                let what = "--checkpoint would write one report after the other to standard output";
+                return Err(Failure::usage(what).advice("give a file in place of -"));
+            }
+        }
         Outputs::check(&files, quiet)
     }
 

@@ -221,7 +221,7 @@ fn follow_all(
 fn no_coordinator(error: protocol::ReadError) -> Failure {
     let text = match error {
         protocol::ReadError::NoMessage(line) => format!("`{line}` is no message of a coordinator"),
-        error @ protocol::ReadError::Io(_) => error.to_string(),
+        error @ (protocol::ReadError::Io(_) | protocol::ReadError::TooLong(_)) => error.to_string(),
     };
     Failure::failed(text).advice("`bench-tool fleet` starts agents, and speaks with them")
 }

@@ -1,7 +1,7 @@
 //! The coordinator: launches the agents, compares their clocks with its own, starts their loads at the same time, and
 //! collects their reports. A client that fails is named and left out; the others go on.
 
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -40,6 +40,12 @@ const LAST_WORDS_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// If this process did not run for so long, silence of the clients means nothing.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// Events that are handled before signals and deadlines are looked at again.
+const EVENTS_PER_LOOK: usize = 1024;
+
+/// Events of each client that wait to be handled. One sends a few in a second.
+const EVENTS_PER_CLIENT: usize = 16;
 
 /// Where a client is in a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,7 +142,7 @@ pub(crate) struct Fleet<'a> {
     clients: Vec<Client>,
     events: Receiver<Event>,
     // Keeps the channel open when all agents have ended.
-    _sender: Sender<Event>,
+    _sender: SyncSender<Event>,
     failed: Vec<Failed>,
     /// Processes of lost clients, which were asked to end.
     leaving: Vec<Process>,
@@ -150,7 +156,9 @@ pub(crate) struct Fleet<'a> {
 impl<'a> Fleet<'a> {
     /// Launches all agents. One that cannot be launched is a client that failed.
     pub(crate) fn launch(config: &'a FleetConfig, signals: &'a StopTwice) -> Self {
-        let (sender, events) = mpsc::channel();
+        // What a client sends beyond this waits in its pipe.
+        let (sender, events) =
+            mpsc::sync_channel(config.plan.clients.len() * EVENTS_PER_CLIENT + 1);
         let now = Instant::now();
         let client = |plan: &ClientPlan| Client {
             plan: plan.clone(),
@@ -283,7 +291,11 @@ impl<'a> Fleet<'a> {
             Ok(event) => self.handle(event),
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
         }
-        while let Ok(event) = self.events.try_recv() {
+        // No more at a time, so that a client that floods cannot keep signals and deadlines from being looked at.
+        for _ in 0..EVENTS_PER_LOOK {
+            let Ok(event) = self.events.try_recv() else {
+                break;
+            };
             self.handle(event);
         }
         let now = Instant::now();
@@ -344,7 +356,12 @@ impl<'a> Fleet<'a> {
     fn stop(&mut self, index: usize) {
         let client = &mut self.clients[index];
         if client.state == State::Launched {
-            self.lose(index, "stopped".to_owned());
+            // It has no load yet, and did not fail.
+            client.state = State::Lost;
+            if let Some(mut process) = client.process.take() {
+                process.close();
+                self.leaving.push(process);
+            }
         } else {
             client.state = State::Started;
             client.say(&ToAgent::Stop);
@@ -359,12 +376,7 @@ impl<'a> Fleet<'a> {
         self.clients[client].heard = at;
         match told {
             Told::Message(message) => self.follow(client, message, at),
-            Told::Rubbish(why) => self.lose(
-                client,
-                format!(
-                    "{why}; the launch command must print nothing else (see .bashrc and the like)"
-                ),
-            ),
+            Told::Rubbish(why) => self.lose(client, why),
             Told::End => {
                 let why = self.why_ended(client);
                 self.lose(client, why);

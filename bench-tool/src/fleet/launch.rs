@@ -4,14 +4,14 @@
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process_group, setrlimit};
 
-use super::protocol::{self, FromAgent, HELLO_BYTES_MAX, MESSAGE_BYTES_MAX, ToAgent};
+use super::protocol::{self, FromAgent, HELLO_BYTES_MAX, MESSAGE_BYTES_MAX, ReadError, ToAgent};
 use crate::exit::Failure;
 use crate::progress::say;
 
@@ -150,7 +150,7 @@ impl Process {
     pub(crate) fn start(
         words: &[String],
         (client, name): (usize, &str),
-        events: &Sender<Event>,
+        events: &SyncSender<Event>,
     ) -> io::Result<Self> {
         let (program, arguments) = words.split_first().ok_or(io::ErrorKind::InvalidInput)?;
         let mut child = Command::new(program)
@@ -229,7 +229,7 @@ impl Drop for Process {
 }
 
 /// Reads the messages of an agent until the end, or until something that is none.
-fn read_messages(client: usize, mut stdout: impl BufRead, events: &Sender<Event>) {
+fn read_messages(client: usize, mut stdout: impl BufRead, events: &SyncSender<Event>) {
     let mut bytes_max = HELLO_BYTES_MAX;
     loop {
         let read = protocol::read(&mut stdout, bytes_max);
@@ -237,6 +237,9 @@ fn read_messages(client: usize, mut stdout: impl BufRead, events: &Sender<Event>
         let told = match read {
             Ok(Some(message)) => Told::Message(message),
             Ok(None) => Told::End,
+            Err(error @ ReadError::NoMessage(_)) => Told::Rubbish(format!(
+                "{error}; the launch command must print nothing else (see .bashrc and the like)"
+            )),
             Err(error) => Told::Rubbish(error.to_string()),
         };
         let is_last = !matches!(told, Told::Message(_));
@@ -306,7 +309,7 @@ mod tests {
     }
 
     fn shell(script: &str) -> (Process, mpsc::Receiver<Event>) {
-        let (events, received) = mpsc::channel();
+        let (events, received) = mpsc::sync_channel(64);
         let words = ["/bin/sh", "-c", script].map(str::to_owned);
         let process = Process::start(&words, (3, "b"), &events).unwrap();
         (process, received)
@@ -384,7 +387,7 @@ mod tests {
 
     #[test]
     fn a_program_that_is_not_there_does_not_start() {
-        let (events, _) = mpsc::channel();
+        let (events, _) = mpsc::sync_channel(64);
         let words = ["/nonexistent/launcher".to_owned()];
         assert!(Process::start(&words, (0, "a"), &events).is_err());
         assert!(Process::start(&[], (0, "a"), &events).is_err());

@@ -102,7 +102,7 @@ pub(crate) fn execute(
 ) -> Result<(), Failure> {
     let mut sums = Sums::default();
     let mut parts = Vec::new();
-    let mut loops = Vec::new();
+    let (mut loops, mut doubts) = (Vec::new(), Vec::new());
     for file in files {
         let name = file.display().to_string();
         let text = fs::read_to_string(file).map_err(|error| {
@@ -118,6 +118,20 @@ pub(crate) fn execute(
         })?;
         sums.add(&saved, &latency);
         loops.extend(saved.load_loop.clone());
+        if let Some(why) = &saved.failure {
+            doubts.push(format!("{name} is not of a whole run: {why}"));
+        }
+        if !saved.failures.is_empty() {
+            let failed = saved.failures.len();
+            doubts.push(format!(
+                "{failed} clients failed in {name}, and are not in it"
+            ));
+        }
+        if saved.disturbed {
+            doubts.push(format!(
+                "the machine disturbed {name}: its warnings say how"
+            ));
+        }
         parts.push(Part {
             file: name,
             schema: saved.schema,
@@ -139,7 +153,7 @@ pub(crate) fn execute(
         bandwidth_bytes_per_s: sums.bandwidth_bytes_per_s,
         latency_ns: sums.latency.summary(),
         histogram: sums.latency.encode(),
-        warnings: warnings(&sums, &loops),
+        warnings: warnings(&sums, &loops).chain(doubts).collect(),
         parts,
     };
     let is_open = !loops.is_empty() && loops.iter().all(|it| it == "open");
@@ -150,15 +164,15 @@ pub(crate) fn execute(
     })
 }
 
-fn warnings(sums: &Sums, loops: &[String]) -> Vec<String> {
-    let interrupted = sums.interrupted.then(|| {
-        "a signal ended some of them early: they cover what was measured until then".to_owned()
-    });
+fn warnings(sums: &Sums, loops: &[String]) -> impl Iterator<Item = String> + use<> {
+    let interrupted = sums
+        .interrupted
+        .then(|| "some of them ended early: they cover what was measured until then".to_owned());
     let mixed = loops.windows(2).any(|pair| pair[0] != pair[1]).then(|| {
         "some of them are open loops and some closed: their latencies do not count from the same moment"
             .to_owned()
     });
-    interrupted.into_iter().chain(mixed).collect()
+    interrupted.into_iter().chain(mixed)
 }
 
 fn write(text: &mut String, report: &MergeReport, is_open: bool) -> fmt::Result {
@@ -265,6 +279,26 @@ mod tests {
     }
 
     #[test]
+    fn reports_that_are_not_whole_are_named() {
+        let folder = Folder::new("merge-doubts");
+        let whole: Value = serde_json::from_str(&saved(1..50).0).unwrap();
+        let written = |file: &str, key: &str, value: Value| {
+            let mut report = whole.clone();
+            report[key] = value;
+            folder.write(file, report.to_string());
+        };
+        written("a", "failure", "the server is gone".into());
+        written("b", "failures", serde_json::json!([{}, {}]));
+        written("c", "disturbed", true.into());
+        let sum = merge(&folder, &["a", "b", "c"]).unwrap();
+        sum["warnings"].to_string().check_words(&[
+            "/a is not of a whole run: the server is gone",
+            "2 clients failed in ",
+            "the machine disturbed ",
+        ]);
+    }
+
+    #[test]
     fn a_merge_that_loses_calls_is_an_error() {
         let sums = Sums {
             calls: 1,
@@ -292,7 +326,8 @@ mod tests {
                     ..Sums::default()
                 },
                 &["open".to_owned(), "closed".to_owned()],
-            ),
+            )
+            .collect(),
         };
         report.parts = vec![
             Part {
@@ -313,7 +348,7 @@ mod tests {
             "report            calls        rate",
             "1                 6,000",
             "report 2  a.json",
-            "a signal ended some",
+            "some of them ended early",
             "some closed",
         ]);
     }

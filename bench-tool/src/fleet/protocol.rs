@@ -147,6 +147,10 @@ pub(crate) enum ReadError {
     Io(#[from] io::Error),
     #[error("its standard output has a line that is no message of an agent: `{0}`")]
     NoMessage(String),
+    #[error(
+        "it sent a message of more than {0} bytes: give a longer --interval, for a report with fewer of them"
+    )]
+    TooLong(u64),
 }
 
 /// Reads the next message, of at most `bytes_max` bytes; `None` at the end of the input.
@@ -161,6 +165,9 @@ pub(crate) fn read<M: DeserializeOwned>(
     let bytes = input.take(bytes_max).read_until(b'\n', &mut line)?;
     if bytes == 0 {
         return Ok(None);
+    }
+    if bytes as u64 == bytes_max && line.last() != Some(&b'\n') {
+        return Err(ReadError::TooLong(bytes_max));
     }
     serde_json::from_slice(&line).map(Some).map_err(|_| {
         let text = String::from_utf8_lossy(&line);
@@ -275,6 +282,11 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(long.len() < 200, "{long}");
+        // One that is longer than allowed is told from a greeting.
+        let text = format!("{}\n", "x".repeat(40));
+        let read = |bytes_max| read::<ToAgent>(&mut text.as_bytes(), bytes_max).unwrap_err();
+        assert!(matches!(read(40), ReadError::TooLong(40)));
+        assert!(matches!(read(41), ReadError::NoMessage(_)));
         // A message that is cut off is none.
         assert!(read_all::<ToAgent>(b"{\"message\":\"st")[0].is_err());
     }

@@ -6,7 +6,7 @@ use super::connections::Connections;
 use super::control::LoadOrder;
 use super::cores::LoadCores;
 use super::intervals::Collector;
-use super::measured::Measured;
+use super::measured::{Beginning, Measured};
 use super::workload::Workload;
 use super::{Amount, Watch};
 use crate::exit::Failure;
@@ -34,6 +34,7 @@ impl<W: Workload> LoadCores<W> {
         checkpoints: &mut Checkpoints<'_>,
     ) -> (Measured, Vec<W>) {
         let parts = u32::try_from(self.cores.len()).unwrap_or(1);
+        let began = Beginning::after(amount.warmup);
         for ((index, (_, control)), part) in self.cores.iter().enumerate().zip(0..) {
             control.begin(LoadOrder {
                 connections: connections.keys(index),
@@ -78,6 +79,8 @@ impl<W: Workload> LoadCores<W> {
                 checkpoints.look(|| {
                     let mut measured = so_far(&*collectors, amount.interval);
                     measured.losses.merge(connections.losses());
+                    measured.began = Some(began);
+                    measured.note_errors_so_far(&watch.progress);
                     measured
                 });
             }
@@ -102,6 +105,7 @@ impl<W: Workload> LoadCores<W> {
         }
         let unanswered = unanswered.iter().filter_map(|index| collectors.get(*index));
         measured.merge(so_far(unanswered, amount.interval));
+        measured.began = Some(began);
         measured.failure = failure;
         measured.losses.merge(&connections.take_losses());
         (measured, workloads)
@@ -150,7 +154,13 @@ impl<'a> Checkpoints<'a> {
         if let Some((every, due)) = &mut self.due
             && Instant::now() >= *due
         {
-            (self.show)(so_far());
+            let mut measured = so_far();
+            // Whoever reads the file later must not take it for a whole run.
+            measured.interrupted = true;
+            measured.failure = Some(Failure::failed(
+                "this is a checkpoint: the run went on, and its counters are not in it",
+            ));
+            (self.show)(measured);
             // Counted from here: writing may have taken longer than the interval.
             *due = Instant::now() + *every;
         }

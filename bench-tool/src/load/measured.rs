@@ -7,6 +7,7 @@ use rpcrdma_engine::{CallRefused, CounterSnapshot};
 
 use crate::exit::Failure;
 use crate::load::timeline::{CoreTimeline, Gap, Timeline};
+use crate::progress::Progress;
 
 /// Upper bound of the gaps that are kept: connections that are lost all the time need no list.
 const GAPS_MAX: usize = 1_000;
@@ -68,6 +69,8 @@ pub(crate) struct Measured {
     pub(crate) losses: Losses,
     /// How often the server asked to repeat a call later, and the call had time for it.
     pub(crate) retried_later: u64,
+    /// When the measurement began; `None` if no load has passed its gate.
+    pub(crate) began: Option<Beginning>,
     /// Latencies over time, one entry for each core or connection.
     pub(crate) timelines: Vec<CoreTimeline>,
     /// Why the load broke off or lost connections for good: the other results cover what was measured all the same.
@@ -87,6 +90,14 @@ impl Measured {
             )
         });
         first.into_iter().chain(late).collect()
+    }
+
+    /// Counts the errors that a running load has published. Those of the warm-up are among them.
+    pub(crate) fn note_errors_so_far(&mut self, progress: &Progress) {
+        let (_, errors) = progress.totals();
+        if errors > 0 {
+            self.errors.add("errors_so_far", errors);
+        }
     }
 
     /// The failure of a load that lost some of its `connections` to `address`, and did not replace them.
@@ -122,6 +133,7 @@ impl Measured {
         };
         self.losses.merge(&other.losses);
         self.retried_later += other.retried_later;
+        self.began = self.began.or(other.began);
         self.timelines.extend(other.timelines);
         self.failure = self.failure.take().or(other.failure);
     }

@@ -320,10 +320,14 @@ impl Run<'_> {
     ) -> Result<Outcome, Failure> {
         let info = self.info;
         let info = info.ok_or_else(|| Failure::failed("the server did not report its limits"))?;
+        // Of a load that never began.
         let began = Beginning::after(self.config.load.warmup);
         let (interval, transport) = (self.config.load.interval, self.transport.clone());
         let outcome = |mut measured: Measured, tally| {
-            let timeline = began.timeline(interval, &measured);
+            let timeline = measured
+                .began
+                .unwrap_or(began)
+                .timeline(interval, &measured);
             measured.timelines.clear();
             Outcome::new((measured, tally), timeline, info, transport.clone())
         };

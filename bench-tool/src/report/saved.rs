@@ -30,6 +30,14 @@ pub(crate) struct SavedLoad {
     pub(crate) began: String,
     #[serde(default)]
     pub(crate) interrupted: bool,
+    /// Why the run failed although it has results.
+    #[serde(default)]
+    pub(crate) failure: Option<String>,
+    /// The clients of a fleet that failed.
+    #[serde(default)]
+    pub(crate) failures: Vec<Value>,
+    #[serde(default)]
+    pub(crate) disturbed: bool,
     #[serde(default)]
     pub(crate) depth: u32,
     #[serde(default)]

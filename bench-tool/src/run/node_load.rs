@@ -97,8 +97,6 @@ impl Job for Measure<'_> {
         let server_before = client.ask_server();
         let client_before = client.counters();
         let counted_before = counted(config, watch);
-        watch.gate.pass(&watch.progress, &watch.stop);
-        let began = Beginning::after(config.load.warmup);
         let shared = client.node.attributes().iter();
         let own_queues = shared.map(|it| it.shared_receive_queue).any(|it| !it);
         let pages = client.node.pages().to_vec();
@@ -106,9 +104,11 @@ impl Job for Measure<'_> {
         let records = (client_record, server_record);
         let ends = (loaded, fabric, &pages[..], own_queues);
         let mut show = |measured: Measured| {
-            show(&result(&measured, config, began, &records, &ends));
+            show(&result(&measured, config, &records, &ends));
         };
         let mut checkpoints = Checkpoints::new(config.load.checkpoint, &mut show);
+        // Everything that takes time is done: the calls of a fleet begin right behind the gate.
+        watch.gate.pass(&watch.progress, &watch.stop);
         let mut measured = client.measure(config, watch, &mut checkpoints);
         let disturbances = counted(config, watch).warnings_since(&counted_before);
         let client_counted = client.counters().since(&client_before);
@@ -136,11 +136,14 @@ impl Job for Measure<'_> {
         drop(node.shutdown());
         // Only after the shutdown: the probe runs on a core of the load.
         let probe = idle.filter(|_| measured.failure.is_none());
-        let probe = probe
-            .map(|idle| idle.probe(free_core(config)))
-            .transpose()?;
+        let probe = probe.map(|idle| idle.probe(free_core(config)));
+        let probe = probe.and_then(|probe| {
+            probe
+                .map_err(|failure| measured.failure = Some(failure))
+                .ok()
+        });
         check(&mut measured, config)?;
-        let mut result = result(&measured, config, began, &records, &ends);
+        let mut result = result(&measured, config, &records, &ends);
         result.disturbed = !disturbances.is_empty();
         result.warnings.extend(disturbances);
         // After a lost connection the server may have restarted, and then its counters started again from 0.
@@ -423,7 +426,6 @@ fn page_warnings(pages: &[PageReport]) -> Vec<String> {
 fn result(
     measured: &Measured,
     config: &RunConfig,
-    began: Beginning,
     (client, server): &(Record, Option<serde_json::Value>),
     &(loaded, fabric, pages, own_queues): &(&Loaded, &Fabric, &[PageReport], bool),
 ) -> RunResult {
@@ -444,6 +446,9 @@ fn result(
             "{failed} calls of the server failed or got a wrong reply"
         ));
     }
+    let began = measured
+        .began
+        .unwrap_or_else(|| Beginning::after(Duration::ZERO));
     let timeline = began.timeline(config.load.interval, measured);
     let latency = timeline.latency();
     RunResult {

@@ -232,7 +232,7 @@ fn make_runs(
 }
 
 /// Makes the runs again that were disturbed, for combinations that have too few others. Returns whether there were any
-/// and the sweep goes on. A failure ends it: the run that it would have replaced is in the report.
+/// and the sweep goes on. A failure ends the repeats, and is reported.
 fn repeat_disturbed(
     configs: &[RunConfig],
     machine: &Machine,
@@ -261,14 +261,25 @@ fn repeat_disturbed(
         let (Some(config), Some(point)) = (configs.get(place), report.points.get(place)) else {
             continue;
         };
-        rounds.next(&format!("{}, again", report.label(point)));
+        let label = report.label(point);
+        rounds.next(&format!("{label}, again"));
         match one(config, machine, stop, load) {
             Ok(run) if !run.load.interrupted && !stop.is_asked() => {
                 report.runs.push(run);
                 report.point_of_run.push(place);
                 made = true;
             }
-            Ok(_) | Err(_) => return false,
+            Err(failure) if !stop.is_asked() => {
+                report.failures.push(PointFailure {
+                    point: label,
+                    failure: failure.to_string(),
+                });
+                return false;
+            }
+            Ok(_) | Err(_) => {
+                report.interrupted = true;
+                return false;
+            }
         }
     }
     made
@@ -410,6 +421,20 @@ pub(crate) mod tests {
         assert_eq!(csv.matches(",true\n").count(), 3);
         let (_, made) = swept("--repeats 1 --repeat-disturbed 0", load(&[1]));
         assert_eq!(made.len(), 1);
+        // A failure of a run that is made again is reported, as is a signal; the first run stays.
+        let failing = Formula {
+            fails_at_depth: Some(4),
+            fails_after: 1,
+            ..load(&[2])
+        };
+        let (report, _) = swept("--depth 1,4 --repeats 1", failing);
+        assert_eq!((report.runs.len(), report.failures.len()), (2, 1));
+        let stopped = Formula {
+            stops_after: Some(2),
+            ..load(&[1])
+        };
+        let (report, _) = swept("--repeats 1", stopped);
+        assert_eq!((report.runs.len(), report.interrupted), (1, true));
     }
 
     #[test]

@@ -175,6 +175,17 @@ fn a_run_that_is_killed_leaves_its_last_checkpoint() {
     let last = report().expect("the last checkpoint");
     assert!(calls(&last) >= calls(&later), "{last}");
     assert_eq!(last["latency_ns"]["count"], calls(&last));
+    // Nobody takes it for a whole run.
+    let why = last["failure"].as_str().unwrap_or_default();
+    assert!(
+        why.contains("checkpoint") && last["interrupted"] == true,
+        "{last}"
+    );
+    let alone = format!("run --connect {address} --checkpoint 1s");
+    for (files, words) in [("", "--json FILE"), ("--json -", "in place of -")] {
+        let ended = Ended::of(&mut command(BENCH_TOOL, &format!("{alone} {files}")));
+        ended.check_failed(2, &[words]);
+    }
     assert!(last["intervals"].as_array().unwrap().len() >= 2, "{last}");
     for file in ["hgrm", "hlog", "html"] {
         assert!(!folder.read(file).is_empty(), "{file}");

@@ -16,7 +16,7 @@ use super::Session;
 use crate::exit::Failure;
 use crate::load::intervals::{Collector, Exchange};
 use crate::load::measure::{Checkpoints, so_far};
-use crate::load::measured::Measured;
+use crate::load::measured::{Beginning, Measured};
 use crate::load::phase::LoadPhase;
 use crate::load::retry_later::RetryLater;
 use crate::load::workload::{Verdict, Workload as _};
@@ -102,6 +102,7 @@ impl Session for TcpSession {
             .map(|_| self.server.connect(ANSWER_TIMEOUT))
             .collect::<Result<Vec<_>, _>>()?;
         watch.gate.pass(&watch.progress, &watch.stop);
+        let began = Beginning::after(amount.warmup);
         let (mut threads, mut collectors) = (Vec::new(), Vec::new());
         for (stream, number) in streams.into_iter().zip(0_u32..) {
             let part = Part {
@@ -132,11 +133,14 @@ impl Session for TcpSession {
                 for collector in &collectors {
                     measured.merge(so_far([&*of(collector)], amount.interval));
                 }
+                measured.began = Some(began);
+                measured.note_errors_so_far(&watch.progress);
                 measured
             });
         }
         // Join all threads even after a failure, so that none outlives this function. The first failure is kept.
         let (mut measured, mut tally) = (Measured::default(), Tally::default());
+        measured.began = Some(began);
         for thread in threads {
             if let Ok((part, its)) = thread.join() {
                 measured.merge(part);
