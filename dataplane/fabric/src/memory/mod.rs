@@ -30,6 +30,7 @@ pub use lease::Lease;
 pub use limit::MemoryLimit;
 pub use mapping::Mapping;
 pub(crate) use mapping::external_offset;
+pub(crate) use pages::ORDINARY_PAGE_BYTES;
 pub use pool::Pool;
 pub use shared::SharedLease;
 pub use site::PoolShape;

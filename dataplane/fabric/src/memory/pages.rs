@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 pub(super) const HUGE_PAGE_BYTES: u64 = 2 << 20;
-pub(super) const ORDINARY_PAGE_BYTES: u64 = 4096;
+pub(crate) const ORDINARY_PAGE_BYTES: u64 = 4096;
 
 const HUGE_PAGES: &str = "/sys/kernel/mm/hugepages";
 const TRANSPARENT: &str = "/sys/kernel/mm/transparent_hugepage";

@@ -19,7 +19,7 @@ use rustix::fs::{SealFlags, Stat};
 use super::key_table::{ENTRY_BYTES, TABLE_HEAD_BYTES, WINDOWS_MAX};
 use super::mapped::{CHANNEL_HEAD_BYTES, DOORBELL_BYTES, RING_BYTES_MAX, RING_BYTES_MIN};
 use crate::interface::SetupError;
-use crate::memory::{Mapping, external_offset};
+use crate::memory::{Mapping, ORDINARY_PAGE_BYTES, external_offset};
 
 /// For memory that only its owner writes. `FUTURE_WRITE` refuses later writable mappings, and also hole punching, so that
 /// no page can be removed.
@@ -91,8 +91,9 @@ impl Purpose {
                 is_whole && entries.is_power_of_two() && entries <= u64::from(WINDOWS_MAX)
             }),
             Self::Doorbell => bytes == DOORBELL_BYTES as u64,
-            // A part of a page would keep what lies behind it from being mapped, or unmapped.
-            Self::Arena => bytes > 0 && bytes.is_multiple_of(rustix::param::page_size() as u64),
+            // A part of a page would keep what lies behind it from being mapped, or unmapped. The size of a page is a
+            // constant: `rustix::param::page_size` reads the vDSO, which valgrind has unmapped, and dies there.
+            Self::Arena => bytes > 0 && bytes.is_multiple_of(ORDINARY_PAGE_BYTES),
         }
     }
 }
