@@ -244,7 +244,7 @@ fn a_mix_does_both_and_every_payload_is_checked() {
 
 #[test]
 fn a_run_to_the_knee_has_a_closed_loop_and_every_rate() {
-    let line = "run --to-knee --depth 4 --duration 400ms --warmup 0 --set idle=park --json -";
+    let line = "run --to-knee --repeat-disturbed 0 --depth 4 --duration 400ms --warmup 0 --set idle=park --json -";
     // Where other work has the processors for 400 ms, no call completes, which the run says.
     let output = (0..4)
         .map(|_| bench_tool(line))
@@ -254,7 +254,7 @@ fn a_run_to_the_knee_has_a_closed_loop_and_every_rate() {
     output.check_errors(&["\nknee "]);
     assert_eq!(report["schema"], "rpcrdma.bench-tool.knee/1");
     let steps = report["steps"].as_array().unwrap();
-    assert_eq!(steps.len(), 12);
+    assert_eq!(steps.len(), 13);
     let capacity = report["closed_loop"]["rate_per_s"].as_f64().unwrap();
     let offered = |step: &Value| step["offered_rate_per_s"].as_f64().unwrap();
     assert!((offered(&steps[4]) - capacity / 2.0).abs() <= 0.5);

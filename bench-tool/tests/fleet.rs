@@ -381,7 +381,7 @@ fn a_fleet_finds_the_knee_of_its_total_rate() {
     assert_eq!(report["schema"], "rpcrdma.bench-tool.knee/1");
     check_sums(&report["closed_loop"]);
     let steps = report["steps"].as_array().unwrap();
-    assert_eq!(steps.len(), 12);
+    assert_eq!(steps.len(), 13);
     let capacity = report["closed_loop"]["rate_per_s"].as_f64().unwrap();
     let offered = steps[11]["offered_rate_per_s"].as_f64().unwrap();
     assert!((offered - capacity).abs() < 1.0, "{offered} of {capacity}");

@@ -139,6 +139,10 @@ impl ClientCommand {
         }
     }
 
+    pub(super) fn repeats_disturbed(&self) -> bool {
+        matches!(self, Self::Run(args) if args.repeat_disturbed.is_some())
+    }
+
     fn length(&self) -> &LengthArgs {
         match self {
             Self::Run(args) => &args.common.length,

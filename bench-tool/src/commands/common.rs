@@ -125,7 +125,7 @@ pub(crate) struct PaceArgs {
     #[arg(long, value_name = "CALLS_PER_S", value_parser = values::rate_per_s, allow_negative_numbers = true)]
     pub rate: Option<u64>,
 
-    /// Measure latency against rate: a closed loop, then open loops at 10 to 100 percent of its rate; each takes --duration [default: 2s]
+    /// Measure latency against rate: a closed loop, then open loops at 10 to 110 percent of its rate; each takes --duration [default: 2s]
     #[arg(long, conflicts_with_all = ["rate", "count", "hgrm", "hlog", "interval", "intervals"])]
     pub to_knee: bool,
 }

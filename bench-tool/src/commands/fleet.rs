@@ -156,6 +156,10 @@ impl FleetArgs {
         let Some(first) = commands.first() else {
             return Err(Failure::usage("there are no clients").advice("give --hosts, or --clients"));
         };
+        if first.repeats_disturbed() {
+            let what = "--repeat-disturbed has no effect in a fleet: its rates are measured once";
+            return Err(Failure::usage(what).advice("leave it out"));
+        }
         if let Some(rate) = first.rate_per_s() {
             divide(rate, plan.clients.len())?;
         }
@@ -304,6 +308,10 @@ mod tests {
             ("--clients 2 -- run", "names no server"),
             ("--clients 9 -- run --connect shm:x --rate 8", "9 clients"),
             ("--clients 2 -- run --connect {target}", "--targets"),
+            (
+                "--clients 2 -- run --connect shm:x --to-knee --repeat-disturbed 1",
+                "leave it out",
+            ),
             (
                 "--clients 2 --targets shm:x -- run --connect shm:y",
                 "{target}",

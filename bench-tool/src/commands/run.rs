@@ -94,6 +94,10 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub pace: PaceArgs,
 
+    /// How often --to-knee repeats what the machine disturbed: by other work, stolen time or a changing frequency [default: 2]
+    #[arg(long, value_name = "N", requires = "to_knee", value_parser = clap::value_parser!(u32).range(0..=10))]
+    pub repeat_disturbed: Option<u32>,
+
     /// How long to retry after a lost connection, with calls in flight repeated [default: 0: it ends the run]
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = values::time, conflicts_with = "idle_connections")]
     pub retry: Duration,
@@ -124,13 +128,18 @@ pub(crate) fn execute(
     let config = args.config(&machine, command)?;
     let outputs = args.output.check(args.common.quiet)?;
     if args.pace.to_knee {
-        run::to_knee(&config, &machine, &outputs, load)
+        run::to_knee(&config, &machine, &outputs, args.repeats(), load)
     } else {
         run::execute(&config, &machine, &outputs, load)
     }
 }
 
 impl RunArgs {
+    /// How often `--to-knee` repeats what was disturbed.
+    fn repeats(&self) -> u32 {
+        self.repeat_disturbed.unwrap_or(2)
+    }
+
     /// Checks the arguments against each other and against the machine, and sets defaults.
     ///
     /// # Errors

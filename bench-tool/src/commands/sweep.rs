@@ -172,6 +172,7 @@ impl SweepArgs {
             placement: point.placement,
             depth: point.depth,
             connections: point.connections,
+            repeat_disturbed: None,
             pace: PaceArgs {
                 rate: point.rate_per_s,
                 to_knee: false,

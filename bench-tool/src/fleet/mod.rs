@@ -87,7 +87,7 @@ fn to_knee(
     signals: &StopTwice,
 ) -> Result<(), Failure> {
     let mut last = None;
-    let (report, failure) = climb(signals.stop(), |rate_per_s| {
+    let (report, failure) = climb(signals.stop(), 0, |rate_per_s| {
         let round = fleet.round(rate_per_s)?;
         let measured = FleetReport::of_round(config, machine, round)?;
         last = Some(measured.report.clone());

@@ -343,6 +343,7 @@ impl LoadReport for FleetReport {
             floor_ratio: None,
             floor: String::new(),
             warnings: &self.warnings,
+            disturbed: false,
             facts,
         }
     }

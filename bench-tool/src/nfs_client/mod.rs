@@ -133,7 +133,7 @@ pub(crate) fn to_knee(
     let begin = (&stop, Gate::default());
     let driven = drive(config, outputs.is_quiet(), begin, &mut |run| {
         let report_at = |rate_per_s| run.report_at(rate_per_s, machine);
-        found = Some(climb(&stop, report_at)?);
+        found = Some(climb(&stop, 0, report_at)?);
         Ok(())
     });
     let Some((report, failure)) = found else {

@@ -352,6 +352,7 @@ impl LoadReport for Report {
             floor_ratio: None,
             floor: String::new(),
             warnings: &self.warnings,
+            disturbed: false,
             facts: self.facts(),
         }
     }

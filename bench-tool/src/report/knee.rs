@@ -41,6 +41,10 @@ pub(crate) struct Step {
     /// Response times, counted from each call's due time.
     #[serde(serialize_with = "null_without_calls")]
     pub latency_ns: LatencySummary,
+    /// How often it was measured. This is the best try: see [`Step::improve`].
+    pub tries: u32,
+    /// Whether the machine disturbed this try, if the load looks for that.
+    pub disturbed: bool,
     /// Warnings about this step.
     pub warnings: Vec<String>,
 }
@@ -61,8 +65,21 @@ impl Step {
             duration_s: load.duration_s,
             errors: load.errors,
             latency_ns: load.latency_ns,
+            tries: 1,
+            disturbed: report.disturbed,
             warnings: report.warnings.to_vec(),
         }
+    }
+
+    /// Takes over another try at the same rate if it is better: if the rate was reached, and then by its p99.
+    /// Disturbances only make latencies longer and rates lower.
+    pub(crate) fn improve(&mut self, again: Self) {
+        let rank = |it: &Self| (!it.has_place(), it.latency_ns.p99);
+        let tries = self.tries + 1;
+        if rank(&again) < rank(self) {
+            *self = again;
+        }
+        self.tries = tries;
     }
 
     /// Whether it can be the knee: its rate was reached, by calls that completed.
@@ -166,9 +183,34 @@ impl<R: LoadReport> KneeReport<R> {
     }
 }
 
+/// The steps that were disturbed, and whose p99 rose or whose rate was not reached: it may be because of that.
+pub(crate) fn disturbed_rises(steps: &[Step]) -> impl Iterator<Item = &Step> {
+    let p99s = steps.iter().filter(|it| it.has_place());
+    let least = p99s.map(|it| it.latency_ns.p99).min().unwrap_or(0);
+    let has_risen =
+        move |it: &&Step| !it.has_place() || it.latency_ns.p99 >= least.saturating_mul(RISE_MIN);
+    steps.iter().filter(|it| it.disturbed).filter(has_risen)
+}
+
+/// The p99 of each step, but not above that of a later one that reached its rate: a lower rate has no longer queue, so
+/// what is above it is a disturbance.
+fn rising_p99s(curve: &[&Step]) -> Vec<u64> {
+    let mut least = u64::MAX;
+    let mut p99s: Vec<u64> = Vec::with_capacity(curve.len());
+    for step in curve.iter().rev() {
+        if step.has_place() {
+            least = least.min(step.latency_ns.p99);
+        }
+        p99s.push(step.latency_ns.p99.min(least));
+    }
+    p99s.reverse();
+    p99s
+}
+
 /// The step at which the curve of p99 by offered rate turns upward, and its distance. Among the steps whose rate was
 /// reached, it is the one farthest below the line from the lower left to the upper right of the curve, with both axes
-/// scaled to their range (the Kneedle method of Satopaa and others, 2011, without smoothing).
+/// scaled to their range (the Kneedle method of Satopaa and others, 2011, without smoothing). The curve never falls: see
+/// [`rising_p99s`].
 ///
 /// Steps without a completed call have no place on the curve. `None` if p99 hardly rises, if no step is below the
 /// line, or if fewer than [`REACHED_MIN`] rates were reached.
@@ -176,22 +218,21 @@ impl<R: LoadReport> KneeReport<R> {
 #[allow(clippy::cast_precision_loss, reason = "places on a curve")]
 pub(crate) fn knee(steps: &[Step]) -> Option<(&Step, f64)> {
     let curve: Vec<&Step> = steps.iter().filter(|it| it.latency_ns.count > 0).collect();
-    let p99 = |it: &Step| it.latency_ns.p99;
-    let p99s = || curve.iter().map(|it| p99(it));
-    let (least, most) = (p99s().min()?, p99s().max()?);
+    let p99s = rising_p99s(&curve);
+    let (least, most) = (*p99s.iter().min()?, *p99s.iter().max()?);
     let (first, last) = (curve.first()?, curve.last()?);
     let rates = last
         .offered_rate_per_s
         .saturating_sub(first.offered_rate_per_s);
-    let reached = || curve.iter().copied().filter(|it| it.has_place());
-    if rates == 0 || most < least.saturating_mul(RISE_MIN) || reached().count() < REACHED_MIN {
+    let reached = curve.iter().zip(&p99s).filter(|(it, _)| it.has_place());
+    if rates == 0 || most < least.saturating_mul(RISE_MIN) || reached.clone().count() < REACHED_MIN
+    {
         return None;
     }
-    let distance = |it: &Step| {
-        let along = (it.offered_rate_per_s - first.offered_rate_per_s) as f64 / rates as f64;
-        along - (p99(it) - least) as f64 / (most - least) as f64
-    };
-    let distances = reached().map(|it| (it, distance(it)));
+    let distances = reached.map(|(step, p99)| {
+        let along = (step.offered_rate_per_s - first.offered_rate_per_s) as f64 / rates as f64;
+        (*step, along - (p99 - least) as f64 / (most - least) as f64)
+    });
     let farthest = distances.max_by(|(_, a), (_, b)| a.total_cmp(b))?;
     (farthest.1 > 0.0).then_some(farthest)
 }
@@ -282,6 +323,33 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn the_better_try_counts() {
+        let slow = Step {
+            disturbed: true,
+            ..step(50, 9_000)
+        };
+        let missed = Step {
+            is_reached: false,
+            ..step(50, 500)
+        };
+        let mut best = slow.clone();
+        best.improve(missed);
+        assert_eq!((best.latency_ns.p99, best.tries), (9_000, 2));
+        best.improve(step(50, 1_000));
+        best.improve(step(50, 2_000));
+        assert_eq!((best.latency_ns.p99, best.tries), (1_000, 4));
+        assert!(!best.disturbed);
+        // Only what rose, or was not reached, is worth another try.
+        let flat = Step {
+            disturbed: true,
+            ..step(40, 1_500)
+        };
+        let steps = [step(30, 1_000), flat, slow, step(60, 9_000)];
+        let again: Vec<_> = disturbed_rises(&steps).collect();
+        assert_eq!(again, [&steps[2]]);
+    }
+
+    #[test]
     fn the_knee_is_where_the_curve_turns() {
         assert_eq!(knee_report().knee.unwrap().share_percent, 80);
         // A single disturbed step is no knee.
@@ -294,6 +362,12 @@ pub(crate) mod tests {
             .collect();
         assert_eq!(knee(&flat), None);
         assert_eq!(knee(&[]), None);
+        // What is above a later rate that was reached is a disturbance, in the table and not in the curve.
+        let mut noisy = knee_report().steps;
+        for (number, p99) in [(0, 60_000), (1, 40_000), (2, 50_000)] {
+            noisy[number].latency_ns.p99 = p99;
+        }
+        assert_eq!(knee(&noisy).unwrap().0.share_percent, 80);
         assert_eq!(knee(&steps[..1]), None);
     }
 

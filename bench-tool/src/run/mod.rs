@@ -77,7 +77,8 @@ pub(crate) fn execute(
 
 const ERRORS_ADVICE: &str = "the counters of the report say which errors; --json has all of them";
 
-/// Measures at rising rates up to the knee, each step with a new server and floor, and writes the report.
+/// Measures at rising rates up to the knee, each step with a new server and floor, and writes the report. What the
+/// machine disturbed is measured again, up to `repeats` times.
 ///
 /// # Errors
 /// Those of [`execute`].
@@ -85,10 +86,11 @@ pub(crate) fn to_knee(
     config: &RunConfig,
     machine: &Machine,
     outputs: &Outputs,
+    repeats: u32,
     load: &mut impl Load,
 ) -> Result<(), Failure> {
     let stop = Stop::on_signals()?;
-    let (report, failure) = climb(&stop, |rate_per_s| {
+    let (report, failure) = climb(&stop, repeats, |rate_per_s| {
         let mut config = config.clone();
         config.load.rate_per_s = rate_per_s;
         let quiet = outputs.is_quiet();

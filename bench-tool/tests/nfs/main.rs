@@ -145,7 +145,7 @@ fn reports_go_to_the_files_that_a_run_has() {
     let json = output.json();
     assert_eq!(json["schema"], "rpcrdma.bench-tool.knee/1");
     assert_eq!(json["closed_loop"]["schema"], "rpcrdma.bench-tool.nfs/1");
-    assert_eq!(json["steps"].as_array().unwrap().len(), 12);
+    assert_eq!(json["steps"].as_array().unwrap().len(), 13);
     assert_eq!(json["steps"][11]["share_percent"], 100);
     output.check_errors(&["knee"]);
     assert!(folder.read("knee.html").contains("Latency against rate"));

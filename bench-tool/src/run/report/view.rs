@@ -24,6 +24,7 @@ impl LoadReport for Report {
             floor_ratio: self.floor.as_ref().and_then(|floor| floor.p50_ratio),
             floor: text_of(|text| table::write_floor(text, self)),
             warnings: &self.warnings,
+            disturbed: self.disturbed,
             facts: self.facts(),
         }
     }
