@@ -80,11 +80,8 @@ impl LoadPhase {
     /// Starts the warm-up. The histograms of finished intervals go to `exchange`.
     pub(crate) fn new(amount: &Amount, now: Ticks, exchange: Arc<Exchange>) -> Self {
         let clock = Clock::new();
-        let pace = |rate| Pace::new(now, clock.ticks_per_second(), rate);
-        Self {
+        let mut phase = Self {
             phase: Phase::Warmup,
-            until: now.saturating_add(clock.ticks(amount.warmup)),
-            pace: amount.rate.map(pace),
             limit: amount.limit,
             calls_max: match amount.limit {
                 Limit::Duration(_) => u64::MAX,
@@ -94,7 +91,16 @@ impl LoadPhase {
             exchange,
             clock,
             ..Self::idle()
-        }
+        };
+        phase.start_at(amount, now);
+        phase
+    }
+
+    /// Moves the start of the warm-up, before the first call.
+    pub(crate) fn start_at(&mut self, amount: &Amount, now: Ticks) {
+        let pace = |rate| Pace::new(now, self.clock.ticks_per_second(), rate);
+        self.until = now.saturating_add(self.clock.ticks(amount.warmup));
+        self.pace = amount.rate.map(pace);
     }
 
     /// Changes the phase or the interval if it is time. `outstanding` is the number of calls that have not ended.

@@ -6,6 +6,7 @@
 use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rpcrdma_fabric::clock::{Clock, Ticks};
@@ -21,6 +22,7 @@ use crate::load::phase::LoadPhase;
 use crate::load::retry_later::RetryLater;
 use crate::load::workload::{Verdict, Workload as _};
 use crate::load::{Amount, Watch};
+use crate::signals::Stop;
 use crate::workloads::nfs::steps::Step;
 use crate::workloads::nfs::tally::Tally;
 use crate::workloads::nfs::{NfsWorkload, StepReply, Work};
@@ -98,34 +100,29 @@ impl Session for TcpSession {
         checkpoints: &mut Checkpoints<'_>,
     ) -> Result<(Measured, Tally), Failure> {
         let cores = &self.cores;
+        let mut collectors = Vec::new();
         let streams = (0..self.connections)
             .map(|_| self.server.connect(ANSWER_TIMEOUT))
             .collect::<Result<Vec<_>, _>>()?;
         watch.gate.pass(&watch.progress, &watch.stop);
         let began = Beginning::after(amount.warmup);
-        let (mut threads, mut collectors) = (Vec::new(), Vec::new());
-        for (stream, number) in streams.into_iter().zip(0_u32..) {
+        let drivers = streams.into_iter().zip(0_u32..).map(|(stream, number)| {
             let part = Part {
                 number,
                 parts: self.connections,
                 core: cores.get(number as usize % cores.len().max(1)).copied(),
+                amount: amount.share(number, self.connections),
             };
-            let driver = Driver::new(
-                self.server.clone(),
-                stream,
-                Arc::clone(&work),
-                &amount.share(number, self.connections),
-                &part,
-                watch.clone(),
-            )?;
+            let work = Arc::clone(&work);
+            let driver = Driver::new(self.server.clone(), stream, work, &part, watch.clone())?;
             collectors.push(Arc::clone(&driver.collector));
-            let thread = std::thread::Builder::new()
-                .name(format!("nfs-{number}"))
-                .spawn(move || driver.run(&part));
-            threads.push(thread.map_err(|error| {
-                Failure::failed("cannot start the thread of a connection").because(error)
-            })?);
-        }
+            Ok((driver, part))
+        });
+        let spawn = |(driver, part): (Driver, Part)| {
+            let thread = std::thread::Builder::new().name(format!("nfs-{}", part.number));
+            thread.spawn(move || driver.run(&part))
+        };
+        let threads = start_all(drivers, spawn, &watch.stop)?;
         while threads.iter().any(|it| !it.is_finished()) {
             std::thread::sleep(LOOK_PERIOD);
             checkpoints.look(|| {
@@ -200,6 +197,35 @@ impl NfsCaller for OverTcp<'_> {
     }
 }
 
+/// Starts the thread of each driver. All drivers are there before the first thread, and if a thread cannot be started,
+/// those before it are stopped: a failure leaves none behind.
+///
+/// # Errors
+/// The first driver, or the first thread, that fails.
+fn start_all<D, T>(
+    drivers: impl Iterator<Item = Result<D, Failure>>,
+    spawn: impl Fn(D) -> io::Result<JoinHandle<T>>,
+    stop: &Stop,
+) -> Result<Vec<JoinHandle<T>>, Failure> {
+    let drivers = drivers.collect::<Result<Vec<_>, _>>()?;
+    let mut threads = Vec::with_capacity(drivers.len());
+    for driver in drivers {
+        match spawn(driver) {
+            Ok(thread) => threads.push(thread),
+            Err(error) => {
+                stop.ask();
+                for thread in threads {
+                    // Its results are of no use, and a panic has been printed.
+                    let _ = thread.join();
+                }
+                let what = "cannot start the thread of a connection";
+                return Err(Failure::failed(what).because(error));
+            }
+        }
+    }
+    Ok(threads)
+}
+
 /// The collector of a connection, which its thread and the starting one share.
 fn of(collector: &Mutex<Collector>) -> std::sync::MutexGuard<'_, Collector> {
     // A thread that panicked left whole intervals behind.
@@ -212,6 +238,8 @@ struct Part {
     number: u32,
     parts: u32,
     core: Option<usize>,
+    /// Its share.
+    amount: Amount,
 }
 
 /// A place for one outstanding call.
@@ -257,10 +285,10 @@ impl Driver {
         server: TcpServer,
         stream: TcpStream,
         work: Arc<Work>,
-        amount: &Amount,
         part: &Part,
         watch: Watch,
     ) -> Result<Self, Failure> {
+        let amount = &part.amount;
         stream.set_nonblocking(true).map_err(|error| {
             Failure::failed("cannot make a connection non-blocking").because(error)
         })?;
@@ -304,6 +332,7 @@ impl Driver {
             // Pinning may fail, for example in a cpuset without this core. The thread then runs elsewhere.
             core_affinity::set_for_current(core_affinity::CoreId { id: core });
         }
+        self.phase.start_at(&part.amount, self.clock.now());
         while !(self.phase.is_ending() && self.outstanding() == 0) {
             if let Err(error) = self.turn(part)
                 && let Err(failure) = self.connect_again(error)
@@ -634,4 +663,53 @@ fn header(credential: &Credential) -> Result<Vec<u8>, Failure> {
         Failure::failed("the header of a call cannot be written").because(error)
     })?;
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    fn refused() -> io::Error {
+        io::ErrorKind::OutOfMemory.into()
+    }
+
+    #[test]
+    fn no_thread_starts_before_all_drivers_are_there() {
+        let drivers = [Ok(1), Ok(2), Err(Failure::failed("no third one"))];
+        let spawned = AtomicU32::new(0);
+        let spawn = |_| {
+            spawned.fetch_add(1, Ordering::Relaxed);
+            Ok(std::thread::spawn(|| ()))
+        };
+        let failure = start_all(drivers.into_iter(), spawn, &Stop::new()).unwrap_err();
+        assert_eq!(failure.to_string(), "no third one");
+        assert_eq!(spawned.into_inner(), 0);
+    }
+
+    #[test]
+    fn a_thread_that_cannot_be_started_leaves_none_behind() {
+        let stop = Stop::new();
+        let running = Arc::new(AtomicU32::new(0));
+        let spawn = |number| {
+            if number == 2 {
+                return Err(refused());
+            }
+            let (stop, running) = (stop.clone(), Arc::clone(&running));
+            running.fetch_add(1, Ordering::Relaxed);
+            Ok(std::thread::spawn(move || {
+                while !stop.is_asked() {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                std::thread::sleep(Duration::from_millis(20));
+                running.fetch_sub(1, Ordering::Relaxed);
+            }))
+        };
+        let failure = start_all((0..4).map(Ok), spawn, &stop).unwrap_err();
+        assert!(
+            failure.to_string().contains("cannot start the thread"),
+            "{failure}"
+        );
+        assert_eq!(running.load(Ordering::Relaxed), 0);
+    }
 }
