@@ -83,6 +83,27 @@ impl LatencyHistogram {
         self.buckets.len()
     }
 
+    /// The sum of all latencies in nanoseconds, exact.
+    #[must_use]
+    pub(crate) const fn sum_ns(&self) -> u128 {
+        self.sum_ns
+    }
+
+    /// How many latencies are up to each of these rising bounds and above the one before, and how many are above all
+    /// of them.
+    #[must_use]
+    pub(crate) fn counts_between(&self, bounds_ns: &[u64]) -> Vec<u64> {
+        let mut counts = vec![0; bounds_ns.len() + 1];
+        for value in self.buckets.iter_recorded() {
+            let latency_ns = value.value_iterated_to().min(self.max_ns);
+            let place = bounds_ns.partition_point(|bound| *bound < latency_ns);
+            if let Some(count) = counts.get_mut(place) {
+                *count += value.count_at_value();
+            }
+        }
+        counts
+    }
+
     /// The smallest latency, exact; 0 if there is none.
     #[must_use]
     pub(crate) fn min_ns(&self) -> u64 {

@@ -34,6 +34,7 @@ mod floor;
 mod histogram;
 mod load;
 mod machine;
+mod metrics;
 mod nfs_client;
 mod profile;
 mod progress;

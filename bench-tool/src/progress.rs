@@ -3,11 +3,14 @@
 use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rpcrdma_units::{count, duration, rate};
+use serde::{Deserialize, Serialize};
+
+use crate::histogram::LatencyHistogram;
 
 /// Time between two updates.
 const PERIOD: Duration = Duration::from_millis(250);
@@ -31,12 +34,111 @@ impl CoreProgress {
     }
 }
 
+/// What a load does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum LoadState {
+    /// It makes its connections, or waits for its start.
+    #[default]
+    Starting,
+    WarmUp,
+    Measuring,
+    /// Its calls are over.
+    Over,
+}
+
+impl LoadState {
+    pub(crate) const ALL: [Self; 4] = [Self::Starting, Self::WarmUp, Self::Measuring, Self::Over];
+
+    /// The value of a label.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Starting => "starting",
+            Self::WarmUp => "warm_up",
+            Self::Measuring => "measuring",
+            Self::Over => "over",
+        }
+    }
+}
+
+/// The upper bounds of the latencies that are counted together, in nanoseconds: 1, 2 and 5 of each decade from 1 us to
+/// 10 s.
+pub(crate) const LATENCY_BOUNDS_NS: [u64; 22] = {
+    let mut bounds = [0; 22];
+    let (mut place, mut decade) = (0, 1_000);
+    while place < bounds.len() {
+        bounds[place] = decade
+            * match place % 3 {
+                0 => 1,
+                1 => 2,
+                _ => 5,
+            };
+        if place % 3 == 2 {
+            decade *= 10;
+        }
+        place += 1;
+    }
+    bounds
+};
+
+/// Latencies, counted between [`LATENCY_BOUNDS_NS`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LatencyCounts {
+    /// One for each bound, without those of the bounds before it, and one for what is above all bounds.
+    pub(crate) counts: Vec<u64>,
+    /// The sum of all latencies in nanoseconds; the largest number if it is larger.
+    pub(crate) sum_ns: u64,
+}
+
+impl LatencyCounts {
+    /// Those of a histogram, whose buckets are 0.1 % wide.
+    pub(crate) fn of(latency: &LatencyHistogram) -> Self {
+        Self {
+            counts: latency.counts_between(&LATENCY_BOUNDS_NS),
+            sum_ns: u64::try_from(latency.sum_ns()).unwrap_or(u64::MAX),
+        }
+    }
+}
+
+/// What a load has done so far.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Figures {
+    /// Calls that succeeded, those of the warm-up too.
+    pub(crate) calls: u64,
+    /// Calls that failed.
+    pub(crate) errors: u64,
+    /// Payload of the calls that succeeded; `None` if calls differ in size.
+    pub(crate) payload_bytes: Option<u64>,
+    /// Connections that were lost, replaced or not.
+    pub(crate) connections_lost: u64,
+    /// Open loop: the rate that is asked for.
+    pub(crate) rate_per_s: Option<u64>,
+    pub(crate) state: LoadState,
+    /// Latencies of the intervals that are over; `None` if nobody wants them.
+    pub(crate) latency: Option<LatencyCounts>,
+}
+
+/// What the thread that waits for the cores notes.
+#[derive(Debug, Default)]
+struct Noted {
+    call_bytes: Option<u64>,
+    rate_per_s: Option<u64>,
+    /// When the measurement begins; `None` before the load does.
+    measured_from: Option<Instant>,
+    is_over: bool,
+    connections_lost: u64,
+    /// `None` if nobody wants it.
+    latency: Option<Box<LatencyHistogram>>,
+}
+
 /// The progress of all cores, shared with the progress line.
 #[derive(Clone, Debug)]
 pub(crate) struct Progress {
     cores: Arc<[CoreProgress]>,
     /// Stands at the end of the line.
     note: Arc<Mutex<String>>,
+    noted: Arc<Mutex<Noted>>,
 }
 
 impl Progress {
@@ -46,6 +148,71 @@ impl Progress {
         Self {
             cores: (0..cores).map(|_| CoreProgress::default()).collect(),
             note: Arc::default(),
+            noted: Arc::default(),
+        }
+    }
+
+    // Polling cores call none of the functions that lock this.
+    fn noted(&self) -> MutexGuard<'_, Noted> {
+        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sets the payload of a call, if all calls have the same.
+    #[must_use]
+    pub(crate) fn with_call_bytes(self, bytes: Option<u64>) -> Self {
+        self.noted().call_bytes = bytes;
+        self
+    }
+
+    /// Asks for [`Figures::latency`].
+    pub(crate) fn keep_latency(&self) {
+        self.noted().latency = Some(Box::new(LatencyHistogram::new()));
+    }
+
+    /// Notes that the load begins: its warm-up, and its rate in an open loop.
+    pub(crate) fn begin(&self, warmup: Duration, rate_per_s: Option<u64>) {
+        let mut noted = self.noted();
+        noted.measured_from = Some(Instant::now() + warmup);
+        noted.rate_per_s = rate_per_s;
+    }
+
+    /// Notes that the calls are over.
+    pub(crate) fn end(&self) {
+        self.noted().is_over = true;
+    }
+
+    /// Notes that so many more connections were lost.
+    pub(crate) fn lost(&self, connections: u64) {
+        if connections > 0 {
+            self.noted().connections_lost += connections;
+        }
+    }
+
+    /// Adds the latencies of an interval that is over.
+    pub(crate) fn measured(&self, interval: &LatencyHistogram) {
+        if let Some(latency) = &mut self.noted().latency {
+            latency.merge(interval);
+        }
+    }
+
+    /// All of it.
+    #[must_use]
+    pub(crate) fn figures(&self) -> Figures {
+        let (calls, errors) = self.totals();
+        let noted = self.noted();
+        Figures {
+            calls,
+            errors,
+            payload_bytes: noted.call_bytes.map(|bytes| bytes.saturating_mul(calls)),
+            connections_lost: noted.connections_lost,
+            rate_per_s: noted.rate_per_s,
+            state: match noted.measured_from {
+                None => LoadState::Starting,
+                Some(_) if noted.is_over => LoadState::Over,
+                Some(from) if Instant::now() < from => LoadState::WarmUp,
+                Some(_) => LoadState::Measuring,
+            },
+            latency: noted.latency.as_deref().map(LatencyCounts::of),
         }
     }
 
@@ -251,6 +418,43 @@ mod tests {
         progress.core(0).unwrap().publish(11, 0);
         assert_eq!(progress.totals(), (16, 2));
         assert!(progress.core(2).is_none());
+    }
+
+    #[test]
+    fn the_figures_say_what_the_load_does_and_what_was_measured() {
+        let progress = Progress::new(1);
+        assert_eq!(progress.figures(), Figures::default());
+        let progress = progress.with_call_bytes(Some(64));
+        progress.begin(Duration::from_secs(1000), Some(50));
+        let figures = progress.figures();
+        assert_eq!(
+            (figures.state, figures.rate_per_s),
+            (LoadState::WarmUp, Some(50))
+        );
+        let mut interval = LatencyHistogram::new();
+        interval.record(4_000);
+        // Nobody has asked for it yet.
+        progress.measured(&interval);
+        progress.keep_latency();
+        progress.begin(Duration::ZERO, None);
+        interval.record_equal(20_000_000_000, 2);
+        progress.measured(&interval);
+        progress.measured(&interval);
+        progress.lost(1);
+        progress.lost(2);
+        progress.core(0).unwrap().publish(6, 0);
+        let figures = progress.figures();
+        assert_eq!(figures.state, LoadState::Measuring);
+        assert_eq!((figures.calls, figures.connections_lost), (6, 3));
+        assert_eq!(figures.payload_bytes, Some(384));
+        let latency = figures.latency.unwrap();
+        assert_eq!(latency.sum_ns, 2 * 40_000_004_000);
+        assert_eq!(latency.counts.iter().sum::<u64>(), 6);
+        assert_eq!(latency.counts[2], 2, "to 5 us");
+        assert_eq!(latency.counts[22], 4, "above 10 s");
+        progress.end();
+        assert_eq!(progress.figures().state, LoadState::Over);
+        assert_eq!(LATENCY_BOUNDS_NS[21], 10_000_000_000);
     }
 
     #[test]

@@ -11,20 +11,17 @@ use rpcrdma_doctor::CoreList;
 use super::common::{LengthArgs, OutputArgs};
 use super::nfs::NfsArgs;
 use super::run::RunArgs;
-use crate::address::Address;
 use crate::exit::Failure;
 use crate::fleet::agent::{Done, Ends, serve};
 use crate::fleet::protocol::Share;
-use crate::load::Watch;
 use crate::load::gate::Gate;
 use crate::machine::Machine;
 use crate::nfs_client;
 use crate::report::output::verdict;
 use crate::report::view::LoadReport;
-use crate::run::config::RunConfig;
 use crate::run::node_load::NodeLoad;
-use crate::run::report::{Report, RunResult};
-use crate::run::{self, Load};
+use crate::run::report::Report;
+use crate::run::{self, Gated};
 use crate::signals::Stop;
 use crate::workloads::bench::op::Op;
 
@@ -175,7 +172,10 @@ impl ClientCommand {
                 }
                 take_turns(&mut args.common.cores, share, machine);
                 let config = args.config(machine, command)?;
-                let mut load = Gated { gate };
+                let mut load = Gated {
+                    gate,
+                    load: &mut NodeLoad,
+                };
                 let (result, floor) =
                     run::measure(&config, true, stop.clone(), &mut load, &mut |_| {})?;
                 let report = Report::new(&config, machine, &result, floor.as_ref());
@@ -222,27 +222,6 @@ fn done(
     let verdict = verdict.err().filter(|_| errors > 0 || !may_be_empty);
     let report = serde_json::to_value(report).map_err(Failure::of)?;
     Ok((report, failure.or(verdict).map(|it| it.to_string())))
-}
-
-/// The load of a client: it waits at the gate of the fleet.
-struct Gated<'a> {
-    gate: &'a Gate,
-}
-
-impl Load for Gated<'_> {
-    fn measure(
-        &mut self,
-        config: &RunConfig,
-        server: &Address,
-        watch: &Watch,
-        show: &mut dyn FnMut(&RunResult),
-    ) -> Result<RunResult, Failure> {
-        let watch = Watch {
-            gate: self.gate.clone(),
-            ..watch.clone()
-        };
-        NodeLoad.measure(config, server, &watch, show)
-    }
 }
 
 #[cfg(test)]
@@ -302,6 +281,7 @@ mod tests {
                 seed_offset: 0,
                 place,
                 places,
+                shows_latency: false,
             };
             take_turns(&mut cores, &share, &machine);
             cores.map(|it| it.0)

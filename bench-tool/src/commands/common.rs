@@ -7,12 +7,15 @@ use clap::Args;
 use rpcrdma_doctor::{CoreList, core_list};
 
 use super::authentication::AuthenticationArgs;
+use super::nfs3::host_port;
 use super::profile::ProfileChoiceArgs;
 use super::values;
 use crate::address::Address;
 use crate::exit::Failure;
 use crate::load::timeline::INTERVALS_MAX;
 use crate::load::{Limit, LoadConfig};
+use crate::metrics::MetricsAddress;
+use crate::metrics::load::LoadMetrics;
 use crate::protocol::Protocol;
 use crate::report::output::Outputs;
 use crate::run::config::{OwnFabric, Slowed};
@@ -215,6 +218,10 @@ pub(crate) struct OutputArgs {
     #[arg(long)]
     pub intervals: bool,
 
+    /// Serve Prometheus metrics of the calls at http://HOST:PORT/metrics while they are made; port 0 is any free port
+    #[arg(long, value_name = "HOST:PORT", value_parser = host_port)]
+    pub metrics: Option<MetricsAddress>,
+
     /// Also write the files this often while the run goes on, so that a run that is killed leaves its last ones; writing takes processor time
     #[arg(long, value_name = "TIME", value_parser = values::time_above_zero, conflicts_with = "to_knee")]
     pub checkpoint: Option<Duration>,
@@ -230,8 +237,24 @@ impl OutputArgs {
             ("--html", self.html.is_some()),
             ("--intervals", self.intervals),
             ("--checkpoint", self.checkpoint.is_some()),
+            ("--metrics", self.metrics.is_some()),
         ];
         given.iter().find(|it| it.1).map(|it| it.0)
+    }
+
+    /// Starts the metrics of `run` or `nfs`, if they are asked for. Their thread keeps off `cores`.
+    ///
+    /// # Errors
+    /// Those of [`LoadMetrics::start`].
+    pub(super) fn metrics(
+        &self,
+        command: &'static str,
+        cores: &[usize],
+        quiet: bool,
+    ) -> Result<Option<LoadMetrics>, Failure> {
+        let at = self.metrics.as_ref();
+        at.map(|at| LoadMetrics::start(at, command, cores, quiet))
+            .transpose()
     }
 
     /// Checks before the measurement that the files can be written.

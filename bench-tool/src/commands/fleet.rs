@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use super::agent::ClientCommand;
+use super::nfs3::host_port;
 use super::values;
 use crate::exit::Failure;
 use crate::fleet;
@@ -14,6 +15,7 @@ use crate::fleet::config::FleetConfig;
 use crate::fleet::launch::Launch;
 use crate::fleet::plan::{CLIENTS_MAX, FleetPlan, Pattern, divide};
 use crate::machine::Machine;
+use crate::metrics::MetricsAddress;
 use crate::report::output::Outputs;
 
 /// The host of clients on this machine.
@@ -93,6 +95,10 @@ pub(crate) struct FleetArgs {
     #[arg(long, value_name = "FILE")]
     pub hgrm: Option<PathBuf>,
 
+    /// Serve Prometheus metrics of all clients at http://HOST:PORT/metrics while they run; port 0 is any free port
+    #[arg(long, value_name = "HOST:PORT", value_parser = host_port)]
+    pub metrics: Option<MetricsAddress>,
+
     /// Show only errors and warnings, no table and no progress
     #[arg(long, short)]
     pub quiet: bool,
@@ -137,7 +143,8 @@ pub(super) fn execute(args: &FleetArgs, command: String) -> Result<(), Failure> 
         ("--hgrm", args.hgrm.as_deref()),
     ];
     let outputs = Outputs::check(&files, args.quiet)?;
-    fleet::execute(&config, &Machine::detect(), &outputs)
+    let metrics = args.metrics.as_ref();
+    fleet::execute(&config, &Machine::detect(), &outputs, metrics)
 }
 
 impl FleetArgs {

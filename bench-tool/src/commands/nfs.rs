@@ -13,6 +13,7 @@ use super::profile::ProfileChoiceArgs;
 use super::values;
 use crate::exit::Failure;
 use crate::machine::Machine;
+use crate::metrics::load::LoadMetrics;
 use crate::nfs_client;
 use crate::nfs_client::address::NfsAddress;
 use crate::nfs_client::config::{NfsConfig, Stable};
@@ -162,10 +163,13 @@ pub(super) fn execute(args: &NfsArgs, command: String) -> Result<(), Failure> {
     let machine = Machine::detect();
     let config = args.config(&machine, command)?;
     let outputs = args.output.check(args.quiet)?;
+    let cores = &config.load.cores;
+    let metrics = args.output.metrics("nfs", cores, args.quiet)?;
+    let gate = metrics.as_ref().map(LoadMetrics::gate).unwrap_or_default();
     if args.pace.to_knee {
-        nfs_client::to_knee(&config, &machine, &outputs)
+        nfs_client::to_knee(&config, &machine, &outputs, gate)
     } else {
-        nfs_client::execute(&config, &machine, &outputs)
+        nfs_client::execute(&config, &machine, &outputs, gate)
     }
 }
 

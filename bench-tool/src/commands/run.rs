@@ -8,8 +8,9 @@ use super::common::{CommonArgs, OutputArgs, PaceArgs};
 use super::values;
 use crate::exit::Failure;
 use crate::machine::Machine;
+use crate::metrics::load::LoadMetrics;
 use crate::run::config::{BulkConfig, RunConfig, Server};
-use crate::run::{self, Load};
+use crate::run::{self, Gated, Load};
 use crate::workloads::bench::op::{Op, Placement};
 use crate::workloads::bench::sizes::Sizes;
 
@@ -127,6 +128,10 @@ pub(crate) fn execute(
     let machine = Machine::detect();
     let config = args.config(&machine, command)?;
     let outputs = args.output.check(args.common.quiet)?;
+    let quiet = args.common.quiet;
+    let metrics = args.output.metrics("run", &config.all_cores(), quiet)?;
+    let gate = metrics.as_ref().map(LoadMetrics::gate).unwrap_or_default();
+    let load = &mut Gated { gate: &gate, load };
     if args.pace.to_knee {
         run::to_knee(&config, &machine, &outputs, args.repeats(), load)
     } else {

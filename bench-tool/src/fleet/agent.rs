@@ -46,6 +46,8 @@ struct Round {
     started_ns: Option<u64>,
     /// Counts the calls of the running load.
     progress: Option<Progress>,
+    /// Whether the coordinator wants the latencies of the running load.
+    shows_latency: bool,
 }
 
 impl Shared {
@@ -63,7 +65,12 @@ impl Shared {
 
     /// The gate: says that the connections are made, and waits for the start.
     fn wait_for_start(&self, progress: &Progress, stop: &Stop) {
-        self.round().progress = Some(progress.clone());
+        let mut round = self.round();
+        if round.shows_latency {
+            progress.keep_latency();
+        }
+        round.progress = Some(progress.clone());
+        drop(round);
         self.say(&FromAgent::Ready);
         let mut round = self.round();
         while round.start_ns.is_none() && !stop.is_asked() {
@@ -92,7 +99,10 @@ impl Shared {
                 return refused.map_or(Ok(None), |why| Err(Failure::failed(why)));
             }
             ToAgent::Prepare(share) => {
-                *self.round() = Round::default();
+                *self.round() = Round {
+                    shows_latency: share.shows_latency,
+                    ..Round::default()
+                };
                 return Ok(Some(share));
             }
             ToAgent::Clock { number } => {
@@ -110,8 +120,8 @@ impl Shared {
 
     fn say_progress(&self) {
         let progress = self.round().progress.clone();
-        let (calls, errors) = progress.map_or((0, 0), |progress| progress.totals());
-        self.say(&FromAgent::Progress { calls, errors });
+        let figures = progress.map(|progress| progress.figures());
+        self.say(&FromAgent::Progress(figures.unwrap_or_default()));
     }
 }
 
@@ -176,7 +186,11 @@ where
     let mut outcome = Ok(());
     for share in rounds {
         match share {
-            Ok(Some(share)) => shared.say(&answer(execute(&share, stop, &gate), &shared)),
+            Ok(Some(share)) => {
+                let done = execute(&share, stop, &gate);
+                shared.say_progress();
+                shared.say(&answer(done, &shared));
+            }
             Ok(None) => break,
             Err(failure) => {
                 let why = failure.to_string();
@@ -268,7 +282,7 @@ mod tests {
         fn hear(&mut self) -> Option<FromAgent> {
             loop {
                 match protocol::read(&mut self.from, MESSAGE_BYTES_MAX).unwrap() {
-                    Some(FromAgent::Progress { .. }) => {}
+                    Some(FromAgent::Progress(_)) => {}
                     message => return message,
                 }
             }
@@ -307,6 +321,7 @@ mod tests {
             seed_offset: 0,
             place: 0,
             places: 1,
+            shows_latency: false,
         })
     }
 

@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::clock::{FleetClock, Offset, ROUND_TRIPS, RoundTrip};
 use super::config::FleetConfig;
 use super::launch::{Event, Process, Told, allow_open_files};
+use super::live::FleetMetrics;
 use super::plan::{ClientPlan, delay_ns, divide};
 use super::protocol::{FromAgent, Share, ToAgent, Versions};
 use super::round::{Failed, Reported, RoundResult};
@@ -69,6 +70,27 @@ enum State {
 }
 
 impl State {
+    /// The names of all states, for metrics.
+    const NAMES: [&str; 6] = [
+        "launching",
+        "preparing",
+        "ready",
+        "running",
+        "reported",
+        "lost",
+    ];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Launched => "launching",
+            Self::Preparing => "preparing",
+            Self::Idle | Self::Timing | Self::Waiting => "ready",
+            Self::Started => "running",
+            Self::Reported => "reported",
+            Self::Lost => "lost",
+        }
+    }
+
     /// For the report of a failure.
     const fn words(self) -> &'static str {
         match self {
@@ -147,6 +169,7 @@ pub(crate) struct Fleet<'a> {
     /// Processes of lost clients, which were asked to end.
     leaving: Vec<Process>,
     progress: Progress,
+    metrics: Option<FleetMetrics>,
     signals: &'a StopTwice,
     /// When the reports have to be there after a stop request; `None` before it.
     stop_deadline: Option<Instant>,
@@ -155,7 +178,11 @@ pub(crate) struct Fleet<'a> {
 
 impl<'a> Fleet<'a> {
     /// Launches all agents. One that cannot be launched is a client that failed.
-    pub(crate) fn launch(config: &'a FleetConfig, signals: &'a StopTwice) -> Self {
+    pub(crate) fn launch(
+        config: &'a FleetConfig,
+        signals: &'a StopTwice,
+        metrics: Option<FleetMetrics>,
+    ) -> Self {
         // What a client sends beyond this waits in its pipe.
         let (sender, events) =
             mpsc::sync_channel(config.plan.clients.len() * EVENTS_PER_CLIENT + 1);
@@ -183,6 +210,7 @@ impl<'a> Fleet<'a> {
             failed: Vec::new(),
             leaving: Vec::new(),
             progress: Progress::new(config.plan.clients.len()),
+            metrics,
             signals,
             stop_deadline: None,
             looked: now,
@@ -216,7 +244,10 @@ impl<'a> Fleet<'a> {
         for (place, &index) in of_round.iter().enumerate() {
             let rate = rates.as_ref().and_then(|it| it.get(place).copied());
             let client = &mut self.clients[index];
-            client.share = Some(client.plan.share(index, rate));
+            client.share = Some(Share {
+                shows_latency: self.metrics.is_some(),
+                ..client.plan.share(index, rate)
+            });
             client.round_trips.clear();
             client.reported = None;
             if client.state != State::Launched {
@@ -309,6 +340,10 @@ impl<'a> Fleet<'a> {
         let running = self.indices(Client::is_in_round).len();
         let all = self.clients.len();
         self.progress.note(format!("{running} of {all} clients"));
+        if let Some(metrics) = &self.metrics {
+            let count = |name| (name, self.indices(|it| it.state.name() == name).len());
+            metrics.set_clients(State::NAMES.map(count).to_vec());
+        }
         Ok(())
     }
 
@@ -402,9 +437,12 @@ impl<'a> Fleet<'a> {
                 client.state = State::Idle;
                 client.prepare();
             }
-            (FromAgent::Progress { calls, errors }, state) if state != State::Launched => {
+            (FromAgent::Progress(figures), state) if state != State::Launched => {
                 if let Some(progress) = self.progress.core(index) {
-                    progress.publish(calls, errors);
+                    progress.publish(figures.calls, figures.errors);
+                }
+                if let Some(metrics) = &self.metrics {
+                    metrics.set_figures(index, figures);
                 }
             }
             (FromAgent::Ready, State::Preparing) => {
@@ -458,6 +496,9 @@ impl<'a> Fleet<'a> {
     ) {
         let client = &mut self.clients[index];
         client.state = State::Reported;
+        if let Some(metrics) = &self.metrics {
+            metrics.end(index, false);
+        }
         let offset = client.offset;
         let skew = started_ns.zip(offset).map(|(started_ns, offset)| {
             let planned = i64::try_from(client.start_ns).unwrap_or(i64::MAX);
@@ -510,6 +551,9 @@ impl<'a> Fleet<'a> {
         self.note_failure(index, when, why);
         let client = &mut self.clients[index];
         client.state = State::Lost;
+        if let Some(metrics) = &self.metrics {
+            metrics.end(index, true);
+        }
         client.process.take()
     }
 

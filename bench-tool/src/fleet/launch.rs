@@ -280,6 +280,7 @@ fn pass_on(name: &str, mut stderr: impl BufRead, last: &Mutex<String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::progress::Figures;
     use rpcrdma_testkit::CheckWords;
     use std::path::Path;
     use std::sync::mpsc;
@@ -357,7 +358,8 @@ mod tests {
             r#"sleep 1000 & echo "{\"message\":\"progress\",\"calls\":$!,\"errors\":0}"; wait"#,
         );
         let launcher = process.child.id();
-        let Told::Message(FromAgent::Progress { calls, .. }) = events.recv().unwrap().told else {
+        let Told::Message(FromAgent::Progress(Figures { calls, .. })) = events.recv().unwrap().told
+        else {
             panic!("no process");
         };
         drop(process);

@@ -11,6 +11,7 @@
 //! | `config` | the configuration |
 //! | `plan`, `launch` | the clients with their shares, and their processes |
 //! | `coordinator`, `round` | rounds: prepare, compare the clocks, start, collect; their results |
+//! | `live` | the metrics while they run |
 //! | `report`, `merge` | the report of all clients, and the sum of any reports |
 
 pub(crate) mod agent;
@@ -18,6 +19,7 @@ mod clock;
 pub(crate) mod config;
 mod coordinator;
 pub(crate) mod launch;
+mod live;
 pub(crate) mod merge;
 pub(crate) mod plan;
 pub(crate) mod protocol;
@@ -28,9 +30,11 @@ use std::process;
 
 use self::config::FleetConfig;
 use self::coordinator::Fleet;
+use self::live::FleetMetrics;
 use self::report::{FleetReport, Measured, table};
 use crate::exit::Failure;
 use crate::machine::Machine;
+use crate::metrics::MetricsAddress;
 use crate::report::climb::climb;
 use crate::report::hgrm;
 use crate::report::knee;
@@ -39,17 +43,20 @@ use crate::signals::StopTwice;
 
 const ERRORS_ADVICE: &str = "the reports of the clients say which; --json has all of them";
 
-/// Runs the fleet, and writes the report.
+/// Runs the fleet, and writes the report. Meanwhile its metrics are at the address `metrics`.
 ///
 /// # Errors
-/// A report that cannot be written; and, after the report, clients that failed, failed calls, and no calls.
+/// Metrics that cannot be served, and a report that cannot be written; and, after the report, clients that failed, failed calls, and no calls.
 pub(crate) fn execute(
     config: &FleetConfig,
     machine: &Machine,
     outputs: &Outputs,
+    metrics: Option<&MetricsAddress>,
 ) -> Result<(), Failure> {
+    let start = |at| FleetMetrics::start(at, &config.plan, config.quiet);
+    let metrics = metrics.map(start).transpose()?;
     let signals = StopTwice::on_signals()?;
-    let mut fleet = Fleet::launch(config, &signals);
+    let mut fleet = Fleet::launch(config, &signals, metrics);
     let outcome = if config.to_knee {
         to_knee(&mut fleet, config, machine, outputs, &signals)
     } else {

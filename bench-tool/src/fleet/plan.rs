@@ -204,6 +204,7 @@ impl ClientPlan {
             seed_offset: u64::try_from(index).unwrap_or(0),
             place: self.place,
             places: self.places,
+            shows_latency: false,
         }
     }
 }

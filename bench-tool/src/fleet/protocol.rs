@@ -14,6 +14,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::progress::Figures;
+
 /// Version of the protocol. It changes with every change that another version would not understand.
 pub(crate) const PROTOCOL: u32 = 1;
 
@@ -70,6 +72,8 @@ pub(crate) struct Share {
     pub(crate) place: usize,
     /// How many clients its host has.
     pub(crate) places: usize,
+    /// Whether signs of life have the latencies so far.
+    pub(crate) shows_latency: bool,
 }
 
 /// A message of the coordinator.
@@ -117,13 +121,8 @@ pub(crate) enum FromAgent {
     },
     /// The connections are made, and the calls can begin.
     Ready,
-    /// A sign of life, with the calls so far, those of the warm-up too.
-    Progress {
-        /// Calls that succeeded.
-        calls: u64,
-        /// Calls that failed.
-        errors: u64,
-    },
+    /// A sign of life, with what the load has done so far.
+    Progress(Figures),
     /// The round is over.
     Report {
         /// The JSON report of `run` or `nfs`.
@@ -189,6 +188,7 @@ pub(crate) fn write(output: &mut impl Write, message: &impl Serialize) -> io::Re
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::progress::LatencyCounts;
     use serde_json::json;
 
     fn read_all<M: DeserializeOwned>(mut text: &[u8]) -> Vec<Result<Option<M>, ReadError>> {
@@ -227,6 +227,7 @@ mod tests {
             seed_offset: 3,
             place: 1,
             places: 2,
+            shows_latency: true,
         };
         let versions = Versions {
             protocol: 1,
@@ -252,10 +253,15 @@ mod tests {
                 agent_ns: u64::MAX,
             },
             FromAgent::Ready,
-            FromAgent::Progress {
+            FromAgent::Progress(Figures {
                 calls: 9,
                 errors: 1,
-            },
+                latency: Some(LatencyCounts {
+                    counts: vec![9, 0],
+                    sum_ns: 90,
+                }),
+                ..Figures::default()
+            }),
             FromAgent::Report {
                 report: json!({"calls": 9, "text": "two\nlines"}),
                 started_ns: Some(5),

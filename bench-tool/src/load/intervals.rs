@@ -13,6 +13,7 @@ use rpcrdma_fabric::clock::Ticks;
 use crate::histogram::LatencyHistogram;
 use crate::load::measured::Measured;
 use crate::load::timeline::{CoreTimeline, INTERVALS_MAX, Interval};
+use crate::progress::Progress;
 
 /// Spare histograms, in addition to the one that the core fills: the collecting thread may be late by so many
 /// intervals.
@@ -120,14 +121,26 @@ impl Recorder {
 #[derive(Debug, Default)]
 pub(crate) struct Collector {
     timeline: CoreTimeline,
+    /// Gets the latencies too; `None` in tests.
+    progress: Option<Progress>,
 }
 
 impl Collector {
-    /// The collector of the core with this number.
-    pub(crate) fn new(core: usize) -> Self {
-        let mut collector = Self::default();
+    /// The collector of the core with this number, for a load with this progress.
+    pub(crate) fn new(core: usize, progress: &Progress) -> Self {
+        let mut collector = Self {
+            progress: Some(progress.clone()),
+            ..Self::default()
+        };
         collector.timeline.core = core;
         collector
+    }
+
+    fn push(&mut self, interval: Interval, latency: &LatencyHistogram) {
+        self.timeline.push(interval, latency);
+        if let Some(progress) = &self.progress {
+            progress.measured(latency);
+        }
     }
 
     /// Packs the full histograms and returns them empty to the core.
@@ -137,7 +150,7 @@ impl Collector {
             mut latency,
         }) = exchange.full.pop()
         {
-            self.timeline.push(interval, &latency);
+            self.push(interval, &latency);
             latency.clear();
             let pushed = exchange.empty.push(latency);
             debug_assert!(pushed.is_ok(), "room for every spare");
@@ -152,8 +165,8 @@ impl Collector {
         elapsed: Duration,
     ) -> CoreTimeline {
         self.collect(exchange);
+        self.push(last.interval, &last.latency);
         let mut timeline = std::mem::take(&mut self.timeline);
-        timeline.push(last.interval, &last.latency);
         timeline.elapsed = elapsed;
         timeline
     }

@@ -7,6 +7,7 @@ use super::control::LoadOrder;
 use super::cores::LoadCores;
 use super::intervals::Collector;
 use super::measured::{Beginning, Measured};
+use super::pace::Rate;
 use super::workload::Workload;
 use super::{Amount, Watch};
 use crate::exit::Failure;
@@ -35,6 +36,8 @@ impl<W: Workload> LoadCores<W> {
     ) -> (Measured, Vec<W>) {
         let parts = u32::try_from(self.cores.len()).unwrap_or(1);
         let began = Beginning::after(amount.warmup);
+        let rate_per_s = amount.rate.map(Rate::calls_per_second);
+        watch.progress.begin(amount.warmup, rate_per_s);
         for ((index, (_, control)), part) in self.cores.iter().enumerate().zip(0..) {
             control.begin(LoadOrder {
                 connections: connections.keys(index),
@@ -51,8 +54,10 @@ impl<W: Workload> LoadCores<W> {
             .expected(amount.warmup)
             .map(|expected| Instant::now() + expected + patience);
         let numbers = self.cores.iter().map(|(number, _)| *number);
-        let mut collectors: Vec<Collector> = numbers.map(Collector::new).collect();
-        let mut failure = None;
+        let mut collectors: Vec<Collector> = numbers
+            .map(|number| Collector::new(number, &watch.progress))
+            .collect();
+        let (mut failure, mut lost) = (None, 0);
         let mut look = |collectors: &mut [Collector]| {
             for (collector, (_, control)) in collectors.iter_mut().zip(&self.cores) {
                 collector.collect(&control.exchange);
@@ -67,6 +72,9 @@ impl<W: Workload> LoadCores<W> {
                 deadline = Some(now + patience);
             }
             failure = connections.look_after(self, is_stopping).err();
+            let all = connections.losses().connections;
+            watch.progress.lost(all - lost);
+            lost = all;
             if failure.is_none() && deadline.is_some_and(|deadline| now >= deadline) {
                 failure = Some(outstanding(patience));
             }
@@ -108,6 +116,7 @@ impl<W: Workload> LoadCores<W> {
         measured.began = Some(began);
         measured.failure = failure;
         measured.losses.merge(&connections.take_losses());
+        watch.progress.end();
         (measured, workloads)
     }
 }

@@ -21,6 +21,11 @@ impl Rate {
         }
     }
 
+    /// In calls per second, of all parts together.
+    pub(crate) const fn calls_per_second(self) -> u64 {
+        self.calls_per_second
+    }
+
     /// Every `parts`-th call, starting with number `part`. So the parts together make exactly the calls of the whole
     /// load, also with more parts than calls per second, and the parts do not all start their calls at the same time.
     pub(crate) fn share(self, part: u32, parts: u32) -> Self {

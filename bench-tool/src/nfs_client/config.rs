@@ -90,6 +90,12 @@ impl NfsConfig {
         }
     }
 
+    /// Bytes that each call reads or writes; `None` if the last block of a file is shorter.
+    pub(crate) fn call_bytes(&self) -> Option<u64> {
+        let bytes = u64::from(self.size_bytes);
+        (bytes == 0 || self.file_bytes.is_multiple_of(bytes)).then_some(bytes)
+    }
+
     /// Whether the calls read, so that the files must have content before.
     pub(crate) fn is_read(&self) -> bool {
         matches!(self.op, NfsOp::Read | NfsOp::Mix)

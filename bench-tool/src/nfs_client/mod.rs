@@ -55,7 +55,7 @@ use rpcrdma_nfs3::client::mount::MountService;
 use rpcrdma_nfs3::wire::results::Fsinfo;
 use rpcrdma_nfs3::wire::types::Stability;
 
-/// Runs the load at one rate or in a closed loop, and writes the report.
+/// Runs the load at one rate or in a closed loop, and writes the report. The calls begin when `gate` opens.
 ///
 /// # Errors
 /// A configuration outside the server's limits, a server that cannot be reached or refuses, a report that cannot be
@@ -64,10 +64,11 @@ pub(crate) fn execute(
     config: &NfsConfig,
     machine: &Machine,
     outputs: &Outputs,
+    gate: Gate,
 ) -> Result<(), Failure> {
     let mut outcome = None;
     let stop = Stop::on_signals()?;
-    let begin = (&stop, Gate::default());
+    let begin = (&stop, gate);
     let driven = drive(config, outputs.is_quiet(), begin, &mut |run| {
         let show = &mut |outcome: &Outcome| {
             let report = Report::new(config, machine, outcome);
@@ -127,10 +128,11 @@ pub(crate) fn to_knee(
     config: &NfsConfig,
     machine: &Machine,
     outputs: &Outputs,
+    gate: Gate,
 ) -> Result<(), Failure> {
     let stop = Stop::on_signals()?;
     let mut found = None;
-    let begin = (&stop, Gate::default());
+    let begin = (&stop, gate);
     let driven = drive(config, outputs.is_quiet(), begin, &mut |run| {
         let report_at = |rate_per_s| run.report_at(rate_per_s, machine);
         found = Some(climb(&stop, 0, report_at)?);
@@ -363,9 +365,11 @@ impl Run<'_> {
     }
 
     fn watch(&self) -> Watch {
+        let connections = self.config.load.connections as usize;
+        let call_bytes = self.config.call_bytes();
         Watch {
             stop: self.stop.clone(),
-            progress: Progress::new(self.config.load.connections as usize),
+            progress: Progress::new(connections).with_call_bytes(call_bytes),
             server_process: None,
             gate: Gate::default(),
         }

@@ -126,6 +126,16 @@ impl RunConfig {
         (client != server).then_some([client, server])
     }
 
+    /// The cores that this run polls on, those of a server that it starts too.
+    #[must_use]
+    pub(crate) fn all_cores(&self) -> Vec<usize> {
+        let mut cores = self.load.cores.clone();
+        if let Server::Own { cores: own, .. } = &self.server {
+            cores.extend(own);
+        }
+        cores
+    }
+
     /// Payload of one call in bytes, over all operations.
     #[must_use]
     pub(crate) fn call_bytes(&self) -> u64 {

@@ -51,6 +51,28 @@ pub(crate) trait Load {
     ) -> Result<RunResult, Failure>;
 }
 
+/// A load that passes a gate between its connections and its first call.
+pub(crate) struct Gated<'a, L> {
+    pub(crate) gate: &'a Gate,
+    pub(crate) load: &'a mut L,
+}
+
+impl<L: Load> Load for Gated<'_, L> {
+    fn measure(
+        &mut self,
+        config: &RunConfig,
+        server: &Address,
+        watch: &Watch,
+        show: &mut dyn FnMut(&RunResult),
+    ) -> Result<RunResult, Failure> {
+        let watch = Watch {
+            gate: self.gate.clone(),
+            ..watch.clone()
+        };
+        self.load.measure(config, server, &watch, show)
+    }
+}
+
 /// Measures once and writes the report.
 ///
 /// # Errors
@@ -122,9 +144,10 @@ pub(crate) fn measure(
         }
         Server::At(address) => (None, address.clone()),
     };
+    let call_bytes = config.sizes.is_none().then(|| config.call_bytes());
     let watch = Watch {
         stop,
-        progress: Progress::new(config.load.cores.len()),
+        progress: Progress::new(config.load.cores.len()).with_call_bytes(call_bytes),
         server_process: own.as_ref().map(OwnServer::process_id),
         gate: Gate::default(),
     };

@@ -3,8 +3,8 @@
 use rpcrdma_control::{CoreSnapshot, FaultPlan, NodeSnapshot};
 use rpcrdma_engine::LevelSnapshot;
 
-use super::exposition::{Kind, Page};
-use crate::{REVISION, VERSION};
+use crate::metrics::build_info;
+use crate::metrics::exposition::{Kind, Page, one};
 
 /// The labels of a sample.
 type Labels = &'static [(&'static str, &'static str)];
@@ -307,13 +307,7 @@ pub(crate) struct Identity {
 #[must_use]
 pub(crate) fn page(identity: &Identity, is_ready: bool, node: &NodeSnapshot) -> String {
     let mut page = Page::default();
-    one(
-        &mut page,
-        "rpcrdma_build_info",
-        "What runs; always 1.",
-        &[("version", VERSION), ("revision", REVISION)],
-        1.0,
-    );
+    build_info(&mut page);
     let of_server: &[(&str, &str)] = &[
         ("address", &identity.address),
         ("service", identity.service),
@@ -366,11 +360,6 @@ pub(crate) fn page(identity: &Identity, is_ready: bool, node: &NodeSnapshot) -> 
         }
     }
     page.finish()
-}
-
-fn one(page: &mut Page, name: &str, help: &str, labels: &[(&str, &str)], value: f64) {
-    page.family(name, Kind::Gauge, help);
-    page.sample(labels, value);
 }
 
 fn core_pages(page: &mut Page, cores: &[(&str, &CoreSnapshot)]) {

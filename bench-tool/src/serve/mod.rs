@@ -4,8 +4,7 @@
 //! |---|---|
 //! | `config` | the configuration |
 //! | [`operate`] | the operator's view: health, readiness, limits |
-//! | [`metrics`], [`exposition`] | the metrics, and the text format of Prometheus |
-//! | [`http`] | the HTTP server for metrics and health |
+//! | [`metrics`] | the metrics |
 //! | `nfs3` | NFS version 3 |
 //! | `listening` | start and end of serving |
 //! | [`limits`] | limits that can change at run time |
@@ -13,8 +12,6 @@
 //! | [`notify`] | readiness for the service manager |
 
 pub(crate) mod config;
-pub(crate) mod exposition;
-pub(crate) mod http;
 pub(crate) mod limits;
 mod listening;
 pub(crate) mod log;

@@ -2,7 +2,6 @@
 //! All of it runs on the waiting thread and the HTTP thread; polling cores take no part.
 
 use std::io::Write as _;
-use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -14,14 +13,14 @@ use rpcrdma_control::{
 use rpcrdma_engine::{Application, CloseReason, ConnectionKey};
 use signal_hook::consts::SIGHUP;
 
-use super::http::{Answer, HttpServer};
 use super::limits::{Limited, Limits};
 use super::log::{Event, Log, LogFormat, LogLevel, Logger};
 use super::metrics::{self, Identity};
 use super::notify::Notifier;
 use crate::address::{Address, ListenAddress};
 use crate::exit::{Failure, written};
-use crate::machine;
+use crate::metrics::http::{Answer, HttpServer};
+use crate::metrics::{self as pages, TEXT_FORMAT};
 use crate::run::own_server::READY_PREFIX;
 use crate::signals::Stop;
 
@@ -76,7 +75,7 @@ impl Board {
         match path {
             "/metrics" => Some(Answer {
                 status: OK,
-                content_type: "text/plain; version=0.0.4; charset=utf-8",
+                content_type: TEXT_FORMAT,
                 body: metrics::page(&self.identity, self.is_in(Phase::Ready), &self.snapshot()),
             }),
             "/healthz" => Some(match self.stuck.load(Ordering::Relaxed) {
@@ -207,7 +206,11 @@ impl Operator {
             })?;
         }
         let http = match &operation.metrics {
-            Some((host, port)) => Some(serve_pages(&board, host, *port, processors)?),
+            Some(at) => {
+                let board = Arc::clone(&board);
+                let page = move |path: &str| board.page(path);
+                Some(pages::serve(at, Box::new(page), processors)?)
+            }
             None => None,
         };
         Ok(Self {
@@ -464,25 +467,6 @@ fn name(key: ConnectionKey) -> String {
 
 fn saturating_ms(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
-}
-
-fn serve_pages(
-    board: &Arc<Board>,
-    host: &str,
-    port: u16,
-    processors: &[usize],
-) -> Result<HttpServer, Failure> {
-    let cannot = |error| {
-        Failure::failed(format!("cannot serve metrics at {host}:{port}"))
-            .because(error)
-            .advice("give --metrics an address of this machine and a port that is free")
-    };
-    let listener = TcpListener::bind((host, port)).map_err(cannot)?;
-    let board = Arc::clone(board);
-    let pages = move |path: &str| board.page(path);
-    let processors = processors.to_vec();
-    let prepare = move || machine::keep_off(&processors);
-    HttpServer::start(listener, Box::new(pages), prepare).map_err(cannot)
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ mod faults;
 #[path = "../support/json.rs"]
 mod json;
 mod limits;
+mod load;
 mod log;
 mod metrics;
 mod notify;
@@ -44,14 +45,7 @@ impl Server {
         let metrics = self.line.split_once("(metrics at http://");
         let (_, url) = metrics.expect("metrics are served");
         let (host, _) = url.split_once('/').unwrap();
-        let mut stream = TcpStream::connect(host).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n");
-        stream.write_all(request.as_bytes()).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        (head.to_owned(), body.to_owned())
+        page_at(host, path)
     }
 
     fn take_errors(&mut self) -> BufReader<ChildStderr> {
@@ -63,6 +57,18 @@ impl Server {
     fn end(self) {
         self.process.end_by(Signal::TERM).check_code(0);
     }
+}
+
+/// What stands at `path` of an address of metrics: the head and the body.
+fn page_at(host: &str, path: &str) -> (String, String) {
+    let mut stream = TcpStream::connect(host).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.to_owned(), body.to_owned())
 }
 
 /// An address that no other test has.

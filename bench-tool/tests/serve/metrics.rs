@@ -3,7 +3,7 @@
 use rpcrdma_testkit::{Ended, until};
 
 use crate::prometheus::Page;
-use crate::{Server, address, run, serve};
+use crate::{Server, address, load, run, serve};
 
 fn metrics(server: &Server) -> Page {
     let (head, body) = server.page("/metrics");
@@ -70,9 +70,15 @@ fn metrics_follow_the_calls_and_never_go_back() {
 /// Alerts and dashboard ask for metrics that there are, with labels and values that there are.
 #[test]
 fn the_files_for_prometheus_and_grafana_ask_for_what_there_is() {
-    let server = Server::start(&mut serve(&address("alerts"), "--metrics 127.0.0.1:0"));
+    let address = address("alerts");
+    let server = Server::start(&mut serve(
+        &address,
+        "--metrics 127.0.0.1:0 --set idle=park",
+    ));
     let page = metrics_above(&server, "rpcrdma_pool_free_buffers", "pool=\"send\"", 0.0);
-    let samples: Vec<&str> = page.samples.keys().map(String::as_str).collect();
+    let load = load::page_of_a_fleet(&address);
+    let samples = page.samples.keys().chain(load.samples.keys());
+    let samples: Vec<&str> = samples.map(String::as_str).collect();
     let mut asked = 0;
     for file in ["alerts.yml", "dashboard.json"] {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../packaging/prometheus");
@@ -98,7 +104,7 @@ fn the_files_for_prometheus_and_grafana_ask_for_what_there_is() {
             }
         }
     }
-    assert!(asked >= 20, "{asked}");
+    assert!(asked >= 30, "{asked}");
     server.end();
 }
 

@@ -18,6 +18,7 @@ use crate::exit::Failure;
 use crate::load::intervals::{Collector, Exchange};
 use crate::load::measure::{Checkpoints, so_far};
 use crate::load::measured::{Beginning, Measured};
+use crate::load::pace::Rate;
 use crate::load::phase::LoadPhase;
 use crate::load::retry_later::RetryLater;
 use crate::load::workload::{Verdict, Workload as _};
@@ -106,6 +107,8 @@ impl Session for TcpSession {
             .collect::<Result<Vec<_>, _>>()?;
         watch.gate.pass(&watch.progress, &watch.stop);
         let began = Beginning::after(amount.warmup);
+        let rate_per_s = amount.rate.map(Rate::calls_per_second);
+        watch.progress.begin(amount.warmup, rate_per_s);
         let drivers = streams.into_iter().zip(0_u32..).map(|(stream, number)| {
             let part = Part {
                 number,
@@ -146,6 +149,7 @@ impl Session for TcpSession {
                 measured.failure = Some(Failure::failed("the thread of a connection ended"));
             }
         }
+        watch.progress.end();
         Ok((measured, tally))
     }
 
@@ -315,7 +319,10 @@ impl Driver {
             free: (0..amount.depth).rev().collect(),
             later: RetryLater::new(amount.retry, amount.depth as usize),
             phase: LoadPhase::new(amount, now, Arc::clone(&exchange)),
-            collector: Arc::new(Mutex::new(Collector::new(part.number as usize))),
+            collector: Arc::new(Mutex::new(Collector::new(
+                part.number as usize,
+                &watch.progress,
+            ))),
             exchange,
             clock,
             measured: Measured::default(),
@@ -360,6 +367,7 @@ impl Driver {
         if unanswered > 0 {
             self.measured.errors.add("calls_unanswered", unanswered);
         }
+        self.watch.progress.lost(1);
         self.measured.losses.connections += 1;
         self.measured.failure = Some(failure);
     }
@@ -603,6 +611,7 @@ impl Driver {
         self.stream
             .set_nonblocking(true)
             .map_err(|error| Failure::failed("cannot connect again").because(error))?;
+        self.watch.progress.lost(1);
         let losses = &mut self.measured.losses;
         losses.connections += 1;
         losses.calls += self.slots.iter().filter(|it| it.is_waiting).count() as u64;

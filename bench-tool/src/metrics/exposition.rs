@@ -93,6 +93,12 @@ impl Page {
     }
 }
 
+/// Adds a family that is one gauge.
+pub(crate) fn one(page: &mut Page, name: &str, help: &str, labels: Labels<'_>, value: f64) {
+    page.family(name, Kind::Gauge, help);
+    page.sample(labels, value);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,0 +1,162 @@
+//! Metrics of loads while they go on: of a run, and of a fleet with its clients.
+
+use std::io::BufRead as _;
+use std::net::TcpStream;
+use std::process::Command;
+
+use rpcrdma_testkit::{Running, command, until};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::prometheus::Page;
+use crate::{BENCH_TOOL, Server, address, page_at, serve};
+
+/// A command that makes calls, and where its metrics are.
+struct Load {
+    process: Running,
+    at: String,
+}
+
+impl Load {
+    fn start(command: &mut Command) -> Self {
+        let mut process = Running::start(command);
+        let mut errors = process.errors.take().expect("nobody has them yet");
+        let mut line = String::new();
+        errors.read_line(&mut line).unwrap();
+        let at = line.trim_end().strip_prefix("metrics at http://");
+        let at = at.and_then(|it| it.strip_suffix("/metrics")).expect(&line);
+        let at = at.to_owned();
+        // What follows is read, so that the command never waits for it.
+        std::thread::spawn(move || std::io::copy(&mut errors, &mut std::io::sink()));
+        Self { process, at }
+    }
+
+    fn page(&self) -> Page {
+        let (head, body) = page_at(&self.at, "/metrics");
+        assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
+        Page::parse(&body)
+    }
+
+    /// The page, once it fulfils a condition.
+    fn page_with(&self, what: &str, is_wanted: impl Fn(&Page) -> bool) -> Page {
+        until(what, || {
+            let page = self.page();
+            is_wanted(&page).then_some(page)
+        })
+    }
+}
+
+fn value(page: &Page, sample: &str) -> f64 {
+    page.samples.get(sample).copied().unwrap_or(0.0)
+}
+
+fn check_growth(before: &Page, after: &Page) {
+    for (sample, value) in before.growing() {
+        let later = after.samples.get(sample);
+        assert!(
+            later.is_some_and(|it| *it >= value),
+            "{sample}: {value}, then {later:?}"
+        );
+    }
+}
+
+/// What a fleet of one client of this server shows, with all its families.
+pub(crate) fn page_of_a_fleet(address: &str) -> Page {
+    let line = format!(
+        "fleet --metrics 127.0.0.1:0 --clients 1 --json - -- run --connect {address} --set idle=park --duration 1m \
+         --warmup 0 --rate 1k --depth 4 --interval 100ms"
+    );
+    let load = Load::start(&mut command(BENCH_TOOL, &line));
+    let latency = "rpcrdma_load_latency_seconds_count{client=\"0\",host=\"localhost\"}";
+    let page = load.page_with("latencies", |page| value(page, latency) > 0.0);
+    load.process.end_by(Signal::INT).check_code(0);
+    page
+}
+
+#[test]
+fn a_run_shows_its_calls_while_it_makes_them() {
+    let line = "run --metrics 127.0.0.1:0 --op echo --size 100 --rate 2k --depth 8 --duration 1m --warmup 1s \
+                --interval 100ms";
+    let load = Load::start(&mut command(BENCH_TOOL, line));
+    load.page_with("the warm-up", |page| {
+        value(page, "rpcrdma_load_state{state=\"warm_up\"}") > 0.0
+    });
+    let measuring = |page: &Page| value(page, "rpcrdma_load_latency_seconds_count") > 0.0;
+    let before = load.page_with("the first interval", measuring);
+    assert_eq!(value(&before, "rpcrdma_load_info{command=\"run\"}"), 1.0);
+    assert_eq!(
+        value(&before, "rpcrdma_load_state{state=\"measuring\"}"),
+        1.0
+    );
+    assert_eq!(
+        value(&before, "rpcrdma_load_target_calls_per_second"),
+        2_000.0
+    );
+    let calls = |page: &Page| value(page, "rpcrdma_load_calls_total{outcome=\"completed\"}");
+    let latencies = |page: &Page| value(page, "rpcrdma_load_latency_seconds_count");
+    let after = load.page_with("more calls", |page| {
+        calls(page) > calls(&before) && latencies(page) > latencies(&before)
+    });
+    check_growth(&before, &after);
+    // Latencies are those of whole intervals, without the warm-up.
+    assert!(latencies(&after) < calls(&after));
+    assert!(value(&after, "rpcrdma_load_latency_seconds_sum") > 0.0);
+    assert_eq!(
+        value(&after, "rpcrdma_load_payload_bytes_total"),
+        calls(&after) * 100.0
+    );
+    let at = load.at.clone();
+    load.process.end_by(Signal::INT).check_code(0);
+    assert!(TcpStream::connect(&at).is_err(), "the listener is gone");
+}
+
+#[test]
+fn a_fleet_shows_every_client_and_those_that_it_lost() {
+    let address = address("fleet");
+    let server = Server::start(&mut serve(&address, "--set idle=park"));
+    let line = format!(
+        "fleet --metrics 127.0.0.1:0 --clients 2 --json - -- run --connect {address} --set idle=park --duration 1m \
+         --warmup 0 --rate 1k --depth 4 --interval 100ms"
+    );
+    let load = Load::start(&mut command(BENCH_TOOL, &line));
+    let of = |client: u32, outcome: &str| {
+        format!(
+            "rpcrdma_load_calls_total{{client=\"{client}\",host=\"localhost\",outcome=\"{outcome}\"}}"
+        )
+    };
+    let before = load.page_with("calls of both clients", |page| {
+        [0, 1]
+            .iter()
+            .all(|it| value(page, &of(*it, "completed")) > 0.0)
+    });
+    assert_eq!(
+        value(&before, "rpcrdma_fleet_clients{state=\"running\"}"),
+        2.0
+    );
+    assert_eq!(
+        before.sum("rpcrdma_load_target_calls_per_second", ""),
+        1_000.0
+    );
+    assert_eq!(before.sum("rpcrdma_fleet_client_lost", ""), 0.0);
+    let file = format!("/proc/{0}/task/{0}/children", load.process.id());
+    let agents = std::fs::read_to_string(file).unwrap();
+    let first = agents.split_whitespace().next().unwrap().parse().unwrap();
+    kill_process(Pid::from_raw(first).unwrap(), Signal::KILL).unwrap();
+    let after = load.page_with("the loss", |page| {
+        value(page, "rpcrdma_fleet_clients{state=\"lost\"}") > 0.0
+            && value(page, &of(1, "completed")) > value(&before, &of(1, "completed"))
+    });
+    let lost = "rpcrdma_fleet_client_lost{client=\"0\",host=\"localhost\"}";
+    assert_eq!(
+        (
+            value(&after, lost),
+            after.sum("rpcrdma_fleet_client_lost", "")
+        ),
+        (1.0, 1.0)
+    );
+    check_growth(&before, &after);
+    assert!(after.sum("rpcrdma_load_latency_seconds_count", "client=\"1\"") > 0.0);
+    let at = load.at.clone();
+    load.process.end_by(Signal::INT).check_code(1);
+    assert!(TcpStream::connect(&at).is_err(), "the listener is gone");
+    server.end();
+}
