@@ -243,6 +243,34 @@ fn clients_that_are_killed_or_stopped_are_named_and_the_others_go_on() {
     ended.check_errors(&["3 of 5 clients failed", "the others go on"]);
 }
 
+/// A report that takes longer to arrive than a client may be silent: its bytes are signs of life.
+#[test]
+fn a_slow_report_is_no_silence() {
+    let (_server, address) = server("slow");
+    let folder = Folder::new("fleet-slow");
+    // Of the report, a tenth every 300 ms.
+    let script = folder.write(
+        "slow",
+        r#"
+        "$1" agent | while IFS= read -r line; do
+            step=${#line}
+            case $line in *'"message":"report"'*) step=$((step / 10 + 1)) ;; esac
+            while [ -n "$line" ]; do
+                printf %s "${line:0:step}"
+                line=${line:step}
+                [ -z "$line" ] || sleep 0.3
+            done
+            echo
+        done"#,
+    );
+    let mut command = tool("fleet --json - --quiet --hosts a --silence-timeout 2s --launch");
+    command.arg(format!("bash {script} {BENCH_TOOL}"));
+    command.args(["--", "run", "--connect", &address, "--set", "idle=park"]);
+    let report = Ended::of(command.args(["--count", "30", "--warmup", "0"])).json();
+    assert_eq!(check_sums(&report), 30, "{report}");
+    assert_eq!(report["failures"], serde_json::json!([]));
+}
+
 /// What the clients measured before they lost the server is in the report.
 #[test]
 fn a_server_that_is_killed_leaves_a_report() {

@@ -351,7 +351,10 @@ impl<'a> Fleet<'a> {
         let limit = self.config.silence_timeout;
         let is_silent = |it: &Client| {
             let speaks = it.is_in_round() && it.state != State::Launched;
-            speaks && now.duration_since(it.heard) > limit
+            // A report that takes long to arrive is no silence.
+            let bytes = it.process.as_ref().map(Process::heard);
+            let heard = bytes.map_or(it.heard, |bytes| bytes.max(it.heard));
+            speaks && now.saturating_duration_since(heard) > limit
         };
         for index in self.indices(is_silent) {
             let limit = duration(limit);

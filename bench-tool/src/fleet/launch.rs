@@ -135,6 +135,8 @@ pub(crate) struct Process {
     child: Child,
     // Closing it makes the agent end.
     stdin: Option<ChildStdin>,
+    /// When it last wrote something to its standard output.
+    heard: Arc<Mutex<Instant>>,
     /// The last line of its standard error.
     last_error: Arc<Mutex<String>>,
     /// Passes on its standard error.
@@ -164,9 +166,11 @@ impl Process {
             .spawn()?;
         let stdin = child.stdin.take();
         let last_error = Arc::default();
+        let heard = Arc::new(Mutex::new(Instant::now()));
         if let Some(stdout) = child.stdout.take() {
-            let events = events.clone();
-            thread::spawn(move || read_messages(client, BufReader::new(stdout), &events));
+            let (events, heard) = (events.clone(), Arc::clone(&heard));
+            let stdout = BufReader::new(Heard { stdout, heard });
+            thread::spawn(move || read_messages(client, stdout, &events));
         }
         let errors = child.stderr.take().map(|stderr| {
             let (name, last) = (name.to_owned(), Arc::clone(&last_error));
@@ -175,6 +179,7 @@ impl Process {
         Ok(Self {
             child,
             stdin,
+            heard,
             last_error,
             errors,
         })
@@ -185,6 +190,11 @@ impl Process {
         if let Some(stdin) = &mut self.stdin {
             let _ = protocol::write(stdin, message);
         }
+    }
+
+    /// When it last wrote something to its standard output: a long message arrives in many pieces.
+    pub(crate) fn heard(&self) -> Instant {
+        *self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Closes the standard input of the agent, which ends it.
@@ -225,6 +235,20 @@ impl Drop for Process {
         let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// Notes when bytes arrive.
+struct Heard<R> {
+    stdout: R,
+    heard: Arc<Mutex<Instant>>,
+}
+
+impl<R: Read> Read for Heard<R> {
+    fn read(&mut self, space: &mut [u8]) -> io::Result<usize> {
+        let bytes = self.stdout.read(space)?;
+        *self.heard.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        Ok(bytes)
     }
 }
 
