@@ -23,7 +23,10 @@ make_scratch() {
     scratch=$(mktemp -d "$parent/lab.XXXXXXXX")
 }
 
-boot() { # boot NAME MAC NETDEV: one guest in the background; its process is added to guest_pids
+all_names=abcde
+
+boot() { # boot NAME MAC NETDEV [OPTION...]: one guest in the background; its process is added to guest_pids
+    local more=("${@:4}")
     # Emulated, a string instruction is a loop over its steps. Without the features for fast byte strings, the kernel
     # and libc step by words. The translated code of the kernel and of large test programs fits 1 GiB.
     local machine=(-accel "tcg,thread=multi,tb-size=1024" -cpu max,-erms,-fsrm)
@@ -37,7 +40,7 @@ boot() { # boot NAME MAC NETDEV: one guest in the background; its process is add
 lab.hugepages=$hugepages lab.modules=$kernel/lib/modules" \
         -virtfs local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap \
         -virtfs "local,path=$out,mount_tag=out,security_model=none" \
-        -netdev "$3" -device "virtio-net-pci,netdev=n0,mac=$2,host_mtu=9000,romfile=" \
+        ${more[@]+"${more[@]}"} -netdev "$3" -device "virtio-net-pci,netdev=n0,mac=$2,host_mtu=9000,romfile=" \
         </dev/null >"$lab/$1.qemu" 2>&1 &
     guest_pids+=($!)
 }
@@ -52,13 +55,29 @@ boot_all() {
         boot a 52:54:00:00:00:01 user,id=n0,restrict=on
         return
     fi
-    local wire=$scratch/wire tries
-    boot b 52:54:00:00:00:02 "stream,id=n0,server=on,addr.type=unix,addr.path=$wire"
-    for ((tries = 0; tries < 100; tries++)); do
-        [ ! -S "$wire" ] || break
-        sleep 0.05
+    local wire=$scratch/wire name tries hub=()
+    if [ "$guests" = 2 ]; then
+        boot b 52:54:00:00:00:02 "stream,id=n0,server=on,addr.type=unix,addr.path=$wire.a"
+    else
+        # A cable from each of the others ends in a hub within the process of b.
+        for name in a "${names[@]:2}"; do
+            hub+=(-netdev "stream,id=$name,server=on,addr.type=unix,addr.path=$wire.$name"
+                -netdev "hubport,id=hub-$name,hubid=0,netdev=$name")
+        done
+        boot b 52:54:00:00:00:02 hubport,id=n0,hubid=0 "${hub[@]}"
+    fi
+    for name in "${names[@]:2}" a; do
+        for ((tries = 0; tries < 100; tries++)); do
+            [ ! -S "$wire.$name" ] || break
+            sleep 0.05
+        done
+        boot "$name" "52:54:00:00:00:0$(number_of "$name")" "stream,id=n0,server=off,addr.type=unix,addr.path=$wire.$name"
     done
-    boot a 52:54:00:00:00:01 "stream,id=n0,server=off,addr.type=unix,addr.path=$wire"
+}
+
+number_of() { # number_of NAME: 1 for a
+    local before=${all_names%%"$1"*}
+    echo $((${#before} + 1))
 }
 
 is_alive() { kill -0 "$1" 2>/dev/null; }
@@ -77,18 +96,19 @@ show_console() { # show_console NAME
 
 # Returns when guest a has powered off (0), time is over (124), or a guest died (125).
 supervise() {
-    local start deadline ups=("$lab/a.up") is_up="" pid
+    local start deadline is_up="" pid
     start=$(now_ms)
     deadline=$((start + timeout_s * 1000))
-    [ -z "$command_b" ] || ups+=("$lab/b.up")
-    local pid_a=${guest_pids[-1]} pid_b=${guest_pids[0]}
+    local pid_a=${guest_pids[-1]}
     while is_alive "$pid_a"; do
         if [ -z "$is_up" ] && [ -e "$lab/a.up" ]; then
             is_up=yes
             say "up after $((($(now_ms) - start) / 1000)).$(((($(now_ms) - start) % 1000) / 100)) s"
         fi
         [ "$(now_ms)" -lt "$deadline" ] || return 124
-        is_alive "$pid_b" || [ -e "$lab/a.rc" ] || return 125
+        for pid in "${guest_pids[@]}"; do
+            is_alive "$pid" || [ -e "$lab/a.rc" ] || return 125
+        done
         sleep 0.05
     done
     [ -e "$lab/a.rc" ] || return 125
@@ -101,10 +121,11 @@ parse_options() {
                 shift
                 break
                 ;;
-            --b | --device | --kernel | --mtu | --delay | --memory | --cpus | --hugepages | --timeout | --out | --accel)
+            --b | --guests | --device | --kernel | --mtu | --delay | --memory | --cpus | --hugepages | --timeout | --out | --accel)
                 [ $# -ge 2 ] || die 2 "$1 needs a value"
                 ;;&
             --b) command_b=$2 ;;
+            --guests) guests=$2 ;;
             --device) device=$2 ;;
             --kernel) kernel_name=$2 ;;
             --mtu) mtu=$2 ;;
@@ -126,6 +147,8 @@ parse_options() {
     for number in "$mtu" "$memory" "$cpus" "$hugepages" "$timeout_s"; do
         [[ $number =~ ^[0-9]{1,6}$ ]] || die 2 "$number is not a number"
     done
+    [[ $guests =~ ^[2-${#all_names}]$ ]] || die 2 "--guests is 2 to ${#all_names}"
+    [ -n "$command_b" ] || [ "$guests" = 2 ] || die 2 "--guests needs --b: what the others run"
     [ "$device" = rxe ] || [ "$device" = siw ] || die 2 "--device is rxe or siw"
     [ "$kernel_name" = stock ] || [ "$kernel_name" = newest ] || die 2 "--kernel is stock or newest"
     [ "$kernel_name$device" != newestsiw ] || die 2 "the newest kernel has no software iWARP here"
@@ -144,8 +167,9 @@ forward() { # forward NAME PREFIX
 
 run() {
     local device=rxe kernel_name=stock mtu=9000 delay=0 memory=2048 cpus=2 hugepages=0 timeout_s=300 out="" accel=""
-    local command_a="" command_b=""
+    local command_a="" command_b="" guests=2 name names=(a)
     parse_options "$@"
+    [ -z "$command_b" ] || read -ra names <<<"$(sed 's/./& /g' <<<"${all_names:0:guests}")"
     local release kernel initramfs accelerator
     if [ "$kernel_name" = newest ]; then
         cache=$cache/newest
@@ -169,7 +193,7 @@ run() {
     cp "$here/guest/session" "$lab/session"
     pwd >"$lab/cwd"
     printf '%s\n' "$command_a" >"$lab/a.cmd"
-    [ -z "$command_b" ] || printf '%s\n' "$command_b" >"$lab/b.cmd"
+    for name in "${names[@]:1}"; do printf '%s\n' "$command_b" >"$lab/$name.cmd"; done
 
     boot_all
     forward a
@@ -179,11 +203,10 @@ run() {
 }
 
 finish() { # finish OUTCOME: shows what is left to show, and exits
-    local name names=(a)
-    [ -z "$command_b" ] || names+=(b)
+    local name
     # Lets the forwarder come to the end of the file.
     sleep 0.2
-    [ -z "$command_b" ] || sed 's/^/b| /' "$lab/b.log" 2>/dev/null || true
+    for name in "${names[@]:1}"; do sed "s/^/$name| /" "$lab/$name.log" 2>/dev/null || true; done
     case $1 in
         0) exit "$(cat "$lab/a.rc")" ;;
         124) say "the command did not end within $timeout_s s" ;;

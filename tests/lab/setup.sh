@@ -15,7 +15,7 @@
 # What the lab itself runs with, and what the guests find installed because the host has it.
 host_packages=(qemu-system-x86 busybox-static cpio kmod xz-utils make)
 guest_packages=(iproute2 iputils-ping rdma-core ibverbs-utils rdmacm-utils ibverbs-providers perftest nfs-kernel-server
-    git gcc libc6-dev tcpdump tshark)
+    git gcc libc6-dev tcpdump tshark openssh-client dropbear-bin jq)
 
 recipe() { cat "$here/setup.sh" "$here/guest/init" | sha256sum | cut -c1-12; }
 

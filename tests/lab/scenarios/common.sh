@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2034 # some of what is set here is for the scenarios alone
-# Sourced by every scenario: a script that runs in a lone guest (one-*) or in guest a of two
-# (pair-*), from top to bottom. `check` tells of each thing that must hold, in the words of a test;
+# Sourced by every scenario: a script that runs in a lone guest (one-*), or in guest a of two
+# (pair-*) or five (five-*), from top to bottom. `check` tells of each thing that must hold, in the words of a test;
 # the last line is the summary that ./check counts.
 set -u
 
@@ -65,25 +65,27 @@ within() { # within SECONDS COMMAND...
 contains() { grep -qE -- "$2" "$1" 2>/dev/null; } # contains FILE REGEX
 lacks() { [ -r "$1" ] && ! contains "$@"; }
 
-# --- The other guest ----------------------------------------------------------------------------
+# --- The other guests ---------------------------------------------------------------------------
 
-# Names what guest b is asked, and the files of its answer. Also in a subshell no name comes twice.
-ask() { # ask SCRIPT
-    answer=/out/b/$scenario-$EPOCHREALTIME-$BASHPID
+# Names what a guest is asked, and the files of its answer. Also in a subshell no name comes twice.
+ask() { # ask SCRIPT [GUEST]
+    answer=/out/${2:-b}/$scenario-$EPOCHREALTIME-$BASHPID
     printf '%s\n' "$1" >"$answer.new"
     mv "$answer.new" "$answer.request"
 }
 
 # Has a command line run in guest b (by guest/agent), without waiting for its end. `answer` is then
 # what the names of its files begin with: .output, .status, and .pid.
-start_on_b() { # start_on_b COMMAND_LINE
-    ask "echo \$\$ >\"\${0%.*}.pid\"; exec $1"
+start_on_b() { start_on b "$1"; } # start_on_b COMMAND_LINE
+start_on() { # start_on GUEST COMMAND_LINE
+    ask "echo \$\$ >\"\${0%.*}.pid\"; exec $2" "$1"
 }
 
 # Runs a command line in guest b, shows its output, and returns its exit status.
-on_b() { # on_b COMMAND_LINE
+on_b() { on b "$1"; } # on_b COMMAND_LINE
+on() { # on GUEST COMMAND_LINE
     local answer
-    ask "$1"
+    ask "$2" "$1"
     until [ -e "$answer.status" ]; do sleep 0.05; done
     cat "$answer.output"
     return "$(cat "$answer.status")"
