@@ -12,7 +12,7 @@ const READ: Procedure = Procedure::new(0x2000_0003, 1, 2);
 const BLOCK_BYTES: u32 = 65_536;
 const BLOCKS: u64 = 16;
 
-/// A file in memory. With `MemfdFlags::HUGETLB` it is in hugepages. Peers on shm need the seals.
+/// A file in memory. With `MemfdFlags::HUGETLB` it is in hugepages. Its registration seals it.
 fn file() -> std::io::Result<OwnedFd> {
     let file = memfd_create("store", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     ftruncate(&file, BLOCKS * u64::from(BLOCK_BYTES))?;

@@ -620,11 +620,14 @@ int rpcrdma_memory_at_address(void *start,
  Maps a whole file and uses it: a memfd, with hugepages or without, or a file of hugetlbfs. The descriptor is
  duplicated. `block_bytes` is a multiple of 4096, and the length of the file is one of `block_bytes`.
 
- On shm: it must be a memfd that was made with MFD_ALLOW_SEALING. It is sealed when a node starts with it, and peers map all
- of it to read. A program that wants its own mapping to write to makes it before it starts that node. When this use has
- ended, the file cannot be used again.
+ A memfd that was made with MFD_ALLOW_SEALING is sealed for good: nobody can resize it, write() it or map it to write from
+ here on, and when this use has ended, it cannot be used again. A program that wants its own mapping to write to makes it
+ before this call. On shm the file must be such a memfd; peers map all of it, to read.
 
- What rpcrdma_memory_at_address() says of other accesses to a block holds.
+ Every other file stays without seals and is for rdma: alone: a file of hugetlbfs, or a memfd that other processes must
+ still map to write. Until the memory is no longer used, no process shortens it or removes pages of it.
+
+ What rpcrdma_memory_at_address() says of other accesses to a block holds for both.
 
  Errors: RPCRDMA_E_CONFIGURATION when the file cannot be used; the text says why.
  */
@@ -635,6 +638,9 @@ int rpcrdma_memory_of_file(int file,
 /*
  Uses the memory of a dma-buf that another device's driver exported, for rdma: alone. The RDMA device and its driver must be
  able to (ibv_reg_dmabuf_mr, rdma-core 34), which shows when a node starts with it. The descriptor is duplicated.
+
+ The exporter keeps the memory where it is, accessible to the processor and coherent with it, until the memory is no longer
+ used. What rpcrdma_memory_at_address() says of other accesses to a block holds, for other devices too.
 
  Errors: RPCRDMA_E_CONFIGURATION when it cannot be mapped, or its size does not fit.
  */

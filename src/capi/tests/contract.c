@@ -514,6 +514,7 @@ static void memory(const char *address)
     FAILS(RPCRDMA_E_CONFIGURATION, rpcrdma_memory_of_dma_buf(file, 3, &memory));
     OK(rpcrdma_memory_of_file(file, BLOCK, &memory));
     FAILS(RPCRDMA_E_CONFIGURATION, rpcrdma_memory_of_file(file, BLOCK, &other));
+    CHECK(pwrite(file, "x", 1, 0) == -1 && ftruncate(file, 0) == -1); /* sealed */
     CHECK(rpcrdma_memory_start(memory) && rpcrdma_memory_start(memory) != own && !rpcrdma_memory_start(NULL));
     FAILS(RPCRDMA_E_ARGUMENT, rpcrdma_options_add_memory(options, NULL));
     OK(rpcrdma_options_add_memory(options, memory));
@@ -546,6 +547,19 @@ static void memory(const char *address)
     rpcrdma_buffer_free(into);
     FAILS(RPCRDMA_E_CONFIGURATION, rpcrdma_memory_of_file(file, BLOCK, &other));
     CHECK(strstr(rpcrdma_error_text(), "sealed"));
+    close(file);
+
+    /* A file without seals stays as it is, and is for devices. */
+    file = memfd_create("plain", MFD_CLOEXEC);
+    CHECK(file >= 0 && ftruncate(file, SIZE) == 0);
+    OK(rpcrdma_memory_of_file(file, BLOCK, &memory));
+    CHECK(pwrite(file, "x", 1, 0) == 1 && *(char *)rpcrdma_memory_start(memory) == 'x');
+    options = rpcrdma_options_new();
+    OK(rpcrdma_options_add_memory(options, memory));
+    FAILS(RPCRDMA_E_CONFIGURATION, rpcrdma_node_start(address, NULL, 0, options, &node));
+    CHECK(strstr(rpcrdma_error_text(), "MFD_ALLOW_SEALING"));
+    rpcrdma_options_free(options);
+    rpcrdma_memory_free(memory);
     close(file);
 
     /* By its address: for devices. */

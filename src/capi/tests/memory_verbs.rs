@@ -97,6 +97,16 @@ fn blocks_go_from_and_into_a_file_of_the_program() {
     check_both_ways(&of_file());
 }
 
+/// As a file of hugetlbfs, which has no seals.
+#[test]
+fn blocks_go_from_and_into_a_file_without_seals() {
+    let file = memfd_create("plain", MemfdFlags::CLOEXEC).unwrap();
+    ftruncate(&file, (BLOCKS * BLOCK) as u64).unwrap();
+    // SAFETY: nothing else uses the file.
+    let memory = unsafe { ExternalMemory::of_unsealed_file(file, u32::try_from(BLOCK).unwrap()) };
+    check_both_ways(&memory.unwrap());
+}
+
 #[test]
 fn blocks_go_from_and_into_an_address_of_the_program_which_gets_it_back() {
     let bytes = BLOCKS * BLOCK;
@@ -125,7 +135,8 @@ fn blocks_go_from_and_into_an_address_of_the_program_which_gets_it_back() {
 #[test]
 fn a_dma_buf_that_the_device_does_not_take_is_named() {
     let block = u32::try_from(BLOCK).unwrap();
-    let memory = ExternalMemory::of_dma_buf(file(), block).unwrap();
+    // SAFETY: nothing else uses the file.
+    let memory = unsafe { ExternalMemory::of_dma_buf(file(), block) }.unwrap();
     let server = Server::builder()
         .authentication(Authentication::None)
         .memory(&memory)

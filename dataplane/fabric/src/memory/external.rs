@@ -20,11 +20,11 @@ const ALIGN_BYTES: usize = 4096;
 /// The most blocks of one piece of memory.
 const BLOCKS_MAX: usize = 1 << 22;
 
-/// Seals with which peers can map a file: its size and pages stay, and only who has mapped it already can write.
-const SEALS: SealFlags = SealFlags::SHRINK
-    .union(SealFlags::GROW)
-    .union(SealFlags::FUTURE_WRITE)
-    .union(SealFlags::SEAL);
+/// Fix the size of a file. They are set before it is mapped.
+const SIZE_SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
+/// Fix the pages of a file, refuse `write` and new mappings that write, and refuse further seals. They are set after it
+/// was mapped. Only one process can set `SEAL`.
+const CONTENT_SEALS: SealFlags = SealFlags::FUTURE_WRITE.union(SealFlags::SEAL);
 
 /// Memory that the application owns, and that ports use as their own: leases on its parts are sent from and received
 /// into without a copy.
@@ -70,8 +70,10 @@ struct Shared {
 pub(crate) enum Origin {
     /// The application mapped it.
     Address,
-    /// A file that peers on this machine can map as well.
+    /// A sealed file that peers on this machine can map as well.
     File(OwnedFd),
+    /// A file that is not sealed.
+    UnsealedFile,
     /// Memory of a device.
     DmaBuf(OwnedFd),
 }
@@ -133,33 +135,85 @@ impl ExternalMemory {
         Ok(Self::new(mapping, block_bytes, Origin::Address))
     }
 
-    /// Maps a whole file and uses it: a memfd, with hugepages or without, or a file of hugetlbfs. Every page of it is
-    /// allocated now. On shm it must be a memfd that was made with `MFD_ALLOW_SEALING`: it is sealed so that its size stays
-    /// and no new mapping can write it, so it serves one registration. Peers map the whole file, to read.
+    /// Maps a whole memfd, with hugepages or without, and uses it. Every page of it is allocated now.
     ///
-    /// Who maps the file as well sees the same bytes, and has the duties of [`ExternalMemory::at_address`].
+    /// The memfd must be made with `MFD_ALLOW_SEALING`. It is sealed for good: from here on no process can resize it, write
+    /// it by `write`, remove pages of it, or map it to write. So it serves one registration, and an error may leave it
+    /// sealed. On shm, peers map all of it, to read.
+    ///
+    /// A mapping that was made before, in this process or another, can still write: its owner has the duties of
+    /// [`ExternalMemory::at_address`]. To read the file by its descriptor stays possible, and shows a block that is leased
+    /// in any state.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be sealed, or cannot be mapped to be read and written, its size does not fit, or it is used
+    /// already. For a file that cannot be sealed there is [`ExternalMemory::of_unsealed_file`].
+    pub fn of_file(file: impl Into<OwnedFd>, block_bytes: u32) -> Result<Self, SetupError> {
+        let file = file.into();
+        let mapping = map(&file, block_bytes, "file", |file, bytes, what| {
+            map_sealed(file, bytes, what)
+        })?;
+        Ok(Self::new(mapping, block_bytes, Origin::File(file)))
+    }
+
+    /// Whether [`ExternalMemory::of_file`] can seal this file: a memfd that was made with `MFD_ALLOW_SEALING`, and to which
+    /// seals can still be added.
+    #[must_use]
+    pub fn can_seal(file: impl AsFd) -> bool {
+        rustix::fs::fcntl_get_seals(file).is_ok_and(|seals| !seals.contains(SealFlags::SEAL))
+    }
+
+    /// As [`ExternalMemory::of_file`], without seals: for a file that has none, as those of hugetlbfs, or that other
+    /// processes must still map to write. RDMA devices can access it; shm cannot, since a peer does not map a file that
+    /// can change.
+    ///
+    /// # Safety
+    ///
+    /// Until all handles, leases and ports with it were dropped:
+    ///
+    /// * No process shortens the file, removes pages of it (`FALLOC_FL_PUNCH_HOLE`, `MADV_REMOVE`), or replaces them.
+    /// * Nothing but leases reads a byte of a block while it is leased, nor writes it: by no descriptor, by no mapping, in no
+    ///   process. A block that is not leased may be accessed, and must be kept from being leased meanwhile.
     ///
     /// # Errors
     ///
     /// When the file cannot be mapped to be read and written, its size does not fit, or it is used already.
-    pub fn of_file(file: impl Into<OwnedFd>, block_bytes: u32) -> Result<Self, SetupError> {
+    pub unsafe fn of_unsealed_file(
+        file: impl Into<OwnedFd>,
+        block_bytes: u32,
+    ) -> Result<Self, SetupError> {
         let file = file.into();
-        let mapping = map(&file, block_bytes, "file", |file, bytes| {
-            Mapping::shared(file, bytes)
+        let mapping = map(&file, block_bytes, "file", |file, bytes, what| {
+            Mapping::shared(file, bytes).map_err(|error| not_mapped(what, error))
         })?;
-        Ok(Self::new(mapping, block_bytes, Origin::File(file)))
+        Ok(Self::new(mapping, block_bytes, Origin::UnsealedFile))
     }
 
     /// Uses the memory of a dma-buf, as another device's driver exports it. An RDMA device can access it if its driver
     /// and the library can (`ibv_reg_dmabuf_mr`, rdma-core 34 or later); shm cannot. The exporter must permit mapping,
     /// because headers and short messages are copied by the processor.
     ///
+    /// # Safety
+    ///
+    /// Until all handles, leases and ports with it were dropped:
+    ///
+    /// * The exporter keeps the memory accessible to the processor, and coherent with it, without
+    ///   `DMA_BUF_IOCTL_SYNC`: it does not move it nor power its device down.
+    /// * Nothing but leases reads a byte of a block while it is leased, nor writes it: no other device, and by no mapping in
+    ///   any process. A block that is not leased may be accessed, and must be kept from being leased meanwhile.
+    ///
     /// # Errors
     ///
     /// When the dma-buf cannot be mapped, its size does not fit, or it is used already.
-    pub fn of_dma_buf(file: impl Into<OwnedFd>, block_bytes: u32) -> Result<Self, SetupError> {
+    pub unsafe fn of_dma_buf(
+        file: impl Into<OwnedFd>,
+        block_bytes: u32,
+    ) -> Result<Self, SetupError> {
         let file = file.into();
-        let mapping = map(&file, block_bytes, "dma-buf", Mapping::shared_unpopulated)?;
+        let mapping = map(&file, block_bytes, "dma-buf", |file, bytes, what| {
+            Mapping::shared_lazily(file, bytes).map_err(|error| not_mapped(what, error))
+        })?;
         Ok(Self::new(mapping, block_bytes, Origin::DmaBuf(file)))
     }
 
@@ -263,29 +317,23 @@ impl ExternalMemory {
         }
     }
 
-    /// Its file, sealed for peers of shm.
+    /// Its file, which is sealed, for peers of shm.
     ///
     /// # Errors
     ///
-    /// When it is no file that can be sealed.
+    /// When it has none.
     pub(crate) fn sealed_file(&self) -> Result<BorrowedFd<'_>, SetupError> {
-        let what = format!("{} bytes", self.bytes());
-        let Origin::File(file) = &self.shared.origin else {
-            return Err(refused(
-                &what,
-                "peers of shm cannot map memory by its address, nor a dma-buf: register the descriptor of a memfd",
-            ));
+        let why = match &self.shared.origin {
+            Origin::File(file) => return Ok(file.as_fd()),
+            Origin::UnsealedFile => {
+                "peers of shm map only files that keep their pages: make the file with memfd_create and MFD_ALLOW_SEALING, \
+                 and register it with `of_file`"
+            }
+            Origin::Address | Origin::DmaBuf(_) => {
+                "peers of shm cannot map memory by its address, nor a dma-buf: register the descriptor of a memfd"
+            }
         };
-        // Fails if it is sealed; then its seals decide.
-        let _ = rustix::fs::fcntl_add_seals(file, SEALS);
-        let seals = rustix::fs::fcntl_get_seals(file).unwrap_or(SealFlags::empty());
-        if !seals.contains(SEALS) {
-            return Err(refused(
-                &what,
-                "peers of shm map only files that keep their pages: make the file with memfd_create and MFD_ALLOW_SEALING",
-            ));
-        }
-        Ok(file.as_fd())
+        Err(refused(&format!("{} bytes", self.bytes()), why))
     }
 }
 
@@ -315,8 +363,11 @@ impl fmt::Debug for ExternalMemory {
 const TWICE: &str =
     "a part of it is registered already: use that registration, for several nodes too";
 
-const SEALED: &str = "it is sealed against new mappings that write, as shm does for good when a node starts with it: \
-                      make another file, or keep a handle on the memory";
+const SEALED: &str = "it is sealed against new mappings that write, as its registration does for good: make another file, \
+                      or keep a handle on the memory";
+
+const UNSEALABLE: &str = "it cannot be sealed, so that other processes could change or shorten it: make it with memfd_create \
+                          and MFD_ALLOW_SEALING, or register it for RDMA devices with the unsafe `of_unsealed_file`";
 
 fn refused(what: &str, why: &str) -> SetupError {
     SetupError::System {
@@ -373,12 +424,10 @@ fn map(
     file: &OwnedFd,
     block_bytes: u32,
     kind: &str,
-    map: impl FnOnce(&OwnedFd, usize) -> io::Result<Mapping>,
+    map: impl FnOnce(&OwnedFd, usize, &str) -> Result<Mapping, SetupError>,
 ) -> Result<Mapping, SetupError> {
     let system = |doing: String, source: io::Error| SetupError::System { doing, source };
-    // The size of a dma-buf is where its end is.
-    let size = rustix::fs::seek(file, rustix::fs::SeekFrom::End(0));
-    let size = size.map_err(|error| system(format!("the size of the {kind}"), error.into()))?;
+    let size = size_of(file).map_err(|error| system(format!("the size of the {kind}"), error))?;
     let what = format!("a {kind} of {size} bytes");
     let bytes = usize::try_from(size).map_err(|_| refused(&what, "it is too long"))?;
     check_sizes(bytes, block_bytes).map_err(|why| refused(&what, why))?;
@@ -393,21 +442,53 @@ fn map(
     let stat = stat.map_err(|error| system(format!("the {kind}"), error.into()))?;
     let claim = Claim::new(None, Some((stat.st_dev, stat.st_ino)));
     let claim = claim.ok_or_else(|| refused(&what, TWICE))?;
-    let mapped = map(file, bytes).map_err(|source| {
-        if source.kind() == io::ErrorKind::PermissionDenied {
-            return refused(&what, SEALED);
-        }
-        system(
-            format!(
-                "{what} could not be mapped: is there memory for all of its pages, and may it be mapped and written?"
-            ),
-            source,
-        )
-    })?;
+    let mapped = map(file, bytes, &what)?;
     Ok(mapped.with(Box::new(Kept {
         _claim: claim,
         released: None,
     }) as Keeper))
+}
+
+/// The size of a file. That of a dma-buf is where its end is.
+fn size_of(file: &OwnedFd) -> io::Result<u64> {
+    Ok(rustix::fs::seek(file, rustix::fs::SeekFrom::End(0))?)
+}
+
+fn not_mapped(what: &str, source: io::Error) -> SetupError {
+    if source.kind() == io::ErrorKind::PermissionDenied {
+        return refused(what, SEALED);
+    }
+    SetupError::System {
+        doing: format!(
+            "{what} could not be mapped: is there memory for all of its pages, and may it be mapped and written?"
+        ),
+        source,
+    }
+}
+
+/// Maps a file of `bytes` bytes, and seals it so that this mapping is the last one that writes, and no page of it can go.
+///
+/// The size is sealed first, because an access behind the end of a file that was shortened raises a signal. The contents are
+/// sealed after the mapping, which `FUTURE_WRITE` would refuse. Nobody has a lease yet, so what others write or remove
+/// in between harms nothing: the missing pages are allocated at the end.
+fn map_sealed(file: &OwnedFd, bytes: usize, what: &str) -> Result<Mapping, SetupError> {
+    let seals = rustix::fs::fcntl_get_seals(file).unwrap_or(SealFlags::SEAL);
+    if seals.intersects(SealFlags::WRITE | SealFlags::FUTURE_WRITE) {
+        return Err(refused(what, SEALED));
+    }
+    let seal =
+        |seals| rustix::fs::fcntl_add_seals(file, seals).map_err(|_| refused(what, UNSEALABLE));
+    seal(SIZE_SEALS)?;
+    if size_of(file).ok() != Some(bytes as u64) {
+        return Err(refused(what, "its size changed while it was registered"));
+    }
+    let mapping = Mapping::shared_lazily(file, bytes).map_err(|error| not_mapped(what, error))?;
+    // Fails if another process sealed it meanwhile, which has a mapping that writes then.
+    seal(CONTENT_SEALS)?;
+    mapping
+        .populate()
+        .map_err(|error| not_mapped(what, error))?;
+    Ok(mapping)
 }
 
 /// Dropped when nothing uses the memory any more.

@@ -3,7 +3,7 @@
 use std::alloc::Layout;
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
 
 use rustix::io::Errno;
@@ -64,11 +64,6 @@ impl Mapping {
         let mapping = Self::map(file, bytes, protection, MapFlags::SHARED)?;
         mapping.populate()?;
         Ok(mapping)
-    }
-
-    /// As [`Mapping::shared`], of memory whose pages its driver provides.
-    pub(super) fn shared_unpopulated(file: &OwnedFd, bytes: usize) -> io::Result<Self> {
-        Self::shared_lazily(file, bytes)
     }
 
     /// As [`Mapping::shared`], but [`Mapping::populate`] allocates the pages.

@@ -3,7 +3,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use proptest::prelude::*;
-use rustix::fs::{MemfdFlags, OFlags, SealFlags, fcntl_get_seals, ftruncate, memfd_create};
+use rustix::fs::{
+    FallocateFlags, MemfdFlags, OFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals,
+    ftruncate, memfd_create,
+};
+use rustix::io::{Errno, pread, pwrite};
 
 use super::super::*;
 use crate::interface::SetupError;
@@ -170,11 +174,16 @@ fn what_cannot_be_registered_says_what_to_do() {
 
 #[test]
 fn a_file_has_to_be_writable_and_of_whole_blocks() {
-    let none = MemfdFlags::ALLOW_SEALING;
+    let seals = MemfdFlags::ALLOW_SEALING;
     let of = |file, block| ExternalMemory::of_file(file, block);
-    assert!(text(of(file(0, none), BLOCK)).contains("length is zero"));
-    assert!(text(of(file(6000, none), BLOCK)).contains("no multiple of the size of a block"));
-    let good = file(8192, none);
+    assert!(text(of(file(0, seals), BLOCK)).contains("length is zero"));
+    let odd = file(6000, seals);
+    let refused = of(odd.try_clone().expect("a descriptor"), BLOCK);
+    assert!(text(refused).contains("no multiple of the size of a block"));
+    // What is refused by its size is not sealed, so that it can be mended.
+    ftruncate(&odd, 8192).expect("no seals");
+    assert!(of(odd, BLOCK).is_ok());
+    let good = file(8192, seals);
     let read_only = rustix::fs::open(
         format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&good)),
         OFlags::RDONLY | OFlags::CLOEXEC,
@@ -187,34 +196,115 @@ fn a_file_has_to_be_writable_and_of_whole_blocks() {
     assert_eq!(memory.bytes(), 8192);
 }
 
-/// shm needs the seals of a memfd. They are set when it is used there, and not before.
+/// Whoever keeps a descriptor can neither take pages away, which would end in a signal, nor write what a lease holds.
 #[test]
-fn only_a_file_that_can_be_sealed_goes_to_peers() {
+fn a_registered_file_can_be_changed_by_nobody_else() {
+    let kept = file(8192, MemfdFlags::ALLOW_SEALING);
+    let of_kept = || ExternalMemory::of_file(kept.try_clone().expect("a descriptor"), BLOCK);
+    assert!(ExternalMemory::can_seal(&kept));
+    assert_eq!(pwrite(&kept, &[1; 8192], 0), Ok(8192));
+    let memory = of_kept().expect("a good file");
+    assert_eq!(pwrite(&kept, &[2], 0), Err(Errno::PERM));
+    for bytes in [0, 4096, 1 << 20] {
+        assert_eq!(ftruncate(&kept, bytes), Err(Errno::PERM), "{bytes}");
+    }
+    let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    assert_eq!(fallocate(&kept, hole, 0, 4096), Err(Errno::PERM));
+    let mapped = Mapping::shared(&kept, 8192);
+    assert_eq!(
+        mapped.expect_err("it would write").kind(),
+        std::io::ErrorKind::PermissionDenied
+    );
+    let unsealing = fcntl_add_seals(&kept, SealFlags::WRITE);
+    assert_eq!(unsealing, Err(Errno::PERM), "nor can its owner be shut out");
+    // The registration itself writes, and who has the descriptor sees it.
+    let mut lease = memory.lease(4096, 4096).expect("free");
+    assert_eq!(*lease, [1; 4096]);
+    lease.fill(3);
+    let mut seen = [0];
+    assert_eq!((pread(&kept, &mut seen, 4096), seen), (Ok(1), [3]));
+    drop((memory, lease));
+    assert!(text(of_kept()).contains("keep a handle"));
+    // SAFETY: it is refused.
+    let unsealed = unsafe { ExternalMemory::of_unsealed_file(kept, BLOCK) };
+    assert!(text(unsealed).contains("keep a handle"));
+}
+
+/// A file that another thread shortens while it is registered: an access behind its end would raise a signal.
+#[test]
+fn a_file_that_is_resized_meanwhile_is_whole_or_refused() {
+    let mut registered = 0;
+    for round in 0..400 {
+        let file = file(4 * u64::from(BLOCK), MemfdFlags::ALLOW_SEALING);
+        let copied = file.try_clone().expect("a descriptor");
+        let ready = Arc::new(std::sync::Barrier::new(2));
+        let at_start = Arc::clone(&ready);
+        let resizing = std::thread::spawn(move || {
+            at_start.wait();
+            // Until the seals refuse it.
+            for bytes in [0, 16_384].into_iter().cycle().take(round) {
+                if ftruncate(&copied, bytes).is_err() {
+                    break;
+                }
+            }
+        });
+        ready.wait();
+        if let Ok(memory) = ExternalMemory::of_file(file, BLOCK) {
+            registered += 1;
+            for block in 0..4 {
+                let lease = memory.lease(block * 4096, 4096).expect("free");
+                assert_eq!(*lease, [0; 4096]);
+            }
+        }
+        resizing.join().expect("it ends");
+    }
+    assert!(registered > 0, "no round came to its leases");
+}
+
+#[test]
+fn a_file_that_cannot_be_sealed_is_refused_and_has_its_own_function() {
+    let plain = || file(4096, MemfdFlags::empty());
+    let closed = file(4096, MemfdFlags::ALLOW_SEALING);
+    fcntl_add_seals(&closed, SealFlags::SEAL).expect("a memfd");
+    for file in [plain(), closed] {
+        assert!(!ExternalMemory::can_seal(&file));
+        let error = text(ExternalMemory::of_file(file, BLOCK));
+        assert!(error.contains("MFD_ALLOW_SEALING"), "{error}");
+        assert!(error.contains("`of_unsealed_file`"), "{error}");
+    }
+    // It stays as it is, and others can map it to write.
+    let kept = plain();
+    let copied = kept.try_clone().expect("a descriptor");
+    // SAFETY: the test writes no block that is leased, and does not shorten the file.
+    let memory = unsafe { ExternalMemory::of_unsealed_file(copied, BLOCK) }.expect("a file");
+    let mut lease = memory.lease(0, 8).expect("free");
+    lease.fill(5);
+    let others = Mapping::shared(&kept, 4096).expect("no seals");
+    // SAFETY: within the mapping, and the lease is not used meanwhile.
+    assert_eq!(unsafe { others.start().add(7).read_volatile() }, 5);
+}
+
+/// Peers of shm map files that keep their pages, and nothing else.
+#[test]
+fn only_a_sealed_file_goes_to_peers() {
     let good = memory(1);
-    let before = match good.origin() {
-        Origin::File(file) => fcntl_get_seals(file).expect("a memfd"),
-        other => panic!("{other:?} is no file"),
+    let seals = fcntl_get_seals(good.sealed_file().expect("sealed")).expect("a memfd");
+    assert!(
+        seals.contains(
+            SealFlags::FUTURE_WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL
+        )
+    );
+    let refusal = |memory: &ExternalMemory| {
+        let refused = memory.sealed_file().expect_err("it has no sealed file");
+        refused.to_string()
     };
-    assert_eq!(before, SealFlags::empty());
-    let sealed = good.sealed_file().expect("it can be sealed");
-    let seals = fcntl_get_seals(sealed).expect("a memfd");
-    assert!(seals.contains(SealFlags::FUTURE_WRITE | SealFlags::SHRINK | SealFlags::SEAL));
-    assert!(good.sealed_file().is_ok(), "again, for another core");
-    let sealed = good.sealed_file().expect("it is sealed");
-    let copied = sealed.try_clone_to_owned().expect("a descriptor");
-    drop(good);
-    let again = ExternalMemory::of_file(copied, BLOCK);
-    assert!(text(again).contains("keep a handle"));
-    let plain = ExternalMemory::of_file(file(4096, MemfdFlags::empty()), BLOCK).expect("a file");
-    let error = plain
-        .sealed_file()
-        .expect_err("it has no seals")
-        .to_string();
-    assert!(error.contains("MFD_ALLOW_SEALING"), "{error}");
+    let plain = file(4096, MemfdFlags::ALLOW_SEALING);
+    // SAFETY: nothing else uses the file.
+    let plain = unsafe { ExternalMemory::of_unsealed_file(plain, BLOCK) }.expect("a file");
+    assert!(refusal(&plain).contains("register it with `of_file`"));
     let (mapping, released) = mapped(4096);
     let raw = at_address(&mapping, 0, 4096, &released).expect("good memory");
-    let error = raw.sealed_file().expect_err("it has no file").to_string();
-    assert!(error.contains("descriptor of a memfd"), "{error}");
+    assert!(refusal(&raw).contains("descriptor of a memfd"));
     drop(raw);
 }
 
