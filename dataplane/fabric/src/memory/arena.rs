@@ -1,13 +1,14 @@
 //! Arenas: one mapping each, in hugepages if available.
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use rustix::fs::{MemfdFlags, SealFlags};
 
 use super::buffer::unique_number;
-use super::mapping::external_offset;
+use super::mapping::external_range;
 use super::pages::{
     self, Available, HUGE_PAGE_BYTES, ORDINARY_PAGE_BYTES, TransparentKind, no_hugepages,
 };
@@ -100,6 +101,8 @@ pub struct Arena {
     next_untouched: u64,
     report: PageReport,
     external: Vec<ExternalMemory>,
+    /// Where peers see each of them.
+    external_ranges: Vec<Range<u64>>,
 }
 
 /// A new mapping, with its file if it has one.
@@ -318,6 +321,7 @@ impl Arena {
             next_untouched: report.arena_bytes,
             report,
             external: Vec::new(),
+            external_ranges: Vec::new(),
         }
     }
 
@@ -325,13 +329,8 @@ impl Arena {
     #[must_use]
     pub fn memory(&self) -> Memory {
         let memory = Memory::new(Arc::clone(&self.mapping), self.id);
-        let mut end = self.report.arena_bytes;
-        let parts = self.external.iter().map(|external| {
-            // Checked in `attach`.
-            let offset = external_offset(end).unwrap_or(u64::MAX);
-            end = offset.saturating_add(external.bytes() as u64);
-            external.part(offset)
-        });
+        let both = self.external.iter().zip(&self.external_ranges);
+        let parts = both.map(|(external, range)| external.part(range.start));
         memory.with(&parts.collect::<Vec<_>>())
     }
 
@@ -350,7 +349,16 @@ impl Arena {
                 limit,
             });
         }
+        let last = self.external_ranges.last();
+        let end = last.map_or(self.report.arena_bytes, |range| range.end);
+        let bytes = external.bytes() as u64;
+        let range = external_range(end, bytes).ok_or(SetupError::Limit {
+            what: "bytes of application memory of a core",
+            asked: end.saturating_add(bytes),
+            limit: isize::MAX as u64,
+        })?;
         self.external.push(external.clone());
+        self.external_ranges.push(range);
         Ok(())
     }
 

@@ -5,10 +5,11 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{OFlags, SealFlags};
 
+use super::blocks::Blocks;
 use super::buffer::{External, unique_number};
 use super::mapping::Keeper;
 use super::site::{PoolShape, Site};
@@ -61,8 +62,6 @@ pub struct ExternalMemory {
 struct Shared {
     site: Arc<Site>,
     origin: Origin,
-    /// Which blocks are leased; those whose leases were dropped are still set while they are in the ring of the site.
-    leased: Mutex<Box<[bool]>>,
 }
 
 /// Where the memory comes from, which decides how a device registers it.
@@ -231,9 +230,8 @@ impl ExternalMemory {
         let memory = Memory::new(Arc::new(mapping), arena);
         Self {
             shared: Arc::new(Shared {
-                site: Arc::new(Site::new(memory, arena, 0, shape).of_application()),
+                site: Arc::new(Site::of_application(memory, arena, shape)),
                 origin,
-                leased: Mutex::new(vec![false; blocks].into_boxed_slice()),
             }),
         }
     }
@@ -249,11 +247,9 @@ impl ExternalMemory {
         let within = offset % u64::from(block_bytes);
         let fits = bytes > 0 && bytes as u64 <= u64::from(block_bytes) - within;
         let site = &self.shared.site;
-        let mut leased = self.shared.blocks();
         let place = usize::try_from(index).ok().filter(|_| fits);
-        let place = place.and_then(|index| leased.get_mut(index));
-        let place = place.ok_or(NotLeased::NoSuchRange)?;
-        if std::mem::replace(place, true) {
+        let taken = place.and_then(|index| site.blocks()?.take(index));
+        if !taken.ok_or(NotLeased::NoSuchRange)? {
             return Err(NotLeased::InUse);
         }
         // Both fit into 32 bits: they lie within a block, and there are no more blocks than that.
@@ -270,10 +266,10 @@ impl ExternalMemory {
         (lease.arena() == self.number()).then_some(start as u64)
     }
 
-    /// How many blocks are leased.
+    /// How many blocks are leased. What the leases that are seen to have ended did with their blocks is visible then.
     #[must_use]
     pub fn leased(&self) -> usize {
-        self.shared.blocks().iter().filter(|it| **it).count()
+        self.shared.site.blocks().map_or(0, Blocks::leased)
     }
 
     /// The first byte: where the application mapped it, or where [`ExternalMemory::of_file`] did. To access a byte through
@@ -334,19 +330,6 @@ impl ExternalMemory {
             }
         };
         Err(refused(&format!("{} bytes", self.bytes()), why))
-    }
-}
-
-impl Shared {
-    /// The blocks that are leased, after those that were given back have been taken out.
-    fn blocks(&self) -> MutexGuard<'_, Box<[bool]>> {
-        let mut leased = self.leased.lock().unwrap_or_else(PoisonError::into_inner);
-        while let Some(index) = self.site.returns.pop() {
-            if let Some(place) = leased.get_mut(index as usize) {
-                *place = false;
-            }
-        }
-        leased
     }
 }
 

@@ -11,7 +11,7 @@ use super::{Buffer, Memory, SharedLease};
 ///
 /// It is the only access to its bytes, so its holder may also write them. It keeps its arena alive and may be dropped
 /// on any thread; dropping it returns the buffer to its pool by a ring that holds every buffer of that pool, so that
-/// returning cannot fail.
+/// returning cannot fail. A block of the application's memory can be leased again immediately.
 ///
 /// It cannot be cloned, so nobody reads what another holder writes:
 ///
@@ -127,7 +127,7 @@ impl Lease {
     /// Whether it is on memory of the application ([`super::ExternalMemory`]).
     #[must_use]
     pub fn is_external(&self) -> bool {
-        self.site.is_external
+        self.site.blocks().is_some()
     }
 
     pub(super) fn arena(&self) -> u32 {
@@ -207,11 +207,7 @@ impl Deref for Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         if self.index != NO_BUFFER {
-            let returned = self.site.returns.push(self.index);
-            debug_assert!(
-                returned.is_ok(),
-                "the return ring holds every buffer of its pool"
-            );
+            self.site.give_back(self.index);
         }
     }
 }

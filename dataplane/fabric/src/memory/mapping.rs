@@ -3,6 +3,7 @@
 use std::alloc::Layout;
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
 
@@ -15,6 +16,13 @@ pub(crate) const EXTERNAL_ALIGN: u64 = 1 << 30;
 /// Where memory of the application begins for peers, behind an arena, or other such memory, that ends at `end`.
 pub(crate) fn external_offset(end: u64) -> Option<u64> {
     end.checked_next_multiple_of(EXTERNAL_ALIGN)
+}
+
+/// The range in which peers see `bytes` bytes of such memory. It ends at an offset that a pointer can have.
+pub(super) fn external_range(end: u64, bytes: u64) -> Option<Range<u64>> {
+    let start = external_offset(end)?;
+    let end = start.checked_add(bytes)?;
+    (end <= isize::MAX as u64).then_some(start..end)
 }
 
 /// No page of any machine is smaller.

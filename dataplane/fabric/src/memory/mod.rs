@@ -9,10 +9,13 @@
 //! are posted. [`ExternalMemory`] is memory of the application, with leases as those on the arena's buffers.
 
 mod arena;
+mod blocks;
 mod buffer;
 mod external;
 mod lease;
 mod limit;
+#[cfg(all(test, loom))]
+mod loom_tests;
 mod mapping;
 mod pages;
 mod pool;

@@ -39,7 +39,7 @@ impl Pool {
         }
         // No overflow: `first` lies within the mapping.
         let first = usize::try_from(first).unwrap_or(usize::MAX);
-        let site = Site::new(memory, arena, first, shape);
+        let site = Site::of_pool(memory, arena, first, shape);
         Ok(Self {
             site: Arc::new(site),
             free: (0..shape.buffers).rev().collect(),
@@ -126,7 +126,7 @@ impl Pool {
     pub fn reclaim(&mut self, count: usize) -> usize {
         let mut came = 0;
         while came < count {
-            let Some(index) = self.site.returns.pop() else {
+            let Some(index) = self.site.next_returned() else {
                 break;
             };
             self.free.push(index);

@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicU32;
 
 use crossbeam_queue::ArrayQueue;
 
+use super::blocks::Blocks;
 use super::buffer::unique_number;
 use super::{Buffer, Memory};
 
@@ -32,34 +33,80 @@ pub(super) struct Site {
     /// Bytes of the mapping before the first buffer.
     first: usize,
     pub(super) shape: PoolShape,
-    /// It is memory of the application.
-    pub(super) is_external: bool,
-    /// The indexes of buffers whose leases were dropped. It has room for every buffer of the pool.
-    pub(super) returns: ArrayQueue<u32>,
+    returns: Returns,
     /// The number of handles on each buffer with a shared lease.
     pub(super) sharers: Box<[AtomicU32]>,
 }
 
+/// Where the buffers of dropped leases go, on any thread.
+#[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "sites are few, and another pointer would cost each return"
+)]
+enum Returns {
+    /// Back to a pool, which takes their indexes on its core. The ring has room for every buffer of the pool.
+    Ring(ArrayQueue<u32>),
+    /// To any thread that leases the block next: memory of the application.
+    Blocks(Blocks),
+}
+
 impl Site {
-    /// The place of buffers from `first` bytes into the mapping on. The caller has checked that all of them lie within it.
-    pub(super) fn new(memory: Memory, arena: u32, first: usize, shape: PoolShape) -> Self {
+    /// The place of a pool's buffers, from `first` bytes into the mapping on. The caller has checked that all of them lie
+    /// within it.
+    pub(super) fn of_pool(memory: Memory, arena: u32, first: usize, shape: PoolShape) -> Self {
+        let returns = ArrayQueue::new(shape.buffers.max(1) as usize);
+        Self::new(memory, arena, first, shape, Returns::Ring(returns))
+    }
+
+    /// The place of the blocks that memory of the application is divided into, all of the mapping.
+    pub(super) fn of_application(memory: Memory, arena: u32, shape: PoolShape) -> Self {
+        let blocks = Blocks::new(shape.buffers as usize);
+        Self::new(memory, arena, 0, shape, Returns::Blocks(blocks))
+    }
+
+    fn new(memory: Memory, arena: u32, first: usize, shape: PoolShape, returns: Returns) -> Self {
         Self {
             memory,
             arena,
             id: unique_number(),
             first,
             shape,
-            is_external: false,
-            returns: ArrayQueue::new(shape.buffers.max(1) as usize),
+            returns,
             sharers: (0..shape.buffers).map(|_| AtomicU32::new(0)).collect(),
         }
     }
 
-    /// As this one, for memory of the application.
-    pub(super) fn of_application(self) -> Self {
-        Self {
-            is_external: true,
-            ..self
+    /// The flags of its blocks, if it is memory of the application.
+    #[inline]
+    pub(super) fn blocks(&self) -> Option<&Blocks> {
+        match &self.returns {
+            Returns::Ring(_) => None,
+            Returns::Blocks(blocks) => Some(blocks),
+        }
+    }
+
+    /// Ends the lease on the buffer at `index`. Its holder calls this, once, on any thread.
+    #[inline]
+    pub(super) fn give_back(&self, index: u32) {
+        match &self.returns {
+            Returns::Ring(ring) => {
+                let returned = ring.push(index);
+                debug_assert!(
+                    returned.is_ok(),
+                    "the return ring holds every buffer of its pool"
+                );
+            }
+            Returns::Blocks(blocks) => blocks.give(index),
+        }
+    }
+
+    /// The next buffer that came back to its pool.
+    #[inline]
+    pub(super) fn next_returned(&self) -> Option<u32> {
+        match &self.returns {
+            Returns::Ring(ring) => ring.pop(),
+            Returns::Blocks(_) => None,
         }
     }
 

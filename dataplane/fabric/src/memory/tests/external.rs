@@ -9,6 +9,7 @@ use rustix::fs::{
 };
 use rustix::io::{Errno, pread, pwrite};
 
+use super::super::mapping::external_range;
 use super::super::*;
 use crate::interface::SetupError;
 
@@ -230,35 +231,48 @@ fn a_registered_file_can_be_changed_by_nobody_else() {
     assert!(text(unsealed).contains("keep a handle"));
 }
 
-/// A file that another thread shortens while it is registered: an access behind its end would raise a signal.
+/// A file that another thread shortens and lengthens while it is registered: an access behind its end would raise a signal.
 #[test]
 fn a_file_that_is_resized_meanwhile_is_whole_or_refused() {
     let mut registered = 0;
-    for round in 0..400 {
+    for _ in 0..100 {
         let file = file(4 * u64::from(BLOCK), MemfdFlags::ALLOW_SEALING);
         let copied = file.try_clone().expect("a descriptor");
-        let ready = Arc::new(std::sync::Barrier::new(2));
-        let at_start = Arc::clone(&ready);
+        let rounds = Arc::new(AtomicU32::new(0));
+        let counted = Arc::clone(&rounds);
         let resizing = std::thread::spawn(move || {
-            at_start.wait();
-            // Until the seals refuse it.
-            for bytes in [0, 16_384].into_iter().cycle().take(round) {
-                if ftruncate(&copied, bytes).is_err() {
+            // Until the seals refuse it, or the end of the test.
+            for bytes in [0, 16_384].into_iter().cycle() {
+                let is_stopped = counted.fetch_add(1, Ordering::Relaxed) >= u32::MAX / 2;
+                if is_stopped || ftruncate(&copied, bytes).is_err() {
                     break;
                 }
+                // So that the registration gets the lock of the file.
+                std::thread::yield_now();
             }
         });
-        ready.wait();
-        if let Ok(memory) = ExternalMemory::of_file(file, BLOCK) {
-            registered += 1;
-            for block in 0..4 {
-                let lease = memory.lease(block * 4096, 4096).expect("free");
-                assert_eq!(*lease, [0; 4096]);
+        while rounds.load(Ordering::Relaxed) == 0 {
+            std::hint::spin_loop();
+        }
+        match ExternalMemory::of_file(file, BLOCK) {
+            Ok(memory) => {
+                registered += 1;
+                for block in (0..4).cycle().take(64) {
+                    let lease = memory.lease(block * 4096, 4096).expect("free");
+                    assert_eq!(*lease, [0; 4096]);
+                }
+            }
+            Err(error) => {
+                let error = error.to_string();
+                let is_size =
+                    error.contains("its length is zero") || error.contains("its size changed");
+                assert!(is_size, "{error}");
             }
         }
+        rounds.store(u32::MAX / 2, Ordering::Relaxed);
         resizing.join().expect("it ends");
     }
-    assert!(registered > 0, "no round came to its leases");
+    assert!(registered > 0, "no file was registered");
 }
 
 #[test]
@@ -321,6 +335,51 @@ fn a_length_beyond_all_numbers_is_no_range() {
             );
         }
     }
+}
+
+/// Peers see each memory at the next multiple of 1 GiB. Numbers that no pointer can have are refused.
+#[test]
+fn memory_lies_behind_the_arena_where_offsets_have_room() {
+    const GIB: u64 = 1 << 30;
+    assert_eq!(external_range(8192, 4096), Some(GIB..GIB + 4096));
+    assert_eq!(external_range(GIB, GIB + 1), Some(GIB..2 * GIB + 1));
+    let last = isize::MAX as u64;
+    let start = last - last % GIB;
+    assert_eq!(external_range(start, last - start), Some(start..last));
+    assert_eq!(external_range(start, last - start + 1), None);
+    assert_eq!(external_range(start + 1, 4096), None);
+    assert_eq!(external_range(u64::MAX, 1), None);
+    let options = ArenaOptions {
+        bytes: 4096,
+        huge_pages: HugePages::Never,
+    };
+    let mut arena = Arena::private(&options).expect("memory");
+    let memory = memory(1);
+    for _ in 0..EXTERNAL_MAX {
+        arena.attach(&memory).expect("room");
+    }
+    let offsets: Vec<_> = arena
+        .memory()
+        .external()
+        .iter()
+        .map(|it| it.offset)
+        .collect();
+    let expected: Vec<_> = (1..=EXTERNAL_MAX as u64)
+        .map(|number| number * GIB)
+        .collect();
+    assert_eq!(offsets, expected);
+    let refused = arena.attach(&memory).expect_err("one too many");
+    assert!(
+        matches!(
+            refused,
+            SetupError::Limit {
+                asked: 17,
+                limit: 16,
+                ..
+            }
+        ),
+        "{refused}"
+    );
 }
 
 proptest! {
