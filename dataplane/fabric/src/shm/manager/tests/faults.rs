@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::support::*;
 use crate::interface::{ConnectionId, Manager as _, ManagerError, RejectReason};
+use crate::memory::{Arena, ArenaOptions, EXTERNAL_MAX, HugePages};
 use crate::shm::manager::Manager;
 use crate::shm::manager::connection::Offer;
 use crate::shm::manager::socket::{self, Received};
@@ -389,4 +390,73 @@ fn a_peer_that_talks_on_an_established_connection_loses_it() {
     assert_eq!(expect_established(&mut server).0, accepted);
     send_any(&raw, &confirm, &offer.files());
     assert_eq!(expect_disconnected(&mut server).0, accepted);
+}
+
+/// How many descriptors of this process are of these files.
+fn descriptors_of(files: &[BorrowedFd<'_>]) -> usize {
+    use std::os::unix::fs::MetadataExt;
+    let numbers: Vec<_> = files
+        .iter()
+        .map(|file| rustix::fs::fstat(file).unwrap())
+        .map(|stat| (stat.st_dev, stat.st_ino))
+        .collect();
+    let open = std::fs::read_dir("/proc/self/fd").unwrap();
+    // Other tests close theirs meanwhile.
+    let open = open.filter_map(|entry| std::fs::metadata(entry.ok()?.path()).ok());
+    open.filter(|it| numbers.contains(&(it.dev(), it.ino())))
+        .count()
+}
+
+/// The files of a message are closed when it has been handled. So handshakes that are half open hold none, however many there
+/// are and however many files a message may bring; an established connection keeps the event socket.
+#[test]
+fn a_handshake_keeps_no_file_of_its_peer() {
+    let (mut server, address) = listening(manager_with(PATIENCE, 64));
+    let options = ArenaOptions {
+        bytes: 4096,
+        huge_pages: HugePages::Never,
+    };
+    let offer = Offer {
+        channel: Arc::new(ChannelFile::create(8192).unwrap().0),
+        port: port(1),
+    };
+    let external: Vec<_> = (0..EXTERNAL_MAX)
+        .map(|_| Arena::shared(&options).unwrap())
+        .collect();
+    let unsealed = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
+    let (own, behind) = (offer.files(), external.iter().map(|it| it.file().unwrap()));
+    let mut files: Vec<_> = own.into_iter().chain(behind.map(AsFd::as_fd)).collect();
+    assert_eq!(files.len(), socket::FILES_MAX);
+    let confirm = Message::Confirm(Confirm { doorbell_number: 0 }).encode();
+    let before = descriptors_of(&files);
+    let mut clients = Vec::new();
+    for _ in 0..8 {
+        clients.push(accepted_raw(&mut server, &address));
+        // A request that brings files, while the others wait for their confirmations.
+        let raw = raw_connect(&address);
+        socket::send(&raw, &request(), &files).unwrap();
+        turn(&mut server);
+        assert!(matches!(receive(&raw), Received::Closed));
+    }
+    assert_eq!((server.half_open, descriptors_of(&files)), (8, before));
+    let (raw, accepted, _prepared) = clients.pop().unwrap();
+    socket::send(&raw, &confirm, &files).unwrap();
+    let (established, event) = expect_established(&mut server);
+    assert_eq!((established, server.half_open), (accepted, 7));
+    assert_eq!(descriptors_of(&files), before + 1, "the event socket");
+    drop(event);
+    assert_eq!(descriptors_of(&files), before);
+    // The last one cannot be mapped, after the others were.
+    let last = files.len() - 1;
+    files[last] = unsealed.as_fd();
+    let before = descriptors_of(&files[..last]);
+    for (raw, accepted, _prepared) in clients {
+        socket::send(&raw, &confirm, &files).unwrap();
+        assert_eq!(expect_disconnected(&mut server).0, accepted);
+        assert_eq!(descriptors_of(&files[..last]), before);
+    }
+    assert_eq!(
+        (server.half_open, counter(&server, "peers_memory_refused")),
+        (0, 7)
+    );
 }
