@@ -74,7 +74,10 @@ pub(crate) fn draw(report: &SweepReport, figure: Option<Metric>) -> Result<Strin
             Metric::Rate => format!("Calls per second against {against}"),
             _ => format!("Round-trip time ({}) against {against}", y.name()),
         },
-        subtitle: heading(report),
+        subtitle: match curves.iter().any(|curve| !curve.ranges.is_empty()) {
+            true => format!("{}, bars from the lowest to the highest", heading(report)),
+            false => heading(report),
+        },
         x: places_axis(x, &places),
         y: match y {
             Metric::Rate => chart::Axis::figures("calls per second", &figures, Unit::Rate),
@@ -165,6 +168,21 @@ mod tests {
                 .count()
         };
         assert_eq!(["s1", "s2", "s3"].map(dots), [4, 4, 0]);
+    }
+
+    #[test]
+    fn bars_are_explained_where_there_are_any() {
+        let bars = |report: &SweepReport| {
+            let text = svg(report, None);
+            let explained = text.contains("bars from");
+            (text.matches("class=\"range s1\"").count(), explained)
+        };
+        let mut report = depths();
+        assert_eq!(bars(&report), (0, false), "one run of each");
+        let second = report.runs[0].clone();
+        report.runs.push(second);
+        report.point_of_run.push(0);
+        assert_eq!(bars(&report), (1, true));
     }
 
     #[test]

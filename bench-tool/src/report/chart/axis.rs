@@ -20,6 +20,8 @@ pub(crate) enum Unit {
     Nanoseconds,
     /// Times in seconds.
     Seconds,
+    /// Numbers whose marks the caller writes.
+    Other,
 }
 
 impl Unit {
@@ -28,6 +30,7 @@ impl Unit {
             Self::Rate => &[(1e6, "M/s"), (1e3, "k/s"), (1.0, "/s")],
             Self::Nanoseconds => &[(1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns")],
             Self::Seconds => &[(1.0, "s"), (1e-3, "ms"), (1e-6, "us")],
+            Self::Other => &[(1.0, "")],
         }
     }
 
@@ -37,6 +40,7 @@ impl Unit {
             Self::Rate => rate_mark(value),
             Self::Nanoseconds => time_mark(whole(value)),
             Self::Seconds => time_mark(whole(value * 1e9)),
+            Self::Other => value.to_string(),
         }
     }
 
@@ -82,18 +86,35 @@ pub(crate) struct Axis {
     low: f64,
     high: f64,
     pub(super) marks: Vec<Mark>,
-    /// A value with a line and a name, such as the knee.
-    pub(super) noted: Vec<(f64, String)>,
+    pub(super) unit: Unit,
+    /// Values with a line and a name, such as the knee, in their order.
+    pub(super) noted: Vec<Noted>,
+}
+
+/// A value with a line and a name.
+#[derive(Clone, Debug)]
+pub(super) struct Noted {
+    pub(super) at: f64,
+    /// The end of what began at this value; the chart fills the band between them.
+    pub(super) until: Option<f64>,
+    pub(super) name: String,
 }
 
 impl Axis {
-    fn new(label: &str, is_logarithmic: bool, (low, high): (f64, f64), marks: Vec<Mark>) -> Self {
+    fn new(
+        label: &str,
+        is_logarithmic: bool,
+        (low, high): (f64, f64),
+        marks: Vec<Mark>,
+        unit: Unit,
+    ) -> Self {
         Self {
             label: label.to_owned(),
             is_logarithmic,
             low,
             high,
             marks,
+            unit,
             noted: Vec::new(),
         }
     }
@@ -108,7 +129,7 @@ impl Axis {
         let step = step.unwrap_or(rough);
         let count = u32::try_from(whole((high / step).ceil())).unwrap_or(1);
         let end = step * f64::from(count);
-        Self::new(label, false, (0.0, end), unit.multiples(step, count))
+        Self::new(label, false, (0.0, end), unit.multiples(step, count), unit)
     }
 
     /// A logarithmic axis from the last mark at or below `low` to the first at or above `high`. Marks are 1, 2 and 5
@@ -137,7 +158,7 @@ impl Axis {
             range.first().map_or(low, |it| it.0),
             range.last().map_or(high, |it| it.0),
         );
-        Self::new(label, true, ends, shown.collect())
+        Self::new(label, true, ends, shown.collect(), unit)
     }
 
     /// A logarithmic axis with a mark at each value (at least 1), so that equal ratios have equal distances.
@@ -150,7 +171,8 @@ impl Axis {
             at: *at,
             text: text(*at),
         });
-        Self::new(label, true, (low / 1.15, high * 1.15), marks.collect())
+        let range = (low / 1.15, high * 1.15);
+        Self::new(label, true, range, marks.collect(), Unit::Other)
     }
 
     /// An axis for measured values: linear from zero, or logarithmic if they are far apart.
@@ -163,11 +185,11 @@ impl Axis {
         }
     }
 
-    /// A logarithmic axis for round-trip times in nanoseconds.
+    /// A logarithmic axis for latencies in nanoseconds.
     #[allow(clippy::cast_precision_loss, reason = "a place on a picture")]
-    pub(crate) fn latency(low_ns: u64, high_ns: u64) -> Self {
+    pub(crate) fn latency(label: &str, low_ns: u64, high_ns: u64) -> Self {
         let (low, high) = (low_ns.max(1) as f64, high_ns.max(2) as f64);
-        Self::logarithmic("round-trip time", low, high, Unit::Nanoseconds)
+        Self::logarithmic(label, low, high, Unit::Nanoseconds)
     }
 
     /// An axis for percentiles, by the number of calls per slower call: 1, 10, and so on up to 100,000.
@@ -178,7 +200,7 @@ impl Axis {
             text: name.to_owned(),
         });
         let label = "share of the calls that were no slower";
-        Self::new(label, true, (1.0, 1e5), marks.collect())
+        Self::new(label, true, (1.0, 1e5), marks.collect(), Unit::Other)
     }
 
     /// The same axis, but ending at `high` instead of the next mark.
@@ -192,8 +214,20 @@ impl Axis {
 
     /// The same axis with a named line at `at`.
     pub(crate) fn noting(mut self, at: f64, name: &str) -> Self {
-        self.noted.push((at, name.to_owned()));
+        self.note(at, None, name);
         self
+    }
+
+    /// The same axis with a filled band between two values, and a named line where it begins.
+    pub(crate) fn noting_band(mut self, (from, until): (f64, f64), name: &str) -> Self {
+        self.note(from, Some(until), name);
+        self
+    }
+
+    fn note(&mut self, at: f64, until: Option<f64>, name: &str) {
+        let name = name.to_owned();
+        let place = self.noted.partition_point(|it| it.at <= at);
+        self.noted.insert(place, Noted { at, until, name });
     }
 
     /// The position of a value on the axis, from 0 to 1.
@@ -291,7 +325,7 @@ mod tests {
     #[test]
     fn latencies_have_marks_with_units() {
         let names = |low, high| -> Vec<String> {
-            let axis = Axis::latency(low, high);
+            let axis = Axis::latency("x", low, high);
             axis.marks.into_iter().map(|mark| mark.text).collect()
         };
         assert_eq!(

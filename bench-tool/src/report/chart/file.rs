@@ -4,7 +4,8 @@ use std::fmt::{self, Write as _};
 
 use super::axis::Axis;
 use super::{
-    CHARACTER, Curve, FONT_NARROW, HEIGHT, STYLE, WIDTH, text_width, write_key, write_plot,
+    CHARACTER, Curve, FONT_NARROW, HEIGHT, STYLE, WIDTH, described, text_width, write_key,
+    write_plot,
 };
 use crate::report::escape::escape;
 use rpcrdma_units::text_of;
@@ -16,11 +17,11 @@ const SHOWN_WIDTH: f64 = 960.0;
 const MARGIN: f64 = 16.0;
 
 /// Height of a title line, and of a line in the smaller font.
-const TITLE_LINE: f64 = 28.0;
-const LINE: f64 = 24.0;
+const TITLE_LINE: f64 = 31.0;
+const LINE: f64 = 27.0;
 
 /// Font size of the title on the narrowest page, in the chart's units.
-const TITLE_FONT: f64 = 25.0;
+const TITLE_FONT: f64 = 27.0;
 
 /// Length of a legend key, and its distance from the name.
 const KEY: f64 = 40.0;
@@ -49,16 +50,17 @@ impl ChartFile {
             writeln!(
                 svg,
                 "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"chart\" width=\"{SHOWN_WIDTH}\" height=\"{:.0}\" \
-                 viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-labelledby=\"title\">\n\
-                 <title id=\"title\">{}</title>\n<style>\n{STYLE}</style>\n\
+                 viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-labelledby=\"title text\">\n\
+                 <title id=\"title\">{}</title>\n<desc id=\"text\">{}</desc>\n<style>\n{STYLE}</style>\n\
                  <rect class=\"ground\" x=\".5\" y=\".5\" width=\"{}\" height=\"{}\" rx=\"4\"/>\n\
                  {head}<g transform=\"translate(0 {top})\">",
                 SHOWN_WIDTH / WIDTH * height,
                 escape(&self.title),
+                escape(&described((&self.x, &self.y), &self.curves)),
                 WIDTH - 1.0,
                 height - 1.0
             )?;
-            write_plot(svg, (&self.x, &self.y), &self.curves)?;
+            write_plot(svg, (&self.x, &self.y), &self.curves, MARGIN)?;
             writeln!(svg, "</g>\n</svg>")
         })
     }

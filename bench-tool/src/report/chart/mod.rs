@@ -22,20 +22,25 @@ pub(super) const STYLE: &str = include_str!("style.css");
 
 /// Width and height of a chart in its own units, which scale with the page.
 const WIDTH: f64 = 720.0;
-const HEIGHT: f64 = 330.0;
+const HEIGHT: f64 = 390.0;
 
-/// Space between the curves and the edges of the chart.
-const LEFT: f64 = 96.0;
-const RIGHT: f64 = 46.0;
-const TOP: f64 = 34.0;
-const BOTTOM: f64 = 58.0;
+/// Space between the curves and the edges of the chart. The left and the right edge have more where the text of a mark
+/// needs it.
+const LEFT_MIN: f64 = 76.0;
+const RIGHT_MIN: f64 = 28.0;
+const TOP: f64 = 44.0;
+const BOTTOM: f64 = 66.0;
+
+/// Space between a mark and the text beside it, and between a text and the edge of the chart.
+const MARK_SPACE: f64 = 8.0;
+const EDGE: f64 = 4.0;
 
 /// Font sizes of `style.css` on the widest and on the narrowest page, in the chart's units.
-const FONT_WIDE: f64 = 12.0;
-const FONT_NARROW: f64 = 20.0;
+const FONT_WIDE: f64 = 13.0;
+const FONT_NARROW: f64 = 23.0;
 
-/// Average width of a character, relative to the font size.
-const CHARACTER: f64 = 0.58;
+/// Width of a character relative to the font size, in fonts as wide as DejaVu Sans.
+const CHARACTER: f64 = 0.62;
 
 /// Curves with at most this many points have a dot at every point.
 const DOTS_MAX: usize = 60;
@@ -83,11 +88,12 @@ fn write_figure(
     write_caption(svg, title, curves)?;
     writeln!(
         svg,
-        "<svg class=\"chart\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-labelledby=\"{id}\">\n\
-         <title id=\"{id}\">{}</title>",
-        escape(title)
+        "<svg class=\"chart\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-labelledby=\"{id} {id}-text\">\n\
+         <title id=\"{id}\">{}</title>\n<desc id=\"{id}-text\">{}</desc>",
+        escape(title),
+        escape(&described(axes, curves))
     )?;
-    write_plot(svg, axes, curves)?;
+    write_plot(svg, axes, curves, EDGE)?;
     writeln!(svg, "</svg>\n</figure>")
 }
 
@@ -95,7 +101,7 @@ fn write_figure(
 fn write_caption(svg: &mut String, title: &str, curves: &[Curve]) -> fmt::Result {
     write!(
         svg,
-        "<figcaption class=\"legend note\"><span><b>{}</b></span> ",
+        "<figcaption class=\"legend note\"><b>{}</b> ",
         escape(title)
     )?;
     let several = curves.iter().enumerate().filter(|_| curves.len() > 1);
@@ -120,21 +126,70 @@ fn write_key(svg: &mut String, place: usize, (x, y): (f64, f64)) -> fmt::Result 
     )
 }
 
-/// Writes axes and curves.
-fn write_plot(svg: &mut String, axes: (&Axis, &Axis), curves: &[Curve]) -> fmt::Result {
-    write_axes(svg, axes)?;
+/// The chart in words, for those who do not see it: the axes, and the range of each curve.
+pub(super) fn described((x, y): (&Axis, &Axis), curves: &[Curve]) -> String {
+    let of_curve = |curve: &Curve| {
+        let values = || curve.points.iter().filter_map(|(_, value)| *value);
+        let least = values().min_by(f64::total_cmp);
+        let Some((least, largest)) = least.zip(values().max_by(f64::total_cmp)) else {
+            return format!("{}: no values", curve.name);
+        };
+        let gaps = curve.points.iter().filter(|it| it.1.is_none()).count();
+        let gaps = match gaps {
+            0 => String::new(),
+            1 => ", 1 point without a value".to_owned(),
+            gaps => format!(", {gaps} points without a value"),
+        };
+        format!(
+            "{}: {} to {}{gaps}",
+            curve.name,
+            y.unit.text(least),
+            y.unit.text(largest)
+        )
+    };
+    let curves: Vec<String> = curves.iter().map(of_curve).collect();
+    format!("{} by {}. {}", y.label, x.label, curves.join("; "))
+}
+
+/// Writes axes and curves. The label of the vertical axis begins at `edge`.
+fn write_plot(svg: &mut String, axes: (&Axis, &Axis), curves: &[Curve], edge: f64) -> fmt::Result {
+    let plot = Plot::new(axes);
+    plot.write_axes(svg, edge)?;
     for (place, curve) in curves.iter().enumerate() {
-        write_curve(svg, axes, place, curve)?;
+        plot.write_curve(svg, place, curve)?;
     }
     Ok(())
 }
 
-fn at_x(axis: &Axis, value: f64) -> f64 {
-    LEFT + axis.share(value) * (WIDTH - LEFT - RIGHT)
+/// The axes and the edges of the curves between them.
+struct Plot<'a> {
+    x: &'a Axis,
+    y: &'a Axis,
+    left: f64,
+    right: f64,
 }
 
-fn at_y(axis: &Axis, value: f64) -> f64 {
-    HEIGHT - BOTTOM - axis.share(value) * (HEIGHT - TOP - BOTTOM)
+impl<'a> Plot<'a> {
+    /// Leaves room for the texts of the marks in the font of a narrow page.
+    fn new((x, y): (&'a Axis, &'a Axis)) -> Self {
+        let width = |mark: &Mark| text_width(&mark.text, FONT_NARROW);
+        let marks = y.marks.iter().map(width).fold(0.0, f64::max) + MARK_SPACE + EDGE;
+        let half = |mark: Option<&Mark>| mark.map_or(0.0, width) / 2.0 + EDGE;
+        Self {
+            x,
+            y,
+            left: marks.max(half(x.marks.first())).max(LEFT_MIN),
+            right: WIDTH - half(x.marks.last()).max(RIGHT_MIN),
+        }
+    }
+
+    fn at_x(&self, value: f64) -> f64 {
+        self.left + self.x.share(value) * (self.right - self.left)
+    }
+
+    fn at_y(&self, value: f64) -> f64 {
+        HEIGHT - BOTTOM - self.y.share(value) * (HEIGHT - TOP - BOTTOM)
+    }
 }
 
 fn text_width(text: &str, font: f64) -> f64 {
@@ -162,7 +217,7 @@ fn shown(marks: &[Mark], places: &[f64], extent: impl Fn(&str, f64) -> f64) -> V
             return false;
         };
         let needed = f64::midpoint(extent(&mark.text, font), extent(&other.text, font));
-        (place - last).abs() >= needed + font / 2.0
+        (place - last).abs() >= needed + font / 5.0
     };
     let (mut wide, mut narrow) = (None, None);
     let one = |at| {
@@ -198,87 +253,114 @@ fn write_mark(
     )
 }
 
-fn write_axes(svg: &mut String, (x, y): (&Axis, &Axis)) -> fmt::Result {
-    let (right, bottom) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
-    let places: Vec<f64> = y.marks.iter().map(|mark| at_y(y, mark.at)).collect();
-    let texts = shown(&y.marks, &places, |_, font| font * 0.7);
-    for ((mark, at), shown) in y.marks.iter().zip(places).zip(texts) {
-        writeln!(svg, "<path class=\"grid\" d=\"M{LEFT} {at:.1}H{right}\"/>")?;
-        let end = "dy=\".35em\" text-anchor=\"end\"";
-        write_mark(svg, &mark.text, shown, (LEFT - 8.0, at), end)?;
-    }
-    let places: Vec<f64> = x.marks.iter().map(|mark| at_x(x, mark.at)).collect();
-    let texts = shown(&x.marks, &places, text_width);
-    for ((mark, at), shown) in x.marks.iter().zip(places).zip(texts) {
-        writeln!(svg, "<path class=\"grid\" d=\"M{at:.1} {TOP}V{bottom}\"/>")?;
-        let middle = "dy=\"1em\" text-anchor=\"middle\"";
-        write_mark(svg, &mark.text, shown, (at, bottom + 5.0), middle)?;
-    }
-    for (value, name) in &x.noted {
-        let at = at_x(x, *value);
+impl Plot<'_> {
+    fn write_axes(&self, svg: &mut String, edge: f64) -> fmt::Result {
+        let (x, y, left, right) = (self.x, self.y, self.left, self.right);
+        let bottom = HEIGHT - BOTTOM;
+        for noted in &x.noted {
+            if let Some(until) = noted.until {
+                let (from, until) = (self.at_x(noted.at), self.at_x(until));
+                let height = bottom - TOP;
+                writeln!(
+                    svg,
+                    "<rect class=\"band\" x=\"{from:.1}\" y=\"{TOP}\" width=\"{:.1}\" height=\"{height}\"/>",
+                    until - from
+                )?;
+            }
+        }
+        let places: Vec<f64> = y.marks.iter().map(|mark| self.at_y(mark.at)).collect();
+        let texts = shown(&y.marks, &places, |_, font| font * 0.7);
+        for ((mark, at), shown) in y.marks.iter().zip(places).zip(texts) {
+            writeln!(
+                svg,
+                "<path class=\"grid\" d=\"M{left:.1} {at:.1}H{right:.1}\"/>"
+            )?;
+            let end = "dy=\".35em\" text-anchor=\"end\"";
+            write_mark(svg, &mark.text, shown, (left - MARK_SPACE, at), end)?;
+        }
+        let places: Vec<f64> = x.marks.iter().map(|mark| self.at_x(mark.at)).collect();
+        let texts = shown(&x.marks, &places, text_width);
+        for ((mark, at), shown) in x.marks.iter().zip(places).zip(texts) {
+            writeln!(svg, "<path class=\"grid\" d=\"M{at:.1} {TOP}V{bottom}\"/>")?;
+            let middle = "dy=\"1em\" text-anchor=\"middle\"";
+            write_mark(svg, &mark.text, shown, (at, bottom + 5.0), middle)?;
+        }
+        self.write_noted(svg)?;
+        // The label of the vertical axis is above the axis: rotated by 90 degrees it would take width and be harder to
+        // read.
         writeln!(
             svg,
-            "<path class=\"noted\" d=\"M{at:.1} {TOP}V{bottom}\"/>\
-             <text x=\"{:.1}\" y=\"{TOP}\" dy=\"1.1em\" text-anchor=\"end\">{}</text>",
-            at - 6.0,
-            escape(name)
-        )?;
+            "<text class=\"label\" x=\"{edge}\" y=\"{}\">{}</text>\n\
+             <text class=\"label\" x=\"{:.1}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
+            TOP - 22.0,
+            escape(&y.label),
+            f64::midpoint(left, right),
+            HEIGHT - 9.0,
+            escape(&x.label)
+        )
     }
-    // The label of the vertical axis is above the axis: rotated by 90 degrees it would take width and be harder to
-    // read.
-    writeln!(
-        svg,
-        "<text x=\"16\" y=\"{}\">{}</text>\n\
-         <text x=\"{:.1}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
-        TOP - 14.0,
-        escape(&y.label),
-        f64::midpoint(LEFT, right),
-        HEIGHT - 7.0,
-        escape(&x.label)
-    )
-}
 
-fn write_curve(
-    svg: &mut String,
-    (x, y): (&Axis, &Axis),
-    place: usize,
-    curve: &Curve,
-) -> fmt::Result {
-    let points: Vec<Option<(f64, f64)>> = curve
-        .points
-        .iter()
-        .map(|(at, value)| {
-            let value = value.filter(|value| value.is_finite())?;
-            Some((at_x(x, *at), at_y(y, value)))
-        })
-        .collect();
-    let pieces: Vec<&[Option<(f64, f64)>]> = points.split(Option::is_none).collect();
-    let path = text_of(|path| {
-        for (x, y, is_first) in pieces.iter().flat_map(|piece| numbered(piece)) {
-            write!(path, "{}{x:.1} {y:.1}", if is_first { "M" } else { "L" })?;
+    /// Writes the named values of the horizontal axis: a line for each, and its name where that covers no other name.
+    fn write_noted(&self, svg: &mut String) -> fmt::Result {
+        let mut named: Option<f64> = None;
+        for noted in &self.x.noted {
+            let (at, bottom) = (self.at_x(noted.at), HEIGHT - BOTTOM);
+            writeln!(svg, "<path class=\"noted\" d=\"M{at:.1} {TOP}V{bottom}\"/>")?;
+            let width = text_width(&noted.name, FONT_NARROW) + MARK_SPACE;
+            let (place, anchor, end) = if at - width >= named.unwrap_or(self.left) {
+                (at - MARK_SPACE, "end", at)
+            } else if named.is_none() && at + width <= self.right {
+                (at + MARK_SPACE, "start", at + width)
+            } else {
+                continue;
+            };
+            named = Some(end);
+            writeln!(
+                svg,
+                "<text class=\"name\" x=\"{place:.1}\" y=\"{TOP}\" dy=\"1.1em\" text-anchor=\"{anchor}\">{}</text>",
+                escape(&noted.name)
+            )?;
         }
         Ok(())
-    });
-    if path.is_empty() {
-        return Ok(());
     }
-    writeln!(svg, "<path class=\"curve {}\" d=\"{path}\"/>", style(place))?;
-    for (at, (least, largest)) in &curve.ranges {
-        let (at, least, largest) = (at_x(x, *at), at_y(y, *least), at_y(y, *largest));
-        let class = style(place);
-        writeln!(
-            svg,
-            "<path class=\"range {class}\" d=\"M{at:.1} {least:.1}V{largest:.1}\"/>"
-        )?;
-    }
-    let has_dots = points.len() <= DOTS_MAX;
-    // A single point between two gaps has no line, so without a dot it would be invisible.
-    for piece in pieces.iter().filter(|piece| has_dots || piece.len() == 1) {
-        for (x, y, _) in numbered(piece) {
-            writeln!(svg, "{}", dot(place, (x, y)))?;
+
+    fn write_curve(&self, svg: &mut String, place: usize, curve: &Curve) -> fmt::Result {
+        let points: Vec<Option<(f64, f64)>> = curve
+            .points
+            .iter()
+            .map(|(at, value)| {
+                let value = value.filter(|value| value.is_finite())?;
+                Some((self.at_x(*at), self.at_y(value)))
+            })
+            .collect();
+        let pieces: Vec<&[Option<(f64, f64)>]> = points.split(Option::is_none).collect();
+        let path = text_of(|path| {
+            for (x, y, is_first) in pieces.iter().flat_map(|piece| numbered(piece)) {
+                write!(path, "{}{x:.1} {y:.1}", if is_first { "M" } else { "L" })?;
+            }
+            Ok(())
+        });
+        if path.is_empty() {
+            return Ok(());
         }
+        writeln!(svg, "<path class=\"curve {}\" d=\"{path}\"/>", style(place))?;
+        for (at, (least, largest)) in &curve.ranges {
+            let (at, least, largest) = (self.at_x(*at), self.at_y(*least), self.at_y(*largest));
+            let (class, left) = (style(place), at - 4.0);
+            writeln!(
+                svg,
+                "<path class=\"range {class}\" d=\"M{left:.1} {least:.1}h8M{at:.1} {least:.1}V{largest:.1}m-4 0h8\"/>"
+            )?;
+        }
+        let has_dots = points.len() <= DOTS_MAX;
+        // A single point between two gaps has no line, so without a dot it would be invisible.
+        for piece in pieces.iter().filter(|piece| has_dots || piece.len() == 1) {
+            for (x, y, _) in numbered(piece) {
+                writeln!(svg, "{}", dot(place, (x, y)))?;
+            }
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 /// The points of a piece of a curve, each with whether it is the first.
@@ -314,4 +396,4 @@ fn dot(place: usize, (x, y): (f64, f64)) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -82,7 +82,7 @@ fn write_curves(page: &mut String, report: &KneeReport<impl LoadReport>) {
         .map(|it| it.latency_ns.p99_9)
         .max()
         .unwrap_or(1);
-    let latencies = Axis::latency(least, most);
+    let latencies = Axis::latency("response time", least, most);
     let title = "Response time by offered rate";
     page.push_str(&figure("knee", title, &rates, &latencies, &curves));
 }

@@ -25,6 +25,9 @@ const INVERSE_MAX: f64 = 1e5;
 /// Upper bound of the intervals in the page's table; the JSON has all of them.
 const ROWS_MAX: usize = 600;
 
+/// The vertical axis of the charts of latencies.
+const LATENCY: &str = "round-trip time";
+
 /// The page of a report; `latency` has its round-trip times.
 #[must_use]
 pub(crate) fn text(report: &impl LoadReport, latency: &LatencyHistogram) -> String {
@@ -101,7 +104,7 @@ fn write_warnings(page: &mut String, warnings: &[String]) -> fmt::Result {
     }
     writeln!(page, "<h2>Warnings</h2>\n<ul class=\"warnings\">")?;
     for warning in warnings {
-        writeln!(page, "<li>{}</li>", escape(warning))?;
+        writeln!(page, "<li>{}</li>", prose(warning))?;
     }
     writeln!(page, "</ul>")
 }
@@ -143,7 +146,8 @@ fn write_latency(
         let latency = latency.corrected(corrected.expected_interval);
         curves.push(percentile_curve(name, &latency));
     }
-    let axis = Axis::latency(report.load.latency_ns.min, report.load.latency_ns.max);
+    let (least, most) = (report.load.latency_ns.min, report.load.latency_ns.max);
+    let axis = Axis::latency(LATENCY, least, most);
     let title = "Round-trip time by percentile";
     page.push_str(&chart::figure(
         "percentiles",
@@ -157,7 +161,7 @@ fn write_latency(
         Some(corrected) => writeln!(
             page,
             "<p class=\"note\">Corrected: {}.</p>",
-            escape(&correction_meaning(corrected))
+            prose(&correction_meaning(corrected))
         ),
         None => Ok(()),
     }
@@ -206,10 +210,19 @@ fn begin_table(page: &mut String, first: &str, heads: &[&str]) -> fmt::Result {
     writeln!(page, "</tr></thead>\n<tbody>")
 }
 
+/// Escapes text that may name options: a line does not break within one.
+fn prose(text: &str) -> String {
+    let word = |word: &str| match word.starts_with("--") {
+        true => format!("<span class=\"option\">{}</span>", escape(word)),
+        false => escape(word),
+    };
+    text.split(' ').map(word).collect::<Vec<_>>().join(" ")
+}
+
 fn write_row(page: &mut String, first: &str, cells: &[String]) -> fmt::Result {
     write!(page, "<tr><th scope=\"row\">{}</th>", escape(first))?;
     for cell in cells {
-        write!(page, "<td>{}</td>", escape(cell))?;
+        write!(page, "<td>{}</td>", prose(cell))?;
     }
     writeln!(page, "</tr>")
 }
@@ -229,7 +242,8 @@ fn write_over_time(page: &mut String, report: &LoadView<'_>) -> fmt::Result {
     let seconds = "time since the measurement began";
     let mut seconds = Axis::linear(seconds, end_s, Unit::Seconds).cut(end_s);
     for gap in report.load.gaps.iter().take(GAPS_SHOWN) {
-        seconds = seconds.noting(gap.start_s, "lost");
+        let lost = (gap.start_s, gap.start_s + gap.duration_s);
+        seconds = seconds.noting_band(lost, "lost");
     }
     let curve = |name, of: &dyn Fn(&IntervalFigures) -> Option<f64>| {
         let middle = |it: &IntervalFigures| it.start_s + it.duration_s / 2.0;
@@ -251,7 +265,7 @@ fn write_over_time(page: &mut String, report: &LoadView<'_>) -> fmt::Result {
     ];
     let medians = intervals.iter().filter_map(|it| Some(it.latency_ns?.p50));
     let least = medians.min().unwrap_or(1);
-    let axis = Axis::latency(least, report.load.latency_ns.max);
+    let axis = Axis::latency(LATENCY, least, report.load.latency_ns.max);
     let title = "Round-trip times of each interval";
     page.push_str(&chart::figure("latencies", title, &seconds, &axis, &curves));
     write_gaps(page, &report.load.gaps)?;
@@ -327,8 +341,8 @@ fn write_intervals(page: &mut String, intervals: &[IntervalFigures]) -> fmt::Res
 fn write_facts(page: &mut String, report: &LoadView<'_>) -> fmt::Result {
     writeln!(
         page,
-        "<h2>How it was measured</h2>\n<pre>{}</pre>\n<table><tbody>",
-        escape(report.command)
+        "<h2>How it was measured</h2>\n<pre>{}</pre>\n<table class=\"facts\"><tbody>",
+        prose(report.command)
     )?;
     for (name, value) in &report.facts {
         write_row(page, name, std::slice::from_ref(value))?;
@@ -340,6 +354,7 @@ fn write_facts(page: &mut String, report: &LoadView<'_>) -> fmt::Result {
 pub(super) mod tests {
     use super::*;
     use crate::machine::Machine;
+    use crate::report::chart::tests::luminance;
     use crate::report::escape;
     use crate::run::report::Report;
     use crate::run::report::tests::{config, floor, result};
@@ -384,6 +399,81 @@ pub(super) mod tests {
         ]);
     }
 
+    /// A reader of any width, in the dark, on paper or by ear: what a test can hold of that.
+    #[test]
+    fn it_has_rules_for_narrow_pages_the_dark_and_paper() {
+        let rules = |query: &str| {
+            let (_, rules) = STYLE.split_once(&format!("@media {query} {{\n")).unwrap();
+            let end = rules.find("\n}").unwrap();
+            &rules[..end]
+        };
+        let (narrow, paper) = (rules("(max-width: 520px)"), rules("print"));
+        narrow.check_words(&["body { padding", "table { font-size", ".facts th"]);
+        paper.check_words(&[
+            "tr, pre, li, table { break-inside: avoid; }",
+            ".scroll { overflow: visible;",
+            "details:not([open]) { display: none; }",
+        ]);
+        STYLE.check_words(&[
+            "figure { margin: 1rem 0 1.5rem; max-width: 50rem; break-inside: avoid; }",
+        ]);
+        for style in [STYLE, chart::STYLE] {
+            let dark = style.matches("prefers-color-scheme: dark").count();
+            let on_screens = "screen and (prefers-color-scheme: dark)";
+            assert_eq!(
+                (dark, style.matches(on_screens).count()),
+                (1, 1),
+                "no dark paper"
+            );
+        }
+        let dark = rules("screen and (prefers-color-scheme: dark)");
+        for colors in [STYLE.split_once("@media").unwrap().0, dark] {
+            let color = |name: &str| {
+                let (_, color) = colors.split_once(&format!("--{name}: ")).unwrap();
+                luminance(&color[..7])
+            };
+            for (text, ground) in [("ink", "ground"), ("muted", "ground"), ("ink", "warn")] {
+                let (a, b) = (color(text), color(ground));
+                let contrast = (a.max(b) + 0.05) / (a.min(b) + 0.05);
+                assert!(contrast >= 4.5, "{text} on {ground}: {contrast}");
+            }
+        }
+    }
+
+    #[test]
+    fn each_chart_has_a_title_words_and_axes_with_units() {
+        let (_, page) = page_of(|_| ());
+        let charts: Vec<_> = page.split("<figure>").skip(1).collect();
+        for chart in charts {
+            let (chart, _) = chart.split_once("</figure>").unwrap();
+            chart.check_words(&["<title id=", "<desc id=", "role=\"img\"", "<figcaption"]);
+            assert_eq!(chart.matches("class=\"label\"").count(), 2, "{chart}");
+            let marks: Vec<_> = chart.split("<text class=\"mark").skip(1).collect();
+            let words = marks.iter().map(|mark| {
+                let (_, words) = mark.split_once('>').unwrap();
+                words.split('<').next().unwrap()
+            });
+            for words in words {
+                let unit = words.split_once(' ').map(|(_, unit)| unit);
+                let known = ["%", "ns", "us", "ms", "s", "/s", "k/s", "M/s"];
+                let has_unit = unit.is_some_and(|unit| known.contains(&unit));
+                assert!(has_unit || words == "0", "{words}");
+            }
+            assert!(marks.len() > 4, "{chart}");
+        }
+    }
+
+    #[test]
+    fn a_line_does_not_break_within_the_name_of_an_option() {
+        assert_eq!(
+            prose("give --cores <others>"),
+            "give <span class=\"option\">--cores</span> &lt;others&gt;"
+        );
+        let (_, page) = page_of(|report| report.warnings = vec!["give --cores".to_owned()]);
+        assert!(page.contains("<li>give <span class=\"option\">--cores</span></li>"));
+        assert!(STYLE.contains(".option { display: inline-block; max-width: 100%; }"));
+    }
+
     #[test]
     fn it_refers_to_nothing_outside() {
         let (_, page) = page_of(|report| report.connect = None);
@@ -418,7 +508,7 @@ pub(super) mod tests {
             assert!(page.contains(&figures.map(|cell| format!("<td>{cell}</td>")).concat()));
         }
         assert!(
-            page.contains(&escape(&report.origin.command))
+            page.contains(&format!("<pre>{}</pre>", prose(&report.origin.command)))
                 && page.contains(&escape(&report.machine.cpu))
         );
         assert!(page.contains("ordinary pages: there are no huge pages"));
@@ -465,11 +555,12 @@ pub(super) mod tests {
                 GAPS_SHOWN + 2
             ];
         });
-        assert_eq!(
-            page.matches(">lost<").count(),
-            2 * GAPS_SHOWN,
-            "in both charts"
-        );
+        let marked = ["noted", "band"].map(|class| {
+            let mark = format!("class=\"{class}\"");
+            page.matches(&mark).count()
+        });
+        assert_eq!(marked, [2 * GAPS_SHOWN; 2], "in both charts");
+        assert!(page.contains(">lost</text>"));
         let words = "lost at 1 s, and replaced after 400 ms";
         assert_eq!(page.matches(words).count(), GAPS_SHOWN);
         assert!(page.contains("2 more were lost"));
