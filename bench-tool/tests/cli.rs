@@ -1,6 +1,8 @@
 //! The binary as a user meets it: exit codes, what stands on which stream, and messages that say what to do.
 
+use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt;
+use std::process::Stdio;
 use std::time::Duration;
 
 use rpcrdma_testkit::{Ended, Folder, Running, command};

@@ -391,6 +391,7 @@ const EXECUTED: &[&str] = &[
     "bench-tool merge a.json b.json --json sum.json --hgrm sum.hgrm",
     "bench-tool floor --quick --json -",
     "echo 00000007 00000002 00000000 00000004 00000001 00000008 00000002 00001000 | bench-tool decode",
+    "bench-tool decode --summary --slowest 3 mount.pcap",
     "bench-tool profile list",
     "bench-tool profile detect",
     "bench-tool profile show mlx5",
@@ -503,6 +504,8 @@ fn command_lines_that_need_no_device_do_what_they_say() {
     let profile = tuning.split("```toml\n").nth(1).unwrap();
     let profile = profile.split("```").next().unwrap();
     folder.write("my.toml", profile);
+    let capture = root().join("tests/corpus/requester-knfsd.pcap");
+    fs::copy(capture, folder.join("mount.pcap")).unwrap();
     for (file, _) in WRITTEN {
         fs::create_dir_all(folder.join(file).parent().unwrap()).unwrap();
     }

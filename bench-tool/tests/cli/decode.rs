@@ -59,3 +59,73 @@ fn a_compressed_capture_is_named_with_the_way_to_read_it() {
         );
     }
 }
+
+const CAPTURE: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../tests/corpus/requester-knfsd.pcap"
+);
+
+#[test]
+fn decode_of_a_capture_ends_with_its_summary_and_the_slowest_calls() {
+    let whole = decode(CAPTURE, "").with_code(0);
+    whole.check_out(&[
+        "message 58: ",
+        "summary of ",
+        "29, of which 29 with a reply",
+    ]);
+    assert!(whole.errors.is_empty(), "{whole}");
+    let slow = |output: &Ended| {
+        let (_, slowest) = output.out.split_once("  slowest").unwrap_or_default();
+        slowest.lines().count().saturating_sub(1)
+    };
+    assert_eq!(slow(&whole), 10);
+    let short = decode(&format!("--summary --slowest 3 {CAPTURE}"), "").with_code(0);
+    assert!(short.out.starts_with("summary of ") && slow(&short) == 3);
+    // The text has its columns where the numbers of packets are.
+    short.check_out(&[
+        "587.8 ms  0xf6870000          4          6          1  NFS version 3 FSINFO",
+    ]);
+    let json = decode(&format!("--summary --json {CAPTURE} {CAPTURE}"), "").with_code(0);
+    let lines: Vec<Value> = json
+        .out
+        .lines()
+        .map(|it| serde_json::from_str(it).unwrap())
+        .collect();
+    assert_eq!(lines.len(), 2, "one for each input");
+    assert_eq!(lines[0]["slowest"].as_array().unwrap().len(), 10);
+    let events = decode(&format!("--json {CAPTURE}"), "").with_code(0);
+    assert!(!events.out.contains("summary"), "{events}");
+    events.check_errors(&["141 packets of RoCEv2"]);
+    let useless = decode(&format!("--json --slowest 3 {CAPTURE}"), "");
+    useless.check_failed(2, &["--slowest has no effect", "give --summary too"]);
+}
+
+#[test]
+fn a_capture_through_a_pipe_that_ctrl_c_ends_has_its_summary() {
+    let file = std::fs::read(CAPTURE).unwrap();
+    let mut line = command(BENCH_TOOL, "decode");
+    line.stdin(Stdio::piped());
+    let mut decode = Running::start(&mut line);
+    let mut input = decode.input.take().unwrap();
+    // Not its last packet: that comes after the signal, as of a capturing program that ends itself.
+    let (first, last) = file.split_at(file.len() - 100);
+    input.write_all(first).unwrap();
+    let begun = decode.line().unwrap();
+    assert!(begun.starts_with("event 1"), "{begun}");
+    decode.signal(Signal::INT);
+    std::thread::sleep(Duration::from_millis(100));
+    input.write_all(last).unwrap();
+    drop(input);
+    let ended = decode.end().with_code(0);
+    ended.check_out(&["summary of standard input: 58 messages on 2 connections"]);
+    // A second signal ends it while its input goes on.
+    let mut decode = Running::start(&mut line);
+    let mut input = decode.input.take().unwrap();
+    input.write_all(first).unwrap();
+    let _ = decode.line();
+    decode.signal(Signal::INT);
+    std::thread::sleep(Duration::from_millis(100));
+    let ended = decode.end_by(Signal::INT).with_code(130);
+    assert!(!ended.out.contains("summary of"), "{ended}");
+    drop(input);
+}

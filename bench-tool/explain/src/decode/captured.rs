@@ -4,13 +4,14 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use crate::capture::{Event, Flow, Gap, Happened, RemoteAccess};
+use crate::capture::{Counts, Event, Flow, Gap, Happened, RemoteAccess};
 use rpcrdma_protocol::cm_private_data::PrivateData;
 use serde::Serialize;
 
 use super::conversation::Conversation;
 use super::message::Decoded;
-use super::round_trips::RoundTrips;
+use super::round_trips::{Part, Place, RoundTrips, Sender};
+use super::summary::{Collector, Seen, Summary};
 
 /// An event of a capture. Its serialization is the stable JSON of `decode --json`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -163,10 +164,28 @@ pub(crate) struct Explained {
     pub(crate) messages: u64,
     /// By connection; by direction if the connection is unknown.
     conversations: HashMap<(Option<u64>, Option<Flow>), Conversation>,
+    /// The time of the last packet so far.
+    pub(crate) end: Duration,
     round_trips: RoundTrips,
+    collector: Option<Collector>,
 }
 
 impl Explained {
+    /// The state at the start of a capture. With a number, the summary is collected, with so many of the slowest calls.
+    pub(crate) fn new(slowest: Option<usize>) -> Self {
+        Self {
+            collector: slowest.map(Collector::new),
+            ..Self::default()
+        }
+    }
+
+    /// The summary, if it was collected.
+    pub(crate) fn summary(self, name: &str, counts: Counts) -> Option<Summary> {
+        let collected = self.collector?;
+        let summary = collected.finish(name, &self.round_trips.unanswered());
+        Some(summary.of_capture(counts, (self.start, self.end)))
+    }
+
     /// Decodes the event.
     pub(crate) fn explain(&mut self, happened: Happened) -> Captured {
         let (flow, connection) = (happened.flow, happened.connection);
@@ -178,13 +197,32 @@ impl Explained {
                 let without = flow.filter(|_| connection.is_none());
                 let conversation = self.conversations.entry((connection, without)).or_default();
                 let decoded = conversation.decode(&message.octets, None);
-                let round_trip = match (&decoded, flow) {
+                let part = match (&decoded, flow) {
                     (Decoded::Right(message), Some(flow)) => {
-                        let direction = (connection, flow);
-                        self.round_trips.message(message, direction, began, ended)
+                        let place = Place {
+                            connection,
+                            sender: Sender::Flow(flow),
+                            first_packet,
+                            began,
+                        };
+                        self.round_trips.message(message, place)
                     }
+                    _ => Part::Other,
+                };
+                let round_trip = match part {
+                    Part::Reply(call) => call.until(ended),
                     _ => None,
                 };
+                if let Some(collector) = &mut self.collector {
+                    collector.message(Seen {
+                        decoded: &decoded,
+                        part,
+                        flow,
+                        connection,
+                        last_packet: packet,
+                        ended: Some(ended),
+                    });
+                }
                 What::Message {
                     invalidated: message.invalidated,
                     immediate: message.immediate,
@@ -212,6 +250,9 @@ impl Explained {
             Event::Gap(gap) => explain_gap(gap),
             Event::Damaged(reason) => What::Damaged { reason },
         };
+        if let Some(collector) = &mut self.collector {
+            collector.event(&what, flow);
+        }
         Captured {
             packet,
             first_packet,
@@ -226,7 +267,7 @@ impl Explained {
     }
 }
 
-fn nanoseconds(time: Duration) -> u64 {
+pub(crate) fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 

@@ -55,12 +55,15 @@ pub(crate) const fn rpc(
     }
 }
 
+/// The outcome of a call that was executed.
+pub(crate) const EXECUTED: &str = "executed";
+
 pub(crate) const fn outcome(body: &ReplyBody<'_>) -> &'static str {
     match body {
         ReplyBody::Accepted {
             status: AcceptStatus::Success,
             ..
-        } => "executed",
+        } => EXECUTED,
         ReplyBody::Accepted {
             status: AcceptStatus::ProgUnavail,
             ..

@@ -8,7 +8,9 @@ use super::captured::Explained;
 use super::conversation::Conversation;
 use super::error::ExplainError;
 use super::message::Decoded;
-use super::{captured_text, input, text};
+use super::round_trips::{Part, Place, RoundTrips, Sender};
+use super::summary::{Collector, Seen};
+use super::{captured_text, input, summary_text, text};
 use crate::capture::{Counts, Packets, Traffic, is_capture};
 
 /// The form of the output.
@@ -18,6 +20,16 @@ pub enum Form {
     Text,
     /// One JSON object per line.
     Json,
+}
+
+/// What an explainer writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shown {
+    Messages,
+    /// Captures end with a summary with so many of the slowest calls.
+    MessagesAndSummary(usize),
+    /// Only a summary, of any input.
+    Summary(usize),
 }
 
 /// The program that compressed a file with these first bytes.
@@ -36,6 +48,7 @@ fn compressed_by(start: &[u8]) -> Option<&'static str> {
 pub struct Explainer<W> {
     write: W,
     form: Form,
+    what: Shown,
     found_wrong: bool,
     /// The number of paragraphs or objects so far.
     shown: u64,
@@ -50,11 +63,27 @@ impl<W: Write> Explainer<W> {
         Self {
             write,
             form,
+            what: Shown::Messages,
             found_wrong: false,
             shown: 0,
             is_closed: false,
             counts: None,
         }
+    }
+
+    /// The same explainer, which also writes a summary after each capture, with at most `slowest` of the slowest calls.
+    #[must_use]
+    pub const fn with_summary(mut self, slowest: usize) -> Self {
+        self.what = Shown::MessagesAndSummary(slowest);
+        self
+    }
+
+    /// The same explainer, which writes only a summary of each input, with at most `slowest` of the slowest calls of a
+    /// capture. Hex has neither times nor senders, so its summary has less.
+    #[must_use]
+    pub const fn only_summary(mut self, slowest: usize) -> Self {
+        self.what = Shown::Summary(slowest);
+        self
     }
 
     /// Explains an input to its end. An input with the magic number of a capture is a capture; any other input is
@@ -110,7 +139,10 @@ impl<W: Write> Explainer<W> {
     fn explain_capture(&mut self, input: impl BufRead, name: &str) -> Result<(), ExplainError> {
         let bad = |error| ExplainError::of_capture(name, error);
         let mut traffic = Traffic::default();
-        let mut explained = Explained::default();
+        let mut explained = Explained::new(match self.what {
+            Shown::Messages => None,
+            Shown::MessagesAndSummary(slowest) | Shown::Summary(slowest) => Some(slowest),
+        });
         let mut end = Ok(());
         for packet in Packets::new(input).map_err(bad)? {
             let packet = match packet {
@@ -121,6 +153,7 @@ impl<W: Write> Explainer<W> {
                 }
             };
             explained.start.get_or_insert(packet.time);
+            explained.end = explained.end.max(packet.time);
             for happened in traffic.packet(&packet) {
                 self.show_captured(&mut explained, happened)?;
             }
@@ -132,8 +165,12 @@ impl<W: Write> Explainer<W> {
             self.show_captured(&mut explained, happened)?;
         }
         self.counts = Some(traffic.counts());
+        let messages = explained.messages;
+        if let Some(summary) = explained.summary(name, traffic.counts()) {
+            self.show(&summary, |_| summary_text::paragraph(&summary))?;
+        }
         end?;
-        if explained.messages == 0 {
+        if messages == 0 {
             return Err(ExplainError::NothingCaptured {
                 name: name.to_owned(),
             });
@@ -148,6 +185,9 @@ impl<W: Write> Explainer<W> {
     ) -> Result<(), ExplainError> {
         let captured = explained.explain(happened);
         self.found_wrong |= captured.what.is_wrong();
+        if matches!(self.what, Shown::Summary(_)) {
+            return Ok(());
+        }
         self.show(&captured, |number| {
             captured_text::paragraph(&captured, number)
         })
@@ -155,6 +195,11 @@ impl<W: Write> Explainer<W> {
 
     fn explain_lines(&mut self, mut input: impl BufRead, name: &str) -> Result<(), ExplainError> {
         let mut conversation = Conversation::default();
+        let mut round_trips = RoundTrips::default();
+        let mut collector = match self.what {
+            Shown::Summary(_) => Some(Collector::new(0)),
+            _ => None,
+        };
         let (mut line, mut line_number, mut messages) = (Vec::new(), 0_u64, 0_u64);
         while !self.is_closed {
             line.clear();
@@ -172,7 +217,16 @@ impl<W: Write> Explainer<W> {
             };
             messages += 1;
             self.found_wrong |= decoded.is_wrong();
-            self.show(&decoded, |number| text::paragraph(&decoded, number))?;
+            match &mut collector {
+                None => self.show(&decoded, |number| text::paragraph(&decoded, number))?,
+                Some(collector) => {
+                    collector.message(of_line(&decoded, line_number, &mut round_trips));
+                }
+            }
+        }
+        if let Some(collector) = collector {
+            let summary = collector.finish(name, &round_trips.unanswered());
+            self.show(&summary, |_| summary_text::paragraph(&summary))?;
         }
         if messages == 0 {
             return Err(ExplainError::NoMessage {
@@ -218,5 +272,31 @@ impl<W: Write> Explainer<W> {
         }
         // The writer may have a buffer, and the reader of a live pipe waits for this message.
         self.write.flush()
+    }
+}
+
+/// The message of a line, for the summary.
+fn of_line<'a>(decoded: &'a Decoded, line: u64, round_trips: &mut RoundTrips) -> Seen<'a> {
+    let part = match decoded {
+        Decoded::Right(message) => {
+            let place = Place {
+                connection: None,
+                sender: Sender::Role {
+                    is_reply: message.is_reply() == Some(true),
+                },
+                first_packet: line,
+                began: std::time::Duration::ZERO,
+            };
+            round_trips.message(message, place)
+        }
+        Decoded::Wrong(_) => Part::Other,
+    };
+    Seen {
+        decoded,
+        part,
+        flow: None,
+        connection: None,
+        last_packet: line,
+        ended: None,
     }
 }

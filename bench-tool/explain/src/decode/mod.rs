@@ -2,7 +2,7 @@
 //!
 //! [`explainer`] reads an input and writes its contents. [`input`] reads hex, [`captured`] reads captures.
 //! [`conversation`] decodes messages one after another, because a reply can only be explained with its call.
-//! [`message`] holds a decoded message, which [`text`] and JSON show.
+//! [`message`] holds a decoded message, which [`text`] and JSON show. [`summary`] counts what an input holds.
 
 mod captured;
 mod captured_text;
@@ -16,6 +16,8 @@ mod message;
 mod round_trips;
 mod rtr;
 mod rtr_text;
+mod summary;
+mod summary_text;
 mod text;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Measures the time from a call to its reply in a capture. Calls wait for their replies by xid.
+//! Matches replies with their calls by xid.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -7,55 +7,126 @@ use crate::capture::Flow;
 
 use super::message::{Message, Note};
 
-/// A direction, and its connection if that is known.
-type Direction = (Option<u64>, Flow);
+/// The end that sent a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sender {
+    /// The direction of a capture.
+    Flow(Flow),
+    /// Hex does not show the sender: whether the message is a reply stands for it.
+    Role {
+        /// Whether the message is a reply.
+        is_reply: bool,
+    },
+}
 
-/// The calls of one xid on one connection: the direction of each, and the time of its first packet.
-type Calls = Vec<(Flow, Duration)>;
+/// A call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Call {
+    /// Its transaction.
+    pub(crate) xid: u32,
+    /// The number of its connection, if that is known.
+    pub(crate) connection: Option<u64>,
+    /// The number of its first packet, or its line.
+    pub(crate) first_packet: u64,
+    /// Program, version and procedure, if the message shows them.
+    pub(crate) called: Option<[u32; 3]>,
+    /// The time of its first packet.
+    began: Duration,
+    sender: Sender,
+}
+
+impl Call {
+    /// The time from the first packet of the call to `ended`; `None` if the clock of the capture went back.
+    pub(crate) fn until(&self, ended: Duration) -> Option<Duration> {
+        ended.checked_sub(self.began)
+    }
+}
+
+/// The place of a message in the input.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    /// The number of its connection, if that is known.
+    pub(crate) connection: Option<u64>,
+    /// Its sender.
+    pub(crate) sender: Sender,
+    /// The number of its first packet, or its line.
+    pub(crate) first_packet: u64,
+    /// The time of its first packet.
+    pub(crate) began: Duration,
+}
+
+/// The part of a message in a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// The message begins a call.
+    Call,
+    /// A call with the xid of one that waits for its reply: it was sent again.
+    Again,
+    /// The last part of a reply to this call.
+    Reply(Call),
+    /// The last part of a reply to a call that the input does not hold.
+    Stray,
+    /// A further part of a call or reply, or a message without a transaction.
+    Other,
+}
 
 /// The calls without a reply so far.
 #[derive(Debug, Default)]
 pub(crate) struct RoundTrips {
     /// By connection and xid.
-    calls: HashMap<(Option<u64>, u32), Calls>,
+    calls: HashMap<(Option<u64>, u32), Vec<Call>>,
 }
 
 impl RoundTrips {
-    /// Takes a message and the times of its first and last packet. For the last part of a reply, returns the time from
-    /// the first packet of the call to the last packet of the reply.
-    pub(crate) fn message(
-        &mut self,
-        message: &Message,
-        (connection, flow): Direction,
-        began: Duration,
-        ended: Duration,
-    ) -> Option<Duration> {
-        if !is_of_a_call(message) {
-            return None;
-        }
-        let key = (connection, message.xid);
-        if message.is_reply()? {
+    /// Takes the next message.
+    pub(crate) fn message(&mut self, message: &Message, place: Place) -> Part {
+        let Some(is_reply) = message.is_reply().filter(|_| is_of_a_call(message)) else {
+            return Part::Other;
+        };
+        let key = (place.connection, message.xid);
+        if is_reply {
+            if message.notes.contains(&Note::ContinuesInNext) {
+                return Part::Other;
+            }
             // Both ends send calls and choose their xids alone, so two calls can have the same xid. The call of this
             // reply went in the other direction.
-            let calls = self.calls.get_mut(&key)?;
-            let place = calls.iter().position(|(caller, _)| *caller != flow)?;
-            if message.notes.contains(&Note::ContinuesInNext) {
-                return None;
-            }
-            let (_, called) = calls.swap_remove(place);
-            if calls.is_empty() {
+            let calls = self.calls.get_mut(&key);
+            let found = calls.and_then(|calls| {
+                let at = calls.iter().position(|call| call.sender != place.sender)?;
+                Some((calls.swap_remove(at), calls.is_empty()))
+            });
+            let Some((call, is_last)) = found else {
+                return Part::Stray;
+            };
+            if is_last {
                 self.calls.remove(&key);
             }
-            return ended.checked_sub(called);
+            return Part::Reply(call);
         }
-        if !message.notes.contains(&Note::ContinuesPrevious) {
-            let calls = self.calls.entry(key).or_default();
-            // A retransmitted call counts from its first transmission.
-            if !calls.iter().any(|(caller, _)| *caller == flow) {
-                calls.push((flow, began));
-            }
+        if message.notes.contains(&Note::ContinuesPrevious) {
+            return Part::Other;
         }
-        None
+        let calls = self.calls.entry(key).or_default();
+        // A retransmitted call counts from its first transmission.
+        if calls.iter().any(|call| call.sender == place.sender) {
+            return Part::Again;
+        }
+        calls.push(Call {
+            xid: message.xid,
+            connection: place.connection,
+            first_packet: place.first_packet,
+            called: message.called(),
+            began: place.began,
+            sender: place.sender,
+        });
+        Part::Call
+    }
+
+    /// The calls that have no reply, in their order.
+    pub(crate) fn unanswered(&self) -> Vec<Call> {
+        let mut calls: Vec<Call> = self.calls.values().flatten().copied().collect();
+        calls.sort_by_key(|call| (call.first_packet, call.xid));
+        calls
     }
 }
 

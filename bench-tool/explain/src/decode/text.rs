@@ -72,7 +72,8 @@ fn write_right(text: &mut String, message: &Message, number: u64) -> fmt::Result
         .try_for_each(|note| row(text, "note", &explain_note(*note)))
 }
 
-fn what_it_is(message: &Message) -> &'static str {
+/// The kind of a message in words.
+pub(crate) fn what_it_is(message: &Message) -> &'static str {
     match (message.header_type, message.is_reply()) {
         ("MSG", Some(false)) => "a call",
         ("MSG", Some(true)) => "a reply",
@@ -314,7 +315,8 @@ fn explain_rpc(rpc: &Rpc) -> String {
     )
 }
 
-fn explain_procedure(program: u32, version: u32, procedure: u32) -> String {
+/// The procedure with the names of its program and of itself, as far as they are known.
+pub(crate) fn explain_procedure(program: u32, version: u32, procedure: u32) -> String {
     let name = match program_name(program) {
         Some(name) => name.to_owned(),
         None => format!("program {program}"),

@@ -8,7 +8,7 @@ use super::super::conversation::Conversation;
 use super::super::input;
 use super::super::*;
 
-const CAPTURES: [(&str, &[u8]); 3] = [
+pub(super) const CAPTURES: [(&str, &[u8]); 3] = [
     (
         "requester-knfsd",
         include_bytes!("../../../../../tests/corpus/requester-knfsd.pcap"),
@@ -30,6 +30,17 @@ fn run(file: &[u8], form: Form) -> (Result<(), ExplainError>, bool, String) {
     let found_wrong = explainer.found_wrong();
     let output = String::from_utf8(explainer.into_inner()).unwrap();
     (result, found_wrong, output)
+}
+
+/// The packets of a capture, each with its header of 16 bytes.
+pub(super) fn packets(file: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = &file[24..];
+    std::iter::from_fn(move || {
+        let length = u32::from_le_bytes(rest.get(8..12)?.try_into().unwrap());
+        let (packet, others) = rest.split_at(16 + usize::try_from(length).unwrap());
+        rest = others;
+        Some(packet)
+    })
 }
 
 #[test]
@@ -93,15 +104,10 @@ fn packets_that_are_missing_are_told_and_fail_the_whole() {
     let (_, file) = CAPTURES[0];
     // Every tenth packet is left out.
     let mut thinned = file[..24].to_vec();
-    let (mut at, mut number) = (24, 0);
-    while at < file.len() {
-        let length = u32::from_le_bytes(file[at + 8..at + 12].try_into().unwrap());
-        let end = at + 16 + usize::try_from(length).unwrap();
-        number += 1;
+    for (number, packet) in (1..).zip(packets(file)) {
         if number % 10 != 0 {
-            thinned.extend(&file[at..end]);
+            thinned.extend(packet);
         }
-        at = end;
     }
     let (result, found_wrong, output) = run(&thinned, Form::Json);
     result.unwrap();

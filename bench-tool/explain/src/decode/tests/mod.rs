@@ -1,6 +1,7 @@
 //! Inputs as they come: hex here, captures in their own file.
 
 mod captures;
+mod summary;
 
 use std::io::{self, Write};
 
