@@ -364,7 +364,7 @@ pub(crate) mod tests {
         assert_eq!(knee(&[]), None);
         // What is above a later rate that was reached is a disturbance, in the table and not in the curve.
         let mut noisy = knee_report().steps;
-        for (number, p99) in [(0, 60_000), (1, 40_000), (2, 50_000)] {
+        for (number, p99) in [(0, 900_000), (1, 40_000), (2, 50_000)] {
             noisy[number].latency_ns.p99 = p99;
         }
         assert_eq!(knee(&noisy).unwrap().0.share_percent, 80);
