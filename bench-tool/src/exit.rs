@@ -95,6 +95,21 @@ impl Failure {
         self
     }
 
+    /// Adds which options set the knobs that the text names, for a user who gave options and no knobs. `options` has
+    /// each knob with its option. Advice that is there already stays.
+    #[must_use]
+    pub(crate) fn naming_options(self, options: &[(&str, &str)]) -> Self {
+        let problem = self.problem();
+        let named = options.iter().filter(|(knob, _)| problem.contains(knob));
+        let named: Vec<String> = named
+            .map(|(knob, option)| format!("{option} sets {knob}"))
+            .collect();
+        if self.advice.is_some() || named.is_empty() {
+            return self;
+        }
+        self.advice(format!("here {}", named.join(", ")))
+    }
+
     fn cause(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match &self.source {
             Some(source) => Some(source.as_ref()),

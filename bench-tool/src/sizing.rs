@@ -20,8 +20,15 @@ const BUFFERS_KEPT_BACK_MAX: u32 = 32;
 /// Upper bound of the bulk buffers of a core. If a load needs more, its calls wait for each other.
 const BUFFERS_MAX: u32 = 65_536;
 
+/// The largest value of the knob `bulk_calls_max`. As with buffers, calls beyond it wait.
+const BULK_CALLS_MAX: u32 = 65_535;
+
 /// Preferred upper bound of a bulk buffer; buffers are larger only if a payload would need too many of them.
 const BUFFER_BYTES_MAX: u64 = 1 << 20;
+
+/// The largest values of the knobs `message_bytes_max` and `bulk_buffer_bytes`.
+const MESSAGE_BYTES_LIMIT: u64 = 1 << 30;
+const BUFFER_BYTES_LIMIT: u64 = 16 << 20;
 
 /// Default upper bound of a core's memory for placement segments.
 const PLACEMENT_BYTES_MAX: u64 = 128 << 20;
@@ -88,6 +95,20 @@ pub(crate) fn settings_of(assignments: &[String]) -> Result<Settings, Failure> {
 #[must_use]
 pub(crate) fn call_payload_bytes_max(profile: &Profile) -> u64 {
     u64::from(profile.message_bytes_max).saturating_sub(MESSAGE_OVERHEAD_BYTES)
+}
+
+/// The largest payload that a core can be sized for, in whole MiB, with so many payloads in each call. Without bulk
+/// buffers the message is the limit.
+#[must_use]
+pub(crate) fn payload_bytes_max(payloads: u32, has_bulk: bool) -> u64 {
+    let payloads = payloads.max(1);
+    let pieces_max = u64::from(PAYLOAD_PIECES_MAX.min(CALL_PIECES_MAX / payloads).max(1));
+    let of_message = (MESSAGE_BYTES_LIMIT - MESSAGE_OVERHEAD_BYTES) / u64::from(payloads);
+    let bytes = match has_bulk {
+        true => of_message.min(pieces_max * BUFFER_BYTES_LIMIT),
+        false => of_message,
+    };
+    bytes >> 20 << 20
 }
 
 /// Payloads outside of messages.
@@ -170,6 +191,10 @@ impl Need {
         if let Some(credits) = self.credits {
             let chosen = base.credits_per_connection.max(credits);
             settings.credits_per_connection = Some(chosen);
+            // A connection could not use more credits than its core has calls.
+            if chosen > base.calls_outstanding_max {
+                settings.calls_outstanding_max = Some(chosen);
+            }
             // All connections must be able to use their credits at the same time: add shared Receives if the profile
             // has too few.
             let connections = self.connections_per_core.unwrap_or(base.connections_max);
@@ -239,7 +264,7 @@ impl Need {
         let buffers = held.saturating_add(kept_back).min(BUFFERS_MAX);
         settings.bulk_buffers = Some(buffers.max(base.bulk_buffers));
         settings.bulk_buffer_bytes = Some(u32::try_from(bytes).unwrap_or(u32::MAX));
-        settings.bulk_calls_max = Some(calls.max(base.bulk_calls_max));
+        settings.bulk_calls_max = Some(calls.max(base.bulk_calls_max).min(BULK_CALLS_MAX));
         // A placement segment is a second scatter entry of a Receive, after the inline segment.
         if base.placement_segments == 0 && base.receive_scatter_entries_max > 1 {
             placement(payload_bytes, base, settings);
@@ -353,6 +378,21 @@ mod tests {
     }
 
     #[test]
+    fn many_credits_raise_the_calls_of_a_core() {
+        let with = |credits| {
+            let need = Need {
+                credits: Some(credits),
+                connections_per_core: Some(1),
+                ..Need::default()
+            };
+            profile(need).calls_outstanding_max
+        };
+        let usual = Profile::by_name("shm").unwrap().calls_outstanding_max;
+        assert_eq!([with(64), with(usual)], [usual; 2]);
+        assert_eq!([with(5_000), with(60_000)], [5_000, 60_000]);
+    }
+
+    #[test]
     fn large_payloads_raise_the_largest_message() {
         let need = Need {
             payload_bytes: Some(8 << 20),
@@ -364,6 +404,22 @@ mod tests {
             ..Need::default()
         };
         assert_eq!(profile(small).message_bytes_max, (1 << 20) + 4096);
+    }
+
+    #[test]
+    fn the_largest_payload_is_one_that_a_profile_holds_and_one_mib_more_is_not() {
+        for (payloads, calls, expected) in [(1, 1, 256), (2, 1, 256), (8, 1, 127), (1, 0, 1023)] {
+            let most = payload_bytes_max(payloads, calls > 0);
+            assert_eq!(most >> 20, expected, "{payloads} {calls}");
+            let need = |payload_bytes| Need {
+                payload_bytes: Some(payload_bytes),
+                bulk: BulkNeed { calls, payloads },
+                ..Need::default()
+            };
+            let built = |bytes| need(bytes).profile(&ProfileChoice::default(), &Fabric::SHM);
+            assert!(built(most).is_ok(), "{payloads}: {:?}", built(most).err());
+            assert!(built(most + (1 << 20)).is_err(), "{payloads}");
+        }
     }
 
     #[test]
@@ -395,6 +451,7 @@ mod tests {
             assert!(given >= (calls + 1) * payloads * pieces, "{words}: {given}");
         }
         assert_eq!(profile(need(4096, 1000, 1)).bulk_calls_max, 1000);
+        assert_eq!(profile(need(4096, 65_536, 1)).bulk_calls_max, 65_535);
     }
 
     #[test]

@@ -570,3 +570,50 @@ fn completions_and_manual_pages_are_written() {
     let failed = bench_tool("man --out /dev/null/man1").with_code(1);
     failed.check_errors(&["/dev/null/man1", "what to do: give --out another folder"]);
 }
+
+/// The user of these lines gave options and no knob.
+#[test]
+fn a_limit_is_that_of_the_option_which_was_given() {
+    let serve = "serve --listen shm:limits --exit-with-stdin";
+    let server = "serve --listen shm:limits";
+    for (line, status, words) in [
+        (
+            format!("{server} --max-payload 4GiB"),
+            2,
+            &["--max-payload 4GiB", "give --max-payload 256MiB at most"][..],
+        ),
+        (
+            format!("{server} --max-payload 512MiB --max-operations 8"),
+            2,
+            &["8 of them", "127MiB at most", "--max-operations"],
+        ),
+        (
+            format!("{server} --max-payload 256MiB --bulk-calls 65535 --max-connections 65536"),
+            1,
+            &[
+                "--max-connections sets connections_max",
+                "--max-payload sets message_bytes_max",
+            ],
+        ),
+        (
+            format!("{serve} --max-payload 256MiB --bulk-calls 65535 --max-connections 65536"),
+            1,
+            &[
+                "--connections sets connections_max",
+                "--size sets message_bytes_max",
+            ],
+        ),
+        (
+            "run --op write --sizes 8GiB=100".to_owned(),
+            2,
+            &["8 GiB is more than one call can carry"],
+        ),
+        ("run --size 1EiB --op echo".to_owned(), 2, &["1TiB"]),
+    ] {
+        bench_tool(&line).check_failed(status, words);
+    }
+    // More credits than a core has calls by default.
+    let mut many = command(BENCH_TOOL, &format!("{serve} --credits 5000"));
+    let (many, _) = Running::listening(many.stdin(Stdio::piped()));
+    let _ = many.end().with_code(0);
+}

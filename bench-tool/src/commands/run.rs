@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::common::{CommonArgs, OutputArgs, PaceArgs};
+use super::serve::knobs_of_options;
 use super::values;
 use crate::exit::Failure;
 use crate::machine::Machine;
@@ -132,11 +133,12 @@ pub(crate) fn execute(
     let metrics = args.output.metrics("run", &config.all_cores(), quiet)?;
     let gate = metrics.as_ref().map(LoadMetrics::gate).unwrap_or_default();
     let load = &mut Gated { gate: &gate, load };
-    if args.pace.to_knee {
+    let ended = if args.pace.to_knee {
         run::to_knee(&config, &machine, &outputs, args.repeats(), load)
     } else {
         run::execute(&config, &machine, &outputs, load)
-    }
+    };
+    ended.map_err(|failure| failure.naming_options(knobs_of_options(true)))
 }
 
 impl RunArgs {

@@ -16,7 +16,8 @@ use crate::machine::Machine;
 use crate::serve::config::{ServeConfig, Service};
 use crate::serve::operate::Operation;
 use crate::serve::{self, nfs3};
-use crate::sizing::{BulkNeed, Need};
+use crate::sizing::{BulkNeed, Need, payload_bytes_max};
+use rpcrdma_units::size;
 
 /// Default of `--bulk-calls`.
 const BULK_CALLS_DEFAULT: u32 = 32;
@@ -148,7 +149,11 @@ pub(crate) struct ServeArgs {
 /// [`serve::execute`].
 pub(super) fn execute(args: &ServeArgs) -> Result<(), Failure> {
     match &args.listen {
-        ListenAddress::Fabric(listen) => serve::execute(&args.config(listen)?),
+        ListenAddress::Fabric(listen) => {
+            let config = args.config(listen)?;
+            let options = knobs_of_options(args.exit_with_stdin);
+            serve::execute(&config).map_err(|failure| failure.naming_options(options))
+        }
         ListenAddress::Tcp { host, port } if args.service == ServiceName::Nfs3 => {
             check_tcp(args)?;
             let (config, operation) = (args.nfs3.config(), args.operation());
@@ -162,7 +167,52 @@ pub(super) fn execute(args: &ServeArgs) -> Result<(), Failure> {
     }
 }
 
+/// The knobs that options set: of `run` if the server is its own, because its user gave those.
+pub(super) const fn knobs_of_options(is_of_run: bool) -> &'static [(&'static str, &'static str)] {
+    if is_of_run {
+        &[
+            ("connections_max", "--connections"),
+            ("credits_per_connection", "--depth"),
+            ("message_bytes_max", "--size"),
+            ("bulk_buffer", "--size, --operations and --depth"),
+        ]
+    } else {
+        &[
+            ("connections_max", "--max-connections"),
+            ("credits_per_connection", "--credits"),
+            ("message_bytes_max", "--max-payload"),
+            (
+                "bulk_buffer",
+                "--max-payload, --max-operations and --bulk-calls",
+            ),
+        ]
+    }
+}
+
 impl ServeArgs {
+    /// Refuses a payload that no profile has room for, before the profile does: its text names knobs.
+    fn check_payload(&self, bulk_calls: u32) -> Result<(), Failure> {
+        let most = payload_bytes_max(self.max_operations, bulk_calls > 0);
+        let Some(payload) = self.max_payload.filter(|&payload| payload > most) else {
+            return Ok(());
+        };
+        let (of_each, fewer) = match self.max_operations {
+            1 => (String::new(), ""),
+            operations => (
+                format!(" with {operations} of them in a call (--max-operations)"),
+                ", or a lower --max-operations",
+            ),
+        };
+        Err(Failure::usage(format!(
+            "--max-payload {} is more than one call can carry{of_each}",
+            size(payload).replace(' ', "")
+        ))
+        .advice(format!(
+            "give --max-payload {} at most{fewer}",
+            size(most).replace([' ', ','], "")
+        )))
+    }
+
     fn config(&self, listen: &Address) -> Result<ServeConfig, Failure> {
         if let Some(fault) = given_twice(&self.faults) {
             return Err(Failure::usage(format!("--fault {fault} is given twice")));
@@ -184,6 +234,8 @@ impl ServeArgs {
             ServiceName::Nfs3 => Service::Nfs3(self.nfs3.config()),
         };
         let core_count = u32::try_from(cores.len()).unwrap_or(u32::MAX);
+        let bulk_calls = self.bulk_calls.unwrap_or(BULK_CALLS_DEFAULT);
+        self.check_payload(bulk_calls)?;
         Ok(ServeConfig {
             listen: listen.clone(),
             device: self.device.clone(),
@@ -194,7 +246,7 @@ impl ServeArgs {
                 credits: self.credits,
                 payload_bytes: self.max_payload,
                 bulk: BulkNeed {
-                    calls: self.bulk_calls.unwrap_or(BULK_CALLS_DEFAULT),
+                    calls: bulk_calls,
                     payloads: self.max_operations,
                 },
                 calls_per_core: None,

@@ -47,7 +47,7 @@ fn scaled(number: &str, scale: u64) -> Option<u64> {
 /// A message for the user, if the text is not a size or does not fit into 64 bits.
 pub(crate) fn size_bytes(text: &str) -> Result<u64, String> {
     let wrong = || {
-        format!("`{text}` is not a size: write bytes (64), KiB (4KiB or 4K) or MiB (1MiB or 1M)")
+        format!("`{text}` is not a size: write bytes (64), or as in 4KiB or 4k, 1MiB, 2GiB, 1TiB")
     };
     let (number, unit) = number_and_unit(text).ok_or_else(wrong)?;
     let scale = match &unit.to_ascii_lowercase()[..] {

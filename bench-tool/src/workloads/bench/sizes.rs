@@ -31,7 +31,10 @@ impl Sizes {
                     );
                 }
                 seen.push(bytes);
-                let bytes = u32::try_from(bytes).map_err(|_| "a size is too large".to_owned())?;
+                let bytes = u32::try_from(bytes).map_err(|_| {
+                    let size = rpcrdma_units::size(bytes);
+                    format!("{size} is more than one call can carry")
+                })?;
                 let sum = last.1.checked_add(share);
                 last = (
                     bytes,
