@@ -207,8 +207,13 @@ impl<'a> BulkCall<'a> {
         of.count()
     }
 
-    /// How many of its pieces are memory of the application.
-    pub(crate) fn external_parts(&self) -> usize {
+    /// Whether so many views are enough for its pieces that are memory of the application.
+    pub(crate) fn needs_no_more_views_than(&self, views: usize) -> bool {
+        self.parts.len() + self.targets.len() <= views || self.external_parts() <= views
+    }
+
+    #[cold]
+    fn external_parts(&self) -> usize {
         let targets = self.targets.iter().map(|(_, lease)| lease);
         let all = self.parts.iter().chain(targets);
         all.filter(|lease| lease.is_external()).count()

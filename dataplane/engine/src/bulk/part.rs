@@ -33,13 +33,13 @@ impl BulkPart {
             give_lease(pool, lease);
             return None;
         }
-        if lease.is_external() {
+        let is_bulk = pool.owns_lease(&lease);
+        if !is_bulk && lease.is_external() {
             let bytes = u32::try_from(lease.len()).unwrap_or(u32::MAX);
             let token = pool.lend(lease);
             debug_assert!(token.is_some(), "they were counted before");
             return Some(Self::new(token?, 0, bytes));
         }
-        let is_bulk = pool.owns_lease(&lease);
         let (buffer, offset, bytes) = lease.into_buffer()?;
         let mut part = Self::new(buffer, offset, bytes);
         if !is_bulk {

@@ -86,7 +86,8 @@ impl ReplyItems {
             }
             _ => true,
         };
-        let is_attached = leaves && self.may_attach(item);
+        let views = leaves.then(|| self.views_for(item)).flatten();
+        let is_attached = views.is_some();
         // Also a copied result is noted: chunks and directions match results by their order.
         self.results.push(ReplyResult {
             request_position: position,
@@ -94,15 +95,16 @@ impl ReplyItems {
             bytes,
             is_attached,
         });
-        if is_attached {
-            self.push(item);
+        if let Some(views) = views {
+            self.push(item, views);
         }
         is_attached
     }
 
-    /// Whether there is a place for an item, and its memory can be sent from.
-    fn may_attach<T: ItemPart>(&self, item: &BulkItem<T>) -> bool {
-        self.attached.len() < BULK_ITEMS_MAX && T::may_be_attached(self, item)
+    /// The views that an item takes, if there is a place for it and its memory can be sent from.
+    fn views_for<T: ItemPart>(&self, item: &BulkItem<T>) -> Option<usize> {
+        let has_place = self.attached.len() < BULK_ITEMS_MAX;
+        has_place.then(|| T::views_for(self, item)).flatten()
     }
 
     /// The bytes, with padding, that `items` will take in the stream: none for an item that can be attached, if the
@@ -112,7 +114,7 @@ impl ReplyItems {
         let mut results = PLAN_ITEMS_MAX.saturating_sub(self.results.len());
         let copied = items.map(|item| {
             let has_place = self.offered == Offered::Lists && places != 0 && results != 0;
-            let is_attached = has_place && self.may_attach(item);
+            let is_attached = has_place && self.views_for(item).is_some();
             results = results.saturating_sub(1);
             places -= usize::from(is_attached);
             match is_attached {
@@ -128,8 +130,8 @@ impl ReplyItems {
         self.offered == Offered::Nothing
     }
 
-    fn push<T: ItemPart>(&mut self, item: &mut BulkItem<T>) {
-        self.shared_parts += item.parts().filter(|part| part.takes_view()).count();
+    fn push<T: ItemPart>(&mut self, item: &mut BulkItem<T>, views: usize) {
+        self.shared_parts += views;
         // Made in its place: moving an item copies its whole fixed-size array.
         let count = self.attached.len() + 1;
         self.attached
@@ -139,15 +141,16 @@ impl ReplyItems {
         }
     }
 
-    /// As [`ReplyItems::may_share`], for an item with memory of the application.
+    /// As [`ReplyItems::may_share`], for an item with memory of the application; the views that it takes.
     #[cold]
-    fn may_lend(&self, item: &BulkItem) -> bool {
+    fn may_lend(&self, item: &BulkItem) -> Option<usize> {
         let external = item.parts().filter(|part| part.is_external()).count();
-        item.part_count() <= self.parts_max()
+        let may_lend = item.part_count() <= self.parts_max()
             && self.shared_parts + external <= self.pool.views_available()
             && item
                 .parts()
-                .all(|part| self.pool.owns_lease(part) || self.pool.may_lend(part))
+                .all(|part| self.pool.owns_lease(part) || self.pool.may_lend(part));
+        may_lend.then_some(external)
     }
 
     /// The most pieces of an item that is not in bulk buffers alone.
@@ -204,11 +207,8 @@ impl ReplyItems {
 
 /// A piece of an item of a reply: the application's alone, or shared.
 pub(crate) trait ItemPart: Deref<Target = [u8]> + Sized {
-    /// Whether the item can go beside the stream as it is.
-    fn may_be_attached(items: &ReplyItems, item: &BulkItem<Self>) -> bool;
-
-    /// Whether a view is needed to send it.
-    fn takes_view(&self) -> bool;
+    /// The views that the item takes to go beside the stream as it is; `None` if it cannot.
+    fn views_for(items: &ReplyItems, item: &BulkItem<Self>) -> Option<usize>;
 
     /// Wraps the item as an attached one.
     fn attached(item: BulkItem<Self>) -> Attached;
@@ -221,12 +221,11 @@ pub(crate) trait ItemPart: Deref<Target = [u8]> + Sized {
 }
 
 impl ItemPart for Lease {
-    fn may_be_attached(items: &ReplyItems, item: &BulkItem) -> bool {
-        item.parts().all(|part| items.pool.owns_lease(part)) || items.may_lend(item)
-    }
-
-    fn takes_view(&self) -> bool {
-        self.is_external()
+    fn views_for(items: &ReplyItems, item: &BulkItem) -> Option<usize> {
+        match item.parts().all(|part| items.pool.owns_lease(part)) {
+            true => Some(0),
+            false => items.may_lend(item),
+        }
     }
 
     fn attached(item: BulkItem) -> Attached {
@@ -246,12 +245,8 @@ impl ItemPart for Lease {
 }
 
 impl ItemPart for SharedLease {
-    fn may_be_attached(items: &ReplyItems, item: &BulkItem<Self>) -> bool {
-        items.may_share(item)
-    }
-
-    fn takes_view(&self) -> bool {
-        true
+    fn views_for(items: &ReplyItems, item: &BulkItem<Self>) -> Option<usize> {
+        items.may_share(item).then(|| item.part_count())
     }
 
     fn attached(item: BulkItem<Self>) -> Attached {

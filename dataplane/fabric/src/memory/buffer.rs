@@ -96,6 +96,7 @@ impl Buffer {
     }
 
     /// The number of the arena, or of the application's memory, that it lies in.
+    #[inline]
     pub(crate) fn arena(&self) -> u32 {
         self.arena
     }
@@ -108,6 +109,7 @@ impl Buffer {
     }
 
     /// The index within its pool, smaller than the pool's size.
+    #[inline]
     #[must_use]
     pub fn index(&self) -> u32 {
         self.index
@@ -199,6 +201,7 @@ impl Memory {
     }
 
     /// Whether both are the same memory.
+    #[inline]
     pub(super) fn is(&self, other: &Self) -> bool {
         self.arena == other.arena
     }

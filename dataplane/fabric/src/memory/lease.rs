@@ -112,6 +112,7 @@ impl Lease {
     }
 
     /// Where it begins in its buffer, in bytes.
+    #[inline]
     #[must_use]
     pub fn offset(&self) -> u32 {
         self.offset
@@ -119,17 +120,20 @@ impl Lease {
 
     /// Whether its buffer belongs to `memory`, and so to the port of that memory. That of the application does, if the arena
     /// was given access to it ([`Arena::attach`](super::Arena::attach)).
+    #[inline]
     #[must_use]
     pub fn is_of(&self, memory: &Memory) -> bool {
         memory.is(&self.site.memory) || memory.has_external(self.site.arena)
     }
 
     /// Whether it is on memory of the application ([`super::ExternalMemory`]).
+    #[inline]
     #[must_use]
     pub fn is_external(&self) -> bool {
         self.site.blocks().is_some()
     }
 
+    #[inline]
     pub(super) fn arena(&self) -> u32 {
         self.site.arena
     }
@@ -154,6 +158,7 @@ impl Lease {
     }
 
     /// The number of its buffer's pool.
+    #[inline]
     pub(super) fn pool(&self) -> u32 {
         self.site.id
     }

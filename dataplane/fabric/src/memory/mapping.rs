@@ -319,6 +319,7 @@ impl Mapping {
     }
 
     /// The bytes whose pages [`Mapping::populate`] allocates, or that are pages of files.
+    #[inline]
     pub(crate) fn touched_bytes(&self) -> usize {
         self.bytes - self.untouched_bytes
     }

@@ -77,6 +77,7 @@ impl Pool {
     }
 
     /// Whether `lease` is on a buffer of this pool.
+    #[inline]
     #[must_use]
     pub fn owns_lease(&self, lease: &Lease) -> bool {
         lease.pool() == self.site.id
@@ -90,6 +91,7 @@ impl Pool {
 
     /// Whether the bytes of `lease` are memory of the application, to which the arena of this pool was given access
     /// ([`Arena::attach`](super::Arena::attach)).
+    #[inline]
     #[must_use]
     pub fn has_beside(&self, lease: &Lease) -> bool {
         self.site.memory.has_external(lease.arena())

@@ -1,6 +1,7 @@
 //! Chooses the form of a call of ours with bulk data.
 
 use rpcrdma_fabric::interface::Port;
+use rpcrdma_fabric::memory::Lease;
 use rpcrdma_protocol::constants::REPLY_HEADER_BYTES_WITHOUT_AUTH;
 use rpcrdma_protocol::rpc::OpaqueAuth;
 use rpcrdma_protocol::v2::ReverseRequestSupport;
@@ -77,11 +78,11 @@ impl Outgoing {
             return Err(CallRefused::NoBulk);
         }
         let memory = core.port.memory();
-        if call
-            .parts()
-            .iter()
-            .chain(call.targets.iter().map(|(_, lease)| lease))
-            .any(|part| !part.is_of(memory) || (part.offset() != 0 && !part.is_external()))
+        let is_foreign =
+            |part: &Lease| !part.is_of(memory) || (part.offset() != 0 && !part.is_external());
+        // Two loops: a chain of both is not put in line.
+        if call.parts().iter().any(is_foreign)
+            || call.targets.iter().any(|(_, part)| is_foreign(part))
         {
             return Err(CallRefused::ForeignMemory);
         }
@@ -159,7 +160,9 @@ impl Outgoing {
         let beside = !in_stream;
         let targets = call.targets.iter().filter(|_| beside);
         let results = call.expected().iter().enumerate();
-        let results = results.filter(|(number, _)| beside && call.targets_of(*number) == 0);
+        let results = results.filter(|(number, _)| {
+            beside && (call.targets.is_empty() || call.targets_of(*number) == 0)
+        });
         let items = call
             .parts()
             .iter()

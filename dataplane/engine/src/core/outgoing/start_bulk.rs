@@ -40,7 +40,7 @@ impl Outgoing {
         let has_room = self.has_room(count(windows))
             && self.shares.may_take(key.index, taken, open)
             && core.reply.pool.may_give(buffers)
-            && call.external_parts() <= core.reply.pool.views_available();
+            && call.needs_no_more_views_than(core.reply.pool.views_available());
         let counters = &core.shared.counters;
         let (Some(xid), true) = (xid, has_room) else {
             counters.calls_refused_no_slot.increment();
@@ -110,7 +110,9 @@ impl Outgoing {
         for part in call.drain() {
             give_lease(&mut core.reply.pool, part);
         }
-        call.targets.clear();
+        if !call.targets.is_empty() {
+            call.targets.clear();
+        }
         slot.set_homes(&mut core.reply.pool);
         if let Some(connection) = core.connections.get_mut(key) {
             connection.reply_transmissions_extra += slot.reply_transmissions_max.saturating_sub(1);
@@ -189,17 +191,13 @@ impl Outgoing {
         }
         drop(leases);
         call.items.clear();
-        let mut targets = call.targets.drain(..).peekable();
-        for (number, result) in call.expected.iter().enumerate() {
-            let has_target = targets.peek().is_some_and(|(of, _)| *of == number);
-            slot.push_result(result.bytes_max, !has_target, pool);
-            while let Some((_, lease)) = targets.next_if(|(of, _)| *of == number) {
-                if let Some(part) = BulkPart::of_lease(pool, lease) {
-                    slot.push_target(part);
-                }
+        if call.targets.is_empty() {
+            for result in &call.expected {
+                slot.push_result(result.bytes_max, true, pool);
             }
+        } else {
+            slot.push_results_with_targets(call, pool);
         }
-        drop(targets);
         let rpc_reply_bytes = REPLY_HEADER_BYTES_WITHOUT_AUTH + call.results_bytes_max;
         slot.rpc_reply_bytes_max = u32::try_from(rpc_reply_bytes).unwrap_or(u32::MAX);
     }
@@ -210,6 +208,21 @@ impl OutgoingCall {
     fn push_reply_chunk(&mut self, bytes: u32, pool: &mut BulkPool) {
         self.push_fresh(pool, Role::Reply, bytes);
         self.reply_bytes = bytes;
+    }
+
+    /// Expects the results of a call that brings memory for some of them.
+    #[cold]
+    fn push_results_with_targets(&mut self, call: &mut BulkCall<'_>, pool: &mut BulkPool) {
+        let mut targets = call.targets.drain(..).peekable();
+        for (number, result) in call.expected.iter().enumerate() {
+            let has_target = targets.peek().is_some_and(|(of, _)| *of == number);
+            self.push_result(result.bytes_max, !has_target, pool);
+            while let Some((_, lease)) = targets.next_if(|(of, _)| *of == number) {
+                if let Some(part) = BulkPart::of_lease(pool, lease) {
+                    self.push_target(part);
+                }
+            }
+        }
     }
 
     /// Gives the result that was expected last a piece of memory.

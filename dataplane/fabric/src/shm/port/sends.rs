@@ -431,6 +431,7 @@ fn head_bytes(list: &Gather) -> u32 {
 }
 
 /// Copies the first `bytes` bytes of a list, all in its first buffer, into a reserved record.
+#[inline]
 fn write_head(place: *mut u8, list: &Gather, bytes: u32) {
     let Some((buffer, offset, _)) = list.iter().next() else {
         return;
@@ -442,6 +443,7 @@ fn write_head(place: *mut u8, list: &Gather, bytes: u32) {
 }
 
 /// Writes the descriptor of a list of buffers of the memory into a reserved record.
+#[inline]
 fn write_pieces(mut place: *mut u8, list: &Gather, memory: &Memory) {
     for (buffer, offset, bytes) in list.iter() {
         let start = memory.offset_of(buffer) + u64::from(*offset);

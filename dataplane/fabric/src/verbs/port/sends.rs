@@ -1,9 +1,6 @@
 //! Posting work requests: each call adds one to the chain of its queue pair.
 
-use std::sync::Arc;
-
 use super::super::bindings::ibv_wr_opcode;
-use super::super::memory_region::MemoryRegion;
 use super::super::queue_pair::QueuePair;
 use super::super::registrations::LocalKeys;
 use super::Port;
@@ -213,22 +210,21 @@ impl Port {
         list: impl Iterator<Item = &'a (Buffer, u32, u32)>,
     ) {
         for (number, (buffer, _, _)) in list.enumerate() {
-            if let Some(region) = self.external_region(index, buffer) {
-                self.works.set_key(work, number, region.local_key());
+            if let Some(key) = self.external_key(index, buffer) {
+                self.works.set_key(work, number, key);
             }
         }
     }
 
-    /// The registration that has `buffer` for the work of a queue pair; `None` for the arena's.
-    #[inline]
-    pub(super) fn external_region(&self, index: u32, buffer: &Buffer) -> Option<Arc<MemoryRegion>> {
+    /// The key of the registration that has `buffer`, for the work of a queue pair; `None` for the arena's.
+    fn external_key(&self, index: u32, buffer: &Buffer) -> Option<u32> {
         if self.memory.is_in_arena(buffer) {
             return None;
         }
         let device = self.queue_pairs.get(index)?.device.as_ref();
         let own = device.and_then(QueuePair::own_domain);
         let external = own.map_or(&self.external, |own| &own.external);
-        external.of(buffer).cloned()
+        external.of(buffer).map(|region| region.local_key())
     }
 
     /// Takes a work for a queue pair for which [`Port::sender`] found room.

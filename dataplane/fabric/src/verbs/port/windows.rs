@@ -1,7 +1,5 @@
 //! Memory windows: exposing a buffer to one peer, and taking it back.
 
-use std::sync::Arc;
-
 use super::super::bindings::{
     bind_mw_t, bind_mw_tso_union_t, ibv_access_flags, ibv_mr, ibv_mw_bind_info, ibv_send_flags,
     ibv_wr_opcode,
@@ -29,18 +27,26 @@ impl PortWindows for Port {
             Err(error) => return Err((error, buffer)),
         };
         let start = buffer.start().addr() as u64;
-        let external = self.external_region(index, &buffer);
-        let region = external.as_ref().unwrap_or(&self.region);
-        let (mr, mapping) = (region.raw(), Arc::clone(region.mapping()));
         let Some(entry) = self.queue_pairs.get_mut(index) else {
             return Err((PostError::UnknownQueuePair, buffer));
         };
         let own = entry.device.as_ref().and_then(QueuePair::own_domain);
+        let external = own.map_or(&self.external, |own| &own.external);
+        let region = match self.memory.is_in_arena(&buffer) {
+            true => &self.region,
+            false => external.of(&buffer).unwrap_or(&self.region),
+        };
+        let mr = region.raw();
         let domain = own.map_or(self.region.domain(), |own| own.arena.domain());
         let head = &mut entry.windows;
-        let opened = self
-            .windows
-            .open(head, (domain, &mapping), index, buffer, bytes, access);
+        let opened = self.windows.open(
+            head,
+            (domain, region.mapping()),
+            index,
+            buffer,
+            bytes,
+            access,
+        );
         let (slot, key) = match opened {
             Ok(opened) => opened,
             Err(buffer) => return Err((PostError::NoWindow, buffer)),
