@@ -17,6 +17,22 @@ pub(crate) fn rfc3339(time: SystemTime) -> String {
     )
 }
 
+/// The time of a text of [`rfc3339`]; `None` for other texts.
+#[must_use]
+pub(crate) fn parse_rfc3339(text: &str) -> Option<SystemTime> {
+    let number = |range: std::ops::Range<usize>| text.get(range)?.parse::<u64>().ok();
+    let (year, month, day) = (number(0..4)?, number(5..7)?, number(8..10)?);
+    let seconds = number(11..13)? * 3600 + number(14..16)? * 60 + number(17..19)?;
+    // 400 years have 146,097 days: this is the first of January or up to two days before.
+    let mut days = (year.checked_sub(1970)? * 146_097 / 400).saturating_sub(1);
+    while date(days) < (year, month, day) {
+        days += 1;
+    }
+    let time =
+        UNIX_EPOCH + Duration::from_millis((days * 86_400 + seconds) * 1000 + number(20..23)?);
+    (rfc3339(time) == text).then_some(time)
+}
+
 /// The Gregorian date `days` days after 1970-01-01. The computation uses years that start on the first of March, so
 /// that leap days are at the end of a year.
 const fn date(days: u64) -> (u64, u64, u64) {
@@ -36,6 +52,37 @@ const fn date(days: u64) -> (u64, u64, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_text_is_the_time_that_wrote_it() {
+        for seconds in [
+            0,
+            59,
+            86_399,
+            951_782_400,
+            1_709_164_800,
+            1_764_115_200,
+            4_102_444_800,
+        ] {
+            let time = UNIX_EPOCH + Duration::from_millis(seconds * 1000 + 7);
+            assert_eq!(parse_rfc3339(&rfc3339(time)), Some(time));
+        }
+        let (mut days, year) = (0, 366 * 86_400);
+        while days < 400 * year {
+            let time = UNIX_EPOCH + Duration::from_secs(days);
+            assert_eq!(parse_rfc3339(&rfc3339(time)), Some(time));
+            days += 37 * 86_400;
+        }
+        for text in [
+            "",
+            "today",
+            "2025-02-29T00:00:00.000Z",
+            "2025-01-01T00:00:00.000",
+            "1969-12-31T00:00:00.000Z",
+        ] {
+            assert_eq!(parse_rfc3339(text), None, "{text}");
+        }
+    }
 
     #[test]
     fn times_are_those_of_the_calendar() {

@@ -4,7 +4,6 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer, V2Serializer};
-use serde::Serialize;
 
 /// The largest latency with its own bucket: one hour. A longer one goes into the last bucket; the maximum is still
 /// exact.
@@ -269,16 +268,28 @@ impl Default for LatencyHistogram {
     }
 }
 
-/// Serializes figures of no calls as null: zeros would pass for the best of all latencies.
-#[allow(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde passes a reference"
-)]
-pub(crate) fn null_without_calls<S: serde::Serializer>(
-    summary: &LatencySummary,
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
-    (summary.count > 0).then_some(summary).serialize(serializer)
+/// Figures in JSON: null for no calls, whose zeros would pass for the best of all latencies.
+pub(crate) mod null_without_calls {
+    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
+
+    use super::LatencySummary;
+
+    #[allow(
+        clippy::trivially_copy_pass_by_ref,
+        reason = "serde passes a reference"
+    )]
+    pub(crate) fn serialize<S: Serializer>(
+        summary: &LatencySummary,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        (summary.count > 0).then_some(summary).serialize(serializer)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<LatencySummary, D::Error> {
+        Option::deserialize(deserializer).map(Option::unwrap_or_default)
+    }
 }
 
 /// The exact contents of a [`LatencyHistogram`], in the compact form of `HdrHistogram`.
@@ -310,7 +321,7 @@ impl PackedHistogram {
 }
 
 /// The exact figures beside a histogram in a report, from its `latency_ns`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct ExactFigures {
     /// Number of latencies.
     pub count: u64,
@@ -320,6 +331,18 @@ pub(crate) struct ExactFigures {
     pub mean: f64,
     /// The largest.
     pub max: u64,
+}
+
+impl LatencySummary {
+    /// Those that restore a histogram.
+    pub(crate) const fn exact(&self) -> ExactFigures {
+        ExactFigures {
+            count: self.count,
+            min: self.min,
+            mean: self.mean,
+            max: self.max,
+        }
+    }
 }
 
 /// Why a histogram of a report cannot be restored.
@@ -342,7 +365,7 @@ fn round_to_picoseconds(value: f64) -> f64 {
 }
 
 /// `latency_ns` of the JSON report: all values in nanoseconds.
-#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub(crate) struct LatencySummary {
     /// Number of latencies.
     pub count: u64,

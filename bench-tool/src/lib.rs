@@ -13,7 +13,7 @@
 //! # For who changes it
 //!
 //! `commands` reads the command line and builds the configurations of everything else: one module each for `run`, `serve`, `nfs`
-//! (`nfs_client`), `fleet` (`agent` and `merge` too), `sweep`, `compare`, `floor` and `profile`, which know nothing of clap.
+//! (`nfs_client`), `fleet` (`agent` and `merge` too), `report` (`saved`), `sweep`, `compare`, `floor` and `profile`, which know nothing of clap.
 //! `load` makes calls at a rate or depth, for any RPC program that `workloads` has; `bench_program` is the one that `run` calls.
 //! `report` writes tables, JSON and charts of a result; `metrics` serves pages for Prometheus, of `serve` and of loads that go on.
 //! The crates `rpcrdma-explain`, `rpcrdma-doctor` and `rpcrdma-nfs3` decode, examine machines, and have the NFS client and server.
@@ -42,6 +42,7 @@ mod protocol;
 mod record;
 mod report;
 mod run;
+mod saved;
 mod serve;
 mod signals;
 mod sizing;

@@ -1,18 +1,19 @@
 //! The machine and its cores. Reports include it, because numbers mean little without the machine.
 
+use std::borrow::Cow;
 use std::fs;
 
 use crate::exit::Failure;
 use rpcrdma_doctor::{CoreList, chosen_of_brackets, core_list, format_cores};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The machine in a report. `None` means that the system does not provide the value.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Machine {
     /// CPU model.
     pub cpu: String,
     /// Instruction set, as Rust names it.
-    pub arch: &'static str,
+    pub arch: Cow<'static, str>,
     /// Operating system and kernel release.
     pub os: String,
     /// Number of online cores.
@@ -52,7 +53,7 @@ impl Machine {
         let first = cores_usable.first().copied().unwrap_or(0);
         Self {
             cpu: field("model name").unwrap_or_else(|| "unknown".to_owned()),
-            arch: std::env::consts::ARCH,
+            arch: std::env::consts::ARCH.into(),
             os: os_line(),
             cores_online: read("/sys/devices/system/cpu/online")
                 .and_then(|text| core_list(&text).ok())

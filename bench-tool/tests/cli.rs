@@ -40,6 +40,8 @@ fn help_teaches_and_is_no_error() {
         ("fleet --help", "ssh {host} bench-tool agent"),
         ("agent --help", "A coordinator starts it"),
         ("merge --help", "never averaged"),
+        ("report --help", "why two runs differ"),
+        ("fleet --help", "--html"),
         ("floor --help", "--buffers"),
         ("decode --help", "Examples"),
         ("sweep --help", "--repeats <N>"),

@@ -45,7 +45,7 @@ Examples:
       three clients of one server
   bench-tool fleet --launch 'ssh {host} bench-tool agent' --hosts a,b,c -- run --connect rdma:server:20049 --rate 300k --depth 64
       the same at 100,000 calls a second each
-  bench-tool fleet --clients 8 --json fleet.json -- run --connect shm:bench --set idle=park
+  bench-tool fleet --clients 8 --json fleet.json --html fleet.html -- run --connect shm:bench --set idle=park
       eight processes on this machine, against `bench-tool serve --listen shm:bench`
   bench-tool fleet --launch 'srun --overlap -N1 -n1 -w {host} bench-tool agent' --hosts-file nodes -- run --connect rdma:server:20049 --to-knee --depth 16
       on the nodes of a Slurm job: latency against the total rate, up to the knee
@@ -95,6 +95,10 @@ pub(crate) struct FleetArgs {
     #[arg(long, value_name = "FILE")]
     pub hgrm: Option<PathBuf>,
 
+    /// Write the report as an HTML page without scripts: the percentiles, the clients with the slowest first, and what failed
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+
     /// Serve Prometheus metrics of all clients at http://HOST:PORT/metrics while they run; port 0 is any free port
     #[arg(long, value_name = "HOST:PORT", value_parser = host_port)]
     pub metrics: Option<MetricsAddress>,
@@ -141,6 +145,7 @@ pub(super) fn execute(args: &FleetArgs, command: String) -> Result<(), Failure> 
     let files = [
         ("--json", args.json.as_deref()),
         ("--hgrm", args.hgrm.as_deref()),
+        ("--html", args.html.as_deref()),
     ];
     let outputs = Outputs::check(&files, args.quiet)?;
     let metrics = args.metrics.as_ref();

@@ -17,6 +17,7 @@ mod nfs;
 mod nfs3;
 mod operate;
 mod profile;
+mod report;
 mod run;
 mod serve;
 mod sweep;
@@ -35,6 +36,7 @@ use self::manual::{CompletionsArgs, ManArgs};
 use self::merge::MergeArgs;
 use self::nfs::NfsArgs;
 use self::profile::ProfileArgs;
+use self::report::ReportArgs;
 use self::run::RunArgs;
 use self::serve::ServeArgs;
 use self::sweep::SweepArgs;
@@ -72,6 +74,8 @@ pub(crate) enum Command {
     Agent(AgentArgs),
     /// Add reports: the sum of their histograms, calls and rates
     Merge(MergeArgs),
+    /// Show saved reports again: their tables and pages, alone or side by side
+    Report(ReportArgs),
     /// Make a run for every combination of sizes, depths, placements and so on
     Sweep(Box<SweepArgs>),
     /// Say whether two groups of runs differ beyond noise
@@ -105,6 +109,7 @@ pub(crate) fn execute(command: &Command, typed: String) -> Result<Status, Failur
         Command::Fleet(args) => fleet::execute(args, typed),
         Command::Agent(args) => agent::execute(args),
         Command::Merge(args) => merge::execute(args, typed),
+        Command::Report(args) => report::execute(args, typed),
         Command::Sweep(args) => return sweep::execute(args, typed, &mut NodeLoad),
         Command::Compare(args) => return compare::execute(args, typed),
         Command::Floor(args) => floor::execute(args, typed),

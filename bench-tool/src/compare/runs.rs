@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, Read};
 use std::path::Path;
 
 use serde::Deserialize;
@@ -10,6 +9,7 @@ use serde_json::Value;
 
 use super::metric::{METRICS, Metric};
 use crate::exit::Failure;
+use crate::report::saved::{read, reports_in};
 
 /// Upper bound of a file's size: far more than [`RUNS_MAX`] reports need.
 pub(crate) const INPUT_BYTES_MAX: u64 = 64 << 20;
@@ -161,26 +161,13 @@ impl Run {
 /// A failure that names the file, the run, and what is wrong with it.
 pub(crate) fn from_file(path: &Path) -> Result<Vec<Run>, Failure> {
     let name = path.display().to_string();
-    let text = File::open(path).and_then(read).map_err(|error| {
+    let text = File::open(path).and_then(|file| read(file, INPUT_BYTES_MAX));
+    let text = text.map_err(|error| {
         Failure::failed(format!("cannot read {name}"))
             .because(error)
             .advice("give the file that `bench-tool run --json FILE` wrote")
     })?;
     from_text(&text, &name)
-}
-
-/// Reads all of `input`, at most [`INPUT_BYTES_MAX`].
-///
-/// # Errors
-/// Read errors, text that is not UTF-8, and longer input.
-pub(crate) fn read(input: impl Read) -> io::Result<String> {
-    let mut text = String::new();
-    input.take(INPUT_BYTES_MAX + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > INPUT_BYTES_MAX {
-        let words = format!("more than {INPUT_BYTES_MAX} bytes");
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, words));
-    }
-    Ok(text)
 }
 
 /// The runs in a text; `name` is its source, for messages.
@@ -193,11 +180,10 @@ pub(crate) fn from_text(text: &str, name: &str) -> Result<Vec<Run>, Failure> {
             .advice("give runs as `bench-tool run --json` writes them: one, several in a row, or a list of them")
     };
     let mut runs: Vec<Run> = Vec::new();
-    for value in serde_json::Deserializer::from_str(text).into_iter::<Value>() {
-        let value = value.map_err(|error| wrong(error.to_string()))?;
-        for report in reports(&value) {
+    for reports in reports_in(text) {
+        for report in reports.map_err(|error| wrong(error.to_string()))? {
             let number = runs.len() + 1;
-            let run = Run::new(report).map_err(|words| wrong(format!("run {number}: {words}")))?;
+            let run = Run::new(&report).map_err(|words| wrong(format!("run {number}: {words}")))?;
             if let Some(difference) = runs.first().and_then(|first| work_differs(first, &run)) {
                 return Err(wrong(format!(
                     "runs 1 and {number} are not repeats of each other: {difference}"
@@ -213,18 +199,6 @@ pub(crate) fn from_text(text: &str, name: &str) -> Result<Vec<Run>, Failure> {
         return Err(wrong("it contains no run".to_owned()));
     }
     Ok(runs)
-}
-
-/// The reports in a value: itself, the elements of a list, or the runs of a sweep.
-fn reports(value: &Value) -> &[Value] {
-    match value {
-        Value::Array(list) => list,
-        Value::Object(object) => match object.get("runs") {
-            Some(Value::Array(list)) => list,
-            _ => std::slice::from_ref(value),
-        },
-        _ => std::slice::from_ref(value),
-    }
 }
 
 fn work_differs(first: &Run, other: &Run) -> Option<String> {
@@ -328,8 +302,6 @@ pub(super) mod tests {
             assert!(failure.contains(words), "{words}: {failure}");
             assert!(failure.contains("a.json"), "{failure}");
         }
-        assert!(read(io::repeat(b'x')).is_err(), "no end of input");
-        assert!(read(&[0xff_u8, 0xfe][..]).is_err(), "no text");
         let failure = from_file(Path::new("/nonexistent/a.json")).unwrap_err();
         assert!(failure.to_string().contains("/nonexistent/a.json"));
     }

@@ -536,7 +536,7 @@ impl<'a> Fleet<'a> {
         self.failed.push(Failed {
             client,
             host,
-            when,
+            when: when.into(),
             why,
         });
     }

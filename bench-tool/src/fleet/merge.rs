@@ -1,23 +1,24 @@
 //! Adds reports: counts and rates are added, and percentiles come from the merged histogram. They are never averaged.
 
 use std::fmt::{self, Write as _};
-use std::fs;
 use std::path::PathBuf;
 
-use serde::Serialize;
-use serde_json::Value;
+use serde::{Deserialize, Serialize};
 
 use crate::exit::Failure;
 use crate::histogram::{LatencyHistogram, LatencySummary, null_without_calls};
 use crate::report::hgrm;
 use crate::report::origin::Origin;
 use crate::report::output::{Outputs, json_text};
-use crate::report::saved::SavedLoad;
+use crate::report::saved::{self, SavedLoad, SavedReport};
 use crate::report::table::{write_columns, write_latency, write_row, write_warnings};
 use rpcrdma_units::{bandwidth, count, rate, text_of};
 
 /// Name and version of the JSON layout. The version changes only if a key changes its meaning or is removed.
-const SCHEMA: &str = "rpcrdma.bench-tool.merge/1";
+pub(crate) const SCHEMA: &str = "rpcrdma.bench-tool.merge/1";
+
+/// What to give in place of a file that is no report.
+const GIVE: &str = "give the files that --json of run, nfs, fleet or merge wrote";
 
 /// Sums over reports.
 #[derive(Debug, Default)]
@@ -61,7 +62,7 @@ impl Sums {
 }
 
 /// One of the merged reports.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct Part {
     file: String,
     schema: String,
@@ -69,12 +70,12 @@ struct Part {
     calls: u64,
     errors: u64,
     rate_per_s: f64,
-    #[serde(serialize_with = "null_without_calls")]
+    #[serde(with = "null_without_calls")]
     latency_ns: LatencySummary,
 }
 
 /// The report. Its serialization is the JSON report, whose layout is stable.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct MergeReport {
     #[serde(flatten)]
     origin: Origin,
@@ -84,7 +85,7 @@ struct MergeReport {
     errors: u64,
     rate_per_s: f64,
     bandwidth_bytes_per_s: f64,
-    #[serde(serialize_with = "null_without_calls")]
+    #[serde(with = "null_without_calls")]
     latency_ns: LatencySummary,
     histogram: String,
     parts: Vec<Part>,
@@ -103,18 +104,15 @@ pub(crate) fn execute(
     let mut sums = Sums::default();
     let mut parts = Vec::new();
     let (mut loops, mut doubts) = (Vec::new(), Vec::new());
+    let mut reports = Vec::new();
     for file in files {
-        let name = file.display().to_string();
-        let text = fs::read_to_string(file).map_err(|error| {
-            Failure::failed(format!("cannot read {name}"))
-                .because(error)
-                .advice("give the files that --json of run, nfs, fleet or merge wrote")
-        })?;
-        let read = |text: &str| SavedLoad::read(&serde_json::from_str::<Value>(text)?);
-        let (saved, latency) = read(&text).map_err(|error| {
+        reports.extend(saved::from_file(file, GIVE)?);
+    }
+    for SavedReport { name, value } in reports {
+        let (saved, latency) = SavedLoad::read(&value).map_err(|error| {
             Failure::failed(format!("cannot add {name}"))
                 .because(error)
-                .advice("give the files that --json of run, nfs, fleet or merge wrote; earlier versions wrote no histogram")
+                .advice(format!("{GIVE}; earlier versions wrote no histogram"))
         })?;
         sums.add(&saved, &latency);
         loops.extend(saved.load_loop.clone());
@@ -215,6 +213,7 @@ mod tests {
     use super::*;
     use crate::run::report::tests::report;
     use rpcrdma_testkit::{CheckWords, Folder};
+    use serde_json::Value;
     use std::path::Path;
 
     /// A report of a run with these latencies.

@@ -12,7 +12,7 @@
 //! | `plan`, `launch` | the clients with their shares, and their processes |
 //! | `coordinator`, `round` | rounds: prepare, compare the clocks, start, collect; their results |
 //! | `live` | the metrics while they run |
-//! | `report`, `merge` | the report of all clients, and the sum of any reports |
+//! | `report`, `sections`, `merge` | the report of all clients, its sections on a page, and the sum of any reports |
 
 pub(crate) mod agent;
 mod clock;
@@ -23,8 +23,9 @@ mod live;
 pub(crate) mod merge;
 pub(crate) mod plan;
 pub(crate) mod protocol;
-mod report;
+pub(crate) mod report;
 mod round;
+mod sections;
 
 use std::process;
 
@@ -39,6 +40,7 @@ use crate::report::climb::climb;
 use crate::report::hgrm;
 use crate::report::knee;
 use crate::report::output::{Outputs, json_text, verdict};
+use crate::report::page;
 use crate::signals::StopTwice;
 
 const ERRORS_ADVICE: &str = "the reports of the clients say which; --json has all of them";
@@ -81,6 +83,7 @@ fn once(
     let Measured { report, latency } = FleetReport::of_round(config, machine, round)?;
     outputs.write(&table(&report), &report.warnings, |option| match option {
         "--hgrm" => hgrm::text(&latency),
+        "--html" => page::text(&report),
         _ => json_text(&report),
     })?;
     judge(&report, (report.load.calls, report.load.errors))
@@ -101,9 +104,14 @@ fn to_knee(
         // A client that fails ends no climb: the others go on.
         Ok((measured.report, None))
     })?;
-    outputs.write(&knee::text(&report), &report.warnings(), |_| {
-        json_text(&report)
-    })?;
+    outputs.write(
+        &knee::text(&report),
+        &report.warnings(),
+        |option| match option {
+            "--html" => page::knee::text(&report),
+            _ => json_text(&report),
+        },
+    )?;
     if let Some(failure) = failure {
         return Err(failure);
     }

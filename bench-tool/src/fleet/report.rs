@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::clock::signed_nanoseconds;
@@ -14,20 +14,21 @@ use super::round::{Failed, Reported, RoundResult};
 use crate::exit::Failure;
 use crate::histogram::{LatencyHistogram, LatencySummary, null_without_calls};
 use crate::machine::Machine;
+use crate::report::Word;
 use crate::report::figures::{CorrectedLatency, LoadFigures, LossFigures, plural};
 use crate::report::origin::Origin;
 use crate::report::saved::SavedLoad;
 use crate::report::table::{
     latency_cells, warnings_of, write_calls, write_latencies, write_warnings,
 };
-use crate::report::view::{LoadReport, LoadView, machine_facts};
+use crate::report::view::{LoadReport, LoadView, machine_facts, missing};
 use rpcrdma_units::{bandwidth, count, nanoseconds, rate, text_of};
 
 /// Name and version of the JSON layout. The version changes only if a key changes its meaning or is removed.
-const SCHEMA: &str = "rpcrdma.bench-tool.fleet/1";
+pub(crate) const SCHEMA: &str = "rpcrdma.bench-tool.fleet/1";
 
 /// A client in the report.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ClientFigures {
     /// Its index, from 0.
     pub client: usize,
@@ -46,7 +47,7 @@ pub(crate) struct ClientFigures {
     /// Its calls in its measured time.
     pub rate_per_s: f64,
     /// Its round-trip times.
-    #[serde(serialize_with = "null_without_calls")]
+    #[serde(with = "null_without_calls")]
     pub latency_ns: LatencySummary,
     /// How much later than planned it began, by the coordinator's clock; negative if earlier. `None` if it was stopped
     /// before.
@@ -60,7 +61,7 @@ pub(crate) struct ClientFigures {
 }
 
 /// The counters of a server.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ServerCounters {
     /// Its address.
     pub server: Option<String>,
@@ -72,7 +73,7 @@ pub(crate) struct ServerCounters {
 }
 
 /// The report. Its serialization is the JSON report, whose layout is stable.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct FleetReport {
     /// The program and command line that wrote it.
     #[serde(flatten)]
@@ -82,7 +83,7 @@ pub(crate) struct FleetReport {
     /// The command of the clients.
     pub client_command: String,
     /// Who calls whom.
-    pub pattern: &'static str,
+    pub pattern: Word,
     /// How many clients there were to be.
     pub clients_asked: usize,
     /// Options and results of the load: sums over all clients. The intervals are in the clients' reports.
@@ -142,7 +143,7 @@ impl FleetReport {
                 Err(error) => failures.push(Failed {
                     client: reported.client,
                     host: reported.plan.host,
-                    when: "after its report",
+                    when: "after its report".into(),
                     why: format!("its report cannot be added: {error}"),
                 }),
             }
@@ -168,7 +169,7 @@ impl FleetReport {
             origin: Origin::new(SCHEMA, config.command.clone()),
             machine: machine.clone(),
             client_command: config.client_command.clone(),
-            pattern: config.plan.pattern.name(),
+            pattern: config.plan.pattern.name().into(),
             clients_asked: config.plan.clients.len(),
             fairness: fairness(&rates),
             start_skew_ns_max: skews.map(i64::unsigned_abs).max(),
@@ -203,7 +204,7 @@ impl Part {
         Failed {
             client: self.reported.client,
             host: self.reported.plan.host.clone(),
-            when: "while it ran",
+            when: "while it ran".into(),
             why: "its load ended early, by a signal or for want of a connection; what it measured until then counts"
                 .to_owned(),
         }
@@ -248,7 +249,8 @@ fn load_figures(parts: &[Part], sums: &Sums, rate_per_s: Option<u64>) -> LoadFig
             "open"
         } else {
             "closed"
-        },
+        }
+        .into(),
         offered_rate_per_s: rate_per_s,
         began: began.unwrap_or_default().to_owned(),
         failure: None,
@@ -332,10 +334,11 @@ impl LoadReport for FleetReport {
             ("their command", self.client_command.clone()),
         ];
         facts.extend(machine_facts(&self.machine));
+        facts.extend(self.load.began_fact());
         LoadView {
             title: format!("{}: {}", self.clients_text(), self.client_command),
             heading: text_of(|text| write_heading(text, self)),
-            command: &self.origin.command,
+            origin: &self.origin,
             load: &self.load,
             bandwidth_bytes_per_s: (self.load.bandwidth_bytes_per_s > 0.0)
                 .then_some(self.load.bandwidth_bytes_per_s),
@@ -345,7 +348,12 @@ impl LoadReport for FleetReport {
             warnings: &self.warnings,
             disturbed: false,
             facts,
+            missing: missing(&self.load, true),
         }
+    }
+
+    fn write_sections(&self, page: &mut String) -> fmt::Result {
+        super::sections::write(page, self)
     }
 }
 
@@ -362,7 +370,7 @@ impl FleetReport {
 }
 
 /// The table.
-pub(super) fn table(report: &FleetReport) -> String {
+pub(crate) fn table(report: &FleetReport) -> String {
     text_of(|text| write(text, report))
 }
 
@@ -479,6 +487,7 @@ mod tests {
     use super::*;
     use crate::fleet::launch::Launch;
     use crate::fleet::plan::FleetPlan;
+    use crate::report::page;
     use crate::run::report::tests::report as run_report;
     use rpcrdma_testkit::CheckWords;
     use serde_json::json;
@@ -530,7 +539,7 @@ mod tests {
         let failed = Failed {
             client: 2,
             host: "c".to_owned(),
-            when: "while it ran",
+            when: "while it ran".into(),
             why: "it ended (signal: 9)".to_owned(),
         };
         RoundResult {
@@ -679,5 +688,38 @@ mod tests {
         table(&report).check_words(&["fleet of 3 clients", "calls     0 completed"]);
         let failure = super::super::judge(&report, (0, 0)).unwrap_err();
         failure.check_words(&["1 of 3 clients failed; client 2 on c while it ran"]);
+    }
+
+    #[test]
+    fn the_page_names_the_slowest_and_what_failed_and_is_made_again_from_the_json() {
+        let report = measured(round());
+        let page = page::text(&report);
+        page.check_words(&[
+            "<b>2 of 3</b> clients reported",
+            "<b>Slowest</b> client 1 on b: p99 2.000 ms, of all clients together 2.000 ms",
+            "slowest, client 1 on b</span>",
+            "fastest, client 0 on a</span>",
+            "largest start skew",
+            "<h2>What failed</h2>",
+            "<li>client 2 on c while it ran: it ended (signal: 9)</li>",
+            "counters of shm:x over the same time",
+        ]);
+        let slowest = page.find("<th scope=\"row\">1</th><td>b</td>").unwrap();
+        let fastest = page.find("<th scope=\"row\">0</th><td>a</td>").unwrap();
+        assert!(slowest < fastest, "the slowest is first");
+        assert!(!page.contains("No call ended"));
+        let value = serde_json::to_value(&report).unwrap();
+        let again: FleetReport = serde_json::from_value(value).unwrap();
+        assert_eq!(page::text(&again), page);
+    }
+
+    #[test]
+    fn a_fleet_of_which_nothing_is_left_is_a_page_too_and_strangers_are_text() {
+        let mut round = round();
+        round.reported.clear();
+        round.failed[0].why = "<script>".to_owned();
+        let page = page::text(&measured(round));
+        page.check_words(&["<b>0 of 3</b>", "&lt;script&gt;", "No call ended"]);
+        assert!(!page.contains("Slowest") && !page.contains("<script"));
     }
 }

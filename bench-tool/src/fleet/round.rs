@@ -5,16 +5,17 @@ use std::time::Instant;
 use serde_json::Value;
 
 use super::plan::ClientPlan;
+use crate::report::Word;
 
 /// A client that failed, and why.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Failed {
     /// The index of the client.
     pub client: usize,
     /// Its host.
     pub host: String,
     /// What it did then.
-    pub when: &'static str,
+    pub when: Word,
     /// The reason.
     pub why: String,
 }

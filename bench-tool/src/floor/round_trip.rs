@@ -3,7 +3,7 @@
 //! A ring uses many lines in turn, which makes the result stable. The time for a single pair of lines varies between
 //! half and one and a half of it, depending on where the lines are.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::hint;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -143,7 +143,7 @@ fn respond(requests: &Ring, replies: &Ring) {
 }
 
 /// The latency floor in a report.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct FloorSummary {
     /// Median of the rounds' medians: one cache line each way, through a ring.
     pub round_trip_ns: u64,

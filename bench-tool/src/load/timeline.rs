@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::histogram::{LatencyHistogram, LatencySummary, PackedHistogram, null_without_calls};
 use rpcrdma_units::per_s;
@@ -87,7 +87,7 @@ pub(crate) struct Timeline {
 }
 
 /// A time during which a connection was lost.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Gap {
     /// When the connection was lost, counted from the start of the measurement.
     pub start_s: f64,
@@ -174,7 +174,7 @@ impl Timeline {
 }
 
 /// One interval in the report.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct IntervalFigures {
     /// Its start, counted from the start of the measurement.
     pub start_s: f64,
@@ -206,7 +206,7 @@ impl IntervalFigures {
 }
 
 /// Round-trip times of an interval in nanoseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct IntervalLatency {
     /// The median.
     pub p50: u64,
@@ -217,7 +217,7 @@ pub(crate) struct IntervalLatency {
 }
 
 /// One core of the client in the report.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct CoreFigures {
     /// The core.
     pub core: usize,
@@ -226,7 +226,7 @@ pub(crate) struct CoreFigures {
     /// `calls` divided by the core's measured time.
     pub rate_per_s: f64,
     /// Their round-trip times; null in JSON without calls.
-    #[serde(serialize_with = "null_without_calls")]
+    #[serde(with = "null_without_calls")]
     pub latency_ns: LatencySummary,
     /// Figures for each interval.
     pub intervals: Vec<IntervalFigures>,

@@ -16,7 +16,7 @@ mod files;
 mod report;
 mod session;
 
-pub(crate) use self::report::SCHEMA;
+pub(crate) use self::report::{Report, SCHEMA};
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ use rpcrdma_tuning::Loaded;
 use self::address::NfsAddress;
 use self::config::{FILL_BYTES_MAX, FILL_DEPTH, NfsConfig, Stable};
 use self::files::{Files, FilesPlan, file_system};
-use self::report::{Outcome, Report, Transport};
+use self::report::{Outcome, Transport};
 use self::session::Session;
 use self::session::fabric::FabricSession;
 use self::session::tcp::{TcpServer, TcpSession};

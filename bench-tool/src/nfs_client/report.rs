@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::config::NfsConfig;
 use crate::histogram::{LatencySummary, null_without_calls};
@@ -11,10 +12,11 @@ use crate::load::measured::Measured;
 use crate::load::timeline::Timeline;
 use crate::machine::Machine;
 use crate::record::{self, Record};
+use crate::report::Word;
 use crate::report::figures::{LoadFigures, Totals, plural};
 use crate::report::origin::Origin;
 use crate::report::table::{write_calls, write_intervals, write_latencies, write_warnings};
-use crate::report::view::{LoadReport, LoadView, machine_facts};
+use crate::report::view::{LoadReport, LoadView, machine_facts, missing};
 use crate::workloads::nfs::steps::{NfsOp, StepKind};
 use crate::workloads::nfs::tally::Tally;
 use rpcrdma_doctor::format_cores;
@@ -84,16 +86,16 @@ impl Outcome {
 }
 
 /// One procedure in the report.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ProcedureReport {
     calls: u64,
     payload_bytes: u64,
-    #[serde(serialize_with = "null_without_calls")]
+    #[serde(with = "null_without_calls")]
     latency_ns: LatencySummary,
 }
 
 /// The server's limits (FSINFO).
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ServerReport {
     read_bytes_max: u32,
     read_bytes_preferred: u32,
@@ -103,7 +105,7 @@ pub(crate) struct ServerReport {
 }
 
 /// The report. Its serialization is the JSON report, whose layout is stable.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Report {
     #[serde(flatten)]
     pub(crate) origin: Origin,
@@ -112,25 +114,25 @@ pub(crate) struct Report {
     connect: String,
     export: String,
     /// `kernel_tcp`, or the fabric: `shm` or `verbs`.
-    transport: &'static str,
+    transport: Word,
     device: Option<String>,
     /// `v1` or `v2` of RPC-over-RDMA; `None` on TCP.
     protocol: Option<String>,
     profile: Option<String>,
     nfs_version: u32,
-    op: &'static str,
+    op: Word,
     size_bytes: u32,
     file_bytes: u64,
     files: u32,
-    access: Option<&'static str>,
+    access: Option<Word>,
     read_percent: Option<u32>,
-    stable: Option<&'static str>,
+    stable: Option<Word>,
     seed: u64,
     verify: bool,
     #[serde(flatten)]
     load: LoadFigures,
     errors_by_name: BTreeMap<String, u64>,
-    procedures: BTreeMap<&'static str, ProcedureReport>,
+    procedures: BTreeMap<Word, ProcedureReport>,
     /// Calls that moved less data than requested.
     short_transfers: u64,
     /// How often the server deferred a call (NFS3ERR_JUKEBOX) and the call was repeated.
@@ -140,7 +142,8 @@ pub(crate) struct Report {
     blocks_wrong: u64,
     server: ServerReport,
     /// The record of this end.
-    client: Record,
+    #[serde(default)]
+    client: Option<Value>,
     pub(crate) warnings: Vec<String>,
 }
 
@@ -183,7 +186,7 @@ impl Report {
                 payload_bytes: procedure.bytes,
                 latency_ns,
             };
-            Some((kind.name(), report))
+            Some((kind.name().into(), report))
         });
         Self {
             origin: Origin::new(SCHEMA, config.command.clone()),
@@ -191,18 +194,18 @@ impl Report {
             clock: crate::clock::source(),
             connect: config.server.to_string(),
             export: config.export.clone(),
-            transport,
+            transport: transport.into(),
             device,
             protocol,
             profile,
             nfs_version: rpcrdma_nfs3::wire::VERSION,
-            op: config.op.name(),
+            op: config.op.name().into(),
             size_bytes: config.size_bytes,
             file_bytes: config.file_bytes,
             files: config.files,
-            access: is_bulk.then(|| config.access.name()),
+            access: is_bulk.then(|| config.access.name().into()),
             read_percent: is_bulk.then_some(config.read_percent),
-            stable: config.is_written().then(|| config.stable.name()),
+            stable: config.is_written().then(|| config.stable.name().into()),
             seed: config.seed,
             verify: config.verify,
             errors_by_name: measured.errors.by_name.clone(),
@@ -220,8 +223,10 @@ impl Report {
                 file_bytes_max: outcome.info.file_bytes_max,
             },
             client: match &outcome.transport {
-                Transport::KernelTcp => Record::of_tcp(machine, &config.load.cores),
-                Transport::Fabric { client, .. } => (**client).clone(),
+                Transport::KernelTcp => {
+                    serde_json::to_value(Record::of_tcp(machine, &config.load.cores)).ok()
+                }
+                Transport::Fabric { client, .. } => serde_json::to_value(client).ok(),
             },
             warnings: {
                 let mut warnings = warnings(config, machine, outcome);
@@ -262,13 +267,14 @@ impl Report {
 
     /// Descriptions of the calls and of the transport.
     fn work(&self) -> (String, String) {
-        let work = match (self.access, self.read_percent) {
+        let work = match (&self.access, self.read_percent) {
             (Some(access), Some(percent)) => {
-                let share = match self.op {
+                let share = match &*self.op {
                     "mix" => format!(", {percent} % of them reads"),
                     _ => String::new(),
                 };
-                let stable = self.stable.map_or_else(String::new, |it| format!(", {it}"));
+                let stable = self.stable.as_ref();
+                let stable = stable.map_or_else(String::new, |it| format!(", {it}"));
                 format!(
                     "{} of {}{share}{stable}, {access} in {} files of {}",
                     self.op,
@@ -277,11 +283,11 @@ impl Report {
                     size(self.file_bytes)
                 )
             }
-            _ => self.op.to_owned(),
+            _ => self.op.to_string(),
         };
         let device = self.device.as_deref();
         let device = device.map_or_else(String::new, |device| format!(" ({device})"));
-        let transport = match self.transport {
+        let transport = match &*self.transport {
             "kernel_tcp" => "the kernel's TCP".to_owned(),
             fabric => {
                 let version = self.protocol.as_deref().unwrap_or_default();
@@ -345,7 +351,7 @@ impl LoadReport for Report {
                 self.load.depth
             ),
             heading: text_of(|text| self.write_heading(text)),
-            command: &self.origin.command,
+            origin: &self.origin,
             load: &self.load,
             bandwidth_bytes_per_s: (self.size_bytes > 0).then_some(self.load.bandwidth_bytes_per_s),
             per_core: &[],
@@ -354,6 +360,7 @@ impl LoadReport for Report {
             warnings: &self.warnings,
             disturbed: false,
             facts: self.facts(),
+            missing: missing(&self.load, self.client.is_some()),
         }
     }
 }
@@ -372,7 +379,7 @@ impl Report {
         facts.extend(self.profile.clone().map(|profile| ("profile", profile)));
         facts.extend(machine_facts(&self.machine));
         facts.extend(record::facts(record::OF_CLIENT, &self.client));
-        facts.push(("measurement began", self.load.began.clone()));
+        facts.extend(self.load.began_fact());
         facts.push(("clock", self.clock.clone()));
         facts
     }

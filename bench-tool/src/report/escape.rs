@@ -2,7 +2,7 @@
 
 /// Escapes `text` for use as XML or HTML text, or in a quoted attribute. Characters that XML or HTML forbid become
 /// U+FFFD.
-pub(super) fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
         match character {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::Word;
 use crate::date::rfc3339;
 use crate::exit::Failure;
 use crate::histogram::{LatencyHistogram, LatencySummary, null_without_calls};
@@ -13,7 +14,8 @@ use crate::load::timeline::{Gap, IntervalFigures, Timeline};
 use rpcrdma_units as units;
 
 /// Options and results of a load, with the keys that the JSON of all loads has.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct LoadFigures {
     /// Calls outstanding per connection.
     pub depth: u32,
@@ -23,7 +25,7 @@ pub(crate) struct LoadFigures {
     pub cores: Vec<usize>,
     /// `closed` or `open`.
     #[serde(rename = "loop")]
-    pub load_loop: &'static str,
+    pub load_loop: Word,
     /// The value of `--rate`; `None` in a closed loop.
     pub offered_rate_per_s: Option<u64>,
     /// When the measurement began, in UTC (RFC 3339).
@@ -48,7 +50,7 @@ pub(crate) struct LoadFigures {
     /// Payload of all operations per second; an echo carries the same amount back.
     pub bandwidth_bytes_per_s: f64,
     /// Round-trip times.
-    #[serde(serialize_with = "null_without_calls")]
+    #[serde(with = "null_without_calls")]
     pub latency_ns: LatencySummary,
     /// The histogram of the round-trip times: see [`LatencyHistogram::encode`].
     pub histogram: String,
@@ -94,7 +96,7 @@ impl LoadFigures {
             depth: config.depth,
             connections: config.connections,
             cores: config.cores.clone(),
-            load_loop: if is_open { "open" } else { "closed" },
+            load_loop: if is_open { "open" } else { "closed" }.into(),
             offered_rate_per_s: config.rate_per_s,
             began: rfc3339(timeline.began),
             warmup_s: config.warmup.as_secs_f64(),
@@ -118,6 +120,16 @@ impl LoadFigures {
             intervals: timeline.figures(),
             gaps: timeline.gaps.clone(),
         }
+    }
+
+    /// The histogram of the round-trip times; `None` in the report of an earlier version.
+    pub(crate) fn latency(&self) -> Option<LatencyHistogram> {
+        LatencyHistogram::decode(&self.histogram, &self.latency_ns.exact()).ok()
+    }
+
+    /// The fact of when it began, for a page.
+    pub(crate) fn began_fact(&self) -> Option<(&'static str, String)> {
+        (!self.began.is_empty()).then(|| ("measurement began", self.began.clone()))
     }
 
     /// `closed loop, depth 8, 2 connections`.
@@ -192,7 +204,7 @@ pub(crate) fn plural(number: u32, one: &str, many: &str) -> String {
 
 /// Round-trip times of a closed loop as seen by callers that do not wait for replies: see
 /// [`LatencyHistogram::corrected`].
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct CorrectedLatency {
     /// Nanoseconds between two calls of such a caller: the mean time of one slot for one call.
     pub expected_interval: u64,

@@ -47,8 +47,8 @@ fn contents(
 ) -> impl Fn(&str) -> String {
     move |option| match option {
         "--hgrm" => hgrm::text(latency),
-        "--hlog" => hlog::text(timeline, report.view().command),
-        "--html" => page::text(report, latency),
+        "--hlog" => hlog::text(timeline, &report.view().origin.command),
+        "--html" => page::text(report),
         _ => json_text(report),
     }
 }

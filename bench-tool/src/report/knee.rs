@@ -2,8 +2,9 @@
 
 use std::fmt::{self, Write as _};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
+use super::Word;
 use super::figures::OFFERED_SHARE_MIN;
 use super::origin::Origin;
 use super::table::{latency_cells, write_warnings};
@@ -12,7 +13,7 @@ use crate::histogram::{LatencySummary, null_without_calls};
 use rpcrdma_units::{nanoseconds, rate, text_of};
 
 /// Version of the JSON layout.
-const SCHEMA: &str = "rpcrdma.bench-tool.knee/1";
+pub(crate) const SCHEMA: &str = "rpcrdma.bench-tool.knee/1";
 
 /// If the largest p99 is less than this many times the smallest, latency did not rise and there is no knee.
 const RISE_MIN: u64 = 2;
@@ -24,7 +25,7 @@ const REACHED_MIN: usize = 4;
 const CLEAR_DISTANCE: f64 = 0.5;
 
 /// The result of one open loop.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Step {
     /// The offered rate in percent of the closed loop's rate.
     pub share_percent: u32,
@@ -39,14 +40,21 @@ pub(crate) struct Step {
     /// Calls that ended in an error.
     pub errors: u64,
     /// Response times, counted from each call's due time.
-    #[serde(serialize_with = "null_without_calls")]
+    #[serde(with = "null_without_calls")]
     pub latency_ns: LatencySummary,
     /// How often it was measured. This is the best try: see [`Step::improve`].
+    #[serde(default = "once")]
     pub tries: u32,
     /// Whether the machine disturbed this try, if the load looks for that.
+    #[serde(default)]
     pub disturbed: bool,
     /// Warnings about this step.
     pub warnings: Vec<String>,
+}
+
+/// What earlier versions do not say.
+const fn once() -> u32 {
+    1
 }
 
 impl Step {
@@ -89,7 +97,7 @@ impl Step {
 }
 
 /// The report. Its JSON layout is stable.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct KneeReport<R> {
     /// The program and command line that wrote it.
     #[serde(flatten)]
@@ -101,7 +109,7 @@ pub(crate) struct KneeReport<R> {
     /// How far the knee is below a straight rise, above 0 and up to 1: the higher, the clearer.
     pub knee_distance: Option<f64>,
     /// `clear` or `faint`.
-    pub knee_certainty: Option<&'static str>,
+    pub knee_certainty: Option<Word>,
     /// The open loops, in the order of their rates.
     pub steps: Vec<Step>,
     /// The report of the closed loop before them, as in the JSON of a run.
@@ -118,11 +126,12 @@ impl<R: LoadReport> KneeReport<R> {
         };
         let is_clear = |distance| distance >= CLEAR_DISTANCE;
         Self {
-            origin: Origin::new(SCHEMA, closed_loop.view().command.to_owned()),
+            origin: Origin::new(SCHEMA, closed_loop.view().origin.command.clone()),
             interrupted,
             knee,
             knee_distance,
-            knee_certainty: knee_distance.map(|it| if is_clear(it) { "clear" } else { "faint" }),
+            knee_certainty: knee_distance
+                .map(|it| if is_clear(it) { "clear" } else { "faint" }.into()),
             steps,
             closed_loop,
         }
@@ -132,36 +141,6 @@ impl<R: LoadReport> KneeReport<R> {
     #[must_use]
     pub(crate) fn errors(&self) -> u64 {
         self.closed_loop.view().load.errors + self.steps.iter().map(|it| it.errors).sum::<u64>()
-    }
-
-    /// The result in one sentence.
-    #[must_use]
-    pub(crate) fn finding(&self) -> String {
-        let reached: Vec<_> = self.steps.iter().filter(|it| it.has_place()).collect();
-        if let (Some(knee), Some(distance)) = (&self.knee, self.knee_distance) {
-            return format!(
-                "at {}, {} % of the closed loop: p50 {}, p99 {}; beyond it p99 rises faster than the rate ({}, \
-                 distance {distance:.2} of 1)",
-                rate(knee.rate_per_s),
-                knee.share_percent,
-                nanoseconds(knee.latency_ns.p50),
-                nanoseconds(knee.latency_ns.p99),
-                match self.knee_certainty {
-                    Some("clear") => "clear",
-                    _ => "faint: repeat it with a longer --duration",
-                }
-            );
-        }
-        match reached.last() {
-            Some(last) if reached.len() >= REACHED_MIN => format!(
-                "none up to {}: p99 did not rise to {RISE_MIN} times its least, or no faster than the rate",
-                rate(last.rate_per_s)
-            ),
-            _ => format!(
-                "none: only {} of the offered rates were reached, and it takes {REACHED_MIN}",
-                reached.len()
-            ),
-        }
     }
 
     /// The warnings of the closed loop, and the number of reached steps with other warnings. Steps that were not
@@ -180,6 +159,38 @@ impl<R: LoadReport> KneeReport<R> {
             ));
         }
         warnings
+    }
+}
+
+impl<R> KneeReport<R> {
+    /// The result in one sentence.
+    #[must_use]
+    pub(crate) fn finding(&self) -> String {
+        let reached: Vec<_> = self.steps.iter().filter(|it| it.has_place()).collect();
+        if let (Some(knee), Some(distance)) = (&self.knee, self.knee_distance) {
+            return format!(
+                "at {}, {} % of the closed loop: p50 {}, p99 {}; beyond it p99 rises faster than the rate ({}, \
+                 distance {distance:.2} of 1)",
+                rate(knee.rate_per_s),
+                knee.share_percent,
+                nanoseconds(knee.latency_ns.p50),
+                nanoseconds(knee.latency_ns.p99),
+                match self.knee_certainty.as_deref() {
+                    Some("clear") => "clear",
+                    _ => "faint: repeat it with a longer --duration",
+                }
+            );
+        }
+        match reached.last() {
+            Some(last) if reached.len() >= REACHED_MIN => format!(
+                "none up to {}: p99 did not rise to {RISE_MIN} times its least, or no faster than the rate",
+                rate(last.rate_per_s)
+            ),
+            _ => format!(
+                "none: only {} of the offered rates were reached, and it takes {REACHED_MIN}",
+                reached.len()
+            ),
+        }
     }
 }
 

@@ -1,16 +1,18 @@
 //! The first keys of every JSON report.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+
+use super::Word;
 
 /// The layout of a report, and the program that wrote it.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Origin {
     /// Name and version of the layout. The version changes only if a key changes its meaning or is removed.
-    pub schema: &'static str,
+    pub schema: Word,
     /// Version of the tool.
-    pub version: &'static str,
+    pub version: Word,
     /// Git revision of the build, or `unknown`.
-    pub revision: &'static str,
+    pub revision: Word,
     /// The command line.
     pub command: String,
 }
@@ -20,9 +22,9 @@ impl Origin {
     #[must_use]
     pub(crate) const fn new(schema: &'static str, command: String) -> Self {
         Self {
-            schema,
-            version: crate::VERSION,
-            revision: crate::REVISION,
+            schema: Word::Borrowed(schema),
+            version: Word::Borrowed(crate::VERSION),
+            revision: Word::Borrowed(crate::REVISION),
             command,
         }
     }

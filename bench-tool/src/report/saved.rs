@@ -1,12 +1,94 @@
-//! A report of a load, read again from its JSON: what it needs to be added to others.
+//! Reports that were saved as JSON, read again. The files are untrusted input.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
 
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::figures::LossFigures;
-use crate::histogram::{DecodeError, ExactFigures, LatencyHistogram};
+use crate::exit::Failure;
+use crate::histogram::{DecodeError, LatencyHistogram, LatencySummary};
+
+/// Upper bound of a file's size: the report of a fleet has those of its clients, of which there are 4096 at most.
+const FILE_BYTES_MAX: u64 = 2 << 30;
+
+/// A report in a file.
+#[derive(Clone, Debug)]
+pub(crate) struct SavedReport {
+    /// The file and, where it has several, the number of the report in it.
+    pub(crate) name: String,
+    pub(crate) value: Value,
+}
+
+/// The reports in a file: one, several in a row or in a list, or those of a sweep.
+///
+/// # Errors
+/// A failure that names the file. `advice` says what to give instead.
+pub(crate) fn from_file(path: &Path, advice: &str) -> Result<Vec<SavedReport>, Failure> {
+    let file = path.display().to_string();
+    let failed = |what: &str, error: String| {
+        Failure::failed(format!("{what} {file}"))
+            .because(error)
+            .advice(advice)
+    };
+    let text = File::open(path).and_then(|it| read(it, FILE_BYTES_MAX));
+    let text = text.map_err(|error| failed("cannot read", error.to_string()))?;
+    let values = reports_in(&text).collect::<Result<Vec<_>, _>>();
+    let values: Vec<Value> = values
+        .map_err(|error| failed("there is no JSON in", error.to_string()))?
+        .concat();
+    if values.is_empty() {
+        return Err(failed("there is no report in", "it is empty".to_owned()));
+    }
+    let several = values.len() > 1;
+    let named = (1..).zip(values).map(|(number, value)| SavedReport {
+        name: match several {
+            true => format!("{file} ({number})"),
+            false => file.clone(),
+        },
+        value,
+    });
+    Ok(named.collect())
+}
+
+/// Reads all of `input`, at most `bytes_max`.
+///
+/// # Errors
+/// Read errors, text that is not UTF-8, and longer input.
+pub(crate) fn read(input: impl Read, bytes_max: u64) -> io::Result<String> {
+    let mut text = String::new();
+    input.take(bytes_max + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > bytes_max {
+        let words = format!("more than {bytes_max} bytes");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, words));
+    }
+    Ok(text)
+}
+
+/// The reports in a text, value by value: a value is a report, a list of reports, or a sweep with its runs.
+///
+/// # Errors
+/// Each item may be one: text that is no JSON.
+pub(crate) fn reports_in(text: &str) -> impl Iterator<Item = serde_json::Result<Vec<Value>>> {
+    let values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
+    values.map(|value| {
+        Ok(match value? {
+            Value::Array(list) => list,
+            Value::Object(mut object) => match object.remove("runs") {
+                Some(Value::Array(list)) => list,
+                Some(runs) => {
+                    object.insert("runs".to_owned(), runs);
+                    vec![Value::Object(object)]
+                }
+                None => vec![Value::Object(object)],
+            },
+            other => vec![other],
+        })
+    })
+}
 
 /// What the JSON of `run`, `nfs`, `fleet` and `merge` has in common.
 #[derive(Clone, Debug, Deserialize)]
@@ -20,8 +102,11 @@ pub(crate) struct SavedLoad {
     pub(crate) errors: u64,
     pub(crate) rate_per_s: f64,
     pub(crate) duration_s: f64,
-    /// `None` without calls.
-    latency_ns: Option<ExactFigures>,
+    /// All zero without calls.
+    #[serde(default, with = "crate::histogram::null_without_calls")]
+    pub(crate) latency_ns: LatencySummary,
+    /// Empty in a report of an earlier version.
+    #[serde(default)]
     histogram: String,
     #[serde(default)]
     pub(crate) bandwidth_bytes_per_s: f64,
@@ -49,6 +134,8 @@ pub(crate) struct SavedLoad {
     /// `closed` or `open`; none in a sum.
     #[serde(default, rename = "loop")]
     pub(crate) load_loop: Option<String>,
+    #[serde(default)]
+    pub(crate) warnings: Vec<String>,
     /// The address of the server.
     #[serde(default)]
     pub(crate) connect: Option<String>,
@@ -59,13 +146,15 @@ pub(crate) struct SavedLoad {
     pub(crate) losses: LossFigures,
 }
 
-/// Why a report cannot be added to others.
+/// Why a report cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SavedError {
     #[error("it is no report of a load: {0}")]
     Layout(#[from] serde_json::Error),
     #[error(transparent)]
     Histogram(#[from] DecodeError),
+    #[error("it has no histogram")]
+    NoHistogram,
     #[error("it has {calls} calls, and its histogram has {count} latencies")]
     Calls { calls: u64, count: u64 },
 }
@@ -77,15 +166,26 @@ impl SavedLoad {
     /// What is missing or contradicts itself.
     pub(crate) fn read(report: &Value) -> Result<(Self, LatencyHistogram), SavedError> {
         let saved = Self::deserialize(report)?;
-        let latency =
-            LatencyHistogram::decode(&saved.histogram, &saved.latency_ns.unwrap_or_default())?;
-        if latency.count() != saved.calls {
+        let latency = saved.latency()?.ok_or(SavedError::NoHistogram)?;
+        Ok((saved, latency))
+    }
+
+    /// The histogram; `None` in a report of an earlier version.
+    ///
+    /// # Errors
+    /// If it is no histogram, or contradicts the report.
+    pub(crate) fn latency(&self) -> Result<Option<LatencyHistogram>, SavedError> {
+        if self.histogram.is_empty() {
+            return Ok(None);
+        }
+        let latency = LatencyHistogram::decode(&self.histogram, &self.latency_ns.exact())?;
+        if latency.count() != self.calls {
             return Err(SavedError::Calls {
-                calls: saved.calls,
+                calls: self.calls,
                 count: latency.count(),
             });
         }
-        Ok((saved, latency))
+        Ok(Some(latency))
     }
 }
 
@@ -115,11 +215,47 @@ mod tests {
             SavedLoad::read(&value).unwrap_err().to_string()
         };
         let old = refused(&|it| drop(it.as_object_mut().unwrap().remove("histogram")));
-        assert!(old.contains("missing field `histogram`"), "{old}");
+        assert!(old.contains("it has no histogram"), "{old}");
         let other = refused(&|it| it["calls"] = json!(5));
         assert!(other.contains("it has 5 calls, and"), "{other}");
         let cut = refused(&|it| it["latency_ns"]["count"] = json!(5));
         assert!(cut.contains("latency_ns says 5"), "{cut}");
         assert!(refused(&|it| *it = json!([])).contains("no report of a load"));
+    }
+
+    #[test]
+    fn input_without_end_and_what_is_no_text_are_refused() {
+        assert!(read(io::repeat(b'x'), 100).is_err(), "no end of input");
+        assert!(read(&[b'x'; 101][..], 100).is_err(), "one more");
+        assert_eq!(read(&[b'x'; 100][..], 100).unwrap().len(), 100);
+        assert!(read(&[0xff_u8, 0xfe][..], 100).is_err(), "no text");
+    }
+
+    #[test]
+    fn the_reports_of_a_file_are_named() {
+        let folder = rpcrdma_testkit::Folder::new("saved");
+        let names = |text: &str| -> Vec<String> {
+            folder.write("a.json", text);
+            let reports = from_file(&folder.join("a.json"), "give another").unwrap();
+            let short = |it: SavedReport| it.name.rsplit('/').next().unwrap().to_owned();
+            reports.into_iter().map(short).collect()
+        };
+        assert_eq!(names("{}"), ["a.json"]);
+        assert_eq!(names("[{}, {}]"), ["a.json (1)", "a.json (2)"]);
+        assert_eq!(names("{} {\"runs\": [{}]}").len(), 2);
+        for (text, words) in [
+            ("", "it is empty"),
+            ("[]", "it is empty"),
+            ("{", "there is no JSON in"),
+        ] {
+            folder.write("a.json", text);
+            let failure = from_file(&folder.join("a.json"), "give another").unwrap_err();
+            let failure = failure.to_string();
+            assert!(
+                failure.contains(words) && failure.contains("/a.json"),
+                "{failure}"
+            );
+            assert!(failure.contains("give another"), "{failure}");
+        }
     }
 }

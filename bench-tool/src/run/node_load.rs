@@ -497,7 +497,7 @@ fn memory(pages: &[PageReport], own_queues: bool, loaded: &Loaded) -> Memory {
         kind: kind.to_owned(),
         registered_bytes: pages.iter().map(|pages| pages.arena_bytes).sum(),
         connection_bytes: receives * (u64::from(core.receive_pool().stride_bytes) + placed),
-        receive_queues: if own_queues { "own" } else { "shared" },
+        receive_queues: if own_queues { "own" } else { "shared" }.into(),
     }
 }
 

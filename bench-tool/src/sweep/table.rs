@@ -155,9 +155,12 @@ fn line(run: &Report) -> String {
         .offered_rate_per_s
         .map_or_else(String::new, |rate| rate.to_string());
     [
-        run.op.to_owned(),
+        run.op.to_string(),
         run.size_bytes.to_string(),
-        run.placement_asked.unwrap_or_default().to_owned(),
+        run.placement_asked
+            .as_deref()
+            .unwrap_or_default()
+            .to_owned(),
         run.placement.clone(),
         run.load.depth.to_string(),
         run.load.connections.to_string(),

@@ -219,7 +219,7 @@ fn a_page_has_the_charts_of_a_run_and_what_is_of_nfs() {
     let config = config("--op mix --read-percent 70").unwrap();
     let outcome = outcome();
     let report = Report::new(&config, &machine(), &outcome);
-    let page = page::text(&report, &outcome.timeline.latency());
+    let page = page::text(&report);
     assert_eq!(page.matches("<figure>").count(), 3);
     page.check_words(&[
             "<h1>mix of 4 KiB, 70 % of them reads, unstable, sequential in 4 files of 16 MiB, depth 1, NFS version 3 over",

@@ -73,7 +73,7 @@ impl Curve {
 }
 
 /// A chart as a figure of a page; `id` must be unique on the page.
-pub(super) fn figure(id: &str, title: &str, x: &Axis, y: &Axis, curves: &[Curve]) -> String {
+pub(crate) fn figure(id: &str, title: &str, x: &Axis, y: &Axis, curves: &[Curve]) -> String {
     text_of(|svg| write_figure(svg, id, title, (x, y), curves))
 }
 

@@ -22,7 +22,7 @@ fn write(page: &mut String, report: &KneeReport<impl LoadReport>) -> fmt::Result
     begin_page(page, &closed.title)?;
     writeln!(
         page,
-        "<p class=\"note\">open loops at rising rates, up to what a closed loop carried ({}){}</p>\n\
+        "<p class=\"note\">open loops at rising rates, up to a tenth more than a closed loop carried ({}){}</p>\n\
          <p><b>Knee</b> {}</p>",
         escape(&rate(closed.load.rate_per_s)),
         if report.interrupted {
@@ -50,6 +50,13 @@ fn write(page: &mut String, report: &KneeReport<impl LoadReport>) -> fmt::Result
         write_row(page, &first, &cells(step))?;
     }
     end_table(page)?;
+    let sections = text_of(|sections| report.closed_loop.write_sections(sections));
+    if !sections.is_empty() {
+        writeln!(
+            page,
+            "<p class=\"note\">The rest is about the closed loop.</p>\n{sections}"
+        )?;
+    }
     end_page(page, closed)
 }
 

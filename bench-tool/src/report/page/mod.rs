@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::chart::axis::{Axis, Unit};
 use super::chart::{self, Curve};
 use super::escape::escape;
+use super::origin::Origin;
 use super::table::{correction_meaning, latency_cells, latency_meaning};
 use super::view::{LoadReport, LoadView};
 use crate::histogram::{LatencyHistogram, LatencySummary};
@@ -26,24 +27,24 @@ const INVERSE_MAX: f64 = 1e5;
 const ROWS_MAX: usize = 600;
 
 /// The vertical axis of the charts of latencies.
-const LATENCY: &str = "round-trip time";
+pub(crate) const LATENCY: &str = "round-trip time";
 
-/// The page of a report; `latency` has its round-trip times.
+/// The page of a report.
 #[must_use]
-pub(crate) fn text(report: &impl LoadReport, latency: &LatencyHistogram) -> String {
-    text_of(|page| write(page, &report.view(), latency))
+pub(crate) fn text(report: &impl LoadReport) -> String {
+    text_of(|page| {
+        let view = report.view();
+        begin_page(page, &view.title)?;
+        write_heading(page, &view)?;
+        write_warnings(page, view.warnings)?;
+        write_latency(page, &view)?;
+        report.write_sections(page)?;
+        write_over_time(page, &view)?;
+        end_page(page, &view)
+    })
 }
 
-fn write(page: &mut String, report: &LoadView<'_>, latency: &LatencyHistogram) -> fmt::Result {
-    begin_page(page, &report.title)?;
-    write_heading(page, report)?;
-    write_warnings(page, report.warnings)?;
-    write_latency(page, report, latency)?;
-    write_over_time(page, report)?;
-    end_page(page, report)
-}
-
-fn begin_page(page: &mut String, title: &str) -> fmt::Result {
+pub(crate) fn begin_page(page: &mut String, title: &str) -> fmt::Result {
     let title = escape(title);
     writeln!(
         page,
@@ -54,14 +55,25 @@ fn begin_page(page: &mut String, title: &str) -> fmt::Result {
     )
 }
 
-/// Writes how it was measured, and the tool's version.
+/// Writes how it was measured, and with which version of the tool.
 fn end_page(page: &mut String, report: &LoadView<'_>) -> fmt::Result {
     write_facts(page, report)?;
+    if !report.missing.is_empty() {
+        writeln!(
+            page,
+            "<p class=\"note\">The report is of an earlier version, and does not have: {}.</p>",
+            report.missing.join("; ")
+        )?;
+    }
+    end_document(page, report.origin)
+}
+
+pub(crate) fn end_document(page: &mut String, origin: &Origin) -> fmt::Result {
     writeln!(
         page,
         "<p class=\"note\">bench-tool {}, revision {}</p>\n</body>\n</html>",
-        escape(crate::VERSION),
-        escape(crate::REVISION)
+        escape(&origin.version),
+        escape(&origin.revision)
     )
 }
 
@@ -98,7 +110,7 @@ fn write_heading(page: &mut String, report: &LoadView<'_>) -> fmt::Result {
     writeln!(page, "</ul>")
 }
 
-fn write_warnings(page: &mut String, warnings: &[String]) -> fmt::Result {
+pub(crate) fn write_warnings(page: &mut String, warnings: &[String]) -> fmt::Result {
     if warnings.is_empty() {
         return Ok(());
     }
@@ -111,7 +123,7 @@ fn write_warnings(page: &mut String, warnings: &[String]) -> fmt::Result {
 
 /// The latency at each percentile up to 99.999 %; the position is the number of calls per slower call.
 #[allow(clippy::cast_precision_loss, reason = "a place on a picture")]
-fn percentile_curve(name: &str, latency: &LatencyHistogram) -> Curve {
+pub(crate) fn percentile_curve(name: &str, latency: &LatencyHistogram) -> Curve {
     // With n calls, all percentiles beyond 1 - 1/n are the maximum.
     let end = (latency.count() as f64).clamp(1.0, INVERSE_MAX);
     let steps = latency
@@ -128,34 +140,29 @@ fn percentile_curve(name: &str, latency: &LatencyHistogram) -> Curve {
     Curve::new(name, steps.filter(|_| has_calls).map(point))
 }
 
-fn write_latency(
-    page: &mut String,
-    report: &LoadView<'_>,
-    latency: &LatencyHistogram,
-) -> fmt::Result {
+fn write_latency(page: &mut String, report: &LoadView<'_>) -> fmt::Result {
+    let latency = report.load.latency();
+    let latency = latency.as_ref();
     writeln!(
         page,
         "<h2>Round-trip times</h2>\n<p class=\"note\">{}</p>",
         escape(latency_meaning(report.load.is_open()))
     )?;
     let mut columns = vec![("as measured", report.load.latency_ns)];
-    let mut curves = vec![percentile_curve("as measured", latency)];
+    let mut curves: Vec<Curve> = latency
+        .map(|latency| percentile_curve("as measured", latency))
+        .into_iter()
+        .collect();
     if let Some(corrected) = &report.load.latency_corrected_ns {
         let name = "corrected for coordinated omission";
         columns.push((name, corrected.summary));
-        let latency = latency.corrected(corrected.expected_interval);
-        curves.push(percentile_curve(name, &latency));
+        let latency = latency.map(|it| it.corrected(corrected.expected_interval));
+        curves.extend(latency.map(|latency| percentile_curve(name, &latency)));
     }
-    let (least, most) = (report.load.latency_ns.min, report.load.latency_ns.max);
-    let axis = Axis::latency(LATENCY, least, most);
-    let title = "Round-trip time by percentile";
-    page.push_str(&chart::figure(
-        "percentiles",
-        title,
-        &Axis::percentiles(),
-        &axis,
-        &curves,
-    ));
+    if !curves.is_empty() {
+        let range = (report.load.latency_ns.min, report.load.latency_ns.max);
+        write_percentiles(page, "percentiles", range, &curves);
+    }
     write_summaries(page, &columns)?;
     match &report.load.latency_corrected_ns {
         Some(corrected) => writeln!(
@@ -165,6 +172,18 @@ fn write_latency(
         ),
         None => Ok(()),
     }
+}
+
+/// Writes the chart of percentiles; `range` has the lowest and the highest latency, and `id` is unique on the page.
+pub(crate) fn write_percentiles(
+    page: &mut String,
+    id: &str,
+    (least, most): (u64, u64),
+    curves: &[Curve],
+) {
+    let title = "Round-trip time by percentile";
+    let axes = (Axis::percentiles(), Axis::latency(LATENCY, least, most));
+    page.push_str(&chart::figure(id, title, &axes.0, &axes.1, curves));
 }
 
 #[allow(
@@ -199,7 +218,7 @@ fn write_summaries(page: &mut String, columns: &[(&str, LatencySummary)]) -> fmt
 }
 
 /// Begins a table of numbers, with the column names.
-fn begin_table(page: &mut String, first: &str, heads: &[&str]) -> fmt::Result {
+pub(crate) fn begin_table(page: &mut String, first: &str, heads: &[&str]) -> fmt::Result {
     write!(
         page,
         "<div class=\"scroll\"><table class=\"numbers\">\n<thead><tr><th>{first}</th>"
@@ -219,7 +238,7 @@ fn prose(text: &str) -> String {
     text.split(' ').map(word).collect::<Vec<_>>().join(" ")
 }
 
-fn write_row(page: &mut String, first: &str, cells: &[String]) -> fmt::Result {
+pub(crate) fn write_row(page: &mut String, first: &str, cells: &[String]) -> fmt::Result {
     write!(page, "<tr><th scope=\"row\">{}</th>", escape(first))?;
     for cell in cells {
         write!(page, "<td>{}</td>", prose(cell))?;
@@ -227,17 +246,21 @@ fn write_row(page: &mut String, first: &str, cells: &[String]) -> fmt::Result {
     writeln!(page, "</tr>")
 }
 
-fn end_table(page: &mut String) -> fmt::Result {
+pub(crate) fn end_table(page: &mut String) -> fmt::Result {
     writeln!(page, "</tbody></table></div>")
 }
 
 #[allow(clippy::cast_precision_loss, reason = "places on a picture")]
 fn write_over_time(page: &mut String, report: &LoadView<'_>) -> fmt::Result {
     let intervals = &report.load.intervals;
-    writeln!(page, "<h2>Over time</h2>")?;
     let Some(last) = intervals.last() else {
-        return writeln!(page, "<p>No call ended.</p>");
+        // A fleet has its intervals in the reports of its clients.
+        return match report.load.calls {
+            0 => writeln!(page, "<h2>Over time</h2>\n<p>No call ended.</p>"),
+            _ => Ok(()),
+        };
     };
+    writeln!(page, "<h2>Over time</h2>")?;
     let end_s = last.start_s + last.duration_s;
     let seconds = "time since the measurement began";
     let mut seconds = Axis::linear(seconds, end_s, Unit::Seconds).cut(end_s);
@@ -342,7 +365,7 @@ fn write_facts(page: &mut String, report: &LoadView<'_>) -> fmt::Result {
     writeln!(
         page,
         "<h2>How it was measured</h2>\n<pre>{}</pre>\n<table class=\"facts\"><tbody>",
-        prose(report.command)
+        prose(&report.origin.command)
     )?;
     for (name, value) in &report.facts {
         write_row(page, name, std::slice::from_ref(value))?;
@@ -367,7 +390,7 @@ pub(super) mod tests {
         let result = result();
         let mut report = Report::new(&config, &Machine::detect(), &result, Some(&floor()));
         change(&mut report);
-        let page = text(&report, &result.latency);
+        let page = text(&report);
         (report, page)
     }
 
@@ -591,7 +614,7 @@ pub(super) mod tests {
         nothing.latency = LatencyHistogram::new();
         nothing.timeline.cores.clear();
         let report = Report::new(&config(), &Machine::detect(), &nothing, None);
-        let page = text(&report, &nothing.latency);
+        let page = text(&report);
         let _ = elements(&page);
         assert!(page.contains("No call ended."));
     }

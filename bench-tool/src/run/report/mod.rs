@@ -6,7 +6,8 @@ mod view;
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use self::per_call::PerCall;
 use crate::floor::{FloorSummary, RoundTrip};
@@ -14,6 +15,7 @@ use crate::histogram::LatencyHistogram;
 use crate::load::timeline::{CoreFigures, Timeline};
 use crate::machine::Machine;
 use crate::record::Record;
+use crate::report::Word;
 use crate::report::figures::{LoadFigures, Totals};
 use crate::report::origin::Origin;
 use crate::run::config::{RunConfig, Server};
@@ -67,7 +69,7 @@ pub(crate) struct RunResult {
 }
 
 /// One of several sizes of payload.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct SizeShare {
     /// The size.
     pub bytes: u64,
@@ -86,7 +88,7 @@ impl SizeShare {
 }
 
 /// Registered memory, as actually allocated.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Memory {
     /// Size of its pages.
     pub page_bytes: u64,
@@ -97,11 +99,11 @@ pub(crate) struct Memory {
     /// Share that each connection reserves for its receives.
     pub connection_bytes: u64,
     /// `shared` if the connections of a core share one receive queue, `own` if each has its own.
-    pub receive_queues: &'static str,
+    pub receive_queues: Word,
 }
 
 /// The report of a run. Its serialization is the JSON report, whose layout is stable.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Report {
     /// The program and command line that wrote it.
     #[serde(flatten)]
@@ -121,7 +123,7 @@ pub(crate) struct Report {
     /// See [`RunResult::placement`].
     pub placement: String,
     /// The value of `--placement`; `None` for null and echo.
-    pub placement_asked: Option<&'static str>,
+    pub placement_asked: Option<Word>,
     /// See [`RunResult::profile`].
     pub profile: String,
     /// The server's address; `None` if the run started its own server.
@@ -129,9 +131,9 @@ pub(crate) struct Report {
     /// See [`RunResult::server_identity`].
     pub server_identity: Option<String>,
     /// The procedure called.
-    pub op: &'static str,
+    pub op: Word,
     /// `forward` if the client calls; `reverse` if the server calls, which then also measures.
-    pub direction: &'static str,
+    pub direction: Word,
     /// Payload of one operation; an echo carries it in both directions.
     pub size_bytes: u64,
     /// The sizes of a mix of sizes, whose largest is `size_bytes`; `None` if all operations have `size_bytes`.
@@ -162,14 +164,17 @@ pub(crate) struct Report {
     /// See [`RunResult::server_counters`].
     pub server_counters: Option<BTreeMap<String, u64>>,
     /// See [`RunResult::client`].
-    pub client: Record,
+    #[serde(default)]
+    pub client: Option<Value>,
     /// See [`RunResult::server`].
-    pub server: Option<serde_json::Value>,
+    #[serde(default)]
+    pub server: Option<Value>,
     /// The machine's floor between the client's and the server's core; `None` if it could not be measured.
     pub floor: Option<FloorSummary>,
     /// See [`RunResult::memory`].
     pub memory: Memory,
     /// See [`RunResult::disturbed`].
+    #[serde(default)]
     pub disturbed: bool,
     /// Warnings that limit the trust in the numbers.
     pub warnings: Vec<String>,
@@ -197,8 +202,8 @@ impl Report {
             clock_read_ns: result.clock_read_ns,
             protocol: format!("v{}", result.protocol),
             connect,
-            op: config.op.name(),
-            direction: if config.reverse { "reverse" } else { "forward" },
+            op: config.op.name().into(),
+            direction: if config.reverse { "reverse" } else { "forward" }.into(),
             size_bytes: config.size_bytes,
             sizes: config.sizes.map(|sizes| SizeShare::of(&sizes)),
             operations: config.bulk.map_or(1, |bulk| bulk.operations),
@@ -210,7 +215,7 @@ impl Report {
             delay_ns: u64::try_from(config.slowed.delay.as_nanos()).unwrap_or(u64::MAX),
             service_time_ns: u64::try_from(config.slowed.service_time.as_nanos())
                 .unwrap_or(u64::MAX),
-            placement_asked: config.bulk.map(|bulk| bulk.placement.name()),
+            placement_asked: config.bulk.map(|bulk| bulk.placement.name().into()),
             idle_connections: config.idle_connections,
             server_cores,
             floor: floor.map(|floor| FloorSummary::new(floor, Some(load.latency_ns.p50))),
@@ -225,7 +230,7 @@ impl Report {
             per_call: result.per_call.clone(),
             counters: result.counters.clone(),
             server_counters: result.server_counters.clone(),
-            client: result.client.clone(),
+            client: serde_json::to_value(&result.client).ok(),
             disturbed: result.disturbed,
             server: result.server.clone(),
             memory: result.memory.clone(),
@@ -346,7 +351,7 @@ pub(crate) mod tests {
                 kind: "ordinary".to_owned(),
                 registered_bytes: 64 << 20,
                 connection_bytes: 33 * 4160,
-                receive_queues: "shared",
+                receive_queues: "shared".into(),
             },
             warnings: vec!["ordinary pages: there are no huge pages".to_owned()],
         }

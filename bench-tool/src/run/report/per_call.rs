@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::workloads::bench::op::Op;
 
@@ -10,7 +10,7 @@ use crate::workloads::bench::op::Op;
 ///
 /// The counters are read while no call is outstanding, so the figures are of whole calls. Sends include credit grants
 /// and keep-alives.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct PerCall {
     /// Number of calls.
     pub calls: u64,
@@ -25,7 +25,7 @@ pub(crate) struct PerCall {
 }
 
 /// Operations per call at one endpoint.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct EndPerCall {
     /// Sends posted.
     pub sends: f64,

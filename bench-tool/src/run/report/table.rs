@@ -54,7 +54,7 @@ fn write(text: &mut String, report: &Report, intervals: bool) -> fmt::Result {
 /// A description of the calls: `null`, `write of 4 KiB`, `mix of 4 times 4 KiB, 70 % of them reads`.
 pub(crate) fn work(report: &Report) -> String {
     if report.op == "null" {
-        return report.op.to_owned();
+        return report.op.to_string();
     }
     let size = match &report.sizes {
         None => size(report.size_bytes),
@@ -63,14 +63,14 @@ pub(crate) fn work(report: &Report) -> String {
             sizes.iter().map(share).collect::<Vec<_>>().join(" or ")
         }
     };
-    let Some(asked) = report.placement_asked else {
+    let Some(asked) = report.placement_asked.as_deref() else {
         return format!("{}, {size}", report.op);
     };
     let times = match report.operations {
         1 => String::new(),
         operations => format!("{operations} times "),
     };
-    let share = match (report.op, report.read_percent) {
+    let share = match (&*report.op, report.read_percent) {
         ("mix", Some(percent)) => format!(", {percent} % of them reads"),
         _ => String::new(),
     };
@@ -99,7 +99,7 @@ pub(crate) fn write_heading(text: &mut String, report: &Report) -> fmt::Result {
         0 => String::new(),
         time => format!(", a service that takes {}", nanoseconds(time)),
     };
-    let direction = match report.direction {
+    let direction = match &*report.direction {
         "reverse" => " in the reverse direction (the server calls, and measures)",
         _ => "",
     };

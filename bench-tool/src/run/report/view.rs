@@ -2,7 +2,7 @@
 
 use super::{Report, table};
 use crate::record;
-use crate::report::view::{LoadReport, LoadView, machine_facts};
+use crate::report::view::{LoadReport, LoadView, machine_facts, missing};
 use rpcrdma_doctor::format_cores;
 use rpcrdma_units::{nanoseconds, size, text_of};
 
@@ -17,7 +17,7 @@ impl LoadReport for Report {
                 self.fabric
             ),
             heading: text_of(|text| table::write_heading(text, self)),
-            command: &self.origin.command,
+            origin: &self.origin,
             load: &self.load,
             bandwidth_bytes_per_s: (self.size_bytes > 0).then_some(self.load.bandwidth_bytes_per_s),
             per_core: &self.per_core,
@@ -26,6 +26,7 @@ impl LoadReport for Report {
             warnings: &self.warnings,
             disturbed: self.disturbed,
             facts: self.facts(),
+            missing: missing(&self.load, self.client.is_some()),
         }
     }
 }
@@ -62,7 +63,7 @@ impl Report {
         facts.extend(machine_facts(&self.machine));
         facts.extend(record::facts(record::OF_CLIENT, &self.client));
         facts.extend(record::facts(record::OF_SERVER, &self.server));
-        facts.push(("measurement began", self.load.began.clone()));
+        facts.extend(self.load.began_fact());
         facts.extend([
             (
                 "clock",

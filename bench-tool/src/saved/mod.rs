@@ -1,0 +1,111 @@
+//! `bench-tool report`: the table and the page of saved reports, one by one or side by side.
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`single`] | one report: the table and the page that its command made |
+//! | [`facts`] | what the reports say about how and where they were measured, and in what they differ |
+//! | [`several`] | several reports, and their table |
+//! | [`page`] | the page of several reports |
+
+mod facts;
+mod page;
+mod several;
+mod single;
+
+use std::path::PathBuf;
+
+use self::several::Several;
+use self::single::Single;
+use crate::exit::Failure;
+use crate::report::origin::Origin;
+use crate::report::output::Outputs;
+use crate::report::saved::{self, SavedReport};
+
+/// Upper bound of the reports of one page.
+const REPORTS_MAX: usize = 500;
+
+/// What to give in place of a file that cannot be shown.
+const GIVE: &str = "give the files that --json of run, nfs, fleet, sweep or merge wrote";
+
+/// What to do with the reports.
+#[derive(Debug)]
+pub(crate) struct Wanted {
+    pub(crate) files: Vec<PathBuf>,
+    /// Whether the table has a line for each interval.
+    pub(crate) intervals: bool,
+    /// The option of a file that needs a single histogram: `--hgrm` or `--hlog`.
+    pub(crate) histogram: Option<&'static str>,
+    /// The command line, for the page.
+    pub(crate) command: String,
+}
+
+/// Writes the table and the page of the reports in files.
+///
+/// # Errors
+/// A file that cannot be read or has no report of a load, an option that this report cannot have, and an output that
+/// cannot be written.
+pub(crate) fn execute(wanted: Wanted, outputs: &Outputs) -> Result<(), Failure> {
+    let mut reports = Vec::new();
+    for file in &wanted.files {
+        reports.extend(saved::from_file(file, GIVE)?);
+    }
+    if reports.len() > REPORTS_MAX {
+        return Err(Failure::failed(format!(
+            "there are {} reports in these files, and a page has at most {REPORTS_MAX}",
+            reports.len()
+        ))
+        .advice("give fewer files, or add them with `bench-tool merge`"));
+    }
+    match (&reports[..], wanted.histogram) {
+        ([one], _) => one_alone(one, &wanted, outputs),
+        (_, Some(option)) => Err(Failure::usage(format!(
+            "{option} takes one report, and there are {} in these files",
+            reports.len()
+        ))
+        .advice("add them with `bench-tool merge --json all.json`, and give all.json")),
+        _ => side_by_side(&reports, wanted.command, outputs),
+    }
+}
+
+fn one_alone(report: &SavedReport, wanted: &Wanted, outputs: &Outputs) -> Result<(), Failure> {
+    let single = Single::read(report, wanted.intervals)?;
+    if let Some(option) = wanted.histogram
+        && single.latency.is_none()
+    {
+        return Err(Failure::failed(format!(
+            "there is no histogram in {}, which {option} needs",
+            report.name
+        ))
+        .advice(
+            "leave the option out: an earlier version wrote the report, and the histogram is lost",
+        ));
+    }
+    match &single.shown {
+        Some(shown) => outputs.write(&shown.table, &shown.warnings, |option| match option {
+            "--html" => shown.page.clone(),
+            option => single.histogram(option),
+        }),
+        // A sum has no page of its own: it is a single column.
+        None => {
+            let several = Several::read(std::slice::from_ref(report))?;
+            let page = several.page(&Origin::new("", wanted.command.clone()));
+            let warnings = several.warnings();
+            outputs.write(&several.table(), &warnings, |option| match option {
+                "--html" => page.clone(),
+                option => single.histogram(option),
+            })
+        }
+    }
+}
+
+fn side_by_side(
+    reports: &[SavedReport],
+    command: String,
+    outputs: &Outputs,
+) -> Result<(), Failure> {
+    let several = Several::read(reports)?;
+    let origin = Origin::new("", command);
+    outputs.write(&several.table(), &several.warnings(), |_| {
+        several.page(&origin)
+    })
+}

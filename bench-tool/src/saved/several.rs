@@ -1,0 +1,224 @@
+//! Several saved reports, and their table.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Write as _};
+
+use serde::Deserialize as _;
+use serde::de::IgnoredAny;
+
+use super::facts::{self, Compared, Facts};
+use super::single::{Kind, load_of, no_report};
+use crate::exit::Failure;
+use crate::histogram::LatencyHistogram;
+use crate::report::knee::KneeReport;
+use crate::report::saved::{SavedError, SavedLoad, SavedReport};
+use crate::report::table::{latency_cells, write_warnings};
+use rpcrdma_units::{count, rate, text_of};
+
+/// One of the reports.
+#[derive(Debug)]
+pub(super) struct Entry {
+    /// The file's name.
+    pub(super) name: String,
+    pub(super) kind: Kind,
+    pub(super) command: String,
+    pub(super) load: SavedLoad,
+    /// `None` in a report of an earlier version.
+    pub(super) latency: Option<LatencyHistogram>,
+    /// The report of `--to-knee`.
+    pub(super) knee: Option<KneeReport<IgnoredAny>>,
+    pub(super) facts: Facts,
+}
+
+impl Entry {
+    fn read(report: &SavedReport) -> Result<Self, Failure> {
+        let kind = Kind::of(report)?;
+        let wrong = |error: SavedError| no_report(report, error.to_string());
+        let of_load = load_of(kind, &report.value);
+        let load = SavedLoad::deserialize(of_load).map_err(|error| wrong(error.into()))?;
+        let latency = load.latency().map_err(wrong)?;
+        let knee = match kind {
+            Kind::Knee => Some(KneeReport::deserialize(&report.value)),
+            _ => None,
+        };
+        let knee = knee.transpose().map_err(|error| wrong(error.into()))?;
+        let text = |key: &str| report.value[key].as_str().unwrap_or_default().to_owned();
+        Ok(Self {
+            name: report.name.clone(),
+            kind,
+            command: text("command"),
+            latency,
+            knee,
+            facts: facts::of(of_load),
+            load,
+        })
+    }
+
+    /// The cells of [`COLUMNS`].
+    pub(super) fn cells(&self) -> [String; 8] {
+        let load = &self.load;
+        let latency = &load.latency_ns;
+        let latencies = [latency.p50, latency.p99, latency.p99_9, latency.max];
+        let [p50, p99, p99_9, max] = latency_cells((latency.count > 0).then_some(latencies));
+        [
+            count(load.calls),
+            rate(load.rate_per_s),
+            p50,
+            p99,
+            p99_9,
+            max,
+            count(load.errors),
+            count(load.warnings.len() as u64),
+        ]
+    }
+
+    /// When it began, to the second.
+    pub(super) fn began(&self) -> &str {
+        match self.load.began.split_once('.') {
+            Some((seconds, _)) => seconds,
+            None if self.load.began.is_empty() => "unknown",
+            None => &self.load.began,
+        }
+    }
+
+    /// How it ended: `whole`, or why its figures mean less.
+    pub(super) fn state(&self) -> String {
+        let load = &self.load;
+        let mut doubts = Vec::new();
+        doubts.extend(load.failure.as_ref().map(|why| format!("failed: {why}")));
+        if load.interrupted && load.failure.is_none() {
+            doubts.push("ended early".to_owned());
+        }
+        if !load.failures.is_empty() {
+            doubts.push(format!("{} clients failed", load.failures.len()));
+        }
+        if load.losses.connections_lost > 0 {
+            doubts.push(format!(
+                "{} connections lost, {} made again",
+                count(load.losses.connections_lost),
+                count(load.losses.reconnects)
+            ));
+        }
+        if load.disturbed {
+            doubts.push("disturbed by the machine".to_owned());
+        }
+        if self.latency.is_none() && load.calls > 0 {
+            doubts.push("no histogram: of an earlier version".to_owned());
+        }
+        match doubts.is_empty() {
+            true => "whole".to_owned(),
+            false => doubts.join("; "),
+        }
+    }
+}
+
+/// Column names of a report, after its number and date.
+pub(super) const COLUMNS: [&str; 8] = [
+    "calls", "rate", "p50", "p99", "p99.9", "max", "errors", "warnings",
+];
+
+/// The reports, at least one.
+#[derive(Debug)]
+pub(super) struct Several {
+    pub(super) entries: Vec<Entry>,
+    pub(super) compared: Compared,
+}
+
+impl Several {
+    /// Reads all of them.
+    ///
+    /// # Errors
+    /// A failure that names the file and what is wrong with it.
+    pub(super) fn read(reports: &[SavedReport]) -> Result<Self, Failure> {
+        let entries: Vec<Entry> = reports.iter().map(Entry::read).collect::<Result<_, _>>()?;
+        let facts: Vec<&Facts> = entries.iter().map(|it| &it.facts).collect();
+        let compared = facts::compare(&facts);
+        Ok(Self { entries, compared })
+    }
+
+    /// The warnings of all reports, each with the numbers of the reports that have it.
+    pub(super) fn warnings(&self) -> Vec<String> {
+        let mut of_reports: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+        for (number, entry) in (1..).zip(&self.entries) {
+            for warning in &entry.load.warnings {
+                let numbers = of_reports.entry(warning).or_default();
+                if numbers.last() != Some(&number) {
+                    numbers.push(number);
+                }
+            }
+        }
+        let named =
+            |(warning, numbers): (&str, Vec<usize>)| format!("{}: {warning}", runs(&numbers));
+        let mut all: Vec<(&str, Vec<usize>)> = of_reports.into_iter().collect();
+        all.sort_by(|(_, a), (_, b)| a.cmp(b));
+        all.into_iter().map(named).collect()
+    }
+
+    /// The table for the terminal.
+    pub(super) fn table(&self) -> String {
+        text_of(|text| self.write(text))
+    }
+
+    fn write(&self, text: &mut String) -> fmt::Result {
+        write!(text, "{:<5} {:<20}", "run", "began")?;
+        COLUMNS
+            .iter()
+            .try_for_each(|name| write!(text, "{name:>12}"))?;
+        writeln!(text)?;
+        for (number, entry) in (1..).zip(&self.entries) {
+            write!(text, "{number:<5} {:<20}", entry.began())?;
+            entry
+                .cells()
+                .iter()
+                .try_for_each(|cell| write!(text, "{cell:>12}"))?;
+            writeln!(text)?;
+        }
+        writeln!(text)?;
+        for (number, entry) in (1..).zip(&self.entries) {
+            let (name, kind, state) = (&entry.name, entry.kind.command(), entry.state());
+            writeln!(
+                text,
+                "run {number}  {name} ({kind}): {state}\n       {}",
+                entry.command
+            )?;
+            if let Some(knee) = &entry.knee {
+                writeln!(text, "       knee {}", knee.finding())?;
+            }
+        }
+        if !self.compared.differing.is_empty() && self.entries.len() > 1 {
+            writeln!(text, "\nwhat differs")?;
+            for (path, values) in &self.compared.differing {
+                writeln!(text, "  {path}: {}", grouped(values))?;
+            }
+        }
+        write_warnings(text, &self.warnings())
+    }
+}
+
+/// `run 1` or `runs 1, 2`.
+fn runs(numbers: &[usize]) -> String {
+    let list: Vec<String> = numbers.iter().map(ToString::to_string).collect();
+    let name = if numbers.len() == 1 { "run" } else { "runs" };
+    format!("{name} {}", list.join(", "))
+}
+
+/// The values of the reports, each once with the numbers of its reports.
+fn grouped(values: &[Option<String>]) -> String {
+    let mut groups: Vec<(&str, Vec<usize>)> = Vec::new();
+    for (number, value) in (1..).zip(values) {
+        let value = value_text(value.as_ref());
+        match groups.iter_mut().find(|(other, _)| *other == value) {
+            Some((_, numbers)) => numbers.push(number),
+            None => groups.push((value, vec![number])),
+        }
+    }
+    let texts = groups
+        .iter()
+        .map(|(value, numbers)| format!("{value} ({})", runs(numbers)));
+    texts.collect::<Vec<_>>().join(", ")
+}
+
+/// A value of a fact, or that the report does not have it.
+pub(super) fn value_text(value: Option<&String>) -> &str {
+    value.map_or("not in the report", String::as_str)
+}

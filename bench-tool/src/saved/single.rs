@@ -1,0 +1,187 @@
+//! One saved report: it is read into the types that its command serialized, whose table and page it then has.
+
+use serde::Deserialize as _;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use std::time::{Duration, SystemTime};
+
+use super::GIVE;
+use crate::date::parse_rfc3339;
+use crate::exit::Failure;
+use crate::fleet::{self, merge};
+use crate::histogram::LatencyHistogram;
+use crate::load::timeline::{CoreTimeline, Interval, Timeline};
+use crate::report::knee::{self, KneeReport};
+use crate::report::saved::{SavedError, SavedLoad, SavedReport};
+use crate::report::view::LoadReport;
+use crate::report::{hgrm, hlog, page};
+use crate::{nfs_client, run};
+
+/// The table and the page of a report.
+#[derive(Debug)]
+pub(super) struct Shown {
+    pub(super) table: String,
+    pub(super) page: String,
+    pub(super) warnings: Vec<String>,
+}
+
+/// A report.
+#[derive(Debug)]
+pub(super) struct Single {
+    /// `None` for a sum of reports.
+    pub(super) shown: Option<Shown>,
+    /// `None` in a report of an earlier version.
+    pub(super) latency: Option<LatencyHistogram>,
+    load: SavedLoad,
+}
+
+/// The kinds of reports that can be shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Run,
+    Nfs,
+    Fleet,
+    Merge,
+    Knee,
+}
+
+impl Kind {
+    const ALL: [(&'static str, Self); 5] = [
+        (run::report::RUN_SCHEMA, Self::Run),
+        (nfs_client::SCHEMA, Self::Nfs),
+        (fleet::report::SCHEMA, Self::Fleet),
+        (merge::SCHEMA, Self::Merge),
+        (knee::SCHEMA, Self::Knee),
+    ];
+
+    /// The kind of a report.
+    ///
+    /// # Errors
+    /// A failure that says what it is instead.
+    pub(super) fn of(report: &SavedReport) -> Result<Self, Failure> {
+        let Some(schema) = report.value["schema"].as_str() else {
+            return Err(no_report(report, "it has no schema"));
+        };
+        let known = Self::ALL.iter().find(|(name, _)| *name == schema);
+        if let Some((_, kind)) = known {
+            return Ok(*kind);
+        }
+        let short: String = schema.chars().take(64).collect();
+        let of_load = |(name, _): &(&str, Self)| {
+            let family = name.rsplit_once('/').map(|(family, _)| family);
+            family == schema.rsplit_once('/').map(|(family, _)| family)
+        };
+        Err(match Self::ALL.iter().any(of_load) {
+            true => no_report(report, format!("its schema is {short:?}")).advice(
+                "use the version of bench-tool that wrote it: this version does not know the layout",
+            ),
+            false => no_report(report, format!("its schema is {short:?}")),
+        })
+    }
+
+    /// The command that writes it.
+    pub(super) const fn command(self) -> &'static str {
+        match self {
+            Self::Run => "run",
+            Self::Nfs => "nfs",
+            Self::Fleet => "fleet",
+            Self::Merge => "merge",
+            Self::Knee => "--to-knee",
+        }
+    }
+}
+
+/// A failure for a file that cannot be shown.
+pub(super) fn no_report(report: &SavedReport, why: impl Into<String>) -> Failure {
+    Failure::failed(format!("cannot show {}", report.name))
+        .because(why.into())
+        .advice(GIVE)
+}
+
+/// The part that all reports of loads have: that of the closed loop in a report of `--to-knee`.
+pub(super) fn load_of(kind: Kind, report: &Value) -> &Value {
+    match kind {
+        Kind::Knee => &report["closed_loop"],
+        _ => report,
+    }
+}
+
+impl Single {
+    /// Reads a report; with `intervals`, its table has a line for each interval.
+    ///
+    /// # Errors
+    /// A failure that names the file and what is wrong with it.
+    pub(super) fn read(report: &SavedReport, intervals: bool) -> Result<Self, Failure> {
+        let kind = Kind::of(report)?;
+        let wrong = |error: SavedError| no_report(report, error.to_string());
+        let load = SavedLoad::deserialize(load_of(kind, &report.value));
+        let load = load.map_err(|error| wrong(error.into()))?;
+        let latency = load.latency().map_err(wrong)?;
+        let shown = shown(kind, &report.value, intervals);
+        Ok(Self {
+            shown: shown.map_err(|error| wrong(error.into()))?,
+            latency,
+            load,
+        })
+    }
+
+    /// The contents of the files of `--hgrm` and `--hlog`, whose log has the whole measurement as one interval.
+    pub(super) fn histogram(&self, option: &str) -> String {
+        let nothing = LatencyHistogram::new();
+        let latency = self.latency.as_ref().unwrap_or(&nothing);
+        if option == "--hgrm" {
+            return hgrm::text(latency);
+        }
+        let elapsed = Duration::try_from_secs_f64(self.load.duration_s).unwrap_or_default();
+        let all = CoreTimeline {
+            core: 0,
+            elapsed,
+            intervals: vec![(Interval::new(0), latency.pack())],
+        };
+        let timeline = Timeline {
+            interval: elapsed,
+            began: parse_rfc3339(&self.load.began).unwrap_or(SystemTime::UNIX_EPOCH),
+            cores: vec![all],
+            gaps: Vec::new(),
+        };
+        hlog::text(&timeline, &self.load.command)
+    }
+}
+
+type Loaded = serde_json::Result<Option<Shown>>;
+
+fn shown(kind: Kind, report: &Value, intervals: bool) -> Loaded {
+    let of_run = |it: &run::report::Report| run::report::table::text(it, intervals);
+    match kind {
+        Kind::Run => load(report, of_run),
+        Kind::Nfs => load(report, |it: &nfs_client::Report| it.table(intervals)),
+        Kind::Fleet => load(report, fleet::report::table),
+        Kind::Merge => Ok(None),
+        Kind::Knee => match report["closed_loop"]["schema"].as_str() {
+            Some(nfs_client::SCHEMA) => climb::<nfs_client::Report>(report),
+            Some(fleet::report::SCHEMA) => climb::<fleet::report::FleetReport>(report),
+            _ => climb::<run::report::Report>(report),
+        },
+    }
+}
+
+fn load<R: LoadReport + DeserializeOwned>(
+    report: &Value,
+    table: impl FnOnce(&R) -> String,
+) -> Loaded {
+    let report = R::deserialize(report)?;
+    Ok(Some(Shown {
+        table: table(&report),
+        page: page::text(&report),
+        warnings: report.view().warnings.to_vec(),
+    }))
+}
+
+fn climb<R: LoadReport + DeserializeOwned>(report: &Value) -> Loaded {
+    let report = KneeReport::<R>::deserialize(report)?;
+    Ok(Some(Shown {
+        table: knee::text(&report),
+        page: page::knee::text(&report),
+        warnings: report.warnings(),
+    }))
+}
