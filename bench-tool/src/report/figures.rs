@@ -155,8 +155,7 @@ impl LoadFigures {
     /// `5 s after 500 ms of warm-up`.
     #[must_use]
     pub(crate) fn time_text(&self) -> String {
-        let time = |seconds: f64| units::duration(Duration::from_secs_f64(seconds.max(0.0)));
-        let (measured, warmup) = (time(self.duration_s), time(self.warmup_s));
+        let (measured, warmup) = (seconds(self.duration_s), seconds(self.warmup_s));
         format!("{measured} after {warmup} of warm-up")
     }
 
@@ -193,6 +192,11 @@ impl LoadFigures {
     pub(crate) const fn is_open(&self) -> bool {
         self.offered_rate_per_s.is_some()
     }
+}
+
+/// A time for people; zero for what is none, which a saved report can have.
+pub(crate) fn seconds(seconds: f64) -> String {
+    units::duration(Duration::try_from_secs_f64(seconds).unwrap_or_default())
 }
 
 /// `1 core`, `2 cores`.

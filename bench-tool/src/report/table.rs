@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 
-use super::figures::{CorrectedLatency, LoadFigures};
+use super::figures::{CorrectedLatency, LoadFigures, seconds};
 use crate::histogram::LatencySummary;
 use crate::load::timeline::{CoreFigures, IntervalFigures};
-use rpcrdma_units::{count, duration, nanoseconds, rate};
+use rpcrdma_units::{count, nanoseconds, rate};
 
 /// Upper bound of the kinds of warnings that are shown for many runs.
 const WARNINGS_OF_RUNS_MAX: usize = 5;
@@ -163,7 +163,7 @@ pub(crate) fn write_intervals(text: &mut String, intervals: &[IntervalFigures]) 
         let latency = interval.latency_ns.as_ref();
         write_row(
             text,
-            &duration(std::time::Duration::from_secs_f64(interval.start_s)),
+            &seconds(interval.start_s),
             (interval.calls, interval.rate_per_s),
             latency.map(|it| [it.p50, it.p99, it.max]),
         )

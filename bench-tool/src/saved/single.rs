@@ -185,3 +185,55 @@ fn climb<R: LoadReport + DeserializeOwned>(report: &Value) -> Loaded {
         warnings: report.warnings(),
     }))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// The places of all numbers below a value.
+    fn numbers(place: String, value: &Value, all: &mut Vec<String>) {
+        match value {
+            Value::Number(_) => all.push(place),
+            Value::Object(object) => {
+                let below = object.iter();
+                below.for_each(|(key, it)| numbers(format!("{place}/{key}"), it, all));
+            }
+            // The elements of a list are alike.
+            Value::Array(list) => {
+                let first = list.iter().take(1);
+                first.for_each(|it| numbers(format!("{place}/0"), it, all));
+            }
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn no_number_of_a_report_makes_it_panic() {
+        let mut report = run::report::tests::report();
+        report.load.gaps = vec![crate::load::timeline::Gap {
+            start_s: 1.0,
+            duration_s: 0.5,
+        }];
+        let whole = serde_json::to_value(report).unwrap();
+        let mut places = Vec::new();
+        numbers(String::new(), &whole, &mut places);
+        // The record of an end is text on a page, and counters are no part of it.
+        places.retain(|it| {
+            !["/client", "/server", "/machine", "/counters"]
+                .iter()
+                .any(|its| it.starts_with(its))
+        });
+        assert!(places.len() > 40, "{places:?}");
+        let mut read = 0;
+        for place in &places {
+            for extreme in [json!(-1.0), json!(1e300), json!(0), json!(u64::MAX)] {
+                let mut value = whole.clone();
+                *value.pointer_mut(place).unwrap() = extreme;
+                let name = format!("{place} = {}", value.pointer(place).unwrap());
+                read += u32::from(Single::read(&SavedReport { name, value }, true).is_ok());
+            }
+        }
+        assert!(read > 60, "most are no integers, but {read} were read");
+    }
+}

@@ -3,17 +3,17 @@
 pub(crate) mod knee;
 
 use std::fmt::{self, Write as _};
-use std::time::Duration;
 
 use super::chart::axis::{Axis, Unit};
 use super::chart::{self, Curve};
 use super::escape::escape;
+use super::figures::seconds;
 use super::origin::Origin;
 use super::table::{correction_meaning, latency_cells, latency_meaning};
 use super::view::{LoadReport, LoadView};
 use crate::histogram::{LatencyHistogram, LatencySummary};
 use crate::load::timeline::{Gap, IntervalFigures, IntervalLatency};
-use rpcrdma_units::{bandwidth, count, duration, nanoseconds, rate, text_of};
+use rpcrdma_units::{bandwidth, count, nanoseconds, rate, text_of};
 
 const STYLE: &str = include_str!("style.css");
 
@@ -262,11 +262,11 @@ fn write_over_time(page: &mut String, report: &LoadView<'_>) -> fmt::Result {
     };
     writeln!(page, "<h2>Over time</h2>")?;
     let end_s = last.start_s + last.duration_s;
-    let seconds = "time since the measurement began";
-    let mut seconds = Axis::linear(seconds, end_s, Unit::Seconds).cut(end_s);
+    let label = "time since the measurement began";
+    let mut times = Axis::linear(label, end_s, Unit::Seconds).cut(end_s);
     for gap in report.load.gaps.iter().take(GAPS_SHOWN) {
         let lost = (gap.start_s, gap.start_s + gap.duration_s);
-        seconds = seconds.noting_band(lost, "lost");
+        times = times.noting_band(lost, "lost");
     }
     let curve = |name, of: &dyn Fn(&IntervalFigures) -> Option<f64>| {
         let middle = |it: &IntervalFigures| it.start_s + it.duration_s / 2.0;
@@ -280,7 +280,7 @@ fn write_over_time(page: &mut String, report: &LoadView<'_>) -> fmt::Result {
     let most = intervals.iter().map(|it| it.rate_per_s).fold(0.0, f64::max);
     let axis = Axis::linear("calls per second", most, Unit::Rate);
     let title = "Rate of each interval";
-    page.push_str(&chart::figure("rates", title, &seconds, &axis, &[rates]));
+    page.push_str(&chart::figure("rates", title, &times, &axis, &[rates]));
     let curves = [
         curve("p50", &latency(|it| it.p50)),
         curve("p99", &latency(|it| it.p99)),
@@ -290,7 +290,7 @@ fn write_over_time(page: &mut String, report: &LoadView<'_>) -> fmt::Result {
     let least = medians.min().unwrap_or(1);
     let axis = Axis::latency(LATENCY, least, report.load.latency_ns.max);
     let title = "Round-trip times of each interval";
-    page.push_str(&chart::figure("latencies", title, &seconds, &axis, &curves));
+    page.push_str(&chart::figure("latencies", title, &times, &axis, &curves));
     write_gaps(page, &report.load.gaps)?;
     write_intervals(page, intervals)?;
     if report.per_core.len() > 1 {
@@ -321,9 +321,8 @@ fn cells(calls: u64, rate_per_s: f64, latency_ns: Option<[u64; 3]>) -> [String; 
 
 /// Says which connections were lost when; the charts mark the first.
 fn write_gaps(page: &mut String, gaps: &[Gap]) -> fmt::Result {
-    let time = |seconds| duration(Duration::from_secs_f64(seconds));
     for gap in gaps.iter().take(GAPS_SHOWN) {
-        let (start, length) = (time(gap.start_s), time(gap.duration_s));
+        let (start, length) = (seconds(gap.start_s), seconds(gap.duration_s));
         writeln!(
             page,
             "<p class=\"note\">A connection was lost at {start}, and replaced after {length}.</p>"
@@ -349,7 +348,7 @@ fn write_intervals(page: &mut String, intervals: &[IntervalFigures]) -> fmt::Res
     for it in intervals.iter().take(ROWS_MAX) {
         let latency = it.latency_ns.map(|it| [it.p50, it.p99, it.max]);
         let cells = cells(it.calls, it.rate_per_s, latency);
-        write_row(page, &duration(Duration::from_secs_f64(it.start_s)), &cells)?;
+        write_row(page, &seconds(it.start_s), &cells)?;
     }
     end_table(page)?;
     if intervals.len() > ROWS_MAX {
