@@ -2,7 +2,7 @@
 //! latency curve and beyond.
 
 use super::knee::{KneeReport, Step, disturbed_rises};
-use super::view::LoadReport;
+use super::view::{LoadReport, LoadView};
 use crate::exit::Failure;
 use crate::signals::Stop;
 
@@ -23,13 +23,13 @@ pub(crate) fn climb<R: LoadReport>(
 ) -> Result<(KneeReport<R>, Option<Failure>), Failure> {
     let (mut closed_loop, mut failure) = report_at(None)?;
     for _ in 0..repeats {
-        if stop.is_asked() || failure.is_some() || !closed_loop.view().disturbed {
+        let is_worth_it = closed_loop.view().disturbed && closed_loop.view().load.errors == 0;
+        if stop.is_asked() || failure.is_some() || !is_worth_it {
             break;
         }
         match report_at(None) {
-            // Disturbances only take calls away.
-            Ok((again, None)) => {
-                if again.view().load.rate_per_s > closed_loop.view().load.rate_per_s {
+            Ok((again, None)) if !stop.is_asked() => {
+                if is_better(&again.view(), &closed_loop.view()) {
                     closed_loop = again;
                 }
             }
@@ -63,7 +63,9 @@ pub(crate) fn climb<R: LoadReport>(
                 .iter_mut()
                 .find(|it| it.share_percent == share_percent)
             {
-                Some(first) => first.improve(step),
+                // A try that was cut short has fewer slow calls.
+                Some(first) if !stop.is_asked() && failure.is_none() => first.improve(step),
+                Some(first) => first.errors += step.errors,
                 // A signal may end a step before its first call: such a step has no latencies to report.
                 None if step.latency_ns.count > 0 || !stop.is_asked() => steps.push(step),
                 None => {}
@@ -73,6 +75,15 @@ pub(crate) fn climb<R: LoadReport>(
     }
     let interrupted = stop.is_asked() || failure.is_some();
     Ok((KneeReport::new(closed_loop, steps, interrupted), failure))
+}
+
+/// Whether another closed loop is to be reported: one with errors, so that they are not lost; then one that was not
+/// disturbed; then the faster one.
+fn is_better(again: &LoadView<'_>, first: &LoadView<'_>) -> bool {
+    if again.load.errors > 0 || !again.disturbed {
+        return true;
+    }
+    first.disturbed && again.load.rate_per_s > first.load.rate_per_s
 }
 
 /// The rate of a step, in whole calls per second.

@@ -18,6 +18,10 @@ pub(crate) const SCHEMA: &str = "rpcrdma.bench-tool.knee/1";
 /// If the largest p99 is less than this many times the smallest, latency did not rise and there is no knee.
 const RISE_MIN: u64 = 2;
 
+/// A rate that was not reached has no latency of its own: it grows for as long as the rate is offered. It counts as this
+/// many times the largest p99 that was reached, so that neither it nor the duration sets the scale.
+const BEYOND: u64 = 3;
+
 /// With fewer rates that were reached, a curve has no shape to speak of.
 const REACHED_MIN: usize = 4;
 
@@ -37,7 +41,7 @@ pub(crate) struct Step {
     pub is_reached: bool,
     /// The measured time.
     pub duration_s: f64,
-    /// Calls that ended in an error.
+    /// Calls that ended in an error, in all tries.
     pub errors: u64,
     /// Response times, counted from each call's due time.
     #[serde(with = "null_without_calls")]
@@ -79,15 +83,15 @@ impl Step {
         }
     }
 
-    /// Takes over another try at the same rate if it is better: if the rate was reached, and then by its p99.
-    /// Disturbances only make latencies longer and rates lower.
+    /// Takes over another try at the same rate if it is better: if it was not disturbed, then if it reached the rate, and
+    /// then by its p99. Errors count from all tries.
     pub(crate) fn improve(&mut self, again: Self) {
-        let rank = |it: &Self| (!it.has_place(), it.latency_ns.p99);
-        let tries = self.tries + 1;
+        let rank = |it: &Self| (it.disturbed, !it.has_place(), it.latency_ns.p99);
+        let (tries, errors) = (self.tries + 1, self.errors + again.errors);
         if rank(&again) < rank(self) {
             *self = again;
         }
-        self.tries = tries;
+        (self.tries, self.errors) = (tries, errors);
     }
 
     /// Whether it can be the knee: its rate was reached, by calls that completed.
@@ -203,8 +207,8 @@ pub(crate) fn disturbed_rises(steps: &[Step]) -> impl Iterator<Item = &Step> {
     steps.iter().filter(|it| it.disturbed).filter(has_risen)
 }
 
-/// The p99 of each step, but not above that of a later one that reached its rate: a lower rate has no longer queue, so
-/// what is above it is a disturbance.
+/// The p99 of each step, but not above that of a later one that reached its rate: the queue at a lower rate is not longer,
+/// so what is above it is a disturbance. Those that were not reached are at most [`BEYOND`] times the others.
 fn rising_p99s(curve: &[&Step]) -> Vec<u64> {
     let mut least = u64::MAX;
     let mut p99s: Vec<u64> = Vec::with_capacity(curve.len());
@@ -215,6 +219,11 @@ fn rising_p99s(curve: &[&Step]) -> Vec<u64> {
         p99s.push(step.latency_ns.p99.min(least));
     }
     p99s.reverse();
+    let reached = curve.iter().zip(&p99s).filter(|(it, _)| it.has_place());
+    let most = reached.map(|(_, p99)| *p99).max().unwrap_or(u64::MAX);
+    for p99 in &mut p99s {
+        *p99 = (*p99).min(most.saturating_mul(BEYOND));
+    }
     p99s
 }
 
@@ -345,10 +354,19 @@ pub(crate) mod tests {
         };
         let mut best = slow.clone();
         best.improve(missed);
-        assert_eq!((best.latency_ns.p99, best.tries), (9_000, 2));
+        // It was not disturbed: that is what the machine can do.
+        assert_eq!((best.latency_ns.p99, best.tries), (500, 2));
+        best = slow.clone();
+        best.improve(Step {
+            disturbed: true,
+            errors: 3,
+            ..step(50, 9_500)
+        });
+        assert_eq!((best.latency_ns.p99, best.errors), (9_000, 3));
         best.improve(step(50, 1_000));
         best.improve(step(50, 2_000));
         assert_eq!((best.latency_ns.p99, best.tries), (1_000, 4));
+        assert_eq!(best.errors, 3);
         assert!(!best.disturbed);
         // Only what rose, or was not reached, is worth another try.
         let flat = Step {
@@ -373,6 +391,24 @@ pub(crate) mod tests {
             .collect();
         assert_eq!(knee(&flat), None);
         assert_eq!(knee(&[]), None);
+        // A rate that was not reached does not set the scale: the knee is before the rise, not behind it.
+        let p99s = [10, 10, 10, 10, 11, 11, 12, 14, 20, 200, 1_000, 4_000];
+        let shares = [10, 20, 30, 40, 50, 60, 70, 80, 85, 90, 95, 100];
+        let mut rising: Vec<_> = std::iter::zip(shares, p99s)
+            .map(|(share, p99)| step(share, p99))
+            .collect();
+        let (before, _) = knee(&rising).unwrap();
+        let before = before.share_percent;
+        rising.push(Step {
+            is_reached: false,
+            ..step(110, 180_000)
+        });
+        assert_eq!((before, knee(&rising).unwrap().0.share_percent), (90, 90));
+        // An even load has a knee too: the last rate that was reached.
+        rising.iter_mut().for_each(|it| {
+            it.latency_ns.p99 = if it.is_reached { 10 } else { 180_000 };
+        });
+        assert_eq!(knee(&rising).unwrap().0.share_percent, 100);
         // What is above a later rate that was reached is a disturbance, in the table and not in the curve.
         let mut noisy = knee_report().steps;
         for (number, p99) in [(0, 900_000), (1, 40_000), (2, 50_000)] {
