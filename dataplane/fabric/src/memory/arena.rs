@@ -5,10 +5,10 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::fs::MemfdFlags;
 
 use super::buffer::unique_number;
-use super::mapping::external_range;
+use super::mapping::{SEALS_READ_ONLY, external_range};
 use super::pages::{
     self, Available, HUGE_PAGE_BYTES, ORDINARY_PAGE_BYTES, TransparentKind, no_hugepages,
 };
@@ -463,8 +463,7 @@ fn sealed_file(
     mapping.populate()?;
     // Sealed last: FUTURE_WRITE keeps the mapping above writable and refuses every later writable one. A peer maps the
     // file safely because it cannot shrink.
-    let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
-    rustix::fs::fcntl_add_seals(&file, seals)?;
+    rustix::fs::fcntl_add_seals(&file, SEALS_READ_ONLY)?;
     Ok((mapping, Some(file)))
 }
 

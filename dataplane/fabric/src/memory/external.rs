@@ -11,7 +11,7 @@ use rustix::fs::{OFlags, SealFlags};
 
 use super::blocks::Blocks;
 use super::buffer::{External, unique_number};
-use super::mapping::Keeper;
+use super::mapping::{Keeper, SEALS_READ_ONLY};
 use super::site::{PoolShape, Site};
 use super::{Lease, Mapping, Memory};
 use crate::interface::SetupError;
@@ -21,11 +21,11 @@ const ALIGN_BYTES: usize = 4096;
 /// The most blocks of one piece of memory.
 const BLOCKS_MAX: usize = 1 << 22;
 
-/// Fix the size of a file. They are set before it is mapped.
+/// The part of [`SEALS_READ_ONLY`] that fixes the size of a file. It is set before the file is mapped.
 const SIZE_SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
-/// Fix the pages of a file, refuse `write` and new mappings that write, and refuse further seals. They are set after it
-/// was mapped. Only one process can set `SEAL`.
-const CONTENT_SEALS: SealFlags = SealFlags::FUTURE_WRITE.union(SealFlags::SEAL);
+/// The other part: it fixes the pages, refuses `write` and new mappings that write, and refuses further seals. It is set
+/// after the file was mapped. Only one process can set `SEAL`.
+const CONTENT_SEALS: SealFlags = SEALS_READ_ONLY.difference(SIZE_SEALS);
 
 /// Memory that the application owns, and that ports use as their own: leases on its parts are sent from and received
 /// into without a copy.
@@ -141,8 +141,9 @@ impl ExternalMemory {
     /// sealed. On shm, peers map all of it, to read.
     ///
     /// A mapping that was made before, in this process or another, can still write: its owner has the duties of
-    /// [`ExternalMemory::at_address`]. To read the file by its descriptor stays possible, and shows a block that is leased
-    /// in any state.
+    /// [`ExternalMemory::at_address`]. So a descriptor from another process is as trusted as that process: no seal ends its
+    /// mapping, and nothing shows that there is one. A read by the descriptor stays possible; during a lease it may return
+    /// any mixture of old and new bytes.
     ///
     /// # Errors
     ///

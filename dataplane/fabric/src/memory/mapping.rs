@@ -7,6 +7,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
 
+use rustix::fs::SealFlags;
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 
@@ -24,6 +25,13 @@ pub(super) fn external_range(end: u64, bytes: u64) -> Option<Range<u64>> {
     let end = start.checked_add(bytes)?;
     (end <= isize::MAX as u64).then_some(start..end)
 }
+
+/// The seals of a file that only its owner writes. `FUTURE_WRITE` refuses later writable mappings, and also hole punching,
+/// so that no page can be removed.
+pub(crate) const SEALS_READ_ONLY: SealFlags = SealFlags::SHRINK
+    .union(SealFlags::GROW)
+    .union(SealFlags::FUTURE_WRITE)
+    .union(SealFlags::SEAL);
 
 /// No page of any machine is smaller.
 const PAGE_BYTES_MIN: usize = 4096;

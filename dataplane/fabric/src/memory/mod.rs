@@ -32,7 +32,7 @@ pub use external::{ExternalMemory, NotLeased};
 pub use lease::Lease;
 pub use limit::MemoryLimit;
 pub use mapping::Mapping;
-pub(crate) use mapping::external_offset;
+pub(crate) use mapping::{SEALS_READ_ONLY, external_offset};
 pub(crate) use pages::ORDINARY_PAGE_BYTES;
 pub use pool::Pool;
 pub use shared::SharedLease;

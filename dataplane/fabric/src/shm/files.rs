@@ -15,10 +15,10 @@ use super::mapped::{
     CHANNEL_HEAD_BYTES, ChannelHead, DOORBELL_BYTES, MappedBell, MappedRing, RING_BYTES_MAX,
     RING_BYTES_MIN,
 };
-use super::peer_memory::{PeerMemory, Purpose, SEALS_DOORBELL, SEALS_READ_ONLY};
+use super::peer_memory::{PeerMemory, Purpose, SEALS_DOORBELL};
 use super::ring::Consumer;
 use crate::interface::SetupError;
-use crate::memory::Mapping;
+use crate::memory::{Mapping, SEALS_READ_ONLY};
 
 /// Identifies a core among all processes of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -19,14 +19,7 @@ use rustix::fs::{SealFlags, Stat};
 use super::key_table::{ENTRY_BYTES, TABLE_HEAD_BYTES, WINDOWS_MAX};
 use super::mapped::{CHANNEL_HEAD_BYTES, DOORBELL_BYTES, RING_BYTES_MAX, RING_BYTES_MIN};
 use crate::interface::SetupError;
-use crate::memory::{Mapping, ORDINARY_PAGE_BYTES, external_offset};
-
-/// For memory that only its owner writes. `FUTURE_WRITE` refuses later writable mappings, and also hole punching, so that
-/// no page can be removed.
-pub(super) const SEALS_READ_ONLY: SealFlags = SealFlags::SHRINK
-    .union(SealFlags::GROW)
-    .union(SealFlags::FUTURE_WRITE)
-    .union(SealFlags::SEAL);
+use crate::memory::{Mapping, ORDINARY_PAGE_BYTES, SEALS_READ_ONLY, external_offset};
 
 /// For the doorbell, which all peers write. Its size is fixed.
 ///

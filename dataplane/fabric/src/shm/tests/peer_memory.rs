@@ -8,12 +8,10 @@ use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use super::*;
 use crate::interface::SetupError;
 use crate::interface::prelude::*;
-use crate::memory::Mapping;
+use crate::memory::{Mapping, SEALS_READ_ONLY};
 use crate::shm::files::PeerFiles;
 use crate::shm::mapped::DOORBELL_BYTES;
-use crate::shm::peer_memory::{
-    PeerMemory, PeerMemoryLimits, Purpose, SEALS_DOORBELL, SEALS_READ_ONLY,
-};
+use crate::shm::peer_memory::{PeerMemory, PeerMemoryLimits, Purpose, SEALS_DOORBELL};
 use crate::shm::{ChannelFile, CheckedPeer};
 
 const HUGE_PAGE_BYTES: u64 = 2 << 20;
