@@ -27,7 +27,8 @@ const LEAD: Duration = Duration::from_millis(100);
 /// The same for each client: sending takes time.
 const LEAD_PER_CLIENT: Duration = Duration::from_micros(200);
 
-/// How long the reports may take after a stop request: calls that are in flight get half a minute or, over NFS, one.
+/// How long the reports may take to begin after a stop request: calls that are in flight get half a minute or, over
+/// NFS, one. A report that is arriving may take longer.
 const STOP_TIMEOUT: Duration = Duration::from_secs(75);
 
 /// How long the agents may take to end after the last round.
@@ -110,7 +111,7 @@ struct Client {
     plan: ClientPlan,
     process: Option<Process>,
     state: State,
-    /// When it said something.
+    /// When its last message was received, or when it was launched.
     heard: Instant,
     node: String,
     process_id: u32,
@@ -155,6 +156,17 @@ impl Client {
     fn is_in_round(&self) -> bool {
         self.is_before_start() || matches!(self.state, State::Waiting | State::Started)
     }
+
+    /// When it last wrote something: a message, or a part of one.
+    fn wrote(&self) -> Instant {
+        let bytes = self.process.as_ref().map(Process::heard);
+        bytes.map_or(self.heard, |bytes| bytes.max(self.heard))
+    }
+
+    /// Whether a part of a message has arrived, and not its end. While a long report arrives, nothing else does.
+    fn is_in_message(&self) -> bool {
+        self.wrote() > self.heard
+    }
 }
 
 /// The agents of a fleet. The drop kills those that are left.
@@ -174,6 +186,8 @@ pub(crate) struct Fleet<'a> {
     /// When the reports have to be there after a stop request; `None` before it.
     stop_deadline: Option<Instant>,
     looked: Instant,
+    /// When this process went on after a pause. Silence before that means nothing.
+    awake_since: Instant,
 }
 
 impl<'a> Fleet<'a> {
@@ -214,6 +228,7 @@ impl<'a> Fleet<'a> {
             signals,
             stop_deadline: None,
             looked: now,
+            awake_since: now,
         };
         allow_open_files(fleet.clients.len());
         for index in 0..fleet.clients.len() {
@@ -330,9 +345,11 @@ impl<'a> Fleet<'a> {
             self.handle(event);
         }
         let now = Instant::now();
-        if now.duration_since(self.looked) > PAUSE_MAX {
+        let pause = now.saturating_duration_since(self.looked);
+        if pause > PAUSE_MAX {
             // What the clients said meanwhile may not be read yet.
-            self.clients.iter_mut().for_each(|it| it.heard = now);
+            self.awake_since = now;
+            self.stop_deadline = self.stop_deadline.map(|it| it + pause);
         }
         self.looked = now;
         self.look_for_silence(now);
@@ -349,12 +366,12 @@ impl<'a> Fleet<'a> {
 
     fn look_for_silence(&mut self, now: Instant) {
         let limit = self.config.silence_timeout;
+        let awake_since = self.awake_since;
         let is_silent = |it: &Client| {
             let speaks = it.is_in_round() && it.state != State::Launched;
             // A report that takes long to arrive is no silence.
-            let bytes = it.process.as_ref().map(Process::heard);
-            let heard = bytes.map_or(it.heard, |bytes| bytes.max(it.heard));
-            speaks && now.saturating_duration_since(heard) > limit
+            let since = it.wrote().max(awake_since);
+            speaks && now.saturating_duration_since(since) > limit
         };
         for index in self.indices(is_silent) {
             let limit = duration(limit);
@@ -373,14 +390,16 @@ impl<'a> Fleet<'a> {
         if !self.signals.is_asked() {
             return Ok(());
         }
-        let in_round = self.indices(Client::is_in_round);
         match self.stop_deadline {
             None => {
                 self.stop_deadline = Some(now + STOP_TIMEOUT);
+                let in_round = self.indices(Client::is_in_round);
                 in_round.into_iter().for_each(|index| self.stop(index));
             }
             Some(deadline) if now >= deadline => {
-                for index in in_round {
+                // A report that is arriving is waited for: it ends, or its client falls silent.
+                let is_late = |it: &Client| it.is_in_round() && !it.is_in_message();
+                for index in self.indices(is_late) {
                     let limit = duration(STOP_TIMEOUT);
                     self.lose(index, format!("no report within {limit} after the stop"));
                 }
@@ -596,4 +615,103 @@ impl<'a> Fleet<'a> {
 /// A message with its advice in one line.
 fn one_line(text: &str) -> String {
     text.lines().map(str::trim).collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fleet::launch::Launch;
+    use crate::fleet::plan::FleetPlan;
+    use crate::fleet::protocol::PROTOCOL;
+
+    /// A configuration whose agents are this shell script, with the number of the client in `$0`. It begins after the
+    /// agent's hello.
+    fn config(clients: usize, script: &str) -> FleetConfig {
+        let script = format!(
+            r#"echo '{{"message":"hello","protocol":{PROTOCOL},"version":"{}","process_id":1,"node":"n"}}'; {script}"#,
+            crate::VERSION
+        );
+        let quoted = shlex::try_quote(&script).unwrap();
+        FleetConfig {
+            command: String::new(),
+            plan: FleetPlan::new(&vec!["a".to_owned(); clients], &[], None, &[]).unwrap(),
+            launch: Launch::parse(&format!("sh -c {quoted} {{index}}")).unwrap(),
+            client_command: String::new(),
+            rate_per_s: None,
+            to_knee: false,
+            expected: None,
+            start_timeout: Duration::from_secs(60),
+            silence_timeout: Duration::from_secs(600),
+            quiet: true,
+        }
+    }
+
+    fn look_until(fleet: &mut Fleet<'_>, is_there: impl Fn(&Fleet<'_>) -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !is_there(fleet) {
+            assert!(Instant::now() < deadline, "{:?}", states(fleet));
+            fleet.look().unwrap();
+        }
+    }
+
+    fn states(fleet: &Fleet<'_>) -> Vec<State> {
+        fleet.clients.iter().map(|it| it.state).collect()
+    }
+
+    /// Launches the fleet; its clients run when this returns.
+    fn running<'a>(config: &'a FleetConfig, signals: &'a StopTwice) -> Fleet<'a> {
+        let mut fleet = Fleet::launch(config, signals, None);
+        look_until(&mut fleet, |it| {
+            states(it).iter().all(|it| *it == State::Idle)
+        });
+        fleet
+            .clients
+            .iter_mut()
+            .for_each(|it| it.state = State::Started);
+        fleet
+    }
+
+    #[test]
+    fn a_report_that_arrives_is_waited_for_after_a_stop_and_no_other_client() {
+        let script = r#"
+            read hello; read cue
+            printf '{"message":"report","report":{},'
+            read cue
+            echo '"started_ns":null,"failure":null}'
+            read cue"#;
+        let config = config(2, script);
+        let signals = StopTwice::default();
+        let mut fleet = running(&config, &signals);
+        fleet.clients[0].say(&ToAgent::Stop);
+        look_until(&mut fleet, |it| it.clients[0].is_in_message());
+        signals.stop().ask();
+        fleet.stop_deadline = Some(Instant::now());
+        fleet.follow_signals(Instant::now()).unwrap();
+        assert_eq!(states(&fleet), [State::Started, State::Lost]);
+        assert!(fleet.failed[0].why.contains("no report within"));
+        fleet.clients[0].say(&ToAgent::Stop);
+        look_until(&mut fleet, |it| it.clients[0].state != State::Started);
+        assert_eq!(states(&fleet), [State::Reported, State::Lost]);
+    }
+
+    #[test]
+    fn what_was_received_before_a_pause_of_the_coordinator_is_no_reason_for_silence() {
+        let config = config(1, "read hello; read cue");
+        let signals = StopTwice::default();
+        let mut fleet = running(&config, &signals);
+        let at = Instant::now();
+        fleet.looked = at.checked_sub(PAUSE_MAX * 2).unwrap();
+        fleet.look().unwrap();
+        let told = Told::Message(FromAgent::Progress(crate::progress::Figures::default()));
+        fleet.handle(Event {
+            client: 0,
+            at,
+            told,
+        });
+        let limit = config.silence_timeout;
+        fleet.look_for_silence(fleet.awake_since + limit);
+        assert_eq!(states(&fleet), [State::Started]);
+        fleet.look_for_silence(fleet.awake_since + limit + Duration::from_millis(1));
+        assert_eq!(states(&fleet), [State::Lost]);
+    }
 }
