@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, Write};
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -27,10 +27,12 @@ pub(crate) type Done = (Value, Option<String>);
 /// Runs the load of a round. It passes the gate when it has its connections.
 pub(crate) type Execute<'a> = &'a mut dyn FnMut(&Share, &Stop, &Gate) -> Result<Done, Failure>;
 
+type Output = Box<dyn Write + Send>;
+
 /// What the threads of an agent share.
 struct Shared {
     clock: FleetClock,
-    output: Mutex<Box<dyn Write + Send>>,
+    output: Mutex<Output>,
     stop: Stop,
     round: Mutex<Round>,
     /// Notified when the start is known.
@@ -53,13 +55,20 @@ struct Round {
 impl Shared {
     /// Sends a message. A coordinator that cannot be reached any more wants no more calls.
     fn say(&self, message: &FromAgent) {
-        let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
-        if protocol::write(&mut *output, message).is_err() {
+        self.write(&mut *self.output(), message);
+    }
+
+    fn output(&self) -> MutexGuard<'_, Output> {
+        self.output.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self, output: &mut Output, message: &FromAgent) {
+        if protocol::write(output, message).is_err() {
             self.stop.ask();
         }
     }
 
-    fn round(&self) -> std::sync::MutexGuard<'_, Round> {
+    fn round(&self) -> MutexGuard<'_, Round> {
         self.round.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -119,9 +128,12 @@ impl Shared {
     }
 
     fn say_progress(&self) {
+        // Before the figures are read: what another thread writes first must not have newer ones.
+        let mut output = self.output();
         let progress = self.round().progress.clone();
         let figures = progress.map(|progress| progress.figures());
-        self.say(&FromAgent::Progress(figures.unwrap_or_default()));
+        let message = FromAgent::Progress(figures.unwrap_or_default());
+        self.write(&mut output, &message);
     }
 }
 
@@ -361,6 +373,35 @@ mod tests {
         let stop = coordinator.stop.clone();
         coordinator.end().unwrap();
         assert!(stop.is_asked(), "by the end of the input");
+    }
+
+    #[test]
+    fn figures_that_wait_for_the_output_are_not_older_than_what_is_written_before_them() {
+        let (from, output) = pipe().unwrap();
+        let progress = Progress::new(1);
+        let shared = Shared {
+            clock: FleetClock::start(),
+            output: Mutex::new(Box::new(output)),
+            stop: Stop::new(),
+            round: Mutex::new(Round {
+                progress: Some(progress.clone()),
+                ..Round::default()
+            }),
+            start: Condvar::new(),
+        };
+        thread::scope(|scope| {
+            let held = shared.output();
+            scope.spawn(|| shared.say_progress());
+            // Too short a time would only miss the fault.
+            thread::sleep(Duration::from_millis(100));
+            progress.core(0).unwrap().publish(7, 0);
+            drop(held);
+        });
+        let message = protocol::read(&mut BufReader::new(from), MESSAGE_BYTES_MAX).unwrap();
+        assert!(
+            matches!(&message, Some(FromAgent::Progress(figures)) if figures.calls == 7),
+            "{message:?}"
+        );
     }
 
     #[test]
