@@ -152,7 +152,8 @@ impl Progress {
         }
     }
 
-    // Polling cores call none of the functions that lock this.
+    // Threads that make calls lock this only when a connection is lost: latencies are merged, and read for a page, under
+    // it.
     fn noted(&self) -> MutexGuard<'_, Noted> {
         self.noted.lock().unwrap_or_else(PoisonError::into_inner)
     }

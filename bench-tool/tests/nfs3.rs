@@ -6,6 +6,11 @@ use std::net::TcpStream;
 use rpcrdma_testkit::{Ended, Running, command};
 use rustix::process::Signal;
 
+#[path = "support/json.rs"]
+mod json;
+
+use self::json::Json as _;
+
 fn tool(line: &str) -> std::process::Command {
     command(env!("CARGO_BIN_EXE_bench-tool"), line)
 }
@@ -19,11 +24,16 @@ fn start(arguments: &str) -> (Running, String) {
     (server, address[..end].to_owned())
 }
 
-/// Calls of a server by TCP, all of which succeed.
-fn call(address: &str, arguments: &str) {
+/// A command that makes calls of a server by TCP.
+fn calls(address: &str, arguments: &str) -> std::process::Command {
     let port = address.rsplit(':').next().unwrap();
     let line = format!("nfs --connect tcp:{address} --mount-port {port} --export /export");
-    Ended::of(&mut tool(&format!("{line} --warmup 0 {arguments}"))).check_code(0);
+    tool(&format!("{line} --warmup 0 {arguments}"))
+}
+
+/// Calls of a server by TCP, all of which succeed.
+fn call(address: &str, arguments: &str) {
+    Ended::of(&mut calls(address, arguments)).check_code(0);
 }
 
 /// A server by RPC-over-RDMA has its files on a core; calls by TCP are answered there.
@@ -84,4 +94,21 @@ fn the_requester_finds_every_byte() {
     ] {
         call(&address, arguments);
     }
+}
+
+/// The threads of the connections record latencies, and another thread collects them: none is lost on the way.
+#[test]
+fn the_intervals_of_all_connections_have_all_calls() {
+    let (_server, address) = start("--listen tcp:127.0.0.1:0");
+    let line = "--op getattr --duration 2s --interval 100ms --connections 3 --depth 4 --json -";
+    let report = Ended::of(&mut calls(&address, line)).json();
+    let intervals = report["intervals"].as_array().unwrap();
+    let sum: u64 = intervals
+        .iter()
+        .map(|it| it["calls"].as_u64().unwrap())
+        .sum();
+    // A thread has three spare histograms, and goes on in the fourth interval if nobody collects.
+    assert!(sum > 0 && intervals.len() > 4, "{report}");
+    assert_eq!(report["calls"], sum);
+    assert_eq!(report["latency_ns"]["count"], sum);
 }

@@ -2,8 +2,8 @@
 //! ones.
 //!
 //! At the end of an interval the core takes an empty histogram from one queue and puts the full one into another. So
-//! it records each call only once, and never allocates or packs. Two exceptions: `nfs` records each call a second
-//! time, by procedure, and over the kernel's TCP the recording thread packs as well.
+//! it records each call only once, and never allocates or packs. One exception: `nfs` records each call a second
+//! time, by procedure.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ impl Default for Exchange {
 }
 
 impl Exchange {
-    /// An exchange with `spares` spare histograms, at least one. One is enough if the recording thread also collects.
+    /// An exchange with `spares` spare histograms, at least one.
     pub(crate) fn with_spares(spares: usize) -> Self {
         let exchange = Self {
             full: ArrayQueue::new(spares),

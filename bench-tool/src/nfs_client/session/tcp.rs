@@ -5,7 +5,7 @@
 
 use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::Session;
 use crate::exit::Failure;
-use crate::load::intervals::{Collector, Exchange};
+use crate::load::intervals::{Collector, Exchange, Recorder};
 use crate::load::measure::{Checkpoints, so_far};
 use crate::load::measured::{Beginning, Measured};
 use crate::load::pace::Rate;
@@ -102,13 +102,10 @@ impl Session for TcpSession {
     ) -> Result<(Measured, Tally), Failure> {
         let cores = &self.cores;
         let mut collectors = Vec::new();
+        // Connections first, then buffers and histograms: after the gate, only threads are left to start.
         let streams = (0..self.connections)
             .map(|_| self.server.connect(ANSWER_TIMEOUT))
             .collect::<Result<Vec<_>, _>>()?;
-        watch.gate.pass(&watch.progress, &watch.stop);
-        let began = Beginning::after(amount.warmup);
-        let rate_per_s = amount.rate.map(Rate::calls_per_second);
-        watch.progress.begin(amount.warmup, rate_per_s);
         let drivers = streams.into_iter().zip(0_u32..).map(|(stream, number)| {
             let part = Part {
                 number,
@@ -118,9 +115,17 @@ impl Session for TcpSession {
             };
             let work = Arc::clone(&work);
             let driver = Driver::new(self.server.clone(), stream, work, &part, watch.clone())?;
-            collectors.push(Arc::clone(&driver.collector));
+            collectors.push((
+                Collector::new(number as usize, &watch.progress),
+                Arc::clone(&driver.exchange),
+            ));
             Ok((driver, part))
         });
+        let drivers = drivers.collect::<Result<Vec<_>, Failure>>()?;
+        watch.gate.pass(&watch.progress, &watch.stop);
+        let began = Beginning::after(amount.warmup);
+        let rate_per_s = amount.rate.map(Rate::calls_per_second);
+        watch.progress.begin(amount.warmup, rate_per_s);
         let spawn = |(driver, part): (Driver, Part)| {
             let thread = std::thread::Builder::new().name(format!("nfs-{}", part.number));
             thread.spawn(move || driver.run(&part))
@@ -128,11 +133,12 @@ impl Session for TcpSession {
         let threads = start_all(drivers, spawn, &watch.stop)?;
         while threads.iter().any(|it| !it.is_finished()) {
             std::thread::sleep(LOOK_PERIOD);
+            for (collector, exchange) in &mut collectors {
+                collector.collect(exchange);
+            }
             checkpoints.look(|| {
-                let mut measured = Measured::default();
-                for collector in &collectors {
-                    measured.merge(so_far([&*of(collector)], amount.interval));
-                }
+                let collectors = collectors.iter().map(|(collector, _)| collector);
+                let mut measured = so_far(collectors, amount.interval);
                 measured.began = Some(began);
                 measured.note_errors_so_far(&watch.progress);
                 measured
@@ -141,8 +147,10 @@ impl Session for TcpSession {
         // Join all threads even after a failure, so that none outlives this function. The first failure is kept.
         let (mut measured, mut tally) = (Measured::default(), Tally::default());
         measured.began = Some(began);
-        for thread in threads {
-            if let Ok((part, its)) = thread.join() {
+        for (thread, (mut collector, exchange)) in threads.into_iter().zip(collectors) {
+            if let Ok((mut part, its, last)) = thread.join() {
+                let timeline = collector.finish(&exchange, &last, part.elapsed);
+                part.timelines.push(timeline);
                 measured.merge(part);
                 tally.merge(its);
             } else {
@@ -201,17 +209,16 @@ impl NfsCaller for OverTcp<'_> {
     }
 }
 
-/// Starts the thread of each driver. All drivers are there before the first thread, and if a thread cannot be started,
-/// those before it are stopped: a failure leaves none behind.
+/// Starts the thread of each driver. If a thread cannot be started, those before it are stopped: a failure leaves none
+/// behind.
 ///
 /// # Errors
-/// The first driver, or the first thread, that fails.
+/// The first thread that cannot be started.
 fn start_all<D, T>(
-    drivers: impl Iterator<Item = Result<D, Failure>>,
+    drivers: Vec<D>,
     spawn: impl Fn(D) -> io::Result<JoinHandle<T>>,
     stop: &Stop,
 ) -> Result<Vec<JoinHandle<T>>, Failure> {
-    let drivers = drivers.collect::<Result<Vec<_>, _>>()?;
     let mut threads = Vec::with_capacity(drivers.len());
     for driver in drivers {
         match spawn(driver) {
@@ -228,12 +235,6 @@ fn start_all<D, T>(
         }
     }
     Ok(threads)
-}
-
-/// The collector of a connection, which its thread and the starting one share.
-fn of(collector: &Mutex<Collector>) -> std::sync::MutexGuard<'_, Collector> {
-    // A thread that panicked left whole intervals behind.
-    collector.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Which part of the load a connection carries.
@@ -273,9 +274,8 @@ struct Driver {
     later: RetryLater<u32>,
     clock: Clock,
     phase: LoadPhase,
-    /// Histograms of intervals, full and packed. This thread also packs them.
+    /// Full histograms on their way to the starting thread, which packs them.
     exchange: Arc<Exchange>,
-    collector: Arc<Mutex<Collector>>,
     measured: Measured,
     watch: Watch,
     /// Successful calls, including those of the warm-up: for the live line.
@@ -297,7 +297,7 @@ impl Driver {
             Failure::failed("cannot make a connection non-blocking").because(error)
         })?;
         let clock = Clock::new();
-        let exchange = Arc::new(Exchange::with_spares(1));
+        let exchange = Arc::new(Exchange::default());
         let now = clock.now();
         let header = header(&server.credential)?;
         let payload_bytes = work.plan.bytes as usize;
@@ -319,10 +319,6 @@ impl Driver {
             free: (0..amount.depth).rev().collect(),
             later: RetryLater::new(amount.retry, amount.depth as usize),
             phase: LoadPhase::new(amount, now, Arc::clone(&exchange)),
-            collector: Arc::new(Mutex::new(Collector::new(
-                part.number as usize,
-                &watch.progress,
-            ))),
             exchange,
             clock,
             measured: Measured::default(),
@@ -334,7 +330,7 @@ impl Driver {
         })
     }
 
-    fn run(mut self, part: &Part) -> (Measured, Tally) {
+    fn run(mut self, part: &Part) -> (Measured, Tally, Recorder) {
         if let Some(core) = part.core {
             // Pinning may fail, for example in a cpuset without this core. The thread then runs elsewhere.
             core_affinity::set_for_current(core_affinity::CoreId { id: core });
@@ -351,11 +347,8 @@ impl Driver {
         self.measured.elapsed = self.phase.elapsed();
         self.measured.backlog = self.phase.backlog();
         self.measured.retried_later = self.later.count();
-        let elapsed = self.measured.elapsed;
         let last = self.phase.into_recorder();
-        let timeline = of(&self.collector).finish(&self.exchange, &last, elapsed);
-        self.measured.timelines.push(timeline);
-        (self.measured, self.workload.tally)
+        (self.measured, self.workload.tally, last)
     }
 
     /// Ends the load of this connection, which is lost for good.
@@ -385,7 +378,6 @@ impl Driver {
             self.give_up();
         }
         self.phase.advance(now, self.outstanding());
-        of(&self.collector).collect(&self.exchange);
         self.make_calls(now);
         let moved = self.send()? | self.receive()?;
         if let Some(progress) = self.watch.progress.core(part.number as usize) {
@@ -684,19 +676,6 @@ mod tests {
     }
 
     #[test]
-    fn no_thread_starts_before_all_drivers_are_there() {
-        let drivers = [Ok(1), Ok(2), Err(Failure::failed("no third one"))];
-        let spawned = AtomicU32::new(0);
-        let spawn = |_| {
-            spawned.fetch_add(1, Ordering::Relaxed);
-            Ok(std::thread::spawn(|| ()))
-        };
-        let failure = start_all(drivers.into_iter(), spawn, &Stop::new()).unwrap_err();
-        assert_eq!(failure.to_string(), "no third one");
-        assert_eq!(spawned.into_inner(), 0);
-    }
-
-    #[test]
     fn a_thread_that_cannot_be_started_leaves_none_behind() {
         let stop = Stop::new();
         let running = Arc::new(AtomicU32::new(0));
@@ -714,7 +693,7 @@ mod tests {
                 running.fetch_sub(1, Ordering::Relaxed);
             }))
         };
-        let failure = start_all((0..4).map(Ok), spawn, &stop).unwrap_err();
+        let failure = start_all((0..4).collect(), spawn, &stop).unwrap_err();
         assert!(
             failure.to_string().contains("cannot start the thread"),
             "{failure}"
