@@ -91,8 +91,8 @@ impl LatencyHistogram {
     /// How many latencies are up to each of these rising bounds and above the one before, and how many are above all
     /// of them.
     #[must_use]
-    pub(crate) fn counts_between(&self, bounds_ns: &[u64]) -> Vec<u64> {
-        let mut counts = vec![0; bounds_ns.len() + 1];
+    pub(crate) fn counts_between<const N: usize>(&self, bounds_ns: &[u64]) -> [u64; N] {
+        let mut counts = [0; N];
         for value in self.buckets.iter_recorded() {
             let latency_ns = value.value_iterated_to().min(self.max_ns);
             let place = bounds_ns.partition_point(|bound| *bound < latency_ns);

@@ -85,7 +85,7 @@ pub(crate) const LATENCY_BOUNDS_NS: [u64; 22] = {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LatencyCounts {
     /// One for each bound, without those of the bounds before it, and one for what is above all bounds.
-    pub(crate) counts: Vec<u64>,
+    pub(crate) counts: [u64; LATENCY_BOUNDS_NS.len() + 1],
     /// The sum of all latencies in nanoseconds; the largest number if it is larger.
     pub(crate) sum_ns: u64,
 }

@@ -319,7 +319,7 @@ fn an_agent_of_another_version_is_named_with_both_versions() {
     let ended = Ended::of(&mut launched(&script, "a", "shm:nobody", ""));
     let report = report_of_failed(&ended);
     let why = report["failures"][0]["why"].as_str().unwrap();
-    let own = concat!("bench-tool ", env!("CARGO_PKG_VERSION"), " (protocol 1)");
+    let own = concat!("bench-tool ", env!("CARGO_PKG_VERSION"), " (protocol 2)");
     assert!(why.contains("bench-tool 9.8.7 (protocol 99)"), "{why}");
     assert!(why.contains(own), "{why}");
 }

@@ -17,7 +17,7 @@ use serde_json::Value;
 use crate::progress::Figures;
 
 /// Version of the protocol. It changes with every change that another version would not understand.
-pub(crate) const PROTOCOL: u32 = 1;
+pub(crate) const PROTOCOL: u32 = 2;
 
 /// Upper bound of a message in bytes: a report with the intervals of a day has some megabytes.
 pub(crate) const MESSAGE_BYTES_MAX: u64 = 256 << 20;
@@ -188,7 +188,7 @@ pub(crate) fn write(output: &mut impl Write, message: &impl Serialize) -> io::Re
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::progress::LatencyCounts;
+    use crate::progress::{LATENCY_BOUNDS_NS, LatencyCounts};
     use serde_json::json;
 
     fn read_all<M: DeserializeOwned>(mut text: &[u8]) -> Vec<Result<Option<M>, ReadError>> {
@@ -242,6 +242,8 @@ mod tests {
         ];
         let names = ["hello", "prepare", "clock", "start", "stop"];
         check_lines(&to, names);
+        let mut counts = [0; LATENCY_BOUNDS_NS.len() + 1];
+        counts[0] = 9;
         let from = [
             FromAgent::Hello {
                 versions,
@@ -256,10 +258,7 @@ mod tests {
             FromAgent::Progress(Figures {
                 calls: 9,
                 errors: 1,
-                latency: Some(LatencyCounts {
-                    counts: vec![9, 0],
-                    sum_ns: 90,
-                }),
+                latency: Some(LatencyCounts { counts, sum_ns: 90 }),
                 ..Figures::default()
             }),
             FromAgent::Report {
@@ -295,6 +294,24 @@ mod tests {
         assert!(matches!(read(41), ReadError::NoMessage(_)));
         // A message that is cut off is none.
         assert!(read_all::<ToAgent>(b"{\"message\":\"st")[0].is_err());
+    }
+
+    #[test]
+    fn a_sign_of_life_has_as_many_counts_as_there_are_bounds() {
+        let line = |counts: usize| {
+            let counts = vec![1; counts];
+            json!({"message": "progress", "latency": {"counts": counts, "sum_ns": 1}}).to_string()
+        };
+        let expected = LATENCY_BOUNDS_NS.len() + 1;
+        for (counts, is_taken) in [
+            (0, false),
+            (expected - 1, false),
+            (expected, true),
+            (expected + 1, false),
+        ] {
+            let read = read::<FromAgent>(&mut line(counts).as_bytes(), MESSAGE_BYTES_MAX);
+            assert_eq!(read.is_ok(), is_taken, "{counts}: {read:?}");
+        }
     }
 
     #[test]
