@@ -112,7 +112,7 @@ pub(crate) struct Figures {
     pub(crate) payload_bytes: Option<u64>,
     /// Connections that were lost, replaced or not.
     pub(crate) connections_lost: u64,
-    /// Open loop: the rate that is asked for.
+    /// Open loop: the rate that is asked for; `None` when the calls are over.
     pub(crate) rate_per_s: Option<u64>,
     pub(crate) state: LoadState,
     /// Latencies of the intervals that are over; `None` if nobody wants them.
@@ -177,9 +177,11 @@ impl Progress {
         noted.rate_per_s = rate_per_s;
     }
 
-    /// Notes that the calls are over.
+    /// Notes that the calls are over: no rate is asked for any more.
     pub(crate) fn end(&self) {
-        self.noted().is_over = true;
+        let mut noted = self.noted();
+        noted.is_over = true;
+        noted.rate_per_s = None;
     }
 
     /// Notes that so many more connections were lost.
@@ -453,8 +455,11 @@ mod tests {
         assert_eq!(latency.counts.iter().sum::<u64>(), 6);
         assert_eq!(latency.counts[2], 2, "to 5 us");
         assert_eq!(latency.counts[22], 4, "above 10 s");
+        progress.begin(Duration::ZERO, Some(50));
+        assert_eq!(progress.figures().rate_per_s, Some(50));
         progress.end();
-        assert_eq!(progress.figures().state, LoadState::Over);
+        let figures = progress.figures();
+        assert_eq!((figures.state, figures.rate_per_s), (LoadState::Over, None));
         assert_eq!(LATENCY_BOUNDS_NS[21], 10_000_000_000);
     }
 

@@ -68,17 +68,20 @@ enum State {
     Reported,
     /// It failed, and is out.
     Lost,
+    /// It is out because the user stopped the fleet before it said anything.
+    Stopped,
 }
 
 impl State {
     /// The names of all states, for metrics.
-    const NAMES: [&str; 6] = [
+    const NAMES: [&str; 7] = [
         "launching",
         "preparing",
         "ready",
         "running",
         "reported",
         "lost",
+        "stopped",
     ];
 
     const fn name(self) -> &'static str {
@@ -89,6 +92,7 @@ impl State {
             Self::Started => "running",
             Self::Reported => "reported",
             Self::Lost => "lost",
+            Self::Stopped => "stopped",
         }
     }
 
@@ -103,7 +107,13 @@ impl State {
             Self::Started => "while it ran",
             Self::Reported => "after its report",
             Self::Lost => "after its failure",
+            Self::Stopped => "after the stop",
         }
+    }
+
+    /// Whether it takes no part any more.
+    const fn is_out(self) -> bool {
+        matches!(self, Self::Lost | Self::Stopped)
     }
 }
 
@@ -253,7 +263,7 @@ impl<'a> Fleet<'a> {
     /// # Errors
     /// A second signal.
     pub(crate) fn round(&mut self, rate_per_s: Option<u64>) -> Result<RoundResult, Failure> {
-        let of_round: Vec<usize> = self.indices(|it| it.state != State::Lost);
+        let of_round: Vec<usize> = self.indices(|it| !it.state.is_out());
         let each = |rate: u64| divide(rate.max(of_round.len() as u64), of_round.len());
         let rates = rate_per_s.map(each).transpose()?;
         for (place, &index) in of_round.iter().enumerate() {
@@ -414,10 +424,13 @@ impl<'a> Fleet<'a> {
         let client = &mut self.clients[index];
         if client.state == State::Launched {
             // It has no load yet, and did not fail.
-            client.state = State::Lost;
+            client.state = State::Stopped;
             if let Some(mut process) = client.process.take() {
                 process.close();
                 self.leaving.push(process);
+            }
+            if let Some(metrics) = &self.metrics {
+                metrics.end(index, false);
             }
         } else {
             client.state = State::Started;
@@ -427,7 +440,7 @@ impl<'a> Fleet<'a> {
 
     fn handle(&mut self, event: Event) {
         let Event { client, at, told } = event;
-        if self.clients[client].state == State::Lost {
+        if self.clients[client].state.is_out() {
             return;
         }
         self.clients[client].heard = at;
@@ -692,6 +705,20 @@ mod tests {
         fleet.clients[0].say(&ToAgent::Stop);
         look_until(&mut fleet, |it| it.clients[0].state != State::Started);
         assert_eq!(states(&fleet), [State::Reported, State::Lost]);
+    }
+
+    #[test]
+    fn a_client_that_is_stopped_before_it_said_anything_did_not_fail() {
+        let config = config(2, "read hello; read cue");
+        let signals = StopTwice::default();
+        let mut fleet = Fleet::launch(&config, &signals, None);
+        signals.stop().ask();
+        fleet.follow_signals(Instant::now()).unwrap();
+        assert_eq!(states(&fleet), [State::Stopped; 2]);
+        let told = Told::Message(FromAgent::Ready);
+        let (client, at) = (0, Instant::now());
+        fleet.handle(Event { client, at, told });
+        assert!(fleet.failed.is_empty());
     }
 
     #[test]

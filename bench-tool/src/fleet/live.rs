@@ -54,6 +54,8 @@ impl FleetMetrics {
         self.change(client, |subject| {
             subject.is_lost |= is_lost;
             subject.figures.state = LoadState::Over;
+            // It is asked for no more calls.
+            subject.figures.rate_per_s = None;
         });
     }
 

@@ -84,7 +84,7 @@ impl LoadBoard {
         page.family(
             "rpcrdma_load_target_calls_per_second",
             Kind::Gauge,
-            "The rate that is asked for; absent in a closed loop.",
+            "The rate that is asked for; absent in a closed loop, and when the calls are over.",
         );
         self.each(|subject, labels| {
             if let Some(rate) = subject.figures.rate_per_s {
