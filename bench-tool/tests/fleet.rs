@@ -258,17 +258,20 @@ fn a_slow_report_is_no_silence() {
             while [ -n "$line" ]; do
                 printf %s "${line:0:step}"
                 line=${line:step}
-                [ -z "$line" ] || sleep 0.3
+                [ -z "$line" ] || { sleep 0.3; echo >>"$2"; }
             done
             echo
         done"#,
     );
     let mut command = tool("fleet --json - --quiet --hosts a --silence-timeout 2s --launch");
-    command.arg(format!("bash {script} {BENCH_TOOL}"));
+    let sleeps = folder.write("sleeps", "");
+    command.arg(format!("bash {script} {BENCH_TOOL} {sleeps}"));
     command.args(["--", "run", "--connect", &address, "--set", "idle=park"]);
     let report = Ended::of(command.args(["--count", "30", "--warmup", "0"])).json();
     assert_eq!(check_sums(&report), 30, "{report}");
     assert_eq!(report["failures"], serde_json::json!([]));
+    let sleeps = folder.read("sleeps").lines().count();
+    assert!(sleeps >= 8, "{sleeps} of 300 ms are longer than 2 s");
 }
 
 /// What the clients measured before they lost the server is in the report.

@@ -49,16 +49,6 @@ fn value(page: &Page, sample: &str) -> f64 {
     page.samples.get(sample).copied().unwrap_or(0.0)
 }
 
-fn check_growth(before: &Page, after: &Page) {
-    for (sample, value) in before.growing() {
-        let later = after.samples.get(sample);
-        assert!(
-            later.is_some_and(|it| *it >= value),
-            "{sample}: {value}, then {later:?}"
-        );
-    }
-}
-
 /// What a fleet of one client of this server shows, with all its families.
 pub(crate) fn page_of_a_fleet(address: &str) -> Page {
     let line = format!(
@@ -77,9 +67,6 @@ fn a_run_shows_its_calls_while_it_makes_them() {
     let line = "run --metrics 127.0.0.1:0 --op echo --size 100 --rate 2k --depth 8 --duration 1m --warmup 1s \
                 --interval 100ms";
     let load = Load::start(&mut command(BENCH_TOOL, line));
-    load.page_with("the warm-up", |page| {
-        value(page, "rpcrdma_load_state{state=\"warm_up\"}") > 0.0
-    });
     let measuring = |page: &Page| value(page, "rpcrdma_load_latency_seconds_count") > 0.0;
     let before = load.page_with("the first interval", measuring);
     assert_eq!(value(&before, "rpcrdma_load_info{command=\"run\"}"), 1.0);
@@ -96,7 +83,7 @@ fn a_run_shows_its_calls_while_it_makes_them() {
     let after = load.page_with("more calls", |page| {
         calls(page) > calls(&before) && latencies(page) > latencies(&before)
     });
-    check_growth(&before, &after);
+    before.check_growth(&after);
     // Latencies are those of whole intervals, without the warm-up.
     assert!(latencies(&after) < calls(&after));
     assert!(value(&after, "rpcrdma_load_latency_seconds_sum") > 0.0);
@@ -153,7 +140,7 @@ fn a_fleet_shows_every_client_and_those_that_it_lost() {
         ),
         (1.0, 1.0)
     );
-    check_growth(&before, &after);
+    before.check_growth(&after);
     assert!(after.sum("rpcrdma_load_latency_seconds_count", "client=\"1\"") > 0.0);
     let at = load.at.clone();
     load.process.end_by(Signal::INT).check_code(1);

@@ -40,7 +40,7 @@ impl Server {
         Self { process, line }
     }
 
-    /// What stands at `path` of its metrics' address: the head and the body.
+    /// The page at `path` of its metrics' address: the head and the body.
     fn page(&self, path: &str) -> (String, String) {
         let metrics = self.line.split_once("(metrics at http://");
         let (_, url) = metrics.expect("metrics are served");
@@ -59,7 +59,7 @@ impl Server {
     }
 }
 
-/// What stands at `path` of an address of metrics: the head and the body.
+/// The page at `path` of an address of metrics: the head and the body.
 fn page_at(host: &str, path: &str) -> (String, String) {
     let mut stream = TcpStream::connect(host).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();

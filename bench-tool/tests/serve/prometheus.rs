@@ -135,8 +135,19 @@ impl Page {
         values.iter().sum()
     }
 
+    /// What may only grow is still there in a later page, and is not less.
+    pub(crate) fn check_growth(&self, later: &Self) {
+        for (sample, value) in self.growing() {
+            let later = later.samples.get(sample);
+            assert!(
+                later.is_some_and(|it| *it >= value),
+                "{sample}: {value}, then {later:?}"
+            );
+        }
+    }
+
     /// The samples that may only grow.
-    pub(crate) fn growing(&self) -> impl Iterator<Item = (&String, f64)> {
+    fn growing(&self) -> impl Iterator<Item = (&String, f64)> {
         let grows = |name: &str| {
             let kind = self.kinds.get(name).map(String::as_str);
             let of_histogram = ["_bucket", "_sum", "_count"].iter().any(|suffix| {

@@ -41,7 +41,7 @@ fleet() { # fleet NAME TIME: files NAME.json and NAME.hgrm
         -- run --connect "rdma:$LAB_IP:$port" "${patient[@]}" --set idle=park --depth 4 --duration "$2" </dev/null
 }
 
-# What stands at the address of the metrics while the fleet runs.
+# The page at the address of the metrics while the fleet runs.
 scrape() {
     exec 4<>"/dev/tcp/${metrics/://}" || return
     printf 'GET /metrics HTTP/1.0\r\n\r\n' >&4
@@ -81,7 +81,7 @@ check "it tells of fairness and of the skew of the starts" reports whole \
         and all(.clients[]; .start_skew_ns != null)'
 jq -c '{fairness, start_skew_ns_max, start_uncertainty_ns_max, rates: [.clients[].rate_per_s]}' "$work/whole.json"
 
-fleet killed 6s >"$work/output" 2>&1 &
+fleet killed 30s >"$work/output" 2>&1 &
 fleet=$!
 status=0
 check "all clients make calls" within 120 all_make_calls
@@ -92,6 +92,6 @@ check "the fleet fails, after its report" test $status = 1
 check "it names the client that died, and no other" reports killed \
     '[.failures[] | [.host, .when]] == [[$victim, "while it ran"]]' --arg victim "$victim"
 check "the others go on to their end" reports killed \
-    '(.clients | length) == $count - 1 and all(.clients[]; .report.duration_s > 5.5)' --argjson count ${#hosts[@]}
+    '(.clients | length) == $count - 1 and all(.clients[]; .report.duration_s > 29.5)' --argjson count ${#hosts[@]}
 check "their calls are those of the histogram" adds_up killed
 check "no agent is left" everywhere has_no_agent
