@@ -85,7 +85,7 @@ pub(crate) const LATENCY_BOUNDS_NS: [u64; 22] = {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LatencyCounts {
     /// One for each bound, without those of the bounds before it, and one for what is above all bounds.
-    pub(crate) counts: [u64; LATENCY_BOUNDS_NS.len() + 1],
+    pub(crate) counts: Box<[u64; LATENCY_BOUNDS_NS.len() + 1]>,
     /// The sum of all latencies in nanoseconds; the largest number if it is larger.
     pub(crate) sum_ns: u64,
 }
@@ -94,7 +94,7 @@ impl LatencyCounts {
     /// Those of a histogram, whose buckets are 0.1 % wide.
     pub(crate) fn of(latency: &LatencyHistogram) -> Self {
         Self {
-            counts: latency.counts_between(&LATENCY_BOUNDS_NS),
+            counts: Box::new(latency.counts_between(&LATENCY_BOUNDS_NS)),
             sum_ns: u64::try_from(latency.sum_ns()).unwrap_or(u64::MAX),
         }
     }

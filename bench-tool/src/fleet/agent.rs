@@ -55,7 +55,7 @@ struct Round {
 impl Shared {
     /// Sends a message. A coordinator that cannot be reached any more wants no more calls.
     fn say(&self, message: &FromAgent) {
-        self.write(&mut *self.output(), message);
+        self.write(&mut self.output(), message);
     }
 
     fn output(&self) -> MutexGuard<'_, Output> {

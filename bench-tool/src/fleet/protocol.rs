@@ -258,7 +258,10 @@ mod tests {
             FromAgent::Progress(Figures {
                 calls: 9,
                 errors: 1,
-                latency: Some(LatencyCounts { counts, sum_ns: 90 }),
+                latency: Some(LatencyCounts {
+                    counts: Box::new(counts),
+                    sum_ns: 90,
+                }),
                 ..Figures::default()
             }),
             FromAgent::Report {
