@@ -1,12 +1,12 @@
 //! The metrics of a fleet while it runs: what the clients' signs of life say.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use super::plan::FleetPlan;
 use crate::exit::Failure;
 use crate::metrics::MetricsAddress;
 use crate::metrics::http::HttpServer;
-use crate::metrics::load::{LoadBoard, StateCount, Subject, serve_board};
+use crate::metrics::load::{LoadBoard, StateCount, Subject, lock, serve_board};
 use crate::progress::{Figures, LoadState};
 
 /// Serves the metrics of a fleet. Dropping this ends it.
@@ -69,8 +69,4 @@ impl FleetMetrics {
             change(subject);
         }
     }
-}
-
-fn lock(board: &Mutex<LoadBoard>) -> MutexGuard<'_, LoadBoard> {
-    board.lock().unwrap_or_else(PoisonError::into_inner)
 }

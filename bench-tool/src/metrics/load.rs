@@ -1,7 +1,7 @@
 //! The metrics of a load while it goes on. They are read when a page is asked for, from what the progress line shows and
 //! from the intervals that are over: the cores that make the calls take no part.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::exposition::{Kind, Labels, Page, one};
 use super::http::{Answer, HttpServer};
@@ -231,7 +231,8 @@ pub(crate) fn serve_board(
     Ok(http)
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+/// Locks what a page shows. A thread that panicked left it whole: each change is an assignment.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
