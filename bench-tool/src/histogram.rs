@@ -1,7 +1,10 @@
 //! Latency histograms: one per core during a measurement, merged afterwards.
 
+use std::io::Read as _;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use flate2::read::ZlibDecoder;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer, V2Serializer};
 
@@ -11,6 +14,16 @@ pub(crate) const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
 
 /// Significant decimal digits: every percentile is within 0.1 % of a recorded value.
 pub(crate) const SIGNIFICANT_DIGITS: u8 = 3;
+
+/// The first bytes of the compressed version 2 format.
+const COMPRESSED_COOKIE: [u8; 4] = [0x1c, 0x84, 0x93, 0x14];
+
+/// Upper bound of a histogram of a report in bytes, not compressed. One with a count in each of the buckets of
+/// [`LatencyHistogram`] has a tenth of that.
+const PLAIN_BYTES_MAX: u64 = 4 << 20;
+
+/// Bytes of the header of version 2 before the counts; its bytes 4 to 8 are the length of the counts.
+const PLAIN_HEADER_BYTES: usize = 40;
 
 /// Latencies in nanoseconds, with exact count, minimum, maximum and mean.
 ///
@@ -175,7 +188,19 @@ impl LatencyHistogram {
         reason = "a mean of latencies, never negative"
     )]
     pub(crate) fn corrected(&self, interval_ns: u64) -> Self {
-        let buckets = self.buckets.clone_correct(interval_ns);
+        let mut buckets = self.buckets.clone();
+        for value in self.buckets.iter_recorded().filter(|_| interval_ns > 0) {
+            let mut missing_ns = value.value_iterated_to().saturating_sub(interval_ns);
+            while missing_ns >= interval_ns {
+                // All that belong into one bucket are added together: in an hour there may be one each nanosecond.
+                let least_ns = buckets.lowest_equivalent(missing_ns).max(interval_ns);
+                let more = (missing_ns - least_ns) / interval_ns;
+                missing_ns -= more * interval_ns;
+                let count = value.count_at_value().saturating_mul(more + 1);
+                buckets.saturating_record_n(missing_ns, count);
+                missing_ns -= interval_ns;
+            }
+        }
         let sum_ns = (buckets.mean() * buckets.len() as f64).round() as u128;
         Self {
             buckets,
@@ -231,6 +256,7 @@ impl LatencyHistogram {
     )]
     pub(crate) fn decode(text: &str, exact: &ExactFigures) -> Result<Self, DecodeError> {
         let bytes = BASE64.decode(text)?;
+        let bytes = plain(bytes)?;
         let buckets: Histogram<u64> = Deserializer::new()
             .deserialize(&mut &*bytes)
             .map_err(|error| DecodeError::Format(error.to_string()))?;
@@ -360,6 +386,34 @@ pub(crate) enum DecodeError {
     Exact,
 }
 
+/// The bytes of a histogram, decompressed if they are compressed. The reader of the format allocates the length that they
+/// give before it reads so much, so that is checked here.
+fn plain(bytes: Vec<u8>) -> Result<Vec<u8>, DecodeError> {
+    let wrong = |what: String| DecodeError::Format(what);
+    let bytes = match bytes.split_at_checked(8) {
+        Some((head, compressed)) if head.starts_with(&COMPRESSED_COOKIE) => {
+            let mut plain = Vec::new();
+            let decoder = ZlibDecoder::new(compressed).take(PLAIN_BYTES_MAX + 1);
+            let read = { decoder }.read_to_end(&mut plain);
+            read.map_err(|error| wrong(error.to_string()))?;
+            plain
+        }
+        _ => bytes,
+    };
+    if bytes.len() as u64 > PLAIN_BYTES_MAX {
+        return Err(wrong(format!("it has more than {PLAIN_BYTES_MAX} bytes")));
+    }
+    let length = bytes.get(4..8).and_then(|it| it.try_into().ok());
+    let length = length.map_or(0, u32::from_be_bytes);
+    let counts = bytes.len().saturating_sub(PLAIN_HEADER_BYTES);
+    if usize::try_from(length).is_ok_and(|length| length <= counts) {
+        return Ok(bytes);
+    }
+    Err(wrong(format!(
+        "it says that it has {length} bytes of counts, and has {counts}"
+    )))
+}
+
 fn round_to_picoseconds(value: f64) -> f64 {
     (value * 1000.0).round() / 1000.0
 }
@@ -446,6 +500,74 @@ mod tests {
         // Without a stall nothing is added.
         assert_eq!(histogram.corrected(1_001).summary().count, 991);
         assert_eq!(LatencyHistogram::new().corrected(100).count(), 0);
+    }
+
+    #[test]
+    fn the_correction_is_that_of_the_crate() {
+        let mut histogram = LatencyHistogram::new();
+        for (value, count) in [
+            (0, 1),
+            (1, 2),
+            (99, 3),
+            (2_047, 1),
+            (70_123, 4),
+            (3_000_001, 1),
+        ] {
+            histogram.record_equal(value, count);
+        }
+        for interval_ns in [0, 1, 9, 100, 5_000, 70_123, 2_999_999, 4_000_000] {
+            let expected = histogram.buckets().clone_correct(interval_ns);
+            let corrected = histogram.corrected(interval_ns);
+            assert_eq!(corrected.buckets(), &expected, "{interval_ns}");
+        }
+    }
+
+    #[test]
+    fn an_hour_is_corrected_for_calls_each_nanosecond_in_little_time() {
+        let mut histogram = LatencyHistogram::new();
+        histogram.record(LATENCY_NS_MAX);
+        let corrected = histogram.corrected(1);
+        // The last bucket ends above the hour.
+        let count = corrected.count();
+        assert!((LATENCY_NS_MAX..LATENCY_NS_MAX / 1000 * 1001).contains(&count));
+        assert_eq!(histogram.corrected(0).count(), 1);
+    }
+
+    #[test]
+    fn a_histogram_that_says_it_is_longer_than_it_is_is_refused() {
+        let mut histogram = LatencyHistogram::new();
+        histogram.record(5);
+        let exact = exact(&histogram);
+        let mut plain = histogram.pack().buckets.to_vec();
+        plain[4..8].copy_from_slice(&u32::MAX.to_be_bytes());
+        let compress = |plain: &[u8]| {
+            let mut bytes = COMPRESSED_COOKIE.to_vec();
+            bytes.extend(u32::MAX.to_be_bytes());
+            let level = flate2::Compression::default();
+            let mut compressed = flate2::read::ZlibEncoder::new(plain, level);
+            compressed.read_to_end(&mut bytes).unwrap();
+            bytes
+        };
+        let zeros = vec![0; 8 << 20];
+        for (bytes, words) in [
+            (compress(&plain), "says that it has 4294967295 bytes"),
+            (plain, "says that it has 4294967295 bytes"),
+            (compress(&zeros), "more than"),
+        ] {
+            let error = LatencyHistogram::decode(&BASE64.encode(bytes), &exact).unwrap_err();
+            assert!(error.to_string().contains(words), "{error}");
+        }
+        let mut full = LatencyHistogram::new();
+        let values: Vec<u64> = full
+            .buckets
+            .iter_all()
+            .map(|it| it.value_iterated_to())
+            .collect();
+        values
+            .into_iter()
+            .filter(|it| *it <= LATENCY_NS_MAX)
+            .for_each(|it| full.record_equal(it, u64::MAX >> 24));
+        assert!((full.pack().buckets.len() as u64) < PLAIN_BYTES_MAX / 8);
     }
 
     #[test]

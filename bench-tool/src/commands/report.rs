@@ -70,6 +70,7 @@ pub(super) fn execute(args: &ReportArgs, command: String) -> Result<(), Failure>
     let wanted = Wanted {
         files: args.files.clone(),
         intervals: args.intervals,
+        has_page: args.html.is_some(),
         histogram: of_histogram.map(|(option, _)| *option),
         command,
     };

@@ -33,6 +33,8 @@ pub(crate) struct Wanted {
     pub(crate) files: Vec<PathBuf>,
     /// Whether the table has a line for each interval.
     pub(crate) intervals: bool,
+    /// Whether `--html` is given.
+    pub(crate) has_page: bool,
     /// The option of a file that needs a single histogram: `--hgrm` or `--hlog`.
     pub(crate) histogram: Option<&'static str>,
     /// The command line, for the page.
@@ -68,7 +70,7 @@ pub(crate) fn execute(wanted: Wanted, outputs: &Outputs) -> Result<(), Failure> 
 }
 
 fn one_alone(report: &SavedReport, wanted: &Wanted, outputs: &Outputs) -> Result<(), Failure> {
-    let single = Single::read(report, wanted.intervals)?;
+    let single = Single::read(report, wanted.intervals, wanted.has_page)?;
     if let Some(option) = wanted.histogram
         && single.latency.is_none()
     {
@@ -82,7 +84,7 @@ fn one_alone(report: &SavedReport, wanted: &Wanted, outputs: &Outputs) -> Result
     }
     match &single.shown {
         Some(shown) => outputs.write(&shown.table, &shown.warnings, |option| match option {
-            "--html" => shown.page.clone(),
+            "--html" => shown.page.clone().unwrap_or_default(),
             option => single.histogram(option),
         }),
         // A sum has no page of its own: it is a single column.

@@ -21,7 +21,8 @@ use crate::{nfs_client, run};
 #[derive(Debug)]
 pub(super) struct Shown {
     pub(super) table: String,
-    pub(super) page: String,
+    /// Only if it is wanted.
+    pub(super) page: Option<String>,
     pub(super) warnings: Vec<String>,
 }
 
@@ -107,17 +108,21 @@ pub(super) fn load_of(kind: Kind, report: &Value) -> &Value {
 }
 
 impl Single {
-    /// Reads a report; with `intervals`, its table has a line for each interval.
+    /// Reads a report. With `intervals`, its table has a line for each interval; with `has_page`, the page is made.
     ///
     /// # Errors
     /// A failure that names the file and what is wrong with it.
-    pub(super) fn read(report: &SavedReport, intervals: bool) -> Result<Self, Failure> {
+    pub(super) fn read(
+        report: &SavedReport,
+        intervals: bool,
+        has_page: bool,
+    ) -> Result<Self, Failure> {
         let kind = Kind::of(report)?;
         let wrong = |error: SavedError| no_report(report, error.to_string());
         let load = SavedLoad::deserialize(load_of(kind, &report.value));
         let load = load.map_err(|error| wrong(error.into()))?;
         let latency = load.latency().map_err(wrong)?;
-        let shown = shown(kind, &report.value, intervals);
+        let shown = shown(kind, &report.value, intervals, has_page);
         Ok(Self {
             shown: shown.map_err(|error| wrong(error.into()))?,
             latency,
@@ -150,38 +155,41 @@ impl Single {
 
 type Loaded = serde_json::Result<Option<Shown>>;
 
-fn shown(kind: Kind, report: &Value, intervals: bool) -> Loaded {
+fn shown(kind: Kind, report: &Value, intervals: bool, has_page: bool) -> Loaded {
     let of_run = |it: &run::report::Report| run::report::table::text(it, intervals);
     match kind {
-        Kind::Run => load(report, of_run),
-        Kind::Nfs => load(report, |it: &nfs_client::Report| it.table(intervals)),
-        Kind::Fleet => load(report, fleet::report::table),
+        Kind::Run => load(report, has_page, of_run),
+        Kind::Nfs => load(report, has_page, |it: &nfs_client::Report| {
+            it.table(intervals)
+        }),
+        Kind::Fleet => load(report, has_page, fleet::report::table),
         Kind::Merge => Ok(None),
         Kind::Knee => match report["closed_loop"]["schema"].as_str() {
-            Some(nfs_client::SCHEMA) => climb::<nfs_client::Report>(report),
-            Some(fleet::report::SCHEMA) => climb::<fleet::report::FleetReport>(report),
-            _ => climb::<run::report::Report>(report),
+            Some(nfs_client::SCHEMA) => climb::<nfs_client::Report>(report, has_page),
+            Some(fleet::report::SCHEMA) => climb::<fleet::report::FleetReport>(report, has_page),
+            _ => climb::<run::report::Report>(report, has_page),
         },
     }
 }
 
 fn load<R: LoadReport + DeserializeOwned>(
     report: &Value,
+    has_page: bool,
     table: impl FnOnce(&R) -> String,
 ) -> Loaded {
     let report = R::deserialize(report)?;
     Ok(Some(Shown {
         table: table(&report),
-        page: page::text(&report),
+        page: has_page.then(|| page::text(&report)),
         warnings: report.view().warnings.to_vec(),
     }))
 }
 
-fn climb<R: LoadReport + DeserializeOwned>(report: &Value) -> Loaded {
+fn climb<R: LoadReport + DeserializeOwned>(report: &Value, has_page: bool) -> Loaded {
     let report = KneeReport::<R>::deserialize(report)?;
     Ok(Some(Shown {
         table: knee::text(&report),
-        page: page::knee::text(&report),
+        page: has_page.then(|| page::knee::text(&report)),
         warnings: report.warnings(),
     }))
 }
@@ -231,7 +239,7 @@ mod tests {
                 let mut value = whole.clone();
                 *value.pointer_mut(place).unwrap() = extreme;
                 let name = format!("{place} = {}", value.pointer(place).unwrap());
-                read += u32::from(Single::read(&SavedReport { name, value }, true).is_ok());
+                read += u32::from(Single::read(&SavedReport { name, value }, true, true).is_ok());
             }
         }
         assert!(read > 60, "most are no integers, but {read} were read");
