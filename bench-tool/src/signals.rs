@@ -30,14 +30,26 @@ impl Stop {
     /// If the handlers cannot be installed, which does not happen on a healthy system.
     pub(crate) fn on_signals() -> Result<Self, Failure> {
         let stop = Self::new();
-        stop.install().map_err(|error| {
+        stop.install(&[SIGINT, SIGTERM]).map_err(|error| {
             Failure::failed("cannot install the handlers of SIGINT and SIGTERM").because(error)
         })?;
         Ok(stop)
     }
 
-    fn install(&self) -> io::Result<()> {
-        for signal in [SIGINT, SIGTERM] {
+    /// A request that only SIGINT (Ctrl-C) makes: SIGTERM ends the process. A second SIGINT ends it with status 130.
+    ///
+    /// # Errors
+    /// As [`Stop::on_signals`].
+    pub(crate) fn on_interrupt() -> Result<Self, Failure> {
+        let stop = Self::new();
+        stop.install(&[SIGINT]).map_err(|error| {
+            Failure::failed("cannot install the handler of SIGINT").because(error)
+        })?;
+        Ok(stop)
+    }
+
+    fn install(&self, signals: &[i32]) -> io::Result<()> {
+        for &signal in signals {
             // The order matters, because handlers run in the order of registration. The first signal finds the flag
             // clear, so nothing is shut down, and then sets it. The second finds it set and ends the process.
             signal_hook::flag::register_conditional_shutdown(

@@ -2,11 +2,13 @@
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, IsTerminal as _, Write};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use rpcrdma_explain::{ExplainError, Explainer, Form};
 use rpcrdma_units::count;
+use rustix::fs::FileType;
 
 use crate::exit::{Failure, Status};
 use crate::signals::Stop;
@@ -22,8 +24,8 @@ Hex: one message a line; spaces, colons and a leading 0x are allowed. A line tha
 JSON, and its field `hex` is read. Blank lines and lines that begin with `#` are skipped.\n\n\
 A capture ends with a summary: messages, connections, calls with and without a reply, errors, credits, chunks, \
 round trips of each procedure, and the slowest calls with the numbers of their packets, as Wireshark counts \
-them. `--summary` writes nothing else. Ctrl-C while a capture comes through a pipe does not end the program \
-before the input ends; a second one does.\n\n\
+them. `--summary` writes nothing else. Ctrl-C while the input comes through a pipe does not end the program before \
+the input ends, so that the summary is written; a second one does, and so does SIGTERM.\n\n\
 Exit status: 1 when any message is wrong or packets are missing.\n\n\
 Examples:
   tcpdump -i eth0 -U -w - udp port 4791 | bench-tool decode
@@ -81,10 +83,10 @@ pub(crate) fn execute(args: &DecodeArgs) -> Result<Status, Failure> {
         let stdin = io::stdin();
         if stdin.is_terminal() {
             eprintln!("reading hex from the terminal, one message a line; Ctrl-D ends it");
-        } else {
+        } else if has_counts && is_pipe(&stdin) {
             // Ctrl-C reaches the capturing program as well, which then ends the input: the summary is still to come.
-            // A second signal ends this program.
-            let _ = Stop::on_signals()?;
+            // A second one ends this program. SIGTERM does so immediately: it was sent to this program alone.
+            let _ = Stop::on_interrupt()?;
         }
         explain(&mut explainer, stdin.lock(), "standard input", has_counts)?;
     }
@@ -101,6 +103,12 @@ pub(crate) fn execute(args: &DecodeArgs) -> Result<Status, Failure> {
     } else {
         Status::Success
     })
+}
+
+/// Whether the input is a pipe, which may be that of a capturing program.
+fn is_pipe(input: impl AsFd) -> bool {
+    let status = rustix::fs::fstat(input);
+    status.is_ok_and(|it| FileType::from_raw_mode(it.st_mode) == FileType::Fifo)
 }
 
 fn open(path: &Path, name: &str) -> Result<File, Failure> {

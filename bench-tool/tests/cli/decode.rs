@@ -129,3 +129,23 @@ fn a_capture_through_a_pipe_that_ctrl_c_ends_has_its_summary() {
     assert!(!ended.out.contains("summary of"), "{ended}");
     drop(input);
 }
+
+#[test]
+fn sigterm_ends_decode_and_without_a_summary_ctrl_c_does_too() {
+    for (arguments, signal) in [
+        ("", Signal::TERM),
+        ("--json", Signal::TERM),
+        ("--json", Signal::INT),
+    ] {
+        let mut line = command(BENCH_TOOL, &format!("decode {arguments}"));
+        line.stdin(Stdio::piped());
+        let mut decode = Running::start(&mut line);
+        let mut input = decode.input.take().unwrap();
+        input.write_all(&std::fs::read(CAPTURE).unwrap()).unwrap();
+        let _ = decode.line().unwrap();
+        // Its input does not end.
+        let ended = decode.end_by(signal);
+        assert_eq!(ended.code, None, "a signal ended it: {ended}");
+        drop(input);
+    }
+}
