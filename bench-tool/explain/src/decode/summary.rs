@@ -200,6 +200,14 @@ pub(crate) struct RoundTripRange {
     pub(crate) most: u64,
 }
 
+/// The round trips of a procedure together.
+#[derive(Clone, Copy, Debug, Default)]
+struct Times {
+    total_ns: u128,
+    /// The answered calls that have a time: the clock of a capture can go back.
+    calls: u64,
+}
+
 /// What went wrong.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Errors {
@@ -275,7 +283,7 @@ pub(crate) struct Collector {
     credits: BTreeMap<(usize, u32), Credits>,
     /// The senders of each connection.
     senders: BTreeMap<u64, BTreeSet<Flow>>,
-    procedures: BTreeMap<Option<[u32; 3]>, (Procedure, u128)>,
+    procedures: BTreeMap<Option<[u32; 3]>, (Procedure, Times)>,
 }
 
 impl Collector {
@@ -457,23 +465,25 @@ impl Collector {
         }
     }
 
-    fn procedure(&mut self, called: Option<[u32; 3]>) -> &mut (Procedure, u128) {
+    fn procedure(&mut self, called: Option<[u32; 3]>) -> &mut (Procedure, Times) {
         let procedure = Procedure {
             procedure: called,
             ..Procedure::default()
         };
-        self.procedures.entry(called).or_insert((procedure, 0))
+        let entry = self.procedures.entry(called);
+        entry.or_insert((procedure, Times::default()))
     }
 
     fn answer(&mut self, call: Call, message: &Message, seen: Seen<'_>) {
         let called = call.called.or(message.called());
         let round_trip = seen.ended.and_then(|ended| call.until(ended));
-        let (procedure, total_ns) = self.procedure(called);
+        let (procedure, times) = self.procedure(called);
         procedure.answered += 1;
         let Some(round_trip_ns) = round_trip.map(nanoseconds) else {
             return;
         };
-        *total_ns += u128::from(round_trip_ns);
+        times.total_ns += u128::from(round_trip_ns);
+        times.calls += 1;
         let range = procedure.round_trip_ns.get_or_insert(RoundTripRange {
             least: round_trip_ns,
             mean: 0,
@@ -550,9 +560,9 @@ impl Collector {
     }
 }
 
-fn with_mean((mut procedure, total_ns): (Procedure, u128)) -> Procedure {
+fn with_mean((mut procedure, times): (Procedure, Times)) -> Procedure {
     if let Some(range) = &mut procedure.round_trip_ns {
-        let mean = total_ns / u128::from(procedure.answered.max(1));
+        let mean = times.total_ns / u128::from(times.calls.max(1));
         range.mean = u64::try_from(mean).unwrap_or(u64::MAX);
     }
     procedure

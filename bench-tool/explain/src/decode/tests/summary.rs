@@ -338,3 +338,24 @@ fn a_capture_ends_with_its_summary_as_text_and_json_stays_one_object_for_each_ev
     }
     assert!(!output(Form::Json, false).contains("\"what\":\"summary\""));
 }
+
+#[test]
+fn a_call_without_a_time_has_no_part_in_the_mean() {
+    let mut file = capture("requester-knfsd")[..24].to_vec();
+    for (number, packet) in (1..).zip(packets(capture("requester-knfsd"))) {
+        let mut packet = packet.to_vec();
+        // The reply of the slowest of two calls of FSINFO: the seconds of its time.
+        if number == 6 {
+            packet[..4].fill(0);
+        }
+        file.extend(packet);
+    }
+    let (json, _) = summary(&file, 3);
+    let procedures = json["procedures"].as_array().unwrap().iter();
+    let mut fsinfo = procedures.filter(|it| it["procedure"] == json!([100_003, 3, 19]));
+    let fsinfo = fsinfo.next().unwrap();
+    assert_eq!(fsinfo["answered"], 2);
+    let times = &fsinfo["round_trip_ns"];
+    assert!(times["least"].as_u64().unwrap() > 0, "{times}");
+    assert_eq!([&times["mean"], &times["most"]], [&times["least"]; 2]);
+}
