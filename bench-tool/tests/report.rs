@@ -142,6 +142,7 @@ fn several_runs_are_side_by_side_with_what_differs() {
     let shown = ended(&format!("report {one} {two} --html {html}")).with_code(0);
     shown.check_out(&[
         "run   began ",
+        "  measured       calls ",
         "\n1     20",
         "\nrun 2  ",
         "two.json (run): ",
@@ -150,7 +151,7 @@ fn several_runs_are_side_by_side_with_what_differs() {
         "\n  client.knobs.reap_batch: default (run 1), 5 (command line) (run 2)\n",
         "warning: runs 1, 2: this is a debug build",
     ]);
-    for same in ["\n  op:", "client.host", "hugepages_2mib_free", "  seed"] {
+    for same in ["\n  op:", "client.host", "hugepages_2mib_free"] {
         assert!(!shown.out.contains(same), "{same}: {shown}");
     }
     let page = folder.read("both.html");

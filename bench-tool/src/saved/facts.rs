@@ -40,7 +40,6 @@ const RESULTS: &[&str] = &[
     "put_off",
     "rate_per_s",
     "reconnects",
-    "seed",
     "schema",
     "server_counters",
     "servers",
@@ -51,6 +50,9 @@ const RESULTS: &[&str] = &[
     "verifier_changes",
     "warnings",
 ];
+
+/// The text of a value that is null or empty.
+const NONE: &str = "none";
 
 /// Values of the clients of a fleet that a fact names.
 const VALUES_MAX: usize = 3;
@@ -66,23 +68,24 @@ pub(super) fn of(report: &Value) -> Facts {
     if facts.keys().any(|it| it.starts_with("client.machine.")) {
         facts.retain(|path, _| !path.starts_with("machine."));
     }
-    let mut of_clients: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for client in report["clients"].as_array().into_iter().flatten() {
-        for (path, value) in of(&client["report"]) {
-            of_clients.entry(path).or_default().insert(value);
-        }
-    }
-    for (path, values) in of_clients {
+    let clients = report["clients"].as_array().into_iter().flatten();
+    let of_clients: Vec<Facts> = clients.map(|client| of(&client["report"])).collect();
+    let of_clients: Vec<&Facts> = of_clients.iter().collect();
+    for path in paths(&of_clients) {
+        let values = of_clients.iter().filter_map(|it| value_of(it, path));
+        let values: BTreeSet<String> = values.collect();
         let more = values.len().saturating_sub(VALUES_MAX);
         let mut text = values
             .into_iter()
             .take(VALUES_MAX)
             .collect::<Vec<_>>()
             .join(" or ");
-        if more > 0 {
-            text.push_str(&format!(" or {more} others"));
+        match more {
+            0 => {}
+            1 => text.push_str(" or 1 other"),
+            more => text.push_str(&format!(" or {more} others")),
         }
-        facts.entry(path).or_insert(text);
+        facts.entry(path.clone()).or_insert(text);
     }
     facts
 }
@@ -112,8 +115,9 @@ fn leaves(path: String, value: &Value, all: &mut Facts) {
                 leaves(below(&number.to_string()), value, all);
             }
         }
-        Value::Null => drop(all.insert(path, "none".to_owned())),
-        Value::String(text) if text.is_empty() => drop(all.insert(path, "none".to_owned())),
+        Value::Null => drop(all.insert(path, NONE.to_owned())),
+        Value::Array(values) if values.is_empty() => drop(all.insert(path, NONE.to_owned())),
+        Value::String(text) if text.is_empty() => drop(all.insert(path, NONE.to_owned())),
         Value::String(text) => drop(all.insert(path, text.clone())),
         other => drop(all.insert(path, other.to_string())),
     }
@@ -130,8 +134,7 @@ pub(super) struct Compared {
 
 /// Compares the facts of reports: first those of the work, then those of the ends.
 pub(super) fn compare(reports: &[&Facts]) -> Compared {
-    let paths: BTreeSet<&String> = reports.iter().flat_map(|it| it.keys()).collect();
-    let mut paths: Vec<&String> = paths.into_iter().collect();
+    let mut paths = paths(reports);
     paths.sort_by_key(|path| path.contains('.'));
     let mut compared = Compared::default();
     for path in paths {
@@ -145,14 +148,45 @@ pub(super) fn compare(reports: &[&Facts]) -> Compared {
     compared
 }
 
-/// The value of a fact. A record has those knobs only that differ from the default.
+/// The paths of all facts. A path that is none in one report, and an object or a list in another, is left out: those
+/// below it are compared.
+fn paths<'a>(reports: &[&'a Facts]) -> Vec<&'a String> {
+    let all: BTreeSet<&String> = reports.iter().flat_map(|it| it.keys()).collect();
+    let is_above = |path: &str| {
+        let is_none = |it: &&Facts| it.get(path).is_none_or(|it| it == NONE);
+        reports.iter().any(|it| has_below(it, path)) && reports.iter().all(|it| is_none(&it))
+    };
+    all.into_iter().filter(|path| !is_above(path)).collect()
+}
+
+/// Whether the report has facts below a path.
+fn has_below(facts: &Facts, path: &str) -> bool {
+    let begin = format!("{path}.");
+    let next = facts.range(begin.clone()..).next();
+    next.is_some_and(|(path, _)| path.starts_with(&begin))
+}
+
+/// The value of a fact. A record has those knobs only that differ from the default. What is below a none is none, and so
+/// is what a longer list has.
 fn value_of(facts: &Facts, path: &str) -> Option<String> {
     let default = || {
         let (end, _) = path.split_once(".knobs.")?;
         let host = format!("{end}.host");
         facts.contains_key(&host).then(|| "default".to_owned())
     };
-    facts.get(path).cloned().or_else(default)
+    let none = || {
+        let dots = path.match_indices('.');
+        let mut steps = dots.map(|(at, _)| (&path[..at], &path[at + 1..]));
+        let is_none = |(above, below): (&str, &str)| {
+            let number = below.split('.').next().unwrap_or_default();
+            let is_of_list = number.parse::<usize>().is_ok()
+                && has_below(facts, above)
+                && !has_below(facts, &format!("{above}.{number}"));
+            is_of_list || facts.get(above).is_some_and(|it| it == NONE)
+        };
+        steps.any(is_none).then(|| NONE.to_owned())
+    };
+    facts.get(path).cloned().or_else(default).or_else(none)
 }
 
 #[cfg(test)]
@@ -192,8 +226,27 @@ mod tests {
             |host: &str| json!({"report": {"op": "null", "depth": 1, "client": {"host": host}}});
         let clients: Vec<Value> = ["a", "b", "b", "c", "d"].into_iter().map(client).collect();
         let facts = of(&json!({"depth": 5, "clients": clients}));
-        assert_eq!(facts["client.host"], "a or b or c or 1 others");
+        assert_eq!(facts["client.host"], "a or b or c or 1 other");
         assert_eq!((&*facts["op"], &*facts["depth"]), ("null", "5"));
+        // Values that some clients do not have, because they have the default or none.
+        let clients = json!([
+            {"report": {"sizes": null, "client": {"host": "a", "device": null}}},
+            {"report": {"sizes": [{"bytes": 5}], "client": {"host": "a", "device": {"name": "mlx5_0"},
+                "knobs": {"reap_batch": {"value": "5", "origin": "file"}}}}},
+        ]);
+        let facts = of(&json!({"clients": clients}));
+        let texts = [
+            ("client.device.name", "mlx5_0 or none"),
+            ("client.host", "a"),
+            ("client.knobs.reap_batch", "5 (file) or default"),
+            ("sizes.0.bytes", "5 or none"),
+        ];
+        assert_eq!(
+            facts,
+            texts
+                .map(|(path, text)| (path.to_owned(), text.to_owned()))
+                .into()
+        );
     }
 
     #[test]
@@ -222,5 +275,32 @@ mod tests {
             compared.shared,
             shared.map(|(path, value)| (path.to_owned(), value.to_owned()))
         );
+    }
+
+    #[test]
+    fn a_none_differs_from_what_is_below_its_path_in_another_report() {
+        let size = |bytes: u32| json!({"bytes": bytes});
+        let reports = [
+            json!({"sizes": null, "client": {"device": null}, "server": null, "seed": 1}),
+            json!({"sizes": [], "client": {"device": null}, "seed": 1}),
+            json!({"sizes": [size(1000)], "client": {"device": {"name": "mlx5_0"}}, "server": {"host": "b"}, "seed": 2}),
+            json!({"sizes": [size(1000), size(7)], "client": {"device": {"name": "mlx5_0"}}, "server": {"host": "b"},
+                "seed": 2}),
+        ];
+        let facts = reports.map(|it| of(&it));
+        let compared = compare(&facts.iter().collect::<Vec<_>>());
+        let texts: Vec<(&str, [&str; 4])> = vec![
+            ("seed", ["1", "1", "2", "2"]),
+            ("client.device.name", ["none", "none", "mlx5_0", "mlx5_0"]),
+            ("server.host", ["none", "lacks it", "b", "b"]),
+            ("sizes.0.bytes", ["none", "none", "1000", "1000"]),
+            ("sizes.1.bytes", ["none", "none", "none", "7"]),
+        ];
+        let differing = compared.differing.iter().map(|(path, values)| {
+            let values = values.iter().map(|it| it.as_deref().unwrap_or("lacks it"));
+            (&**path, values.collect::<Vec<_>>().try_into().unwrap())
+        });
+        assert_eq!(differing.collect::<Vec<_>>(), texts);
+        assert_eq!(compared.shared, []);
     }
 }

@@ -10,6 +10,7 @@ use super::facts::{self, Compared, Facts};
 use super::single::{Kind, load_of, no_report};
 use crate::exit::Failure;
 use crate::histogram::LatencyHistogram;
+use crate::report::figures::seconds;
 use crate::report::knee::KneeReport;
 use crate::report::saved::{SavedError, SavedLoad, SavedReport};
 use crate::report::table::{latency_cells, write_warnings};
@@ -55,12 +56,13 @@ impl Entry {
     }
 
     /// The cells of [`COLUMNS`].
-    pub(super) fn cells(&self) -> [String; 8] {
+    pub(super) fn cells(&self) -> [String; 9] {
         let load = &self.load;
         let latency = &load.latency_ns;
         let latencies = [latency.p50, latency.p99, latency.p99_9, latency.max];
         let [p50, p99, p99_9, max] = latency_cells((latency.count > 0).then_some(latencies));
         [
+            seconds(load.duration_s),
             count(load.calls),
             rate(load.rate_per_s),
             p50,
@@ -113,8 +115,8 @@ impl Entry {
 }
 
 /// Column names of a report, after its number and date.
-pub(super) const COLUMNS: [&str; 8] = [
-    "calls", "rate", "p50", "p99", "p99.9", "max", "errors", "warnings",
+pub(super) const COLUMNS: [&str; 9] = [
+    "measured", "calls", "rate", "p50", "p99", "p99.9", "max", "errors", "warnings",
 ];
 
 /// The reports, at least one.
