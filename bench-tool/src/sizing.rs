@@ -97,18 +97,17 @@ pub(crate) fn call_payload_bytes_max(profile: &Profile) -> u64 {
     u64::from(profile.message_bytes_max).saturating_sub(MESSAGE_OVERHEAD_BYTES)
 }
 
-/// The largest payload that a core can be sized for, in whole MiB, with so many payloads in each call. Without bulk
-/// buffers the message is the limit.
+/// The largest payload in bytes that a core can be sized for, with so many payloads in each call. Without bulk buffers
+/// the message is the limit.
 #[must_use]
 pub(crate) fn payload_bytes_max(payloads: u32, has_bulk: bool) -> u64 {
     let payloads = payloads.max(1);
     let pieces_max = u64::from(PAYLOAD_PIECES_MAX.min(CALL_PIECES_MAX / payloads).max(1));
     let of_message = (MESSAGE_BYTES_LIMIT - MESSAGE_OVERHEAD_BYTES) / u64::from(payloads);
-    let bytes = match has_bulk {
+    match has_bulk {
         true => of_message.min(pieces_max * BUFFER_BYTES_LIMIT),
         false => of_message,
-    };
-    bytes >> 20 << 20
+    }
 }
 
 /// Payloads outside of messages.
@@ -407,10 +406,15 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_payload_is_one_that_a_profile_holds_and_one_mib_more_is_not() {
-        for (payloads, calls, expected) in [(1, 1, 256), (2, 1, 256), (8, 1, 127), (1, 0, 1023)] {
+    fn the_largest_payload_is_one_that_a_profile_holds_and_one_byte_more_is_not() {
+        for (payloads, calls, expected) in [
+            (1, 1, 256 << 20),
+            (2, 1, 256 << 20),
+            (8, 1, (128 << 20) - 512),
+            (1, 0, (1 << 30) - 4096),
+        ] {
             let most = payload_bytes_max(payloads, calls > 0);
-            assert_eq!(most >> 20, expected, "{payloads} {calls}");
+            assert_eq!(most, expected, "{payloads} {calls}");
             let need = |payload_bytes| Need {
                 payload_bytes: Some(payload_bytes),
                 bulk: BulkNeed { calls, payloads },
@@ -418,7 +422,7 @@ mod tests {
             };
             let built = |bytes| need(bytes).profile(&ProfileChoice::default(), &Fabric::SHM);
             assert!(built(most).is_ok(), "{payloads}: {:?}", built(most).err());
-            assert!(built(most + (1 << 20)).is_err(), "{payloads}");
+            assert!(built(most + 1).is_err(), "{payloads}");
         }
     }
 

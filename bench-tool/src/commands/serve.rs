@@ -209,7 +209,8 @@ impl ServeArgs {
         ))
         .advice(format!(
             "give --max-payload {} at most{fewer}",
-            size(most).replace([' ', ','], "")
+            // A round number is easier to give.
+            size(most >> 20 << 20).replace([' ', ','], "")
         )))
     }
 
