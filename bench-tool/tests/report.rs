@@ -185,6 +185,30 @@ fn several_runs_are_side_by_side_with_what_differs() {
         .check_out(&["        800 "]);
 }
 
+#[test]
+fn control_characters_of_a_file_do_not_reach_the_terminal() {
+    let folder = Folder::new("report-control");
+    let files = two_runs(&folder);
+    for name in ["one.json", "two.json"] {
+        let mut report: Value = serde_json::from_str(&folder.read(name)).unwrap();
+        let words = format!("\u{1b}]0;{name}\u{7}\u{9b}2J");
+        report["warnings"] = json!([words]);
+        report["command"] = json!(words);
+        report["version"] = json!(words);
+        report["client"][&words] = json!(name);
+        folder.write(name, report.to_string());
+    }
+    for line in [files[0].clone(), files.join(" ")] {
+        let shown = ended(&format!("report {line}")).with_code(0);
+        shown.check_out(&["?]0;one.json??2J"]);
+        let both = shown.out.clone() + &shown.errors;
+        assert!(
+            !both.contains(|it: char| it.is_control() && it != '\n'),
+            "{both:?}"
+        );
+    }
+}
+
 /// A report as an earlier version wrote it.
 fn earlier(report: &str) -> Value {
     let mut report: Value = serde_json::from_str(report).unwrap();
