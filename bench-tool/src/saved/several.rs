@@ -7,7 +7,7 @@ use serde::Deserialize as _;
 use serde::de::IgnoredAny;
 
 use super::facts::{self, Compared, Facts};
-use super::single::{Kind, load_of, no_report};
+use super::single::{Kind, load_of, no_report, of_all_steps};
 use crate::exit::Failure;
 use crate::histogram::LatencyHistogram;
 use crate::report::figures::seconds;
@@ -28,6 +28,10 @@ pub(super) struct Entry {
     pub(super) latency: Option<LatencyHistogram>,
     /// The report of `--to-knee`.
     pub(super) knee: Option<KneeReport<IgnoredAny>>,
+    /// Those of all steps of `--to-knee` too.
+    warnings: Vec<String>,
+    /// Calls that failed, in all steps of `--to-knee` too.
+    errors: u64,
     pub(super) facts: Facts,
 }
 
@@ -43,6 +47,10 @@ impl Entry {
             _ => None,
         };
         let knee = knee.transpose().map_err(|error| wrong(error.into()))?;
+        let (warnings, errors) = match kind {
+            Kind::Knee => of_all_steps(&report.value).map_err(|error| wrong(error.into()))?,
+            _ => (load.warnings.clone(), load.errors),
+        };
         let text = |key: &str| report.value[key].as_str().unwrap_or_default().to_owned();
         Ok(Self {
             name: report.name.clone(),
@@ -50,6 +58,8 @@ impl Entry {
             command: text("command"),
             latency,
             knee,
+            warnings,
+            errors,
             facts: facts::of(of_load),
             load,
         })
@@ -69,8 +79,8 @@ impl Entry {
             p99,
             p99_9,
             max,
-            count(load.errors),
-            count(load.warnings.len() as u64),
+            count(self.errors),
+            count(self.warnings.len() as u64),
         ]
     }
 
@@ -88,7 +98,8 @@ impl Entry {
         let load = &self.load;
         let mut doubts = Vec::new();
         doubts.extend(load.failure.as_ref().map(|why| format!("failed: {why}")));
-        if load.interrupted && load.failure.is_none() {
+        let interrupted = self.knee.as_ref().is_some_and(|it| it.interrupted) || load.interrupted;
+        if interrupted && load.failure.is_none() {
             doubts.push("ended early".to_owned());
         }
         if !load.failures.is_empty() {
@@ -142,7 +153,7 @@ impl Several {
     pub(super) fn warnings(&self) -> Vec<String> {
         let mut of_reports: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
         for (number, entry) in (1..).zip(&self.entries) {
-            for warning in &entry.load.warnings {
+            for warning in &entry.warnings {
                 let numbers = of_reports.entry(warning).or_default();
                 if numbers.last() != Some(&number) {
                     numbers.push(number);
@@ -223,4 +234,35 @@ fn grouped(values: &[Option<String>]) -> String {
 /// A value of a fact, or that the report does not have it.
 pub(super) fn value_text(value: Option<&String>) -> &str {
     value.map_or("not in the report", String::as_str)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::knee::tests::knee_report;
+
+    #[test]
+    fn what_went_wrong_at_one_rate_of_a_climb_is_shown() {
+        let mut report = knee_report();
+        let entry = |report: &KneeReport<crate::run::report::Report>| {
+            let value = serde_json::to_value(report).unwrap();
+            let name = "a.json".to_owned();
+            Several::read(&[SavedReport { name, value }]).unwrap()
+        };
+        let whole = entry(&report);
+        let before = whole.warnings().len();
+        assert_eq!(whole.entries[0].state(), "whole");
+        report.interrupted = true;
+        report.steps[0].errors = 3;
+        report.steps[0].is_reached = true;
+        report.steps[0].warnings = vec!["the clock jumped".to_owned()];
+        let several = entry(&report);
+        assert_eq!(several.entries[0].state(), "ended early");
+        let [.., errors, warnings] = several.entries[0].cells();
+        assert_eq!(
+            [errors, warnings],
+            [count(report.errors()), count(before as u64 + 1)]
+        );
+        assert!(report.errors() >= 3 && several.table().contains("other warnings"));
+    }
 }

@@ -172,6 +172,21 @@ fn shown(kind: Kind, report: &Value, intervals: bool, has_page: bool) -> Loaded 
     }
 }
 
+/// The warnings of a report of `--to-knee`, and the calls that failed in its closed loop and in all steps.
+pub(super) fn of_all_steps(report: &Value) -> serde_json::Result<(Vec<String>, u64)> {
+    fn read<R: LoadReport + DeserializeOwned>(
+        report: &Value,
+    ) -> serde_json::Result<(Vec<String>, u64)> {
+        let report = KneeReport::<R>::deserialize(report)?;
+        Ok((report.warnings(), report.errors()))
+    }
+    match report["closed_loop"]["schema"].as_str() {
+        Some(nfs_client::SCHEMA) => read::<nfs_client::Report>(report),
+        Some(fleet::report::SCHEMA) => read::<fleet::report::FleetReport>(report),
+        _ => read::<run::report::Report>(report),
+    }
+}
+
 fn load<R: LoadReport + DeserializeOwned>(
     report: &Value,
     has_page: bool,

@@ -26,7 +26,7 @@ fn write(page: &mut String, report: &KneeReport<impl LoadReport>) -> fmt::Result
          <p><b>Knee</b> {}</p>",
         escape(&rate(closed.load.rate_per_s)),
         if report.interrupted {
-            "; ended by a signal"
+            "; ended early"
         } else {
             ""
         },
@@ -144,6 +144,6 @@ mod tests {
         report.closed_loop.origin.command = "<script>".to_owned();
         let page = text(&report);
         let _ = elements(&page);
-        assert!(page.contains("&lt;script&gt;") && page.contains("ended by a signal"));
+        assert!(page.contains("&lt;script&gt;") && page.contains("ended early"));
     }
 }
