@@ -223,14 +223,15 @@ fn write_errors(text: &mut String, summary: &Summary) -> fmt::Result {
         lines.push(format!("{} {replies}: {outcome}", count(*number)));
     }
     if errors.gaps > 0 {
-        lines.push(format!(
-            "{}, in which at least {} missing",
-            plural(errors.gaps, "gap"),
-            match errors.packets_missing {
-                1 => "1 packet is".to_owned(),
-                packets => format!("{} packets are", count(packets)),
-            }
-        ));
+        let gaps = plural(errors.gaps, "gap");
+        lines.push(match errors.packets_missing {
+            0 => gaps,
+            1 => format!("{gaps}, in which at least 1 packet is missing"),
+            packets => format!(
+                "{gaps}, in which at least {} packets are missing",
+                count(packets)
+            ),
+        });
     }
     if errors.packets_damaged > 0 {
         let packets = plural(errors.packets_damaged, "packet");
