@@ -153,8 +153,8 @@ pub(super) fn compare(reports: &[&Facts]) -> Compared {
 fn paths<'a>(reports: &[&'a Facts]) -> Vec<&'a String> {
     let all: BTreeSet<&String> = reports.iter().flat_map(|it| it.keys()).collect();
     let is_above = |path: &str| {
-        let is_none = |it: &&Facts| it.get(path).is_none_or(|it| it == NONE);
-        reports.iter().any(|it| has_below(it, path)) && reports.iter().all(|it| is_none(&it))
+        let is_none = |it: &Facts| it.get(path).is_none_or(|it| it == NONE);
+        reports.iter().any(|it| has_below(it, path)) && reports.iter().all(|it| is_none(it))
     };
     all.into_iter().filter(|path| !is_above(path)).collect()
 }
