@@ -183,6 +183,18 @@ fn several_runs_are_side_by_side_with_what_differs() {
     ended(&format!("report {sum}"))
         .with_code(0)
         .check_out(&["        800 "]);
+    let log = folder.path("sum.hlog");
+    for (line, code, words) in [
+        (format!("{sum} --hlog {log}"), 1, "there is no date in"),
+        (format!("{sum} --intervals"), 2, "a report of merge"),
+        (
+            format!("{both} --intervals"),
+            2,
+            "--intervals takes one report",
+        ),
+    ] {
+        ended(&format!("report {line}")).check_failed(code, &[words]);
+    }
 }
 
 #[test]

@@ -14,8 +14,7 @@ use crate::saved::{self, Wanted};
 Makes the table and the page again from the JSON that run, nfs and fleet wrote, with or without --to-knee: the page is the \
 one that --html of that command wrote, except for what only a later version shows.\n\n\
 Of several reports, in one file or in many, it makes one table and one page: rates and percentiles side by side, all \
-histograms in one chart, and what the reports say differently about options, hosts, kernels, cards, firmware and knobs: \
-why two runs differ. It also takes sweeps and sums of merge. Whether a difference is more than noise is a question for \
+histograms in one chart, and the options, hosts, kernels, cards, firmware and knobs in which they differ. It also takes sweeps and sums of merge. Whether a difference is more than noise is a question for \
 `compare`.\n\n\
 Reports of earlier versions have no histogram, date or records of the ends: the page says what is missing.\n\n\
 Examples:
@@ -71,6 +70,7 @@ pub(super) fn execute(args: &ReportArgs, command: String) -> Result<(), Failure>
         files: args.files.clone(),
         intervals: args.intervals,
         has_page: args.html.is_some(),
+        has_log: args.hlog.is_some(),
         histogram: of_histogram.map(|(option, _)| *option),
         command,
     };

@@ -13,7 +13,8 @@ use crate::exit::Failure;
 use crate::histogram::{DecodeError, LatencyHistogram, LatencySummary};
 
 /// Upper bound of a file's size: the report of a fleet has those of its clients, of which there are 4096 at most.
-const FILE_BYTES_MAX: u64 = 2 << 30;
+/// The values that are read from it take several times as much memory.
+const FILE_BYTES_MAX: u64 = 512 << 20;
 
 /// A report in a file.
 #[derive(Clone, Debug)]
@@ -39,7 +40,9 @@ pub(crate) fn from_file(path: &Path, advice: &str) -> Result<Vec<SavedReport>, F
     let values = reports_in(&text).collect::<Result<Vec<_>, _>>();
     let values: Vec<Value> = values
         .map_err(|error| failed("there is no JSON in", error.to_string()))?
-        .concat();
+        .into_iter()
+        .flatten()
+        .collect();
     if values.is_empty() {
         return Err(failed("there is no report in", "it is empty".to_owned()));
     }

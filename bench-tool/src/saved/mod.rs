@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 use self::several::Several;
-use self::single::Single;
+use self::single::{Kind, Single};
 use crate::exit::Failure;
 use crate::report::origin::Origin;
 use crate::report::output::Outputs;
@@ -39,6 +39,8 @@ pub(crate) struct Wanted {
     pub(crate) has_page: bool,
     /// The option of a file that needs a single histogram: `--hgrm` or `--hlog`.
     pub(crate) histogram: Option<&'static str>,
+    /// Whether `--hlog` is given.
+    pub(crate) has_log: bool,
     /// The command line, for the page.
     pub(crate) command: String,
 }
@@ -52,13 +54,12 @@ pub(crate) fn execute(wanted: Wanted, outputs: &Outputs) -> Result<(), Failure> 
     let mut reports = Vec::new();
     for file in &wanted.files {
         reports.extend(saved::from_file(file, GIVE)?.into_iter().map(plain));
-    }
-    if reports.len() > REPORTS_MAX {
-        return Err(Failure::failed(format!(
-            "there are {} reports in these files, and a page has at most {REPORTS_MAX}",
-            reports.len()
-        ))
-        .advice("give fewer files, or add them with `bench-tool merge`"));
+        if reports.len() > REPORTS_MAX {
+            return Err(Failure::failed(format!(
+                "there are more than {REPORTS_MAX} reports in these files, and a page has no more"
+            ))
+            .advice("give fewer files, or add them with `bench-tool merge`"));
+        }
     }
     match (&reports[..], wanted.histogram) {
         ([one], _) => one_alone(one, &wanted, outputs),
@@ -67,6 +68,11 @@ pub(crate) fn execute(wanted: Wanted, outputs: &Outputs) -> Result<(), Failure> 
             reports.len()
         ))
         .advice("add them with `bench-tool merge --json all.json`, and give all.json")),
+        _ if wanted.intervals => Err(Failure::usage(format!(
+            "--intervals takes one report, and there are {} in these files",
+            reports.len()
+        ))
+        .advice("give one of them, or leave --intervals out")),
         _ => side_by_side(&reports, wanted.command, outputs),
     }
 }
@@ -99,6 +105,15 @@ fn plain_text(text: String) -> String {
 }
 
 fn one_alone(report: &SavedReport, wanted: &Wanted, outputs: &Outputs) -> Result<(), Failure> {
+    let kind = Kind::of(report)?;
+    if wanted.intervals && !matches!(kind, Kind::Run | Kind::Nfs) {
+        return Err(Failure::usage(format!(
+            "--intervals has no effect on {}, a report of {}",
+            report.name,
+            kind.command()
+        ))
+        .advice("leave it out: only reports of run and nfs have intervals in their table"));
+    }
     let single = Single::read(report, wanted.intervals, wanted.has_page)?;
     if let Some(option) = wanted.histogram
         && single.latency.is_none()
@@ -110,6 +125,13 @@ fn one_alone(report: &SavedReport, wanted: &Wanted, outputs: &Outputs) -> Result
         .advice(
             "leave the option out: an earlier version wrote the report, and the histogram is lost",
         ));
+    }
+    if wanted.has_log && single.began().is_none() {
+        return Err(Failure::failed(format!(
+            "there is no date in {}, which --hlog needs",
+            report.name
+        ))
+        .advice("leave it out, or give the reports of which it is a sum one by one"));
     }
     match &single.shown {
         Some(shown) => outputs.write(&shown.table, &shown.warnings, |option| match option {

@@ -130,6 +130,11 @@ impl Single {
         })
     }
 
+    /// When its measurement began; a sum has no date, nor has a report of an earlier version.
+    pub(super) fn began(&self) -> Option<SystemTime> {
+        parse_rfc3339(&self.load.began)
+    }
+
     /// The contents of the files of `--hgrm` and `--hlog`, whose log has the whole measurement as one interval.
     pub(super) fn histogram(&self, option: &str) -> String {
         let nothing = LatencyHistogram::new();
@@ -145,7 +150,7 @@ impl Single {
         };
         let timeline = Timeline {
             interval: elapsed,
-            began: parse_rfc3339(&self.load.began).unwrap_or(SystemTime::UNIX_EPOCH),
+            began: self.began().unwrap_or(SystemTime::UNIX_EPOCH),
             cores: vec![all],
             gaps: Vec::new(),
         };
