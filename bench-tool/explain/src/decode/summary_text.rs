@@ -11,6 +11,9 @@ use super::text::explain_procedure;
 /// How many directions, connections and calls a list shows; it counts the others. JSON has all.
 const SHOWN: usize = 10;
 
+/// Upper bound of the procedures in the text: NFS version 3 has 22.
+const PROCEDURES_SHOWN: usize = 30;
+
 /// The summary as a paragraph.
 pub(crate) fn paragraph(summary: &Summary) -> String {
     text_of(|text| write(text, summary))
@@ -82,10 +85,14 @@ fn rows(text: &mut String, name: &str, lines: impl IntoIterator<Item = String>) 
 }
 
 /// Cuts a list that is too long, and says how many are left out.
-fn shortened(mut lines: Vec<String>, of: &str) -> Vec<String> {
-    let left = lines.len().saturating_sub(SHOWN);
+fn shortened(lines: Vec<String>, of: &str) -> Vec<String> {
+    shortened_to(SHOWN, lines, of)
+}
+
+fn shortened_to(shown: usize, mut lines: Vec<String>, of: &str) -> Vec<String> {
+    let left = lines.len().saturating_sub(shown);
     if left > 0 {
-        lines.truncate(SHOWN);
+        lines.truncate(shown);
         lines.push(format!("and {left} more {of}: --json --summary has them"));
     }
     lines
@@ -321,6 +328,7 @@ fn write_procedures(text: &mut String, summary: &Summary) -> fmt::Result {
             procedure(it.procedure)
         )
     });
+    let lines = shortened_to(PROCEDURES_SHOWN, lines.collect(), "procedures");
     rows(text, "procedures", std::iter::once(head).chain(lines))
 }
 
