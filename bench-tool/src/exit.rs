@@ -102,7 +102,10 @@ impl Failure {
         let problem = self.problem();
         let named = options.iter().filter(|(knob, _)| problem.contains(knob));
         let named: Vec<String> = named
-            .map(|(knob, option)| format!("{option} sets {knob}"))
+            .map(|(knob, option)| match option.contains(" and ") {
+                true => format!("{option} set {knob}"),
+                false => format!("{option} sets {knob}"),
+            })
             .collect();
         if self.advice.is_some() || named.is_empty() {
             return self;
@@ -239,5 +242,19 @@ mod tests {
         assert!(written(Err(Error::from(ErrorKind::BrokenPipe))).is_ok());
         let failure = written(Err(Error::from(ErrorKind::StorageFull))).unwrap_err();
         assert_eq!(failure.status(), Status::Failure);
+    }
+
+    #[test]
+    fn several_options_set_a_knob_and_one_sets_it() {
+        let options = [
+            ("bulk_buffers", "--size and --depth"),
+            ("depth_max", "--depth"),
+        ];
+        let failure = Failure::failed("bulk_buffers and depth_max are too large");
+        let text = failure.naming_options(&options).to_string();
+        assert!(
+            text.contains("here --size and --depth set bulk_buffers, --depth sets depth_max"),
+            "{text}"
+        );
     }
 }

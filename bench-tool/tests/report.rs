@@ -164,6 +164,7 @@ fn several_runs_are_side_by_side_with_what_differs() {
         "<th scope=\"row\">client.host</th>",
     ]);
     assert_eq!(page.matches("<figure>").count(), 1, "one chart of both");
+    assert_eq!(page.matches("<table class=\"numbers\">").count(), 2);
     assert_eq!(
         page.matches("<path class=\"curve").count(),
         4,

@@ -174,7 +174,8 @@ pub(super) const fn knobs_of_options(is_of_run: bool) -> &'static [(&'static str
             ("connections_max", "--connections"),
             ("credits_per_connection", "--depth"),
             ("message_bytes_max", "--size"),
-            ("bulk_buffer", "--size, --operations and --depth"),
+            ("bulk_buffers", "--size, --operations and --depth"),
+            ("bulk_buffer_bytes", "--size and --operations"),
         ]
     } else {
         &[
@@ -182,9 +183,10 @@ pub(super) const fn knobs_of_options(is_of_run: bool) -> &'static [(&'static str
             ("credits_per_connection", "--credits"),
             ("message_bytes_max", "--max-payload"),
             (
-                "bulk_buffer",
+                "bulk_buffers",
                 "--max-payload, --max-operations and --bulk-calls",
             ),
+            ("bulk_buffer_bytes", "--max-payload and --max-operations"),
         ]
     }
 }

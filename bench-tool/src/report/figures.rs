@@ -194,7 +194,7 @@ impl LoadFigures {
     }
 }
 
-/// A time for people; zero for what is none, which a saved report can have.
+/// A time for people. An invalid time, which a saved report can have, is shown as zero.
 pub(crate) fn seconds(seconds: f64) -> String {
     units::duration(Duration::try_from_secs_f64(seconds).unwrap_or_default())
 }

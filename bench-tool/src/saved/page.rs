@@ -172,11 +172,11 @@ impl Several {
                 "<p>Nothing that the reports say about options, program, machines and devices.</p>"
             );
         }
-        write!(page, "<div class=\"scroll\"><table>\n<thead><tr><th></th>")?;
-        for number in 1..=self.entries.len() {
-            write!(page, "<th scope=\"col\">run {number}</th>")?;
-        }
-        writeln!(page, "</tr></thead>\n<tbody>")?;
+        let names: Vec<String> = (1..=self.entries.len())
+            .map(|it| format!("run {it}"))
+            .collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        begin_table(page, "", &names)?;
         for (path, values) in &self.compared.differing {
             let texts = values.iter().map(|it| value_text(it.as_ref()).to_owned());
             write_row(page, path, &texts.collect::<Vec<_>>())?;
