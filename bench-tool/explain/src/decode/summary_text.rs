@@ -353,3 +353,21 @@ fn write_slowest(text: &mut String, summary: &Summary) -> fmt::Result {
     });
     rows(text, "slowest", std::iter::once(head).chain(lines))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::summary::Procedure;
+    use super::*;
+
+    #[test]
+    fn gaps_of_unknown_length_and_many_procedures_are_short() {
+        let mut summary = Summary::default();
+        summary.errors.gaps = 2;
+        summary.procedures = vec![Procedure::default(); PROCEDURES_SHOWN + 4];
+        let text = paragraph(&summary);
+        assert!(text.contains("errors      2 gaps\n"), "{text}");
+        assert!(text.contains("and 4 more procedures"), "{text}");
+        let lines = text.matches("its RPC header is not inline").count();
+        assert_eq!(lines, PROCEDURES_SHOWN);
+    }
+}
