@@ -40,7 +40,7 @@ fn help_teaches_and_is_no_error() {
         ("fleet --help", "ssh {host} bench-tool agent"),
         ("agent --help", "A coordinator starts it"),
         ("merge --help", "never averaged"),
-        ("report --help", "why two runs differ"),
+        ("report --help", "in which they differ"),
         ("fleet --help", "--html"),
         ("floor --help", "--buffers"),
         ("decode --help", "Examples"),

@@ -106,7 +106,7 @@ pub(crate) struct KneeReport<R> {
     /// The program and command line that wrote it.
     #[serde(flatten)]
     pub origin: Origin,
-    /// Whether a signal ended it before the last step.
+    /// Whether a signal or a failure ended it before the last step.
     pub interrupted: bool,
     /// The step at which latency turns upward: see [`knee`]. `None` if it does not, or if too few rates were reached.
     pub knee: Option<Step>,

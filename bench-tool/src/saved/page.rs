@@ -9,7 +9,7 @@ use crate::report::chart::{Curve, figure};
 use crate::report::escape::escape;
 use crate::report::origin::Origin;
 use crate::report::page::{
-    begin_page, begin_table, end_document, end_table, percentile_curve, write_percentiles,
+    begin_page, begin_table, end_document, end_table, percentile_curve, prose, write_percentiles,
     write_row, write_warnings,
 };
 use crate::report::table::latency_meaning;
@@ -37,7 +37,7 @@ impl Several {
         self.write_differences(page)?;
         write_warnings(page, &self.warnings())?;
         self.write_shared(page)?;
-        writeln!(page, "<pre>{}</pre>", escape(&origin.command))?;
+        writeln!(page, "<pre>{}</pre>", prose(&origin.command))?;
         end_document(page, origin)
     }
 
@@ -60,7 +60,7 @@ impl Several {
                 entry.kind.command(),
                 escape(entry.began()),
                 escape(&entry.state()),
-                escape(&entry.command)
+                prose(&entry.command)
             )?;
             if let Some(knee) = &entry.knee {
                 writeln!(page, "<b>Knee</b> {}", escape(&knee.finding()))?;

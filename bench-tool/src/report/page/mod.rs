@@ -230,7 +230,7 @@ pub(crate) fn begin_table(page: &mut String, first: &str, heads: &[&str]) -> fmt
 }
 
 /// Escapes text that may name options: a line does not break within one.
-fn prose(text: &str) -> String {
+pub(crate) fn prose(text: &str) -> String {
     let word = |word: &str| match word.starts_with("--") {
         true => format!("<span class=\"option\">{}</span>", escape(word)),
         false => escape(word),
