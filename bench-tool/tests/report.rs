@@ -7,6 +7,11 @@ use std::process::Command;
 use rpcrdma_testkit::{CheckWords as _, Ended, Folder, Running, command};
 use serde_json::{Value, json};
 
+#[path = "support/earlier.rs"]
+mod earlier;
+
+use earlier::earlier;
+
 const BENCH_TOOL: &str = env!("CARGO_BIN_EXE_bench-tool");
 
 /// Options of short runs beside other work.
@@ -222,29 +227,14 @@ fn control_characters_of_a_file_do_not_reach_the_terminal() {
     }
 }
 
-/// A report as an earlier version wrote it.
-fn earlier(report: &str) -> Value {
-    let mut report: Value = serde_json::from_str(report).unwrap();
-    let keys = report.as_object_mut().unwrap();
-    for key in [
-        "failure",
-        "gaps",
-        "began",
-        "client",
-        "server",
-        "disturbed",
-        "histogram",
-    ] {
-        keys.remove(key).expect(key);
-    }
-    report
-}
-
 #[test]
 fn a_report_of_an_earlier_version_says_what_is_missing() {
     let folder = Folder::new("report-earlier");
     let [one, _] = two_runs(&folder);
-    let old = folder.write("old.json", earlier(&folder.read("one.json")).to_string());
+    let old = folder.write(
+        "old.json",
+        earlier(&serde_json::from_str(&folder.read("one.json")).unwrap()).to_string(),
+    );
     let html = folder.path("old.html");
     ended(&format!("report {old} --html {html}"))
         .with_code(0)

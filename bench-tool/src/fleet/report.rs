@@ -60,6 +60,25 @@ pub(crate) struct ClientFigures {
     pub report: Value,
 }
 
+impl ClientFigures {
+    /// The cells of its row in a table: calls, rate, p50, p99, maximum, errors, and start.
+    pub(super) fn cells(&self) -> [String; 7] {
+        let latency = &self.latency_ns;
+        let latencies = (self.calls > 0).then_some([latency.p50, latency.p99, latency.max]);
+        let [p50, p99, max] = latency_cells(latencies);
+        let start = self.start_skew_ns;
+        [
+            count(self.calls),
+            rate(self.rate_per_s),
+            p50,
+            p99,
+            max,
+            count(self.errors),
+            start.map_or_else(|| "-".to_owned(), signed_nanoseconds),
+        ]
+    }
+}
+
 /// The counters of a server.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ServerCounters {
@@ -460,21 +479,9 @@ fn write_clients(text: &mut String, clients: &[ClientFigures]) -> fmt::Result {
         .try_for_each(|name| write!(text, "{name:>13}"))?;
     writeln!(text)?;
     for client in clients {
-        let latency = &client.latency_ns;
-        let latencies = (client.calls > 0).then_some([latency.p50, latency.p99, latency.max]);
-        let [p50, p99, max] = latency_cells(latencies);
-        let start = client.start_skew_ns;
-        let cells = [
-            count(client.calls),
-            rate(client.rate_per_s),
-            p50,
-            p99,
-            max,
-            count(client.errors),
-            start.map_or_else(|| "-".to_owned(), signed_nanoseconds),
-        ];
         write!(text, "{:<7} {:<width$}", client.client, client.host)?;
-        cells
+        client
+            .cells()
             .iter()
             .try_for_each(|cell| write!(text, "{cell:>13}"))?;
         writeln!(text)?;

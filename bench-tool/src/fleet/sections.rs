@@ -3,15 +3,13 @@
 use std::cmp::Reverse;
 use std::fmt::{self, Write as _};
 
-use super::clock::signed_nanoseconds;
 use super::report::{ClientFigures, FleetReport};
 use crate::histogram::LatencyHistogram;
 use crate::report::chart::Curve;
 use crate::report::escape::escape;
 use crate::report::page::{begin_table, end_table, percentile_curve, write_percentiles, write_row};
 use crate::report::saved::SavedLoad;
-use crate::report::table::latency_cells;
-use rpcrdma_units::{count, nanoseconds, rate};
+use rpcrdma_units::{count, nanoseconds};
 
 /// Upper bound of the clients in the table; the JSON has all of them.
 const ROWS_MAX: usize = 600;
@@ -96,21 +94,10 @@ fn latency_of(client: &ClientFigures) -> Option<LatencyHistogram> {
 fn write_clients(page: &mut String, clients: &[&ClientFigures]) -> fmt::Result {
     begin_table(page, "client", &COLUMNS)?;
     for client in clients.iter().take(ROWS_MAX) {
-        let latency = &client.latency_ns;
-        let latencies = (client.calls > 0).then_some([latency.p50, latency.p99, latency.max]);
-        let [p50, p99, max] = latency_cells(latencies);
-        let start = client.start_skew_ns;
-        let cells = [
-            client.host.clone(),
-            count(client.calls),
-            rate(client.rate_per_s),
-            p50,
-            p99,
-            max,
-            count(client.errors),
-            start.map_or_else(|| "-".to_owned(), signed_nanoseconds),
-            client.server.clone().unwrap_or_else(|| "-".to_owned()),
-        ];
+        let server = client.server.clone().unwrap_or_else(|| "-".to_owned());
+        let mut cells = vec![client.host.clone()];
+        cells.extend(client.cells());
+        cells.push(server);
         write_row(page, &client.client.to_string(), &cells)?;
     }
     end_table(page)?;

@@ -194,6 +194,12 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    fn facts_of<const N: usize>(texts: [(&str, &str); N]) -> Facts {
+        texts
+            .map(|(path, text)| (path.to_owned(), text.to_owned()))
+            .into()
+    }
+
     #[test]
     fn facts_are_what_is_no_result() {
         let report = json!({
@@ -212,12 +218,7 @@ mod tests {
             ("cores", "[0,1]"),
             ("op", "null"),
         ];
-        assert_eq!(
-            facts,
-            texts
-                .map(|(path, text)| (path.to_owned(), text.to_owned()))
-                .into()
-        );
+        assert_eq!(facts, facts_of(texts));
     }
 
     #[test]
@@ -241,12 +242,7 @@ mod tests {
             ("client.knobs.reap_batch", "5 (file) or default"),
             ("sizes.0.bytes", "5 or none"),
         ];
-        assert_eq!(
-            facts,
-            texts
-                .map(|(path, text)| (path.to_owned(), text.to_owned()))
-                .into()
-        );
+        assert_eq!(facts, facts_of(texts));
     }
 
     #[test]
