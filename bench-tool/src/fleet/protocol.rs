@@ -290,7 +290,7 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(long.len() < 200, "{long}");
-        // One that is longer than allowed is told from a greeting.
+        // A message that is too long has its own error: it is not reported as a greeting.
         let text = format!("{}\n", "x".repeat(40));
         let read = |bytes_max| read::<ToAgent>(&mut text.as_bytes(), bytes_max).unwrap_err();
         assert!(matches!(read(40), ReadError::TooLong(40)));

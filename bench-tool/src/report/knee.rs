@@ -18,8 +18,9 @@ pub(crate) const SCHEMA: &str = "rpcrdma.bench-tool.knee/1";
 /// If the largest p99 is less than this many times the smallest, latency did not rise and there is no knee.
 const RISE_MIN: u64 = 2;
 
-/// A rate that was not reached has no latency of its own: it grows for as long as the rate is offered. It counts as this
-/// many times the largest p99 that was reached, so that neither it nor the duration sets the scale.
+/// The p99 of a rate that was not reached says little: the queue grows for as long as the rate is offered. Such a p99
+/// counts as at most this many times the largest p99 of the rates that were reached, so that the duration does not set
+/// the scale.
 const BEYOND: u64 = 3;
 
 /// With fewer rates that were reached, a curve has no shape to speak of.

@@ -138,7 +138,7 @@ fn one_alone(report: &SavedReport, wanted: &Wanted, outputs: &Outputs) -> Result
             "--html" => shown.page.clone().unwrap_or_default(),
             option => single.histogram(option),
         }),
-        // A sum has no page of its own: it is a single column.
+        // The sum of a merge is shown as a page of several reports that has one row.
         None => {
             let several = Several::read(std::slice::from_ref(report))?;
             let page = several.page(&Origin::new("", wanted.command.clone()));

@@ -15,7 +15,7 @@ use crate::report::page::{
 use crate::report::table::latency_meaning;
 use rpcrdma_units::{count, text_of};
 
-/// Curves of a chart: that many can be told apart.
+/// Upper bound of the curves in a chart. More cannot be distinguished by color, line and mark.
 const CURVES_MAX: usize = 14;
 
 impl Several {

@@ -1,4 +1,4 @@
-//! Model checks of the flags of blocks: whoever takes a block sees all that its last holder did with it.
+//! Model checks of the flags of blocks. When a thread takes a block, it sees every write of the last holder.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p rpcrdma-fabric --release loom`
 

@@ -181,7 +181,7 @@ fn a_file_has_to_be_writable_and_of_whole_blocks() {
     let odd = file(6000, seals);
     let refused = of(odd.try_clone().expect("a descriptor"), BLOCK);
     assert!(text(refused).contains("no multiple of the size of a block"));
-    // What is refused by its size is not sealed, so that it can be mended.
+    // A file of a wrong size is refused before it is sealed, so its owner can still resize it.
     ftruncate(&odd, 8192).expect("no seals");
     assert!(of(odd, BLOCK).is_ok());
     let good = file(8192, seals);
