@@ -48,13 +48,33 @@ pub(crate) fn from_file(path: &Path, advice: &str) -> Result<Vec<SavedReport>, F
     }
     let several = values.len() > 1;
     let named = (1..).zip(values).map(|(number, value)| SavedReport {
-        name: match several {
+        name: plain_text(match several {
             true => format!("{file} ({number})"),
             false => file.clone(),
-        },
-        value,
+        }),
+        value: plain_value(value),
     });
     Ok(named.collect())
+}
+
+/// The value without control characters: its texts come from an untrusted file, and a terminal would execute them.
+fn plain_value(value: Value) -> Value {
+    match value {
+        Value::String(text) => Value::String(plain_text(text)),
+        Value::Array(list) => list.into_iter().map(plain_value).collect(),
+        Value::Object(object) => {
+            let plain = |(key, value)| (plain_text(key), plain_value(value));
+            object.into_iter().map(plain).collect()
+        }
+        other => other,
+    }
+}
+
+fn plain_text(text: String) -> String {
+    match text.contains(char::is_control) {
+        true => text.replace(char::is_control, "?"),
+        false => text,
+    }
 }
 
 /// Reads all of `input`, at most `bytes_max`.
@@ -244,6 +264,10 @@ mod tests {
             reports.into_iter().map(short).collect()
         };
         assert_eq!(names("{}"), ["a.json"]);
+        // A terminal must not execute what a file says.
+        folder.write("a.json", r#"{"a\u001b": ["\u001b]52;c\n"]}"#);
+        let report = &from_file(&folder.join("a.json"), "give another").unwrap()[0];
+        assert_eq!(report.value, serde_json::json!({"a?": ["?]52;c?"]}));
         assert_eq!(names("[{}, {}]"), ["a.json (1)", "a.json (2)"]);
         assert_eq!(names("{} {\"runs\": [{}]}").len(), 2);
         for (text, words) in [

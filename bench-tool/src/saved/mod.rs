@@ -14,8 +14,6 @@ mod single;
 
 use std::path::PathBuf;
 
-use serde_json::Value;
-
 use self::several::Several;
 use self::single::{Kind, Single};
 use crate::exit::Failure;
@@ -53,7 +51,7 @@ pub(crate) struct Wanted {
 pub(crate) fn execute(wanted: Wanted, outputs: &Outputs) -> Result<(), Failure> {
     let mut reports = Vec::new();
     for file in &wanted.files {
-        reports.extend(saved::from_file(file, GIVE)?.into_iter().map(plain));
+        reports.extend(saved::from_file(file, GIVE)?);
         if reports.len() > REPORTS_MAX {
             return Err(Failure::failed(format!(
                 "there are more than {REPORTS_MAX} reports in these files, and a page has no more"
@@ -74,33 +72,6 @@ pub(crate) fn execute(wanted: Wanted, outputs: &Outputs) -> Result<(), Failure> 
         ))
         .advice("give one of them, or leave --intervals out")),
         _ => side_by_side(&reports, wanted.command, outputs),
-    }
-}
-
-/// The report without control characters: its texts come from an untrusted file, and a terminal would execute them.
-fn plain(report: SavedReport) -> SavedReport {
-    SavedReport {
-        name: plain_text(report.name),
-        value: plain_value(report.value),
-    }
-}
-
-fn plain_value(value: Value) -> Value {
-    match value {
-        Value::String(text) => Value::String(plain_text(text)),
-        Value::Array(list) => list.into_iter().map(plain_value).collect(),
-        Value::Object(object) => {
-            let plain = |(key, value)| (plain_text(key), plain_value(value));
-            object.into_iter().map(plain).collect()
-        }
-        other => other,
-    }
-}
-
-fn plain_text(text: String) -> String {
-    match text.contains(char::is_control) {
-        true => text.replace(char::is_control, "?"),
-        false => text,
     }
 }
 
