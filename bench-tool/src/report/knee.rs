@@ -15,7 +15,8 @@ use rpcrdma_units::{nanoseconds, rate, text_of};
 /// Version of the JSON layout.
 pub(crate) const SCHEMA: &str = "rpcrdma.bench-tool.knee/1";
 
-/// If the largest p99 is less than this many times the smallest, latency did not rise and there is no knee.
+/// A p99 of less than this many times the smallest has not risen: other work on the machine does as much. If none has, there
+/// is no knee.
 const RISE_MIN: u64 = 2;
 
 /// The p99 of a rate that was not reached says little: the queue grows for as long as the rate is offered. Such a p99
@@ -111,7 +112,7 @@ pub(crate) struct KneeReport<R> {
     pub interrupted: bool,
     /// The step at which latency turns upward: see [`knee`]. `None` if it does not, or if too few rates were reached.
     pub knee: Option<Step>,
-    /// How far the knee is below a straight rise, above 0 and up to 1: the higher, the clearer.
+    /// How far p99 stays below a straight rise, above 0 and up to 1: the higher, the clearer the knee.
     pub knee_distance: Option<f64>,
     /// `clear` or `faint`.
     pub knee_certainty: Option<Word>,
@@ -228,30 +229,43 @@ fn rising_p99s(curve: &[&Step]) -> Vec<u64> {
     p99s
 }
 
-/// The step at which the curve of p99 by offered rate turns upward, and its distance. Among the steps whose rate was
+/// The step at which the curve of p99 by offered rate turns upward, and how far the curve stays below a straight rise. Among the steps whose rate was
 /// reached, it is the one farthest below the line from the lower left to the upper right of the curve, with both axes
 /// scaled to their range (the Kneedle method of Satopaa and others, 2011, without smoothing). The curve never falls: see
-/// [`rising_p99s`].
+/// [`rising_p99s`]. Whether it turns upward is asked of this curve, and where, of one on which a p99 that has not risen
+/// counts as [`RISE_MIN`] times the smallest: else other work on the machine would choose among the rates before the rise.
 ///
 /// Steps without a completed call have no place on the curve. `None` if p99 hardly rises, if no step is below the
 /// line, or if fewer than [`REACHED_MIN`] rates were reached.
 #[must_use]
-#[allow(clippy::cast_precision_loss, reason = "places on a curve")]
 pub(crate) fn knee(steps: &[Step]) -> Option<(&Step, f64)> {
     let curve: Vec<&Step> = steps.iter().filter(|it| it.latency_ns.count > 0).collect();
-    let p99s = rising_p99s(&curve);
-    let (least, most) = (*p99s.iter().min()?, *p99s.iter().max()?);
-    let (first, last) = (curve.first()?, curve.last()?);
-    let rates = last
-        .offered_rate_per_s
-        .saturating_sub(first.offered_rate_per_s);
-    let reached = curve.iter().zip(&p99s).filter(|(it, _)| it.has_place());
-    if rates == 0 || most < least.saturating_mul(RISE_MIN) || reached.clone().count() < REACHED_MIN
-    {
+    if curve.iter().filter(|it| it.has_place()).count() < REACHED_MIN {
         return None;
     }
+    let mut p99s = rising_p99s(&curve);
+    let (_, distance) = farthest_below(&curve, &p99s)?;
+    let unrisen = p99s.iter().min()?.saturating_mul(RISE_MIN);
+    for p99 in &mut p99s {
+        *p99 = (*p99).max(unrisen);
+    }
+    let (knee, _) = farthest_below(&curve, &p99s)?;
+    Some((knee, distance))
+}
+
+/// The reached step that is farthest below the line from the first to the highest point of a curve, and how far. `None` if
+/// none is below it.
+#[allow(clippy::cast_precision_loss, reason = "places on a curve")]
+fn farthest_below<'a>(curve: &[&'a Step], p99s: &[u64]) -> Option<(&'a Step, f64)> {
+    let (least, most) = (*p99s.iter().min()?, *p99s.iter().max()?);
+    let first = curve.first()?.offered_rate_per_s;
+    let rates = curve.last()?.offered_rate_per_s.saturating_sub(first);
+    if rates == 0 || most == least {
+        return None;
+    }
+    let reached = curve.iter().zip(p99s).filter(|(it, _)| it.has_place());
     let distances = reached.map(|(step, p99)| {
-        let along = (step.offered_rate_per_s - first.offered_rate_per_s) as f64 / rates as f64;
+        let along = (step.offered_rate_per_s - first) as f64 / rates as f64;
         (*step, along - (p99 - least) as f64 / (most - least) as f64)
     });
     let farthest = distances.max_by(|(_, a), (_, b)| a.total_cmp(b))?;
@@ -386,6 +400,12 @@ pub(crate) mod tests {
         let mut steps = knee_report().steps;
         steps[1].latency_ns.p99 = 50_000;
         assert_eq!(knee(&steps).unwrap().0.share_percent, 80);
+        // What other work adds below twice the least does not choose among the rates before the rise.
+        let mut uneven = knee_report().steps;
+        for (number, p99) in [(0, 500), (1, 501), (2, 502), (3, 999), (4, 1_100)] {
+            uneven[number].latency_ns.p99 = p99;
+        }
+        assert_eq!(knee(&uneven).unwrap().0.share_percent, 90);
         // A curve that hardly rises has no knee.
         let flat: Vec<_> = (1..=10)
             .map(|it| step(it * 10, 1_000 + u64::from(it)))
