@@ -44,14 +44,15 @@ impl CompletionQueue {
             });
         }
         // SAFETY: an open context.
-        let channel = made(unsafe { bindings::ibv_create_comp_channel(context.raw()) })
+        let channel = made(|| unsafe { bindings::ibv_create_comp_channel(context.raw()) })
             .map(Channel)
             .map_err(failed("the device refused a completion channel"))?;
         let mark = std::ptr::without_provenance_mut(port);
         // SAFETY: an open context and its channel; the mark is only a number.
-        let raw =
-            unsafe { bindings::ibv_create_cq(context.raw(), count, mark, channel.0.as_ptr(), 0) };
-        let raw = made(raw).map_err(failed(format!(
+        let raw = made(|| unsafe {
+            bindings::ibv_create_cq(context.raw(), count, mark, channel.0.as_ptr(), 0)
+        });
+        let raw = raw.map_err(failed(format!(
             "the device refused a completion queue of {entries} entries"
         )))?;
         let queue = Self {

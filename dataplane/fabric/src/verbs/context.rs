@@ -267,27 +267,62 @@ impl fmt::Debug for Context {
 /// A queue that occupies a range of offsets in a device's file. Software iWARP maps each queue of a process at the first
 /// free offset of that file, and its library takes the offset 576 KiB for an error. The queue at that offset cannot be
 /// made, nor can any later one until a lower offset is free again. This queue is the first one and covers that offset.
-struct Placeholder(NonNull<bindings::ibv_cq>);
+///
+/// A value is one use of the queue by a [`Context`]. The queue is given back with its last use: a context may be opened
+/// while the previous one of the same device is being dropped, and its queues must not get the offset either.
+struct Placeholder(NonNull<ibv_context>);
+
+/// The queue behind all [`Placeholder`]s of a device.
+struct Occupant {
+    context: NonNull<ibv_context>,
+    queue: NonNull<bindings::ibv_cq>,
+    users: usize,
+}
+
+// SAFETY: rdma-core lets any thread use a context and a queue.
+unsafe impl Send for Occupant {}
+
+static OCCUPANTS: Mutex<Vec<Occupant>> = Mutex::new(Vec::new());
 
 impl Placeholder {
     /// Entries of 32 bytes, which together cover 1 MiB.
     const ENTRIES: c_int = (1 << 20) / 32;
 
     /// `None` if the device refuses the queue. The context is usable then, but a later queue at the offset 576 KiB fails.
-    fn new(raw: NonNull<ibv_context>) -> Option<Self> {
+    fn new(context: NonNull<ibv_context>) -> Option<Self> {
+        let mut occupants = OCCUPANTS.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(occupant) = occupants.iter_mut().find(|it| it.context == context) {
+            occupant.users += 1;
+            return Some(Self(context));
+        }
         let null = std::ptr::null_mut();
         let channel = std::ptr::null_mut();
         // SAFETY: an open context; a completion queue needs neither a channel nor a mark.
-        let queue =
-            unsafe { bindings::ibv_create_cq(raw.as_ptr(), Self::ENTRIES, null, channel, 0) };
-        NonNull::new(queue).map(Self)
+        let queue = made(|| unsafe {
+            bindings::ibv_create_cq(context.as_ptr(), Self::ENTRIES, null, channel, 0)
+        });
+        occupants.push(Occupant {
+            context,
+            queue: queue.ok()?,
+            users: 1,
+        });
+        Some(Self(context))
     }
 }
 
 impl Drop for Placeholder {
     fn drop(&mut self) {
+        let mut occupants = OCCUPANTS.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(index) = occupants.iter().position(|it| it.context == self.0) else {
+            return;
+        };
+        occupants[index].users -= 1;
+        if occupants[index].users > 0 {
+            return;
+        }
+        let queue = occupants.swap_remove(index).queue;
         // SAFETY: from `ibv_create_cq`, given back only here; nobody else has it.
-        let returned = unsafe { bindings::ibv_destroy_cq(self.0.as_ptr()) };
+        let returned = unsafe { bindings::ibv_destroy_cq(queue.as_ptr()) };
         leaked("completion queue", done(returned));
     }
 }
@@ -315,9 +350,9 @@ impl DeviceList {
         bindings::available().map_err(failed(NO_RDMA_CORE))?;
         let mut count: c_int = 0;
         // SAFETY: `count` may be written.
-        let raw = made(unsafe { bindings::rdma_get_devices(&raw mut count) }).map_err(failed(
-            "RDMA devices could not be listed: is `rdma_ucm` loaded?",
-        ))?;
+        let raw = made(|| unsafe { bindings::rdma_get_devices(&raw mut count) }).map_err(
+            failed("RDMA devices could not be listed: is `rdma_ucm` loaded?"),
+        )?;
         let count = usize::try_from(count).unwrap_or(0);
         Ok(Self { raw, count })
     }
@@ -463,4 +498,40 @@ fn nonblocking(raw: NonNull<ibv_context>) -> Result<(), SetupError> {
     set_nonblocking(descriptor).map_err(failed(
         "the event descriptor of the device could not be set up",
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::verbs::completion_queue::CompletionQueue;
+
+    #[test]
+    #[ignore = "needs a device: ./check lab runs it in a guest"]
+    fn a_context_that_is_dropped_leaves_the_placeholder_to_the_next_one() {
+        let name = std::env::var("LAB_DEV").expect("LAB_DEV: run this in the lab, tests/lab");
+        let list = DeviceList::new().expect("devices");
+        let raw = list.iter().find(|raw| name_of(*raw) == name);
+        let raw = raw.expect("the lab's device");
+        let users = || {
+            let occupants = OCCUPANTS.lock().expect("no test panicked");
+            let occupant = occupants.iter().find(|it| it.context == raw);
+            occupant.map_or(0, |it| it.users)
+        };
+        if !query(raw).expect("its limits").soft_iwarp {
+            let _context = Context::open(Some(&name)).expect("the lab's device");
+            assert_eq!(users(), 0, "only software iWARP needs one");
+            return;
+        }
+        // The use of a context that is being dropped while the next one is opened.
+        let previous = Placeholder::new(raw).expect("a queue");
+        let context = Context::open(Some(&name)).expect("the lab's device");
+        assert_eq!(users(), 2);
+        drop(previous);
+        // Each takes nine pages, so that without a placeholder the 17th is at the offset 576 KiB.
+        let queues: Vec<_> = (0..20)
+            .map(|mark| CompletionQueue::new(&context, 1024, mark).expect("a completion queue"))
+            .collect();
+        drop((queues, context));
+        assert_eq!(users(), 0);
+    }
 }

@@ -13,8 +13,16 @@ use std::ptr::NonNull;
 use crate::interface::SetupError;
 
 /// The result of a call that makes an object.
-pub(crate) fn made<T>(pointer: *mut T) -> io::Result<NonNull<T>> {
-    NonNull::new(pointer).ok_or_else(io::Error::last_os_error)
+pub(crate) fn made<T>(call: impl FnOnce() -> *mut T) -> io::Result<NonNull<T>> {
+    // Some providers return null and leave `errno` as it is: what an earlier call left there is not the reason.
+    // SAFETY: each thread has its own `errno`, which lives as long as the thread.
+    unsafe { *libc::__errno_location() = 0 };
+    NonNull::new(call()).ok_or_else(|| match io::Error::last_os_error() {
+        error if error.raw_os_error() == Some(0) => {
+            io::Error::other("the device's library gives no reason")
+        }
+        error => error,
+    })
 }
 
 /// The result of a call that returns zero for success.
@@ -52,10 +60,16 @@ mod tests {
             done(returned).unwrap_err().raw_os_error(),
             Some(libc::EBADF)
         );
-        // SAFETY: as above.
-        unsafe { libc::close(-1) };
-        let nothing = made(std::ptr::null_mut::<u8>()).unwrap_err();
-        assert_eq!(nothing.raw_os_error(), Some(libc::EBADF));
-        assert!(made(&raw mut *Box::new(1)).is_ok());
+        let nothing = made(|| {
+            // SAFETY: as above.
+            unsafe { libc::close(-1) };
+            std::ptr::null_mut::<u8>()
+        });
+        assert_eq!(nothing.unwrap_err().raw_os_error(), Some(libc::EBADF));
+        // What the last call left in errno is not the reason of this one.
+        let silent = made(std::ptr::null_mut::<u8>).unwrap_err();
+        assert_eq!(silent.to_string(), "the device's library gives no reason");
+        let mut object = 1;
+        assert!(made(|| &raw mut object).is_ok());
     }
 }

@@ -61,8 +61,9 @@ impl MemoryRegion {
         let file = file.as_raw_fd();
         // SAFETY: the domain and the descriptor are open. The region keeps the mapping, and thereby the memory, as
         // in `register`; the library keeps no descriptor.
-        let raw = unsafe { register(domain.raw(), 0, mapping.bytes(), start, file, access) };
-        Ok(Self::made(made(raw).map_err(refused)?, domain, mapping))
+        let raw =
+            made(|| unsafe { register(domain.raw(), 0, mapping.bytes(), start, file, access) });
+        Ok(Self::made(raw.map_err(refused)?, domain, mapping))
     }
 
     /// Registers `bytes` bytes from `start`, which lie within `mapping`, for one call of a peer. It
@@ -95,8 +96,9 @@ impl MemoryRegion {
         // SAFETY: the range lies within the mapping, which this value keeps mapped until the
         // region is given back; the device writes only to what is posted or exposed, for which
         // tokens were moved into the port.
-        let raw = unsafe { bindings::ibv_reg_mr(domain.raw(), start.cast(), bytes, access) };
-        let raw = made(raw).map_err(failed(format!(
+        let raw =
+            made(|| unsafe { bindings::ibv_reg_mr(domain.raw(), start.cast(), bytes, access) });
+        let raw = raw.map_err(failed(format!(
             "{bytes} bytes could not be registered: is the limit of locked memory \
              (`ulimit -l`) high enough?"
         )))?;

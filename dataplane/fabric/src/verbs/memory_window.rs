@@ -28,7 +28,7 @@ impl MemoryWindow {
     pub(crate) fn new(region: &Arc<MemoryRegion>) -> Result<Self, SetupError> {
         let domain = region.domain();
         // SAFETY: a protection domain that the region keeps alive.
-        let raw = made(unsafe { bindings::alloc_window(domain.raw()) })
+        let raw = made(|| unsafe { bindings::alloc_window(domain.raw()) })
             .map_err(failed("the device refused a memory window"))?;
         Ok(Self {
             raw,

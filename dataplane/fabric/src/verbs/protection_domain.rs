@@ -25,7 +25,7 @@ unsafe impl Sync for ProtectionDomain {}
 impl ProtectionDomain {
     pub(crate) fn new(context: &Arc<Context>) -> Result<Self, SetupError> {
         // SAFETY: an open context.
-        let raw = made(unsafe { bindings::ibv_alloc_pd(context.raw()) })
+        let raw = made(|| unsafe { bindings::ibv_alloc_pd(context.raw()) })
             .map_err(failed("the device refused a protection domain"))?;
         Ok(Self {
             raw,

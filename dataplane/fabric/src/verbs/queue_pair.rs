@@ -304,7 +304,7 @@ fn make(
         sq_sig_all: 0,
     };
     // SAFETY: all objects live, and the structure is whole; the mark is only a number.
-    made(unsafe { bindings::ibv_create_qp(domain.raw(), &raw mut attributes) })
+    made(|| unsafe { bindings::ibv_create_qp(domain.raw(), &raw mut attributes) })
 }
 
 /// The most bytes, at most `wanted`, that a Send of this device can carry in its work request. It is found by making

@@ -41,8 +41,8 @@ impl SharedReceiveQueue {
             },
         };
         // SAFETY: a protection domain that lives, and a whole structure; the mark is a number.
-        let raw = unsafe { bindings::ibv_create_srq(domain.raw(), &raw mut attributes) };
-        let raw = made(raw).map_err(failed(format!(
+        let raw = made(|| unsafe { bindings::ibv_create_srq(domain.raw(), &raw mut attributes) });
+        let raw = raw.map_err(failed(format!(
             "the device refused a shared receive queue of {depth} Receives with {segments} segments"
         )))?;
         Ok(Self {
