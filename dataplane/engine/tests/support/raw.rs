@@ -326,6 +326,21 @@ impl<A: Application> Attack<A> {
         turns_until_idle(|| self.turn());
     }
 
+    /// Turns until something is done, for as long as it may take a device.
+    pub fn until(&mut self, what: &str, done: impl Fn(&Self) -> bool) {
+        for _ in 0..200_000 {
+            if done(self) {
+                return;
+            }
+            self.turn();
+        }
+        panic!(
+            "never came: {what}\n{}{}",
+            self.victim.counters(),
+            self.victim.describe()
+        );
+    }
+
     /// So many iterations of the victim, while its peers stand still.
     pub fn victim_turns(&mut self, count: usize) {
         for _ in 0..count {
