@@ -21,7 +21,7 @@ pub(crate) fn latency_meaning(is_open: bool) -> &'static str {
     }
 }
 
-/// Writes the round-trip times of an open or closed loop.
+/// Writes the round-trip times of an open or closed loop: dashes where no call completed.
 ///
 /// # Errors
 /// None from a string.
@@ -31,38 +31,48 @@ pub(crate) fn write_latency(
     is_open: bool,
 ) -> fmt::Result {
     writeln!(text, "\nround-trip time ({})", latency_meaning(is_open))?;
-    #[allow(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "rounded, never negative"
-    )]
-    let whole = |value: f64| nanoseconds(value.max(0.0).round() as u64);
+    let cell = |value| latency_cell(latency, value);
+    let mean = format!(
+        "{}, standard deviation {}",
+        cell(whole(latency.mean)),
+        cell(whole(latency.stddev))
+    );
     let rows = [
-        ("min", nanoseconds(latency.min)),
-        ("p50", nanoseconds(latency.p50)),
-        ("p90", nanoseconds(latency.p90)),
-        ("p99", nanoseconds(latency.p99)),
-        ("p99.9", nanoseconds(latency.p99_9)),
-        ("p99.99", nanoseconds(latency.p99_99)),
-        ("max", nanoseconds(latency.max)),
-        (
-            "mean",
-            format!(
-                "{}, standard deviation {}",
-                whole(latency.mean),
-                whole(latency.stddev)
-            ),
-        ),
+        ("min", cell(latency.min)),
+        ("p50", cell(latency.p50)),
+        ("p90", cell(latency.p90)),
+        ("p99", cell(latency.p99)),
+        ("p99.9", cell(latency.p99_9)),
+        ("p99.99", cell(latency.p99_99)),
+        ("max", cell(latency.max)),
+        ("mean", mean),
     ];
     for (name, value) in rows {
         let (number, rest) = value.split_once(' ').unwrap_or((&value, ""));
-        writeln!(text, "  {name:<8}{number:>8} {rest}")?;
+        let line = format!("  {name:<8}{number:>8} {rest}");
+        writeln!(text, "{}", line.trim_end())?;
     }
     writeln!(
         text,
         "  half of p50, which perftest and UCX print as latency: {}",
-        nanoseconds(latency.p50 / 2)
+        cell(latency.p50 / 2)
     )
+}
+
+/// A latency of a summary: a dash where no call completed.
+pub(crate) fn latency_cell(summary: &LatencySummary, value: u64) -> String {
+    let [cell] = latency_cells((summary.count > 0).then_some([value]));
+    cell
+}
+
+/// Whole nanoseconds of a mean or a deviation.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "rounded, never negative"
+)]
+pub(crate) fn whole(value: f64) -> u64 {
+    value.max(0.0).round() as u64
 }
 
 /// Writes the round-trip times of a load and, for a closed loop, the corrected ones.
@@ -78,10 +88,10 @@ fn write_corrected(text: &mut String, corrected: &CorrectedLatency) -> fmt::Resu
     writeln!(
         text,
         "  corrected for coordinated omission: p50 {}, p99 {}, p99.9 {}, p99.99 {}",
-        nanoseconds(summary.p50),
-        nanoseconds(summary.p99),
-        nanoseconds(summary.p99_9),
-        nanoseconds(summary.p99_99)
+        latency_cell(summary, summary.p50),
+        latency_cell(summary, summary.p99),
+        latency_cell(summary, summary.p99_9),
+        latency_cell(summary, summary.p99_99)
     )?;
     writeln!(text, "    {}", correction_meaning(corrected))
 }

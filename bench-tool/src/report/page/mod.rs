@@ -9,11 +9,11 @@ use super::chart::{self, Curve};
 use super::escape::escape;
 use super::figures::seconds;
 use super::origin::Origin;
-use super::table::{correction_meaning, latency_cells, latency_meaning};
+use super::table::{correction_meaning, latency_cell, latency_cells, latency_meaning, whole};
 use super::view::{LoadReport, LoadView};
 use crate::histogram::{LatencyHistogram, LatencySummary};
 use crate::load::timeline::{Gap, IntervalFigures, IntervalLatency};
-use rpcrdma_units::{bandwidth, count, nanoseconds, rate, text_of};
+use rpcrdma_units::{bandwidth, count, rate, text_of};
 
 const STYLE: &str = include_str!("style.css");
 
@@ -186,15 +186,9 @@ pub(crate) fn write_percentiles(
     page.push_str(&chart::figure(id, title, &axes.0, &axes.1, curves));
 }
 
-#[allow(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "rounded, never negative"
-)]
 fn write_summaries(page: &mut String, columns: &[(&str, LatencySummary)]) -> fmt::Result {
     type Of = fn(&LatencySummary) -> u64;
     let heads: Vec<&str> = columns.iter().map(|(name, _)| *name).collect();
-    let whole = |value: f64| nanoseconds(value.max(0.0).round() as u64);
     let rows: [(&str, Of); 7] = [
         ("minimum", |it| it.min),
         ("p50", |it| it.p50),
@@ -209,10 +203,11 @@ fn write_summaries(page: &mut String, columns: &[(&str, LatencySummary)]) -> fmt
     };
     begin_table(page, "", &heads)?;
     for (name, of) in rows {
-        write_row(page, name, &all(&|it| nanoseconds(of(it))))?;
+        write_row(page, name, &all(&|it| latency_cell(it, of(it))))?;
     }
-    write_row(page, "mean", &all(&|it| whole(it.mean)))?;
-    write_row(page, "standard deviation", &all(&|it| whole(it.stddev)))?;
+    write_row(page, "mean", &all(&|it| latency_cell(it, whole(it.mean))))?;
+    let deviation = |it: &LatencySummary| latency_cell(it, whole(it.stddev));
+    write_row(page, "standard deviation", &all(&deviation))?;
     write_row(page, "calls", &all(&|it| count(it.count)))?;
     end_table(page)
 }
@@ -382,6 +377,7 @@ pub(super) mod tests {
     use crate::run::report::tests::{config, floor, result};
     use crate::workloads::bench::op::Op;
     use rpcrdma_testkit::CheckWords;
+    use rpcrdma_units::nanoseconds;
 
     fn page_of(change: impl FnOnce(&mut Report)) -> (Report, String) {
         let mut config = config();

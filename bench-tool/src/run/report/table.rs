@@ -258,7 +258,9 @@ pub(crate) fn write_floor(text: &mut String, report: &Report) -> fmt::Result {
 mod tests {
     use super::super::tests::{config, floor, result};
     use super::*;
+    use crate::histogram::LatencyHistogram;
     use crate::machine::Machine;
+    use crate::report::page;
     use crate::run::config::Server;
     use crate::workloads::bench::op::Op;
     use crate::workloads::bench::sizes::Sizes;
@@ -312,6 +314,35 @@ floor     220 ns between cores 0 and 1 (p50); p50 of the run is 2.04 times that
 ";
         report.per_core.truncate(1);
         assert_eq!(text(&report, false), expected);
+    }
+
+    #[test]
+    fn latencies_of_no_call_are_dashes() {
+        let mut report = Report::new(&config(), &quiet_machine(), &result(), None);
+        let without = LatencyHistogram::new().summary();
+        report.load.latency_ns = without;
+        if let Some(corrected) = &mut report.load.latency_corrected_ns {
+            corrected.summary = without;
+        }
+        let expected = "
+  min            -
+  p50            -
+  p90            -
+  p99            -
+  p99.9          -
+  p99.99         -
+  max            -
+  mean          -, standard deviation -
+  half of p50, which perftest and UCX print as latency: -
+  corrected for coordinated omission: p50 -, p99 -, p99.9 -, p99.99 -
+";
+        let table = text(&report, false);
+        assert!(table.contains(expected), "{table}");
+        let page = page::text(&report);
+        assert!(
+            page.contains("<td>-</td>") && !page.contains(">0 ns<"),
+            "{page}"
+        );
     }
 
     #[test]
