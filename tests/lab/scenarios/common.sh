@@ -45,6 +45,12 @@ finish() {
     for pid in $(jobs -p); do kill -KILL "$pid" 2>/dev/null; done
     ! declare -F at_end >/dev/null || at_end
     [ -z "${responder:-}" ] || kill_responder
+    # And what still runs in the other guests: they are the next scenario's too.
+    for pid in /out/?/"$scenario"-*.pid; do
+        [ -e "$pid" ] && [ ! -e "${pid%.pid}.status" ] || continue
+        ask "kill -KILL $(cat "$pid")" "$(basename "${pid%/*}")"
+        within 10 test -e "${pid%.pid}.status"
+    done
     if [ $failed -gt 0 ] || [ $passed -eq 0 ]; then word=FAILED; fi
     printf 'test result: %s. %d passed; %d failed; 0 ignored\n' "$word" "$passed" "$failed"
     [ $word = ok ] && exit 0
