@@ -15,6 +15,7 @@ use crate::report::output::{Output, Outputs};
 use crate::run::Load;
 use crate::sweep::grid::Point;
 use crate::sweep::plot::{self, Picture};
+use crate::sweep::runs::SweepPlan;
 use crate::sweep::{self, SweepConfig};
 use crate::workloads::bench::op::{Op, Placement};
 
@@ -129,7 +130,7 @@ pub(super) fn execute(
     let outputs = Outputs::check(&files, args.common.quiet)?;
     let chart = args.plot.as_ref();
     let chart = chart.map(|picture| {
-        plot::axis(&config.points)?;
+        plot::axis(&config.plan.points)?;
         Output::check("--plot", &picture.0)
     });
     sweep::execute(
@@ -149,18 +150,29 @@ impl SweepArgs {
         machine: &Machine,
         command: String,
     ) -> Result<SweepConfig, Failure> {
-        let points = points(self)?;
-        let runs = points
+        let plan = self.plan()?;
+        let runs = plan
+            .points
             .iter()
             .map(|point| self.run_args(point).config(machine, command.clone()))
             .collect::<Result<_, _>>()?;
         Ok(SweepConfig {
             command,
-            points,
+            plan,
             runs,
+            figure: self.figure,
+        })
+    }
+
+    /// The runs to make.
+    ///
+    /// # Errors
+    /// A usage failure for more than [`RUNS_MAX`] runs.
+    fn plan(&self) -> Result<SweepPlan, Failure> {
+        Ok(SweepPlan {
+            points: points(self)?,
             repeats: self.repeats,
             repeat_disturbed: self.repeat_disturbed,
-            figure: self.figure,
         })
     }
 
