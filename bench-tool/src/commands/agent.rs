@@ -13,7 +13,7 @@ use super::nfs::NfsArgs;
 use super::run::RunArgs;
 use crate::exit::Failure;
 use crate::fleet::agent::{Done, Ends, serve};
-use crate::fleet::protocol::Share;
+use crate::fleet::protocol::{Share, report_bytes_max};
 use crate::load::gate::Gate;
 use crate::machine::Machine;
 use crate::nfs_client;
@@ -153,6 +153,18 @@ impl ClientCommand {
         length.limit(self.is_to_knee()).expected(length.warmup)
     }
 
+    /// Upper bound of the report of a load in bytes.
+    pub(super) fn report_bytes_max(&self) -> u64 {
+        let (cores, connections) = match self {
+            // Those of a bench client share its cores.
+            Self::Run(args) => (&args.common.cores, 1),
+            Self::Nfs(args) => (&args.cores, args.connections),
+        };
+        let cores = cores.as_ref().map_or(1, |it| it.0.len());
+        let cores = u64::try_from(cores).unwrap_or(u64::MAX);
+        report_bytes_max(cores.max(connections.into()))
+    }
+
     /// Makes the load of a round.
     fn measure(
         self,
@@ -243,6 +255,13 @@ mod tests {
         let knee = parse("nfs --connect tcp:a:2049 --export /srv --to-knee").unwrap();
         assert!(knee.is_to_knee());
         assert_eq!(knee.expected(), Some(Duration::from_millis(2_500)));
+        let bytes = [
+            "run --connect shm:x --connections 900",
+            "run --connect shm:x --cores 0-3",
+            "nfs --connect tcp:a:2049 --export /srv --connections 9",
+        ]
+        .map(|line| parse(line).unwrap().report_bytes_max());
+        assert!(bytes.is_sorted_by(|a, b| a < b), "{bytes:?}");
         let counted = parse("run --connect shm:x --count 5").unwrap();
         assert_eq!(counted.expected(), None);
     }

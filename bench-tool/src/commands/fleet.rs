@@ -184,6 +184,11 @@ impl FleetArgs {
             expected: first.expected(),
             start_timeout: self.start_timeout,
             silence_timeout: self.silence_timeout,
+            report_bytes_max: commands
+                .iter()
+                .map(ClientCommand::report_bytes_max)
+                .max()
+                .unwrap_or(0),
             quiet: self.quiet,
             plan,
         })

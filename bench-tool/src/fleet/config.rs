@@ -24,6 +24,8 @@ pub(crate) struct FleetConfig {
     pub(crate) start_timeout: Duration,
     /// How long an agent may send no message; it sends one every second.
     pub(crate) silence_timeout: Duration,
+    /// Upper bound of the report of a client in bytes.
+    pub(crate) report_bytes_max: u64,
     /// Whether to show only errors and warnings.
     pub(crate) quiet: bool,
 }

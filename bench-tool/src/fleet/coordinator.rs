@@ -11,7 +11,7 @@ use super::config::FleetConfig;
 use super::launch::{Event, Process, Told, allow_open_files};
 use super::live::FleetMetrics;
 use super::plan::{ClientPlan, delay_ns, divide};
-use super::protocol::{FromAgent, Share, ToAgent, Versions};
+use super::protocol::{BytesMax, FromAgent, Share, ToAgent, Versions};
 use super::round::{Failed, Reported, RoundResult};
 use crate::exit::Failure;
 use crate::progress::{Progress, ProgressLine, say};
@@ -244,7 +244,8 @@ impl<'a> Fleet<'a> {
         for index in 0..fleet.clients.len() {
             let plan = &config.plan.clients[index];
             let words = config.launch.words_for(&plan.host, index);
-            match Process::start(&words, (index, &plan.name(index)), &sender) {
+            let bytes_max = BytesMax::of_agent(config.report_bytes_max);
+            match Process::start(&words, (index, &plan.name(index)), &sender, bytes_max) {
                 Ok(mut process) => {
                     process.say(&ToAgent::Hello(Versions::own()));
                     fleet.clients[index].process = Some(process);
@@ -509,7 +510,7 @@ impl<'a> Fleet<'a> {
                 },
                 State::Started,
             ) => self.take_report(index, (report, started_ns, failure), at),
-            (FromAgent::Failed { why }, _) => self.lose(index, one_line(&why)),
+            (FromAgent::Failed { why }, _) => self.lose(index, why),
             (message, state) => {
                 let name = serde_json::to_value(&message).ok();
                 let name = name.as_ref().and_then(|it| it["message"].as_str());
@@ -542,7 +543,6 @@ impl<'a> Fleet<'a> {
                 offset.uncertainty_ns,
             )
         });
-        let failure = failure.map(|it| one_line(&it));
         client.reported = Some(Reported {
             client: index,
             plan: client.plan.clone(),
@@ -625,11 +625,6 @@ impl<'a> Fleet<'a> {
     }
 }
 
-/// A message with its advice in one line.
-fn one_line(text: &str) -> String {
-    text.lines().map(str::trim).collect::<Vec<_>>().join("; ")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -655,6 +650,7 @@ mod tests {
             expected: None,
             start_timeout: Duration::from_secs(60),
             silence_timeout: Duration::from_secs(600),
+            report_bytes_max: 1 << 20,
             quiet: true,
         }
     }
@@ -719,6 +715,23 @@ mod tests {
         let (client, at) = (0, Instant::now());
         fleet.handle(Event { client, at, told });
         assert!(fleet.failed.is_empty());
+    }
+
+    #[test]
+    fn a_client_that_sends_too_much_is_named() {
+        let config = config(
+            1,
+            r#"read hello; printf '{"message":"ready","more":"'; head -c 70000 /dev/zero | tr '\\0' x; read cue"#,
+        );
+        let signals = StopTwice::default();
+        let mut fleet = running(&config, &signals);
+        look_until(&mut fleet, |it| it.clients[0].state == State::Lost);
+        let failed = &fleet.failed[0];
+        assert_eq!((failed.client, &failed.host[..]), (0, "a"));
+        assert!(
+            failed.why.contains("a line of more than 64 KiB"),
+            "{failed:?}"
+        );
     }
 
     #[test]

@@ -513,6 +513,7 @@ mod tests {
             expected: None,
             start_timeout: Duration::from_secs(1),
             silence_timeout: Duration::from_secs(1),
+            report_bytes_max: 1 << 20,
             quiet: true,
         }
     }

@@ -8,6 +8,7 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::escape::{plain_text, plain_value};
 use super::figures::LossFigures;
 use crate::exit::Failure;
 use crate::histogram::{DecodeError, LatencyHistogram, LatencySummary};
@@ -55,26 +56,6 @@ pub(crate) fn from_file(path: &Path, advice: &str) -> Result<Vec<SavedReport>, F
         value: plain_value(value),
     });
     Ok(named.collect())
-}
-
-/// The value without control characters: its texts come from an untrusted file, and a terminal would execute them.
-fn plain_value(value: Value) -> Value {
-    match value {
-        Value::String(text) => Value::String(plain_text(text)),
-        Value::Array(list) => list.into_iter().map(plain_value).collect(),
-        Value::Object(object) => {
-            let plain = |(key, value)| (plain_text(key), plain_value(value));
-            object.into_iter().map(plain).collect()
-        }
-        other => other,
-    }
-}
-
-fn plain_text(text: String) -> String {
-    match text.contains(char::is_control) {
-        true => text.replace(char::is_control, "?"),
-        false => text,
-    }
 }
 
 /// Reads all of `input`, at most `bytes_max`.
