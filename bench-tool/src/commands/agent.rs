@@ -80,6 +80,19 @@ pub(super) enum ClientCommand {
     Nfs(Box<NfsArgs>),
 }
 
+/// The failure for an output of a client.
+pub(super) fn no_output(option: &str) -> Failure {
+    Failure::usage(format!("{option} has no effect in the clients' command"))
+        .advice("give the files to fleet, before the `--`; its JSON has the report of each client")
+}
+
+/// The failure for a command line of the clients that is wrong.
+pub(super) fn cannot_be_run(error: &clap::Error) -> Failure {
+    let text = error.render().to_string();
+    let text = text.trim().trim_start_matches("error: ").to_owned();
+    Failure::usage(format!("the clients' command cannot be run: {text}"))
+}
+
 impl ClientCommand {
     /// Reads a command line without the program's name.
     ///
@@ -89,13 +102,12 @@ impl ClientCommand {
         let words = std::iter::once("bench-tool").chain(arguments.iter().map(String::as_str));
         let ClientLine { command } = ClientLine::try_parse_from(words).map_err(|error| {
             if error.kind() == ErrorKind::InvalidSubcommand {
-                return Failure::usage("the clients of a fleet run `run` or `nfs`").advice(
-                    "write `-- run --connect ADDR` or `-- nfs --connect ADDR --export PATH`",
+                return Failure::usage("the clients of a fleet run `run`, `sweep` or `nfs`").advice(
+                    "write `-- run --connect ADDR`, `-- sweep --connect ADDR --depth 1,2,4`, or `-- nfs --connect ADDR \
+                     --export PATH`",
                 );
             }
-            let text = error.render().to_string();
-            let text = text.trim().trim_start_matches("error: ").to_owned();
-            Failure::usage(format!("the clients' command cannot be run: {text}"))
+            cannot_be_run(&error)
         })?;
         command.refuse_what_a_client_cannot_have()?;
         Ok(command)
@@ -103,8 +115,7 @@ impl ClientCommand {
 
     fn refuse_what_a_client_cannot_have(&self) -> Result<(), Failure> {
         if let Some(option) = self.output().given() {
-            return Err(Failure::usage(format!("{option} has no effect in the clients' command"))
-                .advice("give --json and --hgrm to fleet, before the `--`; its JSON has the report of each client"));
+            return Err(no_output(option));
         }
         match self {
             Self::Run(args) if args.common.connect.is_none() => {
@@ -270,8 +281,8 @@ mod tests {
     fn what_a_client_cannot_have_is_a_usage_failure() {
         for (line, words) in [
             ("run", "--connect ADDR"),
-            ("serve --listen shm:x", "`run` or `nfs`"),
-            ("fleet --clients 2 -- run", "`run` or `nfs`"),
+            ("serve --listen shm:x", "`sweep` or `nfs`"),
+            ("fleet --clients 2 -- run", "`sweep` or `nfs`"),
             ("run --connect shm:x --json a.json", "--json has no effect"),
             (
                 "run --connect shm:x --intervals",

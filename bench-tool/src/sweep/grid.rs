@@ -124,3 +124,13 @@ impl Point {
         labels.join(", ")
     }
 }
+
+/// The names of combinations, by the axes on which they differ.
+pub(crate) fn labels(points: &[Point]) -> Vec<String> {
+    let axes = Axis::varied(points);
+    let label = |point: &Point| match point.label(&axes) {
+        label if label.is_empty() => point.op.name().to_owned(),
+        label => label,
+    };
+    points.iter().map(label).collect()
+}

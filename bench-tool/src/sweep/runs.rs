@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::grid::{Axis, Point};
+use super::grid::{Axis, Point, labels};
 use crate::compare::metric::Metric;
 use crate::compare::rank_sum::{median, sorted};
 use crate::exit::Failure;
@@ -56,7 +56,7 @@ pub(crate) trait Runner {
 }
 
 /// The runs that a sweep is to make.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SweepPlan {
     /// The combinations.
     pub points: Vec<Point>,
@@ -175,12 +175,7 @@ impl<R: SweptReport> Swept<R> {
 
     /// The names of all combinations.
     pub(crate) fn labels(&self) -> Vec<String> {
-        let axes = self.axes();
-        let label = |it: &SweptPoint| match it.point.label(&axes) {
-            label if label.is_empty() => it.point.op.name().to_owned(),
-            label => label,
-        };
-        self.points.iter().map(label).collect()
+        labels(&self.grid())
     }
 }
 
@@ -304,4 +299,101 @@ pub(crate) fn make_runs<R: Runner>(
         }
     }
     making.swept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::report::Report;
+    use crate::run::report::tests::report;
+    use crate::workloads::bench::op::{Op, Placement};
+
+    /// Makes runs until a signal comes in one of them, or nothing is left before it.
+    #[derive(Default)]
+    struct Counted<const KEEPS_STOPPED: bool> {
+        made: Vec<usize>,
+        stopped_in: Option<usize>,
+        exhausted_in: Option<usize>,
+    }
+
+    impl<const KEEPS_STOPPED: bool> Runner for Counted<KEEPS_STOPPED> {
+        type Report = Report;
+
+        const KEEPS_STOPPED: bool = KEEPS_STOPPED;
+
+        fn run(&mut self, place: usize, state: &str) -> Result<Report, Failure> {
+            self.made.push(place);
+            assert_eq!(state, format!("run {} of 4", self.made.len()));
+            let mut report = report();
+            report.load.interrupted = self.is_stopped();
+            match self.is_exhausted() {
+                true => Err(Failure::failed("nobody is left")),
+                false => Ok(report),
+            }
+        }
+
+        fn is_stopped(&self) -> bool {
+            self.stopped_in == Some(self.made.len())
+        }
+
+        fn is_exhausted(&self) -> bool {
+            self.exhausted_in == Some(self.made.len())
+        }
+    }
+
+    fn made<const KEEPS_STOPPED: bool>(
+        mut runner: Counted<KEEPS_STOPPED>,
+    ) -> (Vec<usize>, Swept<Report>) {
+        let point = |depth| Point {
+            op: Op::Null,
+            size: None,
+            placement: Placement::Auto,
+            depth,
+            connections: 1,
+            rate_per_s: None,
+        };
+        let plan = SweepPlan {
+            points: vec![point(1), point(2)],
+            repeats: 2,
+            repeat_disturbed: 0,
+        };
+        let swept = make_runs(&plan, true, &mut runner);
+        (runner.made, swept)
+    }
+
+    #[test]
+    fn a_run_that_a_signal_ended_is_kept_if_its_combination_has_no_other_and_the_sweep_wants_it() {
+        let stopped = |stopped_in| Counted {
+            stopped_in: Some(stopped_in),
+            ..Counted::<true>::default()
+        };
+        for (stopped_in, kept) in [(1, 1), (2, 2), (3, 2), (4, 3)] {
+            let (made, swept) = made(stopped(stopped_in));
+            assert_eq!((made.len(), swept.runs.len()), (stopped_in, kept));
+            assert!(swept.interrupted);
+            let text = super::super::table::text(&swept);
+            let is_marked = text.contains("  stopped early\n");
+            assert_eq!(is_marked, kept == stopped_in, "{stopped_in}: {text}");
+            let complete = format!("{} of 4 runs are complete", stopped_in - 1);
+            assert!(text.contains(&complete), "{text}");
+        }
+        let runner = Counted::<false> {
+            stopped_in: Some(1),
+            ..Counted::default()
+        };
+        assert!(made(runner).1.runs.is_empty());
+    }
+
+    #[test]
+    fn nothing_more_is_tried_when_nobody_is_left() {
+        let runner = Counted::<true> {
+            exhausted_in: Some(2),
+            ..Counted::default()
+        };
+        let (made, swept) = made(runner);
+        assert_eq!((made, swept.runs.len()), (vec![0, 1], 1));
+        assert_eq!(swept.failures.len(), 1);
+        assert_eq!(swept.failures[0].point, "depth 2");
+        assert!(!swept.interrupted);
+    }
 }

@@ -56,7 +56,10 @@ pub(crate) fn write(text: &mut String, report: &Swept<impl SweptReport>) -> fmt:
         for (name, cell) in columns().iter().zip(cells(report, place)) {
             write!(text, "{cell:>0$}", width(name))?;
         }
-        writeln!(text, "{}", mark(report, place))?;
+        match mark(report, place) {
+            "" => writeln!(text)?,
+            mark => writeln!(text, "  {mark}")?,
+        }
     }
     Ok(())
 }
@@ -109,10 +112,13 @@ pub(crate) fn cells(report: &Swept<impl SweptReport>, place: usize) -> Vec<Strin
     FIGURES.iter().map(median).chain(spreads).collect()
 }
 
-/// What is to be said of a combination behind its figures.
+/// What is to be said of a combination with its figures; empty for nothing.
 pub(crate) fn mark(report: &Swept<impl SweptReport>, place: usize) -> &'static str {
-    if is_marked(report, place) {
-        "  disturbed"
+    let mut runs = report.runs_of(place);
+    if runs.any(|run| run.load().interrupted) {
+        "stopped early"
+    } else if is_marked(report, place) {
+        "disturbed"
     } else {
         ""
     }
@@ -165,9 +171,10 @@ pub(crate) fn warnings(report: &Swept<impl SweptReport>) -> Vec<String> {
     }
     if report.interrupted {
         let repeats = usize::try_from(report.repeats).unwrap_or(usize::MAX);
+        let is_complete = |run: &&_| !SweptReport::load(*run).interrupted;
         warnings.push(format!(
             "stopped by a signal: {} of {} runs are complete",
-            report.runs.len(),
+            report.runs.iter().filter(is_complete).count(),
             report.points.len().saturating_mul(repeats)
         ));
     }

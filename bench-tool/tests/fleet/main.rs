@@ -10,6 +10,7 @@ use serde_json::Value;
 
 #[path = "../support/json.rs"]
 mod json;
+mod sweep;
 #[path = "../support/usable.rs"]
 mod usable;
 
