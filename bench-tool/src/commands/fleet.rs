@@ -275,10 +275,14 @@ impl FleetArgs {
                     .collect()
             }
         };
-        // A host that begins with a dash would be an option of ssh.
-        match hosts.iter().find(|it| it.is_empty() || it.starts_with('-')) {
-            Some(host) => Err(Failure::usage(format!("`{host}` is no host"))
-                .advice("give names or addresses, as in --hosts a,b,c")),
+        // A host that begins with a dash would be an option of ssh, and a terminal would execute a control character.
+        let is_none =
+            |it: &&String| it.is_empty() || it.starts_with('-') || it.contains(char::is_control);
+        match hosts.iter().find(is_none) {
+            Some(host) => Err(
+                Failure::usage(format!("`{}` is no host", host.escape_debug()))
+                    .advice("give names or addresses, as in --hosts a,b,c"),
+            ),
             None => Ok(hosts),
         }
     }
@@ -350,12 +354,13 @@ mod tests {
         assert_eq!(fleet.plan.clients[1].arguments[2], "shm:b");
         let folder = Folder::new("hosts");
         let file = folder.write("hosts", "# rack 1\na\n\n  b # slow\n");
-        let fleet = config(&format!(
-            "{LAUNCH} --hosts-file {file} -- run --connect shm:x"
-        ))
-        .unwrap();
+        let of_file = format!("{LAUNCH} --hosts-file {file} -- run --connect shm:x");
+        let fleet = config(&of_file).unwrap();
         let hosts: Vec<_> = fleet.plan.clients.iter().map(|it| &it.host[..]).collect();
         assert_eq!(hosts, ["a", "b"]);
+        folder.write("hosts", "a\u{1b}[2J\n");
+        let refused = config(&of_file).unwrap_err();
+        refused.check_words(&["`a\\u{1b}[2J` is no host"]);
         let line = format!(
             "{LAUNCH} --hosts a,b --targets shm:x,shm:y --pattern all-to-all -- run --connect {{target}} --to-knee"
         );

@@ -451,6 +451,9 @@ mod tests {
                 max: u64::MAX,
             }),
         };
+        // With the comma.
+        let bytes = |json: serde_json::Result<String>| json.unwrap().len() as u64 + 1;
+        assert!(bytes(serde_json::to_string(&interval)) <= INTERVAL_BYTES);
         let intervals = vec![interval; INTERVALS_MAX as usize];
         let cores = 3;
         report.load.intervals.clone_from(&intervals);
@@ -461,6 +464,7 @@ mod tests {
             start_s: long,
             duration_s: long,
         };
+        assert!(bytes(serde_json::to_string(&gap)) * 1_000 <= PART_BYTES);
         report.load.gaps = vec![gap; 1_000 * cores];
         let mut latency = LatencyHistogram::new();
         let mut value = 1;
