@@ -349,13 +349,14 @@ impl Rounds {
         self.total += runs as u64;
     }
 
-    /// Shows that the next run begins.
-    pub(crate) fn next(&mut self, what: &str) {
+    /// Shows that the next run begins; returns which of how many it is.
+    pub(crate) fn next(&mut self, what: &str) -> String {
         if self.is_shown {
             let line = rounds_line(self.begin.elapsed(), self.begun, self.total, what);
             let _ = write!(io::stderr().lock(), "\r{line}\x1b[K");
         }
         self.begun += 1;
+        format!("run {} of {}", self.begun, self.total)
     }
 }
 

@@ -42,6 +42,8 @@ fn help_teaches_and_is_no_error() {
         ("merge --help", "never averaged"),
         ("report --help", "in which they differ"),
         ("fleet --help", "--html"),
+        ("fleet --help", "-- sweep --connect rdma:server:20049"),
+        ("fleet --help", "Of a sweep:"),
         ("floor --help", "--buffers"),
         ("decode --help", "Examples"),
         ("sweep --help", "--repeats <N>"),
@@ -97,6 +99,22 @@ fn a_wrong_command_line_ends_with_2_and_says_what_is_right() {
         (
             "fleet --clients 2 -- run --connect shm:x --depth 0",
             "1..=65535",
+        ),
+        (
+            "fleet --clients 2 -- sweep --connect shm:x --csv a",
+            "before the",
+        ),
+        (
+            "fleet --clients 2 --plot a.svg -- sweep --connect shm:x",
+            "nothing to draw",
+        ),
+        (
+            "fleet --clients 2 --hgrm a -- sweep --connect shm:x",
+            "no effect with a sweep",
+        ),
+        (
+            "fleet --clients 2 -- sweep --connect shm:x --op null,write --size 4k",
+            "leave --size out",
         ),
         ("merge", "FILE"),
         ("floor --cores 1022,1023", "numbers from"),

@@ -75,6 +75,11 @@ fn the_page_and_the_table_of_a_saved_report_are_those_of_its_command() {
             format!("-- {client} --count 100"),
         ),
         ("fleet-knee", fleet.to_owned(), format!("-- {knee}")),
+        (
+            "fleet-sweep",
+            fleet.to_owned(),
+            format!("-- sweep --connect {address} {SHORT} --depth 1,2 --repeats 2 --count 60"),
+        ),
     ] {
         let shown = measured(&folder, name, &head, &tail);
         check_again(&folder, name, &shown);
@@ -91,6 +96,25 @@ fn the_page_and_the_table_of_a_saved_report_are_those_of_its_command() {
         "<b>Knee</b>",
     ]);
     assert_eq!(page.matches("<figure>").count(), 2);
+    // Beside another report, a sweep is its runs.
+    let files = ["fleet.json", "fleet-sweep.json"].map(|name| folder.path(name));
+    let shown = ended(&format!("report {}", files.join(" "))).with_code(0);
+    shown.check_out(&[
+        "fleet.json (fleet)",
+        "fleet-sweep.json (1) (fleet)",
+        "\n  depth: ",
+    ]);
+    for (option, code) in [("--hgrm -", 2), ("--intervals", 2), ("--html -", 0)] {
+        let sweep = folder.path("fleet-sweep.json");
+        ended(&format!("report {sweep} {option}")).check_code(code);
+    }
+    let mut report: Value = serde_json::from_str(&folder.read("fleet-sweep.json")).unwrap();
+    report["runs"][1]["calls"] = json!(7);
+    let wrong = folder.write("wrong.json", report.to_string());
+    ended(&format!("report {wrong}")).check_failed(1, &["wrong.json", "it has 7 calls"]);
+    report["points"][0]["runs"] = json!([0, 0]);
+    let wrong = folder.write("wrong.json", report.to_string());
+    ended(&format!("report {wrong}")).check_failed(1, &["wrong.json", "each of its runs once"]);
 }
 
 #[test]

@@ -82,6 +82,25 @@ fn fleets_follow_their_schema_also_those_of_which_a_client_fails() {
     followed(&format!(
         "fleet --clients 2 --json - --quiet -- {run} {knee}"
     ));
+    let sweep = format!("sweep --connect {address} {SHORT} --repeat-disturbed 0 --repeats 2");
+    let sweep = format!("{sweep} --op echo --size 100,8MiB --rate 1k,2k --count 60");
+    let swept = followed(&format!("fleet --clients 2 --json - --quiet -- {sweep}"));
+    assert_eq!(swept["points"].as_array().unwrap().len(), 4);
+    assert_eq!(swept["failures"].as_array().unwrap().len(), 2);
+    for (path, unknown) in [
+        ("", true),
+        ("/points/0", true),
+        ("/runs/1", true),
+        ("/points/0", false),
+    ] {
+        let mut wrong = swept.clone();
+        let place = wrong.pointer_mut(path).unwrap().as_object_mut().unwrap();
+        match unknown {
+            true => drop(place.insert("unheard_of".to_owned(), 1.into())),
+            false => drop(place.remove("depth")),
+        }
+        schema::check(&file_of(&swept), &wrong).expect_err(path);
+    }
     let script = format!("sh -c 'test $0 = 0 || exec {BENCH_TOOL} agent' {{index}}");
     let mut fleet = tool("fleet --hosts a,b --json - --quiet --launch");
     fleet.arg(script).arg("--");
@@ -90,6 +109,14 @@ fn fleets_follow_their_schema_also_those_of_which_a_client_fails() {
     assert_eq!(report["failures"][0]["host"], "a");
     assert_eq!(report["clients"].as_array().unwrap().len(), 1);
     check(&report, "a fleet with a client that failed");
+    let script = format!("sh -c 'test $0 = 0 || exec {BENCH_TOOL} agent' {{index}}");
+    let mut fleet = tool("fleet --hosts a,b --json - --quiet --launch");
+    fleet.arg(script).arg("--");
+    let sweep = format!("sweep --connect {address} {SHORT} --repeats 1 --count 60");
+    let ended = Ended::of(fleet.args(sweep.split(' '))).with_code(1);
+    let report: Value = serde_json::from_str(&ended.out).unwrap();
+    assert_eq!(report["client_failures"][0]["point"], "null");
+    check(&report, "a sweep with a client that failed");
 }
 
 #[test]

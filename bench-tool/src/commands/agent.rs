@@ -13,7 +13,7 @@ use super::nfs::NfsArgs;
 use super::run::RunArgs;
 use crate::exit::Failure;
 use crate::fleet::agent::{Done, Ends, serve};
-use crate::fleet::protocol::Share;
+use crate::fleet::protocol::{Share, report_bytes_max};
 use crate::load::gate::Gate;
 use crate::machine::Machine;
 use crate::nfs_client;
@@ -80,6 +80,19 @@ pub(super) enum ClientCommand {
     Nfs(Box<NfsArgs>),
 }
 
+/// The failure for an output of a client.
+pub(super) fn no_output(option: &str) -> Failure {
+    Failure::usage(format!("{option} has no effect in the clients' command"))
+        .advice("give the files to fleet, before the `--`; its JSON has the report of each client")
+}
+
+/// The failure for a command line of the clients that is wrong.
+pub(super) fn cannot_be_run(error: &clap::Error) -> Failure {
+    let text = error.render().to_string();
+    let text = text.trim().trim_start_matches("error: ").to_owned();
+    Failure::usage(format!("the clients' command cannot be run: {text}"))
+}
+
 impl ClientCommand {
     /// Reads a command line without the program's name.
     ///
@@ -89,13 +102,12 @@ impl ClientCommand {
         let words = std::iter::once("bench-tool").chain(arguments.iter().map(String::as_str));
         let ClientLine { command } = ClientLine::try_parse_from(words).map_err(|error| {
             if error.kind() == ErrorKind::InvalidSubcommand {
-                return Failure::usage("the clients of a fleet run `run` or `nfs`").advice(
-                    "write `-- run --connect ADDR` or `-- nfs --connect ADDR --export PATH`",
+                return Failure::usage("the clients of a fleet run `run`, `sweep` or `nfs`").advice(
+                    "write `-- run --connect ADDR`, `-- sweep --connect ADDR --depth 1,2,4`, or `-- nfs --connect ADDR \
+                     --export PATH`",
                 );
             }
-            let text = error.render().to_string();
-            let text = text.trim().trim_start_matches("error: ").to_owned();
-            Failure::usage(format!("the clients' command cannot be run: {text}"))
+            cannot_be_run(&error)
         })?;
         command.refuse_what_a_client_cannot_have()?;
         Ok(command)
@@ -103,8 +115,7 @@ impl ClientCommand {
 
     fn refuse_what_a_client_cannot_have(&self) -> Result<(), Failure> {
         if let Some(option) = self.output().given() {
-            return Err(Failure::usage(format!("{option} has no effect in the clients' command"))
-                .advice("give --json and --hgrm to fleet, before the `--`; its JSON has the report of each client"));
+            return Err(no_output(option));
         }
         match self {
             Self::Run(args) if args.common.connect.is_none() => {
@@ -151,6 +162,18 @@ impl ClientCommand {
     pub(super) fn expected(&self) -> Option<Duration> {
         let length = self.length();
         length.limit(self.is_to_knee()).expected(length.warmup)
+    }
+
+    /// Upper bound of the report of a load in bytes.
+    pub(super) fn report_bytes_max(&self) -> u64 {
+        let (cores, connections) = match self {
+            // Those of a bench client share its cores.
+            Self::Run(args) => (&args.common.cores, 1),
+            Self::Nfs(args) => (&args.cores, args.connections),
+        };
+        let cores = cores.as_ref().map_or(1, |it| it.0.len());
+        let cores = u64::try_from(cores).unwrap_or(u64::MAX);
+        report_bytes_max(cores.max(connections.into()))
     }
 
     /// Makes the load of a round.
@@ -243,6 +266,13 @@ mod tests {
         let knee = parse("nfs --connect tcp:a:2049 --export /srv --to-knee").unwrap();
         assert!(knee.is_to_knee());
         assert_eq!(knee.expected(), Some(Duration::from_millis(2_500)));
+        let bytes = [
+            "run --connect shm:x --connections 900",
+            "run --connect shm:x --cores 0-3",
+            "nfs --connect tcp:a:2049 --export /srv --connections 9",
+        ]
+        .map(|line| parse(line).unwrap().report_bytes_max());
+        assert!(bytes.is_sorted_by(|a, b| a < b), "{bytes:?}");
         let counted = parse("run --connect shm:x --count 5").unwrap();
         assert_eq!(counted.expected(), None);
     }
@@ -251,8 +281,8 @@ mod tests {
     fn what_a_client_cannot_have_is_a_usage_failure() {
         for (line, words) in [
             ("run", "--connect ADDR"),
-            ("serve --listen shm:x", "`run` or `nfs`"),
-            ("fleet --clients 2 -- run", "`run` or `nfs`"),
+            ("serve --listen shm:x", "`sweep` or `nfs`"),
+            ("fleet --clients 2 -- run", "`sweep` or `nfs`"),
             ("run --connect shm:x --json a.json", "--json has no effect"),
             (
                 "run --connect shm:x --intervals",

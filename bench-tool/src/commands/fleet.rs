@@ -7,11 +7,13 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use super::agent::ClientCommand;
+use super::fleet_sweep::{self, SWEEP};
 use super::nfs3::host_port;
+use super::sweep::SweepFilesArgs;
 use super::values;
 use crate::exit::Failure;
 use crate::fleet;
-use crate::fleet::config::FleetConfig;
+use crate::fleet::config::{FleetConfig, FleetSweep, FleetWork};
 use crate::fleet::launch::Launch;
 use crate::fleet::plan::{CLIENTS_MAX, FleetPlan, Pattern, divide};
 use crate::machine::Machine;
@@ -24,10 +26,10 @@ const LOCALHOST: &str = "localhost";
 /// `bench-tool fleet`.
 #[derive(Args, Debug)]
 #[command(
-    override_usage = "bench-tool fleet [OPTIONS] --launch COMMAND --hosts HOST,... -- run|nfs ...\n       \
-                      bench-tool fleet [OPTIONS] --clients N -- run|nfs ...",
+    override_usage = "bench-tool fleet [OPTIONS] --launch COMMAND --hosts HOST,... -- run|sweep|nfs ...\n       \
+                      bench-tool fleet [OPTIONS] --clients N -- run|sweep|nfs ...",
     after_help = "\
-Runs the command after the `--`, `run` or `nfs` with its options, on all clients at the same time, and writes one \
+Runs the command after the `--`, `run`, `sweep` or `nfs` with its options, on all clients at the same time, and writes one \
 report: the merged histogram, whose count is checked against the clients' calls and whose percentiles are never \
 averaged; each client's figures; the slowest client; Jain's index of fairness of their rates; and how far the starts \
 were apart, by clocks that are compared before.\n\n\
@@ -37,6 +39,9 @@ carry the messages: there are no ports and no keys. It is split into words as a 
 be on every host, in the same version.\n\n\
 --rate is the total: it is divided. Every client has its own seed. Without --cores, clients of one host take its cores in \
 turns.\n\n\
+A sweep is a run of the fleet for every combination of its lists, --repeats times, with one agent of each client for all \
+of them. Its table has medians over the repeats as that of `bench-tool sweep`, and of each combination how many clients it \
+had, their fairness and the slowest.\n\n\
 A client that dies, says nothing for a while or is not ready in time is named, and the others go on; the exit status \
 is then 1. The first Ctrl-C ends all loads, and the report covers what was measured until then; the second one kills \
 the agents.\n\n\
@@ -49,6 +54,8 @@ Examples:
       eight processes on this machine, against `bench-tool serve --listen shm:bench`
   bench-tool fleet --launch 'srun --overlap -N1 -n1 -w {host} bench-tool agent' --hosts-file nodes -- run --connect rdma:server:20049 --to-knee --depth 16
       on the nodes of a Slurm job: latency against the total rate, up to the knee
+  bench-tool fleet --launch 'ssh {host} bench-tool agent' --hosts a,b,c --plot depths.svg --html depths.html -- sweep --connect rdma:server:20049 --depth 1,4,16,64 --duration 2s
+      rate and latency of three clients together against their depth
   bench-tool fleet --launch 'kubectl exec -i {host} -- bench-tool agent' --hosts-file pods -- nfs --connect tcp:server:2049 --export /srv --op read
       in the pods of a Kubernetes job, reading from an NFS server
   bench-tool fleet --launch 'ssh {host} bench-tool agent' --hosts a,b --targets rdma:s1:20049,rdma:s2:20049 -- run --connect {target}
@@ -107,7 +114,7 @@ pub(crate) struct FleetArgs {
     #[arg(long, short)]
     pub quiet: bool,
 
-    /// What every client runs: `run` or `nfs`, with its options
+    /// What every client runs: `run`, `sweep` or `nfs`, with its options
     #[arg(
         last = true,
         required = true,
@@ -115,6 +122,10 @@ pub(crate) struct FleetArgs {
         allow_hyphen_values = true
     )]
     pub command: Vec<String>,
+
+    /// Outputs of a sweep. They are last, since arguments behind them would have their heading
+    #[command(flatten, next_help_heading = "Of a sweep")]
+    pub sweep: SweepFilesArgs,
 }
 
 impl ValueEnum for Pattern {
@@ -138,18 +149,29 @@ impl ValueEnum for Pattern {
 /// Contradictory arguments, and those of [`fleet::execute`].
 pub(super) fn execute(args: &FleetArgs, command: String) -> Result<(), Failure> {
     let config = args.config(command)?;
-    if config.to_knee && args.hgrm.is_some() {
-        return Err(Failure::usage("--hgrm has no effect with --to-knee")
-            .advice("leave it out; the JSON has the histogram of the closed loop"));
+    let without_hgrm = match &config.work {
+        FleetWork::Once(_) => None,
+        FleetWork::ToKnee => Some(("--to-knee", "the closed loop")),
+        FleetWork::Sweep(_) => Some(("a sweep", "each run")),
+    };
+    if let (Some((with, of)), Some(_)) = (without_hgrm, &args.hgrm) {
+        return Err(Failure::usage(format!("--hgrm has no effect with {with}"))
+            .advice(format!("leave it out; the JSON has the histogram of {of}")));
     }
     let files = [
         ("--json", args.json.as_deref()),
         ("--hgrm", args.hgrm.as_deref()),
         ("--html", args.html.as_deref()),
+        ("--csv", args.sweep.csv.as_deref()),
     ];
     let outputs = Outputs::check(&files, args.quiet)?;
+    let chart = match &config.work {
+        FleetWork::Sweep(sweep) => args.sweep.chart(&sweep.plan.points)?,
+        FleetWork::Once(_) | FleetWork::ToKnee => None,
+    };
+    let machine = Machine::detect();
     let metrics = args.metrics.as_ref();
-    fleet::execute(&config, &Machine::detect(), &outputs, metrics)
+    fleet::execute(&config, &machine, &outputs, chart.as_ref(), metrics)
 }
 
 impl FleetArgs {
@@ -157,7 +179,16 @@ impl FleetArgs {
     /// A usage failure with the argument and what to give instead.
     fn config(&self, command: String) -> Result<FleetConfig, Failure> {
         let hosts = self.hosts()?;
-        let plan = FleetPlan::new(&hosts, &self.targets, self.pattern, &self.command)?;
+        let plan = |words| FleetPlan::new(&hosts, &self.targets, self.pattern, words);
+        let (plan, sweep) = match self.command.first().is_some_and(|it| it == SWEEP) {
+            true => {
+                let shared = fleet_sweep::shared_words(&self.command)?;
+                let (of_run, as_given) = (plan(&shared)?, plan(&self.command)?);
+                let clients = as_given.clients.iter().map(|it| &it.arguments[..]);
+                (of_run, Some(fleet_sweep::sweep(clients, shared)?))
+            }
+            false => (plan(&self.command)?, None),
+        };
         let launch = self.launch(&hosts)?;
         // All clients have the same options: only hosts, numbers and servers differ.
         let commands = plan
@@ -172,21 +203,54 @@ impl FleetArgs {
             let what = "--repeat-disturbed has no effect in a fleet: its rates are measured once";
             return Err(Failure::usage(what).advice("leave it out"));
         }
-        if let Some(rate) = first.rate_per_s() {
-            divide(rate, plan.clients.len())?;
-        }
+        let work = self.work(first, sweep, plan.clients.len())?;
         Ok(FleetConfig {
             command,
             launch,
             client_command: self.command.join(" "),
-            rate_per_s: first.rate_per_s(),
-            to_knee: first.is_to_knee(),
+            work,
             expected: first.expected(),
             start_timeout: self.start_timeout,
             silence_timeout: self.silence_timeout,
+            report_bytes_max: commands
+                .iter()
+                .map(ClientCommand::report_bytes_max)
+                .max()
+                .unwrap_or(0),
             quiet: self.quiet,
             plan,
         })
+    }
+
+    /// What the clients, whose command is `first`, do together.
+    fn work(
+        &self,
+        first: &ClientCommand,
+        sweep: Option<FleetSweep>,
+        clients: usize,
+    ) -> Result<FleetWork, Failure> {
+        let Some(sweep) = sweep else {
+            if let Some(option) = self.sweep.given() {
+                return Err(
+                    Failure::usage(format!("{option} has no effect without a sweep"))
+                        .advice("leave it out, or write `-- sweep ...`"),
+                );
+            }
+            if let Some(rate) = first.rate_per_s() {
+                divide(rate, clients)?;
+            }
+            return Ok(match first.is_to_knee() {
+                true => FleetWork::ToKnee,
+                false => FleetWork::Once(first.rate_per_s()),
+            });
+        };
+        for rate in sweep.plan.points.iter().filter_map(|it| it.rate_per_s) {
+            divide(rate, clients)?;
+        }
+        Ok(FleetWork::Sweep(FleetSweep {
+            figure: self.sweep.figure,
+            ..sweep
+        }))
     }
 
     fn hosts(&self) -> Result<Vec<String>, Failure> {
@@ -211,10 +275,14 @@ impl FleetArgs {
                     .collect()
             }
         };
-        // A host that begins with a dash would be an option of ssh.
-        match hosts.iter().find(|it| it.is_empty() || it.starts_with('-')) {
-            Some(host) => Err(Failure::usage(format!("`{host}` is no host"))
-                .advice("give names or addresses, as in --hosts a,b,c")),
+        // A host that begins with a dash would be an option of ssh, and a terminal would execute a control character.
+        let is_none =
+            |it: &&String| it.is_empty() || it.starts_with('-') || it.contains(char::is_control);
+        match hosts.iter().find(is_none) {
+            Some(host) => Err(
+                Failure::usage(format!("`{}` is no host", host.escape_debug()))
+                    .advice("give names or addresses, as in --hosts a,b,c"),
+            ),
             None => Ok(hosts),
         }
     }
@@ -270,7 +338,7 @@ mod tests {
     fn hosts_make_the_clients() {
         let fleet = config("--clients 3 -- run --connect shm:x --rate 10 --duration 1s").unwrap();
         assert_eq!(fleet.plan.clients.len(), 3);
-        assert_eq!((fleet.rate_per_s, fleet.to_knee), (Some(10), false));
+        assert!(matches!(fleet.work, FleetWork::Once(Some(10))));
         assert_eq!(fleet.expected, Some(Duration::from_millis(1_500)));
         assert_eq!(
             fleet.client_command,
@@ -286,17 +354,41 @@ mod tests {
         assert_eq!(fleet.plan.clients[1].arguments[2], "shm:b");
         let folder = Folder::new("hosts");
         let file = folder.write("hosts", "# rack 1\na\n\n  b # slow\n");
-        let fleet = config(&format!(
-            "{LAUNCH} --hosts-file {file} -- run --connect shm:x"
-        ))
-        .unwrap();
+        let of_file = format!("{LAUNCH} --hosts-file {file} -- run --connect shm:x");
+        let fleet = config(&of_file).unwrap();
         let hosts: Vec<_> = fleet.plan.clients.iter().map(|it| &it.host[..]).collect();
         assert_eq!(hosts, ["a", "b"]);
+        folder.write("hosts", "a\u{1b}[2J\n");
+        let refused = config(&of_file).unwrap_err();
+        refused.check_words(&["`a\\u{1b}[2J` is no host"]);
         let line = format!(
             "{LAUNCH} --hosts a,b --targets shm:x,shm:y --pattern all-to-all -- run --connect {{target}} --to-knee"
         );
         let fleet = config(&line).unwrap();
-        assert_eq!((fleet.plan.clients.len(), fleet.to_knee), (4, true));
+        assert_eq!(fleet.plan.clients.len(), 4);
+        assert!(matches!(fleet.work, FleetWork::ToKnee));
+    }
+
+    #[test]
+    fn a_sweep_is_a_run_for_each_combination() {
+        let line = format!(
+            "{LAUNCH} --hosts a,b --targets shm:x,shm:y --figure p99 -- sweep --connect {{target}} --depth 1,4 \
+             --rate 10k,20k --duration 1s"
+        );
+        let fleet = config(&line).unwrap();
+        let FleetWork::Sweep(sweep) = &fleet.work else {
+            panic!("{:?}", fleet.work);
+        };
+        assert_eq!((sweep.plan.points.len(), sweep.options.len()), (4, 4));
+        assert_eq!(sweep.figure, Some(crate::compare::metric::Metric::P99));
+        assert_eq!(sweep.shared[..3], ["run", "--connect", "{target}"]);
+        let client = &fleet.plan.clients[3];
+        assert_eq!(client.arguments[..3], ["run", "--connect", "shm:y"]);
+        let share = client.share(3, None, &sweep.options[3]);
+        let expected = "--op null --depth 4 --connections 1 --rate 20000";
+        assert!(share.arguments.join(" ").ends_with(expected), "{share:?}");
+        assert_eq!(fleet.expected, Some(Duration::from_millis(1_500)));
+        assert!(fleet.client_command.starts_with("sweep --connect {target}"));
     }
 
     #[test]
@@ -323,6 +415,23 @@ mod tests {
             (
                 "--clients 2 -- run --connect shm:x --to-knee --repeat-disturbed 1",
                 "leave it out",
+            ),
+            (
+                "--clients 2 --csv a -- run --connect shm:x",
+                "without a sweep",
+            ),
+            ("--clients 2 -- sweep --depth 1,2", "names no server"),
+            (
+                "--clients 2 -- sweep --connect shm:x --csv a",
+                "before the `--`",
+            ),
+            (
+                "--clients 9 -- sweep --connect shm:x --rate 90,8",
+                "9 clients",
+            ),
+            (
+                "--clients 2 -- sweep --connect shm:x --depth {index}",
+                "cannot be run",
             ),
             (
                 "--clients 2 --targets shm:x -- run --connect shm:y",

@@ -9,6 +9,7 @@ mod compare;
 mod decode;
 mod doctor;
 mod fleet;
+mod fleet_sweep;
 mod floor;
 mod idle;
 mod manual;

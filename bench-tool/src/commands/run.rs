@@ -152,16 +152,9 @@ impl RunArgs {
     /// # Errors
     /// A usage failure with the argument and what to give instead.
     pub(super) fn config(&self, machine: &Machine, command: String) -> Result<RunConfig, Failure> {
-        let bulk = bulk(self)?;
-        let largest = self.sizes.map(|sizes| sizes.bytes_max());
-        let size_bytes = payload_size(self.op, largest.or(self.size))?;
+        let (bulk, size_bytes) = self.work()?;
         if let Some(cores) = &self.common.cores {
             machine.check_cores(cores)?;
-        }
-        if self.common.connect.is_some() && !self.common.slowed.service_time.is_zero() {
-            let what =
-                "--service-time slows the run's own server, and has no effect with --connect";
-            return Err(Failure::usage(what).advice("give it to serve"));
         }
         let (cores, server, mut warnings) = place(self, machine)?;
         let connections = usize::try_from(self.connections).unwrap_or(usize::MAX);
@@ -195,6 +188,23 @@ impl RunArgs {
             host: self.common.authentication.host()?,
             warnings,
         })
+    }
+
+    /// Checks the work that a run asks for, which does not depend on the machine: its operations, and the size of a
+    /// payload.
+    ///
+    /// # Errors
+    /// A usage failure with the argument and what to give instead.
+    pub(super) fn work(&self) -> Result<(Option<BulkConfig>, u64), Failure> {
+        let bulk = bulk(self)?;
+        let largest = self.sizes.map(|sizes| sizes.bytes_max());
+        let size_bytes = payload_size(self.op, largest.or(self.size))?;
+        if self.common.connect.is_some() && !self.common.slowed.service_time.is_zero() {
+            let what =
+                "--service-time slows the run's own server, and has no effect with --connect";
+            return Err(Failure::usage(what).advice("give it to serve"));
+        }
+        Ok((bulk, size_bytes))
     }
 }
 

@@ -15,6 +15,7 @@ use crate::report::output::{Output, Outputs};
 use crate::run::Load;
 use crate::sweep::grid::Point;
 use crate::sweep::plot::{self, Picture};
+use crate::sweep::runs::SweepPlan;
 use crate::sweep::{self, SweepConfig};
 use crate::workloads::bench::op::{Op, Placement};
 
@@ -93,6 +94,14 @@ pub(crate) struct SweepArgs {
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 
+    /// Outputs that only a sweep has
+    #[command(flatten)]
+    pub files: SweepFilesArgs,
+}
+
+/// The outputs that only a sweep has.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct SweepFilesArgs {
     /// Write a line for every run, for spreadsheets
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
@@ -104,6 +113,30 @@ pub(crate) struct SweepArgs {
     /// Figure in the chart: p50, p90, p99, p999, mean or rate
     #[arg(long, value_name = "FIGURE", value_parser = figure)]
     pub figure: Option<Metric>,
+}
+
+impl SweepFilesArgs {
+    /// The first of these options that was given; `None` if none was.
+    pub(super) fn given(&self) -> Option<&'static str> {
+        let given = [
+            ("--csv", self.csv.is_some()),
+            ("--plot", self.plot.is_some()),
+            ("--figure", self.figure.is_some()),
+        ];
+        given.iter().find(|it| it.1).map(|it| it.0)
+    }
+
+    /// Checks before the runs that there is something to draw, and that the file can be written.
+    ///
+    /// # Errors
+    /// A failure with the option and what to give instead.
+    pub(super) fn chart(&self, points: &[Point]) -> Result<Option<Output>, Failure> {
+        let Some(picture) = &self.plot else {
+            return Ok(None);
+        };
+        plot::axis(points)?;
+        Output::check("--plot", &picture.0).map(Some)
+    }
 }
 
 fn figure(text: &str) -> Result<Metric, String> {
@@ -124,21 +157,11 @@ pub(super) fn execute(
     let config = args.config(&machine, command)?;
     let files = [
         ("--json", args.json.as_deref()),
-        ("--csv", args.csv.as_deref()),
+        ("--csv", args.files.csv.as_deref()),
     ];
     let outputs = Outputs::check(&files, args.common.quiet)?;
-    let chart = args.plot.as_ref();
-    let chart = chart.map(|picture| {
-        plot::axis(&config.points)?;
-        Output::check("--plot", &picture.0)
-    });
-    sweep::execute(
-        config,
-        &machine,
-        &outputs,
-        chart.transpose()?.as_ref(),
-        load,
-    )
+    let chart = args.files.chart(&config.plan.points)?;
+    sweep::execute(config, &machine, &outputs, chart.as_ref(), load)
 }
 
 impl SweepArgs {
@@ -149,23 +172,40 @@ impl SweepArgs {
         machine: &Machine,
         command: String,
     ) -> Result<SweepConfig, Failure> {
-        let points = points(self)?;
-        let runs = points
+        let plan = self.plan()?;
+        let runs = plan
+            .points
             .iter()
             .map(|point| self.run_args(point).config(machine, command.clone()))
             .collect::<Result<_, _>>()?;
         Ok(SweepConfig {
             command,
-            points,
+            plan,
             runs,
-            repeats: self.repeats,
-            repeat_disturbed: self.repeat_disturbed,
-            figure: self.figure,
+            figure: self.files.figure,
         })
     }
 
+    /// The runs to make.
+    ///
+    /// # Errors
+    /// A usage failure for more than [`RUNS_MAX`] runs.
+    pub(super) fn plan(&self) -> Result<SweepPlan, Failure> {
+        Ok(SweepPlan {
+            points: points(self)?,
+            repeats: self.repeats,
+            repeat_disturbed: self.repeat_disturbed,
+        })
+    }
+
+    /// The first output that was given; `None` if none was.
+    pub(super) fn output(&self) -> Option<&'static str> {
+        let json = self.json.is_some().then_some("--json");
+        json.or_else(|| self.files.given())
+    }
+
     /// The arguments of `run` for a combination.
-    fn run_args(&self, point: &Point) -> RunArgs {
+    pub(super) fn run_args(&self, point: &Point) -> RunArgs {
         RunArgs {
             op: point.op,
             size: point.size,

@@ -180,7 +180,7 @@ pub(crate) fn from_text(text: &str, name: &str) -> Result<Vec<Run>, Failure> {
             .advice("give runs as `bench-tool run --json` writes them: one, several in a row, or a list of them")
     };
     let mut runs: Vec<Run> = Vec::new();
-    for reports in reports_in(text) {
+    for reports in reports_in(text, None) {
         for report in reports.map_err(|error| wrong(error.to_string()))? {
             let number = runs.len() + 1;
             let run = Run::new(&report).map_err(|words| wrong(format!("run {number}: {words}")))?;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::clock::FleetClock;
-use super::protocol::{self, FromAgent, MESSAGE_BYTES_MAX, Share, ToAgent, Versions};
+use super::protocol::{self, BytesMax, FromAgent, Share, ToAgent, Versions};
 use crate::exit::Failure;
 use crate::load::gate::Gate;
 use crate::progress::Progress;
@@ -236,7 +236,9 @@ fn follow_all(
     input: &mut impl BufRead,
     shares: &mpsc::Sender<Result<Option<Share>, Failure>>,
 ) -> Result<(), Failure> {
-    while let Some(message) = protocol::read(input, MESSAGE_BYTES_MAX).map_err(no_coordinator)? {
+    while let Some(message) =
+        protocol::read(input, BytesMax::OF_COORDINATOR).map_err(no_coordinator)?
+    {
         if let Some(share) = shared.follow(message)? {
             let _ = shares.send(Ok(Some(share)));
         }
@@ -247,7 +249,7 @@ fn follow_all(
 fn no_coordinator(error: protocol::ReadError) -> Failure {
     let text = match error {
         protocol::ReadError::NoMessage(line) => format!("`{line}` is no message of a coordinator"),
-        error @ (protocol::ReadError::Io(_) | protocol::ReadError::TooLong(_)) => error.to_string(),
+        error => error.to_string(),
     };
     Failure::failed(text).advice("`bench-tool fleet` starts agents, and speaks with them")
 }
@@ -293,7 +295,7 @@ mod tests {
         /// The next message that is no sign of life.
         fn hear(&mut self) -> Option<FromAgent> {
             loop {
-                match protocol::read(&mut self.from, MESSAGE_BYTES_MAX).unwrap() {
+                match protocol::read(&mut self.from, BytesMax::of_agent(1 << 20)).unwrap() {
                     Some(FromAgent::Progress(_)) => {}
                     message => return message,
                 }
@@ -397,7 +399,8 @@ mod tests {
             progress.core(0).unwrap().publish(7, 0);
             drop(held);
         });
-        let message = protocol::read(&mut BufReader::new(from), MESSAGE_BYTES_MAX).unwrap();
+        let message =
+            protocol::read(&mut BufReader::new(from), BytesMax::of_agent(1 << 20)).unwrap();
         assert!(
             matches!(&message, Some(FromAgent::Progress(figures)) if figures.calls == 7),
             "{message:?}"

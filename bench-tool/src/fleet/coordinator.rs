@@ -6,13 +6,14 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use super::client::{Client, State};
 use super::clock::{FleetClock, Offset, ROUND_TRIPS, RoundTrip};
 use super::config::FleetConfig;
 use super::launch::{Event, Process, Told, allow_open_files};
 use super::live::FleetMetrics;
-use super::plan::{ClientPlan, delay_ns, divide};
-use super::protocol::{FromAgent, Share, ToAgent, Versions};
-use super::round::{Failed, Reported, RoundResult};
+use super::plan::{delay_ns, divide};
+use super::protocol::{BytesMax, FromAgent, Share, ToAgent, Versions};
+use super::round::{Failed, Reported, RoundPlan, RoundResult};
 use crate::exit::Failure;
 use crate::progress::{Progress, ProgressLine, say};
 use crate::signals::StopTwice;
@@ -49,136 +50,6 @@ const EVENTS_PER_LOOK: usize = 1024;
 /// Events of each client that wait to be handled. One sends a few in a second.
 const EVENTS_PER_CLIENT: usize = 16;
 
-/// Where a client is in a round.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    /// Its process was launched, and has said nothing.
-    Launched,
-    /// It has no round to run.
-    Idle,
-    /// It makes its connections.
-    Preparing,
-    /// It is ready, and its clock is being compared.
-    Timing,
-    /// It waits for the start.
-    Waiting,
-    /// It has a start, and perhaps runs.
-    Started,
-    /// Its report is here.
-    Reported,
-    /// It failed, and is out.
-    Lost,
-    /// It is out because the user stopped the fleet before it said anything.
-    Stopped,
-}
-
-impl State {
-    /// The names of all states, for metrics.
-    const NAMES: [&str; 7] = [
-        "launching",
-        "preparing",
-        "ready",
-        "running",
-        "reported",
-        "lost",
-        "stopped",
-    ];
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Launched => "launching",
-            Self::Preparing => "preparing",
-            Self::Idle | Self::Timing | Self::Waiting => "ready",
-            Self::Started => "running",
-            Self::Reported => "reported",
-            Self::Lost => "lost",
-            Self::Stopped => "stopped",
-        }
-    }
-
-    /// For the report of a failure.
-    const fn words(self) -> &'static str {
-        match self {
-            Self::Launched => "before it said anything",
-            Self::Idle => "between two rounds",
-            Self::Preparing => "while it prepared the load",
-            Self::Timing => "while the clocks were compared",
-            Self::Waiting => "while it waited for the start",
-            Self::Started => "while it ran",
-            Self::Reported => "after its report",
-            Self::Lost => "after its failure",
-            Self::Stopped => "after the stop",
-        }
-    }
-
-    /// Whether it takes no part any more.
-    const fn is_out(self) -> bool {
-        matches!(self, Self::Lost | Self::Stopped)
-    }
-}
-
-struct Client {
-    plan: ClientPlan,
-    process: Option<Process>,
-    state: State,
-    /// When its last message was received, or when it was launched.
-    heard: Instant,
-    node: String,
-    process_id: u32,
-    /// What it runs in this round.
-    share: Option<Share>,
-    round_trips: Vec<RoundTrip>,
-    /// When the open question about its clock was sent.
-    asked_ns: u64,
-    offset: Option<Offset>,
-    /// The planned start by the coordinator's clock.
-    start_ns: u64,
-    reported: Option<Reported>,
-}
-
-impl Client {
-    fn say(&mut self, message: &ToAgent) {
-        if let Some(process) = &mut self.process {
-            process.say(message);
-        }
-    }
-
-    fn prepare(&mut self) {
-        if let Some(share) = self.share.clone() {
-            self.state = State::Preparing;
-            self.say(&ToAgent::Prepare(share));
-        }
-    }
-
-    fn ask_clock(&mut self, clock: FleetClock) {
-        let number = u32::try_from(self.round_trips.len()).unwrap_or(u32::MAX);
-        self.asked_ns = clock.now();
-        self.say(&ToAgent::Clock { number });
-    }
-
-    /// Whether it still has to do something before the start.
-    fn is_before_start(&self) -> bool {
-        use State::{Launched, Preparing, Timing};
-        matches!(self.state, Launched | Preparing | Timing)
-    }
-
-    /// Whether its report is awaited.
-    fn is_in_round(&self) -> bool {
-        self.is_before_start() || matches!(self.state, State::Waiting | State::Started)
-    }
-
-    /// When it last wrote something: a message, or a part of one.
-    fn wrote(&self) -> Instant {
-        let bytes = self.process.as_ref().map(Process::heard);
-        bytes.map_or(self.heard, |bytes| bytes.max(self.heard))
-    }
-
-    /// Whether a part of a message has arrived, and not its end. While a long report arrives, nothing else does.
-    fn is_in_message(&self) -> bool {
-        self.wrote() > self.heard
-    }
-}
-
 /// The agents of a fleet. The drop kills those that are left.
 pub(crate) struct Fleet<'a> {
     config: &'a FleetConfig,
@@ -188,6 +59,10 @@ pub(crate) struct Fleet<'a> {
     // Keeps the channel open when all agents have ended.
     _sender: SyncSender<Event>,
     failed: Vec<Failed>,
+    /// How many of these the results of earlier rounds have.
+    failed_before: usize,
+    /// This round, or the last one.
+    round: RoundPlan,
     /// Processes of lost clients, which were asked to end.
     leaving: Vec<Process>,
     progress: Progress,
@@ -211,27 +86,20 @@ impl<'a> Fleet<'a> {
         let (sender, events) =
             mpsc::sync_channel(config.plan.clients.len() * EVENTS_PER_CLIENT + 1);
         let now = Instant::now();
-        let client = |plan: &ClientPlan| Client {
-            plan: plan.clone(),
-            process: None,
-            state: State::Launched,
-            heard: now,
-            node: String::new(),
-            process_id: 0,
-            share: None,
-            round_trips: Vec::new(),
-            asked_ns: 0,
-            offset: None,
-            start_ns: 0,
-            reported: None,
-        };
         let mut fleet = Self {
             config,
             clock: FleetClock::start(),
-            clients: config.plan.clients.iter().map(client).collect(),
+            clients: config
+                .plan
+                .clients
+                .iter()
+                .map(|plan| Client::new(plan, now))
+                .collect(),
             events,
             _sender: sender.clone(),
             failed: Vec::new(),
+            failed_before: 0,
+            round: RoundPlan::default(),
             leaving: Vec::new(),
             progress: Progress::new(config.plan.clients.len()),
             metrics,
@@ -244,7 +112,8 @@ impl<'a> Fleet<'a> {
         for index in 0..fleet.clients.len() {
             let plan = &config.plan.clients[index];
             let words = config.launch.words_for(&plan.host, index);
-            match Process::start(&words, (index, &plan.name(index)), &sender) {
+            let bytes_max = BytesMax::of_agent(config.report_bytes_max);
+            match Process::start(&words, (index, &plan.name(index)), &sender, bytes_max) {
                 Ok(mut process) => {
                     process.say(&ToAgent::Hello(Versions::own()));
                     fleet.clients[index].process = Some(process);
@@ -258,11 +127,19 @@ impl<'a> Fleet<'a> {
         fleet
     }
 
-    /// Runs a load on all clients that have not failed, at a total rate or in a closed loop.
+    /// Runs a load on all clients that are left.
     ///
     /// # Errors
     /// A second signal.
-    pub(crate) fn round(&mut self, rate_per_s: Option<u64>) -> Result<RoundResult, Failure> {
+    pub(crate) fn round(&mut self, plan: RoundPlan) -> Result<RoundResult, Failure> {
+        for index in self.indices(|it| it.is_spent && !it.state.is_out()) {
+            let why = "it was stopped there, and takes no more part";
+            self.lose(index, why.to_owned());
+            // The round in which that happened has named it.
+            self.failed_before = self.failed.len();
+        }
+        self.round = plan;
+        let rate_per_s = self.round.rate_per_s;
         let of_round: Vec<usize> = self.indices(|it| !it.state.is_out());
         let each = |rate: u64| divide(rate.max(of_round.len() as u64), of_round.len());
         let rates = rate_per_s.map(each).transpose()?;
@@ -271,7 +148,7 @@ impl<'a> Fleet<'a> {
             let client = &mut self.clients[index];
             client.share = Some(Share {
                 shows_latency: self.metrics.is_some(),
-                ..client.plan.share(index, rate)
+                ..client.plan.share(index, rate, &self.round.options)
             });
             client.round_trips.clear();
             client.reported = None;
@@ -298,6 +175,17 @@ impl<'a> Fleet<'a> {
         }
         drop(line);
         Ok(self.result(rate_per_s.is_some()))
+    }
+
+    /// Whether a client takes no part in further rounds.
+    pub(crate) fn is_out(&self, client: usize) -> bool {
+        let is_out = |it: &Client| it.is_spent || it.state.is_out();
+        self.clients.get(client).is_none_or(is_out)
+    }
+
+    /// Whether no client is left that could take part in another round.
+    pub(crate) fn is_exhausted(&self) -> bool {
+        (0..self.clients.len()).all(|it| self.is_out(it))
     }
 
     /// Ends all agents.
@@ -366,7 +254,12 @@ impl<'a> Fleet<'a> {
         self.follow_signals(now)?;
         let running = self.indices(Client::is_in_round).len();
         let all = self.clients.len();
-        self.progress.note(format!("{running} of {all} clients"));
+        let note = match &*self.round.note {
+            "" => String::new(),
+            note => format!(", {note}"),
+        };
+        self.progress
+            .note(format!("{running} of {all} clients{note}"));
         if let Some(metrics) = &self.metrics {
             let count = |name| (name, self.indices(|it| it.state.name() == name).len());
             metrics.set_clients(State::NAMES.map(count).to_vec());
@@ -509,7 +402,16 @@ impl<'a> Fleet<'a> {
                 },
                 State::Started,
             ) => self.take_report(index, (report, started_ns, failure), at),
-            (FromAgent::Failed { why }, _) => self.lose(index, one_line(&why)),
+            (FromAgent::Failed { why }, state) => {
+                if !self.round.keeps_failed || !client.is_in_round() {
+                    return self.lose(index, why);
+                }
+                client.state = State::Failed;
+                if let Some(metrics) = &self.metrics {
+                    metrics.end(index, false);
+                }
+                self.note_failure(index, state.words(), why);
+            }
             (message, state) => {
                 let name = serde_json::to_value(&message).ok();
                 let name = name.as_ref().and_then(|it| it["message"].as_str());
@@ -529,8 +431,10 @@ impl<'a> Fleet<'a> {
         (report, started_ns, failure): (Value, Option<u64>, Option<String>),
         at: Instant,
     ) {
+        let is_stopped = self.signals.is_asked();
         let client = &mut self.clients[index];
         client.state = State::Reported;
+        client.is_spent = failure.is_none() && report["interrupted"] == true && !is_stopped;
         if let Some(metrics) = &self.metrics {
             metrics.end(index, false);
         }
@@ -542,7 +446,6 @@ impl<'a> Fleet<'a> {
                 offset.uncertainty_ns,
             )
         });
-        let failure = failure.map(|it| one_line(&it));
         client.reported = Some(Reported {
             client: index,
             plan: client.plan.clone(),
@@ -559,9 +462,13 @@ impl<'a> Fleet<'a> {
     }
 
     fn note_failure(&mut self, client: usize, when: &'static str, why: String) {
-        let plan = &self.clients[client].plan;
+        let Client { plan, state, .. } = &self.clients[client];
+        let rest = match state {
+            State::Failed => "it takes part in the next run",
+            _ => "the others go on",
+        };
         say(&format!(
-            "bench-tool: {} failed {when}: {why}; the others go on",
+            "bench-tool: {} failed {when}: {why}; {rest}",
             plan.name(client)
         ));
         let host = plan.host.clone();
@@ -612,27 +519,31 @@ impl<'a> Fleet<'a> {
         let rates = self.clients.iter().filter(|it| it.reported.is_some());
         let rates = rates.filter_map(|it| it.share.as_ref()?.rate_per_s);
         let rate_per_s = is_open.then(|| rates.sum());
+        let before = &self.failed[..self.failed_before];
+        let is_kept =
+            |it: &&Failed| !self.round.keeps_failed || self.clients[it.client].state.is_out();
+        let mut failed: Vec<Failed> = before.iter().filter(is_kept).cloned().collect();
+        let failed_before = failed.len();
+        failed.extend_from_slice(&self.failed[self.failed_before..]);
+        self.failed_before = self.failed.len();
         RoundResult {
             reported: self
                 .clients
                 .iter_mut()
                 .filter_map(|it| it.reported.take())
                 .collect(),
-            failed: self.failed.clone(),
+            failed,
+            failed_before,
             rate_per_s,
             interrupted: self.signals.is_asked(),
         }
     }
 }
 
-/// A message with its advice in one line.
-fn one_line(text: &str) -> String {
-    text.lines().map(str::trim).collect::<Vec<_>>().join("; ")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fleet::config::FleetWork;
     use crate::fleet::launch::Launch;
     use crate::fleet::plan::FleetPlan;
     use crate::fleet::protocol::PROTOCOL;
@@ -650,11 +561,11 @@ mod tests {
             plan: FleetPlan::new(&vec!["a".to_owned(); clients], &[], None, &[]).unwrap(),
             launch: Launch::parse(&format!("sh -c {quoted} {{index}}")).unwrap(),
             client_command: String::new(),
-            rate_per_s: None,
-            to_knee: false,
+            work: FleetWork::Once(None),
             expected: None,
             start_timeout: Duration::from_secs(60),
             silence_timeout: Duration::from_secs(600),
+            report_bytes_max: 1 << 20,
             quiet: true,
         }
     }
@@ -719,6 +630,63 @@ mod tests {
         let (client, at) = (0, Instant::now());
         fleet.handle(Event { client, at, told });
         assert!(fleet.failed.is_empty());
+    }
+
+    #[test]
+    fn a_client_whose_load_failed_takes_part_again_if_the_round_says_so() {
+        let failed = r#"echo '{"message":"failed","why":"no room"}'"#;
+        let config = config(
+            1,
+            &format!("read hello; read a; {failed}; read b; {failed}; cat"),
+        );
+        let failures = |keeps_failed: [bool; 2]| {
+            let signals = StopTwice::default();
+            let mut fleet = Fleet::launch(&config, &signals, None);
+            keeps_failed.map(|keeps_failed| {
+                let plan = RoundPlan {
+                    keeps_failed,
+                    ..RoundPlan::default()
+                };
+                let result = fleet.round(plan).unwrap();
+                let new = result.failed.len() - result.failed_before;
+                (result.failed_before, new, fleet.is_exhausted())
+            })
+        };
+        // What failed before is of another combination.
+        assert_eq!(failures([true, true]), [(0, 1, false), (0, 1, false)]);
+        assert_eq!(failures([true, false]), [(0, 1, false), (1, 1, true)]);
+        assert_eq!(failures([false, true]), [(0, 1, true), (1, 0, true)]);
+    }
+
+    #[test]
+    fn a_client_that_was_stopped_on_its_host_takes_no_part_in_the_next_round() {
+        let report = r#"echo '{"message":"report","report":{"interrupted":true},"started_ns":null,"failure":null}'"#;
+        let config = config(1, &format!("read hello; read cue; {report}; cat"));
+        let signals = StopTwice::default();
+        let mut fleet = running(&config, &signals);
+        fleet.clients[0].say(&ToAgent::Stop);
+        look_until(&mut fleet, |it| it.clients[0].state == State::Reported);
+        assert!(fleet.is_exhausted() && fleet.failed.is_empty());
+        let result = fleet.round(RoundPlan::default()).unwrap();
+        assert_eq!((result.failed.len(), result.failed_before), (1, 1));
+        assert!(result.failed[0].why.contains("was stopped there"));
+    }
+
+    #[test]
+    fn a_client_that_sends_too_much_is_named() {
+        let config = config(
+            1,
+            r#"read hello; printf '{"message":"ready","more":"'; head -c 70000 /dev/zero | tr '\\0' x; read cue"#,
+        );
+        let signals = StopTwice::default();
+        let mut fleet = running(&config, &signals);
+        look_until(&mut fleet, |it| it.clients[0].state == State::Lost);
+        let failed = &fleet.failed[0];
+        assert_eq!((failed.client, &failed.host[..]), (0, "a"));
+        assert!(
+            failed.why.contains("a line of more than 64 KiB"),
+            "{failed:?}"
+        );
     }
 
     #[test]

@@ -11,9 +11,10 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process_group, setrlimit};
 
-use super::protocol::{self, FromAgent, HELLO_BYTES_MAX, MESSAGE_BYTES_MAX, ReadError, ToAgent};
+use super::protocol::{self, BytesMax, FromAgent, ReadError, ToAgent};
 use crate::exit::Failure;
 use crate::progress::say;
+use crate::report::escape::plain_text;
 
 /// How often to look whether a process has ended.
 const LOOK_PERIOD: Duration = Duration::from_millis(5);
@@ -145,7 +146,7 @@ pub(crate) struct Process {
 
 impl Process {
     /// Starts the process of client number `client`. Its events go to `events`; its standard error to this process's,
-    /// each line behind `name`.
+    /// each line behind `name`. Its messages have at most `bytes_max`.
     ///
     /// # Errors
     /// Why it does not start.
@@ -153,6 +154,7 @@ impl Process {
         words: &[String],
         (client, name): (usize, &str),
         events: &SyncSender<Event>,
+        bytes_max: BytesMax,
     ) -> io::Result<Self> {
         let (program, arguments) = words.split_first().ok_or(io::ErrorKind::InvalidInput)?;
         let mut child = Command::new(program)
@@ -170,7 +172,7 @@ impl Process {
         if let Some(stdout) = child.stdout.take() {
             let (events, heard) = (events.clone(), Arc::clone(&heard));
             let stdout = BufReader::new(Heard { stdout, heard });
-            thread::spawn(move || read_messages(client, stdout, &events));
+            thread::spawn(move || read_messages(client, stdout, &events, bytes_max));
         }
         let errors = child.stderr.take().map(|stderr| {
             let (name, last) = (name.to_owned(), Arc::clone(&last_error));
@@ -253,13 +255,18 @@ impl<R: Read> Read for Heard<R> {
 }
 
 /// Reads the messages of an agent until the end, or until something that is none.
-fn read_messages(client: usize, mut stdout: impl BufRead, events: &SyncSender<Event>) {
-    let mut bytes_max = HELLO_BYTES_MAX;
+fn read_messages(
+    client: usize,
+    mut stdout: impl BufRead,
+    events: &SyncSender<Event>,
+    bytes_max: BytesMax,
+) {
+    let mut of_next = BytesMax::HELLO;
     loop {
-        let read = protocol::read(&mut stdout, bytes_max);
-        bytes_max = MESSAGE_BYTES_MAX;
+        let read = protocol::read::<FromAgent>(&mut stdout, of_next);
+        of_next = bytes_max;
         let told = match read {
-            Ok(Some(message)) => Told::Message(message),
+            Ok(Some(message)) => Told::Message(message.plain()),
             Ok(None) => Told::End,
             Err(error @ ReadError::NoMessage(_)) => Told::Rubbish(format!(
                 "{error}; the launch command must print nothing else (see .bashrc and the like)"
@@ -291,12 +298,12 @@ fn pass_on(name: &str, mut stderr: impl BufRead, last: &Mutex<String>) {
             return;
         }
         let line = String::from_utf8_lossy(&line);
-        let line = line.trim_end();
+        let line = plain_text(line.trim_end().to_owned());
         say(&format!("[{name}] {line}"));
         if !line.is_empty()
             && let Ok(mut last) = last.lock()
         {
-            line.clone_into(&mut last);
+            *last = line;
         }
     }
 }
@@ -336,7 +343,8 @@ mod tests {
     fn shell(script: &str) -> (Process, mpsc::Receiver<Event>) {
         let (events, received) = mpsc::sync_channel(64);
         let words = ["/bin/sh", "-c", script].map(str::to_owned);
-        let process = Process::start(&words, (3, "b"), &events).unwrap();
+        let max = BytesMax::of_agent(1 << 20);
+        let process = Process::start(&words, (3, "b"), &events, max).unwrap();
         (process, received)
     }
 
@@ -346,7 +354,8 @@ mod tests {
 
     #[test]
     fn messages_rubbish_and_the_end_are_events() {
-        let script = r#"echo '{"message":"ready"}'; echo Welcome; echo; echo why >&2; exit 3"#;
+        let script =
+            r#"echo '{"message":"ready"}'; echo Welcome; echo; printf '\033why\n' >&2; exit 3"#;
         let (mut process, events) = shell(script);
         let told: Vec<Event> = events.iter().collect();
         assert!(told.iter().all(|it| it.client == 3));
@@ -366,7 +375,7 @@ mod tests {
         assert!(words.contains("`Welcome`"), "{words}");
         let status = process.wait_until(soon()).unwrap();
         assert_eq!(status.code(), Some(3));
-        assert_eq!(process.last_error(soon()).unwrap(), "why");
+        assert_eq!(process.last_error(soon()).unwrap(), "?why");
         let (_process, events) = shell("exit 0");
         assert!(matches!(events.recv().unwrap().told, Told::End));
     }
@@ -415,7 +424,7 @@ mod tests {
     fn a_program_that_is_not_there_does_not_start() {
         let (events, _) = mpsc::sync_channel(64);
         let words = ["/nonexistent/launcher".to_owned()];
-        assert!(Process::start(&words, (0, "a"), &events).is_err());
-        assert!(Process::start(&[], (0, "a"), &events).is_err());
+        let start = |words: &[String]| Process::start(words, (0, "a"), &events, BytesMax::HELLO);
+        assert!(start(&words).is_err() && start(&[]).is_err());
     }
 }

@@ -10,11 +10,13 @@
 //! | `agent` | the end that makes the calls |
 //! | `config` | the configuration |
 //! | `plan`, `launch` | the clients with their shares, and their processes |
-//! | `coordinator`, `round` | rounds: prepare, compare the clocks, start, collect; their results |
+//! | `coordinator`, `client`, `round` | rounds: prepare, compare the clocks, start, collect; their results |
+//! | `sweep` | a round for each combination of a sweep, and their report |
 //! | `live` | the metrics while they run |
 //! | `report`, `sections`, `merge` | the report of all clients, its sections on a page, and the sum of any reports |
 
 pub(crate) mod agent;
+mod client;
 mod clock;
 pub(crate) mod config;
 mod coordinator;
@@ -26,26 +28,28 @@ pub(crate) mod protocol;
 pub(crate) mod report;
 mod round;
 mod sections;
+pub(crate) mod sweep;
 
 use std::process;
 
-use self::config::FleetConfig;
+use self::config::{FleetConfig, FleetWork};
 use self::coordinator::Fleet;
 use self::live::FleetMetrics;
-use self::report::{FleetReport, Measured, table};
+use self::report::{FleetReport, Measured, judge_clients, table};
+use self::round::RoundPlan;
 use crate::exit::Failure;
 use crate::machine::Machine;
 use crate::metrics::MetricsAddress;
 use crate::report::climb::climb;
 use crate::report::hgrm;
 use crate::report::knee;
-use crate::report::output::{Outputs, json_text, verdict};
+use crate::report::output::{Output, Outputs, json_text, verdict};
 use crate::report::page;
 use crate::signals::StopTwice;
 
 const ERRORS_ADVICE: &str = "the reports of the clients say which; --json has all of them";
 
-/// Runs the fleet, and writes the report. Meanwhile its metrics are at the address `metrics`.
+/// Runs the fleet, and writes the report and, of a sweep, the chart. Meanwhile its metrics are at the address `metrics`.
 ///
 /// # Errors
 /// Metrics that cannot be served, and a report that cannot be written; and, after the report, clients that failed, failed calls, and no calls.
@@ -53,16 +57,20 @@ pub(crate) fn execute(
     config: &FleetConfig,
     machine: &Machine,
     outputs: &Outputs,
+    chart: Option<&Output>,
     metrics: Option<&MetricsAddress>,
 ) -> Result<(), Failure> {
     let start = |at| FleetMetrics::start(at, &config.plan, config.quiet);
     let metrics = metrics.map(start).transpose()?;
     let signals = StopTwice::on_signals()?;
     let mut fleet = Fleet::launch(config, &signals, metrics);
-    let outcome = if config.to_knee {
-        to_knee(&mut fleet, config, machine, outputs, &signals)
-    } else {
-        once(&mut fleet, config, machine, outputs)
+    let outcome = match &config.work {
+        FleetWork::Once(rate_per_s) => once(&mut fleet, config, machine, outputs, *rate_per_s),
+        FleetWork::ToKnee => to_knee(&mut fleet, config, machine, outputs, &signals),
+        FleetWork::Sweep(sweep) => {
+            let of_fleet = (&mut fleet, config, machine);
+            sweep::execute(of_fleet, sweep, (outputs, chart), &signals)
+        }
     };
     if let Some(signal) = signals.second() {
         // The drop kills the agents.
@@ -78,9 +86,11 @@ fn once(
     config: &FleetConfig,
     machine: &Machine,
     outputs: &Outputs,
+    rate_per_s: Option<u64>,
 ) -> Result<(), Failure> {
-    let round = fleet.round(config.rate_per_s)?;
-    let Measured { report, latency } = FleetReport::of_round(config, machine, round)?;
+    let round = fleet.round(RoundPlan::at(rate_per_s))?;
+    let Measured { report, latency } =
+        FleetReport::of_round(config, machine, &config.client_command, round)?;
     outputs.write(&table(&report), &report.warnings, |option| match option {
         "--hgrm" => hgrm::text(&latency),
         "--html" => page::text(&report),
@@ -98,8 +108,8 @@ fn to_knee(
 ) -> Result<(), Failure> {
     let mut last = None;
     let (report, failure) = climb(signals.stop(), 0, |rate_per_s| {
-        let round = fleet.round(rate_per_s)?;
-        let measured = FleetReport::of_round(config, machine, round)?;
+        let round = fleet.round(RoundPlan::at(rate_per_s))?;
+        let measured = FleetReport::of_round(config, machine, &config.client_command, round)?;
         last = Some(measured.report.clone());
         // A client that fails ends no climb: the others go on.
         Ok((measured.report, None))
@@ -126,21 +136,7 @@ fn to_knee(
 
 /// Fails if a client did, or calls, or if there were none. `report` has the failures of all rounds.
 fn judge(report: &FleetReport, (calls, errors): (u64, u64)) -> Result<(), Failure> {
-    if let Some(first) = report.failures.first() {
-        let mut failed: Vec<usize> = report.failures.iter().map(|it| it.client).collect();
-        failed.sort_unstable();
-        failed.dedup();
-        return Err(Failure::failed(format!(
-            "{} of {} clients failed; client {} on {} {}: {}",
-            failed.len(),
-            report.clients_asked,
-            first.client,
-            first.host,
-            first.when,
-            first.why
-        ))
-        .advice("the report names each of them, and has the calls of the others"));
-    }
+    judge_clients(&report.failures, report.clients_asked)?;
     // A fleet that was stopped may have no calls.
     if report.load.interrupted && errors == 0 {
         return Ok(());

@@ -196,10 +196,10 @@ pub(crate) fn delay_ns(place: usize, rate_per_s: u64) -> u64 {
 }
 
 impl ClientPlan {
-    /// The message that prepares this client, number `index`, for a round.
-    pub(crate) fn share(&self, index: usize, rate_per_s: Option<u64>) -> Share {
+    /// The message that prepares this client, number `index`, for a round, with `options` behind its command.
+    pub(crate) fn share(&self, index: usize, rate_per_s: Option<u64>, options: &[String]) -> Share {
         Share {
-            arguments: self.arguments.clone(),
+            arguments: [&self.arguments, options].concat(),
             rate_per_s,
             seed_offset: u64::try_from(index).unwrap_or(0),
             place: self.place,
@@ -253,7 +253,7 @@ mod tests {
         assert_eq!(pairs(&all), ["a>shm:x", "b>shm:x", "a>shm:y", "b>shm:y"]);
         let line = words("run --connect shm:y --hgrm b-3");
         assert_eq!(all.clients[3].arguments, line);
-        let share = all.clients[3].share(3, Some(250));
+        let share = all.clients[3].share(3, Some(250), &[]);
         assert_eq!((share.arguments, share.seed_offset), (line, 3));
     }
 

@@ -14,16 +14,67 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::load::timeline::INTERVALS_MAX;
 use crate::progress::Figures;
+use crate::report::escape::{plain_text, plain_value};
+use rpcrdma_units::size;
 
 /// Version of the protocol. It changes with every change that another version would not understand.
 pub(crate) const PROTOCOL: u32 = 2;
 
-/// Upper bound of a message in bytes: a report with the intervals of a day has some megabytes.
-pub(crate) const MESSAGE_BYTES_MAX: u64 = 256 << 20;
+/// Upper bounds of a message in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BytesMax {
+    /// Of a report.
+    pub(crate) report: u64,
+    /// Of any other message.
+    pub(crate) other: u64,
+}
 
-/// Upper bound of the first message. A launcher that prints something else is found out soon.
-pub(crate) const HELLO_BYTES_MAX: u64 = 4 << 10;
+impl BytesMax {
+    /// Of the first message. A launcher that prints something else is found out soon.
+    pub(crate) const HELLO: Self = Self::any(4 << 10);
+
+    /// Of a coordinator, which sends the words of a command line. Linux allows 6 MiB of them.
+    pub(crate) const OF_COORDINATOR: Self = Self::any(16 << 20);
+
+    const fn any(bytes: u64) -> Self {
+        Self {
+            report: bytes,
+            other: bytes,
+        }
+    }
+
+    /// Of an agent with reports of at most `report` bytes: see [`report_bytes_max`]. What else it sends is figures and
+    /// sentences.
+    pub(crate) const fn of_agent(report: u64) -> Self {
+        Self {
+            report,
+            other: 64 << 10,
+        }
+    }
+}
+
+/// Upper bound of a report without its intervals, and without what it has of each part of the load: two records, the
+/// histogram, counters and warnings.
+const REPORT_BYTES: u64 = 4 << 20;
+
+/// Upper bound of what a report has of each part of the load: its figures, and a thousand gaps.
+const PART_BYTES: u64 = 128 << 10;
+
+/// Upper bound of an interval in a report.
+const INTERVAL_BYTES: u64 = 256;
+
+/// Upper bound of the report of a load with so many parts, which are cores, or connections with a thread. It has the
+/// intervals of all parts together and of each.
+pub(crate) fn report_bytes_max(parts: u64) -> u64 {
+    let of_intervals = u64::from(INTERVALS_MAX) * INTERVAL_BYTES;
+    let of_parts = parts.saturating_mul(PART_BYTES + of_intervals);
+    of_parts.saturating_add(REPORT_BYTES + of_intervals)
+}
+
+/// How the line of a report begins. No other message may be as long.
+const REPORT_BEGINS: &[u8] = br#"{"message":"report""#;
 
 /// How much of a line that is no message is shown.
 const SHOWN_CHARS_MAX: usize = 80;
@@ -139,6 +190,46 @@ pub(crate) enum FromAgent {
     },
 }
 
+impl FromAgent {
+    /// The message without control characters: its texts are shown on a terminal, and the agent is another program on
+    /// another host. Texts of several lines become one.
+    pub(crate) fn plain(self) -> Self {
+        match self {
+            Self::Hello {
+                versions,
+                process_id,
+                node,
+            } => Self::Hello {
+                versions: Versions {
+                    version: plain_text(versions.version),
+                    ..versions
+                },
+                process_id,
+                node: plain_text(node),
+            },
+            Self::Report {
+                report,
+                started_ns,
+                failure,
+            } => Self::Report {
+                report: plain_value(report),
+                started_ns,
+                failure: failure.map(|it| one_line(&it)),
+            },
+            Self::Failed { why } => Self::Failed {
+                why: one_line(&why),
+            },
+            other @ (Self::Clock { .. } | Self::Ready | Self::Progress(_)) => other,
+        }
+    }
+}
+
+/// A message with its advice in one line, without control characters.
+fn one_line(text: &str) -> String {
+    let lines = text.lines().map(str::trim).collect::<Vec<_>>();
+    plain_text(lines.join("; "))
+}
+
 /// A line that is no message.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReadError {
@@ -146,31 +237,41 @@ pub(crate) enum ReadError {
     Io(#[from] io::Error),
     #[error("its standard output has a line that is no message of an agent: `{0}`")]
     NoMessage(String),
-    #[error(
-        "it sent a message of more than {0} bytes: give a longer --interval, for a report with fewer of them"
-    )]
+    #[error("it sent a line of more than {} that is no report", size(*.0))]
     TooLong(u64),
+    #[error("it sent a report of more than {}, and its command makes none of that size", size(*.0))]
+    ReportTooLong(u64),
 }
 
-/// Reads the next message, of at most `bytes_max` bytes; `None` at the end of the input.
+/// Reads the next message; `None` at the end of the input.
 ///
 /// # Errors
-/// A line that is no message, and an input that cannot be read.
+/// A line that is no message or has more bytes than its kind may have, and an input that cannot be read.
 pub(crate) fn read<M: DeserializeOwned>(
     input: &mut impl BufRead,
-    bytes_max: u64,
+    bytes_max: BytesMax,
 ) -> Result<Option<M>, ReadError> {
     let mut line = Vec::new();
-    let bytes = input.take(bytes_max).read_until(b'\n', &mut line)?;
+    let bytes = input.take(bytes_max.other).read_until(b'\n', &mut line)?;
     if bytes == 0 {
         return Ok(None);
     }
-    if bytes as u64 == bytes_max && line.last() != Some(&b'\n') {
-        return Err(ReadError::TooLong(bytes_max));
+    let is_cut =
+        |line: &[u8], bytes_max| line.len() as u64 >= bytes_max && line.last() != Some(&b'\n');
+    if is_cut(&line, bytes_max.other) {
+        if !line.starts_with(REPORT_BEGINS) {
+            return Err(ReadError::TooLong(bytes_max.other));
+        }
+        let more = bytes_max.report.saturating_sub(bytes_max.other);
+        input.take(more).read_until(b'\n', &mut line)?;
+        if is_cut(&line, bytes_max.report) {
+            return Err(ReadError::ReportTooLong(bytes_max.report));
+        }
     }
     serde_json::from_slice(&line).map(Some).map_err(|_| {
         let text = String::from_utf8_lossy(&line);
-        ReadError::NoMessage(text.trim_end().chars().take(SHOWN_CHARS_MAX).collect())
+        let shown = text.trim_end().chars().take(SHOWN_CHARS_MAX);
+        ReadError::NoMessage(plain_text(shown.collect()))
     })
 }
 
@@ -188,13 +289,18 @@ pub(crate) fn write(output: &mut impl Write, message: &impl Serialize) -> io::Re
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::histogram::LatencyHistogram;
+    use crate::load::timeline::{Gap, IntervalFigures, IntervalLatency};
     use crate::progress::{LATENCY_BOUNDS_NS, LatencyCounts};
+    use crate::run::report::tests::report;
     use serde_json::json;
+
+    const MAX: BytesMax = BytesMax::of_agent(1 << 20);
 
     fn read_all<M: DeserializeOwned>(mut text: &[u8]) -> Vec<Result<Option<M>, ReadError>> {
         let mut all = Vec::new();
         loop {
-            let next = read(&mut text, MESSAGE_BYTES_MAX);
+            let next = read(&mut text, MAX);
             let is_end = matches!(next, Ok(None));
             all.push(next);
             if is_end {
@@ -214,7 +320,7 @@ mod tests {
             let value: Value = serde_json::from_slice(&line).unwrap();
             assert_eq!(value["message"], name);
             assert_eq!(line.iter().filter(|it| **it == b'\n').count(), 1);
-            let read = read::<M>(&mut &*line, MESSAGE_BYTES_MAX).unwrap().unwrap();
+            let read = read::<M>(&mut &*line, MAX).unwrap().unwrap();
             assert_eq!(&read, message);
         }
     }
@@ -292,11 +398,128 @@ mod tests {
         assert!(long.len() < 200, "{long}");
         // A message that is too long has its own error: it is not reported as a greeting.
         let text = format!("{}\n", "x".repeat(40));
-        let read = |bytes_max| read::<ToAgent>(&mut text.as_bytes(), bytes_max).unwrap_err();
+        let read = |bytes| read::<ToAgent>(&mut text.as_bytes(), BytesMax::any(bytes)).unwrap_err();
         assert!(matches!(read(40), ReadError::TooLong(40)));
         assert!(matches!(read(41), ReadError::NoMessage(_)));
         // A message that is cut off is none.
         assert!(read_all::<ToAgent>(b"{\"message\":\"st")[0].is_err());
+    }
+
+    #[test]
+    fn only_a_report_may_be_long_and_no_longer_than_its_command_makes_it() {
+        let read = |message: &FromAgent, report| {
+            let mut line = Vec::new();
+            write(&mut line, message).unwrap();
+            let bytes = line.len() as u64;
+            let read = read::<FromAgent>(&mut &*line, BytesMax::of_agent(report));
+            (bytes, read)
+        };
+        let failed = FromAgent::Failed {
+            why: "x".repeat(64 << 10),
+        };
+        let (_, refused) = read(&failed, 1 << 20);
+        let refused = refused.unwrap_err().to_string();
+        assert!(
+            refused.contains("more than 64 KiB that is no report"),
+            "{refused}"
+        );
+        let long = FromAgent::Report {
+            report: json!({"text": "x".repeat(70 << 10)}),
+            started_ns: None,
+            failure: None,
+        };
+        let (bytes, taken) = read(&long, 1 << 20);
+        assert_eq!(taken.unwrap(), Some(long.clone()));
+        assert!(read(&long, bytes).1.is_ok());
+        let refused = read(&long, bytes - 1).1.unwrap_err();
+        assert!(matches!(refused, ReadError::ReportTooLong(it) if it == bytes - 1));
+    }
+
+    /// A report as large as it can be: one with every interval, every gap, and a count in each bucket.
+    #[test]
+    fn the_largest_report_is_taken() {
+        let long = 1.0 / 3.0 * 1e5;
+        let mut report = report();
+        let interval = IntervalFigures {
+            start_s: long,
+            duration_s: long,
+            calls: u64::MAX,
+            rate_per_s: long,
+            latency_ns: Some(IntervalLatency {
+                p50: u64::MAX,
+                p99: u64::MAX,
+                max: u64::MAX,
+            }),
+        };
+        // With the comma.
+        let bytes = |json: serde_json::Result<String>| json.unwrap().len() as u64 + 1;
+        assert!(bytes(serde_json::to_string(&interval)) <= INTERVAL_BYTES);
+        let intervals = vec![interval; INTERVALS_MAX as usize];
+        let cores = 3;
+        report.load.intervals.clone_from(&intervals);
+        let mut core = report.per_core[0].clone();
+        core.intervals = intervals;
+        report.per_core = vec![core; cores];
+        let gap = Gap {
+            start_s: long,
+            duration_s: long,
+        };
+        assert!(bytes(serde_json::to_string(&gap)) * 1_000 <= PART_BYTES);
+        report.load.gaps = vec![gap; 1_000 * cores];
+        let mut latency = LatencyHistogram::new();
+        let mut value = 1;
+        while value < crate::histogram::LATENCY_NS_MAX {
+            // Counts that do not compress well.
+            latency.record_equal(value, value.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 24);
+            value += value / 2_000 + 1;
+        }
+        report.load.histogram = latency.encode();
+        let message = FromAgent::Report {
+            report: serde_json::to_value(report).unwrap(),
+            started_ns: Some(u64::MAX),
+            failure: None,
+        };
+        let mut line = Vec::new();
+        write(&mut line, &message).unwrap();
+        let max = report_bytes_max(cores as u64);
+        assert!(line.len() as u64 <= max, "{} of {max}", line.len());
+        assert!(max < line.len() as u64 * 2, "{} of {max}", line.len());
+    }
+
+    #[test]
+    fn no_control_character_of_an_agent_is_kept() {
+        let ugly = "\u{1b}]0;x\u{7}\u{9b}2J";
+        let hello = FromAgent::Hello {
+            versions: Versions {
+                protocol: 1,
+                version: ugly.to_owned(),
+            },
+            process_id: 1,
+            node: ugly.to_owned(),
+        };
+        let report = FromAgent::Report {
+            report: json!({ugly: [ugly, 5], "warnings": [{"a": ugly}]}),
+            started_ns: None,
+            failure: Some(format!("{ugly}\n  give {ugly}\r\n")),
+        };
+        let failed = FromAgent::Failed {
+            why: format!("lost\tit\n{ugly}"),
+        };
+        for message in [hello, report, failed] {
+            let text = format!("{:?}", message.clone().plain());
+            assert!(text.contains("?]0;x??2J"), "{text}");
+            for escaped in ["\\u{1b}", "\\u{7}", "\\u{9b}", "\\n", "\\t", "\\r"] {
+                assert!(!text.contains(escaped), "{escaped}: {text}");
+            }
+        }
+        let one = FromAgent::Failed {
+            why: "no server\n  start one\n".to_owned(),
+        };
+        let why = "no server; start one".to_owned();
+        assert_eq!(one.plain(), FromAgent::Failed { why });
+        let line = b"\x1b[2Jhello\n";
+        let shown = read::<FromAgent>(&mut &line[..], MAX).unwrap_err();
+        assert!(shown.to_string().contains("`?[2Jhello`"), "{shown}");
     }
 
     #[test]
@@ -312,7 +535,7 @@ mod tests {
             (expected, true),
             (expected + 1, false),
         ] {
-            let read = read::<FromAgent>(&mut line(counts).as_bytes(), MESSAGE_BYTES_MAX);
+            let read = read::<FromAgent>(&mut line(counts).as_bytes(), MAX);
             assert_eq!(read.is_ok(), is_taken, "{counts}: {read:?}");
         }
     }
@@ -339,7 +562,7 @@ mod tests {
         }
         // A later version may have more keys.
         let later = r#"{"message":"hello","protocol":2,"version":"9.0.0","node":"b","process_id":5,"colour":1}"#;
-        let read: FromAgent = read(&mut later.as_bytes(), HELLO_BYTES_MAX)
+        let read: FromAgent = read(&mut later.as_bytes(), BytesMax::HELLO)
             .unwrap()
             .unwrap();
         assert!(matches!(read, FromAgent::Hello { versions, .. } if versions.protocol == 2));

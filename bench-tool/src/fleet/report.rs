@@ -1,6 +1,6 @@
 //! The report of a fleet: the calls of all clients in one histogram, and each client's figures.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
@@ -21,7 +21,6 @@ use crate::report::saved::SavedLoad;
 use crate::report::table::{
     latency_cells, warnings_of, write_calls, write_latencies, write_warnings,
 };
-use crate::report::view::{LoadReport, LoadView, machine_facts, missing};
 use rpcrdma_units::{bandwidth, count, nanoseconds, rate, text_of};
 
 /// Name and version of the JSON layout. The version changes only if a key changes its meaning or is removed.
@@ -141,13 +140,14 @@ pub(super) fn fairness(rates: &[f64]) -> Option<f64> {
 }
 
 impl FleetReport {
-    /// Adds the reports of the clients. One whose report cannot be read is a client that failed.
+    /// Adds the reports of the clients, whose command was `client_command`. One whose report cannot be read is a client that failed.
     ///
     /// # Errors
     /// If the merged histogram has not the calls of all clients.
     pub(super) fn of_round(
         config: &FleetConfig,
         machine: &Machine,
+        client_command: &str,
         round: RoundResult,
     ) -> Result<Measured, Failure> {
         let mut failures = round.failed;
@@ -187,7 +187,7 @@ impl FleetReport {
         let report = Self {
             origin: Origin::new(SCHEMA, config.command.clone()),
             machine: machine.clone(),
-            client_command: config.client_command.clone(),
+            client_command: client_command.to_owned(),
             pattern: config.plan.pattern.name().into(),
             clients_asked: config.plan.clients.len(),
             fairness: fairness(&rates),
@@ -346,46 +346,37 @@ fn own_warnings(client: &ClientFigures) -> Vec<String> {
         .collect()
 }
 
-impl LoadReport for FleetReport {
-    fn view(&self) -> LoadView<'_> {
-        let mut facts = vec![
-            ("clients", self.clients_text()),
-            ("their command", self.client_command.clone()),
-        ];
-        facts.extend(machine_facts(&self.machine));
-        facts.extend(self.load.began_fact());
-        LoadView {
-            title: format!("{}: {}", self.clients_text(), self.client_command),
-            heading: text_of(|text| write_heading(text, self)),
-            origin: &self.origin,
-            load: &self.load,
-            bandwidth_bytes_per_s: (self.load.bandwidth_bytes_per_s > 0.0)
-                .then_some(self.load.bandwidth_bytes_per_s),
-            per_core: &[],
-            floor_ratio: None,
-            floor: String::new(),
-            warnings: &self.warnings,
-            disturbed: false,
-            facts,
-            missing: missing(&self.load, true),
-        }
-    }
-
-    fn write_sections(&self, page: &mut String) -> fmt::Result {
-        super::sections::write(page, self)
+impl FleetReport {
+    /// `fleet of 8 clients, many-to-one`.
+    pub(super) fn clients_text(&self) -> String {
+        clients_text(self.clients_asked, &self.pattern)
     }
 }
 
-impl FleetReport {
-    /// `fleet of 8 clients, many-to-one`.
-    fn clients_text(&self) -> String {
-        let clients = plural(
-            u32::try_from(self.clients_asked).unwrap_or(u32::MAX),
-            "client",
-            "clients",
-        );
-        format!("fleet of {clients}, {}", self.pattern)
-    }
+/// `fleet of 8 clients, many-to-one`.
+pub(super) fn clients_text(asked: usize, pattern: &str) -> String {
+    let asked = u32::try_from(asked).unwrap_or(u32::MAX);
+    format!("fleet of {}, {pattern}", plural(asked, "client", "clients"))
+}
+
+/// Fails if a client did. `failures` are those of all rounds.
+///
+/// # Errors
+/// A failure that names the first one.
+pub(super) fn judge_clients(failures: &[Failed], clients_asked: usize) -> Result<(), Failure> {
+    let Some(first) = failures.first() else {
+        return Ok(());
+    };
+    let failed: BTreeSet<usize> = failures.iter().map(|it| it.client).collect();
+    Err(Failure::failed(format!(
+        "{} of {clients_asked} clients failed; client {} on {} {}: {}",
+        failed.len(),
+        first.client,
+        first.host,
+        first.when,
+        first.why
+    ))
+    .advice("the report names each of them, and has the calls of the others"))
 }
 
 /// The table.
@@ -393,7 +384,7 @@ pub(crate) fn table(report: &FleetReport) -> String {
     text_of(|text| write(text, report))
 }
 
-fn write_heading(text: &mut String, report: &FleetReport) -> fmt::Result {
+pub(super) fn write_heading(text: &mut String, report: &FleetReport) -> fmt::Result {
     let load = &report.load;
     writeln!(
         text,
@@ -490,8 +481,9 @@ fn write_clients(text: &mut String, clients: &[ClientFigures]) -> fmt::Result {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
+    use crate::fleet::config::FleetWork;
     use crate::fleet::launch::Launch;
     use crate::fleet::plan::FleetPlan;
     use crate::report::page;
@@ -500,7 +492,7 @@ mod tests {
     use serde_json::json;
     use std::time::Instant;
 
-    fn config() -> FleetConfig {
+    pub(in crate::fleet) fn config() -> FleetConfig {
         let hosts = ["a", "b", "c"].map(str::to_owned);
         let arguments = ["run", "--connect", "shm:x"].map(str::to_owned);
         FleetConfig {
@@ -508,11 +500,11 @@ mod tests {
             plan: FleetPlan::new(&hosts, &[], None, &arguments).unwrap(),
             launch: Launch::program("bench-tool", "agent"),
             client_command: arguments.join(" "),
-            rate_per_s: None,
-            to_knee: false,
+            work: FleetWork::Once(None),
             expected: None,
             start_timeout: Duration::from_secs(1),
             silence_timeout: Duration::from_secs(1),
+            report_bytes_max: 1 << 20,
             quiet: true,
         }
     }
@@ -541,7 +533,7 @@ mod tests {
         }
     }
 
-    fn round() -> RoundResult {
+    pub(in crate::fleet) fn round() -> RoundResult {
         let now = Instant::now();
         let failed = Failed {
             client: 2,
@@ -555,13 +547,16 @@ mod tests {
                 reported(1, 2_000_000, now),
             ],
             failed: vec![failed],
+            failed_before: 0,
             rate_per_s: None,
             interrupted: false,
         }
     }
 
-    fn measured(round: RoundResult) -> FleetReport {
-        let measured = FleetReport::of_round(&config(), &Machine::detect(), round).unwrap();
+    pub(in crate::fleet) fn measured(round: RoundResult) -> FleetReport {
+        let config = config();
+        let command = &config.client_command;
+        let measured = FleetReport::of_round(&config, &Machine::detect(), command, round).unwrap();
         assert_eq!(measured.latency.count(), measured.report.load.calls);
         measured.report
     }

@@ -1,4 +1,4 @@
-//! The results of a round.
+//! What the clients of a fleet do in a round, and its results.
 
 use std::time::Instant;
 
@@ -6,6 +6,29 @@ use serde_json::Value;
 
 use super::plan::ClientPlan;
 use crate::report::Word;
+
+/// What the clients do in a round.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RoundPlan {
+    /// Words behind those of the command of each client.
+    pub(crate) options: Vec<String>,
+    /// The rate of all clients together; `None` for a closed loop.
+    pub(crate) rate_per_s: Option<u64>,
+    /// Whether a client without a report takes part in the next round, as long as its agent goes on.
+    pub(crate) keeps_failed: bool,
+    /// Stands at the end of the progress line.
+    pub(crate) note: String,
+}
+
+impl RoundPlan {
+    /// The clients' command at a rate of all together, or in a closed loop.
+    pub(crate) fn at(rate_per_s: Option<u64>) -> Self {
+        Self {
+            rate_per_s,
+            ..Self::default()
+        }
+    }
+}
 
 /// A client that failed, and why.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -44,8 +67,11 @@ pub(crate) struct Reported {
 pub(crate) struct RoundResult {
     /// In the order of the clients.
     pub(crate) reported: Vec<Reported>,
-    /// Clients that failed in this round or before it.
+    /// What failed before this round and then in it. If a failed client may take part again: of what failed before,
+    /// that of clients that do not.
     pub(crate) failed: Vec<Failed>,
+    /// How many of these failed before this round.
+    pub(crate) failed_before: usize,
     /// The sum of the shares of the clients that reported; `None` in a closed loop.
     pub(crate) rate_per_s: Option<u64>,
     /// Whether a signal ended it early.

@@ -1,25 +1,57 @@
-//! The sections of a fleet's page: its clients, the slowest first, what failed, and the counters of the servers.
+//! The view of a fleet's report, and the sections of its page: the clients, the slowest first, what failed, and the
+//! counters of the servers.
 
 use std::cmp::Reverse;
 use std::fmt::{self, Write as _};
 
-use super::report::{ClientFigures, FleetReport};
+use super::report::{ClientFigures, FleetReport, write_heading};
 use crate::histogram::LatencyHistogram;
 use crate::report::chart::Curve;
 use crate::report::escape::escape;
 use crate::report::page::{begin_table, end_table, percentile_curve, write_percentiles, write_row};
 use crate::report::saved::SavedLoad;
-use rpcrdma_units::{count, nanoseconds};
+use crate::report::view::{LoadReport, LoadView, machine_facts, missing};
+use rpcrdma_units::{count, nanoseconds, text_of};
 
 /// Upper bound of the clients in the table; the JSON has all of them.
-const ROWS_MAX: usize = 600;
+pub(super) const ROWS_MAX: usize = 600;
 
 const COLUMNS: [&str; 9] = [
     "host", "calls", "rate", "p50", "p99", "maximum", "errors", "start", "server",
 ];
 
+impl LoadReport for FleetReport {
+    fn view(&self) -> LoadView<'_> {
+        let mut facts = vec![
+            ("clients", self.clients_text()),
+            ("their command", self.client_command.clone()),
+        ];
+        facts.extend(machine_facts(&self.machine));
+        facts.extend(self.load.began_fact());
+        LoadView {
+            title: format!("{}: {}", self.clients_text(), self.client_command),
+            heading: text_of(|text| write_heading(text, self)),
+            origin: &self.origin,
+            load: &self.load,
+            bandwidth_bytes_per_s: (self.load.bandwidth_bytes_per_s > 0.0)
+                .then_some(self.load.bandwidth_bytes_per_s),
+            per_core: &[],
+            floor_ratio: None,
+            floor: String::new(),
+            warnings: &self.warnings,
+            disturbed: false,
+            facts,
+            missing: missing(&self.load, true),
+        }
+    }
+
+    fn write_sections(&self, page: &mut String) -> fmt::Result {
+        write(page, self)
+    }
+}
+
 /// Writes all sections.
-pub(super) fn write(page: &mut String, report: &FleetReport) -> fmt::Result {
+fn write(page: &mut String, report: &FleetReport) -> fmt::Result {
     writeln!(page, "<h2>Clients</h2>")?;
     write_figures(page, report)?;
     let mut clients: Vec<&ClientFigures> = report.clients.iter().collect();
@@ -91,7 +123,7 @@ fn latency_of(client: &ClientFigures) -> Option<LatencyHistogram> {
         .map(|(_, latency)| latency)
 }
 
-fn write_clients(page: &mut String, clients: &[&ClientFigures]) -> fmt::Result {
+pub(super) fn write_clients(page: &mut String, clients: &[&ClientFigures]) -> fmt::Result {
     begin_table(page, "client", &COLUMNS)?;
     for client in clients.iter().take(ROWS_MAX) {
         let server = client.server.clone().unwrap_or_else(|| "-".to_owned());
@@ -129,7 +161,7 @@ fn write_failures(page: &mut String, report: &FleetReport) -> fmt::Result {
     writeln!(page, "</ul>")
 }
 
-fn write_servers(page: &mut String, report: &FleetReport) -> fmt::Result {
+pub(super) fn write_servers(page: &mut String, report: &FleetReport) -> fmt::Result {
     for it in &report.servers {
         let server = it.server.as_deref().unwrap_or("the server");
         writeln!(

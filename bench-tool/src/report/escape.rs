@@ -1,4 +1,6 @@
-//! Escapes text of any origin for pages and charts.
+//! Escapes text of any origin for pages and charts, and makes it plain for terminals.
+
+use serde_json::Value;
 
 /// Escapes `text` for use as XML or HTML text, or in a quoted attribute. Characters that XML or HTML forbid become
 /// U+FFFD.
@@ -18,6 +20,27 @@ pub(crate) fn escape(text: &str) -> String {
         }
     }
     escaped
+}
+
+/// The text without control characters, which a terminal would execute: each becomes `?`.
+pub(crate) fn plain_text(text: String) -> String {
+    match text.contains(char::is_control) {
+        true => text.replace(char::is_control, "?"),
+        false => text,
+    }
+}
+
+/// The value with all its texts and keys as [`plain_text`].
+pub(crate) fn plain_value(value: Value) -> Value {
+    match value {
+        Value::String(text) => Value::String(plain_text(text)),
+        Value::Array(list) => list.into_iter().map(plain_value).collect(),
+        Value::Object(object) => {
+            let plain = |(key, value)| (plain_text(key), plain_value(value));
+            object.into_iter().map(plain).collect()
+        }
+        other => other,
+    }
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::escape::{plain_text, plain_value};
 use super::figures::LossFigures;
 use crate::exit::Failure;
 use crate::histogram::{DecodeError, LatencyHistogram, LatencySummary};
@@ -24,11 +25,16 @@ pub(crate) struct SavedReport {
     pub(crate) value: Value,
 }
 
-/// The reports in a file: one, several in a row or in a list, or those of a sweep.
+/// The reports in a file: one, several in a row or in a list, or those of a sweep. A sweep whose schema is `whole` is
+/// one report.
 ///
 /// # Errors
 /// A failure that names the file. `advice` says what to give instead.
-pub(crate) fn from_file(path: &Path, advice: &str) -> Result<Vec<SavedReport>, Failure> {
+pub(crate) fn from_file(
+    path: &Path,
+    whole: Option<&str>,
+    advice: &str,
+) -> Result<Vec<SavedReport>, Failure> {
     let file = path.display().to_string();
     let failed = |what: &str, error: String| {
         Failure::failed(format!("{what} {file}"))
@@ -37,7 +43,7 @@ pub(crate) fn from_file(path: &Path, advice: &str) -> Result<Vec<SavedReport>, F
     };
     let text = File::open(path).and_then(|it| read(it, FILE_BYTES_MAX));
     let text = text.map_err(|error| failed("cannot read", error.to_string()))?;
-    let values = reports_in(&text).collect::<Result<Vec<_>, _>>();
+    let values = reports_in(&text, whole).collect::<Result<Vec<_>, _>>();
     let values: Vec<Value> = values
         .map_err(|error| failed("there is no JSON in", error.to_string()))?
         .into_iter()
@@ -46,34 +52,27 @@ pub(crate) fn from_file(path: &Path, advice: &str) -> Result<Vec<SavedReport>, F
     if values.is_empty() {
         return Err(failed("there is no report in", "it is empty".to_owned()));
     }
+    let plain = values.into_iter().map(plain_value);
+    Ok(named(&plain_text(file), plain.collect()))
+}
+
+/// The reports with the name of their file and, if there are several, their numbers.
+fn named(file: &str, values: Vec<Value>) -> Vec<SavedReport> {
     let several = values.len() > 1;
     let named = (1..).zip(values).map(|(number, value)| SavedReport {
-        name: plain_text(match several {
+        name: match several {
             true => format!("{file} ({number})"),
-            false => file.clone(),
-        }),
-        value: plain_value(value),
+            false => file.to_owned(),
+        },
+        value,
     });
-    Ok(named.collect())
+    named.collect()
 }
 
-/// The value without control characters: its texts come from an untrusted file, and a terminal would execute them.
-fn plain_value(value: Value) -> Value {
-    match value {
-        Value::String(text) => Value::String(plain_text(text)),
-        Value::Array(list) => list.into_iter().map(plain_value).collect(),
-        Value::Object(object) => {
-            let plain = |(key, value)| (plain_text(key), plain_value(value));
-            object.into_iter().map(plain).collect()
-        }
-        other => other,
-    }
-}
-
-fn plain_text(text: String) -> String {
-    match text.contains(char::is_control) {
-        true => text.replace(char::is_control, "?"),
-        false => text,
+impl SavedReport {
+    /// The runs of a sweep; any other report is one.
+    pub(crate) fn into_runs(self) -> Vec<Self> {
+        named(&self.name, into_runs(self.value))
     }
 }
 
@@ -91,26 +90,38 @@ pub(crate) fn read(input: impl Read, bytes_max: u64) -> io::Result<String> {
     Ok(text)
 }
 
-/// The reports in a text, value by value: a value is a report, a list of reports, or a sweep with its runs.
+/// The reports in a text, value by value: a value is a report, a list of reports, or a sweep with its runs. A sweep whose
+/// schema is `whole` is a report.
 ///
 /// # Errors
 /// Each item may be one: text that is no JSON.
-pub(crate) fn reports_in(text: &str) -> impl Iterator<Item = serde_json::Result<Vec<Value>>> {
+pub(crate) fn reports_in(
+    text: &str,
+    whole: Option<&str>,
+) -> impl Iterator<Item = serde_json::Result<Vec<Value>>> {
     let values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
-    values.map(|value| {
+    values.map(move |value| {
         Ok(match value? {
             Value::Array(list) => list,
-            Value::Object(mut object) => match object.remove("runs") {
-                Some(Value::Array(list)) => list,
-                Some(runs) => {
-                    object.insert("runs".to_owned(), runs);
-                    vec![Value::Object(object)]
-                }
-                None => vec![Value::Object(object)],
-            },
-            other => vec![other],
+            report if whole.is_some_and(|it| report["schema"] == it) => vec![report],
+            other => into_runs(other),
         })
     })
+}
+
+/// The runs of a sweep; any other value is one.
+fn into_runs(value: Value) -> Vec<Value> {
+    match value {
+        Value::Object(mut object) => match object.remove("runs") {
+            Some(Value::Array(list)) => list,
+            Some(runs) => {
+                object.insert("runs".to_owned(), runs);
+                vec![Value::Object(object)]
+            }
+            None => vec![Value::Object(object)],
+        },
+        other => vec![other],
+    }
 }
 
 /// What the JSON of `run`, `nfs`, `fleet` and `merge` has in common.
@@ -259,24 +270,32 @@ mod tests {
         let folder = rpcrdma_testkit::Folder::new("saved");
         let names = |text: &str| -> Vec<String> {
             folder.write("a.json", text);
-            let reports = from_file(&folder.join("a.json"), "give another").unwrap();
+            let reports = from_file(&folder.join("a.json"), None, "give another").unwrap();
             let short = |it: SavedReport| it.name.rsplit('/').next().unwrap().to_owned();
             reports.into_iter().map(short).collect()
         };
         assert_eq!(names("{}"), ["a.json"]);
         // A terminal must not execute what a file says.
         folder.write("a.json", r#"{"a\u001b": ["\u001b]52;c\n"]}"#);
-        let report = &from_file(&folder.join("a.json"), "give another").unwrap()[0];
+        let report = &from_file(&folder.join("a.json"), None, "give another").unwrap()[0];
         assert_eq!(report.value, serde_json::json!({"a?": ["?]52;c?"]}));
         assert_eq!(names("[{}, {}]"), ["a.json (1)", "a.json (2)"]);
         assert_eq!(names("{} {\"runs\": [{}]}").len(), 2);
+        folder.write("a.json", r#"{"schema": "s", "runs": [{}, {}]}"#);
+        let whole = from_file(&folder.join("a.json"), Some("s"), "give another").unwrap();
+        let [whole] = &whole[..] else {
+            panic!("{whole:?}");
+        };
+        assert!(whole.value["runs"].is_array());
+        let runs = whole.clone().into_runs();
+        assert!(runs.len() == 2 && runs[1].name.ends_with("a.json (2)"));
         for (text, words) in [
             ("", "it is empty"),
             ("[]", "it is empty"),
             ("{", "there is no JSON in"),
         ] {
             folder.write("a.json", text);
-            let failure = from_file(&folder.join("a.json"), "give another").unwrap_err();
+            let failure = from_file(&folder.join("a.json"), None, "give another").unwrap_err();
             let failure = failure.to_string();
             assert!(
                 failure.contains(words) && failure.contains("/a.json"),

@@ -198,8 +198,9 @@ pub(crate) fn write_warnings(text: &mut impl fmt::Write, warnings: &[String]) ->
 pub(crate) fn warnings_of<'a>(runs: impl IntoIterator<Item = &'a Vec<String>>) -> Vec<String> {
     let mut kinds: BTreeMap<String, (&str, usize)> = BTreeMap::new();
     for warning in runs.into_iter().flatten() {
+        let (warning, more) = without_more(warning);
         let (_, times) = kinds.entry(kind_of(warning)).or_insert((warning, 0));
-        *times += 1;
+        *times += 1 + more;
     }
     let shown = kinds.values().take(WARNINGS_OF_RUNS_MAX);
     let mut warnings: Vec<String> = shown
@@ -213,6 +214,16 @@ pub(crate) fn warnings_of<'a>(runs: impl IntoIterator<Item = &'a Vec<String>>) -
         warnings.push(format!("{more} more kinds of warnings are in the runs"));
     }
     warnings
+}
+
+/// A warning that is one of several runs already, and how many more there were.
+fn without_more(warning: &str) -> (&str, usize) {
+    let more = warning.strip_suffix(" more like it)");
+    let more = more.and_then(|it| it.rsplit_once(" (and "));
+    match more.map(|(first, more)| (first, more.parse())) {
+        Some((first, Ok(more))) => (first, more),
+        _ => (warning, 0),
+    }
 }
 
 /// A warning without its numbers, which differ from run to run.
@@ -243,7 +254,16 @@ mod tests {
             "few calls",
             "other work ran on core 0: it waited 3.5 ms, 0.3 % of the time (and 2 more like it)",
         ];
-        assert_eq!(warnings_of(&runs), expected);
+        let warned = warnings_of(&runs);
+        assert_eq!(warned, expected);
+        // Those of several fleets are counted together.
+        let twice = warnings_of(&[warned.clone(), warned, runs[0].clone()]);
+        let expected = [
+            "an arena needs hugepages (and 6 more like it)",
+            "few calls (and 1 more like it)",
+            "other work ran on core 0: it waited 3.5 ms, 0.3 % of the time (and 6 more like it)",
+        ];
+        assert_eq!(twice, expected);
         let many: Vec<String> = ('a'..='z').map(|c| c.to_string()).collect();
         let shown = warnings_of(&[many]);
         assert_eq!(shown.len(), WARNINGS_OF_RUNS_MAX + 1);

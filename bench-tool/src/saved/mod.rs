@@ -15,17 +15,15 @@ mod single;
 use std::path::PathBuf;
 
 use self::several::Several;
-use self::single::{Kind, Single};
+use self::single::{GIVE, Kind, Shown, Single, fleet_sweep};
 use crate::exit::Failure;
+use crate::fleet::sweep::report::SCHEMA as SWEEP;
 use crate::report::origin::Origin;
 use crate::report::output::Outputs;
 use crate::report::saved::{self, SavedReport};
 
 /// Upper bound of the reports of one page.
 const REPORTS_MAX: usize = 500;
-
-/// What to give in place of a file that cannot be shown.
-const GIVE: &str = "give the files that --json of run, nfs, fleet, sweep or merge wrote";
 
 /// What to do with the reports.
 #[derive(Debug)]
@@ -51,13 +49,14 @@ pub(crate) struct Wanted {
 pub(crate) fn execute(wanted: Wanted, outputs: &Outputs) -> Result<(), Failure> {
     let mut reports = Vec::new();
     for file in &wanted.files {
-        reports.extend(saved::from_file(file, GIVE)?);
-        if reports.len() > REPORTS_MAX {
-            return Err(Failure::failed(format!(
-                "there are more than {REPORTS_MAX} reports in these files, and a page has no more"
-            ))
-            .advice("give fewer files, or add them with `bench-tool merge`"));
-        }
+        reports.extend(saved::from_file(file, Some(SWEEP), GIVE)?);
+        check_number(reports.len())?;
+    }
+    if reports.len() > 1 {
+        // Beside others, the runs of a sweep are reports.
+        let runs = reports.into_iter().flat_map(SavedReport::into_runs);
+        reports = runs.collect();
+        check_number(reports.len())?;
     }
     match (&reports[..], wanted.histogram) {
         ([one], _) => one_alone(one, &wanted, outputs),
@@ -75,6 +74,16 @@ pub(crate) fn execute(wanted: Wanted, outputs: &Outputs) -> Result<(), Failure> 
     }
 }
 
+fn check_number(reports: usize) -> Result<(), Failure> {
+    if reports <= REPORTS_MAX {
+        return Ok(());
+    }
+    Err(Failure::failed(format!(
+        "there are more than {REPORTS_MAX} reports in these files, and a page has no more"
+    ))
+    .advice("give fewer files, or add them with `bench-tool merge`"))
+}
+
 fn one_alone(report: &SavedReport, wanted: &Wanted, outputs: &Outputs) -> Result<(), Failure> {
     let kind = Kind::of(report)?;
     if wanted.intervals && !matches!(kind, Kind::Run | Kind::Nfs) {
@@ -84,6 +93,17 @@ fn one_alone(report: &SavedReport, wanted: &Wanted, outputs: &Outputs) -> Result
             kind.command()
         ))
         .advice("leave it out: only reports of run and nfs have intervals in their table"));
+    }
+    if kind == Kind::FleetSweep {
+        if let Some(option) = wanted.histogram {
+            return Err(Failure::usage(format!(
+                "{option} takes one report, and {} is {}",
+                report.name,
+                kind.command()
+            ))
+            .advice("leave it out: the JSON has the histogram of each run"));
+        }
+        return show(&fleet_sweep(report, wanted.has_page)?, outputs);
     }
     let single = Single::read(report, wanted.intervals, wanted.has_page)?;
     if let Some(option) = wanted.histogram
@@ -120,6 +140,12 @@ fn one_alone(report: &SavedReport, wanted: &Wanted, outputs: &Outputs) -> Result
             })
         }
     }
+}
+
+fn show(shown: &Shown, outputs: &Outputs) -> Result<(), Failure> {
+    outputs.write(&shown.table, &shown.warnings, |_| {
+        shown.page.clone().unwrap_or_default()
+    })
 }
 
 fn side_by_side(

@@ -5,7 +5,7 @@ use std::fmt::{self, Write as _};
 
 use super::several::{COLUMNS, Entry, Several, value_text};
 use crate::report::chart::axis::{Axis, Unit};
-use crate::report::chart::{Curve, figure};
+use crate::report::chart::{CURVES_MAX, Curve, figure};
 use crate::report::escape::escape;
 use crate::report::origin::Origin;
 use crate::report::page::{
@@ -14,9 +14,6 @@ use crate::report::page::{
 };
 use crate::report::table::latency_meaning;
 use rpcrdma_units::{count, text_of};
-
-/// Upper bound of the curves in a chart. More cannot be distinguished by color, line and mark.
-const CURVES_MAX: usize = 14;
 
 impl Several {
     /// The page; `origin` is the program that makes it.

@@ -5,9 +5,9 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::time::{Duration, SystemTime};
 
-use super::GIVE;
 use crate::date::parse_rfc3339;
 use crate::exit::Failure;
+use crate::fleet::sweep::report::FleetSweepReport;
 use crate::fleet::{self, merge};
 use crate::histogram::LatencyHistogram;
 use crate::load::timeline::{CoreTimeline, Interval, Timeline};
@@ -16,6 +16,9 @@ use crate::report::saved::{SavedError, SavedLoad, SavedReport};
 use crate::report::view::LoadReport;
 use crate::report::{hgrm, hlog, page};
 use crate::{nfs_client, run};
+
+/// What to give in place of a file that cannot be shown.
+pub(super) const GIVE: &str = "give the files that --json of run, nfs, fleet, sweep or merge wrote";
 
 /// The table and the page of a report.
 #[derive(Debug)]
@@ -42,15 +45,17 @@ pub(super) enum Kind {
     Run,
     Nfs,
     Fleet,
+    FleetSweep,
     Merge,
     Knee,
 }
 
 impl Kind {
-    const ALL: [(&'static str, Self); 5] = [
+    const ALL: [(&'static str, Self); 6] = [
         (run::report::RUN_SCHEMA, Self::Run),
         (nfs_client::SCHEMA, Self::Nfs),
         (fleet::report::SCHEMA, Self::Fleet),
+        (fleet::sweep::report::SCHEMA, Self::FleetSweep),
         (merge::SCHEMA, Self::Merge),
         (knee::SCHEMA, Self::Knee),
     ];
@@ -86,6 +91,7 @@ impl Kind {
             Self::Run => "run",
             Self::Nfs => "nfs",
             Self::Fleet => "fleet",
+            Self::FleetSweep => "a sweep of a fleet",
             Self::Merge => "merge",
             Self::Knee => "--to-knee",
         }
@@ -168,13 +174,37 @@ fn shown(kind: Kind, report: &Value, intervals: bool, has_page: bool) -> Loaded 
             it.table(intervals)
         }),
         Kind::Fleet => load(report, has_page, fleet::report::table),
-        Kind::Merge => Ok(None),
+        Kind::Merge | Kind::FleetSweep => Ok(None),
         Kind::Knee => match report["closed_loop"]["schema"].as_str() {
             Some(nfs_client::SCHEMA) => climb::<nfs_client::Report>(report, has_page),
             Some(fleet::report::SCHEMA) => climb::<fleet::report::FleetReport>(report, has_page),
             _ => climb::<run::report::Report>(report, has_page),
         },
     }
+}
+
+/// The table and the page of a sweep over a fleet.
+///
+/// # Errors
+/// A failure that names the file and what is wrong with it.
+pub(super) fn fleet_sweep(report: &SavedReport, has_page: bool) -> Result<Shown, Failure> {
+    let wrong = |error: SavedError| no_report(report, error.to_string());
+    let read = FleetSweepReport::deserialize(&report.value);
+    let read = read.map_err(|error| wrong(error.into()))?;
+    if !read.has_each_run_once() {
+        return Err(no_report(
+            report,
+            "its points do not name each of its runs once",
+        ));
+    }
+    for run in report.value["runs"].as_array().into_iter().flatten() {
+        SavedLoad::read(run).map_err(wrong)?;
+    }
+    Ok(Shown {
+        table: read.table(),
+        page: has_page.then(|| read.page()),
+        warnings: read.warnings(),
+    })
 }
 
 /// The warnings of a report of `--to-knee`, and the calls that failed in its closed loop and in all steps.

@@ -1,14 +1,17 @@
 //! The combinations of a sweep.
 
+use serde::{Deserialize, Serialize};
+
 use crate::workloads::bench::op::{Op, Placement};
 use rpcrdma_units::{rate, size};
 
 /// One combination.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Point {
     /// The procedure.
     pub op: Op,
     /// Payload of one operation; `None` is the default of the procedure.
+    #[serde(rename = "size_bytes")]
     pub size: Option<u64>,
     /// How payloads travel.
     pub placement: Placement,
@@ -17,6 +20,7 @@ pub(crate) struct Point {
     /// Connections that carry calls.
     pub connections: u32,
     /// Calls per second of an open loop; `None` is a closed one.
+    #[serde(rename = "offered_rate_per_s")]
     pub rate_per_s: Option<u64>,
 }
 
@@ -119,4 +123,14 @@ impl Point {
         let labels: Vec<String> = axes.iter().map(|axis| axis.label(self)).collect();
         labels.join(", ")
     }
+}
+
+/// The names of combinations, by the axes on which they differ.
+pub(crate) fn labels(points: &[Point]) -> Vec<String> {
+    let axes = Axis::varied(points);
+    let label = |point: &Point| match point.label(&axes) {
+        label if label.is_empty() => point.op.name().to_owned(),
+        label => label,
+    };
+    points.iter().map(label).collect()
 }

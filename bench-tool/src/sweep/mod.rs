@@ -3,21 +3,22 @@
 //! | module | contents |
 //! |---|---|
 //! | [`grid`] | the combinations |
+//! | [`runs`] | their order, and the figures of each combination |
 //! | [`table`] | the table of medians, and the CSV |
 //! | [`plot`] | the chart |
 
 pub(crate) mod grid;
 pub(crate) mod plot;
+pub(crate) mod runs;
 pub(crate) mod table;
 
 use serde::Serialize;
 
-use self::grid::{Axis, Point};
+use self::runs::{Runner, SweepPlan, Swept, SweptReport, make_runs};
 use crate::compare::metric::Metric;
-use crate::compare::rank_sum::{median, sorted};
 use crate::exit::{Failure, Status};
 use crate::machine::Machine;
-use crate::progress::Rounds;
+use crate::report::figures::LoadFigures;
 use crate::report::origin::Origin;
 use crate::report::output::{Output, Outputs, json_text, verdict};
 use crate::run::config::RunConfig;
@@ -28,97 +29,47 @@ use crate::signals::Stop;
 /// The `schema` of the JSON.
 const SCHEMA: &str = "rpcrdma.bench-tool.sweep/1";
 
-/// A combination whose runs failed.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct PointFailure {
-    /// The combination.
-    pub point: String,
-    /// The reason and the advice.
-    pub failure: String,
-}
-
 /// The report of a sweep. Its serialization is the JSON report, whose layout is stable.
 #[derive(Debug, Serialize)]
-pub(crate) struct SweepReport {
+struct SweepReport {
     /// The program and command line that wrote it.
     #[serde(flatten)]
     origin: Origin,
-    repeats: u32,
-    interrupted: bool,
-    /// All complete runs, in the order in which they were made.
-    runs: Vec<Report>,
-    failures: Vec<PointFailure>,
-    /// The combinations, and below the index of each run's combination.
-    #[serde(skip)]
-    points: Vec<Point>,
-    #[serde(skip)]
-    point_of_run: Vec<usize>,
+    #[serde(flatten)]
+    swept: Swept<Report>,
 }
 
-impl SweepReport {
-    fn new(command: String, repeats: u32, points: Vec<Point>) -> Self {
-        Self {
-            origin: Origin::new(SCHEMA, command),
-            repeats,
-            interrupted: false,
-            runs: Vec::new(),
-            failures: Vec::new(),
-            points,
-            point_of_run: Vec::new(),
-        }
+impl SweptReport for Report {
+    const MORE_COLUMNS: &'static [&'static str] = &[];
+
+    fn load(&self) -> &LoadFigures {
+        &self.load
     }
 
-    /// The runs of the combination with this index.
-    fn runs_of(&self, point: usize) -> impl Iterator<Item = &Report> {
-        let runs = self.runs.iter().zip(&self.point_of_run);
-        runs.filter_map(move |(run, of)| (*of == point).then_some(run))
+    fn is_disturbed(&self) -> bool {
+        self.disturbed
     }
 
-    /// The sorted figures of a combination: those of its undisturbed runs, or of all runs if each was disturbed. Empty if no
-    /// run is complete.
-    fn figures(&self, point: usize, metric: Metric) -> Vec<f64> {
-        let all = self.is_disturbed(point);
-        let runs = self.runs_of(point).filter(|run| all || !run.disturbed);
-        sorted(runs.map(|run| figure(run, metric)).collect())
+    fn warnings(&self) -> &Vec<String> {
+        &self.warnings
     }
 
-    /// The median of a figure over the runs of a combination; `None` if no run is complete.
-    fn median(&self, point: usize, metric: Metric) -> Option<f64> {
-        let values = self.figures(point, metric);
-        (!values.is_empty()).then(|| median(&values))
+    fn path(&self) -> Option<String> {
+        Some(format!("{} over {}", self.protocol, self.fabric))
     }
 
-    /// The lowest and the highest figure of a combination; `None` with fewer than two runs.
-    fn range(&self, point: usize, metric: Metric) -> Option<(f64, f64)> {
-        match self.figures(point, metric)[..] {
-            [least, .., largest] => Some((least, largest)),
-            _ => None,
-        }
+    fn work(&self) -> [String; 4] {
+        let asked = self.placement_asked.as_deref().unwrap_or_default();
+        [
+            self.op.to_string(),
+            self.size_bytes.to_string(),
+            asked.to_owned(),
+            self.placement.clone(),
+        ]
     }
 
-    /// Whether the machine disturbed every run of a combination.
-    fn is_disturbed(&self, point: usize) -> bool {
-        self.runs_of(point).all(|run| run.disturbed)
-    }
-
-    fn label(&self, point: &Point) -> String {
-        match point.label(&Axis::varied(&self.points)) {
-            label if label.is_empty() => point.op.name().to_owned(),
-            label => label,
-        }
-    }
-}
-
-#[allow(clippy::cast_precision_loss, reason = "a figure of a table")]
-fn figure(run: &Report, metric: Metric) -> f64 {
-    let latency = &run.load.latency_ns;
-    match metric {
-        Metric::P50 => latency.p50 as f64,
-        Metric::P90 => latency.p90 as f64,
-        Metric::P99 => latency.p99 as f64,
-        Metric::P999 => latency.p99_9 as f64,
-        Metric::Mean => latency.mean,
-        Metric::Rate => run.load.rate_per_s,
+    fn more_cells(&self) -> Vec<String> {
+        Vec::new()
     }
 }
 
@@ -126,14 +77,10 @@ fn figure(run: &Report, metric: Metric) -> f64 {
 pub(crate) struct SweepConfig {
     /// The command line, for the report.
     pub command: String,
-    /// The combinations.
-    pub points: Vec<Point>,
+    /// The runs to make.
+    pub plan: SweepPlan,
     /// The run of each combination.
     pub runs: Vec<RunConfig>,
-    /// Number of runs of each combination.
-    pub repeats: u32,
-    /// How often a disturbed run is made again.
-    pub repeat_disturbed: u32,
     /// The figure of the chart; with `None` the axis decides.
     pub figure: Option<Metric>,
 }
@@ -150,28 +97,33 @@ pub(crate) fn execute(
     chart: Option<&Output>,
     load: &mut impl Load,
 ) -> Result<Status, Failure> {
-    let (figure, stop) = (config.figure, Stop::on_signals()?);
-    let report = make_runs(config, machine, outputs.is_quiet(), &stop, load);
-    if report.runs.is_empty() {
-        return Err(nothing(&report));
+    let stop = Stop::on_signals()?;
+    let swept = sweep(&config, machine, outputs.is_quiet(), &stop, load);
+    if swept.runs.is_empty() {
+        return Err(nothing(&swept));
     }
-    let (text, warnings) = (table::text(&report), table::warnings(&report));
+    let report = SweepReport {
+        origin: Origin::new(SCHEMA, config.command),
+        swept,
+    };
+    let swept = &report.swept;
+    let (text, warnings) = (table::text(swept), table::warnings(swept));
     outputs.write(&text, &warnings, |option| match option {
-        "--csv" => table::csv(&report),
+        "--csv" => table::csv(swept),
         _ => json_text(&report),
     })?;
     if let Some(output) = chart {
-        output.write(plot::draw(&report, figure)?)?;
+        output.write(plot::chart(swept, config.figure)?.svg())?;
     }
-    Ok(if report.failures.is_empty() {
+    Ok(if swept.failures.is_empty() {
         Status::Success
     } else {
         Status::Failure
     })
 }
 
-fn nothing(report: &SweepReport) -> Failure {
-    match report.failures.first() {
+fn nothing(swept: &Swept<Report>) -> Failure {
+    match swept.failures.first() {
         Some(first) => Failure::failed(format!(
             "no run succeeded; {}: {}",
             first.point, first.failure
@@ -180,130 +132,60 @@ fn nothing(report: &SweepReport) -> Failure {
     }
 }
 
-/// Makes the runs: all combinations once, then all again in reverse order, and so on. So drift of the machine affects
-/// the first and the last combinations alike. A failed combination is not repeated.
-fn make_runs(
-    config: SweepConfig,
+fn sweep(
+    config: &SweepConfig,
     machine: &Machine,
     is_quiet: bool,
     stop: &Stop,
     load: &mut impl Load,
-) -> SweepReport {
-    let configs = config.runs;
-    let mut report = SweepReport::new(config.command, config.repeats, config.points);
-    let mut order: Vec<usize> = (0..configs.len()).collect();
-    let mut failed = Vec::new();
-    let total = u64::try_from(configs.len()).unwrap_or(u64::MAX) * u64::from(report.repeats);
-    let mut rounds = Rounds::start(total, is_quiet);
-    for _ in 0..report.repeats {
-        for &place in &order {
-            let (Some(config), Some(point)) = (configs.get(place), report.points.get(place)) else {
-                continue;
-            };
-            let label = report.label(point);
-            rounds.next(&label);
-            match one(config, machine, stop, load) {
-                Ok(run) if !run.load.interrupted && !stop.is_asked() => {
-                    report.runs.push(run);
-                    report.point_of_run.push(place);
-                }
-                Err(failure) if !stop.is_asked() => {
-                    failed.push(place);
-                    report.failures.push(PointFailure {
-                        point: label,
-                        failure: failure.to_string(),
-                    });
-                }
-                Ok(_) | Err(_) => {
-                    report.interrupted = true;
-                    return report;
-                }
-            }
-        }
-        order.retain(|place| !failed.contains(place));
-        order.reverse();
-    }
-    for _ in 0..config.repeat_disturbed {
-        if !repeat_disturbed(&configs, machine, stop, load, &mut report, &mut rounds) {
-            break;
-        }
-    }
-    report
-}
-
-/// Makes the runs again that were disturbed, for combinations that have too few others. Returns whether there were any
-/// and the sweep goes on. A failure ends the repeats, and is reported.
-fn repeat_disturbed(
-    configs: &[RunConfig],
-    machine: &Machine,
-    stop: &Stop,
-    load: &mut impl Load,
-    report: &mut SweepReport,
-    rounds: &mut Rounds,
-) -> bool {
-    let repeats = report.repeats as usize;
-    let missing = |place: usize| {
-        let of = |disturbed| {
-            report
-                .runs_of(place)
-                .filter(move |run| run.disturbed == disturbed)
-        };
-        repeats
-            .saturating_sub(of(false).count())
-            .min(of(true).count())
+) -> Swept<Report> {
+    let mut runner = RunRunner {
+        runs: &config.runs,
+        machine,
+        stop,
+        load,
     };
-    let again: Vec<usize> = (0..configs.len())
-        .flat_map(|place| std::iter::repeat_n(place, missing(place)))
-        .collect();
-    rounds.add(again.len());
-    let mut made = false;
-    for place in again {
-        let (Some(config), Some(point)) = (configs.get(place), report.points.get(place)) else {
-            continue;
-        };
-        let label = report.label(point);
-        rounds.next(&format!("{label}, again"));
-        match one(config, machine, stop, load) {
-            Ok(run) if !run.load.interrupted && !stop.is_asked() => {
-                report.runs.push(run);
-                report.point_of_run.push(place);
-                made = true;
-            }
-            Err(failure) if !stop.is_asked() => {
-                report.failures.push(PointFailure {
-                    point: label,
-                    failure: failure.to_string(),
-                });
-                return false;
-            }
-            Ok(_) | Err(_) => {
-                report.interrupted = true;
-                return false;
-            }
-        }
-    }
-    made
+    make_runs(&config.plan, is_quiet, &mut runner)
 }
 
-fn one(
-    config: &RunConfig,
-    machine: &Machine,
-    stop: &Stop,
-    load: &mut impl Load,
-) -> Result<Report, Failure> {
-    let (result, floor) = measure(config, true, stop.clone(), load, &mut |_| {})?;
-    if let Some(failure) = result.totals.failure {
-        return Err(failure);
+/// Makes the runs of this process.
+struct RunRunner<'a, L> {
+    runs: &'a [RunConfig],
+    machine: &'a Machine,
+    stop: &'a Stop,
+    load: &'a mut L,
+}
+
+impl<L: Load> Runner for RunRunner<'_, L> {
+    type Report = Report;
+
+    const KEEPS_STOPPED: bool = false;
+
+    fn run(&mut self, place: usize, _state: &str) -> Result<Report, Failure> {
+        let config = self.runs.get(place);
+        let config = config.ok_or_else(|| Failure::failed("there is no such combination"))?;
+        let (result, floor) = measure(config, true, self.stop.clone(), self.load, &mut |_| {})?;
+        if let Some(failure) = result.totals.failure {
+            return Err(failure);
+        }
+        let report = Report::new(config, self.machine, &result, floor.as_ref());
+        if !report.load.interrupted {
+            verdict(
+                report.load.calls,
+                report.load.errors,
+                "make a single run of it: its report says which errors",
+            )?;
+        }
+        Ok(report)
     }
-    let report = Report::new(config, machine, &result, floor.as_ref());
-    if !report.load.interrupted {
-        verdict(
-            report.load.calls,
-            report.load.errors,
-            "make a single run of it: its report says which errors",
-        )?;
+
+    fn is_stopped(&self) -> bool {
+        self.stop.is_asked()
     }
-    Ok(report)
+
+    fn is_exhausted(&self) -> bool {
+        false
+    }
 }
 
 #[cfg(test)]
@@ -363,28 +245,33 @@ pub(crate) mod tests {
         }
     }
 
-    fn swept(line: &str, mut load: Formula) -> (SweepReport, Vec<(u64, u32)>) {
+    fn swept(line: &str, mut load: Formula) -> (Swept<Report>, Vec<(u64, u32)>) {
         let args = args(&format!("--connect shm:elsewhere --quiet {line}"));
         let machine = Machine::detect();
         let config = args.config(&machine, "test".to_owned()).unwrap();
-        let report = make_runs(config, &machine, true, &Stop::new(), &mut load);
+        let report = sweep(&config, &machine, true, &Stop::new(), &mut load);
         (report, load.made)
     }
 
-    pub(super) fn sizes_and_placements() -> SweepReport {
+    pub(super) fn sizes_and_placements() -> Swept<Report> {
         let line = "--op write --size 1k,4k,64k --placement send,rdma --repeats 2";
         swept(line, Formula::default()).0
     }
 
-    pub(super) fn depths() -> SweepReport {
+    pub(super) fn depths() -> Swept<Report> {
         swept("--depth 1,4,16 --repeats 1", Formula::default()).0
+    }
+
+    /// The places of the runs of each combination.
+    fn runs(report: &Swept<Report>) -> Vec<Vec<usize>> {
+        report.points.iter().map(|it| it.runs.clone()).collect()
     }
 
     #[test]
     fn repeats_are_interleaved() {
         let (report, made) = swept("--depth 1,4 --repeats 3", Formula::default());
         assert_eq!(made, [(0, 1), (0, 4), (0, 4), (0, 1), (0, 1), (0, 4)]);
-        assert_eq!(report.point_of_run, [0, 1, 1, 0, 0, 1]);
+        assert_eq!(runs(&report), [vec![0, 3, 4], vec![1, 2, 5]]);
         assert_eq!(report.median(0, Metric::P50), Some(404.0));
         assert!(!report.interrupted);
     }
@@ -480,7 +367,7 @@ pub(crate) mod tests {
         };
         let (report, made) = swept("--depth 1,4 --repeats 4", load);
         assert_eq!(made, [(0, 1), (0, 4), (0, 4), (0, 1), (0, 1), (0, 1)]);
-        assert_eq!(report.point_of_run, [0, 1, 0, 0, 0]);
+        assert_eq!(runs(&report), [vec![0, 2, 3, 4], vec![1]]);
         assert_eq!(report.failures.len(), 1);
         let text = table::text(&report);
         assert!(text.contains("depth 4 failed: no such placement"), "{text}");

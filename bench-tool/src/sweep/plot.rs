@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use super::SweepReport;
 use super::grid::{Axis, Point};
+use super::runs::{Swept, SweptReport};
 use super::table::heading;
 use crate::compare::metric::Metric;
 use crate::exit::Failure;
@@ -44,12 +44,15 @@ pub(crate) fn axis(points: &[Point]) -> Result<Axis, Failure> {
     })
 }
 
-/// The chart as SVG.
+/// The chart.
 ///
 /// # Errors
 /// A usage failure if the points differ on no axis with numbers.
-pub(crate) fn draw(report: &SweepReport, figure: Option<Metric>) -> Result<String, Failure> {
-    let x = axis(&report.points)?;
+pub(crate) fn chart(
+    report: &Swept<impl SweptReport>,
+    figure: Option<Metric>,
+) -> Result<ChartFile, Failure> {
+    let x = axis(&report.grid())?;
     let y = figure.unwrap_or(match x {
         Axis::Depth | Axis::Connections => Metric::Rate,
         _ => Metric::P50,
@@ -69,7 +72,7 @@ pub(crate) fn draw(report: &SweepReport, figure: Option<Metric>) -> Result<Strin
         Axis::Rate => "offered rate",
         _ => "depth",
     };
-    let chart = ChartFile {
+    Ok(ChartFile {
         title: match y {
             Metric::Rate => format!("Calls per second against {against}"),
             _ => format!("Round-trip time ({}) against {against}", y.name()),
@@ -87,18 +90,15 @@ pub(crate) fn draw(report: &SweepReport, figure: Option<Metric>) -> Result<Strin
             }
         },
         curves,
-    };
-    Ok(chart.svg())
+    })
 }
 
 /// The curves by name. A combination without a complete run leaves a gap.
-fn curves(report: &SweepReport, x: Axis, y: Metric) -> Vec<Curve> {
-    let others: Vec<Axis> = Axis::varied(&report.points)
-        .into_iter()
-        .filter(|axis| *axis != x)
-        .collect();
+fn curves(report: &Swept<impl SweptReport>, x: Axis, y: Metric) -> Vec<Curve> {
+    let mut others = report.axes();
+    others.retain(|axis| *axis != x);
     let mut curves: Vec<Curve> = Vec::new();
-    for (place, point) in report.points.iter().enumerate() {
+    for (place, point) in report.grid().iter().enumerate() {
         let Some(at) = x.number(point) else {
             continue;
         };
@@ -141,9 +141,10 @@ mod tests {
     use super::super::tests::{depths, sizes_and_placements};
     use super::*;
     use crate::report::escape::tests::elements;
+    use crate::run::report::Report;
 
-    fn svg(report: &SweepReport, figure: Option<Metric>) -> String {
-        draw(report, figure).unwrap()
+    fn svg(report: &Swept<Report>, figure: Option<Metric>) -> String {
+        chart(report, figure).unwrap().svg()
     }
 
     #[test]
@@ -172,7 +173,7 @@ mod tests {
 
     #[test]
     fn bars_are_explained_where_there_are_any() {
-        let bars = |report: &SweepReport| {
+        let bars = |report: &Swept<Report>| {
             let text = svg(report, None);
             let explained = text.contains("bars from");
             (text.matches("class=\"range s1\"").count(), explained)
@@ -180,14 +181,13 @@ mod tests {
         let mut report = depths();
         assert_eq!(bars(&report), (0, false), "one run of each");
         let second = report.runs[0].clone();
-        report.runs.push(second);
-        report.point_of_run.push(0);
+        report.push(0, second);
         assert_eq!(bars(&report), (1, true));
     }
 
     #[test]
     fn a_combination_that_failed_is_a_gap() {
-        let curve = |report: &SweepReport| {
+        let curve = |report: &Swept<Report>| {
             let text = svg(report, None);
             let (_, path) = text.split_once("<path class=\"curve s1\" d=\"").unwrap();
             let path = path.split('"').next().unwrap().to_owned();
@@ -196,8 +196,7 @@ mod tests {
         let mut report = depths();
         assert_eq!(curve(&report), (1, 2));
         // The second of three depths has no run.
-        report.runs.remove(1);
-        report.point_of_run.remove(1);
+        report.points[1].runs.clear();
         assert_eq!(curve(&report), (2, 0));
     }
 

@@ -2,11 +2,10 @@
 
 use std::fmt::{self, Write as _};
 
-use super::SweepReport;
 use super::grid::Axis;
+use super::runs::{PointFailure, Swept, SweptPoint, SweptReport};
 use crate::compare::metric::Metric;
 use crate::report::table::{warnings_of, write_warnings};
-use crate::run::report::Report;
 use rpcrdma_units::text_of;
 
 /// The figures in the table.
@@ -16,7 +15,7 @@ const FIGURES: [Metric; 4] = [Metric::P50, Metric::P99, Metric::P999, Metric::Ra
 const SPREADS: [Metric; 2] = [Metric::P50, Metric::Rate];
 
 /// The highest minus the lowest figure of a combination, as a share of the median.
-fn spread(report: &SweepReport, place: usize, metric: Metric) -> String {
+fn spread(report: &Swept<impl SweptReport>, place: usize, metric: Metric) -> String {
     let range = report.range(place, metric);
     match range.zip(report.median(place, metric)) {
         Some(((least, largest), median)) if median > 0.0 => {
@@ -27,63 +26,113 @@ fn spread(report: &SweepReport, place: usize, metric: Metric) -> String {
 }
 
 /// Whether a combination has only disturbed runs.
-fn is_marked(report: &SweepReport, place: usize) -> bool {
+fn is_marked(report: &Swept<impl SweptReport>, place: usize) -> bool {
     report.median(place, Metric::Rate).is_some() && report.is_disturbed(place)
 }
 
-/// The table, with one line for each combination.
+/// The table, with one line for each combination, and the warnings.
 #[must_use]
-pub(crate) fn text(report: &SweepReport) -> String {
-    text_of(|text| write(text, report))
+pub(crate) fn text(report: &Swept<impl SweptReport>) -> String {
+    text_of(|text| {
+        write(text, report)?;
+        write_warnings(text, &warnings(report))
+    })
 }
 
-fn write(text: &mut String, report: &SweepReport) -> fmt::Result {
-    let axes = Axis::varied(&report.points);
+/// Writes the table without the warnings.
+///
+/// # Errors
+/// None from a string.
+pub(crate) fn write(text: &mut String, report: &Swept<impl SweptReport>) -> fmt::Result {
     writeln!(text, "{}\n", heading(report))?;
-    for axis in &axes {
-        write!(text, "{:>12}", axis.name())?;
-    }
-    for metric in FIGURES {
-        write!(text, "{:>12}", metric.name())?;
-    }
-    for metric in SPREADS {
-        write!(text, "{:>15}", format!("{} spread", metric.name()))?;
+    write_heads(text, &report.axes())?;
+    for name in columns() {
+        write!(text, "{name:>0$}", width(&name))?;
     }
     writeln!(text)?;
-    for (place, point) in report.points.iter().enumerate() {
-        for axis in &axes {
-            write!(text, "{:>12}", axis.text(point))?;
+    let axes = report.axes();
+    for place in 0..report.points.len() {
+        write_values(text, report, &axes, place)?;
+        for (name, cell) in columns().iter().zip(cells(report, place)) {
+            write!(text, "{cell:>0$}", width(name))?;
         }
-        for metric in FIGURES {
-            let value = report.median(place, metric);
-            write!(
-                text,
-                "{:>12}",
-                value.map_or_else(|| "-".to_owned(), |v| metric.text(v))
-            )?;
+        match mark(report, place) {
+            "" => writeln!(text)?,
+            mark => writeln!(text, "  {mark}")?,
         }
-        for metric in SPREADS {
-            write!(text, "{:>15}", spread(report, place, metric))?;
-        }
-        let mark = if is_marked(report, place) {
-            "  disturbed"
-        } else {
-            ""
-        };
-        writeln!(text, "{mark}")?;
     }
-    write_warnings(text, &warnings(report))
+    Ok(())
+}
+
+/// The width of a column of figures.
+fn width(name: &str) -> usize {
+    if name.ends_with("spread") { 15 } else { 12 }
+}
+
+/// Writes the names of the axes.
+///
+/// # Errors
+/// None from a string.
+pub(crate) fn write_heads(text: &mut String, axes: &[Axis]) -> fmt::Result {
+    axes.iter()
+        .try_for_each(|axis| write!(text, "{:>12}", axis.name()))
+}
+
+/// Writes the values of a combination on the axes.
+///
+/// # Errors
+/// None from a string.
+pub(crate) fn write_values<R>(
+    text: &mut String,
+    report: &Swept<R>,
+    axes: &[Axis],
+    place: usize,
+) -> fmt::Result {
+    let point = report.points.get(place).into_iter();
+    let values = point.flat_map(|it| axes.iter().map(|axis| axis.text(&it.point)));
+    values
+        .into_iter()
+        .try_for_each(|value| write!(text, "{value:>12}"))
+}
+
+/// The names of the columns of figures.
+pub(crate) fn columns() -> Vec<String> {
+    let figures = FIGURES.iter().map(|it| it.name().to_owned());
+    let spreads = SPREADS.iter().map(|it| format!("{} spread", it.name()));
+    figures.chain(spreads).collect()
+}
+
+/// The figures of a combination: the cells of [`columns`].
+pub(crate) fn cells(report: &Swept<impl SweptReport>, place: usize) -> Vec<String> {
+    let median = |metric: &Metric| {
+        let value = report.median(place, *metric);
+        value.map_or_else(|| "-".to_owned(), |value| metric.text(value))
+    };
+    let spreads = SPREADS.iter().map(|it| spread(report, place, *it));
+    FIGURES.iter().map(median).chain(spreads).collect()
+}
+
+/// What is to be said of a combination with its figures; empty for nothing.
+pub(crate) fn mark(report: &Swept<impl SweptReport>, place: usize) -> &'static str {
+    let mut runs = report.runs_of(place);
+    if runs.any(|run| run.load().interrupted) {
+        "stopped early"
+    } else if is_marked(report, place) {
+        "disturbed"
+    } else {
+        ""
+    }
 }
 
 /// The parameters that all runs share: `write, placement send, depth 1, connections 1, v2 over shm; medians of 3
 /// runs`.
-pub(super) fn heading(report: &SweepReport) -> String {
-    let varied = Axis::varied(&report.points);
+pub(crate) fn heading(report: &Swept<impl SweptReport>) -> String {
+    let varied = report.axes();
     let fixed: Vec<Axis> = Axis::ALL
         .into_iter()
         .filter(|axis| !varied.contains(axis))
         .collect();
-    let work = report.points.first().map(|point| {
+    let work = report.points.first().map(|SweptPoint { point, .. }| {
         let said = |axis: &Axis| match axis {
             Axis::Size => point.size.is_some(),
             Axis::Placement => point.op.is_bulk(),
@@ -92,13 +141,10 @@ pub(super) fn heading(report: &SweepReport) -> String {
         };
         point.label(&fixed.into_iter().filter(said).collect::<Vec<_>>())
     });
-    let place = report
-        .runs
-        .first()
-        .map(|run| format!("{} over {}", run.protocol, run.fabric));
+    let path = report.runs.iter().find_map(SweptReport::path);
     let parts: Vec<String> = work
         .into_iter()
-        .chain(place)
+        .chain(path)
         .filter(|part| !part.is_empty())
         .collect();
     let runs = match report.repeats {
@@ -110,10 +156,9 @@ pub(super) fn heading(report: &SweepReport) -> String {
 }
 
 /// Warnings for the reader of a sweep.
-pub(super) fn warnings(report: &SweepReport) -> Vec<String> {
-    let mut warnings = warnings_of(report.runs.iter().map(|run| &run.warnings));
-    let failed =
-        |failure: &super::PointFailure| format!("{} failed: {}", failure.point, failure.failure);
+pub(crate) fn warnings(report: &Swept<impl SweptReport>) -> Vec<String> {
+    let mut warnings = warnings_of(report.runs.iter().map(SweptReport::warnings));
+    let failed = |failure: &PointFailure| format!("{} failed: {}", failure.point, failure.failure);
     warnings.extend(report.failures.iter().map(failed));
     let marked = (0..report.points.len()).filter(|place| is_marked(report, *place));
     match marked.count() {
@@ -126,9 +171,10 @@ pub(super) fn warnings(report: &SweepReport) -> Vec<String> {
     }
     if report.interrupted {
         let repeats = usize::try_from(report.repeats).unwrap_or(usize::MAX);
+        let is_complete = |run: &&_| !SweptReport::load(*run).interrupted;
         warnings.push(format!(
             "stopped by a signal: {} of {} runs are complete",
-            report.runs.len(),
+            report.runs.iter().filter(is_complete).count(),
             report.points.len().saturating_mul(repeats)
         ));
     }
@@ -142,33 +188,27 @@ const COLUMNS: &str = "op,size_bytes,placement_asked,placement,depth,connections
 
 /// CSV: a line of column names, then one line for each run.
 #[must_use]
-pub(crate) fn csv(report: &SweepReport) -> String {
+pub(crate) fn csv<R: SweptReport>(report: &Swept<R>) -> String {
     let lines = report.runs.iter().map(line);
-    let all: Vec<String> = std::iter::once(COLUMNS.to_owned()).chain(lines).collect();
+    let columns = [&[COLUMNS], R::MORE_COLUMNS].concat().join(",");
+    let all: Vec<String> = std::iter::once(columns).chain(lines).collect();
     all.join("\n") + "\n"
 }
 
-fn line(run: &Report) -> String {
-    let latency = &run.load.latency_ns;
-    let offered = run
-        .load
+fn line(run: &impl SweptReport) -> String {
+    let load = run.load();
+    let latency = &load.latency_ns;
+    let offered = load
         .offered_rate_per_s
         .map_or_else(String::new, |rate| rate.to_string());
-    [
-        run.op.to_string(),
-        run.size_bytes.to_string(),
-        run.placement_asked
-            .as_deref()
-            .unwrap_or_default()
-            .to_owned(),
-        run.placement.clone(),
-        run.load.depth.to_string(),
-        run.load.connections.to_string(),
+    let figures = [
+        load.depth.to_string(),
+        load.connections.to_string(),
         offered,
-        run.load.calls.to_string(),
-        run.load.duration_s.to_string(),
-        run.load.rate_per_s.to_string(),
-        run.load.bandwidth_bytes_per_s.to_string(),
+        load.calls.to_string(),
+        load.duration_s.to_string(),
+        load.rate_per_s.to_string(),
+        load.bandwidth_bytes_per_s.to_string(),
         latency.min.to_string(),
         latency.mean.to_string(),
         latency.p50.to_string(),
@@ -177,9 +217,10 @@ fn line(run: &Report) -> String {
         latency.p99_9.to_string(),
         latency.p99_99.to_string(),
         latency.max.to_string(),
-        run.disturbed.to_string(),
-    ]
-    .join(",")
+        run.is_disturbed().to_string(),
+    ];
+    let cells = run.work().into_iter().chain(figures);
+    cells.chain(run.more_cells()).collect::<Vec<_>>().join(",")
 }
 
 #[cfg(test)]

@@ -49,6 +49,9 @@ const DOTS_MAX: usize = 60;
 /// repeat.
 const STYLES: usize = 7;
 
+/// Upper bound of the curves of a chart. More cannot be distinguished by color, line and mark.
+pub(crate) const CURVES_MAX: usize = 2 * STYLES;
+
 /// One curve. Its name is in the legend.
 #[derive(Clone, Debug)]
 pub(crate) struct Curve {

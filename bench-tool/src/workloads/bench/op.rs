@@ -1,7 +1,10 @@
 //! The procedures that a run calls, and the placements of their payloads.
 
+use serde::{Deserialize, Serialize};
+
 /// The procedure that `run` calls.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum Op {
     Null,
     Echo,
@@ -31,7 +34,8 @@ impl Op {
 }
 
 /// How the payloads of `read`, `write` and `mix` travel.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum Placement {
     /// The endpoints choose, by size and by what both support.
     #[default]

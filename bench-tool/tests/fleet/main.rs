@@ -8,9 +8,10 @@ use rpcrdma_testkit::{Ended, Folder, Running, command, until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-#[path = "support/json.rs"]
+#[path = "../support/json.rs"]
 mod json;
-#[path = "support/usable.rs"]
+mod sweep;
+#[path = "../support/usable.rs"]
 mod usable;
 
 use self::json::Json as _;
@@ -313,6 +314,45 @@ fn a_launcher_that_prints_something_else_is_named() {
     );
     assert_eq!(clients(&report).len(), 1);
     assert_eq!(clients(&report)[0]["host"], "b");
+}
+
+/// An agent is another program on another host: what it says is text, and no command for this terminal.
+#[test]
+fn control_characters_of_an_agent_reach_neither_the_terminal_nor_the_report() {
+    let (_server, address) = server("control");
+    let folder = Folder::new("fleet-control");
+    // The agent of host a reports, that of b fails.
+    let script = folder.write(
+        "agent",
+        r#"
+        printf '\033[2Jwarned\n' >&2
+        if [ "$1" = a ]; then
+            "$2" agent | sed -u 's/"warnings":\["/&\\u001b]0;x\\u0007/; s/"node":"/&\\u009b/'
+        else
+            "$2" agent </dev/null | head -n 1
+            printf '%s\n' '{"message":"failed","why":"\u001b]52;c\u0007\n \u009b2J\r"}'
+            exec cat >/dev/null
+        fi"#,
+    );
+    let json = folder.path("fleet.json");
+    let mut command = tool(&format!("fleet --json {json} --hosts a,b --launch"));
+    command.arg(format!("sh {script} {{host}} {BENCH_TOOL}"));
+    command.args(["--", "run", "--connect", &address, "--set", "idle=park"]);
+    let ended = Ended::of(command.args(["--count", "30", "--warmup", "0"])).with_code(1);
+    ended.check_out(&[
+        "failed    client 1 on b while it prepared the load: ?]52;c?; ?2J\n",
+        "warning: client 0: ?]0;x?",
+    ]);
+    ended.check_errors(&["[client 0 (a)] ?[2Jwarned"]);
+    let shown = ended.out + &ended.errors;
+    let is_ugly = |it: char| it.is_control() && it != '\n';
+    assert!(!shown.contains(is_ugly), "{shown:?}");
+    let report: Value = serde_json::from_str(&folder.read("fleet.json")).unwrap();
+    let client = &clients(&report)[0];
+    for text in [&client["node"], &client["report"]["warnings"][0]] {
+        let text = text.as_str().unwrap();
+        assert!(text.starts_with('?') && !text.contains(is_ugly), "{text:?}");
+    }
 }
 
 #[test]
