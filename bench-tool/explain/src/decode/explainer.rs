@@ -4,9 +4,9 @@ use std::io::{self, BufRead, Read, Write};
 
 use serde::Serialize;
 
-use super::captured::Explained;
 use super::conversation::Conversation;
 use super::error::ExplainError;
+use super::explained::Explained;
 use super::message::Decoded;
 use super::round_trips::{Part, Place, RoundTrips, Sender};
 use super::summary::{Collector, Seen};

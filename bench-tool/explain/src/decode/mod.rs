@@ -1,6 +1,6 @@
 //! Decodes transport headers and shows them as text or JSON.
 //!
-//! [`explainer`] reads an input and writes its contents. [`input`] reads hex, [`captured`] reads captures.
+//! [`explainer`] reads an input and writes its contents. [`input`] reads hex, [`explained`] reads captures.
 //! [`conversation`] decodes messages one after another, because a reply can only be explained with its call.
 //! [`message`] holds a decoded message, which [`text`] and JSON show. [`summary`] counts what an input holds.
 
@@ -9,6 +9,7 @@ mod captured_text;
 mod conversation;
 mod convert;
 mod error;
+mod explained;
 mod explainer;
 mod input;
 mod lines;
