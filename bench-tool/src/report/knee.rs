@@ -402,7 +402,7 @@ pub(crate) mod tests {
         assert_eq!(knee(&steps).unwrap().0.share_percent, 80);
         // What other work adds below twice the least does not choose among the rates before the rise.
         let mut uneven = knee_report().steps;
-        for (number, p99) in [(0, 500), (1, 501), (2, 502), (3, 999), (4, 1_100)] {
+        for (number, p99) in [(0, 500), (1, 501), (2, 502), (3, 503), (4, 990)] {
             uneven[number].latency_ns.p99 = p99;
         }
         assert_eq!(knee(&uneven).unwrap().0.share_percent, 90);
