@@ -126,16 +126,16 @@ pub(super) fn sweep<'a>(
             return Err(Failure::usage(what).advice("write no {host} and no {index} in them"));
         }
     }
-    let runs = plan
-        .points
-        .len()
-        .saturating_mul(usize::try_from(plan.repeats).unwrap_or(usize::MAX));
+    // A run that the machine disturbed is made again, and both are in the report.
+    let of_point = u64::from(plan.repeats) * (1 + u64::from(plan.repeat_disturbed));
+    let runs = usize::try_from(of_point).unwrap_or(usize::MAX);
+    let runs = runs.saturating_mul(plan.points.len());
     let reports = runs.saturating_mul(count);
     if reports > REPORTS_MAX {
         return Err(Failure::usage(format!(
-            "{runs} runs of {count} clients make {reports} reports, and {REPORTS_MAX} are the most"
+            "up to {runs} runs of {count} clients make {reports} reports, and {REPORTS_MAX} are the most"
         ))
-        .advice("make the lists shorter, or give fewer --repeats"));
+        .advice("make the lists shorter, or give fewer --repeats or --repeat-disturbed"));
     }
     for point in &plan.points {
         first.run_args(point).work()?;
@@ -219,7 +219,7 @@ mod tests {
             ),
             (
                 same("sweep --depth 1,2,3 --connections 1,2,3,4 --repeats 500"),
-                "6000 runs of 2 clients",
+                "up to 12000 runs of 2 clients make 24000 reports",
             ),
             (failed(["sweep --depth 1", "sweep --depth 2"]), "no {index}"),
         ] {
