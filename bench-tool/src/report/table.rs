@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 
+use super::chart::axis::whole;
 use super::figures::{CorrectedLatency, LoadFigures, seconds};
 use crate::histogram::LatencySummary;
 use crate::load::timeline::{CoreFigures, IntervalFigures};
@@ -63,16 +64,6 @@ pub(crate) fn write_latency(
 pub(crate) fn latency_cell(summary: &LatencySummary, value: u64) -> String {
     let [cell] = latency_cells((summary.count > 0).then_some([value]));
     cell
-}
-
-/// Whole nanoseconds of a mean or a deviation.
-#[allow(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "rounded, never negative"
-)]
-pub(crate) fn whole(value: f64) -> u64 {
-    value.max(0.0).round() as u64
 }
 
 /// Writes the round-trip times of a load and, for a closed loop, the corrected ones.

@@ -4,12 +4,12 @@ pub(crate) mod knee;
 
 use std::fmt::{self, Write as _};
 
-use super::chart::axis::{Axis, Unit};
+use super::chart::axis::{Axis, Unit, whole};
 use super::chart::{self, Curve};
 use super::escape::escape;
 use super::figures::seconds;
 use super::origin::Origin;
-use super::table::{correction_meaning, latency_cell, latency_cells, latency_meaning, whole};
+use super::table::{correction_meaning, latency_cell, latency_cells, latency_meaning};
 use super::view::{LoadReport, LoadView};
 use crate::histogram::{LatencyHistogram, LatencySummary};
 use crate::load::timeline::{Gap, IntervalFigures, IntervalLatency};
