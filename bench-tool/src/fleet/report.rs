@@ -140,7 +140,8 @@ pub(super) fn fairness(rates: &[f64]) -> Option<f64> {
 }
 
 impl FleetReport {
-    /// Adds the reports of the clients, whose command was `client_command`. One whose report cannot be read is a client that failed.
+    /// Adds the reports of the clients, whose command was `client_command`. One whose report cannot be read is a client
+    /// that failed.
     ///
     /// # Errors
     /// If the merged histogram has not the calls of all clients.
@@ -369,12 +370,8 @@ pub(super) fn judge_clients(failures: &[Failed], clients_asked: usize) -> Result
     };
     let failed: BTreeSet<usize> = failures.iter().map(|it| it.client).collect();
     Err(Failure::failed(format!(
-        "{} of {clients_asked} clients failed; client {} on {} {}: {}",
-        failed.len(),
-        first.client,
-        first.host,
-        first.when,
-        first.why
+        "{} of {clients_asked} clients failed; {first}",
+        failed.len()
     ))
     .advice("the report names each of them, and has the calls of the others"))
 }
@@ -443,17 +440,18 @@ fn write(text: &mut String, report: &FleetReport) -> fmt::Result {
         )?;
     }
     write_clients(text, &report.clients)?;
-    if !report.failures.is_empty() {
+    write_failed(text, &report.failures)?;
+    write_warnings(text, &report.warnings)
+}
+
+/// Writes a line for each failure, behind an empty one.
+pub(super) fn write_failed(text: &mut String, failures: &[impl fmt::Display]) -> fmt::Result {
+    if !failures.is_empty() {
         writeln!(text)?;
     }
-    for failed in &report.failures {
-        writeln!(
-            text,
-            "failed    client {} on {} {}: {}",
-            failed.client, failed.host, failed.when, failed.why
-        )?;
-    }
-    write_warnings(text, &report.warnings)
+    failures
+        .iter()
+        .try_for_each(|it| writeln!(text, "failed    {it}"))
 }
 
 /// The width of the column of hosts: the longest, within bounds.

@@ -1,5 +1,6 @@
 //! What the clients of a fleet do in a round, and its results.
 
+use std::fmt;
 use std::time::Instant;
 
 use serde_json::Value;
@@ -41,6 +42,19 @@ pub(crate) struct Failed {
     pub when: Word,
     /// The reason.
     pub why: String,
+}
+
+impl fmt::Display for Failed {
+    /// `client 2 on c while it ran: it ended (signal: 9)`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            client,
+            host,
+            when,
+            why,
+        } = self;
+        write!(f, "client {client} on {host} {when}: {why}")
+    }
 }
 
 /// The report of a client.

@@ -58,7 +58,7 @@ fn write(page: &mut String, report: &FleetReport) -> fmt::Result {
     clients.sort_by_key(|it| Reverse(it.latency_ns.p99));
     write_curves(page, report, &clients);
     write_clients(page, &clients)?;
-    write_failures(page, report)?;
+    write_failures(page, &report.failures)?;
     write_servers(page, report)
 }
 
@@ -143,20 +143,13 @@ pub(super) fn write_clients(page: &mut String, clients: &[&ClientFigures]) -> fm
     Ok(())
 }
 
-fn write_failures(page: &mut String, report: &FleetReport) -> fmt::Result {
-    if report.failures.is_empty() {
+pub(super) fn write_failures(page: &mut String, failures: &[impl fmt::Display]) -> fmt::Result {
+    if failures.is_empty() {
         return Ok(());
     }
     writeln!(page, "<h2>What failed</h2>\n<ul class=\"warnings\">")?;
-    for failed in &report.failures {
-        writeln!(
-            page,
-            "<li>client {} on {} {}: {}</li>",
-            failed.client,
-            escape(&failed.host),
-            escape(&failed.when),
-            escape(&failed.why)
-        )?;
+    for failed in failures {
+        writeln!(page, "<li>{}</li>", escape(&failed.to_string()))?;
     }
     writeln!(page, "</ul>")
 }

@@ -166,10 +166,7 @@ impl FleetRunner<'_, '_> {
                     1 => "; another client failed too".to_owned(),
                     more => format!("; {more} other clients failed too"),
                 };
-                Failure::failed(format!(
-                    "client {} on {} {}: {}{others}",
-                    first.client, first.host, first.when, first.why
-                ))
+                Failure::failed(format!("{first}{others}"))
             }
         }
     }

@@ -6,7 +6,7 @@ use std::fmt::{self, Write as _};
 use super::report::{COLUMNS, FleetSweepReport};
 use crate::compare::metric::Metric;
 use crate::fleet::report::{ClientFigures, FleetReport};
-use crate::fleet::sections::{ROWS_MAX, write_clients, write_servers};
+use crate::fleet::sections::{ROWS_MAX, write_clients, write_failures, write_servers};
 use crate::histogram::LatencyHistogram;
 use crate::report::chart::{CURVES_MAX, Curve, figure};
 use crate::report::escape::escape;
@@ -48,7 +48,7 @@ impl FleetSweepReport {
         write_warnings(page, &self.warnings())?;
         self.write_combinations(page)?;
         self.write_percentiles(page)?;
-        self.write_failures(page)?;
+        write_failures(page, &self.client_failures)?;
         self.write_runs(page)?;
         self.write_facts(page)?;
         end_document(page, &self.origin)
@@ -124,26 +124,6 @@ impl FleetSweepReport {
             ),
             false => Ok(()),
         }
-    }
-
-    fn write_failures(&self, page: &mut String) -> fmt::Result {
-        if self.client_failures.is_empty() {
-            return Ok(());
-        }
-        writeln!(page, "<h2>What failed</h2>\n<ul class=\"warnings\">")?;
-        for it in &self.client_failures {
-            let failed = &it.failed;
-            writeln!(
-                page,
-                "<li>client {} on {} {} ({}): {}</li>",
-                failed.client,
-                escape(&failed.host),
-                escape(&failed.when),
-                escape(&it.point),
-                escape(&failed.why)
-            )?;
-        }
-        writeln!(page, "</ul>")
     }
 
     /// Writes the clients and the servers of each run, as long as the page stays readable.

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::fleet::clock::signed_nanoseconds;
 use crate::fleet::config::FleetConfig;
-use crate::fleet::report::{ClientFigures, FleetReport, clients_text};
+use crate::fleet::report::{ClientFigures, FleetReport, clients_text, write_failed};
 use crate::fleet::round::Failed;
 use crate::machine::Machine;
 use crate::report::Word;
@@ -30,6 +30,13 @@ pub(crate) struct ClientFailure {
     /// The client, and why.
     #[serde(flatten)]
     pub failed: Failed,
+}
+
+impl fmt::Display for ClientFailure {
+    /// `depth 1: client 2 on c while it ran: it ended (signal: 9)`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.point, self.failed)
+    }
 }
 
 /// The report. Its serialization is the JSON report, whose layout is stable.
@@ -215,16 +222,7 @@ impl FleetSweepReport {
         )?;
         table::write(text, &self.swept)?;
         self.write_clients(text)?;
-        if !self.client_failures.is_empty() {
-            writeln!(text)?;
-        }
-        for ClientFailure { point, failed } in &self.client_failures {
-            writeln!(
-                text,
-                "failed    client {} on {} {} ({point}): {}",
-                failed.client, failed.host, failed.when, failed.why
-            )?;
-        }
+        write_failed(text, &self.client_failures)?;
         write_warnings(text, &self.warnings())
     }
 
@@ -307,7 +305,7 @@ mod tests {
             "\n           1   1 to 2 of 3         0      0.9000   -30.00 us  client 1 on b, p99 2.000 ms\n",
             "\n           4        2 of 3         0      0.9000   -30.00 us  client 1 on b, p99 2.000 ms\n",
             "\n           9             -         -           -           -  -\n",
-            "\nfailed    client 2 on c while it ran (depth 1): it ended (signal: 9)\n",
+            "\nfailed    depth 1: client 2 on c while it ran: it ended (signal: 9)\n",
             "warning: depth 9 failed: no client is left",
             "2 of the 3 combinations have runs with fewer clients than the 3 that were asked for",
         ]);
@@ -346,27 +344,17 @@ mod tests {
     fn the_keys_of_the_json_are_stable_and_it_is_read_again() {
         let report = report();
         let value = serde_json::to_value(&report).unwrap();
-        let keys: Vec<&str> = value
-            .as_object()
-            .unwrap()
-            .keys()
-            .map(String::as_str)
-            .collect();
+        let keys = |value: &Value| -> String {
+            let keys = value.as_object().unwrap().keys().cloned();
+            keys.collect::<Vec<_>>().join(" ")
+        };
         let expected = "client_command client_failures clients_asked command failures interrupted machine pattern points \
                         repeats revision runs schema version";
-        assert_eq!(keys.join(" "), expected);
-        let keys = |value: &Value| {
-            value
-                .as_object()
-                .unwrap()
-                .keys()
-                .cloned()
-                .collect::<Vec<_>>()
-        };
+        assert_eq!(keys(&value), expected);
         let expected = "connections depth offered_rate_per_s op placement runs size_bytes";
-        assert_eq!(keys(&value["points"][0]).join(" "), expected);
+        assert_eq!(keys(&value["points"][0]), expected);
         assert_eq!(
-            keys(&value["client_failures"][0]).join(" "),
+            keys(&value["client_failures"][0]),
             "client host point when why"
         );
         let again: FleetSweepReport = serde_json::from_value(value).unwrap();
@@ -397,7 +385,7 @@ mod tests {
             "<th scope=\"row\">depth 1</th><td>1 to 2 of 3</td>",
             "<summary>depth 1, run 2</summary>",
             "counters of shm:x over the same time",
-            "<li>client 2 on c while it ran (depth 1): &lt;script&gt;</li>",
+            "<li>depth 1: client 2 on c while it ran: &lt;script&gt;</li>",
         ]);
         // Nothing was measured.
         report.swept.runs.clear();
