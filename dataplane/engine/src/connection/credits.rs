@@ -22,7 +22,7 @@ impl Connection {
             || !self.refusals.is_empty()
             || self.unposted.is_some()
             || self.outbound.replies() != 0
-            || self.protocol.sequence_open()
+            || self.protocol.version_2().sequence_open()
     }
 
     /// Whether the reply to one more call may be queued. The limit is two: one reply is being sent, one is next. A peer

@@ -95,7 +95,7 @@ impl Outgoing {
         if body.len() > room {
             return Err(CallRefused::TooLong);
         }
-        let encoded = protocol.encode_application_message(
+        let encoded = protocol.version_2_mut().encode_application_message(
             scratch,
             header_type,
             xid,

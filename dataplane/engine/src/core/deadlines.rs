@@ -79,5 +79,9 @@ impl<P: Port> Resources<P> {
 fn unfinished_message(connection: &Connection) -> Option<Unfinished> {
     let is_its_turn =
         connection.protocol.credits().unconsumed() != 0 && !connection.open_lane_waits();
-    connection.protocol.unfinished().filter(|_| is_its_turn)
+    connection
+        .protocol
+        .version_2()
+        .unfinished()
+        .filter(|_| is_its_turn)
 }

@@ -193,6 +193,7 @@ impl<P: Port> Resources<P> {
         if let Some(connection) = self.connections.get_mut(key) {
             connection
                 .protocol
+                .version_2_mut()
                 .set_header_types(self.config.header_types);
             self.lending.begin(connection);
         }

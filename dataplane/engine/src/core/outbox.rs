@@ -227,7 +227,7 @@ impl<P: Port> Resources<P> {
         let mut blocked = Waiting::Credit;
         if connection.properties_due {
             let scratch = self.transmit.scratch();
-            let protocol = &mut connection.protocol;
+            let protocol = connection.protocol.version_2_mut();
             let of_connection = connection.application_properties.as_deref();
             let application = of_connection.unwrap_or(&self.config.application_properties);
             let encoded = match &connection.authentication_out {
@@ -259,7 +259,9 @@ impl<P: Port> Resources<P> {
             let protocol = &mut connection.protocol;
             let encoded = match &refusal {
                 Complaint::Error(refusal) => protocol.encode_error(scratch, refusal),
-                Complaint::Report(report) => protocol.encode_report_error(scratch, report),
+                Complaint::Report(report) => protocol
+                    .version_2_mut()
+                    .encode_report_error(scratch, report),
             };
             match encoded {
                 Ok(bytes) => {
@@ -296,7 +298,7 @@ impl<P: Port> Resources<P> {
         let keep_alive_due = std::mem::take(&mut connection.keep_alive_due);
         if connection.protocol.grant_due() || keep_alive_due {
             let scratch = self.transmit.scratch();
-            if let Ok(bytes) = connection.protocol.encode_grant(scratch) {
+            if let Ok(bytes) = connection.protocol.version_2_mut().encode_grant(scratch) {
                 let counters = &self.shared.counters;
                 counters.grants_sent.increment();
                 if keep_alive_due {

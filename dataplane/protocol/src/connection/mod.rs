@@ -13,7 +13,6 @@
 //! connection is not one of version 2, version 1 is asked.
 
 mod chunks_at;
-mod version_2;
 
 pub use chunks_at::{ChunksAt, chunks_of};
 
@@ -140,6 +139,21 @@ impl Connection {
         matches!(self.v2.phase(), Phase::Mismatched) && self.v1.is_some()
     }
 
+    /// The state of version 2, for what version 1 lacks: properties, grants, continued messages, and the extension RTR.
+    /// On a connection of version 1 none of them is active, and encoding them is refused with [`SendRefused::Over`].
+    #[inline]
+    #[must_use]
+    pub const fn version_2(&self) -> &v2::Connection {
+        &self.v2
+    }
+
+    /// As [`version_2`](Self::version_2), to encode and to configure. What was received or has completed goes to the
+    /// methods of this type, which know the version.
+    #[inline]
+    pub const fn version_2_mut(&mut self) -> &mut v2::Connection {
+        &mut self.v2
+    }
+
     /// Whether `message` is of version 1 and the connection is, or becomes with it, one of version 1.
     #[must_use]
     pub fn begins_version_1(&self, message: &[u8]) -> bool {
@@ -215,7 +229,7 @@ impl Connection {
 
     #[inline(never)]
     fn receive_any<'m>(&mut self, message: &'m [u8], message_bytes: usize) -> Received<'m> {
-        let was_group_open = self.is_group_open();
+        let was_group_open = self.v2.is_group_open();
         // Nearly all messages in one piece that come here have chunks: try that first.
         let chunked = match message_bytes == message.len() {
             true => self.v2.handle_chunked_message(message),
@@ -242,7 +256,7 @@ impl Connection {
             event => Received::Other {
                 event,
                 message,
-                gives_group_up: was_group_open && !self.is_group_open(),
+                gives_group_up: was_group_open && !self.v2.is_group_open(),
             },
         }
     }

@@ -217,7 +217,7 @@ proptest! {
         connection.handle_message(&first);
         connection.handle_receives_posted(1);
         let mut space = [0; 100];
-        connection.encode_properties(&mut space, 0).expect("a credit is there");
+        connection.version_2_mut().encode_properties(&mut space, 0).expect("a credit is there");
         let messages = messages();
         let (message, is_short) = number.get(&messages);
         let message = changed(message, &changes);

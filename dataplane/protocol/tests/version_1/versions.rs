@@ -68,7 +68,7 @@ fn a_server_of_both_speaks_the_version_of_the_first_message() {
     assert!(!server.grant_due());
     assert_eq!(server.handle_tick(3), Tick::Quiet);
     assert_eq!(
-        server.encode_properties(&mut space, 0),
+        server.version_2_mut().encode_properties(&mut space, 0),
         Err(SendRefused::Over)
     );
     assert_eq!(
@@ -128,7 +128,7 @@ fn a_client_of_both_falls_back_to_version_1() {
     ] {
         let mut client = connection(Role::Client, versions);
         assert_eq!(client.version(), None);
-        let probe = client.encode_properties(&mut space, 0);
+        let probe = client.version_2_mut().encode_properties(&mut space, 0);
         assert!(probe.is_ok());
         let answer = answer(low, high);
         let event = handle(&mut client, &answer);

@@ -28,11 +28,12 @@ impl<P: Port> Resources<P> {
             let is_latest = connection.lane(direction).groups_come == note.group;
             // Only if this group is still open: it may be complete, and what is open now a later group or
             // continued message.
-            let is_open = connection.protocol.is_group_open();
+            let is_open = connection.protocol.version_2().is_group_open();
             if is_open && is_latest && connection.open_in == Some(direction) {
                 connection.open_in = None;
                 connection
                     .protocol
+                    .version_2_mut()
                     .handle_group_refused(Problem::Continuation);
             }
         }

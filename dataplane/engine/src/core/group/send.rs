@@ -2,7 +2,7 @@
 //! other: nothing else may be sent in between, so a group that ran out of credits would block its connection.
 
 use rpcrdma_fabric::interface::{Port, SEGMENTS_MAX};
-use rpcrdma_protocol::connection::Connection as Protocol;
+use rpcrdma_protocol::v2::connection::Connection as Protocol;
 use rpcrdma_protocol::v2::connection::{Direction, SendRefused};
 use rpcrdma_protocol::v2::plan::{Layout, LayoutRequest, SendLimits};
 use rpcrdma_protocol::v2::rtr::ReceiveBufferStructure;
@@ -123,7 +123,7 @@ impl<P: Port> Resources<P> {
         // Credits are asked for once: none is used by others until the group has ended.
         if sent == 0 {
             let credits = call.credits(connection);
-            let is_open = connection.protocol.sequence_open();
+            let is_open = connection.protocol.version_2().sequence_open();
             if is_open || call.is_behind_others(connection) || credits < transmissions {
                 return Err(Blocked::Credit);
             }
@@ -139,7 +139,7 @@ impl<P: Port> Resources<P> {
         if !call.group().0.is_here(laid_out.pieces()) {
             return Err(Blocked::Returning);
         }
-        let (scratch, protocol) = (self.transmit.scratch(), &mut connection.protocol);
+        let (scratch, protocol) = (self.transmit.scratch(), connection.protocol.version_2_mut());
         let (stream_bytes, behind_bytes) = (laid_out.stream_bytes, laid_out.behind_bytes);
         let encoded = match sent {
             0 => {

@@ -1,7 +1,7 @@
 //! The reply to a call in a transmission group, as a group itself.
 
 use rpcrdma_protocol::chunks::{Fill, Segment};
-use rpcrdma_protocol::connection::Connection as Protocol;
+use rpcrdma_protocol::v2::connection::Connection as Protocol;
 use rpcrdma_protocol::v2::connection::{Direction, SendRefused};
 use rpcrdma_protocol::v2::rtr::TransmitResponse;
 

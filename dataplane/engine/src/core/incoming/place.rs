@@ -51,7 +51,7 @@ impl Incoming {
         let (Some(connection), Some(config)) = (connection, &core.config.placement) else {
             return Err(TransportError::System);
         };
-        let structure = connection.protocol.receive_structure();
+        let structure = connection.protocol.version_2().receive_structure();
         let fits = call.arrival.land(&structure, config);
         let request = call.arrival.request().ok_or(TransportError::System)?;
         // Memory for explicit RDMA is checked before any work request is posted for it.

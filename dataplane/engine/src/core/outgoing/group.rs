@@ -1,10 +1,10 @@
 //! Calls of ours as transmission groups.
 
 use rpcrdma_fabric::interface::Port;
-use rpcrdma_protocol::connection::Connection as Protocol;
 use rpcrdma_protocol::constants::REPLY_HEADER_BYTES_WITHOUT_AUTH;
 use rpcrdma_protocol::rpc::CallHeader;
 use rpcrdma_protocol::v2::TransportError;
+use rpcrdma_protocol::v2::connection::Connection as Protocol;
 use rpcrdma_protocol::v2::connection::{Direction as MessageDirection, SendRefused};
 use rpcrdma_protocol::v2::plan::{CallForm, CallPlan, Direction};
 use rpcrdma_protocol::v2::rtr::TransmitRequest;

@@ -116,7 +116,7 @@ impl Outgoing {
             return Step::Waits;
         };
         let lands = call.arrival.is_checked() || {
-            let structure = connection.protocol.receive_structure();
+            let structure = connection.protocol.version_2().receive_structure();
             call.arrival.land(&structure, config)
         };
         if !lands || !call.follows_directions() {

@@ -123,7 +123,7 @@ impl World {
             assert_due(now, *since, limit, key, "its first message");
 
             let is_its_turn = protocol.credits().unconsumed() != 0 && !connection.open_lane_waits();
-            let unfinished = protocol.unfinished().filter(|_| is_its_turn);
+            let unfinished = protocol.version_2().unfinished().filter(|_| is_its_turn);
             let before = watch.rest_of_message;
             watch.rest_of_message = unfinished.map(|message| {
                 let same = before.filter(|(xid, _)| *xid == message.xid);
