@@ -67,8 +67,9 @@ boot_all() {
         boot b 52:54:00:00:00:02 hubport,id=n0,hubid=0 "${hub[@]}"
     fi
     for name in "${names[@]:2}" a; do
-        for ((tries = 0; tries < 100; tries++)); do
-            [ ! -S "$wire.$name" ] || break
+        # On a busy host that takes some time. A guest b that has died is found by `supervise`.
+        for ((tries = 0; tries < 2400; tries++)); do
+            [ ! -S "$wire.$name" ] && is_alive "${guest_pids[0]}" || break
             sleep 0.05
         done
         boot "$name" "52:54:00:00:00:0$(number_of "$name")" "stream,id=n0,server=off,addr.type=unix,addr.path=$wire.$name"
@@ -156,11 +157,12 @@ parse_options() {
     [ -z "$accel" ] || [ "$accel" = kvm ] || [ "$accel" = tcg ] || die 2 "--accel is kvm or tcg"
 }
 
-# Forwards what a guest's command writes while it runs.
-forward() { # forward NAME PREFIX
-    touch "$lab/$1.log"
-    tail -n +1 -s 0.1 -f "$lab/$1.log" 2>/dev/null &
-    helper_pids+=($!)
+# Forwards what the command of guest a writes, until the guest has ended and all of it is read.
+forward() {
+    touch "$lab/a.log"
+    tail -n +1 -s 0.1 --pid="${guest_pids[-1]}" -f "$lab/a.log" 2>/dev/null &
+    forwarder=$!
+    helper_pids+=("$forwarder")
     # The shell is not to report its end.
     disown
 }
@@ -196,16 +198,20 @@ run() {
     for name in "${names[@]:1}"; do printf '%s\n' "$command_b" >"$lab/$name.cmd"; done
 
     boot_all
-    forward a
+    forward
     local outcome=0
     supervise || outcome=$?
     finish "$outcome"
 }
 
 finish() { # finish OUTCOME: shows what is left to show, and exits
-    local name
-    # Lets the forwarder come to the end of the file.
-    sleep 0.2
+    local name tries
+    # The forwarder comes to the end of the file, unless guest a still runs.
+    for ((tries = 0; tries < 600; tries++)); do
+        is_alive "${guest_pids[-1]}" && [ "$tries" -ge 2 ] && break
+        is_alive "$forwarder" || break
+        sleep 0.1
+    done
     for name in "${names[@]:1}"; do sed "s/^/$name| /" "$lab/$name.log" 2>/dev/null || true; done
     case $1 in
         0) exit "$(cat "$lab/a.rc")" ;;
