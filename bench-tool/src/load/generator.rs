@@ -178,13 +178,13 @@ impl<W: Workload> Generator<W> {
             self.taken = self.taken.wrapping_add(1);
             match order {
                 Order::Call(single) => self.single = Some(single),
-                Order::Load(order) => self.begin(*order, now),
+                Order::Load(order) => self.begin(*order, core, now),
             }
         }
         self.single.is_some() && self.call_single(core)
     }
 
-    fn begin(&mut self, order: LoadOrder<W>, now: Ticks) {
+    fn begin<P: Port>(&mut self, order: LoadOrder<W>, core: &Context<'_, P>, now: Ticks) {
         let LoadOrder {
             connections,
             workload,
@@ -214,6 +214,10 @@ impl<W: Workload> Generator<W> {
         self.phase = LoadPhase::new(&amount, now, Arc::clone(&self.control.exchange));
         self.workload = Some(workload);
         self.watch = Some((watch, part as usize));
+        // Without a warm-up the calls of this poll count. If they did not, a short load could end before a call that
+        // counts.
+        let change = self.phase.advance(now, 0);
+        self.note(change, core);
     }
 
     /// Makes the single call, if one waits. Returns false if none does, or the core cannot take it yet; then it waits on.

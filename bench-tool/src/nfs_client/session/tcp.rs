@@ -335,14 +335,18 @@ impl Driver {
             // Pinning may fail, for example in a cpuset without this core. The thread then runs elsewhere.
             core_affinity::set_for_current(core_affinity::CoreId { id: core });
         }
-        self.phase.start_at(&part.amount, self.clock.now());
+        // The first turn is at the start, whenever this thread comes to it: without a warm-up its calls count. If they did
+        // not, a short load could end before a call that counts.
+        let mut now = self.clock.now();
+        self.phase.start_at(&part.amount, now);
         while !(self.phase.is_ending() && self.outstanding() == 0) {
-            if let Err(error) = self.turn(part)
+            if let Err(error) = self.turn(part, now)
                 && let Err(failure) = self.connect_again(error)
             {
                 self.break_off(failure);
                 break;
             }
+            now = self.clock.now();
         }
         self.measured.elapsed = self.phase.elapsed();
         self.measured.backlog = self.phase.backlog();
@@ -370,8 +374,7 @@ impl Driver {
     }
 
     /// Makes the calls that are due, sends and receives, and sleeps if nothing moved.
-    fn turn(&mut self, part: &Part) -> Result<(), Lost> {
-        let now = self.clock.now();
+    fn turn(&mut self, part: &Part, now: Ticks) -> Result<(), Lost> {
         if self.watch.stop.is_asked() && self.phase.is_calling() {
             self.measured.interrupted = true;
             self.phase.end(now);
