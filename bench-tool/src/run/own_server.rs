@@ -17,8 +17,9 @@ use crate::exit::Failure;
 /// Time limit for the server to reserve memory and listen.
 pub(crate) const START_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Time limit for the server to end after its input closes.
-pub(crate) const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time limit for the server to end after its input closes: longer than the five seconds by default in which it waits for
+/// outstanding calls (`drain_timeout_ms`), on a busy machine too.
+pub(crate) const STOP_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The line that a ready server prints starts with this; the address follows.
 pub(crate) const READY_PREFIX: &str = "listening on ";
