@@ -35,8 +35,9 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(75);
 /// How long the agents may take to end after the last round.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long to wait for the exit status of an agent whose output has ended.
-const STATUS_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long to wait for the exit status of an agent whose output has ended. It comes right behind, unless the machine is
+/// too busy to end the process.
+const STATUS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long to wait for its last words, when it has ended. A process that it leaves may keep its standard error open.
 const LAST_WORDS_TIMEOUT: Duration = Duration::from_millis(200);
