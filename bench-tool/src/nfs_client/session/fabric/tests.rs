@@ -27,9 +27,16 @@ struct Server {
     application: NfsApplication<HeapPages>,
     /// Calls so far.
     calls: Arc<AtomicU64>,
+    /// Calls behind this many are not made and have no answer.
+    calls_max: u64,
 }
 
 impl Server {
+    /// Notes a call; whether it is made.
+    fn takes(&self) -> bool {
+        self.calls.fetch_add(1, Ordering::Relaxed) < self.calls_max
+    }
+
     fn store(&self) -> &Store<HeapPages> {
         self.application.service().store()
     }
@@ -41,8 +48,10 @@ impl Application for Server {
     }
 
     fn call(&mut self, request: &Request<'_>, writer: &mut ReplyWriter<'_>) -> Outcome {
-        self.calls.fetch_add(1, Ordering::Relaxed);
-        self.application.call(request, writer)
+        match self.takes() {
+            true => self.application.call(request, writer),
+            false => unanswered(request),
+        }
     }
 
     fn call_bulk(
@@ -51,9 +60,16 @@ impl Application for Server {
         items: &mut BulkArguments<'_>,
         writer: &mut ReplyWriter<'_>,
     ) -> Outcome {
-        self.calls.fetch_add(1, Ordering::Relaxed);
-        self.application.call_bulk(request, items, writer)
+        match self.takes() {
+            true => self.application.call_bulk(request, items, writer),
+            false => unanswered(request),
+        }
     }
+}
+
+fn unanswered(request: &Request<'_>) -> Outcome {
+    let _ = request.defer().expect("room for another deferred call");
+    Outcome::Deferred
 }
 
 fn server() -> Server {
@@ -61,6 +77,7 @@ fn server() -> Server {
     Server {
         application: NfsApplication::new(RpcService::new(service), Arc::default()),
         calls: Arc::default(),
+        calls_max: u64::MAX,
     }
 }
 
@@ -170,8 +187,21 @@ fn calls_of_intervals(report: &serde_json::Value) -> u64 {
 
 #[test]
 fn every_interval_of_both_connections_is_reported() {
-    let line = "--op getattr --duration 500ms --interval 100ms --connections 2 --depth 2";
-    let (report, _node) = run(line);
+    let (name, server) = (fresh_name(), server());
+    let (root, calls) = (root(&server), Arc::clone(&server.calls));
+    let _node = serve(&name, server);
+    let stop = Stop::new();
+    let line = "--op getattr --duration 10m --interval 100ms --connections 2 --depth 2";
+    let report = std::thread::scope(|scope| {
+        let run = scope.spawn(|| run_against(&name, root, line, &stop));
+        // Many more calls than are outstanding at a time, at three times with longer than an interval between.
+        for _ in 0..3 {
+            wait_for(&calls, 100);
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        stop.ask();
+        run.join().unwrap()
+    });
     let intervals = report["intervals"].as_array().unwrap();
     assert!(intervals.len() >= 4, "{report}");
     assert_eq!(calls_of_intervals(&report), report["calls"], "{report}");
@@ -251,7 +281,11 @@ fn a_mix_on_several_connections_reads_what_it_writes() {
 
 /// Waits until the server has received `more` further calls.
 fn wait_for(calls: &AtomicU64, more: u64) {
-    let wanted = calls.load(Ordering::Relaxed) + more;
+    wait_until(calls, calls.load(Ordering::Relaxed) + more);
+}
+
+/// Waits until the server has received `wanted` calls.
+fn wait_until(calls: &AtomicU64, wanted: u64) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while calls.load(Ordering::Relaxed) < wanted {
         assert!(Instant::now() < deadline, "no calls are made");
@@ -261,16 +295,20 @@ fn wait_for(calls: &AtomicU64, more: u64) {
 
 #[test]
 fn a_server_may_be_restarted_while_files_are_made() {
-    let (name, server) = (fresh_name(), server());
+    let (name, mut server) = (fresh_name(), server());
+    // In the middle of the files.
+    server.calls_max = 40;
     let (root, calls) = (root(&server), Arc::clone(&server.calls));
     let node = serve(&name, server);
     let line = "--op getattr --files 90 --count 100 --retry 1m";
     let (report, node) = std::thread::scope(|scope| {
         let run = scope.spawn(|| run_against(&name, root, line, &Stop::new()));
         let mut node = node;
-        wait_for(&calls, 20);
-        let server = node.shutdown().remove(0);
-        assert!(server.store().space().free_files > 20, "in the middle");
+        wait_until(&calls, 41);
+        let mut server = node.shutdown().remove(0);
+        let free = server.store().space().free_files;
+        assert!((20..90).contains(&free), "in the middle: {free} are free");
+        server.calls_max = u64::MAX;
         node = serve(&name, server);
         (run.join().unwrap(), node)
     });
