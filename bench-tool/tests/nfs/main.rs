@@ -4,10 +4,11 @@
 mod json;
 mod server;
 
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::process::Command;
 
 use rpcrdma_testkit::{Ended, Folder, Running, until};
+use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -128,9 +129,20 @@ fn an_open_loop_makes_its_calls_when_they_are_due() {
 fn reports_go_to_the_files_that_a_run_has() {
     let server = Server::start(Fault::None);
     let folder = Folder::new("nfs-reports");
-    let [hlog, html, knee] = ["a.hlog", "a.html", "knee.html"].map(|name| folder.path(name));
-    let run = "--op read --connections 2 --duration 400ms --interval 100ms --intervals";
-    let report = report(&server, &format!("{run} --hlog {hlog} --html {html}"));
+    let [json, hlog, html, knee] =
+        ["a.json", "a.hlog", "a.html", "knee.html"].map(|name| folder.path(name));
+    let run =
+        "--op read --connections 2 --duration 10m --interval 100ms --intervals --checkpoint 200ms";
+    let line = format!("{run} --json {json} --hlog {hlog} --html {html}");
+    let run = Running::start(&mut command(&server, &line));
+    until("three intervals", || {
+        let text = std::fs::read_to_string(&json).ok()?;
+        let report: Value = serde_json::from_str(&text).expect("a whole report");
+        (report["intervals"].as_array().unwrap().len() >= 3).then_some(())
+    });
+    run.end_by(Signal::INT).check_code(0);
+    check_nothing_left(&server);
+    let report: Value = serde_json::from_str(&folder.read("a.json")).unwrap();
     let intervals = report["intervals"].as_array().unwrap();
     let calls = intervals.iter().map(|it| it["calls"].as_u64().unwrap());
     let calls: u64 = calls.sum();
@@ -270,10 +282,12 @@ fn a_signal_ends_it_in_good_order() {
 #[test]
 fn nobody_there_is_said_with_the_port() {
     let server = Server::start(Fault::None);
-    // Nothing listens on a port that was free a moment ago.
-    let free = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = free.local_addr().unwrap().port();
-    drop(free);
+    // Nobody else can listen on a port that this test has, and it does not.
+    let taken = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&taken, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = SocketAddrV4::try_from(getsockname(&taken).unwrap())
+        .unwrap()
+        .port();
     let output = Ended::of(&mut command_at(&server, port, "")).with_code(1);
     output.check_errors(&[&format!("mountd on 127.0.0.1 port {port}")]);
 }

@@ -112,7 +112,18 @@ mod tests {
         let stream = connect("127.0.0.1", port, "a test", Duration::from_secs(30)).unwrap();
         let (_, peer) = listener.accept().unwrap();
         assert_eq!(stream.local_addr().unwrap().port(), peer.port());
-        drop((stream, listener));
+        // Nobody else can listen on a port that this test has, and it does not.
+        let taken = socket_with(
+            AddressFamily::INET,
+            SocketType::STREAM,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .unwrap();
+        bind(&taken, &SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+        let port = SocketAddr::try_from(rustix::net::getsockname(&taken).unwrap())
+            .unwrap()
+            .port();
         let error = connect("127.0.0.1", port, "mountd", Duration::from_secs(30)).unwrap_err();
         let (text, advice) = (error.to_string(), error.what_to_do().unwrap());
         assert!(text.contains("mountd on 127.0.0.1 port"), "{text}");
