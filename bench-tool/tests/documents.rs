@@ -3,14 +3,17 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
 use clap::error::ErrorKind;
 use rpcrdma_testkit::{Ended, Folder, Running, command};
+
+#[path = "support/page.rs"]
+mod page;
+
+use self::page::page_at;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
@@ -549,11 +552,8 @@ fn command_lines_that_need_no_device_do_what_they_say() {
 fn page(listening: &str, path: &str) -> String {
     let address = listening.split_once("(metrics at http://").unwrap().1;
     let address = address.split([')', '/', ' ']).next().unwrap();
-    let mut stream = TcpStream::connect(address).unwrap();
-    write!(stream, "GET {path} HTTP/1.0\r\n\r\n").unwrap();
-    let mut page = String::new();
-    stream.read_to_string(&mut page).unwrap();
-    page
+    let (head, body) = page_at(address, path);
+    head + "\n\n" + &body
 }
 
 #[test]

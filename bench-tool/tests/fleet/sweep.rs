@@ -7,7 +7,7 @@ use super::*;
 /// A sweep over clients on this machine.
 fn sweep(options: &str, address: &str, arguments: &str) -> Command {
     tool(&format!(
-        "fleet {options} -- sweep --connect {address} --set idle=park --warmup 50ms --repeat-disturbed 0 {arguments}"
+        "fleet {options} -- sweep --connect {address} --set idle=park --repeat-disturbed 0 {arguments}"
     ))
 }
 
@@ -26,7 +26,7 @@ fn each_combination_is_a_run_of_all_clients_whose_agents_stay() {
     let [json, html, csv, svg] =
         ["a.json", "a.html", "a.csv", "a.svg"].map(|name| folder.path(name));
     let options = format!("--clients 3 --json {json} --html {html} --csv {csv} --plot {svg}");
-    let arguments = "--op echo --size 100 --depth 1,2,3 --repeats 2 --count 40";
+    let arguments = "--warmup 50ms --op echo --size 100 --depth 1,2,3 --repeats 2 --count 40";
     let ended = Ended::of(&mut sweep(&options, &address, arguments)).with_code(0);
     ended.check_out(&[
         "fleet of 3 clients, many-to-one; each: sweep --connect shm:",
@@ -127,10 +127,10 @@ fn each_combination_is_a_run_of_all_clients_whose_agents_stay() {
 #[test]
 fn a_client_that_is_killed_is_named_and_the_others_sweep_on() {
     let (_server, address) = server("sweep-kill");
-    let options = "--clients 3 --json - --quiet";
-    let arguments = "--depth 1,2,4 --repeats 1 --duration 3s";
-    let fleet = Running::start(&mut sweep(options, &address, arguments));
-    let agents = agents(&fleet, 3);
+    let options = format!("{} --json -", of_clients(3));
+    // A run is longer than this test may be kept from the signal, and makes few calls, for the others' sake.
+    let arguments = "--warmup 0 --depth 1,2,4 --repeats 1 --duration 6s --rate 500";
+    let (fleet, agents, _) = running(&mut sweep(&options, &address, arguments), 3);
     signal(agents[1], Signal::KILL);
     let ended = fleet.end();
     let report = report_of_failed(&ended);
@@ -166,7 +166,7 @@ fn a_combination_that_fails_at_all_clients_is_marked_and_they_sweep_on() {
     let (_server, address) = server("sweep-large");
     let folder = Folder::new("fleet-sweep-large");
     let json = folder.path("a.json");
-    let arguments = "--op echo --size 100,8MiB,200 --repeats 2 --count 30";
+    let arguments = "--warmup 50ms --op echo --size 100,8MiB,200 --repeats 2 --count 30";
     let options = format!("--clients 2 --json {json}");
     let ended = Ended::of(&mut sweep(&options, &address, arguments)).with_code(1);
     ended.check_out(&[
@@ -249,11 +249,9 @@ fn a_sweep_that_no_client_can_make_ends_with_a_report() {
 #[test]
 fn ctrl_c_ends_a_sweep_with_what_was_measured() {
     let (_server, address) = server("sweep-stop");
-    let options = "--clients 2 --json - --quiet";
-    let fleet = Running::start(&mut sweep(options, &address, "--depth 1,2 --duration 120s"));
-    let agents = agents(&fleet, 2);
-    // On a busy machine the first calls come late, and a run without a call is not kept.
-    std::thread::sleep(Duration::from_secs(4));
+    let options = format!("{} --json -", of_clients(2));
+    let arguments = "--warmup 0 --depth 1,2 --duration 120s";
+    let (fleet, agents, _) = running(&mut sweep(&options, &address, arguments), 2);
     let ended = fleet.end_by(Signal::INT);
     let report = ended.json();
     check_gone(&agents);
