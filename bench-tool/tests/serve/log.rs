@@ -76,11 +76,13 @@ fn connections_and_the_end_are_logged() {
 fn no_call_is_lost_in_a_drain() {
     let address = address("drain");
     for operation in ["--op echo", "--op write --size 64KiB"] {
-        let (server, mut log) = start(&address, "");
+        // Either end may be kept from its work for some seconds, and the drain is not to end before.
+        let patient = "--metrics 127.0.0.1:0 --set drain_timeout_ms=60000";
+        let (server, mut log) = start(&address, patient);
         let run = format!("run --connect {address} --duration 100s --warmup 0 --depth 8 --quiet");
         let client = Running::start(&mut command(BENCH_TOOL, &format!("{run} {operation}")));
-        log.until("connection_ready");
-        std::thread::sleep(std::time::Duration::from_millis(300));
+        // The first asks for the server's counters.
+        server.until_calls(10.0);
         server.end();
         let closed = log.until("connection_closed");
         assert_eq!(closed["reason"], "closed from this side");

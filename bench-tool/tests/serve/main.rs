@@ -10,19 +10,25 @@ mod load;
 mod log;
 mod metrics;
 mod notify;
+#[path = "../support/page.rs"]
+mod page;
 mod prometheus;
 mod records;
 mod retry;
 mod unit;
 #[path = "../support/usable.rs"]
 mod usable;
+#[path = "../support/watched.rs"]
+mod watched;
 
-use std::io::{BufReader, Read, Write};
-use std::net::TcpStream;
+use std::io::BufReader;
 use std::process::{ChildStderr, Command};
 
-use rpcrdma_testkit::{Ended, PATIENCE, Running, command};
+use rpcrdma_testkit::{Ended, Running, command, until};
 use rustix::process::Signal;
+
+use self::page::page_at;
+use self::prometheus::Page;
 
 const BENCH_TOOL: &str = env!("CARGO_BIN_EXE_bench-tool");
 
@@ -48,6 +54,15 @@ impl Server {
         page_at(host, path)
     }
 
+    /// Waits until clients have made more calls than `count`. A server has a connection before its client has it: only
+    /// calls show that both have it.
+    fn until_calls(&self, count: f64) {
+        until("calls of the clients", || {
+            let page = Page::parse(&self.page("/metrics").1);
+            (page.sum("rpcrdma_calls_total", "") > count).then_some(())
+        });
+    }
+
     fn take_errors(&mut self) -> BufReader<ChildStderr> {
         self.process.errors.take().expect("nobody has them yet")
     }
@@ -57,18 +72,6 @@ impl Server {
     fn end(self) {
         self.process.end_by(Signal::TERM).check_code(0);
     }
-}
-
-/// The page at `path` of an address of metrics: the head and the body.
-fn page_at(host: &str, path: &str) -> (String, String) {
-    let mut stream = TcpStream::connect(host).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n");
-    stream.write_all(request.as_bytes()).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    (head.to_owned(), body.to_owned())
 }
 
 /// An address that no other test has.

@@ -1,5 +1,6 @@
 //! `run --retry`: connections that are lost under load, and what becomes of their calls.
 
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rpcrdma_testkit::{Ended, Folder, PATIENCE, Running, command, until};
@@ -8,18 +9,22 @@ use serde_json::Value;
 
 use crate::json::Json as _;
 use crate::log::start;
-use crate::prometheus::Page;
+use crate::watched::{until_at_least, value, watched};
 use crate::{BENCH_TOOL, Server, address, run, serve};
 
-/// A client that makes calls until it is asked to end, and reports on standard output.
-fn client(address: &str, arguments: &str) -> Running {
+/// The command of a client that makes calls until it is asked to end, and serves its metrics.
+fn client(address: &str, arguments: &str) -> Command {
     let line = format!(
-        "run --connect {address} --duration 10m --warmup 0 --interval 100ms --json - {arguments}"
+        "run --connect {address} --duration 10m --warmup 0 --interval 100ms --metrics 127.0.0.1:0 {arguments}"
     );
-    Running::start(&mut command(BENCH_TOOL, &line))
+    command(BENCH_TOOL, &line)
 }
 
-/// How long a server works, and how long it is away.
+/// The samples of a client's metrics that say how far it is.
+const CALLS: &str = "rpcrdma_load_calls_total{outcome=\"completed\"}";
+const LOST: &str = "rpcrdma_load_connections_lost_total";
+
+/// How long a client works, and how long its server is away when the client has noticed it.
 const AWAY: Duration = Duration::from_millis(400);
 
 fn number(report: &Value, key: &str) -> u64 {
@@ -28,26 +33,47 @@ fn number(report: &Value, key: &str) -> u64 {
         .unwrap_or_else(|| panic!("{key}: {report}"))
 }
 
+/// The report in a file, whole whenever it is there: it is renamed into its place.
+fn report_in(json: &str) -> Option<Value> {
+    let text = std::fs::read_to_string(json).ok()?;
+    Some(serde_json::from_str(&text).expect("a whole report"))
+}
+
 /// The server is killed, so that nothing of it can say that it goes, and another one takes its address.
 #[test]
 fn a_run_outlives_the_restart_of_its_server_and_says_what_was_lost() {
     for (connections, load) in [
-        (2, "--op echo --connections 2 --depth 4"),
+        (2_u32, "--op echo --connections 2 --depth 4"),
         (1, "--op write --size 64KiB --depth 4 --rate 2k"),
     ] {
         let address = address("restart");
-        let (server, mut log) = start(&address, "");
-        let client = client(&address, &format!("{load} --retry 1m"));
-        log.until("connection_ready");
+        let folder = Folder::new("restart");
+        let json = folder.path("run.json");
+        let (server, _log) = start(&address, "");
+        let load = format!("{load} --retry 1m --checkpoint 200ms --json {json}");
+        let (client, at) = watched(&mut client(&address, &load));
+        until_at_least(&at, CALLS, 1.0);
         std::thread::sleep(AWAY);
+        // It is stopped first: when it is killed, calls wait for it.
+        server.process.signal(Signal::STOP);
+        until("no call is answered", || {
+            let before = value(&at, CALLS);
+            std::thread::sleep(AWAY);
+            (value(&at, CALLS) <= before).then_some(())
+        });
         server.process.end_by(Signal::KILL);
+        until_at_least(&at, LOST, connections.into());
         std::thread::sleep(AWAY);
-        let (server, mut log) = start(&address, "");
-        for _ in 0..connections {
-            log.until("connection_ready");
-        }
-        std::thread::sleep(AWAY);
-        let report = client.end_by(Signal::INT).json();
+        let (server, _log) = start(&address, "");
+        let connections = u64::from(connections);
+        let back = until("the connections are made again", || {
+            report_in(&json).filter(|it| number(it, "reconnects") >= connections)
+        });
+        until("it goes on", || {
+            report_in(&json).filter(|it| number(it, "calls") > number(&back, "calls"))
+        });
+        client.end_by(Signal::INT).check_code(0);
+        let report = report_in(&json).unwrap();
         server.end();
         assert_eq!(number(&report, "connections"), connections);
         assert_eq!(number(&report, "errors"), 0, "{report}");
@@ -71,11 +97,14 @@ fn a_run_outlives_the_restart_of_its_server_and_says_what_was_lost() {
         let slowest_s = Duration::from_nanos(number(&report["latency_ns"], "max")).as_secs_f64();
         assert!(slowest_s >= longest_s / 2.0, "{slowest_s} {longest_s}");
         assert!(report["server_counters"].is_null(), "{report}");
-        let intervals = report["intervals"].as_array().unwrap();
-        let (last, busy) = (intervals.last().unwrap(), |it: &&Value| {
-            number(it, "calls") > 0
-        });
-        assert!(busy(&last), "it goes on: {report}");
+        let ends = gaps
+            .iter()
+            .map(|it| of(it, "start_s") + of(it, "duration_s"));
+        let last_s = ends.fold(0.0, f64::max);
+        let mut intervals = report["intervals"].as_array().unwrap().iter();
+        let goes_on = intervals
+            .any(|it| number(it, "calls") > 0 && of(it, "start_s") + of(it, "duration_s") > last_s);
+        assert!(goes_on, "{report}");
         let text = report["warnings"].to_string();
         assert!(text.contains("were lost and"), "{text}");
     }
@@ -122,13 +151,13 @@ fn broken(ended: &Ended) -> Value {
 #[test]
 fn a_run_that_loses_its_server_keeps_its_reports() {
     let address = address("lost");
-    let (server, mut log) = start(&address, "");
+    let (server, _log) = start(&address, "");
     let folder = Folder::new("lost");
     let [hgrm, hlog, html] = ["hgrm", "hlog", "html"].map(|it| folder.path(it));
     let files = format!("--hgrm {hgrm} --hlog {hlog} --html {html}");
-    let client = client(&address, &format!("--connections 2 --depth 2 {files}"));
-    log.until("connection_ready");
-    std::thread::sleep(AWAY);
+    let load = format!("--connections 2 --depth 2 --json - {files}");
+    let (client, at) = watched(&mut client(&address, &load));
+    until_at_least(&at, CALLS, 1.0);
     server.process.end_by(Signal::KILL);
     let ended = client.end().with_code(1);
     ended.check_errors(&["2 of 2 connections", "were lost during the run"]);
@@ -161,15 +190,12 @@ fn a_run_that_is_killed_leaves_its_last_checkpoint() {
          {hgrm} --hlog {hlog} --html {html}"
     );
     let client = Running::start(&mut command(BENCH_TOOL, &line));
-    let report = || -> Option<Value> {
-        let text = std::fs::read_to_string(&json).ok()?;
-        // The file is renamed into its place: it is whole whenever it is there.
-        Some(serde_json::from_str(&text).expect("a whole report"))
-    };
+    let report = || report_in(&json);
     let calls = |it: &Value| number(it, "calls");
     let first = until("a checkpoint", || report().filter(|it| calls(it) > 0));
     let later = until("a later one", || {
-        report().filter(|it| calls(it) > calls(&first))
+        let intervals = |it: &Value| it["intervals"].as_array().unwrap().len();
+        report().filter(|it| calls(it) > calls(&first) && intervals(it) >= 2)
     });
     client.end_by(Signal::KILL);
     let last = report().expect("the last checkpoint");
@@ -196,14 +222,9 @@ fn a_run_that_is_killed_leaves_its_last_checkpoint() {
 #[test]
 fn a_server_that_stays_away_ends_the_run_in_the_time_that_was_given() {
     let address = address("away");
-    let server = Server::start(&mut serve(&address, "--metrics 127.0.0.1:0"));
-    let client = client(&address, "--retry 300ms");
-    // The server has a connection before its client has: only calls show that both have it.
-    until("calls of the client", || {
-        let page = Page::parse(&server.page("/metrics").1);
-        // The first asks for the server's counters.
-        (page.sum("rpcrdma_calls_total", "") > 10.0).then_some(())
-    });
+    let server = Server::start(&mut serve(&address, ""));
+    let (client, at) = watched(&mut client(&address, "--json - --retry 300ms"));
+    until_at_least(&at, CALLS, 1.0);
     drop(server);
     let words = format!("a connection to {address} was lost, and could not be made again");
     let ended = client.end().with_code(1);
