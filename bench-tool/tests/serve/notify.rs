@@ -2,27 +2,36 @@
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::sync::mpsc::{Receiver, channel};
 
 use rpcrdma_testkit::{Ended, PATIENCE};
 
 use crate::{Server, address, serve};
 
-/// A service manager, and what it is named in `$NOTIFY_SOCKET`.
-fn manager(what: &str) -> (UnixDatagram, String) {
+/// What a service manager gets, and what it is named in `$NOTIFY_SOCKET`. As one does, it reads all the time: a socket
+/// holds few messages, and what it has no room for is lost.
+fn manager(what: &str) -> (Receiver<String>, String) {
     let name = format!("rpcrdma-manager-{what}-{}", std::process::id());
     let address = SocketAddr::from_abstract_name(&name).unwrap();
     let socket = UnixDatagram::bind_addr(&address).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
-    (socket, format!("@{name}"))
+    let (messages, received) = channel();
+    std::thread::spawn(move || {
+        let mut bytes = [0; 1024];
+        while let Ok(count) = socket.recv(&mut bytes) {
+            let text = String::from_utf8_lossy(&bytes[..count]).into_owned();
+            if messages.send(text).is_err() {
+                break;
+            }
+        }
+    });
+    (received, format!("@{name}"))
 }
 
 /// All messages up to the first that begins with `begin`; that one is the last.
-fn until(manager: &UnixDatagram, begin: &str) -> Vec<String> {
+fn until(manager: &Receiver<String>, begin: &str) -> Vec<String> {
     let mut told: Vec<String> = Vec::new();
     while told.last().is_none_or(|text| !text.starts_with(begin)) {
-        let mut bytes = [0; 1024];
-        let count = manager.recv(&mut bytes).expect(begin);
-        told.push(String::from_utf8_lossy(&bytes[..count]).into_owned());
+        told.push(manager.recv_timeout(PATIENCE).expect(begin));
     }
     told
 }
