@@ -1,5 +1,6 @@
 //! `decode`, as a user meets it.
 
+use super::signal::signal_taken;
 use super::*;
 
 const CALL: &str = "d7811d8b000000010000008000000000000000000000000000000000d7811d8b0000000000000002000186a3000000030000000000000000000000000000000000000000";
@@ -112,8 +113,7 @@ fn a_capture_through_a_pipe_that_ctrl_c_ends_has_its_summary() {
     input.write_all(first).unwrap();
     let begun = decode.line().unwrap();
     assert!(begun.starts_with("event 1"), "{begun}");
-    decode.signal(Signal::INT);
-    std::thread::sleep(Duration::from_millis(100));
+    signal_taken(&decode, Signal::INT);
     input.write_all(last).unwrap();
     drop(input);
     let ended = decode.end().with_code(0);
@@ -123,8 +123,7 @@ fn a_capture_through_a_pipe_that_ctrl_c_ends_has_its_summary() {
     let mut input = decode.input.take().unwrap();
     input.write_all(first).unwrap();
     let _ = decode.line();
-    decode.signal(Signal::INT);
-    std::thread::sleep(Duration::from_millis(100));
+    signal_taken(&decode, Signal::INT);
     let ended = decode.end_by(Signal::INT).with_code(130);
     assert!(!ended.out.contains("summary of"), "{ended}");
     drop(input);
