@@ -68,6 +68,21 @@ within() { # within SECONDS COMMAND...
     done
 }
 
+# The metrics of a load or a server at HOST:PORT.
+scrape() { # scrape HOST:PORT
+    exec 4<>"/dev/tcp/${1/://}" || return
+    printf 'GET /metrics HTTP/1.0\r\n\r\n' >&4
+    cat <&4
+    exec 4>&-
+}
+
+# Whether a run at whose metrics this is has made more calls.
+has_made() { # has_made HOST:PORT MORE_THAN
+    local made
+    made=$(scrape "$1" 2>/dev/null | sed -n 's/^rpcrdma_load_calls_total{outcome="completed"} //p')
+    [ "${made:-0}" -gt "$2" ] && calls_made=$made
+}
+
 contains() { grep -qE -- "$2" "$1" 2>/dev/null; } # contains FILE REGEX
 lacks() { [ -r "$1" ] && ! contains "$@"; }
 
@@ -125,7 +140,7 @@ signal_responder() { on_b "kill -$1 $(cat "$responder.pid")"; } # signal_respond
 
 kill_responder() {
     signal_responder KILL 2>/dev/null
-    within 10 test -e "$responder.status"
+    within 60 test -e "$responder.status"
     responder=
 }
 
@@ -133,9 +148,11 @@ kill_responder() {
 # says otherwise; what it prints goes to $work/requester.
 # shellcheck disable=SC2120 # the options of some scenarios
 start_requester() { # start_requester [OPTION...]
+    local connect=(--connect-timeout-ms 20000)
+    [[ "$*" != *--connect-timeout-ms* ]] || connect=()
     rm -f "$work/end"
     mkfifo "$work/end"
-    "$ledger" call "$address" --log "$work/log" "$@" <"$work/end" >"$work/requester" 2>&1 3>&- &
+    "$ledger" call "$address" --log "$work/log" "${connect[@]}" "$@" <"$work/end" >"$work/requester" 2>&1 3>&- &
     requester=$!
     exec 3>"$work/end"
 }

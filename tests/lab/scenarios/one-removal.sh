@@ -27,13 +27,13 @@ check "calls go over the device" within 60 busy
 # Soft-RoCE cannot take itself from a process: the removal ends when the processes have.
 rdma link delete "$LAB_DEV" &
 removal=$!
-check "the calls end" within 30 ended "$run"
+check "the calls end" within 100 ended "$run"
 sed 's/^/    /' "$work/run"
 check "with a word of the lost connection" contains "$work/run" 'connections to .* were lost'
 check "the server goes on" kill -0 "$server"
 check "it is told to end" kill -TERM "$server"
 check "it ends in good order" wait "$server"
-check "the removal comes to its end" within 30 ended "$removal"
+check "the removal comes to its end" within 100 ended "$removal"
 check "the device is gone" lacks <(rdma link) "$LAB_DEV"
 check "the device is made anew" rdma link add "$LAB_DEV" type rxe netdev "$LAB_NETDEV"
 check "a server on it" serve

@@ -117,6 +117,6 @@ check "it is unmounted, and mounted again" eval 'umount "$files" && mounted'
 check "new files are written and read" new_files_work
 check "the clients unmount it" eval 'umount "$files" && in_b "umount \$files"'
 check "the server is told to end" signal_responder TERM
-check "it ends in good order" within 30 test -e "$responder.status"
+check "it ends in good order" within 120 test -e "$responder.status"
 check "with success" test "$(cat "$responder.status")" = 0
 responder=

@@ -35,10 +35,11 @@ const APPEND: Call = Call {
 
 const USAGE: &str = "\
 usage: ledger serve ADDRESS --book FILE [--connections N] [--silent-ms-max MS]
+                   [--ack-timeout-exponent N]
        ledger call ADDRESS --log FILE [--count N] [--seconds S] [--depth N]
                    [--connections N] [--rounds N] [--reconnect-within S]
                    [--connect-timeout-ms MS] [--call-timeout-ms MS]
-                   [--silent-ms-max MS]
+                   [--silent-ms-max MS] [--ack-timeout-exponent N]
        ledger check --book FILE --log FILE...
 
 ADDRESS is shm:NAME or rdma:HOST:PORT.
@@ -57,7 +58,8 @@ check   fails when a call was executed twice, when an answer is not what the
         book says, or when a log lacks the end of a call.
 
 A peer that is silent for --silent-ms-max milliseconds (10000) is left; it is
-given the same at both ends.";
+given the same at both ends. --ack-timeout-exponent sets how long the device
+waits before it sends again; without it the profile of the device does.";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -77,23 +79,23 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
             let address = arguments.next_word("an address")?;
             let book = arguments.one("--book")?;
             let connections = arguments.number("--connections")?.unwrap_or(64);
-            let silent_ms_max = arguments.number("--silent-ms-max")?;
+            let patience = Patience::of(&mut arguments)?;
             arguments.end()?;
             // The requester decides how long a connect may take.
             let mut profile = profile(connections, Duration::from_secs(600))?;
-            set_silence(&mut profile, silent_ms_max)?;
+            patience.set(&mut profile)?;
             serve_on(&address, &profile, book.as_ref())
         }
         "call" => {
             let address = arguments.next_word("an address")?;
             let plan = plan(&mut arguments)?;
             let timeout_ms = arguments.number("--call-timeout-ms")?;
-            let silent_ms_max = arguments.number("--silent-ms-max")?;
+            let patience = Patience::of(&mut arguments)?;
             arguments.end()?;
             // A round that begins is not to wait for the places of the one before.
             let places = plan.connections.saturating_mul(2);
             let mut profile = profile(places, plan.connect_timeout)?;
-            set_silence(&mut profile, silent_ms_max)?;
+            patience.set(&mut profile)?;
             if let Some(timeout_ms) = timeout_ms {
                 profile.call_timeout_ms = u32::try_from(timeout_ms)?;
             }
@@ -144,17 +146,35 @@ fn profile(connections: u64, connect_timeout: Duration) -> Result<Profile, Failu
     Ok(profile)
 }
 
-/// Spreads the ticks of the keep-alive over the time that a peer may be silent.
-fn set_silence(profile: &mut Profile, silent_ms_max: Option<u64>) -> Result<(), Failure> {
-    if let Some(silent_ms_max) = silent_ms_max {
-        let ticks = profile.keep_alive_silent_ticks_max;
-        profile.keep_alive_interval_ms = u32::try_from(silent_ms_max)? / ticks;
+/// How long an end waits for its peer, where that was said.
+struct Patience {
+    silent_ms_max: Option<u64>,
+    ack_timeout_exponent: Option<u64>,
+}
+
+impl Patience {
+    fn of(arguments: &mut Arguments) -> Result<Self, Failure> {
+        Ok(Self {
+            silent_ms_max: arguments.number("--silent-ms-max")?,
+            ack_timeout_exponent: arguments.number("--ack-timeout-exponent")?,
+        })
     }
-    Ok(())
+
+    fn set(&self, profile: &mut Profile) -> Result<(), Failure> {
+        if let Some(silent_ms_max) = self.silent_ms_max {
+            // The ticks of the keep-alive are spread over the time.
+            let ticks = profile.keep_alive_silent_ticks_max;
+            profile.keep_alive_interval_ms = u32::try_from(silent_ms_max)? / ticks;
+        }
+        if let Some(exponent) = self.ack_timeout_exponent {
+            profile.ack_timeout_exponent = u32::try_from(exponent)?;
+        }
+        Ok(())
+    }
 }
 
 /// The device of an address is looked for this long.
-const RESOLVE_TIMEOUT: Duration = Duration::from_secs(5);
+const RESOLVE_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fabric {
