@@ -32,21 +32,27 @@ check "what is larger than the server takes is refused" refused 'give --size' --
 path=/nowhere check "what is not exported is refused" refused MNT3ERR --op null
 check "another user may not write" refused NFS3ERR_ACCES --op write --uid 4711 --gid 4711
 
-nfs --op write --stable file --size 4KiB --duration 12s --verify --retry 60s --json "$work/restart.json" \
-    >"$work/restart" 2>&1 &
+metrics=127.0.0.1:9465
+"$bench" nfs --connect "tcp:$LAB_IP:2049" --export $export_path --op write --stable file --size 4KiB --warmup 0 \
+    --duration 20m --verify --retry 5m --json "$work/restart.json" --metrics $metrics </dev/null >"$work/restart" 2>&1 &
 writer=$!
-sleep 4
+check "writes are made" within 120 has_made $metrics 100
 check "the server is stopped" stop_nfsd
 sleep 2
 check "and started again" start_nfsd
-check "writes go on, and none that was acknowledged is lost" wait $writer
+# The calls that are counted when the server is there again may be answered already when it was stopped.
+has_made $metrics 0
+check "writes go on" within 180 has_made $metrics $((calls_made + 100))
+check "they are told to end" kill -INT $writer
+check "none that was acknowledged is lost" wait $writer
 cat "$work/restart"
 check "the report tells of the restart" contains "$work/restart.json" '"reconnects": [1-9]'
-"$bench" nfs --connect "tcp:$LAB_IP:2049" --export $export_path --op write --duration 10m </dev/null >"$work/signal" 2>&1 &
+"$bench" nfs --connect "tcp:$LAB_IP:2049" --export $export_path --op write --duration 10m --metrics $metrics \
+    </dev/null >"$work/signal" 2>&1 &
 writer=$!
 has_files() { [ -n "$(find $export_path -name file-0003)" ]; }
-check "a run makes its files" within 60 has_files
-sleep 1
+check "a run makes its files" within 120 has_files
+check "and calls" within 120 has_made $metrics 0
 check "it is told to end" kill -INT $writer
 check "it ends in good order" wait $writer
 check "nothing is left on the server" is_empty $export_path
