@@ -15,12 +15,13 @@ short_attacks=' silent no-receives one-credit '
 seconds=${NEIGHBOUR_SECONDS:-4}
 metrics_port=$((port + 1))
 other_port=$((port + 2))
+neighbour_metrics=127.0.0.1:$((port + 3))
 cat >"$work/profile.toml" <<'END'
 base = "rxe"
 
 [settings]
 idle = "park"
-stall_timeout_ms = 4000
+stall_timeout_ms = 8000
 END
 
 serve() {
@@ -39,7 +40,8 @@ serve_elsewhere() {
 
 start_neighbour() { # start_neighbour PHASE: it calls until it gets SIGINT
     "$bench" run --connect "rdma:$LAB_IP:$port" --profile "$work/profile.toml" "${patient[@]}" --cores 0 \
-        --op null --rate 50 --warmup 0 --duration 300s --json "$work/$1.json" --quiet </dev/null 2>"$work/$1.errors" &
+        --op null --rate 50 --warmup 0 --duration 600s --json "$work/$1.json" --quiet \
+        --metrics $neighbour_metrics </dev/null 2>"$work/$1.errors" &
     neighbour=$!
     within 180 is_counted 'connections[{]' 1 || { cat "$work/$1.errors" "$work/server.log"; return 1; }
 }
@@ -79,6 +81,7 @@ beside() { # beside PHASE COMMAND...
     "$@"
     # So that there are calls enough.
     until [ $((SECONDS - begun)) -gt "$seconds" ]; do sleep 0.1; done
+    check "$name: they are" within 180 has_made $neighbour_metrics 50
     check "$name: the neighbour is told to end" kill -INT "$neighbour"
     check "$name: it ends in good order" wait "$neighbour" || cat "$work/$name.errors"
     check "$name: it made calls" test "$(reported "$name" calls)" -ge 50

@@ -24,6 +24,8 @@ threads() { find "/proc/$process/task" -mindepth 1 -maxdepth 1 | wc -l; }
 # What `rdma resource` counts: "pd 3 cq 2 qp 1 ..." of the device.
 resources() { rdma resource show "$LAB_DEV" | sed 's/^[^:]*: *[^:]*: *//; s/ *$//'; }
 resources_are() { [ "$(resources)" = "$1" ]; }
+descriptors_are() { [ "$(descriptors)" -eq "$1" ]; }
+threads_are() { [ "$(threads)" -eq "$1" ]; }
 
 holds() {
     held=$(resources) memory=$(memory_kib) files=$(descriptors) tasks=$(threads)
@@ -46,8 +48,8 @@ grows_no_more() { # grows_no_more COMMAND...: a period of rounds; it is given a 
 holds_still() { # holds_still COMMAND...: another period of rounds, if one is needed
     check "the device holds what it held: $held" within 60 resources_are "$held"
     echo "    then: $(memory_kib) KiB, $(descriptors) descriptors, $(threads) threads, $(resources)"
-    check "as many descriptors" test "$(descriptors)" -eq "$files"
-    check "as many threads" test "$(threads)" -eq "$tasks"
+    check "as many descriptors" within 60 descriptors_are "$files"
+    check "as many threads" within 60 threads_are "$tasks"
     check "the process grows no more" grows_no_more "$@"
 }
 
@@ -55,8 +57,9 @@ rounds() { # rounds SECONDS LOG [NUMBER]: the number is appended to the log's na
     "$ledger" call "$address" --log "$2${3:-}" --seconds "$1" --rounds 1000000 --connections 8 --count 64
 }
 
+idle=$(resources)
 check "rounds to grow warm" rounds 15 "$work/warm"
-sleep 2
+check "the device holds nothing of the requesters: $idle" within 60 resources_are "$idle"
 holds
 check "rounds for $seconds s" rounds "$seconds" "$work/log"
 holds_still rounds 30 "$work/log-more"
