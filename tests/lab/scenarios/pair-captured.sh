@@ -11,14 +11,27 @@ mkdir -p $captures
 
 capture() { # capture NAME: from now on, all RoCEv2 traffic of this guest
     captured=$captures/$1.pcap
-    tcpdump -i "$LAB_NETDEV" -U -w "$work/capture" udp port 4791 2>"$work/tcpdump" &
+    # The usual buffer of 2 MiB overflows where tcpdump is kept from its processor.
+    tcpdump -i "$LAB_NETDEV" -B 65536 -U -w "$work/capture" udp port 4791 2>"$work/tcpdump" &
     capturing=$!
     within 60 contains "$work/tcpdump" '^tcpdump: listening'
 }
 
-# The kernel hands packets to tcpdump in batches.
+# How many packets tcpdump has written, when it answers.
+written() {
+    local lines
+    lines=$(wc -l <"$work/tcpdump")
+    kill -USR1 $capturing && within 60 has_lines_beyond "$lines" || return
+    tail -n 1 "$work/tcpdump"
+}
+has_lines_beyond() { [ "$(wc -l <"$work/tcpdump")" -gt "$1" ]; }
+# The kernel hands packets to tcpdump in batches, within a second: nothing has come in two of them, in which it ran.
+has_all_packets() {
+    local before
+    before=$(written) && sleep 2 && [ "$(written)" = "$before" ]
+}
 end_capture() {
-    sleep 2
+    within 60 has_all_packets || { cat "$work/tcpdump"; return 1; }
     kill -TERM $capturing && wait $capturing && contains "$work/tcpdump" '^0 packets dropped' &&
         cp "$work/capture" "$captured"
 }
