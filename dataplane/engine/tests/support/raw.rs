@@ -354,7 +354,7 @@ impl<A: Application> Attack<A> {
     where
         A: Send + 'static,
     {
-        const PATIENCE: Duration = Duration::from_secs(2);
+        const PATIENCE: Duration = Duration::from_secs(60);
         self.turns(50);
         let handle = self.victim.handle.clone();
         let core = std::thread::spawn(move || self.victim.core.run());
