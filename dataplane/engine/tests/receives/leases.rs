@@ -113,7 +113,10 @@ fn leases_keep_their_bytes_and_segments_come_back() {
     let (mut a, mut b, id) = joined();
     assert_eq!((b.segments.spares(), b.segments.leased()), (SPARES, 0));
     let (give, take) = mpsc::channel();
+    let (tell_scarce, scarce) = mpsc::channel();
     let holder = std::thread::spawn(move || {
+        // It keeps all until the spares have run out, which a quick thread would never let happen.
+        scarce.recv().expect("they run out");
         for (round, lease, expected) in take {
             let (lease, expected): (rpcrdma_fabric::memory::Lease, Vec<u8>) = (lease, expected);
             assert!(*lease == *expected, "round {round}");
@@ -135,6 +138,9 @@ fn leases_keep_their_bytes_and_segments_come_back() {
                     Ok(lease) => break lease,
                     Err(refused) => assert_eq!(refused, NotLeased::NoSpare),
                 }
+                if waited == 0 {
+                    tell_scarce.send(()).expect("it listens");
+                }
                 waited += 1;
                 std::thread::yield_now();
                 b.segments.reclaim();
@@ -146,8 +152,8 @@ fn leases_keep_their_bytes_and_segments_come_back() {
         b.segments.reclaim();
     }
     drop(give);
-    holder.join().expect("every lease showed its bytes");
     assert!(waited > 0, "spares are scarce");
+    holder.join().expect("every lease showed its bytes");
     while b.segments.leased() > 0 {
         assert!(b.segments.reclaim() > 0, "dropped, and not come back");
     }
