@@ -282,13 +282,30 @@ fn transparent_hugepages_are_reported_as_they_are() {
     }
 }
 
+/// Why `make` is refused for what is available. Other processes end meanwhile: where their memory is enough for what was asked,
+/// it is asked for more.
+fn refused<T>(make: impl Fn(u64) -> Result<T, SetupError>) -> (u64, SetupError) {
+    loop {
+        let available = pages::available().unwrap().bytes;
+        let Err(error) = make(available).map(drop) else {
+            let now = pages::available().unwrap().bytes;
+            assert!(now - now / 16 >= available, "it was taken with {now} free");
+            continue;
+        };
+        return (available, error);
+    }
+}
+
 #[test]
 fn an_arena_that_does_not_fit_is_refused_before_anything_is_taken() {
-    let available = pages::available().unwrap().bytes;
     for (name, make) in BOTH {
-        for bytes in [available, 1 << 50, 1 << 62, u64::MAX] {
+        for asked in [None, Some(1 << 50), Some(1 << 62), Some(u64::MAX)] {
             for wish in [HugePages::Never, HugePages::Prefer] {
-                let error = make(&options(bytes, wish)).unwrap_err();
+                let make = |bytes| make(&options(bytes, wish));
+                let (bytes, error) = match asked {
+                    Some(bytes) => (bytes, make(bytes).unwrap_err()),
+                    None => refused(make),
+                };
                 let SetupError::System { doing, source } = &error else {
                     panic!("{name}: {error:?}");
                 };
@@ -297,17 +314,18 @@ fn an_arena_that_does_not_fit_is_refused_before_anything_is_taken() {
                 assert!(doing.contains("are available"), "{name}: {doing}");
                 assert!(doing.contains("fewer connections"), "{name}: {doing}");
             }
+            let bytes = asked.unwrap_or(1 << 48);
             let error = make(&options(bytes, HugePages::Require)).unwrap_err();
             assert!(error.to_string().contains("2 MiB"), "{name}: {error}");
         }
     }
     // The untouched part counts: alone, and with the rest if each of them alone would fit.
-    for (bytes, untouched_bytes) in [(4096, available), (available / 4, available / 8 * 7)] {
+    let make = |bytes, untouched_bytes| {
         let options = options(bytes, HugePages::Never);
-        let size = HugePageSize::default();
-        let made = Arena::shared_with_untouched(&options, size, untouched_bytes);
-        assert!(made.is_err(), "{bytes} and {untouched_bytes}");
-    }
+        Arena::shared_with_untouched(&options, HugePageSize::default(), untouched_bytes)
+    };
+    refused(|available| make(4096, available));
+    refused(|available| make(available / 4, available / 8 * 7));
 }
 
 fn map(file: &OwnedFd, bytes: usize, protection: ProtFlags) -> rustix::io::Result<usize> {
