@@ -1,5 +1,6 @@
 //! Data in registered memory.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use rpcrdma::prelude::*;
 use rpcrdma::{Idle, Profile};
 use rpcrdma_testkit::pattern;
 
-use crate::{PROGRAM, address, connect, profile};
+use crate::{PATIENCE, PROGRAM, address, connect, profile};
 
 /// Keeps the data.
 const PUT: Procedure = Procedure::new(PROGRAM, 1, 10);
@@ -53,10 +54,7 @@ fn data_of_every_length_goes_both_ways() {
     let client = connect(&at);
     for bytes in [0, 1, 3, 4, 100, 4096, 4099, 65_536, 65_537, 500_000] {
         let data = pattern(bytes, 7);
-        let buffer = client
-            .buffers()
-            .wait(bytes, Duration::from_secs(10))
-            .unwrap();
+        let buffer = client.buffers().wait(bytes, PATIENCE).unwrap();
         let mut buffer = buffer;
         assert_eq!(buffer.copy_from(&data), bytes);
         let mut answer = client
@@ -101,10 +99,7 @@ fn a_result_in_memory_can_be_kept_and_sent_on() {
     let (_server, ways) = store(&at);
     let client = connect(&at);
     let data = pattern(100_000, 7);
-    let mut buffer = client
-        .buffers()
-        .wait(data.len(), Duration::from_secs(10))
-        .unwrap();
+    let mut buffer = client.buffers().wait(data.len(), PATIENCE).unwrap();
     buffer.copy_from(&data);
     client
         .request(PUT)
@@ -133,7 +128,10 @@ fn memory_that_is_kept_is_missed_and_comes_back() {
     let buffers = client.buffers();
     let most = buffers.bytes_max();
     assert_eq!(most, 16 * 65_536, "half of the node's memory");
-    let mut kept = Vec::new();
+    // So many can be had, however late the core brings them.
+    let mut kept: Vec<_> = (0..16)
+        .map(|_| buffers.wait(1, PATIENCE).unwrap())
+        .collect();
     let error = loop {
         match buffers.wait(1, Duration::from_millis(100)) {
             Ok(buffer) => kept.push(buffer),
@@ -141,10 +139,10 @@ fn memory_that_is_kept_is_missed_and_comes_back() {
         }
     };
     assert_eq!(error.kind(), ErrorKind::NoBuffers);
-    assert!((16..=32).contains(&kept.len()), "{} pieces", kept.len());
+    assert!(kept.len() <= 32, "{} pieces", kept.len());
     drop(kept);
-    drop(buffers.wait(most, Duration::from_secs(10)).unwrap());
-    let error = buffers.wait(most + 1, Duration::from_secs(10)).unwrap_err();
+    drop(buffers.wait(most, PATIENCE).unwrap());
+    let error = buffers.wait(most + 1, PATIENCE).unwrap_err();
     assert_eq!(
         error.kind(),
         ErrorKind::NoBuffers,
@@ -158,15 +156,23 @@ fn calls_that_wait_for_a_connection_keep_no_memory_from_others() {
     let (_server, _) = store(&at);
     let (gone, _) = store(&elsewhere);
     let node = Node::builder().profile(profile()).start(&at).unwrap();
-    let client = node.client().connect(&at).unwrap();
-    let waiting = node.client().connect(&elsewhere).unwrap();
+    let client = node
+        .client()
+        .connect_timeout(PATIENCE)
+        .connect(&at)
+        .unwrap();
+    let waiting = node
+        .client()
+        .connect_timeout(PATIENCE)
+        .connect(&elsewhere)
+        .unwrap();
     drop(gone);
     let mut poller = waiting.poller(4).unwrap();
     while !poller.is_full() {
         poller.submit(&mut poller.request(GET), 0).unwrap();
     }
     for _ in 0..40 {
-        let buffer = client.buffers().wait(65_536, Duration::from_secs(10));
+        let buffer = client.buffers().wait(65_536, PATIENCE);
         let mut request = client.request(PUT);
         request.u32(0).bulk(buffer.unwrap()).u32(0).call().unwrap();
     }
@@ -181,8 +187,20 @@ fn blocks_are_placed_where_each_call_has_two_credits() {
         let at = address();
         let knob = format!("credits_per_connection={credits}");
         let server = Server::builder().knob(&knob).knob("bulk_buffers=128");
-        let server = server.procedure(PUT, |call, _| Ok(call.args().bulk().map(|_| ())?));
-        let server = server.procedure(GET, |_, reply| {
+        // No call is answered before the client has all of them under way, so that credits run short if they can.
+        let is_full = Arc::new(AtomicBool::new(false));
+        let [put, get] = [(); 2].map(|()| Arc::clone(&is_full));
+        let wait_for = |is_full: &AtomicBool| {
+            while !is_full.load(Ordering::Acquire) {
+                std::thread::yield_now();
+            }
+        };
+        let server = server.procedure(PUT, move |call, _| {
+            wait_for(&put);
+            Ok(call.args().bulk().map(|_| ())?)
+        });
+        let server = server.procedure(GET, move |_, reply| {
+            wait_for(&get);
             let block = reply.buffer_for(4096).ok_or(Refusal::SystemError)?;
             reply.bulk(block);
             Ok(())
@@ -192,16 +210,18 @@ fn blocks_are_placed_where_each_call_has_two_credits() {
             .knob(&knob)
             .knob("bulk_buffers=128")
             .depth(DEPTH)
+            .connect_timeout(PATIENCE)
             .connect(&at);
         let client = client.unwrap();
         let mut poller = client.poller(DEPTH).unwrap();
         for number in 0..CALLS {
             while poller.is_full() {
+                is_full.store(true, Ordering::Release);
                 poller.wait().unwrap().result.unwrap();
             }
             let mut request = poller.request(if is_put { PUT } else { GET });
             if is_put {
-                let block = client.buffers().wait(4096, Duration::from_secs(10));
+                let block = client.buffers().wait(4096, PATIENCE);
                 request.bulk(block.unwrap());
             } else {
                 request.expect_bulk(4096);
@@ -245,13 +265,10 @@ fn the_profile_of_every_family_places_a_block_by_its_send_as_far_as_the_device_c
             Ok(())
         });
         let server = server.listen(&address()).unwrap();
-        let client = Client::builder().profile(profile);
+        let client = Client::builder().profile(profile).connect_timeout(PATIENCE);
         let client = client.connect(server.address()).unwrap();
         let data = pattern(4096, 7);
-        let mut buffer = client
-            .buffers()
-            .wait(data.len(), Duration::from_secs(10))
-            .unwrap();
+        let mut buffer = client.buffers().wait(data.len(), PATIENCE).unwrap();
         buffer.copy_from(&data);
         client.request(PUT).bulk(buffer).call().unwrap();
         assert_eq!(*blocks.lock().unwrap(), [(data, true)], "{name}");

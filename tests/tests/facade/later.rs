@@ -5,7 +5,7 @@ use std::sync::mpsc::{Sender, channel};
 use rpcrdma::Later;
 use rpcrdma::prelude::*;
 
-use crate::{PROGRAM, address, connect, profile};
+use crate::{PATIENCE, PROGRAM, address, connect, profile};
 
 const SLOW: Procedure = Procedure::new(PROGRAM, 1, 20);
 
@@ -41,9 +41,7 @@ fn other_threads_answer() {
                 _ => {
                     let buffers = later.buffers();
                     let data = vec![u8::try_from(number % 256).unwrap(); 10_000];
-                    let mut buffer = buffers
-                        .wait(data.len(), std::time::Duration::from_secs(10))
-                        .unwrap();
+                    let mut buffer = buffers.wait(data.len(), PATIENCE).unwrap();
                     buffer.copy_from(&data);
                     later.reply(|results| {
                         results.u32(number).bulk(buffer).u32(9);

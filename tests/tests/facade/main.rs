@@ -12,13 +12,17 @@ mod polled;
 mod repeat;
 
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use rpcrdma::prelude::*;
-use rpcrdma::{Idle, Profile, Reconnect};
+use rpcrdma::{ClientBuilder, Idle, Profile, Reconnect};
 
 const PROGRAM: u32 = 0x2000_0f00;
 /// Sends its opaque back.
 const ECHO: Procedure = Procedure::new(PROGRAM, 1, 1);
+
+/// How long anything here may take before a test fails: processors have other work as well.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// An address that no other test has.
 fn address() -> String {
@@ -56,9 +60,14 @@ fn echo(address: &str) -> Server {
     server.listen(address).expect("nobody else listens there")
 }
 
-fn connect(address: &str) -> Client {
+/// A client that gives up connecting only when a test has failed.
+fn builder() -> ClientBuilder {
     let client = Client::builder().profile(profile());
-    client.connect(address).expect("the server listens")
+    client.connect_timeout(PATIENCE)
+}
+
+fn connect(address: &str) -> Client {
+    builder().connect(address).expect("the server listens")
 }
 
 /// Runs a future on this thread, as the simplest of runtimes does.

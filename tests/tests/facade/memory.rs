@@ -8,7 +8,7 @@ use rpcrdma_testkit::pattern;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::io::{pread, pwrite};
 
-use crate::{PROGRAM, address, profile};
+use crate::{PROGRAM, address, builder, profile};
 
 /// Checks that the data is the pattern of its number.
 const PUT: Procedure = Procedure::new(PROGRAM, 1, 20);
@@ -57,7 +57,7 @@ fn serve(at: &str, memory: &ExternalMemory) -> Server {
 }
 
 fn connect(at: &str, memory: &ExternalMemory) -> Client {
-    let client = Client::builder().profile(profile()).memory(memory);
+    let client = builder().memory(memory);
     client.connect(at).unwrap()
 }
 

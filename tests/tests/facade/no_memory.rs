@@ -3,7 +3,7 @@
 use rpcrdma::prelude::*;
 use rpcrdma_testkit::pattern;
 
-use crate::{PROGRAM, address};
+use crate::{PATIENCE, PROGRAM, address};
 
 /// Answers with the length of its opaque.
 const PUT: Procedure = Procedure::new(PROGRAM, 1, 20);
@@ -24,10 +24,12 @@ fn data_for_a_server_without_registered_memory_goes_in_the_stream_from_the_first
             Ok(())
         });
     let _server = server.listen(&at).unwrap();
-    let client = Client::connect(&at).unwrap();
+    let client = Client::builder()
+        .connect_timeout(PATIENCE)
+        .connect(&at)
+        .unwrap();
     for _ in 0..3 {
-        let wait = std::time::Duration::from_secs(10);
-        let mut buffer = client.buffers().wait(4096, wait).unwrap();
+        let mut buffer = client.buffers().wait(4096, PATIENCE).unwrap();
         buffer.copy_from(&pattern(4096, 7));
         let mut answer = client.request(PUT).bulk(buffer).call().unwrap();
         let mut results = answer.results();

@@ -8,12 +8,12 @@ use rpcrdma::prelude::*;
 use rpcrdma_testkit::{Ended, command};
 use tracing_subscriber::fmt::format::FmtSpan;
 
-use super::{ECHO, address, echo, profile};
+use super::{ECHO, address, builder, echo};
 
 /// Calls once.
 fn call_once() -> (Server, Client) {
     let server = echo(&address());
-    let client = Client::builder().profile(profile());
+    let client = builder();
     let client = client.connect(server.address()).expect("it listens");
     let mut answer = client.request(ECHO).opaque(b"ping").call();
     let results = answer.as_mut().expect("it answers").results().opaque();

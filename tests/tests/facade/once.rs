@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::Duration;
 
 use rpcrdma::Later;
 use rpcrdma::prelude::*;
@@ -16,7 +15,7 @@ use rpcrdma_fabric::interface::Port;
 use rpcrdma_protocol::connection::Versions;
 use rpcrdma_protocol::v2::ApplicationProperties;
 
-use crate::{PROGRAM, address, profile};
+use crate::{PATIENCE, PROGRAM, address, profile};
 
 /// Adds an entry to the ledger, and returns how many there are.
 const ENTER: Procedure = Procedure::new(PROGRAM, 1, 30);
@@ -26,8 +25,6 @@ const ENTER_LONG: Procedure = Procedure::new(PROGRAM, 1, 31);
 const ENTER_BULK: Procedure = Procedure::new(PROGRAM, 1, 32);
 /// As `ENTER`, answered later.
 const ENTER_LATER: Procedure = Procedure::new(PROGRAM, 1, 33);
-
-const PATIENCE: Duration = Duration::from_secs(60);
 
 type Results = Result<Vec<u8>, CallError>;
 
@@ -136,6 +133,7 @@ impl Numbered {
     fn connect(&self, address: &str) -> ConnectionKey {
         let options = ConnectOptions {
             core: CoreChoice::Core(0),
+            timeout: PATIENCE,
             versions: self.versions,
             ..ConnectOptions::default()
         };

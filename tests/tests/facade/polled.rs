@@ -7,7 +7,7 @@ use rpcrdma::prelude::*;
 use rpcrdma::{Authentication, Ended, PolledCore, Poller};
 use rpcrdma_testkit::pattern;
 
-use crate::{ECHO, PROGRAM, address, connect, profile};
+use crate::{ECHO, PATIENCE, PROGRAM, address, connect, profile};
 
 /// Sends its data back, and answers later when its word is 1.
 const BULK: Procedure = Procedure::new(PROGRAM, 1, 20);
@@ -52,7 +52,7 @@ fn poll_until(core: &mut PolledCore, poller: &mut Poller) -> Ended {
         if let Some(ended) = poller.complete() {
             return ended;
         }
-        assert!(begin.elapsed() < Duration::from_secs(60), "{poller:?}");
+        assert!(begin.elapsed() < PATIENCE, "{poller:?}");
     }
 }
 
@@ -138,12 +138,12 @@ fn a_core_stops_with_its_node() {
     let begin = Instant::now();
     while !core.is_stopped() {
         core.poll();
-        assert!(begin.elapsed() < Duration::from_secs(60));
+        assert!(begin.elapsed() < PATIENCE);
     }
     assert!(!core.poll());
     while client.is_connected() {
         std::thread::yield_now();
-        assert!(begin.elapsed() < Duration::from_secs(60));
+        assert!(begin.elapsed() < PATIENCE);
     }
 }
 
