@@ -179,8 +179,9 @@ fn recalled(fault: Fault, protocol: &str) -> Output {
     let address = format!("shm:nfs41-recall-{}-{number}", std::process::id());
     let listening = node.listen(&address, ListenOptions::default());
     listening.expect("the name is free");
+    // It is the time for a connection, too.
     let timeout = if fault == Fault::NoDelegation {
-        "1"
+        "10"
     } else {
         "60"
     };
@@ -220,7 +221,7 @@ fn a_delegation_is_recalled_and_returned_in_either_version() {
 fn a_server_that_does_otherwise_is_an_error() {
     for (fault, words) in [
         (Fault::NoBackChannel, "makes no calls by this connection"),
-        (Fault::NoDelegation, "gives no read delegation, for 1 s"),
+        (Fault::NoDelegation, "gives no read delegation, for 10 s"),
         (Fault::NoRecall, "recalled nothing before"),
         (Fault::ForeignRecall, "a delegation that it did not give"),
     ] {
