@@ -55,7 +55,7 @@ int main(int count, char **words)
     for (uint64_t number = 0; number < BLOCKS; number++) {
         memset(data, (int)(number % 251), sizeof data);
         /* Registered memory: it is sent from where it is. rpcrdma_put_bulk_copy() sends from any memory. */
-        check(rpcrdma_client_buffer(client, sizeof data, 1000, &buffer));
+        check(rpcrdma_client_buffer(client, sizeof data, 10000, &buffer));
         check(rpcrdma_buffer_write(buffer, data, sizeof data));
         check(rpcrdma_client_again(client, call, WRITE));
         check(rpcrdma_put_u64(call, number));

@@ -247,7 +247,7 @@ fn a_program_in_cpp_answers_from_another_thread() {
     let installed = Installed::new();
     let program = installed.compile("c++", "-std=c++17 -Wpedantic", "examples/c/later.cpp");
     let address = installed.address("later");
-    let ended = Ended::of(&mut installed.command(&program, &address)).with_code(0);
+    let ended = patiently(|| installed.command(&program, &address));
     assert_eq!(ended.out, "the square of 12 is 144\n");
 }
 
@@ -263,7 +263,7 @@ fn a_program_links_the_static_library() {
     // Without the folder of the shared library, which it must not need.
     let address = installed.address("static");
     let _server = Running::listening(&mut command(&program, &format!("serve {address}")));
-    let called = Ended::of(&mut command(&program, &format!("call {address} ping"))).with_code(0);
+    let called = patiently(|| command(&program, &format!("call {address} ping")));
     assert_eq!(called.out, "ping\n");
 }
 
@@ -281,9 +281,12 @@ fn python_calls_in_batches() {
     let address = installed.address("python");
     let serve = format!("serve {address}");
     let _server = Running::listening(&mut installed.command(&echo, &serve));
-    let mut call = installed.command(python, "");
-    call.arg(root().join("examples/python/echo.py"))
-        .arg(&address);
-    call.env("PKG_CONFIG_PATH", installed.path("lib/pkgconfig"));
-    assert_eq!(Ended::of(&mut call).with_code(0).out, "31 b'call 31'\n");
+    let called = patiently(|| {
+        let mut call = installed.command(python, "");
+        call.arg(root().join("examples/python/echo.py"))
+            .arg(&address);
+        call.env("PKG_CONFIG_PATH", installed.path("lib/pkgconfig"));
+        call
+    });
+    assert_eq!(called.out, "31 b'call 31'\n");
 }
