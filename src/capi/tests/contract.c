@@ -40,6 +40,9 @@ static struct {
     rpcrdma_node *node;
 } state;
 
+/* Of clients: the five seconds of the default can be too short where valgrind runs them. */
+static rpcrdma_options *patient;
+
 static void *answer_later(void *later)
 {
     uint32_t word;
@@ -524,7 +527,7 @@ static void memory(const char *address)
     OK(rpcrdma_options_add_memory(options, memory));
     OK(rpcrdma_node_start(address, NULL, 0, options, &node));
     rpcrdma_options_free(options);
-    OK(rpcrdma_client_connect_on(node, address, NULL, &client));
+    OK(rpcrdma_client_connect_on(node, address, patient, &client));
     OK(rpcrdma_memory_buffer(memory, 0, BLOCK, &from));
     FAILS(RPCRDMA_E_NO_BUFFERS, rpcrdma_memory_buffer(memory, 100, 1, &third));
     FAILS(RPCRDMA_E_USAGE, rpcrdma_memory_buffer(memory, SIZE, 1, &third));
@@ -607,6 +610,7 @@ static void once(const char *address)
     /* Of a core that the node does not have. */
     FAILS(RPCRDMA_E_ARGUMENT, rpcrdma_node_close(state.node, 1 << 16));
     OK(rpcrdma_options_set(options, "repeat", "yes"));
+    OK(rpcrdma_options_set(options, "connect_timeout_ms", "60000"));
     OK(rpcrdma_client_connect(address, options, &client));
     OK(rpcrdma_client_call(client, NAMED[ONCE], &call));
     OK(rpcrdma_call_run(call));
@@ -637,7 +641,7 @@ static void cores(const char *address)
     OK(rpcrdma_options_set(options, "cores", "2"));
     OK(rpcrdma_server_start(address, &service, 1, options, &server));
     for (int i = 0; i < CLIENTS; i++) {
-        OK(rpcrdma_client_connect(address, NULL, &clients[i]));
+        OK(rpcrdma_client_connect(address, patient, &clients[i]));
         OK(rpcrdma_client_call(clients[i], NAMED[ECHO], &call));
         OK(rpcrdma_call_run(call));
         OK(rpcrdma_get_u64(call, &numbers[i]));
@@ -699,12 +703,14 @@ int main(int count, char **words)
     rpcrdma_node *node;
     uint64_t number;
     char chosen[100];
+    patient = rpcrdma_options_new();
+    OK(rpcrdma_options_set(patient, "connect_timeout_ms", "60000"));
     nulls();
     options();
     OK(rpcrdma_server_start(address, &service, 1, NULL, &server));
     CHECK(!strcmp(rpcrdma_server_address(server), address));
     FAILS(RPCRDMA_E_CONFIGURATION, rpcrdma_server_start(address, &service, 1, NULL, &second));
-    OK(rpcrdma_client_connect(address, NULL, &client));
+    OK(rpcrdma_client_connect(address, patient, &client));
     CHECK(rpcrdma_client_is_connected(client) == 1);
     calls(client);
     bulk(client);
@@ -734,7 +740,7 @@ int main(int count, char **words)
     snprintf(chosen, sizeof chosen, "%s-2", address);
     FAILS(RPCRDMA_E_TOO_LONG, rpcrdma_node_listen(node, chosen, NULL, chosen, 3));
     rpcrdma_client_free(client);
-    OK(rpcrdma_client_connect_on(node, chosen, NULL, &client));
+    OK(rpcrdma_client_connect_on(node, chosen, patient, &client));
     rpcrdma_client_free(client);
     OK(rpcrdma_server_drain(server, 60000));
     rpcrdma_server_free(server);
@@ -745,5 +751,6 @@ int main(int count, char **words)
     once(address);
     CHECK(state.connected == 7 && state.disconnected == 7);
     cores(address);
+    rpcrdma_options_free(patient);
     puts("kept");
 }

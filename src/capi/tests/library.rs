@@ -6,7 +6,10 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use rpcrdma_testkit::{Ended, Folder, Running, command, until};
+use rpcrdma_testkit::{Ended, Folder, Running, command};
+
+/// Gives clients of the examples more time to connect, from the root of the repository on.
+const PATIENT: &str = "src/capi/tests/patient.h";
 
 /// The root of the repository.
 fn root() -> &'static Path {
@@ -97,6 +100,9 @@ impl Installed {
         let program = self.folder.path(stem.expect("a name"));
         let warnings = "-Wall -Wextra -Werror -pthread -g -O1";
         let mut compile = command(compiler, &format!("{warnings} {flags} -o {program}"));
+        if source.starts_with("examples/") {
+            compile.arg("-include").arg(root().join(PATIENT));
+        }
         compile.arg(root().join(source));
         compile.args(self.pkg_config("--cflags --libs"));
         Ended::of(&mut compile).check_code(0);
@@ -109,10 +115,11 @@ impl Installed {
         format!("shm:{}-{name}", unique.expect("a name"))
     }
 
-    /// A program that finds the shared library.
+    /// A program that finds the shared library, and whose client gives up connecting only when the test has failed.
     fn command(&self, program: &str, line: &str) -> Command {
         let mut command = command(program, line);
         command.env("LD_LIBRARY_PATH", self.lib());
+        command.env("CONNECT_TIMEOUT_MS", "60000");
         command
     }
 
@@ -136,29 +143,20 @@ impl Installed {
             ("src/capi/tests/contract.c", "kept"),
         ] {
             let program = self.compile("cc", flags, source);
-            let ended = patiently(|| run(&program, &address("alone")));
-            ended.check_out(&[said]);
+            let ended = Ended::of(&mut run(&program, &address("alone")));
+            ended.with_code(0).check_out(&[said]);
         }
         let echo = self.compile("cc", flags, "examples/c/echo.c");
         let (at, nowhere) = (address("echo"), address("nowhere"));
         let (_server, line) = Running::listening(&mut run(&echo, &format!("serve {at}")));
         assert_eq!(line, format!("listening on {at}"));
-        let called = patiently(|| run(&echo, &format!("call {at} ping")));
+        let called = Ended::of(&mut run(&echo, &format!("call {at} ping"))).with_code(0);
         assert_eq!(called.out, "ping\n");
-        let failed = Ended::of(&mut run(&echo, &format!("call {nowhere} ping"))).with_code(1);
+        // It takes all of the time that it has, in which its first attempt must end.
+        let mut call = run(&echo, &format!("call {nowhere} ping"));
+        let failed = Ended::of(call.env("CONNECT_TIMEOUT_MS", "30000")).with_code(1);
         failed.check_errors(&["RPCRDMA_E_NOT_CONNECTED", "nobody listens"]);
     }
-}
-
-/// Runs a program that succeeds. Where valgrind runs it on a machine with other work, the five seconds that a client has to
-/// connect can be too short: it is tried again then.
-fn patiently(program: impl Fn() -> Command) -> Ended {
-    let ended = until("a connection in time", || {
-        let ended = Ended::of(&mut program());
-        let is_late = ended.code == Some(1) && ended.errors.contains("no connection to");
-        (!is_late).then_some(ended)
-    });
-    ended.with_code(0)
 }
 
 /// What a program of the binutils prints of the shared library.
@@ -247,7 +245,7 @@ fn a_program_in_cpp_answers_from_another_thread() {
     let installed = Installed::new();
     let program = installed.compile("c++", "-std=c++17 -Wpedantic", "examples/c/later.cpp");
     let address = installed.address("later");
-    let ended = patiently(|| installed.command(&program, &address));
+    let ended = Ended::of(&mut installed.command(&program, &address)).with_code(0);
     assert_eq!(ended.out, "the square of 12 is 144\n");
 }
 
@@ -256,6 +254,7 @@ fn a_program_links_the_static_library() {
     let installed = Installed::new();
     let program = installed.folder.path("static");
     let mut compile = command("cc", &format!("-Wall -Wextra -Werror -o {program}"));
+    compile.arg("-include").arg(root().join(PATIENT));
     compile.arg(root().join("examples/c/echo.c"));
     let flags = installed.pkg_config("--cflags --libs --static").into_iter();
     compile.args(flags.map(|flag| flag.replace("-lrpcrdma", "-l:librpcrdma.a")));
@@ -263,7 +262,8 @@ fn a_program_links_the_static_library() {
     // Without the folder of the shared library, which it must not need.
     let address = installed.address("static");
     let _server = Running::listening(&mut command(&program, &format!("serve {address}")));
-    let called = patiently(|| command(&program, &format!("call {address} ping")));
+    let mut call = command(&program, &format!("call {address} ping"));
+    let called = Ended::of(call.env("CONNECT_TIMEOUT_MS", "60000")).with_code(0);
     assert_eq!(called.out, "ping\n");
 }
 
@@ -281,12 +281,9 @@ fn python_calls_in_batches() {
     let address = installed.address("python");
     let serve = format!("serve {address}");
     let _server = Running::listening(&mut installed.command(&echo, &serve));
-    let called = patiently(|| {
-        let mut call = installed.command(python, "");
-        call.arg(root().join("examples/python/echo.py"))
-            .arg(&address);
-        call.env("PKG_CONFIG_PATH", installed.path("lib/pkgconfig"));
-        call
-    });
-    assert_eq!(called.out, "31 b'call 31'\n");
+    let mut call = installed.command(python, "");
+    call.arg(root().join("examples/python/echo.py"))
+        .arg(&address);
+    call.env("PKG_CONFIG_PATH", installed.path("lib/pkgconfig"));
+    assert_eq!(Ended::of(&mut call).with_code(0).out, "31 b'call 31'\n");
 }
