@@ -6,6 +6,7 @@ use rpcrdma_fabric::clock::Clock;
 use rpcrdma_fabric::interface::QueuePairId;
 use rpcrdma_fabric::memory::{Arena, ArenaOptions, HugePages};
 use rpcrdma_fabric::verbs::{self, PortEvent, PortHandle};
+use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
 
 use super::Form;
 use super::fabric::{Fabric, Sizes};
@@ -84,6 +85,14 @@ fn device() -> String {
     std::env::var("LAB_DEV").expect("LAB_DEV: run this in the lab, tests/lab")
 }
 
+/// Keeps this thread on the processor that it runs on. A software device works for a thread on that thread's processor. So
+/// it has had its turn whenever the thread has slept, also in a guest one of whose processors is held up for a while.
+fn stay_on_this_processor() {
+    let mut this = CpuSet::new();
+    this.set(sched_getcpu());
+    sched_setaffinity(None, &this).expect("it runs there already");
+}
+
 /// Whether this is the program of the tests of placement.
 fn is_of_placement() -> bool {
     let program = std::env::current_exe().expect("a test program");
@@ -129,6 +138,7 @@ impl Fabric for Verbs {
     }
 
     fn port(_: u32, sizes: &Sizes, clock: &Clock) -> (verbs::Port, PortHandle) {
+        stay_on_this_processor();
         let arena = Arena::private(&ArenaOptions {
             bytes: sizes.arena_bytes,
             huge_pages: HugePages::Never,
