@@ -117,7 +117,7 @@ fn calls_that_are_deferred_show_until_they_are_answered() {
     assert_eq!(levels(&mut pair).calls_deferred, 0);
     let app = pair.client.app_mut();
     app.want(client, NEVER, &[], 2);
-    pair.turns_exactly(20);
+    pair.until("the call", |pair| pair.server.app().never.len() == 1);
     assert_eq!(levels(&mut pair).calls_deferred, 1);
     let times = pair.server.handle.poll_times();
     let replies: u64 = times.replies.iter().map(|bucket| bucket.1).sum();
