@@ -242,7 +242,8 @@ knobs! {
     call_timeout_ms: u32 = 30_000, "ms", Range(1, HOUR_MS),
         because "inferred: longer than a device goes on trying to send";
     /// Time between keep-alive ticks, the same at both ends: an end that sent nothing for so long sends a message that
-    /// grants nothing. 0 disables keep-alive, for a peer that does not know it.
+    /// grants nothing. At each tick a peer that has not answered the first message is sent a probe. 0 disables both, for a
+    /// peer that does not know them.
     keep_alive_interval_ms: u32 = 1_000, "ms", ZeroOrRange {
         least: 10, most: HOUR_MS, because: "a tick must last much longer than a message takes",
     }, because "inferred: one message in a second costs nothing";
@@ -251,8 +252,7 @@ knobs! {
     keep_alive_silent_ticks_max: u32 = 10, "ticks", Range(3, 255),
         because "inferred: ten seconds, longer than a device goes on trying to send";
     /// Time for a peer to send its first message, to continue a message, to grant credits for replies, to take what is
-    /// sent to it, and in version 1 to acknowledge a probe. Then its connection is closed, up to a quarter later. 0
-    /// means no limit.
+    /// sent to it, and to acknowledge a probe. Then its connection is closed, up to a quarter later. 0 means no limit.
     stall_timeout_ms: u32 = 60_000, "ms", ZeroOrRange {
         least: 100, most: HOUR_MS, because: "a peer that is only busy must not lose its connection",
     }, because "inferred: longer than calls wait for replies";

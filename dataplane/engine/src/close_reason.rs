@@ -76,8 +76,8 @@ pub enum Owed {
     Credits,
     /// Receive our Sends: it posts no Receives, or does not poll its ring.
     Receives,
-    /// Acknowledge the probe (an RDMA Write of no bytes) that this end sends to a silent peer of version 1. Its device
-    /// does not answer, and ours retries without end.
+    /// Acknowledge the probe (an RDMA Write of no bytes) that this end sends to a silent peer. Its device does not answer,
+    /// and ours retries without end.
     Acknowledgement,
 }
 

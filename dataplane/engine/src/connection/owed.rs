@@ -63,7 +63,7 @@ impl Debts {
     }
 }
 
-/// How long the peer of a version 1 connection has been silent.
+/// How long the peer of a version 1 connection has been silent, and whether a peer of either version was sent a probe.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Silence {
     /// Messages received by the latest tick.
@@ -75,14 +75,15 @@ pub(crate) struct Silence {
 }
 
 impl Silence {
-    /// Takes note of a tick. Whether a probe is due: after `ticks_max` silent ticks, unless one is under way.
+    /// Takes note of a tick of a version 1 connection. Returns whether it is at least the `ticks_max`th silent one since
+    /// the latest message or probe.
     pub(crate) fn tick(&mut self, received: u32, ticks_max: u8) -> bool {
         if std::mem::replace(&mut self.received, received) != received {
             self.ticks = 0;
             return false;
         }
         self.ticks = self.ticks.saturating_add(1);
-        self.ticks >= ticks_max && !self.is_probed
+        self.ticks >= ticks_max
     }
 }
 

@@ -2,6 +2,10 @@
 //! grant (-00 section 4.3.1.2), and a peer that was silent for the configured number of ticks counts as dead. The state
 //! of ticks is in [`rpcrdma_protocol`]. Version 1 has no such message: a peer that was silent as long is sent a probe,
 //! an RDMA Write of no bytes, whose failure ends the connection.
+//!
+//! In both versions, a peer that has not answered the first message is sent a probe at each tick. Software iWARP does not
+//! read a message that arrives while its end still accepts the connection, until more bytes arrive (docs/verbs.md). A
+//! client sends no second message before it has an answer, so the probe brings these bytes.
 
 use rpcrdma_fabric::interface::{Port, QueuePairId, WorkId};
 use rpcrdma_protocol::v2::connection::Tick;
@@ -27,12 +31,13 @@ impl<P: Port> Resources<P> {
     }
 
     fn tick(&mut self, index: u32) {
+        self.probe_if_quiet(index);
         let silent_ticks_max = self.config.keep_alive_silent_ticks_max;
         let Some(connection) = self.connections.at(index).filter(|it| it.is_live()) else {
             return;
         };
         if connection.protocol.is_version_1() {
-            return self.probe_if_quiet(index);
+            return;
         }
         let tick = connection.protocol.handle_tick(silent_ticks_max);
         connection.keep_alive_due = tick == Tick::SendKeepAlive;
@@ -50,11 +55,16 @@ impl<P: Port> Resources<P> {
 
     fn probe_if_quiet(&mut self, index: u32) {
         let silent_ticks_max = self.config.keep_alive_silent_ticks_max;
-        let Some(connection) = self.connections.at(index) else {
+        let Some(connection) = self.connections.at(index).filter(|it| it.is_live()) else {
             return;
         };
-        let (received, _) = connection.protocol.messages_passed();
-        if !connection.silence.tick(received, silent_ticks_max) {
+        let protocol = &connection.protocol;
+        let (received, _) = protocol.messages_passed();
+        // In version 2, empty grants show whether the peer lives.
+        let is_quiet =
+            protocol.is_version_1() && connection.silence.tick(received, silent_ticks_max);
+        let is_due = is_quiet || protocol.awaits_first_answer();
+        if !is_due || connection.silence.is_probed {
             return;
         }
         connection.silence.ticks = 0;

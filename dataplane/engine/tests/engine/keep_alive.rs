@@ -7,6 +7,7 @@ use crate::TestFabric;
 use crate::support::fabric::Fabric;
 use crate::support::{ECHO, NEVER, Pair, turns_until_idle};
 use rpcrdma_engine::{CallError, CloseReason, CoreConfig, CounterSnapshot};
+use rpcrdma_protocol::connection::Versions;
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
@@ -31,6 +32,11 @@ fn interval(pair: &mut Pair) {
 /// An interval passes at the client, and the server stands still.
 fn interval_of_the_client(pair: &mut Pair) {
     pair.pass(INTERVAL);
+    turns_of_the_client(pair);
+}
+
+/// As much happens as there is to do at the client, and the server stands still.
+fn turns_of_the_client(pair: &mut Pair) {
     for _ in 0..20 {
         pair.client.iterate(pair.now);
     }
@@ -133,6 +139,35 @@ fn a_peer_that_stands_still_for_less_keeps_its_connection() {
         echo(&mut pair, tag);
     }
     assert!(pair.client.closed.is_empty() && pair.server.closed.is_empty());
+}
+
+/// A server that has not answered the first message is sent a probe at each tick, where the port has probes; one that has
+/// answered is sent none. Software iWARP may have left that message unread.
+#[test]
+fn a_server_that_has_not_answered_is_probed_at_each_tick() {
+    for versions in [Versions::Two, Versions::One] {
+        let mut pair = Pair::new(&config());
+        pair.plant_with(versions, Versions::Both);
+        if versions == Versions::One {
+            pair.until("the client is ready", |pair| !pair.client.ready.is_empty());
+            let client = pair.client.ready[0];
+            pair.client.app_mut().want(client, ECHO, &[7; 8], 0);
+        }
+        turns_of_the_client(&mut pair);
+        for ticks in 1..3 {
+            interval_of_the_client(&mut pair);
+            let probes = if TestFabric::HAS_PROBES { ticks } else { 0 };
+            assert_eq!(pair.client.counters().probes_sent, probes, "{versions:?}");
+        }
+        pair.until("the answer", |pair| !pair.client.ready.is_empty());
+        echo(&mut pair, 1);
+        let before = pair.client.counters().probes_sent;
+        interval(&mut pair);
+        interval(&mut pair);
+        assert_eq!(pair.client.counters().probes_sent, before, "{versions:?}");
+        assert_eq!(pair.server.counters().probes_sent, 0);
+        assert!(pair.client.closed.is_empty() && pair.server.closed.is_empty());
+    }
 }
 
 /// A core that did not run ticks once when it goes on, and not for every interval that it missed.

@@ -664,6 +664,16 @@ impl Connection {
         )
     }
 
+    /// Whether this end has begun to send and has received no message of the version in use: the peer may not have seen
+    /// the first message.
+    #[must_use]
+    pub fn awaits_first_answer(&self) -> bool {
+        match &self.v1 {
+            Some(v1) if self.is_version_1() => v1.sent_total() != 0 && v1.received_total() == 0,
+            _ => self.v2.phase() == Phase::ClientWaiting,
+        }
+    }
+
     /// As [`v1::connection::Connection::calls_beyond_grant_total`]; in version 2 a message beyond what was granted
     /// closes the connection.
     #[must_use]

@@ -113,6 +113,7 @@ fn a_server_tells_the_versions_that_it_has() {
         wanted = if low == 1 { msg(1, 8, CALL) } else { call_2(1) };
         assert!(matches!(handle(&mut server, &wanted), Event::Call { .. }));
         assert_eq!(server.version(), Some(low));
+        assert!(!server.awaits_first_answer(), "the client spoke first");
     }
 }
 
@@ -128,8 +129,10 @@ fn a_client_of_both_falls_back_to_version_1() {
     ] {
         let mut client = connection(Role::Client, versions);
         assert_eq!(client.version(), None);
+        assert!(!client.awaits_first_answer(), "nothing was sent");
         let probe = client.version_2_mut().encode_properties(&mut space, 0);
         assert!(probe.is_ok());
+        assert!(client.awaits_first_answer());
         let answer = answer(low, high);
         let event = handle(&mut client, &answer);
         if !falls_back {
@@ -140,13 +143,19 @@ fn a_client_of_both_falls_back_to_version_1() {
         assert_eq!(event, Event::FellBack);
         assert_eq!(client.version(), Some(1));
         assert_eq!(client.credits_available(), 1);
+        assert!(
+            !client.awaits_first_answer(),
+            "the server refused version 2"
+        );
         let encoded = client.encode_message(&mut space, 7, Direction::Call, false, 40);
         assert_eq!(encoded, Ok(28));
         assert_eq!(words_of(&space[..28]), [7, 1, 8, MSG, 0, 0, 0]);
+        assert!(client.awaits_first_answer());
         assert!(matches!(
             handle(&mut client, &msg(7, 64, REPLY)),
             Event::Reply { xid: 7, .. }
         ));
+        assert!(!client.awaits_first_answer());
         assert_eq!(
             client.credits_available(),
             8,
