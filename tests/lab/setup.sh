@@ -5,7 +5,7 @@
 #
 # In $cache:
 #   kernel-RELEASE/               vmlinux, and lib/modules/RELEASE
-#   siw-RELEASE.ko                software iWARP, which Debian does not build
+#   siw-pausing-RELEASE.ko        software iWARP, which Debian does not build, with a pause in its accept
 #   initramfs-RELEASE-RECIPE.gz   what a guest starts from
 #   accelerator-RELEASE           kvm or tcg
 #   ready-RECIPE                  names the RELEASE; written last
@@ -157,10 +157,12 @@ has_headers() {
         { refresh_lists && apt-cache show "linux-headers-$release" >/dev/null 2>&1; }
 }
 
-# Debian leaves software iWARP out of its kernel, and has the source: siw-RELEASE.ko is built of it, in seconds.
+# Debian leaves software iWARP out of its kernel, and has the source: siw-pausing-RELEASE.ko is built of it, in seconds.
+# The module gets a parameter that Linux does not have: accept_pause_ms, which is 0, makes it wait between two steps of an
+# accept. What arrives between them is not read, which scenarios/iwarp-bench.sh tries.
 build_siw() {
     local work=$cache/new-siw source=drivers/infiniband/sw/siw version
-    [ ! -e "$cache/siw-$release.ko" ] || return 0
+    [ ! -e "$cache/siw-pausing-$release.ko" ] || return 0
     say "building software iWARP for kernel $release"
     install_packages gcc make "linux-headers-$release"
     # 6.1.0-56-amd64 is of linux-source-6.1.
@@ -173,10 +175,15 @@ build_siw() {
     dpkg --fsys-tarfile "$work"/linux-source-*.deb | tar -xO --wildcards './usr/src/linux-source-*.tar.xz' |
         tar -xJ -C "$work" --strip-components=1 --wildcards "linux-source-$version/$source/*" ||
         die 1 "the source of the kernel has no $source"
+    sed -i -e '/^#include "siw_cm.h"/a #include <linux/delay.h>\nstatic uint accept_pause_ms;' \
+        -e '/^#include "siw_cm.h"/a module_param(accept_pause_ms, uint, 0644);' \
+        -e '/^\tif (wait_for_peer_rts) {/i \\tif (accept_pause_ms)\n\t\tmsleep(accept_pause_ms);' "$work/$source/siw_cm.c"
+    [ "$(grep -c accept_pause_ms "$work/$source/siw_cm.c")" = 4 ] ||
+        die 1 "the source of software iWARP has changed: accept_pause_ms has no place in siw_cm.c"
     make -C "/lib/modules/$release/build" M="$work/$source" CONFIG_RDMA_SIW=m modules >"$cache/siw.log" 2>&1 ||
         die 1 "software iWARP could not be built: $(tail -n 5 "$cache/siw.log")"
     strip --strip-debug -o "$work/siw.ko" "$work/$source/siw.ko"
-    mv "$work/siw.ko" "$cache/siw-$release.ko"
+    mv "$work/siw.ko" "$cache/siw-pausing-$release.ko"
     rm -rf "$work"
 }
 
@@ -194,7 +201,7 @@ modules_of_device() { # modules_of_device rxe|siw
     else
         # It looks for the checksum as it is loaded, and names no module for it.
         modules_of iw_cm crc32c_generic libcrc32c
-        echo "$cache/siw-$release.ko"
+        echo "$cache/siw-pausing-$release.ko"
     fi
 }
 
@@ -215,7 +222,7 @@ build_initramfs() { # build_initramfs OUTPUT
         order=$((order + 1))
     done
     for device in rxe siw; do
-        [ $device = rxe ] || [ -e "$cache/siw-$release.ko" ] || continue
+        [ $device = rxe ] || [ -e "$cache/siw-pausing-$release.ko" ] || continue
         mkdir "$root/modules/$device"
         for module in $(modules_of_device $device); do
             [ -z "${common[$module]:-}" ] || continue
@@ -280,7 +287,7 @@ prepare_kernel() { # prepare_kernel NEWEST
         [ "$release" = "$1" ] || die 1 "the package of kernel $1 holds $release"
     else
         find_unpacked_kernel || unpack_kernel
-        [ -e "$cache/siw-$release.ko" ] || has_headers || unpack_kernel
+        [ -e "$cache/siw-pausing-$release.ko" ] || has_headers || unpack_kernel
         build_siw
     fi
     build_initramfs "$cache/initramfs-$release-$recipe.gz"
