@@ -380,7 +380,7 @@ mod tests {
             panic!("{:?}", fleet.work);
         };
         assert_eq!((sweep.plan.points.len(), sweep.options.len()), (4, 4));
-        assert_eq!(sweep.figure, Some(crate::compare::metric::Metric::P99));
+        assert_eq!(sweep.figure, Some(crate::report::metric::Metric::P99));
         assert_eq!(sweep.shared[..3], ["run", "--connect", "{target}"]);
         let client = &fleet.plan.clients[3];
         assert_eq!(client.arguments[..3], ["run", "--connect", "shm:y"]);

@@ -196,9 +196,9 @@ impl Drop for Running {
 
 #[cfg(test)]
 mod tests {
-    use super::super::metric::Metric;
     use super::super::runs::tests::report;
     use super::*;
+    use crate::report::metric::Metric;
     use rpcrdma_testkit::Folder;
 
     fn words(text: &[&str]) -> Vec<String> {

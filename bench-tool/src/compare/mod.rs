@@ -4,7 +4,6 @@
 //! |---|---|
 //! | [`runs`] | runs read from files, which are untrusted input |
 //! | [`commands`] | runs of two alternating commands |
-//! | [`metric`] | the figures that are compared |
 //! | [`rank_sum`] | the significance test, and the size of a difference |
 //! | [`rounds`] | the size of a difference between alternating runs |
 //! | [`verdict`] | the verdict |
@@ -12,7 +11,6 @@
 //! | [`table`] | the table |
 
 pub(crate) mod commands;
-pub(crate) mod metric;
 pub(crate) mod rank_sum;
 pub(crate) mod rounds;
 pub(crate) mod runs;

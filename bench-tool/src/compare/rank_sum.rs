@@ -12,6 +12,7 @@
 //! which the sum of *any* figure is as far from the middle (Westfall and Young). So figures that move together, such
 //! as p50 and p90, cost no significance, while independent figures are corrected for.
 
+use crate::report::metric::{median, sorted};
 use std::cmp::Ordering;
 
 use serde::Serialize;
@@ -239,25 +240,6 @@ pub(crate) fn direction(a: &[f64], b: &[f64]) -> Ordering {
     greater.cmp(&less)
 }
 
-/// The median of sorted values; 0 if there are none.
-#[must_use]
-pub(crate) fn median(sorted: &[f64]) -> f64 {
-    let at = |index: usize| sorted.get(index).copied().unwrap_or(0.0);
-    let half = sorted.len() / 2;
-    if sorted.len().is_multiple_of(2) {
-        f64::midpoint(at(half.saturating_sub(1)), at(half))
-    } else {
-        at(half)
-    }
-}
-
-/// The values in ascending order.
-#[must_use]
-pub(crate) fn sorted(mut values: Vec<f64>) -> Vec<f64> {
-    values.sort_by(f64::total_cmp);
-    values
-}
-
 /// Twice the rank of every value, those of `a` first. Equal values share the mean of their ranks; twice that is
 /// always a whole number.
 fn doubled_ranks(a: &[f64], b: &[f64]) -> Vec<usize> {
@@ -431,8 +413,6 @@ mod tests {
         assert_eq!(pairs_outside(5, 5), Some(2));
         assert_eq!(pairs_outside(7, 7), Some(8));
         assert_eq!(pairs_outside(3, 3), None);
-        assert!((median(&[1.0, 2.0, 4.0]) - 2.0).abs() < 1e-12);
-        assert!((median(&[1.0, 2.0, 4.0, 5.0]) - 3.0).abs() < 1e-12);
     }
 
     #[test]

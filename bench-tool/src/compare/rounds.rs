@@ -1,7 +1,8 @@
 //! The size of a difference between alternating runs. It compares the two runs of each round, so drift of the machine
 //! between rounds affects both and cancels out.
 
-use super::rank_sum::{SIGNIFICANCE, median, sorted};
+use super::rank_sum::SIGNIFICANCE;
+use crate::report::metric::{median, sorted};
 
 /// The ratio of `b` to `a`, whose runs with the same index are a round: the median over the ratios of all rounds and
 /// of all pairs of rounds (the Hodges-Lehmann estimate for Wilcoxon's signed ranks), and its 95 % confidence interval

@@ -7,8 +7,8 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::metric::{METRICS, Metric};
 use crate::exit::Failure;
+use crate::report::metric::{METRICS, Metric};
 use crate::report::saved::{read, reports_in};
 
 /// Upper bound of a file's size: far more than [`RUNS_MAX`] reports need.

@@ -5,9 +5,9 @@ use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
 
-use super::metric::Metric;
 use super::verdict::Comparison;
 use crate::exit::Status;
+use crate::report::metric::Metric;
 
 /// A figure, and the change from A to B beyond which the comparison fails.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -4,12 +4,10 @@ use std::cmp::Ordering;
 
 use serde::Serialize;
 
-use super::metric::Metric;
-use super::rank_sum::{
-    Design, SIGNIFICANCE, direction, median, p_value_least, p_values, ratio, sorted,
-};
+use super::rank_sum::{Design, SIGNIFICANCE, direction, p_value_least, p_values, ratio};
 use super::rounds;
 use super::runs::Run;
+use crate::report::metric::{Metric, median, sorted};
 
 /// The verdict on one figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::launch::Launch;
 use super::plan::FleetPlan;
-use crate::compare::metric::Metric;
+use crate::report::metric::Metric;
 use crate::sweep::runs::SweepPlan;
 
 /// What the clients do together.

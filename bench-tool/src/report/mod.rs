@@ -10,6 +10,7 @@ pub(crate) mod finish;
 pub(crate) mod hgrm;
 pub(crate) mod hlog;
 pub(crate) mod knee;
+pub(crate) mod metric;
 pub(crate) mod origin;
 pub(crate) mod output;
 pub(crate) mod page;

@@ -15,10 +15,10 @@ pub(crate) mod table;
 use serde::Serialize;
 
 use self::runs::{Runner, SweepPlan, Swept, SweptReport, make_runs};
-use crate::compare::metric::Metric;
 use crate::exit::{Failure, Status};
 use crate::machine::Machine;
 use crate::report::figures::LoadFigures;
+use crate::report::metric::Metric;
 use crate::report::origin::Origin;
 use crate::report::output::{Output, Outputs, json_text, verdict};
 use crate::run::config::RunConfig;

@@ -6,10 +6,10 @@ use std::str::FromStr;
 use super::grid::{Axis, Point};
 use super::runs::{Swept, SweptReport};
 use super::table::heading;
-use crate::compare::metric::Metric;
 use crate::exit::Failure;
 use crate::report::chart::axis::{self as chart, Unit, whole};
 use crate::report::chart::{ChartFile, Curve};
+use crate::report::metric::Metric;
 use rpcrdma_units::{rate_mark, size};
 
 /// The chart's file. Its name ends in `.svg`.

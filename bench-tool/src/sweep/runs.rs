@@ -4,11 +4,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::grid::{Axis, Point, labels};
-use crate::compare::metric::Metric;
-use crate::compare::rank_sum::{median, sorted};
 use crate::exit::Failure;
 use crate::progress::Rounds;
 use crate::report::figures::LoadFigures;
+use crate::report::metric::{Metric, median, sorted};
 
 /// The report of one run of a sweep.
 pub(crate) trait SweptReport {

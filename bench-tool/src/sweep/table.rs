@@ -4,7 +4,7 @@ use std::fmt::{self, Write as _};
 
 use super::grid::Axis;
 use super::runs::{PointFailure, Swept, SweptPoint, SweptReport};
-use crate::compare::metric::Metric;
+use crate::report::metric::Metric;
 use crate::report::table::{warnings_of, write_warnings};
 use rpcrdma_units::text_of;
 

@@ -4,12 +4,12 @@ use std::cmp::Reverse;
 use std::fmt::{self, Write as _};
 
 use super::report::{COLUMNS, FleetSweepReport};
-use crate::compare::metric::Metric;
 use crate::fleet::report::{ClientFigures, FleetReport};
 use crate::fleet::sections::{ROWS_MAX, write_clients, write_failures, write_servers};
 use crate::histogram::LatencyHistogram;
 use crate::report::chart::{CURVES_MAX, Curve, figure};
 use crate::report::escape::escape;
+use crate::report::metric::Metric;
 use crate::report::page::{
     begin_page, begin_table, end_document, end_table, percentile_curve, prose, write_percentiles,
     write_row, write_warnings,

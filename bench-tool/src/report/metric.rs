@@ -1,4 +1,4 @@
-//! The figures that `compare` compares.
+//! The figures of runs that `sweep` and `compare` take together, and their medians.
 
 use serde::Serialize;
 
@@ -89,6 +89,25 @@ impl Metric {
     }
 }
 
+/// The median of sorted values; 0 if there are none.
+#[must_use]
+pub(crate) fn median(sorted: &[f64]) -> f64 {
+    let at = |index: usize| sorted.get(index).copied().unwrap_or(0.0);
+    let half = sorted.len() / 2;
+    if sorted.len().is_multiple_of(2) {
+        f64::midpoint(at(half.saturating_sub(1)), at(half))
+    } else {
+        at(half)
+    }
+}
+
+/// The values in ascending order.
+#[must_use]
+pub(crate) fn sorted(mut values: Vec<f64>) -> Vec<f64> {
+    values.sort_by(f64::total_cmp);
+    values
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -106,5 +125,10 @@ mod tests {
         }
         assert_eq!(Metric::P50.text(412.4), "412 ns");
         assert_eq!(Metric::Rate.text(2_000_000.0), "2.000 M/s");
+    }
+    #[test]
+    fn the_median_of_an_even_number_is_between_two() {
+        assert!((median(&[1.0, 2.0, 4.0]) - 2.0).abs() < 1e-12);
+        assert!((median(&[1.0, 2.0, 4.0, 5.0]) - 3.0).abs() < 1e-12);
     }
 }
