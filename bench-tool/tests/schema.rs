@@ -87,6 +87,13 @@ fn fleets_follow_their_schema_also_those_of_which_a_client_fails() {
     let swept = followed(&format!("fleet --clients 2 --json - --quiet -- {sweep}"));
     assert_eq!(swept["points"].as_array().unwrap().len(), 4);
     assert_eq!(swept["failures"].as_array().unwrap().len(), 2);
+    let folder = Folder::new("schema-fleet-sweep");
+    let file = folder.write("a.json", swept.to_string());
+    let compare = format!("compare {file} {file} --fail-if p99+900% --json -");
+    let compared = followed(&compare);
+    assert_eq!(compared["points"].as_array().unwrap().len(), 2);
+    // Nothing is known of the others.
+    Ended::of(&mut tool(&compare)).check_code(1);
     for (path, unknown) in [
         ("", true),
         ("/points/0", true),

@@ -14,15 +14,16 @@ use crate::report::output::Output;
     override_usage = "bench-tool compare [OPTIONS] A.json B.json\n       \
                       bench-tool compare [OPTIONS] [--runs N] -- COMMAND_A -- COMMAND_B",
     after_help = "\
-A file contains the JSON of one run or of several, in a row or in a list, or the output of `sweep`. A command is `run` or \
+A file contains the JSON of one run (or `nfs`, or `fleet`) or of several, in a row or in a list; or a sweep, also of a \
+fleet. Two sweeps are compared combination by combination, without their disturbed runs. A command is `run` or \
 `nfs` with its options, run by this program; or any other program that writes the JSON of a run to standard output. \
 They take turns (A B, B A, ...), so drift of the machine affects both.\n\n\
 Each run gives one p50, one p99 and so on. Ranks and permutations judge whether those of A and B differ: of all \
 runs, for files; of the two runs of each round, if commands took turns for six rounds or more, so that \
-a machine that is slower in some rounds hides nothing. The result is corrected for the number of figures: at most one \
+a machine that is slower in some rounds hides nothing. The result is corrected for the number of figures and of combinations: at most one \
 comparison in twenty of a build with itself finds a difference. The change is the median over pairs of runs, or over \
 rounds, with its 95 % confidence interval. Use at least four runs of each; ten are better.\n\n\
-Exit status: 0 no threshold exceeded, 1 failure, or interrupted before a threshold could be judged, 2 the command line is wrong, 3 a threshold of \
+Exit status: 0 no threshold exceeded, 1 failure, or interrupted or a combination left out before a threshold could be judged, 2 the command line is wrong, 3 a threshold of \
 --fail-if is exceeded beyond noise, 4 one is exceeded, perhaps by noise.\n\n\
 Examples:
   bench-tool compare -- run --op write --placement send -- run --op write --placement rdma
@@ -54,7 +55,7 @@ pub(crate) struct CompareArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=500), conflicts_with = "files")]
     pub runs: Option<u32>,
 
-    /// Exit with 3 (4 if it may be noise) when a figure of B (p50, p90, p99, p999, mean, rate) is above (+) or below (-) that of A by more than this, such as p99+5% or rate-3%; may be repeated
+    /// Exit with 3 (4 if it may be noise) when, at any combination, a figure of B (p50, p90, p99, p999, mean, rate) is above (+) or below (-) that of A by more than this, such as p99+5% or rate-3%; may be repeated
     #[arg(long, value_name = "FIGURE+PERCENT%")]
     pub fail_if: Vec<Threshold>,
 

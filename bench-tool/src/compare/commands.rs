@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::runs::{INPUT_BYTES_MAX, Run, from_text};
+use super::runs::{Run, from_text};
 use crate::exit::Failure;
 use crate::progress::Rounds;
-use crate::report::saved::read;
+use crate::report::saved::{FILE_BYTES_MAX, read};
 use crate::signals::Stop;
 
 /// How often to check a command and the stop request.
@@ -139,7 +139,7 @@ fn read_by<T>(reader: JoinHandle<T>, stop: &Stop) -> Option<T> {
 
 /// Reads up to the limit and discards the rest, so that the command does not block on a full pipe.
 fn read_all(mut stdout: impl Read) -> io::Result<String> {
-    let text = read(&mut stdout, INPUT_BYTES_MAX);
+    let text = read(&mut stdout, FILE_BYTES_MAX);
     io::copy(&mut stdout, &mut io::sink())?;
     text
 }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`runs`] | runs read from files, which are untrusted input |
 //! | [`commands`] | runs of two alternating commands |
+//! | [`pairs`] | which runs of A are compared with which of B |
 //! | [`rank_sum`] | the significance test, and the size of a difference |
 //! | [`rounds`] | the size of a difference between alternating runs |
 //! | [`verdict`] | the verdict |
@@ -11,6 +12,7 @@
 //! | [`table`] | the table |
 
 pub(crate) mod commands;
+pub(crate) mod pairs;
 pub(crate) mod rank_sum;
 pub(crate) mod rounds;
 pub(crate) mod runs;
@@ -24,8 +26,9 @@ use std::path::PathBuf;
 use serde::Serialize;
 use serde_json::Value;
 
+use self::pairs::{Pair, Pairs};
 use self::rank_sum::Design;
-use self::runs::Run;
+use self::runs::Runs;
 use self::threshold::Check;
 pub(crate) use self::threshold::Threshold;
 use self::verdict::{Comparison, compare, sentence};
@@ -61,6 +64,17 @@ pub(crate) struct Difference {
     pub b: Value,
 }
 
+/// A combination of two sweeps.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct ComparedPoint {
+    /// Its name.
+    pub point: String,
+    /// Its figures.
+    pub metrics: Vec<Comparison>,
+    /// The verdict in one sentence.
+    pub verdict: String,
+}
+
 /// A comparison. Its serialization is the JSON report, whose layout is stable.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Report {
@@ -71,7 +85,10 @@ pub(crate) struct Report {
     b: Side,
     differences: Vec<Difference>,
     design: Design,
+    /// Empty if there are combinations.
     metrics: Vec<Comparison>,
+    /// The combinations of two sweeps; empty if there are none.
+    points: Vec<ComparedPoint>,
     verdict: String,
     thresholds: Vec<Check>,
     interrupted: bool,
@@ -79,64 +96,130 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// Compares two groups; neither is empty.
+    /// Compares the groups of each pair.
     #[must_use]
     pub(crate) fn new(
         command: String,
         sources: [String; 2],
-        runs: &[Vec<Run>; 2],
+        pairs: &Pairs,
         in_turns: bool,
         thresholds: &[Threshold],
     ) -> Self {
-        let [a, b] = runs;
-        let design = Design::of(in_turns, a.len(), b.len());
-        let metrics = compare(a, b, design);
-        let side = |source, runs: &[Run]| Side {
+        let Pairs {
+            pairs, left_out, ..
+        } = pairs;
+        let number = pairs.len();
+        let design = match &pairs[..] {
+            [Pair { runs: [a, b], .. }] => Design::of(in_turns, a.len(), b.len()),
+            _ => Design::Apart,
+        };
+        let mut points: Vec<ComparedPoint> = pairs
+            .iter()
+            .map(
+                |Pair {
+                     label,
+                     runs: [a, b],
+                 }| {
+                    let metrics = compare(a, b, design, number);
+                    ComparedPoint {
+                        point: label.clone(),
+                        verdict: sentence(&metrics, number),
+                        metrics,
+                    }
+                },
+            )
+            .collect();
+        let checks = points.iter().flat_map(|it| {
+            let check = |threshold: &Threshold| Check::new(*threshold, &it.point, &it.metrics);
+            thresholds.iter().filter_map(check)
+        });
+        let thresholds = checks.collect();
+        let verdict = verdict(&points);
+        let metrics = match &mut points[..] {
+            [only] if only.point.is_empty() => std::mem::take(&mut only.metrics),
+            _ => Vec::new(),
+        };
+        points.retain(|it| !it.point.is_empty());
+        let side = |source, side: usize| Side {
             source,
-            runs: runs.len(),
+            runs: pairs.iter().map(|it| it.runs[side].len()).sum(),
         };
         let [source_a, source_b] = sources;
-        let differences = a.first().zip(b.first()).map(|(a, b)| {
-            let owned = |(key, a, b): (_, &Value, &Value)| Difference {
-                key,
-                a: a.clone(),
-                b: b.clone(),
-            };
-            runs::differences(a, b).map(owned).collect()
-        });
-        let check = |threshold: &Threshold| Check::new(*threshold, &metrics);
+        let mut warnings = warnings(pairs);
+        warnings.extend(left_out.iter().map(|it| it.escape_debug().to_string()));
         Self {
             origin: Origin::new(SCHEMA, command),
-            a: side(source_a, a),
-            b: side(source_b, b),
-            differences: differences.unwrap_or_default(),
-            verdict: sentence(&metrics),
-            thresholds: thresholds.iter().filter_map(check).collect(),
+            a: side(source_a, 0),
+            b: side(source_b, 1),
+            differences: differences(pairs),
             design,
             metrics,
+            points,
+            verdict,
+            thresholds,
             interrupted: false,
-            warnings: warnings(a, b),
+            warnings,
         }
     }
 }
 
-fn warnings(a: &[Run], b: &[Run]) -> Vec<String> {
+/// The verdict on all combinations in one sentence.
+fn verdict(points: &[ComparedPoint]) -> String {
+    let differs = |it: &&ComparedPoint| it.metrics.iter().any(Comparison::is_significant);
+    let differing: Vec<String> = points
+        .iter()
+        .filter(differs)
+        .map(|ComparedPoint { point, verdict, .. }| match &**point {
+            "" => verdict.clone(),
+            point => format!("{point}: {verdict}"),
+        })
+        .collect();
+    if differing.is_empty() {
+        let all: Vec<Comparison> = points.iter().flat_map(|it| it.metrics.clone()).collect();
+        return sentence(&all, points.len());
+    }
+    differing.join("; ")
+}
+
+/// In what the sides differ, each once.
+fn differences(pairs: &[Pair]) -> Vec<Difference> {
+    let mut all: Vec<Difference> = Vec::new();
+    for Pair { runs: [a, b], .. } in pairs {
+        let Some((a, b)) = a.first().zip(b.first()) else {
+            continue;
+        };
+        for (key, a, b) in runs::differences(a, b) {
+            if !all.iter().any(|it| it.key == key) {
+                let (a, b) = (a.clone(), b.clone());
+                all.push(Difference { key, a, b });
+            }
+        }
+    }
+    all
+}
+
+fn warnings(pairs: &[Pair]) -> Vec<String> {
     let mut warnings = Vec::new();
-    if !verdict::are_enough(a.len(), b.len()) {
+    let lengths = pairs.iter().map(|it| it.runs.each_ref().map(Vec::len));
+    let few: Vec<[usize; 2]> = lengths
+        .filter(|[a, b]| !verdict::are_enough(*a, *b, pairs.len()))
+        .collect();
+    if let [[a, b], ..] = few[..] {
+        let of = match pairs.len() {
+            1 => String::new(),
+            all => format!(" at {} of {all} combinations", few.len()),
+        };
         warnings.push(format!(
-            "{} and {} runs: their difference may be noise; make at least {} of each, better \
-             {RUNS_DEFAULT}",
-            a.len(),
-            b.len(),
-            verdict::runs_least()
+            "{a} and {b} runs{of}: their difference may be noise; make at least {} of each, better {RUNS_DEFAULT}",
+            verdict::runs_least(pairs.len())
         ));
     }
-    for (name, runs) in [("A", a), ("B", b)] {
-        let first = runs.first();
-        let changing: BTreeSet<&str> = runs
-            .iter()
-            .filter_map(|run| first.map(|first| runs::differences(first, run)))
-            .flat_map(|differences| differences.map(|(key, ..)| key))
+    for (name, side) in [("A", 0), ("B", 1)] {
+        let runs = || pairs.iter().map(|it| &it.runs[side]);
+        let changing: BTreeSet<&str> = runs()
+            .filter_map(|runs| Some((runs.first()?, runs)))
+            .flat_map(|(first, runs)| runs.iter().flat_map(|run| runs::differences(first, run)))
+            .map(|(key, ..)| key)
             .collect();
         if !changing.is_empty() {
             let keys = changing.into_iter().collect::<Vec<_>>().join(", ");
@@ -144,7 +227,7 @@ fn warnings(a: &[Run], b: &[Run]) -> Vec<String> {
                 "the runs of {name} are not all of the same kind: they differ in {keys}"
             ));
         }
-        let said = warnings_of(runs.iter().map(|run| &run.warnings));
+        let said = warnings_of(runs().flatten().map(|run| &run.warnings));
         warnings.extend(
             said.iter()
                 .map(|warning| format!("{name}: {}", warning.escape_debug())),
@@ -178,9 +261,9 @@ pub(crate) fn execute(
     json: Option<&Output>,
     command: String,
 ) -> Result<Status, Failure> {
-    let (sources, runs, interrupted) = sides(source)?;
+    let (sources, pairs, interrupted) = sides(source)?;
     let in_turns = matches!(source, Source::Commands { .. });
-    let mut report = Report::new(command, sources, &runs, in_turns, thresholds);
+    let mut report = Report::new(command, sources, &pairs, in_turns, thresholds);
     if interrupted {
         report.interrupted = true;
         report
@@ -189,13 +272,17 @@ pub(crate) fn execute(
     }
     put_report(&table::text(&report), &report, json)?;
     match Check::status(&report.thresholds) {
-        // With fewer runs than requested, a threshold that is not exceeded proves nothing.
-        Status::Success if interrupted && !report.thresholds.is_empty() => Ok(Status::Failure),
+        // With fewer runs than requested, or without a combination, a threshold that is not exceeded proves nothing.
+        Status::Success
+            if !report.thresholds.is_empty() && (interrupted || pairs.is_incomplete) =>
+        {
+            Ok(Status::Failure)
+        }
         status => Ok(status),
     }
 }
 
-type Sides = ([String; 2], [Vec<Run>; 2], bool);
+type Sides = ([String; 2], Pairs, bool);
 
 /// Reads the two files, or makes the runs.
 fn sides(source: &Source) -> Result<Sides, Failure> {
@@ -203,7 +290,8 @@ fn sides(source: &Source) -> Result<Sides, Failure> {
         Source::Files(files) => {
             let [a, b] = files;
             let sources = [a, b].map(|path| path.display().to_string());
-            return Ok((sources, [runs::from_file(a)?, runs::from_file(b)?], false));
+            let pairs = Pairs::new(&sources, [runs::from_file(a)?, runs::from_file(b)?])?;
+            return Ok((sources, pairs, false));
         }
         Source::Commands {
             words,
@@ -219,11 +307,14 @@ fn sides(source: &Source) -> Result<Sides, Failure> {
                 .advice("let it run for longer, or lower --duration of the commands"),
         );
     }
-    Ok((words.map(|words| words.join(" ")), runs, stop.is_asked()))
+    let sources = words.map(|words| words.join(" "));
+    let pairs = Pairs::new(&sources, runs.map(Runs::Alike))?;
+    Ok((sources, pairs, stop.is_asked()))
 }
 
 #[cfg(test)]
 mod tests {
+    use super::runs::Run;
     use super::*;
     use rpcrdma_testkit::CheckWords;
     use serde_json::json;
@@ -241,6 +332,7 @@ mod tests {
     fn compared(a: &[f64], b: &[f64]) -> Report {
         let runs = [group(a, "old"), group(b, "new\u{1b}[2J")];
         let sources = ["a.json".to_owned(), "b.json".to_owned()];
+        let runs = Pairs::new(&sources, runs.map(Runs::Alike)).unwrap();
         Report::new(
             "test".to_owned(),
             sources,
@@ -292,7 +384,7 @@ mod tests {
     fn runs_that_are_not_made_alike_are_pointed_out() {
         let mut a = group(&A, "old");
         a.extend(group(&[400.0], "newer"));
-        let warnings = warnings(&a, &group(&A, "new"));
+        let warnings = warnings(&[Pair::only([a, group(&A, "new")])]);
         warnings[0].check_words(&["runs of A", "revision"]);
     }
 }

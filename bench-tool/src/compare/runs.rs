@@ -1,7 +1,7 @@
-//! Reads runs from the JSON that `run` and `nfs` write. The input is untrusted.
+//! Reads runs from the JSON that `run`, `nfs`, `fleet` and `sweep` write. The input is untrusted.
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::path::Path;
 
 use serde::Deserialize;
@@ -9,20 +9,33 @@ use serde_json::Value;
 
 use crate::exit::Failure;
 use crate::report::metric::{METRICS, Metric};
-use crate::report::saved::{read, reports_in};
+use crate::report::saved::{self, SavedReport, reports_in};
+use crate::sweep::grid::Point;
+use crate::sweep::runs::Swept;
+use crate::{fleet, nfs_client, run, sweep};
 
-/// Upper bound of a file's size: far more than [`RUNS_MAX`] reports need.
-pub(crate) const INPUT_BYTES_MAX: u64 = 64 << 20;
-
-/// Upper bound of the runs of one side.
+/// Upper bound of the runs of one side, and of one combination of a sweep.
 pub(crate) const RUNS_MAX: usize = 500;
 
 /// The supported layouts.
-const SCHEMAS: [&str; 2] = [crate::run::report::RUN_SCHEMA, crate::nfs_client::SCHEMA];
+const SCHEMAS: [&str; 3] = [
+    run::report::RUN_SCHEMA,
+    nfs_client::SCHEMA,
+    fleet::report::SCHEMA,
+];
+
+/// The layouts of sweeps.
+const SWEEPS: [&str; 2] = [sweep::SCHEMA, fleet::sweep::report::SCHEMA];
+
+/// What to give in place of a file that cannot be compared.
+const GIVE: &str = "give runs as `bench-tool run --json` writes them, one, several in a row, or a list of them; or a sweep";
 
 /// The keys of the work, which repeats of a run share. Runs that differ in them are not accepted as one side.
-const WORK: [&str; 17] = [
+const WORK: [&str; 20] = [
     "schema",
+    "pattern",
+    "clients_asked",
+    "clients",
     "op",
     "size_bytes",
     "sizes",
@@ -101,11 +114,8 @@ impl Run {
     /// # Errors
     /// A short description of what is wrong with it.
     pub(crate) fn new(report: &Value) -> Result<Self, String> {
-        let facts = WORK.into_iter().chain(CIRCUMSTANCES).map(|key| {
-            let value = key.split('.').try_fold(report, |value, key| value.get(key));
-            (key, value.cloned().unwrap_or_default())
-        });
-        let facts = facts.collect();
+        let keys = WORK.into_iter().chain(CIRCUMSTANCES);
+        let facts = keys.map(|key| (key, fact(report, key))).collect();
         let report = Report::deserialize(report).map_err(|error| error.to_string())?;
         if !SCHEMAS.contains(&report.schema.as_str()) {
             let schema: String = report.schema.chars().take(64).collect();
@@ -155,50 +165,121 @@ impl Run {
     }
 }
 
-/// The runs of a file: one report, several in a row or in a list, or the output of `sweep`.
+/// A fact of a report; null if it has none. Of a fleet, it is that of all clients, or a list of theirs if they differ,
+/// unless it is one of the sum; `clients` is their number.
+fn fact(report: &Value, key: &str) -> Value {
+    let of = |report: &Value| {
+        let value = key.split('.').try_fold(report, |value, key| value.get(key));
+        value.cloned().unwrap_or_default()
+    };
+    let Some(clients) = report["clients"].as_array() else {
+        return of(report);
+    };
+    match of(report) {
+        Value::Array(clients) if key == "clients" => clients.len().into(),
+        // The machine is the coordinator's, and a sum has no cores.
+        value if value.is_null() || value.is_array() || key.starts_with("machine.") => {
+            let mut values: Vec<Value> = Vec::new();
+            for value in clients.iter().map(|it| of(&it["report"])) {
+                if !values.contains(&value) {
+                    values.push(value);
+                }
+            }
+            match values.len() {
+                1 => values.remove(0),
+                _ => values.into(),
+            }
+        }
+        value => value,
+    }
+}
+
+/// The runs of one side.
+#[derive(Debug)]
+pub(crate) enum Runs {
+    /// Repeats of one run.
+    Alike(Vec<Run>),
+    /// Those of each combination of a sweep.
+    Swept {
+        /// Whether they are those of a fleet.
+        is_fleet: bool,
+        /// The combinations, with their runs or why these cannot be compared.
+        points: Vec<(Point, Result<Vec<Run>, String>)>,
+    },
+}
+
+/// The runs of a file: one report, several in a row or in a list, or a sweep.
 ///
 /// # Errors
 /// A failure that names the file, the run, and what is wrong with it.
-pub(crate) fn from_file(path: &Path) -> Result<Vec<Run>, Failure> {
+pub(crate) fn from_file(path: &Path) -> Result<Runs, Failure> {
+    let reports = saved::from_file(path, &SWEEPS, GIVE)?;
     let name = path.display().to_string();
-    let text = File::open(path).and_then(|file| read(file, INPUT_BYTES_MAX));
-    let text = text.map_err(|error| {
-        Failure::failed(format!("cannot read {name}"))
-            .because(error)
-            .advice("give the file that `bench-tool run --json FILE` wrote")
-    })?;
-    from_text(&text, &name)
+    match &reports[..] {
+        [sweep] if SWEEPS.iter().any(|it| sweep.value["schema"] == *it) => {
+            swept(&sweep.value).map_err(|why| wrong(&name, &why))
+        }
+        _ => {
+            let runs = reports.into_iter().flat_map(SavedReport::into_runs);
+            alike(runs.map(|it| it.value))
+                .map(Runs::Alike)
+                .map_err(|why| wrong(&name, &why))
+        }
+    }
 }
 
+fn wrong(name: &str, why: &str) -> Failure {
+    Failure::failed(format!("{name} cannot be compared: {why}")).advice(GIVE)
+}
+
+/// The runs of a sweep whose figures count. Those of one combination are repeats of one run.
+fn swept(sweep: &Value) -> Result<Runs, String> {
+    let swept = Swept::<Value>::deserialize(sweep).map_err(|error| error.to_string())?;
+    if !swept.has_each_run_once() {
+        return Err("its points do not name each of its runs once".to_owned());
+    }
+    if swept.points.len() == 1 {
+        return alike(swept.counted(0)).map(Runs::Alike);
+    }
+    let points = swept.points.iter().enumerate();
+    let points = points.map(|(place, it)| (it.point, alike(swept.counted(place))));
+    Ok(Runs::Swept {
+        is_fleet: sweep["schema"] == fleet::sweep::report::SCHEMA,
+        points: points.collect(),
+    })
+}
 /// The runs in a text; `name` is its source, for messages.
 ///
 /// # Errors
 /// As [`from_file`].
 pub(crate) fn from_text(text: &str, name: &str) -> Result<Vec<Run>, Failure> {
-    let wrong = |words: String| {
-        Failure::failed(format!("{name} cannot be compared: {words}"))
-            .advice("give runs as `bench-tool run --json` writes them: one, several in a row, or a list of them")
-    };
+    let reports = reports_in(text, &[]).collect::<Result<Vec<_>, _>>();
+    let reports = reports.map_err(|error| wrong(name, &error.to_string()))?;
+    alike(reports.into_iter().flatten()).map_err(|why| wrong(name, &why))
+}
+
+/// Reads reports that are repeats of one run.
+///
+/// # Errors
+/// What is wrong with which of them, and none at all.
+fn alike(reports: impl IntoIterator<Item = impl Borrow<Value>>) -> Result<Vec<Run>, String> {
     let mut runs: Vec<Run> = Vec::new();
-    for reports in reports_in(text, None) {
-        for report in reports.map_err(|error| wrong(error.to_string()))? {
-            let number = runs.len() + 1;
-            let run = Run::new(&report).map_err(|words| wrong(format!("run {number}: {words}")))?;
-            if let Some(difference) = runs.first().and_then(|first| work_differs(first, &run)) {
-                return Err(wrong(format!(
-                    "runs 1 and {number} are not repeats of each other: {difference}"
-                )));
-            }
-            runs.push(run);
-            if runs.len() > RUNS_MAX {
-                return Err(wrong(format!("it contains more than {RUNS_MAX} runs")));
-            }
+    for (number, report) in (1..).zip(reports) {
+        if number > RUNS_MAX {
+            return Err(format!("it contains more than {RUNS_MAX} runs"));
         }
+        let run = Run::new(report.borrow()).map_err(|why| format!("run {number}: {why}"))?;
+        if let Some(difference) = runs.first().and_then(|first| work_differs(first, &run)) {
+            return Err(format!(
+                "runs 1 and {number} are not repeats of each other: {difference}"
+            ));
+        }
+        runs.push(run);
     }
-    if runs.is_empty() {
-        return Err(wrong("it contains no run".to_owned()));
+    match runs.is_empty() {
+        true => Err("it contains no run".to_owned()),
+        false => Ok(runs),
     }
-    Ok(runs)
 }
 
 fn work_differs(first: &Run, other: &Run) -> Option<String> {

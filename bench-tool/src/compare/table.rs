@@ -2,9 +2,9 @@
 
 use std::fmt::{self, Write as _};
 
-use super::Report;
 use super::rank_sum::Design;
-use super::verdict::{Comparison, Verdict, percent, sentence};
+use super::verdict::{Comparison, Verdict, percent};
+use super::{ComparedPoint, Report};
 use crate::report::table::write_warnings;
 use rpcrdma_units::text_of;
 
@@ -32,20 +32,30 @@ fn write(text: &mut String, report: &Report) -> fmt::Result {
         let (a, b) = (short(&difference.a), short(&difference.b));
         writeln!(text, "   {}: {a} in A, {b} in B", difference.key)?;
     }
+    if !report.metrics.is_empty() {
+        write_figures(text, "", &report.metrics)?;
+    }
+    for ComparedPoint { point, metrics, .. } in &report.points {
+        write_figures(text, point, metrics)?;
+    }
+    write_warnings(text, &report.warnings)?;
+    writeln!(text, "\n{}", report.verdict.replace("; ", "\n"))?;
+    for check in &report.thresholds {
+        writeln!(text, "{check}")?;
+    }
+    Ok(())
+}
+
+fn write_figures(text: &mut String, point: &str, metrics: &[Comparison]) -> fmt::Result {
+    if !point.is_empty() {
+        write!(text, "\n{point}")?;
+    }
     writeln!(
         text,
         "\n{:6} {:>11} {:>11} {:>9} {:>20} {:>7}",
         "", "A", "B", "change", "95 % interval", "p"
     )?;
-    for comparison in &report.metrics {
-        write_line(text, comparison)?;
-    }
-    write_warnings(text, &report.warnings)?;
-    writeln!(text, "\n{}", sentence(&report.metrics))?;
-    for check in &report.thresholds {
-        writeln!(text, "{check}")?;
-    }
-    Ok(())
+    metrics.iter().try_for_each(|it| write_line(text, it))
 }
 
 fn write_line(text: &mut String, comparison: &Comparison) -> fmt::Result {

@@ -60,6 +60,9 @@ impl Serialize for Threshold {
 /// The result for a threshold.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Check {
+    /// The combination of two sweeps; empty if there is none.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub point: String,
     /// The threshold.
     pub threshold: Threshold,
     /// The measured change.
@@ -71,9 +74,13 @@ pub(crate) struct Check {
 }
 
 impl Check {
-    /// Checks a threshold; `None` if its figure was not compared.
+    /// Checks a threshold for a combination; `None` if its figure was not compared.
     #[must_use]
-    pub(crate) fn new(threshold: Threshold, comparisons: &[Comparison]) -> Option<Self> {
+    pub(crate) fn new(
+        threshold: Threshold,
+        point: &str,
+        comparisons: &[Comparison],
+    ) -> Option<Self> {
         let found = comparisons.iter().find(|c| c.metric == threshold.metric)?;
         let change_percent = found.change_percent();
         let exceeded = if threshold.percent.is_sign_negative() {
@@ -82,6 +89,7 @@ impl Check {
             change_percent > threshold.percent
         };
         Some(Self {
+            point: point.to_owned(),
             threshold,
             change_percent,
             exceeded,
@@ -106,10 +114,14 @@ impl Check {
 impl fmt::Display for Check {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
+            point,
             threshold,
             change_percent,
             ..
         } = self;
+        if !point.is_empty() {
+            write!(f, "{point}: ")?;
+        }
         let verdict = match (self.exceeded, self.significant) {
             (false, _) => "kept",
             (true, true) => "EXCEEDED, beyond noise",
@@ -164,8 +176,8 @@ mod tests {
                 (0..u32::try_from(runs).unwrap()).map(|run| (400.0 + f64::from(run)) * factor);
             p50.map(|p50| Run::new(&report(p50)).unwrap()).collect()
         };
-        let comparisons = compare(&group(1.0), &group(factor), Design::Apart);
-        let check = |text: &&str| Check::new(text.parse().unwrap(), &comparisons).unwrap();
+        let comparisons = compare(&group(1.0), &group(factor), Design::Apart, 1);
+        let check = |text: &&str| Check::new(text.parse().unwrap(), "", &comparisons).unwrap();
         thresholds.iter().map(check).collect()
     }
 

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use serde::Serialize;
 
-use super::rank_sum::{Design, SIGNIFICANCE, direction, p_value_least, p_values, ratio};
+use super::rank_sum::{Design, SIGNIFICANCE, direction, p_value_least, p_values, ratio, size};
 use super::rounds;
 use super::runs::Run;
 use crate::report::metric::{Metric, median, sorted};
@@ -44,7 +44,7 @@ pub(crate) struct Comparison {
     pub ratio_interval: Option<[f64; 2]>,
     /// The p-value of this figure alone; `None` with too few runs.
     pub p: Option<f64>,
-    /// The p-value adjusted for the number of figures (Westfall and Young).
+    /// The p-value adjusted for the number of figures (Westfall and Young) and of combinations (Bonferroni).
     pub p_adjusted: Option<f64>,
     /// The verdict.
     pub verdict: Verdict,
@@ -80,28 +80,34 @@ pub(crate) fn percent(ratio: f64) -> f64 {
     (ratio - 1.0) * 100.0
 }
 
-/// Whether groups of these sizes can differ significantly.
-#[must_use]
-pub(crate) fn are_enough(a: usize, b: usize) -> bool {
-    p_value_least(a, b) <= SIGNIFICANCE
+/// A p-value of one of `pairs` pairs of groups, adjusted for their number (Bonferroni).
+fn of_all(p: f64, pairs: usize) -> f64 {
+    (p * size(pairs)).min(1.0)
 }
 
-/// The minimum number of runs of each side for a significant difference.
+/// Whether groups of these sizes can differ significantly, as one of `pairs` pairs of groups.
 #[must_use]
-pub(crate) fn runs_least() -> usize {
-    (1..).find(|&runs| are_enough(runs, runs)).unwrap_or(1)
+pub(crate) fn are_enough(a: usize, b: usize, pairs: usize) -> bool {
+    of_all(p_value_least(a, b), pairs) <= SIGNIFICANCE
 }
 
-/// Compares every figure of two groups.
+/// The minimum number of runs of each side for a significant difference in one of `pairs` pairs of groups.
 #[must_use]
-pub(crate) fn compare(a: &[Run], b: &[Run], design: Design) -> Vec<Comparison> {
+pub(crate) fn runs_least(pairs: usize) -> usize {
+    let is_enough = |runs: &usize| are_enough(*runs, *runs, pairs);
+    (1..).find(is_enough).unwrap_or(1)
+}
+
+/// Compares every figure of two groups, which are one of `pairs` pairs.
+#[must_use]
+pub(crate) fn compare(a: &[Run], b: &[Run], design: Design, pairs: usize) -> Vec<Comparison> {
     let values = |runs: &[Run], metric| runs.iter().map(|run| run.value(metric)).collect();
     let mut comparisons: Vec<Comparison> = Metric::ALL
         .into_iter()
         .map(|metric| estimate(metric, values(a, metric), values(b, metric), design))
         .collect();
-    if are_enough(a.len(), b.len()) {
-        judge(&mut comparisons, design);
+    if are_enough(a.len(), b.len(), pairs) {
+        judge(&mut comparisons, design, pairs);
     }
     comparisons
 }
@@ -128,15 +134,16 @@ fn estimate(metric: Metric, a: Vec<f64>, b: Vec<f64>, design: Design) -> Compari
 }
 
 /// Sets the verdict of every figure, from the adjusted p-value. So one comparison in twenty of a build with itself
-/// gives a false alarm, and not one figure in twenty.
-fn judge(comparisons: &mut [Comparison], design: Design) {
+/// gives a false alarm, and not one figure or combination in twenty.
+fn judge(comparisons: &mut [Comparison], design: Design, pairs: usize) {
     let figures: Vec<(&[f64], &[f64])> = comparisons.iter().map(|c| (&c.a[..], &c.b[..])).collect();
     for (p, comparison) in p_values(&figures, design).into_iter().zip(comparisons) {
         comparison.p = Some(p.alone);
-        comparison.p_adjusted = Some(p.adjusted);
+        let adjusted = of_all(p.adjusted, pairs);
+        comparison.p_adjusted = Some(adjusted);
         // Not by the ratio: with many equal values it may be 1 although the ranks differ.
         comparison.verdict = match direction(&comparison.a, &comparison.b) {
-            _ if p.adjusted > SIGNIFICANCE => Verdict::NoDifference,
+            _ if adjusted > SIGNIFICANCE => Verdict::NoDifference,
             Ordering::Less => Verdict::Lower,
             Ordering::Greater => Verdict::Higher,
             Ordering::Equal => Verdict::NoDifference,
@@ -144,14 +151,14 @@ fn judge(comparisons: &mut [Comparison], design: Design) {
     }
 }
 
-/// The verdict in one sentence.
+/// The verdict on one of `pairs` pairs of groups in one sentence.
 #[must_use]
-pub(crate) fn sentence(comparisons: &[Comparison]) -> String {
+pub(crate) fn sentence(comparisons: &[Comparison], pairs: usize) -> String {
     let beyond: Vec<&Comparison> = comparisons.iter().filter(|c| c.is_significant()).collect();
     if beyond.is_empty() {
         let too_few = |c: &Comparison| c.verdict == Verdict::TooFewRuns;
         return if comparisons.iter().any(too_few) {
-            let least = runs_least();
+            let least = runs_least(pairs);
             format!("too few runs to tell a difference from noise: make at least {least} of each")
         } else {
             "no difference beyond noise".to_owned()
@@ -215,7 +222,7 @@ mod tests {
                 a.append(&mut runs(&mut draw, 1, pace));
                 b.append(&mut runs(&mut draw, 1, pace * factor));
             }
-            compare(&a, &b, design)
+            compare(&a, &b, design, 1)
                 .iter()
                 .any(Comparison::is_significant)
         };
@@ -294,8 +301,8 @@ mod tests {
     fn the_sentence_says_which_way() {
         let mut draw = Draw(7);
         let a = runs(&mut draw, 9, 1.0);
-        let slower = compare(&a, &runs(&mut draw, 9, 1.2), Design::Apart);
-        let text = sentence(&slower);
+        let slower = compare(&a, &runs(&mut draw, 9, 1.2), Design::Apart, 1);
+        let text = sentence(&slower, 1);
         assert!(text.starts_with("B is slower: p50 +"), "{text}");
         assert!(text.contains("rate -"), "{text}");
         let p50 = &slower[0];
@@ -303,13 +310,13 @@ mod tests {
         let [low, high] = p50.ratio_interval.unwrap();
         assert!(low <= p50.ratio && p50.ratio <= high && low > 1.0);
         assert!(p50.p_adjusted >= p50.p);
-        let faster = compare(&a, &runs(&mut draw, 9, 0.8), Design::Apart);
-        assert!(sentence(&faster).starts_with("B is faster: "));
+        let faster = compare(&a, &runs(&mut draw, 9, 0.8), Design::Apart, 1);
+        assert!(sentence(&faster, 1).starts_with("B is faster: "));
         let mut mixed = slower;
         mixed[0].verdict = Verdict::Lower;
-        assert!(sentence(&mixed).contains("in some figures"));
+        assert!(sentence(&mixed, 1).contains("in some figures"));
         assert_eq!(
-            sentence(&compare(&a, &a, Design::Apart)),
+            sentence(&compare(&a, &a, Design::Apart, 1), 1),
             "no difference beyond noise"
         );
     }
@@ -320,28 +327,28 @@ mod tests {
             let p50 = (0..30).map(|run| if run < lower { 390.0 } else { 400.0 });
             p50.map(|p50| Run::new(&report(p50)).unwrap()).collect()
         };
-        let comparison = &compare(&group(0), &group(12), Design::Apart)[0];
+        let comparison = &compare(&group(0), &group(12), Design::Apart, 1)[0];
         assert!((comparison.ratio - 1.0).abs() < 1e-12);
         assert_eq!(comparison.verdict, Verdict::Lower);
         assert!(!comparison.is_worse());
         // Half of the runs are one step lower: four runs cannot show such a difference.
-        let few = &compare(&group(0)[..4], &group(2)[..4], Design::Apart)[0];
+        let few = &compare(&group(0)[..4], &group(2)[..4], Design::Apart, 1)[0];
         assert_eq!(few.verdict, Verdict::NoDifference);
     }
 
     #[test]
     fn few_runs_are_not_judged() {
-        assert_eq!(runs_least(), 4);
-        assert!(are_enough(3, 8) && !are_enough(1, 9) && are_enough(400, 400));
+        assert_eq!(runs_least(1), 4);
+        assert!(are_enough(3, 8, 1) && !are_enough(1, 9, 1) && are_enough(400, 400, 1));
         let mut draw = Draw(7);
         let (a, b) = (runs(&mut draw, 1, 1.0), runs(&mut draw, 1, 2.0));
-        let comparisons = compare(&a, &b, Design::Apart);
+        let comparisons = compare(&a, &b, Design::Apart, 1);
         assert_eq!(comparisons[0].verdict, Verdict::TooFewRuns);
         assert_eq!(
             (comparisons[0].p, comparisons[0].ratio_interval),
             (None, None)
         );
         assert!(comparisons[0].change_percent() > 30.0);
-        assert!(sentence(&comparisons).contains("too few runs"));
+        assert!(sentence(&comparisons, 1).contains("too few runs"));
     }
 }

@@ -106,7 +106,7 @@ pub(crate) fn execute(
     let (mut loops, mut doubts) = (Vec::new(), Vec::new());
     let mut reports = Vec::new();
     for file in files {
-        reports.extend(saved::from_file(file, None, GIVE)?);
+        reports.extend(saved::from_file(file, &[], GIVE)?);
     }
     for SavedReport { name, value } in reports {
         let (saved, latency) = SavedLoad::read(&value).map_err(|error| {

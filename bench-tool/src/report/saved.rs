@@ -15,7 +15,7 @@ use crate::histogram::{DecodeError, LatencyHistogram, LatencySummary};
 
 /// Upper bound of a file's size: the report of a fleet has those of its clients, of which there are 4096 at most.
 /// The values that are read from it take several times as much memory.
-const FILE_BYTES_MAX: u64 = 512 << 20;
+pub(crate) const FILE_BYTES_MAX: u64 = 512 << 20;
 
 /// A report in a file.
 #[derive(Clone, Debug)]
@@ -25,14 +25,14 @@ pub(crate) struct SavedReport {
     pub(crate) value: Value,
 }
 
-/// The reports in a file: one, several in a row or in a list, or those of a sweep. A sweep whose schema is `whole` is
-/// one report.
+/// The reports in a file: one, several in a row or in a list, or those of a sweep. A sweep whose schema is among `whole`
+/// is one report.
 ///
 /// # Errors
 /// A failure that names the file. `advice` says what to give instead.
 pub(crate) fn from_file(
     path: &Path,
-    whole: Option<&str>,
+    whole: &[&str],
     advice: &str,
 ) -> Result<Vec<SavedReport>, Failure> {
     let file = path.display().to_string();
@@ -91,19 +91,25 @@ pub(crate) fn read(input: impl Read, bytes_max: u64) -> io::Result<String> {
 }
 
 /// The reports in a text, value by value: a value is a report, a list of reports, or a sweep with its runs. A sweep whose
-/// schema is `whole` is a report.
+/// schema is among `whole` is a report.
 ///
 /// # Errors
 /// Each item may be one: text that is no JSON.
 pub(crate) fn reports_in(
     text: &str,
-    whole: Option<&str>,
+    whole: &[&str],
 ) -> impl Iterator<Item = serde_json::Result<Vec<Value>>> {
     let values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
     values.map(move |value| {
         Ok(match value? {
             Value::Array(list) => list,
-            report if whole.is_some_and(|it| report["schema"] == it) => vec![report],
+            // Earlier versions did not write the points of a sweep.
+            report
+                if report["points"].is_array()
+                    && whole.iter().any(|it| report["schema"] == *it) =>
+            {
+                vec![report]
+            }
             other => into_runs(other),
         })
     })
@@ -270,19 +276,22 @@ mod tests {
         let folder = rpcrdma_testkit::Folder::new("saved");
         let names = |text: &str| -> Vec<String> {
             folder.write("a.json", text);
-            let reports = from_file(&folder.join("a.json"), None, "give another").unwrap();
+            let reports = from_file(&folder.join("a.json"), &[], "give another").unwrap();
             let short = |it: SavedReport| it.name.rsplit('/').next().unwrap().to_owned();
             reports.into_iter().map(short).collect()
         };
         assert_eq!(names("{}"), ["a.json"]);
         // A terminal must not execute what a file says.
         folder.write("a.json", r#"{"a\u001b": ["\u001b]52;c\n"]}"#);
-        let report = &from_file(&folder.join("a.json"), None, "give another").unwrap()[0];
+        let report = &from_file(&folder.join("a.json"), &[], "give another").unwrap()[0];
         assert_eq!(report.value, serde_json::json!({"a?": ["?]52;c?"]}));
         assert_eq!(names("[{}, {}]"), ["a.json (1)", "a.json (2)"]);
         assert_eq!(names("{} {\"runs\": [{}]}").len(), 2);
-        folder.write("a.json", r#"{"schema": "s", "runs": [{}, {}]}"#);
-        let whole = from_file(&folder.join("a.json"), Some("s"), "give another").unwrap();
+        folder.write(
+            "a.json",
+            r#"{"schema": "s", "points": [], "runs": [{}, {}]}"#,
+        );
+        let whole = from_file(&folder.join("a.json"), &["s"], "give another").unwrap();
         let [whole] = &whole[..] else {
             panic!("{whole:?}");
         };
@@ -295,7 +304,7 @@ mod tests {
             ("{", "there is no JSON in"),
         ] {
             folder.write("a.json", text);
-            let failure = from_file(&folder.join("a.json"), None, "give another").unwrap_err();
+            let failure = from_file(&folder.join("a.json"), &[], "give another").unwrap_err();
             let failure = failure.to_string();
             assert!(
                 failure.contains(words) && failure.contains("/a.json"),

@@ -49,7 +49,7 @@ pub(crate) struct Wanted {
 pub(crate) fn execute(wanted: Wanted, outputs: &Outputs) -> Result<(), Failure> {
     let mut reports = Vec::new();
     for file in &wanted.files {
-        reports.extend(saved::from_file(file, Some(SWEEP), GIVE)?);
+        reports.extend(saved::from_file(file, &[SWEEP], GIVE)?);
         check_number(reports.len())?;
     }
     if reports.len() > 1 {

@@ -191,7 +191,7 @@ pub(super) fn fleet_sweep(report: &SavedReport, has_page: bool) -> Result<Shown,
     let wrong = |error: SavedError| no_report(report, error.to_string());
     let read = FleetSweepReport::deserialize(&report.value);
     let read = read.map_err(|error| wrong(error.into()))?;
-    if !read.has_each_run_once() {
+    if !read.swept.has_each_run_once() {
         return Err(no_report(
             report,
             "its points do not name each of its runs once",

@@ -14,7 +14,7 @@ pub(crate) mod table;
 
 use serde::Serialize;
 
-use self::runs::{Runner, SweepPlan, Swept, SweptReport, make_runs};
+use self::runs::{Repeat, Runner, SweepPlan, Swept, SweptReport, make_runs};
 use crate::exit::{Failure, Status};
 use crate::machine::Machine;
 use crate::report::figures::LoadFigures;
@@ -27,7 +27,7 @@ use crate::run::{Load, measure};
 use crate::signals::Stop;
 
 /// The `schema` of the JSON.
-const SCHEMA: &str = "rpcrdma.bench-tool.sweep/1";
+pub(crate) const SCHEMA: &str = "rpcrdma.bench-tool.sweep/1";
 
 /// The report of a sweep. Its serialization is the JSON report, whose layout is stable.
 #[derive(Debug, Serialize)]
@@ -39,15 +39,17 @@ struct SweepReport {
     swept: Swept<Report>,
 }
 
+impl Repeat for Report {
+    fn is_disturbed(&self) -> bool {
+        self.disturbed
+    }
+}
+
 impl SweptReport for Report {
     const MORE_COLUMNS: &'static [&'static str] = &[];
 
     fn load(&self) -> &LoadFigures {
         &self.load
-    }
-
-    fn is_disturbed(&self) -> bool {
-        self.disturbed
     }
 
     fn warnings(&self) -> &Vec<String> {

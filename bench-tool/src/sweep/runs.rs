@@ -2,6 +2,7 @@
 //! combination.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::grid::{Axis, Point, labels};
 use crate::exit::Failure;
@@ -9,16 +10,27 @@ use crate::progress::Rounds;
 use crate::report::figures::LoadFigures;
 use crate::report::metric::{Metric, median, sorted};
 
+/// A run of a combination, as far as it decides which of its runs count.
+pub(crate) trait Repeat {
+    /// Whether other work, stolen time or the frequency disturbed it.
+    fn is_disturbed(&self) -> bool;
+}
+
+/// The JSON of a run or of a fleet, which was disturbed if a client was.
+impl Repeat for Value {
+    fn is_disturbed(&self) -> bool {
+        let mut clients = self["clients"].as_array().into_iter().flatten();
+        self["disturbed"] == true || clients.any(|it| it["report"].is_disturbed())
+    }
+}
+
 /// The report of one run of a sweep.
-pub(crate) trait SweptReport {
+pub(crate) trait SweptReport: Repeat {
     /// Names of the columns of the CSV that only this kind of report has.
     const MORE_COLUMNS: &'static [&'static str];
 
     /// Options and results of the load.
     fn load(&self) -> &LoadFigures;
-
-    /// Whether other work, stolen time or the frequency disturbed it.
-    fn is_disturbed(&self) -> bool;
 
     /// Warnings that limit the trust in the numbers.
     fn warnings(&self) -> &Vec<String>;
@@ -99,7 +111,7 @@ pub(crate) struct Swept<R> {
     pub(crate) failures: Vec<PointFailure>,
 }
 
-impl<R: SweptReport> Swept<R> {
+impl<R: Repeat> Swept<R> {
     fn new(plan: &SweepPlan) -> Self {
         let points = plan.points.iter();
         Self {
@@ -142,6 +154,21 @@ impl<R: SweptReport> Swept<R> {
             .filter(move |run| all || !run.is_disturbed())
     }
 
+    /// Whether the machine disturbed every run of a combination.
+    pub(super) fn is_disturbed(&self, place: usize) -> bool {
+        self.runs_of(place).all(Repeat::is_disturbed)
+    }
+
+    /// Whether each run belongs to one combination, which a report that was read may not have.
+    pub(crate) fn has_each_run_once(&self) -> bool {
+        let places = self.points.iter().flat_map(|it| &it.runs);
+        let mut places: Vec<usize> = places.copied().collect();
+        places.sort_unstable();
+        places.into_iter().eq(0..self.runs.len())
+    }
+}
+
+impl<R: SweptReport> Swept<R> {
     /// The sorted figures of a combination. Empty if no run counts.
     pub(super) fn figures(&self, place: usize, metric: Metric) -> Vec<f64> {
         let runs = self.counted(place);
@@ -160,11 +187,6 @@ impl<R: SweptReport> Swept<R> {
             [least, .., largest] => Some((least, largest)),
             _ => None,
         }
-    }
-
-    /// Whether the machine disturbed every run of a combination.
-    pub(super) fn is_disturbed(&self, place: usize) -> bool {
-        self.runs_of(place).all(SweptReport::is_disturbed)
     }
 
     /// The axes on which the combinations differ.

@@ -121,6 +121,14 @@ fn each_combination_is_a_run_of_all_clients_whose_agents_stay() {
         12,
         "clients and server of each run"
     );
+    let line = format!("compare {json} {json} --fail-if p50+5%");
+    let compared = Ended::of(&mut tool(&line)).with_code(0);
+    compared.check_out(&[
+        "A  6 runs  ",
+        "\n\ndepth 3\n",
+        "too few runs to tell",
+        "\ndepth 3: p50+5%: kept (+0.0 %)\n",
+    ]);
     server.end_by(Signal::TERM).check_code(0);
 }
 

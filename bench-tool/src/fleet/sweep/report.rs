@@ -15,7 +15,7 @@ use crate::report::Word;
 use crate::report::figures::LoadFigures;
 use crate::report::origin::Origin;
 use crate::report::table::write_warnings;
-use crate::sweep::runs::{Swept, SweptReport};
+use crate::sweep::runs::{Repeat, Swept, SweptReport};
 use crate::sweep::table;
 use rpcrdma_units::{count, nanoseconds, text_of};
 
@@ -60,6 +60,12 @@ pub(crate) struct FleetSweepReport {
     pub client_failures: Vec<ClientFailure>,
 }
 
+impl Repeat for FleetReport {
+    fn is_disturbed(&self) -> bool {
+        self.clients.iter().any(|it| it.report.is_disturbed())
+    }
+}
+
 impl SweptReport for FleetReport {
     const MORE_COLUMNS: &'static [&'static str] = &[
         "errors",
@@ -73,10 +79,6 @@ impl SweptReport for FleetReport {
 
     fn load(&self) -> &LoadFigures {
         &self.load
-    }
-
-    fn is_disturbed(&self) -> bool {
-        self.clients.iter().any(|it| it.report["disturbed"] == true)
     }
 
     fn warnings(&self) -> &Vec<String> {
@@ -144,15 +146,6 @@ impl FleetSweepReport {
             swept,
             client_failures,
         }
-    }
-
-    /// Whether each run belongs to one combination, which a report that was read may not have.
-    pub(crate) fn has_each_run_once(&self) -> bool {
-        let swept = &self.swept;
-        let places = swept.points.iter().flat_map(|it| &it.runs);
-        let mut places: Vec<usize> = places.copied().collect();
-        places.sort_unstable();
-        places.into_iter().eq(0..swept.runs.len())
     }
 
     /// `fleet of 8 clients, many-to-one`.
@@ -358,7 +351,7 @@ mod tests {
             "client host point when why"
         );
         let again: FleetSweepReport = serde_json::from_value(value).unwrap();
-        assert!(again.has_each_run_once());
+        assert!(again.swept.has_each_run_once());
         assert_eq!(
             (again.table(), again.page()),
             (report.table(), report.page())
@@ -366,7 +359,7 @@ mod tests {
         for runs in [vec![0], vec![0, 0], vec![0, 1], vec![0, 9]] {
             let mut wrong = again.clone();
             wrong.swept.points[0].runs = runs;
-            assert!(!wrong.has_each_run_once());
+            assert!(!wrong.swept.has_each_run_once());
             // It is refused, and yet it would not panic.
             let _ = (wrong.table(), wrong.page());
         }
