@@ -76,6 +76,11 @@ fn the_page_and_the_table_of_a_saved_report_are_those_of_its_command() {
         ),
         ("fleet-knee", fleet.to_owned(), format!("-- {knee}")),
         (
+            "sweep",
+            format!("sweep --connect {address} {SHORT} --depth 1,2 --repeats 2 --count 60"),
+            String::new(),
+        ),
+        (
             "fleet-sweep",
             fleet.to_owned(),
             format!("-- sweep --connect {address} {SHORT} --depth 1,2 --repeats 2 --count 60"),
@@ -96,17 +101,27 @@ fn the_page_and_the_table_of_a_saved_report_are_those_of_its_command() {
         "<b>Knee</b>",
     ]);
     assert_eq!(page.matches("<figure>").count(), 2);
+    folder.read("sweep.html").check_words(&[
+        ">sweep of 2 combinations<",
+        "Calls per second against depth",
+        "Round-trip time (p99) against depth",
+        "<th scope=\"row\">depth 2",
+        "; of all repeats together</p>",
+    ]);
     // Beside another report, a sweep is its runs.
-    let files = ["fleet.json", "fleet-sweep.json"].map(|name| folder.path(name));
+    let files = ["fleet.json", "fleet-sweep.json", "sweep.json"].map(|name| folder.path(name));
     let shown = ended(&format!("report {}", files.join(" "))).with_code(0);
     shown.check_out(&[
         "fleet.json (fleet)",
         "fleet-sweep.json (1) (fleet)",
+        "sweep.json (4) (run)",
         "\n  depth: ",
     ]);
     for (option, code) in [("--hgrm -", 2), ("--intervals", 2), ("--html -", 0)] {
-        let sweep = folder.path("fleet-sweep.json");
-        ended(&format!("report {sweep} {option}")).check_code(code);
+        for name in ["sweep.json", "fleet-sweep.json"] {
+            let sweep = folder.path(name);
+            ended(&format!("report {sweep} {option}")).check_code(code);
+        }
     }
     let mut report: Value = serde_json::from_str(&folder.read("fleet-sweep.json")).unwrap();
     report["runs"][1]["calls"] = json!(7);

@@ -11,8 +11,8 @@ use crate::saved::{self, Wanted};
 /// `bench-tool report`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Makes the table and the page again from the JSON that run, nfs and fleet wrote, with or without --to-knee, and of a sweep of a \
-fleet: the page is the one that --html of that command wrote, except for what only a later version shows.\n\n\
+Makes the table and the page again from the JSON that run, nfs, fleet and sweep wrote, with or without --to-knee: the \
+page is the one that --html of that command wrote, except for what only a later version shows.\n\n\
 Of several reports, in one file or in many, it makes one table and one page: rates and percentiles side by side, all \
 histograms in one chart, and the options, hosts, kernels, cards, firmware and knobs in which they differ. It also takes sweeps and sums of merge. Whether a difference is more than noise is a question for \
 `compare`.\n\n\

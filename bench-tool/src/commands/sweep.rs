@@ -94,6 +94,10 @@ pub(crate) struct SweepArgs {
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 
+    /// Write a self-contained page with charts and the table; `-` is standard output, and the table then goes to standard error
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+
     /// Outputs that only a sweep has
     #[command(flatten)]
     pub files: SweepFilesArgs,
@@ -158,6 +162,7 @@ pub(super) fn execute(
     let files = [
         ("--json", args.json.as_deref()),
         ("--csv", args.files.csv.as_deref()),
+        ("--html", args.html.as_deref()),
     ];
     let outputs = Outputs::check(&files, args.common.quiet)?;
     let chart = args.files.chart(&config.plan.points)?;
@@ -201,7 +206,8 @@ impl SweepArgs {
     /// The first output that was given; `None` if none was.
     pub(super) fn output(&self) -> Option<&'static str> {
         let json = self.json.is_some().then_some("--json");
-        json.or_else(|| self.files.given())
+        let html = self.html.is_some().then_some("--html");
+        json.or(html).or_else(|| self.files.given())
     }
 
     /// The arguments of `run` for a combination.

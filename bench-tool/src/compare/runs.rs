@@ -25,7 +25,7 @@ const SCHEMAS: [&str; 3] = [
 ];
 
 /// The layouts of sweeps.
-const SWEEPS: [&str; 2] = [sweep::SCHEMA, fleet::sweep::report::SCHEMA];
+pub(crate) const SWEEPS: [&str; 2] = [sweep::SCHEMA, fleet::sweep::report::SCHEMA];
 
 /// What to give in place of a file that cannot be compared.
 const GIVE: &str = "give runs as `bench-tool run --json` writes them, one, several in a row, or a list of them; or a sweep";

@@ -15,9 +15,9 @@ mod single;
 use std::path::PathBuf;
 
 use self::several::Several;
-use self::single::{GIVE, Kind, Shown, Single, fleet_sweep};
+use self::single::{GIVE, Kind, Shown, Single, sweep};
+use crate::compare::runs::SWEEPS;
 use crate::exit::Failure;
-use crate::fleet::sweep::report::SCHEMA as SWEEP;
 use crate::report::origin::Origin;
 use crate::report::output::Outputs;
 use crate::report::saved::{self, SavedReport};
@@ -49,7 +49,7 @@ pub(crate) struct Wanted {
 pub(crate) fn execute(wanted: Wanted, outputs: &Outputs) -> Result<(), Failure> {
     let mut reports = Vec::new();
     for file in &wanted.files {
-        reports.extend(saved::from_file(file, &[SWEEP], GIVE)?);
+        reports.extend(saved::from_file(file, &SWEEPS, GIVE)?);
         check_number(reports.len())?;
     }
     if reports.len() > 1 {
@@ -94,16 +94,16 @@ fn one_alone(report: &SavedReport, wanted: &Wanted, outputs: &Outputs) -> Result
         ))
         .advice("leave it out: only reports of run and nfs have intervals in their table"));
     }
-    if kind == Kind::FleetSweep {
+    if let Some(shown) = sweep(kind, report, wanted.has_page)? {
         if let Some(option) = wanted.histogram {
             return Err(Failure::usage(format!(
-                "{option} takes one report, and {} is {}",
+                "{option} takes one report, and {} is a report of {}",
                 report.name,
                 kind.command()
             ))
             .advice("leave it out: the JSON has the histogram of each run"));
         }
-        return show(&fleet_sweep(report, wanted.has_page)?, outputs);
+        return show(&shown, outputs);
     }
     let single = Single::read(report, wanted.intervals, wanted.has_page)?;
     if let Some(option) = wanted.histogram

@@ -15,7 +15,8 @@ use crate::report::knee::{self, KneeReport};
 use crate::report::saved::{SavedError, SavedLoad, SavedReport};
 use crate::report::view::LoadReport;
 use crate::report::{hgrm, hlog, page};
-use crate::{nfs_client, run};
+use crate::sweep::{Sweep, SweepReport};
+use crate::{nfs_client, run, sweep};
 
 /// What to give in place of a file that cannot be shown.
 pub(super) const GIVE: &str = "give the files that --json of run, nfs, fleet, sweep or merge wrote";
@@ -45,16 +46,18 @@ pub(super) enum Kind {
     Run,
     Nfs,
     Fleet,
+    Sweep,
     FleetSweep,
     Merge,
     Knee,
 }
 
 impl Kind {
-    const ALL: [(&'static str, Self); 6] = [
+    const ALL: [(&'static str, Self); 7] = [
         (run::report::RUN_SCHEMA, Self::Run),
         (nfs_client::SCHEMA, Self::Nfs),
         (fleet::report::SCHEMA, Self::Fleet),
+        (sweep::SCHEMA, Self::Sweep),
         (fleet::sweep::report::SCHEMA, Self::FleetSweep),
         (merge::SCHEMA, Self::Merge),
         (knee::SCHEMA, Self::Knee),
@@ -91,6 +94,7 @@ impl Kind {
             Self::Run => "run",
             Self::Nfs => "nfs",
             Self::Fleet => "fleet",
+            Self::Sweep => "sweep",
             Self::FleetSweep => "a sweep of a fleet",
             Self::Merge => "merge",
             Self::Knee => "--to-knee",
@@ -174,7 +178,7 @@ fn shown(kind: Kind, report: &Value, intervals: bool, has_page: bool) -> Loaded 
             it.table(intervals)
         }),
         Kind::Fleet => load(report, has_page, fleet::report::table),
-        Kind::Merge | Kind::FleetSweep => Ok(None),
+        Kind::Merge | Kind::Sweep | Kind::FleetSweep => Ok(None),
         Kind::Knee => match report["closed_loop"]["schema"].as_str() {
             Some(nfs_client::SCHEMA) => climb::<nfs_client::Report>(report, has_page),
             Some(fleet::report::SCHEMA) => climb::<fleet::report::FleetReport>(report, has_page),
@@ -183,15 +187,29 @@ fn shown(kind: Kind, report: &Value, intervals: bool, has_page: bool) -> Loaded 
     }
 }
 
-/// The table and the page of a sweep over a fleet.
+/// The table and the page of a sweep.
 ///
 /// # Errors
 /// A failure that names the file and what is wrong with it.
-pub(super) fn fleet_sweep(report: &SavedReport, has_page: bool) -> Result<Shown, Failure> {
+pub(super) fn sweep(
+    kind: Kind,
+    report: &SavedReport,
+    has_page: bool,
+) -> Result<Option<Shown>, Failure> {
+    match kind {
+        Kind::Sweep => read_sweep::<SweepReport>(report, has_page).map(Some),
+        Kind::FleetSweep => read_sweep::<FleetSweepReport>(report, has_page).map(Some),
+        _ => Ok(None),
+    }
+}
+
+fn read_sweep<S: Sweep + DeserializeOwned>(
+    report: &SavedReport,
+    has_page: bool,
+) -> Result<Shown, Failure> {
     let wrong = |error: SavedError| no_report(report, error.to_string());
-    let read = FleetSweepReport::deserialize(&report.value);
-    let read = read.map_err(|error| wrong(error.into()))?;
-    if !read.swept.has_each_run_once() {
+    let read = S::deserialize(&report.value).map_err(|error| wrong(error.into()))?;
+    if !read.swept().has_each_run_once() {
         return Err(no_report(
             report,
             "its points do not name each of its runs once",

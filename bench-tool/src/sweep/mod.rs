@@ -6,14 +6,17 @@
 //! | [`runs`] | their order, and the figures of each combination |
 //! | [`table`] | the table of medians, and the CSV |
 //! | [`plot`] | the chart |
+//! | [`page`] | the page |
 
 pub(crate) mod grid;
+pub(crate) mod page;
 pub(crate) mod plot;
 pub(crate) mod runs;
 pub(crate) mod table;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
+use self::page::SweepPage;
 use self::runs::{Repeat, Runner, SweepPlan, Swept, SweptReport, make_runs};
 use crate::exit::{Failure, Status};
 use crate::machine::Machine;
@@ -29,14 +32,83 @@ use crate::signals::Stop;
 /// The `schema` of the JSON.
 pub(crate) const SCHEMA: &str = "rpcrdma.bench-tool.sweep/1";
 
-/// The report of a sweep. Its serialization is the JSON report, whose layout is stable.
-#[derive(Debug, Serialize)]
-struct SweepReport {
+/// The report of a sweep, over a fleet or of this process.
+pub(crate) trait Sweep: Serialize + Sized {
+    /// The report of a run.
+    type Run: SweptReport;
+
+    /// The combinations and the runs.
+    fn swept(&self) -> &Swept<Self::Run>;
+
+    /// The table.
+    fn table(&self) -> String;
+
+    /// Warnings that limit the trust in the numbers.
+    fn warnings(&self) -> Vec<String>;
+
+    /// The page.
+    fn page(&self) -> String;
+
+    /// Writes the report and, if requested, the chart.
+    ///
+    /// # Errors
+    /// Files that cannot be written, and nothing to draw along.
+    fn put(
+        &self,
+        outputs: &Outputs,
+        chart: Option<&Output>,
+        figure: Option<Metric>,
+    ) -> Result<(), Failure> {
+        outputs.write(&self.table(), &self.warnings(), |option| match option {
+            "--csv" => table::csv(self.swept()),
+            "--html" => self.page(),
+            _ => json_text(self),
+        })?;
+        chart.map_or(Ok(()), |output| {
+            output.write(plot::chart(self.swept(), figure)?.svg())
+        })
+    }
+}
+
+/// The report of a sweep of this process. Its serialization is the JSON report, whose layout is stable.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct SweepReport {
     /// The program and command line that wrote it.
     #[serde(flatten)]
     origin: Origin,
     #[serde(flatten)]
     swept: Swept<Report>,
+}
+
+impl Sweep for SweepReport {
+    type Run = Report;
+
+    fn swept(&self) -> &Swept<Report> {
+        &self.swept
+    }
+
+    fn table(&self) -> String {
+        table::text(&self.swept)
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        table::warnings(&self.swept)
+    }
+
+    fn page(&self) -> String {
+        let page = SweepPage {
+            title: format!("sweep of {} combinations", self.swept.points.len()),
+            origin: &self.origin,
+            machine: self.swept.runs.first().map(|run| &run.machine),
+            swept: &self.swept,
+            warnings: self.warnings(),
+            together: "of all repeats together",
+            after_combinations: String::new(),
+            after_percentiles: String::new(),
+            facts: Vec::new(),
+        };
+        page.text()
+    }
 }
 
 impl Repeat for Report {
@@ -108,16 +180,8 @@ pub(crate) fn execute(
         origin: Origin::new(SCHEMA, config.command),
         swept,
     };
-    let swept = &report.swept;
-    let (text, warnings) = (table::text(swept), table::warnings(swept));
-    outputs.write(&text, &warnings, |option| match option {
-        "--csv" => table::csv(swept),
-        _ => json_text(&report),
-    })?;
-    if let Some(output) = chart {
-        output.write(plot::chart(swept, config.figure)?.svg())?;
-    }
-    Ok(if swept.failures.is_empty() {
+    report.put(outputs, chart, config.figure)?;
+    Ok(if report.swept.failures.is_empty() {
         Status::Success
     } else {
         Status::Failure

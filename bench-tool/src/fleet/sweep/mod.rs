@@ -17,11 +17,11 @@ use super::report::{FleetReport, Measured, judge_clients};
 use super::round::{Failed, RoundPlan};
 use crate::exit::Failure;
 use crate::machine::Machine;
-use crate::report::output::{Output, Outputs, json_text};
+use crate::report::output::{Output, Outputs};
 use crate::signals::StopTwice;
+use crate::sweep::Sweep as _;
 use crate::sweep::grid::labels;
 use crate::sweep::runs::{Runner, make_runs};
-use crate::sweep::{plot, table};
 
 /// Makes the runs, and writes the report and, if requested, the chart.
 ///
@@ -47,15 +47,7 @@ pub(super) fn execute(
         return Err(Failure::failed("stopped by a second signal"));
     }
     let report = FleetSweepReport::new(config, machine, swept, runner.failures);
-    let swept = &report.swept;
-    outputs.write(&report.table(), &report.warnings(), |option| match option {
-        "--csv" => table::csv(swept),
-        "--html" => report.page(),
-        _ => json_text(&report),
-    })?;
-    if let Some(output) = chart {
-        output.write(plot::chart(swept, sweep.figure)?.svg())?;
-    }
+    report.put(outputs, chart, sweep.figure)?;
     judge(&report)
 }
 

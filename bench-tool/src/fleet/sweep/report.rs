@@ -15,6 +15,7 @@ use crate::report::Word;
 use crate::report::figures::LoadFigures;
 use crate::report::origin::Origin;
 use crate::report::table::write_warnings;
+use crate::sweep::Sweep;
 use crate::sweep::runs::{Repeat, Swept, SweptReport};
 use crate::sweep::table;
 use rpcrdma_units::{count, nanoseconds, text_of};
@@ -130,6 +131,40 @@ fn cell(value: &Value) -> String {
 /// The columns about the clients, behind the combination.
 pub(super) const COLUMNS: [&str; 5] = ["clients", "errors", "fairness", "start", "slowest"];
 
+impl Sweep for FleetSweepReport {
+    type Run = FleetReport;
+
+    fn swept(&self) -> &Swept<FleetReport> {
+        &self.swept
+    }
+
+    fn table(&self) -> String {
+        text_of(|text| self.write(text))
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        let mut warnings = table::warnings(&self.swept);
+        let has_fewer = |place: &usize| {
+            let mut runs = self.swept.runs_of(*place);
+            runs.any(|run| run.clients.len() < self.clients_asked)
+        };
+        let points = self.swept.points.len();
+        let fewer = (0..points).filter(has_fewer).count();
+        if fewer > 0 {
+            warnings.push(format!(
+                "{fewer} of the {points} combinations have runs with fewer clients than the {} that were asked for: their \
+                 figures are those of another load",
+                self.clients_asked
+            ));
+        }
+        warnings
+    }
+
+    fn page(&self) -> String {
+        self.sweep_page()
+    }
+}
+
 impl FleetSweepReport {
     pub(super) fn new(
         config: &FleetConfig,
@@ -151,25 +186,6 @@ impl FleetSweepReport {
     /// `fleet of 8 clients, many-to-one`.
     pub(super) fn clients_text(&self) -> String {
         clients_text(self.clients_asked, &self.pattern)
-    }
-
-    /// Warnings that limit the trust in the numbers.
-    pub(crate) fn warnings(&self) -> Vec<String> {
-        let mut warnings = table::warnings(&self.swept);
-        let has_fewer = |place: &usize| {
-            let mut runs = self.swept.runs_of(*place);
-            runs.any(|run| run.clients.len() < self.clients_asked)
-        };
-        let points = self.swept.points.len();
-        let fewer = (0..points).filter(has_fewer).count();
-        if fewer > 0 {
-            warnings.push(format!(
-                "{fewer} of the {points} combinations have runs with fewer clients than the {} that were asked for: their \
-                 figures are those of another load",
-                self.clients_asked
-            ));
-        }
-        warnings
     }
 
     /// The cells of [`COLUMNS`] for a combination: of the runs whose figures count.
@@ -199,11 +215,6 @@ impl FleetSweepReport {
                 format!("client {} on {}, p99 {p99}", it.client, it.host)
             }),
         ]
-    }
-
-    /// The table.
-    pub(crate) fn table(&self) -> String {
-        text_of(|text| self.write(text))
     }
 
     fn write(&self, text: &mut String) -> fmt::Result {
