@@ -29,7 +29,7 @@ pub(super) enum State {
     Failed,
     /// It failed, and is out.
     Lost,
-    /// It is out because the user stopped the fleet before it said anything.
+    /// It is out because somebody stopped it before its calls: the fleet before it said anything, or its agent.
     Stopped,
 }
 

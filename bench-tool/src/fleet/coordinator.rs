@@ -318,17 +318,23 @@ impl<'a> Fleet<'a> {
         let client = &mut self.clients[index];
         if client.state == State::Launched {
             // It has no load yet, and did not fail.
-            client.state = State::Stopped;
-            if let Some(mut process) = client.process.take() {
-                process.close();
-                self.leaving.push(process);
-            }
-            if let Some(metrics) = &self.metrics {
-                metrics.end(index, false);
-            }
+            self.put_out(index);
         } else {
             client.state = State::Started;
             client.say(&ToAgent::Stop);
+        }
+    }
+
+    /// Leaves a client out of this round and the next ones that was stopped before its calls, and did not fail.
+    fn put_out(&mut self, index: usize) {
+        let client = &mut self.clients[index];
+        client.state = State::Stopped;
+        if let Some(mut process) = client.process.take() {
+            process.close();
+            self.leaving.push(process);
+        }
+        if let Some(metrics) = &self.metrics {
+            metrics.end(index, false);
         }
     }
 
@@ -403,6 +409,14 @@ impl<'a> Fleet<'a> {
                 },
                 State::Started,
             ) => self.take_report(index, (report, started_ns, failure), at),
+            // Its load does not wait for the start when a signal reaches the agent.
+            (FromAgent::Report { report, .. }, state @ (State::Timing | State::Waiting))
+                if report["interrupted"] == true =>
+            {
+                let why = "it was stopped there by a signal, before its calls".to_owned();
+                self.note_failure(index, state.words(), why);
+                self.put_out(index);
+            }
             (FromAgent::Failed { why }, state) => {
                 if !self.round.keeps_failed || !client.is_in_round() {
                     return self.lose(index, why);
@@ -594,6 +608,34 @@ mod tests {
             .iter_mut()
             .for_each(|it| it.state = State::Started);
         fleet
+    }
+
+    #[test]
+    fn a_client_that_is_stopped_while_it_waits_for_the_start_is_named_as_stopped() {
+        let script = r#"
+            read hello; read cue
+            printf '{"message":"report","report":{"interrupted":'; test $0 = 0 && printf true || printf false
+            echo '},"started_ns":null,"failure":"no call was complete"}'
+            read cue"#;
+        let config = config(2, script);
+        let signals = StopTwice::default();
+        let mut fleet = running(&config, &signals);
+        for client in &mut fleet.clients {
+            client.state = State::Waiting;
+            client.say(&ToAgent::Stop);
+        }
+        look_until(&mut fleet, |it| !states(it).contains(&State::Waiting));
+        assert_eq!(states(&fleet), [State::Stopped, State::Lost]);
+        assert!(fleet.is_out(0) && fleet.clients[0].process.is_none());
+        fleet.failed.sort_by_key(|it| it.client);
+        let [stopped, lost] = &fleet.failed[..] else {
+            panic!("{:?}", fleet.failed);
+        };
+        assert_eq!(
+            stopped.to_string(),
+            "client 0 on a while it waited for the start: it was stopped there by a signal, before its calls"
+        );
+        assert!(lost.why.contains("out of turn"), "{lost}");
     }
 
     #[test]
