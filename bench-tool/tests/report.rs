@@ -225,10 +225,17 @@ fn several_runs_are_side_by_side_with_what_differs() {
         "sum.json (merge): ",
         "        800 ",
     ]);
-    ended(&format!("report {sum}"))
-        .with_code(0)
-        .check_out(&["        800 "]);
+    ended(&format!("report {sum}")).with_code(0).check_out(&[
+        "        800 ",
+        "       began 20",
+        ", the last part ended 20",
+    ]);
     let log = folder.path("sum.hlog");
+    ended(&format!("report {sum} --quiet --hlog {log}")).check_code(0);
+    let mut report: Value = serde_json::from_str(&folder.read("sum.json")).unwrap();
+    assert_ne!(report["began"], report["ended"]);
+    report.as_object_mut().unwrap().remove("began");
+    let sum = folder.write("undated.json", report.to_string());
     for (line, code, words) in [
         (format!("{sum} --hlog {log}"), 1, "there is no date in"),
         (format!("{sum} --intervals"), 2, "a report of merge"),

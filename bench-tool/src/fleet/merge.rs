@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::date::rfc3339;
 use crate::exit::Failure;
 use crate::histogram::{LatencyHistogram, LatencySummary, null_without_calls};
 use crate::report::hgrm;
@@ -80,6 +81,12 @@ struct MergeReport {
     #[serde(flatten)]
     origin: Origin,
     interrupted: bool,
+    /// When the first part began (RFC 3339); `None` if a part does not say when it was measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    began: Option<String>,
+    /// When the last part ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ended: Option<String>,
     duration_s: f64,
     calls: u64,
     errors: u64,
@@ -104,6 +111,7 @@ pub(crate) fn execute(
     let mut sums = Sums::default();
     let mut parts = Vec::new();
     let (mut loops, mut doubts) = (Vec::new(), Vec::new());
+    let mut spans = Some(Vec::new());
     let mut reports = Vec::new();
     for file in files {
         reports.extend(saved::from_file(file, &[], GIVE)?);
@@ -116,6 +124,10 @@ pub(crate) fn execute(
         })?;
         sums.add(&saved, &latency);
         loops.extend(saved.load_loop.clone());
+        spans = spans.zip(saved.span()).map(|(mut all, span)| {
+            all.push(span);
+            all
+        });
         if let Some(why) = &saved.failure {
             doubts.push(format!("{name} is not of a whole run: {why}"));
         }
@@ -141,9 +153,12 @@ pub(crate) fn execute(
         });
     }
     sums.check()?;
+    let spans = spans.unwrap_or_default();
     let report = MergeReport {
         origin: Origin::new(SCHEMA, command),
         interrupted: sums.interrupted,
+        began: spans.iter().map(|it| it.0).min().map(rfc3339),
+        ended: spans.iter().map(|it| it.1).max().map(rfc3339),
         duration_s: sums.duration_s,
         calls: sums.calls,
         errors: sums.errors,
@@ -182,6 +197,9 @@ fn write(text: &mut String, report: &MergeReport, is_open: bool) -> fmt::Result 
         count(report.calls),
         count(report.errors)
     )?;
+    if let (Some(began), Some(ended)) = (&report.began, &report.ended) {
+        writeln!(text, "time      from {began} to {ended}")?;
+    }
     writeln!(
         text,
         "rate      {}, the sum of theirs",
@@ -264,6 +282,35 @@ mod tests {
     }
 
     #[test]
+    fn a_sum_lasts_from_the_first_begin_to_the_last_end() {
+        let folder = Folder::new("merge-dates");
+        let written = |file: &str, began: &str, duration_s: f64| {
+            let mut report: Value = serde_json::from_str(&saved(1..50).0).unwrap();
+            report["began"] = began.into();
+            report["duration_s"] = duration_s.into();
+            folder.write(file, report.to_string());
+        };
+        written("a", "2026-11-26T10:00:05.000Z", 60.0);
+        written("b", "2026-11-26T10:00:07.250Z", 2.5);
+        written("c", "2026-11-26T09:59:59.000Z", 30.0);
+        let times = |sum: &Value| ["began", "ended"].map(|key| sum[key].clone());
+        let sum = merge(&folder, &["a", "b"]).unwrap();
+        let expected = ["2026-11-26T10:00:05.000Z", "2026-11-26T10:01:05.000Z"];
+        assert_eq!(times(&sum), expected.map(Value::from));
+        // The longest of its parts lasted for less time than the sum.
+        folder.write("sum", sum.to_string());
+        let sum = merge(&folder, &["c", "sum"]).unwrap();
+        let expected = ["2026-11-26T09:59:59.000Z", "2026-11-26T10:01:05.000Z"];
+        assert_eq!(times(&sum), expected.map(Value::from));
+        // A part of an earlier version does not say.
+        written("d", "", 2.0);
+        for files in [["a", "d"], ["d", "a"]] {
+            let sum = merge(&folder, &files).unwrap();
+            assert_eq!(times(&sum), [Value::Null, Value::Null]);
+        }
+    }
+
+    #[test]
     fn a_file_that_is_no_report_is_named() {
         let folder = Folder::new("merge-wrong");
         folder.write("a", saved(1..50).0);
@@ -311,6 +358,8 @@ mod tests {
         let mut report = MergeReport {
             origin: Origin::new(SCHEMA, String::new()),
             interrupted: true,
+            began: Some("2026-11-26T10:00:05.000Z".to_owned()),
+            ended: Some("2026-11-26T10:01:05.000Z".to_owned()),
             duration_s: 1.0,
             calls: 12_000,
             errors: 1,
@@ -343,6 +392,7 @@ mod tests {
         text_of(|text| write(text, &report, false)).check_words(&[
             "sum of 2 reports",
             "calls     12,000 completed, 1 errors",
+            "\ntime      from 2026-11-26T10:00:05.000Z to 2026-11-26T10:01:05.000Z\n",
             "rate      2.000 k/s, the sum of theirs",
             "report            calls        rate",
             "1                 6,000",

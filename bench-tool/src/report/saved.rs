@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
+use std::time::{Duration, SystemTime};
 
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::escape::{plain_text, plain_value};
 use super::figures::LossFigures;
+use crate::date::parse_rfc3339;
 use crate::exit::Failure;
 use crate::histogram::{DecodeError, LatencyHistogram, LatencySummary};
 
@@ -153,6 +155,9 @@ pub(crate) struct SavedLoad {
     /// When the measurement began (RFC 3339).
     #[serde(default)]
     pub(crate) began: String,
+    /// When the measurement of the last part of a sum ended (RFC 3339).
+    #[serde(default)]
+    pub(crate) ended: Option<String>,
     #[serde(default)]
     pub(crate) interrupted: bool,
     /// Why the run failed although it has results.
@@ -208,6 +213,16 @@ impl SavedLoad {
         let saved = Self::deserialize(report)?;
         let latency = saved.latency()?.ok_or(SavedError::NoHistogram)?;
         Ok((saved, latency))
+    }
+
+    /// When the measurement began and ended; `None` if the report does not say.
+    pub(crate) fn span(&self) -> Option<(SystemTime, SystemTime)> {
+        let began = parse_rfc3339(&self.began)?;
+        let ended = match &self.ended {
+            Some(ended) => parse_rfc3339(ended)?,
+            None => began.checked_add(Duration::try_from_secs_f64(self.duration_s).ok()?)?,
+        };
+        (began <= ended).then_some((began, ended))
     }
 
     /// The histogram; `None` in a report of an earlier version.

@@ -19,6 +19,7 @@ const RESULTS: &[&str] = &[
     "counters",
     "disturbed",
     "duration_s",
+    "ended",
     "errors",
     "errors_by_name",
     "failure",

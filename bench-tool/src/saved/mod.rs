@@ -117,12 +117,12 @@ fn one_alone(report: &SavedReport, wanted: &Wanted, outputs: &Outputs) -> Result
             "leave the option out: an earlier version wrote the report, and the histogram is lost",
         ));
     }
-    if wanted.has_log && single.began().is_none() {
+    if wanted.has_log && single.span().is_none() {
         return Err(Failure::failed(format!(
             "there is no date in {}, which --hlog needs",
             report.name
         ))
-        .advice("leave it out, or give the reports of which it is a sum one by one"));
+        .advice("leave it out: an earlier version wrote the report, or one of which it is a sum"));
     }
     match &single.shown {
         Some(shown) => outputs.write(&shown.table, &shown.warnings, |option| match option {

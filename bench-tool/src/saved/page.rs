@@ -52,10 +52,10 @@ impl Several {
         for (number, entry) in (1..).zip(&self.entries) {
             writeln!(
                 page,
-                "<tr><th scope=\"row\">{number}</th><td>{} ({}), began {}: {}<pre>{}</pre>",
+                "<tr><th scope=\"row\">{number}</th><td>{} ({}), {}: {}<pre>{}</pre>",
                 escape(&entry.name),
                 entry.kind.command(),
-                escape(entry.began()),
+                escape(&entry.times()),
                 escape(&entry.state()),
                 prose(&entry.command)
             )?;

@@ -86,11 +86,17 @@ impl Entry {
 
     /// When it began, to the second.
     pub(super) fn began(&self) -> &str {
-        match self.load.began.split_once('.') {
-            Some((seconds, _)) => seconds,
-            None if self.load.began.is_empty() => "unknown",
-            None => &self.load.began,
+        match &*self.load.began {
+            "" => "unknown",
+            began => to_the_second(began),
         }
+    }
+
+    /// `began ...`, and when the last part of a sum ended.
+    pub(super) fn times(&self) -> String {
+        let ended = self.load.ended.as_deref().map(to_the_second);
+        let ended = ended.map(|ended| format!(", the last part ended {ended}"));
+        format!("began {}{}", self.began(), ended.unwrap_or_default())
     }
 
     /// How it ended: `whole`, or why its figures mean less.
@@ -123,6 +129,11 @@ impl Entry {
             false => doubts.join("; "),
         }
     }
+}
+
+/// A time without the fraction of its second.
+fn to_the_second(time: &str) -> &str {
+    time.split('.').next().unwrap_or(time)
 }
 
 /// Column names of a report, after its number and date.
@@ -194,6 +205,9 @@ impl Several {
                 "run {number}  {name} ({kind}): {state}\n       {}",
                 entry.command
             )?;
+            if entry.load.ended.is_some() {
+                writeln!(text, "       {}", entry.times())?;
+            }
             if let Some(knee) = &entry.knee {
                 writeln!(text, "       knee {}", knee.finding())?;
             }

@@ -3,9 +3,8 @@
 use serde::Deserialize as _;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
-use crate::date::parse_rfc3339;
 use crate::exit::Failure;
 use crate::fleet::sweep::report::FleetSweepReport;
 use crate::fleet::{self, merge};
@@ -140,9 +139,9 @@ impl Single {
         })
     }
 
-    /// When its measurement began; a sum has no date, nor has a report of an earlier version.
-    pub(super) fn began(&self) -> Option<SystemTime> {
-        parse_rfc3339(&self.load.began)
+    /// When its measurement began and ended; a report of an earlier version does not say.
+    pub(super) fn span(&self) -> Option<(SystemTime, SystemTime)> {
+        self.load.span()
     }
 
     /// The contents of the files of `--hgrm` and `--hlog`, whose log has the whole measurement as one interval.
@@ -152,7 +151,9 @@ impl Single {
         if option == "--hgrm" {
             return hgrm::text(latency);
         }
-        let elapsed = Duration::try_from_secs_f64(self.load.duration_s).unwrap_or_default();
+        let epoch = SystemTime::UNIX_EPOCH;
+        let (began, ended) = self.span().unwrap_or((epoch, epoch));
+        let elapsed = ended.duration_since(began).unwrap_or_default();
         let all = CoreTimeline {
             core: 0,
             elapsed,
@@ -160,7 +161,7 @@ impl Single {
         };
         let timeline = Timeline {
             interval: elapsed,
-            began: self.began().unwrap_or(SystemTime::UNIX_EPOCH),
+            began,
             cores: vec![all],
             gaps: Vec::new(),
         };
