@@ -116,7 +116,7 @@ mod tests {
             "<th scope=\"row\">100 %, not reached</th>",
         ]);
         for step in &report.steps {
-            let row = cells(step).map(|cell| format!("<td>{cell}</td>")).concat();
+            let row = super::super::tests::row_of(&cells(step));
             assert!(page.contains(&row), "{row}");
         }
     }

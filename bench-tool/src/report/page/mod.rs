@@ -233,10 +233,32 @@ pub(crate) fn prose(text: &str) -> String {
     text.split(' ').map(word).collect::<Vec<_>>().join(" ")
 }
 
+/// The units of figures.
+const UNITS: [&str; 16] = [
+    "%", "ns", "us", "ms", "s", "/s", "k/s", "M/s", "B", "KiB", "MiB", "GiB", "B/s", "kB/s",
+    "MB/s", "GB/s",
+];
+
+/// Joins each figure with its unit: a line does not break between them.
+fn with_units(text: &str) -> String {
+    let mut joined = String::with_capacity(text.len());
+    for word in text.split_inclusive(' ') {
+        let is_unit = UNITS.contains(&word.trim_end_matches([' ', ',', ';', ':']));
+        let figure = joined
+            .strip_suffix(' ')
+            .filter(|it| it.ends_with(|c: char| c.is_ascii_digit()));
+        if is_unit && let Some(figure) = figure {
+            joined = format!("{figure}\u{a0}");
+        }
+        joined.push_str(word);
+    }
+    joined
+}
+
 pub(crate) fn write_row(page: &mut String, first: &str, cells: &[String]) -> fmt::Result {
     write!(page, "<tr><th scope=\"row\">{}</th>", escape(first))?;
     for cell in cells {
-        write!(page, "<td>{}</td>", prose(cell))?;
+        write!(page, "<td>{}</td>", with_units(&prose(cell)))?;
     }
     writeln!(page, "</tr>")
 }
@@ -493,6 +515,17 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn a_line_of_a_table_does_not_break_between_a_figure_and_its_unit() {
+        let cells =
+            ["771.3 k/s", "client 1 on b, p99 2.000 ms; 5 clients", "a s"].map(str::to_owned);
+        let row = text_of(|page| write_row(page, "", &cells));
+        row.check_words(&[
+            "<td>771.3\u{a0}k/s</td>",
+            "<td>client 1 on b, p99 2.000\u{a0}ms; 5 clients</td><td>a s</td>",
+        ]);
+    }
+
+    #[test]
     fn it_refers_to_nothing_outside() {
         let (_, page) = page_of(|report| report.connect = None);
         for word in [
@@ -501,6 +534,14 @@ pub(super) mod tests {
             assert!(!page.contains(word), "{word}");
         }
         assert!(page.contains("prefers-color-scheme: dark"));
+    }
+
+    /// The cells of a row as a page has them.
+    pub(super) fn row_of(cells: &[String]) -> String {
+        let cells = cells
+            .iter()
+            .map(|cell| format!("<td>{}</td>", with_units(cell)));
+        cells.collect()
     }
 
     #[test]
@@ -514,7 +555,8 @@ pub(super) mod tests {
             ("p99.99", latency.p99_99, corrected.p99_99),
             ("maximum", latency.max, corrected.max),
         ] {
-            let [measured, corrected] = [measured, corrected].map(nanoseconds);
+            let [measured, corrected] =
+                [measured, corrected].map(|it| with_units(&nanoseconds(it)));
             let row =
                 format!("<th scope=\"row\">{name}</th><td>{measured}</td><td>{corrected}</td>");
             assert!(page.contains(&row), "{row}");
@@ -523,7 +565,7 @@ pub(super) mod tests {
         for it in &report.load.intervals {
             let latency = it.latency_ns.map(|it| [it.p50, it.p99, it.max]);
             let figures = cells(it.calls, it.rate_per_s, latency);
-            assert!(page.contains(&figures.map(|cell| format!("<td>{cell}</td>")).concat()));
+            assert!(page.contains(&row_of(&figures)));
         }
         assert!(
             page.contains(&format!("<pre>{}</pre>", prose(&report.origin.command)))
@@ -552,8 +594,8 @@ pub(super) mod tests {
             let empty = &mut report.load.intervals[1];
             (empty.calls, empty.rate_per_s, empty.latency_ns) = (0, 0.0, None);
         });
-        let row = cells(0, 0.0, None).map(|cell| format!("<td>{cell}</td>"));
-        assert!(row[4] == "<td>-</td>" && page.contains(&row.concat()));
+        let row = row_of(&cells(0, 0.0, None));
+        assert!(row.ends_with("<td>-</td>") && page.contains(&row));
         assert_eq!(
             (paths(&page, title), paths(&page, rates)),
             (vec![2; 3], vec![1])
