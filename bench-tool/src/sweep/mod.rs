@@ -115,6 +115,10 @@ impl Repeat for Report {
     fn is_disturbed(&self) -> bool {
         self.disturbed
     }
+
+    fn clients(&self) -> usize {
+        1
+    }
 }
 
 impl SweptReport for Report {

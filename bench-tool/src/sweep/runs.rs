@@ -14,10 +14,17 @@ use crate::report::metric::{Metric, median, sorted};
 pub(crate) trait Repeat {
     /// Whether other work, stolen time or the frequency disturbed it.
     fn is_disturbed(&self) -> bool;
+
+    /// How many clients of a fleet made its calls.
+    fn clients(&self) -> usize;
 }
 
 /// The JSON of a run or of a fleet, which was disturbed if a client was.
 impl Repeat for Value {
+    fn clients(&self) -> usize {
+        self["clients"].as_array().map_or(1, Vec::len)
+    }
+
     fn is_disturbed(&self) -> bool {
         let mut clients = self["clients"].as_array().into_iter().flatten();
         self["disturbed"] == true || clients.any(|it| it["report"].is_disturbed())
@@ -147,16 +154,31 @@ impl<R: Repeat> Swept<R> {
         places.filter_map(|place| self.runs.get(*place))
     }
 
-    /// The runs of a combination whose figures count: those that were not disturbed, or all runs if each was.
+    /// The runs of a combination with the most clients. Another of them has another load.
+    fn whole(&self, place: usize) -> impl Iterator<Item = &R> {
+        let most = self.runs_of(place).map(Repeat::clients).max();
+        self.runs_of(place)
+            .filter(move |run| Some(run.clients()) == most)
+    }
+
+    /// The runs of a combination whose figures count: of those with the most clients, the ones that were not disturbed, or
+    /// all if each was.
     pub(crate) fn counted(&self, place: usize) -> impl Iterator<Item = &R> {
         let all = self.is_disturbed(place);
-        self.runs_of(place)
+        self.whole(place)
             .filter(move |run| all || !run.is_disturbed())
     }
 
-    /// Whether the machine disturbed every run of a combination.
+    /// How many runs do not count because others of their combination have more clients.
+    pub(crate) fn with_fewer_clients(&self) -> usize {
+        let places = 0..self.points.len();
+        let fewer = places.map(|it| self.runs_of(it).count() - self.whole(it).count());
+        fewer.sum()
+    }
+
+    /// Whether the machine disturbed every run of a combination that could count.
     pub(super) fn is_disturbed(&self, place: usize) -> bool {
-        self.runs_of(place).all(Repeat::is_disturbed)
+        self.whole(place).all(Repeat::is_disturbed)
     }
 
     /// Whether each run belongs to one combination, which a report that was read may not have.

@@ -163,7 +163,7 @@ fn a_client_that_is_killed_is_named_and_the_others_sweep_on() {
         );
     }
     ended.check_errors(&[
-        "3 of the 3 combinations have runs with fewer clients than the 3",
+        "3 of the 3 combinations have fewer clients than the 3",
         "1 of 3 clients failed; client ",
     ]);
 }
