@@ -97,7 +97,10 @@ impl Sweep for SweepReport {
 
     fn page(&self) -> String {
         let page = SweepPage {
-            title: format!("sweep of {} combinations", self.swept.points.len()),
+            title: match self.swept.points.len() {
+                1 => "sweep of one combination".to_owned(),
+                all => format!("sweep of {all} combinations"),
+            },
             origin: &self.origin,
             machine: self.swept.runs.first().map(|run| &run.machine),
             swept: &self.swept,
