@@ -86,6 +86,13 @@ impl Client {
         Request::new(self.line(), procedure)
     }
 
+    /// As [`Client::request`], in the memory of a reply that has been read, of this client or another: a loop that hands on
+    /// what it got saves a look for spare memory in each call.
+    #[inline]
+    pub fn again(&self, procedure: Procedure, last: Response) -> Request {
+        Request::again(self.line(), procedure, last)
+    }
+
     /// Calls `procedure` with a stream of XDR, and waits for the reply.
     ///
     /// # Errors

@@ -79,6 +79,12 @@ impl Poller {
         Request::new(&self.line, procedure)
     }
 
+    /// As [`Poller::request`], in the memory of a reply that has been read, as [`Client::again`](crate::Client::again).
+    #[inline]
+    pub fn again(&self, procedure: Procedure, last: Response) -> Request {
+        Request::again(&self.line, procedure, last)
+    }
+
     /// Sends a call that [`Poller::request`] began. It comes back with `tag` by [`Poller::complete`].
     ///
     /// # Errors

@@ -36,7 +36,22 @@ pub(super) struct Unsent {
 impl Request {
     #[inline]
     pub(super) fn new(line: &Arc<ClientLine>, procedure: Procedure) -> Self {
-        let mut message = Message::with_room(line.results_bytes_max);
+        Self::of_message(line, procedure, Message::with_room(line.results_bytes_max))
+    }
+
+    /// As [`Request::new`], with the message of a reply.
+    #[inline]
+    pub(super) fn again(line: &Arc<ClientLine>, procedure: Procedure, last: Response) -> Self {
+        match last.into_message() {
+            Some(message) => {
+                Self::of_message(line, procedure, message.again(line.results_bytes_max))
+            }
+            None => Self::new(line, procedure),
+        }
+    }
+
+    #[inline]
+    fn of_message(line: &Arc<ClientLine>, procedure: Procedure, mut message: Box<Message>) -> Self {
         message.procedure = procedure.into();
         let line = Arc::clone(line);
         Self {

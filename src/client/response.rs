@@ -19,6 +19,12 @@ impl Response {
         }
     }
 
+    /// Its message, to be used again.
+    #[inline]
+    pub(super) fn into_message(mut self) -> Option<Box<Message>> {
+        self.message.take()
+    }
+
     /// Reads the results, from their start.
     #[inline]
     pub fn results(&mut self) -> Decoder<'_> {

@@ -80,13 +80,25 @@ impl Message {
     #[inline]
     pub(crate) fn with_room(results_bytes: usize) -> Box<Self> {
         let spare = SPARE.try_with(|spare| spare.borrow_mut().pop());
-        let Ok(Some(mut message)) = spare else {
-            return Self::new(results_bytes);
-        };
-        if message.results.capacity() < results_bytes {
-            message.results.reserve(results_bytes);
+        match spare {
+            Ok(Some(message)) => message.with_results_of(results_bytes),
+            _ => Self::new(results_bytes),
         }
-        message
+    }
+
+    /// The same message for another call of its thread, with room as in [`Message::with_room`].
+    #[inline]
+    pub(crate) fn again(mut self: Box<Self>, results_bytes: usize) -> Box<Self> {
+        self.clear();
+        self.with_results_of(results_bytes)
+    }
+
+    #[inline]
+    fn with_results_of(mut self: Box<Self>, bytes: usize) -> Box<Self> {
+        if self.results.capacity() < bytes {
+            self.results.reserve(bytes);
+        }
+        self
     }
 
     /// Keeps a message for the next call of this thread.
@@ -191,5 +203,28 @@ impl fmt::Debug for Message {
             .field("procedure", &self.procedure)
             .field("status", &self.status)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_for_another_call_has_nothing_of_the_last_one() {
+        let mut message = Message::with_room(8);
+        message.args.extend_from_slice(b"args");
+        message.extras_mut().credential = (1, b"body".to_vec());
+        message.wait_until = 7;
+        message.sent = Some(Sent { xid: 1, node: None });
+        message.results.extend_from_slice(b"results!");
+        message.status = Status::NotConnected;
+        let mut message = message.again(64);
+        assert!(message.args.is_empty());
+        assert!(message.results.capacity() >= 64);
+        assert!(!message.has_extras);
+        assert_eq!(message.wait_until, 0);
+        assert_eq!(message.sent, None);
+        assert_eq!(message.extras_mut().credential, (0, Vec::new()));
     }
 }

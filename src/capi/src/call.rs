@@ -176,15 +176,22 @@ impl Call {
         }
     }
 
-    /// Begins another call with the same handle.
+    /// Begins another call with the same handle, and with the reply of the last one, if it has that.
     #[inline]
-    pub(crate) fn renew(&mut self, request: Request) -> Result<(), Failed> {
+    pub(crate) fn renew(
+        &mut self,
+        begin: impl FnOnce(Option<Response>) -> Request,
+    ) -> Result<(), Failed> {
         if self.is_of_handler {
             return Err(Failed::usage(
                 "the call is a peer's: make one for calls of your own",
             ));
         }
-        self.state = State::Request(request);
+        let last = match std::mem::replace(&mut self.state, State::Ended) {
+            State::Response(response, _) => Some(response),
+            _ => None,
+        };
+        self.state = State::Request(begin(last));
         self.error = None;
         self.expects_bulk = false;
         Ok(())

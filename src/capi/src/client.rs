@@ -103,7 +103,10 @@ pub unsafe extern "C" fn rpcrdma_client_again(
                 pointers::exclusive(call, "call")?,
             )
         };
-        call.renew(handle.client.request(procedure.into()))
+        call.renew(|last| match last {
+            Some(last) => handle.client.again(procedure.into(), last),
+            None => handle.client.request(procedure.into()),
+        })
     })
 }
 

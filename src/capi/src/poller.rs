@@ -133,7 +133,10 @@ pub unsafe extern "C" fn rpcrdma_poller_again(
                 pointers::exclusive(call, "call")?,
             )
         };
-        call.renew(handle.poller.request(procedure.into()))
+        call.renew(|last| match last {
+            Some(last) => handle.poller.again(procedure.into(), last),
+            None => handle.poller.request(procedure.into()),
+        })
     })
 }
 

@@ -23,6 +23,26 @@ fn a_call_comes_back_with_its_results() {
 }
 
 #[test]
+fn a_call_begins_in_the_memory_of_a_reply() {
+    let at = address();
+    let _server = echo(&at);
+    let client = connect(&at);
+    let mut answer = client.request(ECHO).opaque(b"first").call().unwrap();
+    let place = answer.bytes().as_ptr();
+    for text in [&b""[..], b"a", b"longer than the first"] {
+        answer = client.again(ECHO, answer).opaque(text).call().unwrap();
+        assert_eq!(answer.results().opaque().unwrap(), text);
+        assert_eq!(answer.bytes().as_ptr(), place);
+    }
+    let mut poller = client.poller(1).unwrap();
+    let mut request = poller.again(ECHO, answer);
+    poller.submit(request.opaque(b"polled"), 7).unwrap();
+    let mut answer = poller.wait().unwrap().result.unwrap();
+    assert_eq!(answer.results().opaque().unwrap(), b"polled");
+    assert_eq!(answer.bytes().as_ptr(), place);
+}
+
+#[test]
 fn threads_share_a_client() {
     let at = address();
     let _server = echo(&at);
