@@ -7,7 +7,7 @@
 //! | [`pairs`] | which runs of A are compared with which of B |
 //! | [`rank_sum`] | the significance test, and the size of a difference |
 //! | [`rounds`] | the size of a difference between alternating runs |
-//! | [`verdict`] | the verdict |
+//! | [`mod@verdict`] | the verdict |
 //! | [`threshold`] | `--fail-if` |
 //! | [`table`] | the table |
 
