@@ -47,8 +47,8 @@ check "they are told to end" kill -INT $writer
 check "none that was acknowledged is lost" wait $writer
 cat "$work/restart"
 check "the report tells of the restart" contains "$work/restart.json" '"reconnects": [1-9]'
-"$bench" nfs --connect "tcp:$LAB_IP:2049" --export $export_path --op write --duration 10m --metrics $metrics \
-    </dev/null >"$work/signal" 2>&1 &
+"$bench" nfs --connect "tcp:$LAB_IP:2049" --export $export_path --op write --warmup 0 --duration 10m \
+    --metrics $metrics </dev/null >"$work/signal" 2>&1 &
 writer=$!
 has_files() { [ -n "$(find $export_path -name file-0003)" ]; }
 check "a run makes its files" within 120 has_files
