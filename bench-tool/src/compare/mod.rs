@@ -163,16 +163,22 @@ impl Report {
     }
 }
 
+impl ComparedPoint {
+    /// Its verdict with its name; `None` if no figure differs beyond noise.
+    fn difference(&self) -> Option<String> {
+        let differs = self.metrics.iter().any(Comparison::is_significant);
+        differs.then(|| match &*self.point {
+            "" => self.verdict.clone(),
+            point => format!("{point}: {}", self.verdict),
+        })
+    }
+}
+
 /// The verdict on all combinations in one sentence.
 fn verdict(points: &[ComparedPoint]) -> String {
-    let differs = |it: &&ComparedPoint| it.metrics.iter().any(Comparison::is_significant);
     let differing: Vec<String> = points
         .iter()
-        .filter(differs)
-        .map(|ComparedPoint { point, verdict, .. }| match &**point {
-            "" => verdict.clone(),
-            point => format!("{point}: {verdict}"),
-        })
+        .filter_map(ComparedPoint::difference)
         .collect();
     if differing.is_empty() {
         let all: Vec<Comparison> = points.iter().flat_map(|it| it.metrics.clone()).collect();

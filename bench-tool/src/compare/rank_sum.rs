@@ -12,12 +12,12 @@
 //! which the sum of *any* figure is as far from the middle (Westfall and Young). So figures that move together, such
 //! as p50 and p90, cost no significance, while independent figures are corrected for.
 
-use crate::report::metric::{median, sorted};
 use std::cmp::Ordering;
 
 use serde::Serialize;
 
 use crate::draw::Draw;
+use crate::report::metric::{median, sorted};
 
 /// A difference counts up to this p-value: one in twenty comparisons of a build with itself gives a false alarm.
 pub(crate) const SIGNIFICANCE: f64 = 0.05;

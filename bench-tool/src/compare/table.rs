@@ -39,7 +39,15 @@ fn write(text: &mut String, report: &Report) -> fmt::Result {
         write_figures(text, point, metrics)?;
     }
     write_warnings(text, &report.warnings)?;
-    writeln!(text, "\n{}", report.verdict.replace("; ", "\n"))?;
+    writeln!(text)?;
+    let mut differing = report.points.iter().filter_map(ComparedPoint::difference);
+    match differing.next() {
+        Some(first) => {
+            writeln!(text, "{first}")?;
+            differing.try_for_each(|it| writeln!(text, "{it}"))?;
+        }
+        None => writeln!(text, "{}", report.verdict)?,
+    }
     for check in &report.thresholds {
         writeln!(text, "{check}")?;
     }
