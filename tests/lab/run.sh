@@ -206,7 +206,7 @@ run() {
 
 finish() { # finish OUTCOME: shows what is left to show, and exits
     local name tries
-    # The forwarder comes to the end of the file, unless guest a still runs.
+    # The forwarder ends when it has read the whole file, unless guest a still runs.
     for ((tries = 0; tries < 600; tries++)); do
         is_alive "${guest_pids[-1]}" && [ "$tries" -ge 2 ] && break
         is_alive "$forwarder" || break

@@ -39,7 +39,7 @@ check "and listens for RDMA again" listen_for_rdma
 # The calls that are counted when the server is there again may be answered already when it was stopped.
 has_made $metrics 0
 check "calls go on" within 180 has_made $metrics $((calls_made + 100))
-check "they are told to end" kill -INT $load
+check "the run gets a signal" kill -INT $load
 check "they end in good order" wait $load
 check "nothing that was acknowledged is lost" contains "$work/restart" 'blocks that were written, 0 of them wrong'
 cat "$work/restart"

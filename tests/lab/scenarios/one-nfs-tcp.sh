@@ -43,7 +43,7 @@ check "and started again" start_nfsd
 # The calls that are counted when the server is there again may be answered already when it was stopped.
 has_made $metrics 0
 check "writes go on" within 180 has_made $metrics $((calls_made + 100))
-check "they are told to end" kill -INT $writer
+check "the run gets a signal" kill -INT $writer
 check "none that was acknowledged is lost" wait $writer
 cat "$work/restart"
 check "the report tells of the restart" contains "$work/restart.json" '"reconnects": [1-9]'

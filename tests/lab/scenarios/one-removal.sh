@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The device is removed while calls go over it, between two processes of one guest: the calls end in
 # an error that says so, the server goes on without the device, and what was on it is let go of, so
-# that the removal comes to its end and the device can be made anew.
+# that the removal ends and the device can be made anew.
 . "$(dirname "$0")/common.sh"
 
 serve() {
@@ -33,7 +33,7 @@ check "with a word of the lost connection" contains "$work/run" 'connections to 
 check "the server goes on" kill -0 "$server"
 check "it is told to end" kill -TERM "$server"
 check "it ends in good order" wait "$server"
-check "the removal comes to its end" within 100 ended "$removal"
+check "the removal ends" within 100 ended "$removal"
 check "the device is gone" lacks <(rdma link) "$LAB_DEV"
 check "the device is made anew" rdma link add "$LAB_DEV" type rxe netdev "$LAB_NETDEV"
 check "a server on it" serve

@@ -2,8 +2,8 @@
 # The cable is away for less time than the device tries again. Calls wait, and none fails.
 . "$(dirname "$0")/common.sh"
 
-# Whatever keeps a guest from mending the cable, it is away for less time than the devices try again (half a minute), and
-# than a peer may be silent.
+# The devices send again for half a minute, and a peer may be silent for two. So a guest that is slow to mend the cable
+# breaks no connection.
 patient=(--ack-timeout-exponent 20 --silent-ms-max 120000)
 start_responder "${patient[@]}"
 start_requester --depth 8 "${patient[@]}" --call-timeout-ms 120000

@@ -335,8 +335,8 @@ impl Driver {
             // Pinning may fail, for example in a cpuset without this core. The thread then runs elsewhere.
             core_affinity::set_for_current(core_affinity::CoreId { id: core });
         }
-        // The first turn is at the start, whenever this thread comes to it: without a warm-up its calls count. If they did
-        // not, a short load could end before a call that counts.
+        // The first turn has the time of the start, even if this thread is late: without a warm-up its calls count.
+        // Otherwise a short load could end before a call that counts.
         let mut now = self.clock.now();
         self.phase.start_at(&part.amount, now);
         while !(self.phase.is_ending() && self.outstanding() == 0) {
