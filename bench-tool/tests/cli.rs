@@ -8,6 +8,8 @@ use rpcrdma_testkit::{Ended, Folder, Running, command, until};
 use rustix::process::Signal;
 use serde_json::Value;
 
+#[path = "support/checkpoint.rs"]
+mod checkpoint;
 #[path = "cli/decode.rs"]
 mod decode;
 #[path = "support/json.rs"]
@@ -23,6 +25,7 @@ mod usable;
 #[path = "support/watched.rs"]
 mod watched;
 
+use self::checkpoint::report_in;
 use self::json::Json as _;
 use self::usable::cores_usable;
 use self::watched::{until_at_least, watched};
@@ -348,8 +351,7 @@ fn calls_at_a_rate_are_made_in_time_by_a_core_that_parks() {
         ),
     ));
     until("an interval with calls in time", || {
-        let text = std::fs::read_to_string(&json).ok()?;
-        let report: Value = serde_json::from_str(&text).expect("a whole report");
+        let report = report_in(&json)?;
         let mut intervals = report["intervals"].as_array().unwrap().iter();
         let is_in_time = |it: &Value| {
             it["calls"].as_u64() >= Some(15)

@@ -1,11 +1,16 @@
 //! `bench-tool serve --service nfs3` as a process.
 
+#[path = "support/checkpoint.rs"]
+mod checkpoint;
+
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use rpcrdma_testkit::{Ended, Folder, Running, command, until};
 use rustix::process::Signal;
 use serde_json::Value;
+
+use self::checkpoint::report_in;
 
 fn tool(line: &str) -> std::process::Command {
     command(env!("CARGO_BIN_EXE_bench-tool"), line)
@@ -114,8 +119,7 @@ fn the_intervals_of_all_connections_have_all_calls() {
     // A thread has three spare histograms, and goes on in the fourth interval if nobody collects: it is run until there are
     // far more, however long the collecting thread is kept from it.
     until("ten intervals", || {
-        let text = std::fs::read_to_string(&json).ok()?;
-        let report: Value = serde_json::from_str(&text).expect("a whole report");
+        let report = report_in(&json)?;
         (report["intervals"].as_array().unwrap().len() >= 10).then_some(())
     });
     run.end_by(Signal::INT).check_code(0);

@@ -1,5 +1,7 @@
 //! `bench-tool nfs` against servers that are right, and against servers that are not.
 
+#[path = "../support/checkpoint.rs"]
+mod checkpoint;
 #[path = "../support/json.rs"]
 mod json;
 mod server;
@@ -12,6 +14,7 @@ use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
 use rustix::process::Signal;
 use serde_json::Value;
 
+use self::checkpoint::report_in;
 use self::json::Json as _;
 use self::server::{Fault, Server};
 
@@ -136,8 +139,7 @@ fn reports_go_to_the_files_that_a_run_has() {
     let line = format!("{run} --json {json} --hlog {hlog} --html {html}");
     let run = Running::start(&mut command(&server, &line));
     until("three intervals", || {
-        let text = std::fs::read_to_string(&json).ok()?;
-        let report: Value = serde_json::from_str(&text).expect("a whole report");
+        let report = report_in(&json)?;
         (report["intervals"].as_array().unwrap().len() >= 3).then_some(())
     });
     run.end_by(Signal::INT).check_code(0);

@@ -5,6 +5,7 @@ use rpcrdma_testkit::{Folder, Running, command, until};
 use rustix::process::Signal;
 use serde_json::Value;
 
+use crate::checkpoint::report_in;
 use crate::json::Json as _;
 use crate::prometheus::Page;
 use crate::usable::cores_usable;
@@ -105,8 +106,7 @@ fn no_core_starves() {
     let line = format!("run --connect {address} {cores} {load} --checkpoint 300ms --json {json}");
     let run = Running::start(&mut command(BENCH_TOOL, &line));
     let calls = || -> Option<Vec<u64>> {
-        let text = std::fs::read_to_string(&json).ok()?;
-        let report: Value = serde_json::from_str(&text).expect("a whole report");
+        let report = report_in(&json)?;
         let per_core = report["per_core"].as_array().unwrap().iter();
         let calls: Vec<u64> = per_core.map(|it| it["calls"].as_u64().unwrap()).collect();
         (calls.len() == CORES).then_some(calls)

@@ -1,6 +1,8 @@
 //! `bench-tool serve` as those who operate it meet it.
 #![forbid(unsafe_code)]
 
+#[path = "../support/checkpoint.rs"]
+mod checkpoint;
 mod cores;
 mod faults;
 #[path = "../support/json.rs"]

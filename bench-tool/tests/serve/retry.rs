@@ -7,6 +7,7 @@ use rpcrdma_testkit::{Ended, Folder, PATIENCE, Running, command, until};
 use rustix::process::Signal;
 use serde_json::Value;
 
+use crate::checkpoint::report_in;
 use crate::json::Json as _;
 use crate::log::start;
 use crate::watched::{until_at_least, value, watched};
@@ -31,12 +32,6 @@ fn number(report: &Value, key: &str) -> u64 {
     report[key]
         .as_u64()
         .unwrap_or_else(|| panic!("{key}: {report}"))
-}
-
-/// The report in a file, whole whenever it is there: it is renamed into its place.
-fn report_in(json: &str) -> Option<Value> {
-    let text = std::fs::read_to_string(json).ok()?;
-    Some(serde_json::from_str(&text).expect("a whole report"))
 }
 
 /// The server is killed, so that nothing of it can say that it goes, and another one takes its address.
