@@ -53,13 +53,13 @@ pause=/sys/module/siw/parameters/accept_pause_ms
 at_end() { echo 0 >$pause; }
 has_unread_bytes() { [ -n "$(ss -tnH "sport = :${server_port:?}" | awk '$2 > 0')" ]; }
 
-# Neither end waits until the other counts as dead, which is two minutes here.
+# Without a probe the client fails, by its limit for a connect or for a call. No end counts the other as dead before, which
+# would take two minutes here.
 is_answered() { # is_answered PROTOCOL
     run --protocol "$1" --op null --count 20 --set keep_alive_silent_ticks_max=120 >"$work/late" 2>&1 &
-    local client=$! status=0 began=$SECONDS
+    local client=$! status=0
     within 20 has_unread_bytes || status=1
     wait "$client" || status=2
-    [ $((SECONDS - began)) -lt 25 ] || status=3
     [ $status = 0 ] || cat "$work/late"
     return $status
 }
@@ -67,7 +67,7 @@ is_answered() { # is_answered PROTOCOL
 check "a server that is to accept slowly" serve
 server_port=$(listening_on)
 server_port=${server_port##*:}
-check "accepts pause" eval "echo 2500 >$pause"
+check "accepts pause" eval "echo 5000 >$pause"
 for protocol in v1 v2; do
     check "$protocol: a first message that stayed unread is answered" is_answered $protocol
 done
