@@ -211,17 +211,17 @@ impl Client {
     /// Reads the request and, when it is complete, sends the answer. Returns an error when the client is finished,
     /// also after success.
     fn go_on(&mut self, pages: &Pages) -> io::Result<()> {
-        if self.answer.is_empty() {
+        // All of it that has come: there may be no later turn. A request that is too long has an answer too.
+        while self.answer.is_empty() {
             let mut space = [0; 1024];
-            let count = self.stream.read(&mut space)?;
-            if count == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
+            let count = match self.stream.read(&mut space) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
+            };
             self.request.extend(space.iter().take(count));
-            match answer(&self.request, pages) {
-                Some(answer) => self.answer = answer,
-                None => return Ok(()),
-            }
+            self.answer = answer(&self.request, pages).unwrap_or_default();
         }
         let rest = self.answer.get(self.sent..).unwrap_or(&[]);
         match self.stream.write(rest) {
@@ -388,7 +388,9 @@ mod tests {
         let ended = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
         let pages = |path: &str| (path == "/page").then(|| Answer::text("200 OK", "words"));
         let mut stream = TcpStream::connect(address).unwrap();
-        stream.write_all(b"GET /page HTTP/1.1\r\n\r\n").unwrap();
+        let more = "x".repeat(3_000);
+        let request = format!("GET /page HTTP/1.1\r\nx-more: {more}\r\n\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
         let mut clients = Vec::new();
         // It accepts; then the time of the client is over.
         assert!(turn(
