@@ -242,13 +242,13 @@ const UNITS: [&str; 16] = [
 /// Joins each figure with its unit: a line does not break between them.
 fn with_units(text: &str) -> String {
     let mut joined = String::with_capacity(text.len());
+    // In place: a report that was read may have a million of them in a cell.
     for word in text.split_inclusive(' ') {
         let is_unit = UNITS.contains(&word.trim_end_matches([' ', ',', ';', ':']));
-        let figure = joined
-            .strip_suffix(' ')
-            .filter(|it| it.ends_with(|c: char| c.is_ascii_digit()));
-        if is_unit && let Some(figure) = figure {
-            joined = format!("{figure}\u{a0}");
+        let is_figure = |it: &str| it.ends_with(|c: char| c.is_ascii_digit());
+        if is_unit && joined.strip_suffix(' ').is_some_and(is_figure) {
+            joined.pop();
+            joined.push('\u{a0}');
         }
         joined.push_str(word);
     }
