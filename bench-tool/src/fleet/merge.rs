@@ -37,8 +37,9 @@ pub(super) struct Sums {
 impl Sums {
     pub(super) fn add(&mut self, saved: &SavedLoad, latency: &LatencyHistogram) {
         self.latency.merge(latency);
-        self.calls += saved.calls;
-        self.errors += saved.errors;
+        // What others wrote may have any counts.
+        self.calls = self.calls.saturating_add(saved.calls);
+        self.errors = self.errors.saturating_add(saved.errors);
         self.rate_per_s += saved.rate_per_s;
         self.bandwidth_bytes_per_s += saved.bandwidth_bytes_per_s;
         self.duration_s = self.duration_s.max(saved.duration_s);
@@ -333,6 +334,9 @@ mod tests {
             report[key] = value;
             folder.write(file, report.to_string());
         };
+        written("huge", "errors", u64::MAX.into());
+        let sum = merge(&folder, &["huge", "huge"]).unwrap();
+        assert_eq!(sum["errors"], u64::MAX);
         written("a", "failure", "the server is gone".into());
         written("b", "failures", serde_json::json!([{}, {}]));
         written("c", "disturbed", true.into());

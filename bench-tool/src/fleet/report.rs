@@ -259,11 +259,13 @@ fn load_figures(parts: &[Part], sums: &Sums, rate_per_s: Option<u64>) -> LoadFig
     let all = || parts.iter().map(|it| &it.saved);
     let losses = all().map(|it| it.losses);
     let began = all().map(|it| it.began.as_str()).min();
-    let slots = all().map(|it| u64::from(it.depth) * u64::from(it.connections));
+    let slots = all().fold(0, |sum: u64, it| {
+        sum.saturating_add(u64::from(it.depth) * u64::from(it.connections))
+    });
     let elapsed = Duration::try_from_secs_f64(sums.duration_s).unwrap_or_default();
     LoadFigures {
         depth: first.map_or(0, |it| it.depth),
-        connections: all().map(|it| it.connections).sum(),
+        connections: all().fold(0, |sum, it| sum.saturating_add(it.connections)),
         cores: Vec::new(),
         load_loop: if rate_per_s.is_some() {
             "open"
@@ -281,9 +283,9 @@ fn load_figures(parts: &[Part], sums: &Sums, rate_per_s: Option<u64>) -> LoadFig
         calls: sums.calls,
         errors: sums.errors,
         losses: losses.fold(LossFigures::default(), |sum, it| LossFigures {
-            connections_lost: sum.connections_lost + it.connections_lost,
-            reconnects: sum.reconnects + it.reconnects,
-            calls_lost: sum.calls_lost + it.calls_lost,
+            connections_lost: sum.connections_lost.saturating_add(it.connections_lost),
+            reconnects: sum.reconnects.saturating_add(it.reconnects),
+            calls_lost: sum.calls_lost.saturating_add(it.calls_lost),
             longest_loss_s: sum.longest_loss_s.max(it.longest_loss_s),
         }),
         rate_per_s: sums.rate_per_s,
@@ -293,7 +295,7 @@ fn load_figures(parts: &[Part], sums: &Sums, rate_per_s: Option<u64>) -> LoadFig
         latency_corrected_ns: CorrectedLatency::new(
             &sums.latency,
             elapsed,
-            slots.sum(),
+            slots,
             rate_per_s.is_some(),
         ),
         interval_s: first.map_or(0.0, |it| it.interval_s),
