@@ -132,7 +132,8 @@ impl OwnServer {
                     return Err(Failure::failed(format!(
                         "the run's own server did not end within {} and was killed",
                         rpcrdma_units::duration(timeout)
-                    )));
+                    ))
+                    .advice("its messages, above, may say why; the calls are reported as they were measured"));
                 }
                 Err(error) => {
                     return Err(
