@@ -12,7 +12,6 @@ use rpcrdma_engine::{
 use rpcrdma_fabric::clock::Ticks;
 use rpcrdma_fabric::interface::{Port, REAP_MAX};
 
-use super::Watch;
 use super::control::{
     Answer, LoadAnswer, LoadControl, LoadOrder, Order, SingleCall, SingleError, SingleReply,
     is_lost,
@@ -21,6 +20,7 @@ use super::measured::Measured;
 use super::phase::{Change, LoadPhase};
 use super::retry_later::RetryLater;
 use super::workload::{Verdict, Workload};
+use super::{Amount, Watch};
 
 /// Upper bound of the calls that one poll starts: new calls must not delay the handling of replies.
 const CALLS_PER_POLL: usize = 32;
@@ -90,6 +90,8 @@ pub(crate) struct Generator<W: Workload> {
     attention: Ticks,
     slots: Vec<Slot<W::Step>>,
     free: VecDeque<u32>,
+    /// A load that begins at the next poll, and its free slots.
+    starting: Option<(Amount, VecDeque<u32>)>,
     outstanding: u32,
     /// Successful calls, including those of the warm-up: for the live line.
     completed: u64,
@@ -118,6 +120,7 @@ impl<W: Workload> Generator<W> {
             attention: 0,
             slots: Vec::new(),
             free: VecDeque::new(),
+            starting: None,
             outstanding: 0,
             completed: 0,
             ended: Vec::with_capacity(REAP_MAX),
@@ -140,6 +143,12 @@ impl<W: Workload> Generator<W> {
     fn attend<P: Port>(&mut self, core: &mut Context<'_, P>, now: Ticks) -> bool {
         if self.phase.is_idle() {
             return self.take_order(core, now);
+        }
+        if let Some((amount, free)) = self.starting.take()
+            && self.phase.is_calling()
+        {
+            self.free = free;
+            self.phase.start_at(&amount, now);
         }
         // A call that waits for its repetition is not finished: the measurement must not end before it.
         let waiting = self.outstanding as usize + self.repeats.len();
@@ -178,13 +187,18 @@ impl<W: Workload> Generator<W> {
             self.taken = self.taken.wrapping_add(1);
             match order {
                 Order::Call(single) => self.single = Some(single),
-                Order::Load(order) => self.begin(*order, core, now),
+                Order::Load(order) => {
+                    self.begin(*order, now);
+                    return true;
+                }
             }
         }
         self.single.is_some() && self.call_single(core)
     }
 
-    fn begin<P: Port>(&mut self, order: LoadOrder<W>, core: &Context<'_, P>, now: Ticks) {
+    /// Prepares a load, which begins at the next poll: the calls of this one would last as long as the preparation, and
+    /// count if there is no warm-up.
+    fn begin(&mut self, order: LoadOrder<W>, now: Ticks) {
         let LoadOrder {
             connections,
             workload,
@@ -201,7 +215,8 @@ impl<W: Workload> Generator<W> {
         // One slot of every connection, then the next of each: the first calls spread over all connections.
         let slots = (0..amount.depth).flat_map(|_| connections.iter().map(slot));
         self.slots = slots.collect();
-        self.free = (0..u32::try_from(self.slots.len()).unwrap_or(u32::MAX)).collect();
+        let free = (0..u32::try_from(self.slots.len()).unwrap_or(u32::MAX)).collect();
+        self.starting = Some((amount, free));
         self.outstanding = 0;
         self.completed = 0;
         self.repeats = Repeats {
@@ -214,10 +229,6 @@ impl<W: Workload> Generator<W> {
         self.phase = LoadPhase::new(&amount, now, Arc::clone(&self.control.exchange));
         self.workload = Some(workload);
         self.watch = Some((watch, part as usize));
-        // Without a warm-up the calls of this poll count. If they did not, a short load could end before a call that
-        // counts.
-        let change = self.phase.advance(now, 0);
-        self.note(change, core);
     }
 
     /// Makes the single call, if one waits. Returns false if none does, or the core cannot take it yet; then it waits on.
@@ -282,6 +293,7 @@ impl<W: Workload> Generator<W> {
         measured.retried_later = self.repeats.later.count();
         self.slots.clear();
         self.free.clear();
+        self.starting = None;
         self.watch = None;
         if let Some(workload) = self.workload.take() {
             self.control.answer(Answer::Load(Box::new(LoadAnswer {
