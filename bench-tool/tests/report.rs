@@ -106,7 +106,7 @@ fn the_page_and_the_table_of_a_saved_report_are_those_of_its_command() {
         "Calls per second against depth",
         "Round-trip time (p99) against depth",
         "<th scope=\"row\">depth 2",
-        "; of all repeats together</p>",
+        "; of all counted repeats together</p>",
     ]);
     // Beside another report, a sweep is its runs.
     let files = ["fleet.json", "fleet-sweep.json", "sweep.json"].map(|name| folder.path(name));

@@ -59,14 +59,16 @@ pub(crate) trait Sweep: Serialize + Sized {
         chart: Option<&Output>,
         figure: Option<Metric>,
     ) -> Result<(), Failure> {
-        outputs.write(&self.table(), &self.warnings(), |option| match option {
+        let written = outputs.write(&self.table(), &self.warnings(), |option| match option {
             "--csv" => table::csv(self.swept()),
             "--html" => self.page(),
             _ => json_text(self),
-        })?;
-        chart.map_or(Ok(()), |output| {
+        });
+        // One output that fails costs no other.
+        let drawn = chart.map_or(Ok(()), |output| {
             output.write(plot::chart(self.swept(), figure)?.svg())
-        })
+        });
+        written.and(drawn)
     }
 }
 
@@ -105,7 +107,7 @@ impl Sweep for SweepReport {
             machine: self.swept.runs.first().map(|run| &run.machine),
             swept: &self.swept,
             warnings: self.warnings(),
-            together: "of all repeats together",
+            together: "of all counted repeats together",
             after_combinations: String::new(),
             after_percentiles: String::new(),
             facts: Vec::new(),
@@ -121,6 +123,10 @@ impl Repeat for Report {
 
     fn clients(&self) -> usize {
         1
+    }
+
+    fn is_whole(&self) -> bool {
+        true
     }
 }
 
@@ -256,8 +262,8 @@ impl<L: Load> Runner for RunRunner<'_, L> {
         self.stop.is_asked()
     }
 
-    fn is_exhausted(&self) -> bool {
-        false
+    fn clients(&self) -> usize {
+        1
     }
 }
 
@@ -374,8 +380,8 @@ pub(crate) mod tests {
         assert_eq!(report.median(1, Metric::P50), Some(5_403.0));
         let text = table::text(&report);
         text.check_words(&[
-            "  disturbed\n",
-            "every run of 1 of the 2 combinations was disturbed",
+            "  disturbed, from 3 runs\n",
+            "every run that counts of 1 of the 2 combinations was disturbed",
         ]);
         let csv = table::csv(&report);
         assert_eq!(csv.matches(",true\n").count(), 3);
@@ -389,6 +395,16 @@ pub(crate) mod tests {
         };
         let (report, _) = swept("--depth 1,4 --repeats 1", failing);
         assert_eq!((report.runs.len(), report.failures.len()), (2, 1));
+        // It ends no repeats of others, and the combination is not tried again.
+        let failing = Formula {
+            fails_at_depth: Some(4),
+            fails_after: 1,
+            ..load(&[1, 2, 4])
+        };
+        let line = "--depth 4,1 --repeats 1 --repeat-disturbed 3";
+        let (report, made) = swept(line, failing);
+        assert_eq!(made, [(0, 4), (0, 1), (0, 4), (0, 1), (0, 1)]);
+        assert_eq!(report.failures.len(), 1);
         let stopped = Formula {
             stops_after: Some(2),
             ..load(&[1])

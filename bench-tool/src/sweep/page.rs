@@ -33,7 +33,7 @@ pub(crate) struct SweepPage<'a, R> {
     pub(crate) machine: Option<&'a Machine>,
     pub(crate) swept: &'a Swept<R>,
     pub(crate) warnings: Vec<String>,
-    /// Of what the percentiles of a combination are: `of all repeats together`.
+    /// Of what the percentiles of a combination are: `of all counted repeats together`.
     pub(crate) together: &'static str,
     /// HTML after the table of the combinations.
     pub(crate) after_combinations: String,
@@ -84,8 +84,8 @@ impl<R: SweptReport> SweepPage<'_, R> {
         begin_table(page, "", &heads)?;
         for (place, label) in self.swept.labels().into_iter().enumerate() {
             let first = match mark(self.swept, place) {
-                "" => label,
-                mark => format!("{label}, {mark}"),
+                None => label,
+                Some(mark) => format!("{label}, {mark}"),
             };
             write_row(page, &first, &cells(self.swept, place))?;
         }

@@ -15,19 +15,42 @@ pub(crate) trait Repeat {
     /// Whether other work, stolen time or the frequency disturbed it.
     fn is_disturbed(&self) -> bool;
 
-    /// How many clients of a fleet made its calls.
+    /// How many clients of a fleet made its calls until its end.
     fn clients(&self) -> usize;
+
+    /// Whether no other client made calls for a part of the time.
+    fn is_whole(&self) -> bool;
+}
+
+/// Whether the load of a client ended before that of the others: it failed, or a signal reached it alone.
+pub(crate) fn left_early(failure: Option<&str>, report: &Value, is_stopped: bool) -> bool {
+    failure.is_some() || (!is_stopped && report["interrupted"] == true)
 }
 
 /// The JSON of a run or of a fleet, which was disturbed if a client was.
 impl Repeat for Value {
-    fn clients(&self) -> usize {
-        self["clients"].as_array().map_or(1, Vec::len)
-    }
-
     fn is_disturbed(&self) -> bool {
         let mut clients = self["clients"].as_array().into_iter().flatten();
         self["disturbed"] == true || clients.any(|it| it["report"].is_disturbed())
+    }
+
+    fn clients(&self) -> usize {
+        let Some(clients) = self["clients"].as_array() else {
+            return 1;
+        };
+        let stayed = |it: &&Self| {
+            !left_early(
+                it["failure"].as_str(),
+                &it["report"],
+                self["interrupted"] == true,
+            )
+        };
+        clients.iter().filter(stayed).count()
+    }
+
+    fn is_whole(&self) -> bool {
+        let clients = self["clients"].as_array();
+        clients.is_none_or(|it| it.len() == self.clients())
     }
 }
 
@@ -69,8 +92,8 @@ pub(crate) trait Runner {
     /// Whether a signal asked for the end of the sweep.
     fn is_stopped(&self) -> bool;
 
-    /// Whether nothing is left that could make another run.
-    fn is_exhausted(&self) -> bool;
+    /// How many clients are left that could make another run.
+    fn clients(&self) -> usize;
 }
 
 /// The runs that a sweep is to make.
@@ -154,31 +177,54 @@ impl<R: Repeat> Swept<R> {
         places.filter_map(|place| self.runs.get(*place))
     }
 
-    /// The runs of a combination with the most clients. Another of them has another load.
-    fn whole(&self, place: usize) -> impl Iterator<Item = &R> {
-        let most = self.runs_of(place).map(Repeat::clients).max();
-        self.runs_of(place)
-            .filter(move |run| Some(run.clients()) == most)
+    /// The runs of a combination with the same load: that of the most clients, of which none left early if there is such a
+    /// run.
+    fn alike(&self, place: usize) -> impl Iterator<Item = (usize, &R)> {
+        let load = |run: &R| (run.clients(), run.is_whole());
+        let most = self.runs_of(place).map(load).max();
+        let runs = (1..).zip(self.runs_of(place));
+        runs.filter(move |(_, run)| Some(load(run)) == most)
     }
 
     /// The runs of a combination whose figures count: of those with the most clients, the ones that were not disturbed, or
     /// all if each was.
     pub(crate) fn counted(&self, place: usize) -> impl Iterator<Item = &R> {
+        self.numbered(place).map(|(_, run)| run)
+    }
+
+    /// The same, each with its number from 1 among all runs of the combination.
+    pub(crate) fn numbered(&self, place: usize) -> impl Iterator<Item = (usize, &R)> {
         let all = self.is_disturbed(place);
-        self.whole(place)
-            .filter(move |run| all || !run.is_disturbed())
+        self.alike(place)
+            .filter(move |(_, run)| all || !run.is_disturbed())
     }
 
     /// How many runs do not count because others of their combination have more clients.
     pub(crate) fn with_fewer_clients(&self) -> usize {
         let places = 0..self.points.len();
-        let fewer = places.map(|it| self.runs_of(it).count() - self.whole(it).count());
+        let fewer = places.map(|it| self.runs_of(it).count() - self.alike(it).count());
         fewer.sum()
     }
 
     /// Whether the machine disturbed every run of a combination that could count.
-    pub(super) fn is_disturbed(&self, place: usize) -> bool {
-        self.whole(place).all(Repeat::is_disturbed)
+    pub(crate) fn is_disturbed(&self, place: usize) -> bool {
+        self.alike(place).all(|(_, run)| run.is_disturbed())
+    }
+
+    /// How many disturbed runs of a combination are to be made again by so many clients: none that could not count.
+    fn missing(&self, place: usize, clients: usize) -> usize {
+        let is_less = |(_, run): (usize, &R)| clients < run.clients();
+        if self.alike(place).any(is_less) {
+            return 0;
+        }
+        let (all, disturbed) = self
+            .alike(place)
+            .fold((0, 0), |(all, disturbed), (_, run)| {
+                (all + 1, disturbed + usize::from(run.is_disturbed()))
+            });
+        (self.repeats as usize)
+            .saturating_sub(all - disturbed)
+            .min(disturbed)
     }
 
     /// Whether each run belongs to one combination, which a report that was read may not have.
@@ -269,9 +315,9 @@ impl<R: Runner> Making<'_, R> {
                     point: label.clone(),
                     failure: failure.to_string(),
                 });
-                match self.runner.is_exhausted() {
-                    true => Made::End,
-                    false => Made::Failed,
+                match self.runner.clients() {
+                    0 => Made::End,
+                    _ => Made::Failed,
                 }
             }
             stopped => {
@@ -289,22 +335,25 @@ impl<R: Runner> Making<'_, R> {
     }
 
     /// Makes the runs again that were disturbed, for combinations that have too few others. Returns whether there were
-    /// any and the sweep goes on. A failure ends the repeats, and is reported.
-    fn repeat_disturbed(&mut self) -> bool {
-        let repeats = self.swept.repeats as usize;
-        let missing = |place: usize| {
-            let runs = || self.swept.runs_of(place);
-            let disturbed = runs().filter(|run| run.is_disturbed()).count();
-            let others = runs().count() - disturbed;
-            repeats.saturating_sub(others).min(disturbed)
-        };
+    /// any and the sweep goes on.
+    fn repeat_disturbed(&mut self, failed: &mut Vec<usize>) -> bool {
+        let clients = self.runner.clients();
         let again: Vec<usize> = (0..self.labels.len())
-            .flat_map(|place| std::iter::repeat_n(place, missing(place)))
+            .filter(|place| !failed.contains(place))
+            .flat_map(|place| std::iter::repeat_n(place, self.swept.missing(place, clients)))
             .collect();
         self.rounds.add(again.len());
-        let are_any = !again.is_empty();
-        let mut made = again.into_iter().map(|place| self.make(place, ", again"));
-        are_any && made.all(|it| it == Made::Complete)
+        for &place in &again {
+            if failed.contains(&place) {
+                continue;
+            }
+            match self.make(place, ", again") {
+                Made::Complete => {}
+                Made::Failed => failed.push(place),
+                Made::End => return false,
+            }
+        }
+        !again.is_empty()
     }
 }
 
@@ -324,8 +373,8 @@ pub(crate) fn make_runs<R: Runner>(
         swept,
         rounds: Rounds::start(total, is_quiet),
     };
+    let mut failed = Vec::new();
     for _ in 0..plan.repeats {
-        let mut failed = Vec::new();
         for &place in &order {
             match making.make(place, "") {
                 Made::Complete => {}
@@ -337,7 +386,7 @@ pub(crate) fn make_runs<R: Runner>(
         order.reverse();
     }
     for _ in 0..plan.repeat_disturbed {
-        if !making.repeat_disturbed() {
+        if !making.repeat_disturbed(&mut failed) {
             break;
         }
     }
@@ -350,6 +399,7 @@ mod tests {
     use crate::run::report::Report;
     use crate::run::report::tests::report;
     use crate::workloads::bench::op::{Op, Placement};
+    use serde_json::json;
 
     /// Makes runs until a signal comes in one of them, or nothing is left before it.
     #[derive(Default)]
@@ -369,9 +419,9 @@ mod tests {
             assert_eq!(state, format!("run {} of 4", self.made.len()));
             let mut report = report();
             report.load.interrupted = self.is_stopped();
-            match self.is_exhausted() {
-                true => Err(Failure::failed("nobody is left")),
-                false => Ok(report),
+            match self.clients() {
+                0 => Err(Failure::failed("nobody is left")),
+                _ => Ok(report),
             }
         }
 
@@ -379,22 +429,25 @@ mod tests {
             self.stopped_in == Some(self.made.len())
         }
 
-        fn is_exhausted(&self) -> bool {
-            self.exhausted_in == Some(self.made.len())
+        fn clients(&self) -> usize {
+            usize::from(self.exhausted_in != Some(self.made.len()))
         }
     }
 
-    fn made<const KEEPS_STOPPED: bool>(
-        mut runner: Counted<KEEPS_STOPPED>,
-    ) -> (Vec<usize>, Swept<Report>) {
-        let point = |depth| Point {
+    fn point(depth: u32) -> Point {
+        Point {
             op: Op::Null,
             size: None,
             placement: Placement::Auto,
             depth,
             connections: 1,
             rate_per_s: None,
-        };
+        }
+    }
+
+    fn made<const KEEPS_STOPPED: bool>(
+        mut runner: Counted<KEEPS_STOPPED>,
+    ) -> (Vec<usize>, Swept<Report>) {
         let plan = SweepPlan {
             points: vec![point(1), point(2)],
             repeats: 2,
@@ -415,7 +468,7 @@ mod tests {
             assert_eq!((made.len(), swept.runs.len()), (stopped_in, kept));
             assert!(swept.interrupted);
             let text = super::super::table::text(&swept);
-            let is_marked = text.contains("  stopped early\n");
+            let is_marked = text.contains("  stopped early, from 1 run\n");
             assert_eq!(is_marked, kept == stopped_in, "{stopped_in}: {text}");
             let complete = format!("{} of 4 runs are complete", stopped_in - 1);
             assert!(text.contains(&complete), "{text}");
@@ -425,6 +478,59 @@ mod tests {
             ..Counted::default()
         };
         assert!(made(runner).1.runs.is_empty());
+    }
+
+    /// The runs of one combination over a fleet.
+    fn of_fleet(runs: impl IntoIterator<Item = Value>) -> Swept<Value> {
+        let plan = SweepPlan {
+            points: vec![point(1)],
+            repeats: 2,
+            repeat_disturbed: 0,
+        };
+        let mut swept = Swept::new(&plan);
+        runs.into_iter().for_each(|run| swept.push(0, run));
+        swept
+    }
+
+    fn of_clients(clients: usize, disturbed: bool) -> Value {
+        json!({"clients": vec![json!({"report": {"disturbed": disturbed}}); clients]})
+    }
+
+    #[test]
+    fn a_disturbed_run_is_made_again_if_the_other_can_count() {
+        let mut swept = of_fleet([of_clients(4, true)]);
+        assert_eq!((swept.missing(0, 4), swept.missing(0, 3)), (1, 0));
+        swept.push(0, of_clients(3, false));
+        assert_eq!(swept.missing(0, 4), 1);
+        swept.push(0, of_clients(4, false));
+        assert_eq!(swept.missing(0, 4), 1);
+        swept.push(0, of_clients(4, false));
+        assert_eq!(swept.missing(0, 4), 0);
+    }
+
+    #[test]
+    fn a_run_that_a_client_left_early_counts_only_without_another() {
+        let left = |key: &str| {
+            let mut run = of_clients(3, false);
+            match key {
+                "failure" => run["clients"][2][key] = "the server is gone".into(),
+                _ => run["clients"][2]["report"][key] = true.into(),
+            }
+            run
+        };
+        for key in ["failure", "interrupted"] {
+            let run = left(key);
+            assert_eq!((run.clients(), run.is_whole()), (2, false));
+            let mut swept = of_fleet([run]);
+            assert_eq!(swept.counted(0).count(), 1);
+            swept.push(0, of_clients(2, true));
+            let counted: Vec<usize> = swept.numbered(0).map(|it| it.0).collect();
+            assert_eq!((counted, swept.with_fewer_clients()), (vec![2], 1));
+        }
+        // A signal to the coordinator ends the load of all clients.
+        let mut stopped = left("interrupted");
+        stopped["interrupted"] = true.into();
+        assert_eq!((stopped.clients(), stopped.is_whole()), (3, true));
     }
 
     #[test]

@@ -57,8 +57,8 @@ pub(crate) fn write(text: &mut String, report: &Swept<impl SweptReport>) -> fmt:
             write!(text, "{cell:>0$}", width(name))?;
         }
         match mark(report, place) {
-            "" => writeln!(text)?,
-            mark => writeln!(text, "  {mark}")?,
+            None => writeln!(text)?,
+            Some(mark) => writeln!(text, "  {mark}")?,
         }
     }
     Ok(())
@@ -112,16 +112,22 @@ pub(crate) fn cells(report: &Swept<impl SweptReport>, place: usize) -> Vec<Strin
     FIGURES.iter().map(median).chain(spreads).collect()
 }
 
-/// What is to be said of a combination with its figures; empty for nothing.
-pub(crate) fn mark(report: &Swept<impl SweptReport>, place: usize) -> &'static str {
+/// What is to be said of a combination with its figures.
+pub(crate) fn mark(report: &Swept<impl SweptReport>, place: usize) -> Option<String> {
     let mut runs = report.runs_of(place);
-    if runs.any(|run| run.load().interrupted) {
-        "stopped early"
-    } else if is_marked(report, place) {
-        "disturbed"
+    let state = if runs.any(|run| run.load().interrupted) {
+        Some("stopped early".to_owned())
     } else {
-        ""
-    }
+        is_marked(report, place).then(|| "disturbed".to_owned())
+    };
+    let counted = report.counted(place).count();
+    let is_as_asked = counted == 0 || usize::try_from(report.repeats) == Ok(counted);
+    let number = (!is_as_asked).then(|| match counted {
+        1 => "from 1 run".to_owned(),
+        runs => format!("from {runs} runs"),
+    });
+    let said: Vec<String> = state.into_iter().chain(number).collect();
+    (!said.is_empty()).then(|| said.join(", "))
 }
 
 /// The parameters that all runs share: `write, placement send, depth 1, connections 1, v2 over shm; medians of 3
@@ -164,7 +170,7 @@ pub(crate) fn warnings(report: &Swept<impl SweptReport>) -> Vec<String> {
     match marked.count() {
         0 => {}
         marked => warnings.push(format!(
-            "every run of {marked} of the {} combinations was disturbed: stop what disturbs them, or give \
+            "every run that counts of {marked} of the {} combinations was disturbed: stop what disturbs them, or give \
              --repeat-disturbed more",
             report.points.len()
         )),

@@ -66,7 +66,12 @@ fn judge(report: &FleetSweepReport) -> Result<(), Failure> {
             first.failure
         )));
     }
-    Ok(())
+    match swept.runs.is_empty() {
+        true => Err(Failure::failed(
+            "stopped by a signal before a run was complete",
+        )),
+        false => Ok(()),
+    }
 }
 
 /// Makes the runs by rounds of a fleet.
@@ -141,8 +146,8 @@ impl Runner for FleetRunner<'_, '_> {
         self.signals.is_asked()
     }
 
-    fn is_exhausted(&self) -> bool {
-        self.fleet.is_exhausted()
+    fn clients(&self) -> usize {
+        self.fleet.clients_left()
     }
 }
 
@@ -150,7 +155,7 @@ impl FleetRunner<'_, '_> {
     /// Why a round has no run of any client.
     fn nothing(&self, failed: &[Failed]) -> Failure {
         match failed {
-            [] if self.fleet.is_exhausted() => Failure::failed("no client is left"),
+            [] if self.fleet.clients_left() == 0 => Failure::failed("no client is left"),
             [] => Failure::failed("no call completed in the measured time"),
             [first, others @ ..] => {
                 let others = match others.len() {

@@ -20,7 +20,7 @@ impl FleetSweepReport {
             machine: Some(&self.machine),
             swept: &self.swept,
             warnings: self.warnings(),
-            together: "of all clients and repeats together",
+            together: "of all clients and counted repeats together",
             after_combinations: text_of(|page| self.write_clients_of_combinations(page)),
             after_percentiles: text_of(|page| {
                 write_failures(page, &self.client_failures)?;

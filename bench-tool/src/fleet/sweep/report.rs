@@ -16,7 +16,7 @@ use crate::report::figures::LoadFigures;
 use crate::report::origin::Origin;
 use crate::report::table::write_warnings;
 use crate::sweep::Sweep;
-use crate::sweep::runs::{Repeat, Swept, SweptReport};
+use crate::sweep::runs::{Repeat, Swept, SweptReport, left_early};
 use crate::sweep::table;
 use rpcrdma_units::{count, nanoseconds, text_of};
 
@@ -67,7 +67,14 @@ impl Repeat for FleetReport {
     }
 
     fn clients(&self) -> usize {
-        self.clients.len()
+        let stayed = |it: &&ClientFigures| {
+            !left_early(it.failure.as_deref(), &it.report, self.load.interrupted)
+        };
+        self.clients.iter().filter(stayed).count()
+    }
+
+    fn is_whole(&self) -> bool {
+        self.clients.len() == Repeat::clients(self)
     }
 }
 
@@ -164,7 +171,8 @@ impl Sweep for FleetSweepReport {
         let left_out = self.swept.with_fewer_clients();
         if left_out > 0 {
             warnings.push(format!(
-                "{left_out} of the {} runs had fewer clients than others of their combination, and are in no median",
+                "{left_out} of the {} runs had fewer clients than others of their combination, or lost one, and are in no \
+                 median",
                 self.swept.runs.len()
             ));
         }
@@ -205,7 +213,9 @@ impl FleetSweepReport {
         let Some(first) = runs.first() else {
             return COLUMNS.map(|_| "-".to_owned());
         };
-        let errors = runs.iter().map(|run| run.load.errors).sum();
+        let errors = runs
+            .iter()
+            .fold(0, |sum: u64, run| sum.saturating_add(run.load.errors));
         let fairness = runs.iter().filter_map(|run| run.fairness);
         let fairness = fairness.min_by(f64::total_cmp);
         let starts = runs.iter().flat_map(|run| &run.clients);
@@ -214,7 +224,7 @@ impl FleetSweepReport {
             .max_by_key(|it| it.unsigned_abs());
         let dash = || "-".to_owned();
         [
-            format!("{} of {}", first.clients.len(), self.clients_asked),
+            format!("{} of {}", Repeat::clients(*first), self.clients_asked),
             count(errors),
             fairness.map_or_else(dash, |it| format!("{it:.4}")),
             start.map_or_else(dash, signed_nanoseconds),
@@ -313,23 +323,31 @@ mod tests {
         let mut report = report();
         report.table().check_words(&[
             "fleet of 3 clients, many-to-one; each: run --connect shm:x\nnull, connections 1, v2 over shm; medians of 2 runs\n",
-            "\n           1    ",
+            "  from 1 run\n           4    ",
             "\n           1        2 of 3         0      0.9000   -30.00 us  client 1 on b, p99 2.000 ms\n",
             "\n           4        2 of 3         0      0.9000   -30.00 us  client 1 on b, p99 2.000 ms\n",
             "\n           9             -         -           -           -  -\n",
             "\nfailed    depth 1: client 2 on c while it ran: it ended (signal: 9)\n",
             "warning: depth 9 failed: no client is left",
             "2 of the 3 combinations have fewer clients than the 3 that were asked for",
-            "1 of the 3 runs had fewer clients than others of their combination, and are in no median",
+            "1 of the 3 runs had fewer clients than others of their combination, or lost one, and are in no median",
         ]);
         assert_eq!(report.swept.counted(0).count(), 1);
         // A combination is disturbed if one of its clients was in each run with the most clients.
         report.swept.runs[1].clients[1].report["disturbed"] = true.into();
-        let marked = |report: &FleetSweepReport| report.table().matches("  disturbed\n").count();
+        let marked =
+            |report: &FleetSweepReport| report.table().matches("  disturbed, from 1 run\n").count();
         assert_eq!(marked(&report), 1);
         report.swept.runs[0].clients[0].report["disturbed"] = true.into();
         assert_eq!(marked(&report), 2);
         assert_eq!(report.client_cells(0)[0], "2 of 3");
+        // A client that left early is none.
+        report.swept.runs[0].clients[0].failure = Some("the server is gone".to_owned());
+        let numbers: Vec<usize> = report.swept.numbered(0).map(|it| it.0).collect();
+        assert_eq!(
+            (numbers, &report.client_cells(0)[0][..]),
+            (vec![2], "1 of 3")
+        );
     }
 
     #[test]
