@@ -35,8 +35,8 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(75);
 /// How long the agents may take to end after the last round.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long to wait for the exit status of an agent whose output has ended. It comes right behind, unless the machine is
-/// too busy to end the process.
+/// How long to wait for the exit statuses of agents whose output has ended, before signals are looked at again. They come
+/// right behind, unless the machine is too busy to end the processes.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long to wait for its last words, when it has ended. A process that it leaves may keep its standard error open.
@@ -72,6 +72,8 @@ pub(crate) struct Fleet<'a> {
     /// When the reports have to be there after a stop request; `None` before it.
     stop_deadline: Option<Instant>,
     looked: Instant,
+    /// Until when to wait for what agents leave that have ended.
+    patience: Instant,
     /// When this process went on after a pause. Silence before that means nothing.
     awake_since: Instant,
 }
@@ -107,6 +109,7 @@ impl<'a> Fleet<'a> {
             signals,
             stop_deadline: None,
             looked: now,
+            patience: now + STATUS_TIMEOUT,
             awake_since: now,
         };
         allow_open_files(fleet.clients.len());
@@ -233,7 +236,9 @@ impl<'a> Fleet<'a> {
     /// # Errors
     /// A second signal.
     fn look(&mut self) -> Result<(), Failure> {
-        match self.events.recv_timeout(LOOK_PERIOD) {
+        let first = self.events.recv_timeout(LOOK_PERIOD);
+        self.patience = Instant::now() + STATUS_TIMEOUT;
+        match first {
             Ok(event) => self.handle(event),
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
         }
@@ -411,9 +416,10 @@ impl<'a> Fleet<'a> {
                 State::Started,
             ) => self.take_report(index, (report, started_ns, failure), at),
             // Its load does not wait for the start when a signal reaches the agent.
-            (FromAgent::Report { report, .. }, state @ (State::Timing | State::Waiting))
-                if report["interrupted"] == true =>
-            {
+            (
+                FromAgent::Report { report, .. },
+                state @ (State::Preparing | State::Timing | State::Waiting),
+            ) if report["interrupted"] == true => {
                 let why = "it was stopped there by a signal, before its calls".to_owned();
                 self.note_failure(index, state.words(), why);
                 self.put_out(index);
@@ -520,12 +526,13 @@ impl<'a> Fleet<'a> {
         let Some(process) = &mut self.clients[index].process else {
             return "it ended".to_owned();
         };
-        let status = process.wait_until(Instant::now() + STATUS_TIMEOUT);
+        let status = process.wait_until(self.patience);
         let ended = status.map_or_else(
             || "its standard output was closed".to_owned(),
             |status| format!("it ended ({status})"),
         );
-        match process.last_error(Instant::now() + LAST_WORDS_TIMEOUT) {
+        let now = Instant::now();
+        match process.last_error(now.min(self.patience) + LAST_WORDS_TIMEOUT) {
             Some(last) => format!("{ended}: {last}"),
             None => ended,
         }
@@ -612,31 +619,36 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_is_stopped_while_it_waits_for_the_start_is_named_as_stopped() {
+    fn a_client_that_is_stopped_before_its_calls_is_named_as_stopped() {
         let script = r#"
             read hello; read cue
             printf '{"message":"report","report":{"interrupted":'; test $0 = 0 && printf true || printf false
             echo '},"started_ns":null,"failure":"no call was complete"}'
             read cue"#;
         let config = config(2, script);
-        let signals = StopTwice::default();
-        let mut fleet = running(&config, &signals);
-        for client in &mut fleet.clients {
-            client.state = State::Waiting;
-            client.say(&ToAgent::Stop);
+        for state in [State::Preparing, State::Timing, State::Waiting] {
+            let signals = StopTwice::default();
+            let mut fleet = running(&config, &signals);
+            for client in &mut fleet.clients {
+                client.state = state;
+                client.say(&ToAgent::Stop);
+            }
+            look_until(&mut fleet, |it| !states(it).contains(&state));
+            assert_eq!(states(&fleet), [State::Stopped, State::Lost]);
+            assert!(fleet.is_out(0) && fleet.clients[0].process.is_none());
+            fleet.failed.sort_by_key(|it| it.client);
+            let [stopped, lost] = &fleet.failed[..] else {
+                panic!("{:?}", fleet.failed);
+            };
+            assert_eq!(
+                stopped.to_string(),
+                format!(
+                    "client 0 on a {}: it was stopped there by a signal, before its calls",
+                    state.words()
+                )
+            );
+            assert!(lost.why.contains("out of turn"), "{lost}");
         }
-        look_until(&mut fleet, |it| !states(it).contains(&State::Waiting));
-        assert_eq!(states(&fleet), [State::Stopped, State::Lost]);
-        assert!(fleet.is_out(0) && fleet.clients[0].process.is_none());
-        fleet.failed.sort_by_key(|it| it.client);
-        let [stopped, lost] = &fleet.failed[..] else {
-            panic!("{:?}", fleet.failed);
-        };
-        assert_eq!(
-            stopped.to_string(),
-            "client 0 on a while it waited for the start: it was stopped there by a signal, before its calls"
-        );
-        assert!(lost.why.contains("out of turn"), "{lost}");
     }
 
     #[test]
