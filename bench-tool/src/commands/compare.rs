@@ -15,7 +15,7 @@ use crate::report::output::Output;
                       bench-tool compare [OPTIONS] [--runs N] -- COMMAND_A -- COMMAND_B",
     after_help = "\
 A file contains the JSON of one run (or `nfs`, or `fleet`) or of several, in a row or in a list; or a sweep, also of a \
-fleet. Two sweeps are compared combination by combination, without their disturbed runs. A command is `run` or \
+fleet. Two sweeps are compared combination by combination, without their disturbed runs where there are others. A command is `run` or \
 `nfs` with its options, run by this program; or any other program that writes the JSON of a run to standard output. \
 They take turns (A B, B A, ...), so drift of the machine affects both.\n\n\
 Each run gives one p50, one p99 and so on. Ranks and permutations judge whether those of A and B differ: of all \

@@ -110,7 +110,7 @@ impl Report {
         } = pairs;
         let number = pairs.len();
         let design = match &pairs[..] {
-            [Pair { runs: [a, b], .. }] => Design::of(in_turns, a.len(), b.len()),
+            [Pair { sides: [a, b], .. }] => Design::of(in_turns, a.runs.len(), b.runs.len()),
             _ => Design::Apart,
         };
         let mut points: Vec<ComparedPoint> = pairs
@@ -118,9 +118,9 @@ impl Report {
             .map(
                 |Pair {
                      label,
-                     runs: [a, b],
+                     sides: [a, b],
                  }| {
-                    let metrics = compare(a, b, design, number);
+                    let metrics = compare(&a.runs, &b.runs, design, number);
                     ComparedPoint {
                         point: label.clone(),
                         verdict: sentence(&metrics, number),
@@ -142,7 +142,7 @@ impl Report {
         points.retain(|it| !it.point.is_empty());
         let side = |source, side: usize| Side {
             source,
-            runs: pairs.iter().map(|it| it.runs[side].len()).sum(),
+            runs: pairs.iter().map(|it| it.sides[side].runs.len()).sum(),
         };
         let [source_a, source_b] = sources;
         let mut warnings = warnings(pairs);
@@ -190,8 +190,8 @@ fn verdict(points: &[ComparedPoint]) -> String {
 /// In what the sides differ, each once.
 fn differences(pairs: &[Pair]) -> Vec<Difference> {
     let mut all: Vec<Difference> = Vec::new();
-    for Pair { runs: [a, b], .. } in pairs {
-        let Some((a, b)) = a.first().zip(b.first()) else {
+    for Pair { sides: [a, b], .. } in pairs {
+        let Some((a, b)) = a.runs.first().zip(b.runs.first()) else {
             continue;
         };
         for (key, a, b) in runs::differences(a, b) {
@@ -206,7 +206,9 @@ fn differences(pairs: &[Pair]) -> Vec<Difference> {
 
 fn warnings(pairs: &[Pair]) -> Vec<String> {
     let mut warnings = Vec::new();
-    let lengths = pairs.iter().map(|it| it.runs.each_ref().map(Vec::len));
+    let lengths = pairs
+        .iter()
+        .map(|it| it.sides.each_ref().map(|side| side.runs.len()));
     let few: Vec<[usize; 2]> = lengths
         .filter(|[a, b]| !verdict::are_enough(*a, *b, pairs.len()))
         .collect();
@@ -221,7 +223,24 @@ fn warnings(pairs: &[Pair]) -> Vec<String> {
         ));
     }
     for (name, side) in [("A", 0), ("B", 1)] {
-        let runs = || pairs.iter().map(|it| &it.runs[side]);
+        let sides = || pairs.iter().map(|it| &it.sides[side]);
+        match sides().map(|it| it.not_counted).sum() {
+            0 => {}
+            1 => warnings.push(format!(
+                "{name}: 1 other run does not count: it was disturbed, or fewer clients made it"
+            )),
+            others => warnings.push(format!(
+                "{name}: {others} other runs do not count: they were disturbed, or fewer clients made them"
+            )),
+        }
+        match sides().filter(|it| it.are_disturbed).count() {
+            0 => {}
+            disturbed => warnings.push(format!(
+                "{name}: every run of {disturbed} of {} combinations was disturbed, and counts nevertheless",
+                pairs.len()
+            )),
+        }
+        let runs = || sides().map(|it| &it.runs);
         let changing: BTreeSet<&str> = runs()
             .filter_map(|runs| Some((runs.first()?, runs)))
             .flat_map(|(first, runs)| runs.iter().flat_map(|run| runs::differences(first, run)))
@@ -314,7 +333,7 @@ fn sides(source: &Source) -> Result<Sides, Failure> {
         );
     }
     let sources = words.map(|words| words.join(" "));
-    let pairs = Pairs::new(&sources, runs.map(Runs::Alike))?;
+    let pairs = Pairs::new(&sources, runs.map(|it| Runs::Alike(it.into())))?;
     Ok((sources, pairs, stop.is_asked()))
 }
 
@@ -338,7 +357,7 @@ mod tests {
     fn compared(a: &[f64], b: &[f64]) -> Report {
         let runs = [group(a, "old"), group(b, "new\u{1b}[2J")];
         let sources = ["a.json".to_owned(), "b.json".to_owned()];
-        let runs = Pairs::new(&sources, runs.map(Runs::Alike)).unwrap();
+        let runs = Pairs::new(&sources, runs.map(|it| Runs::Alike(it.into()))).unwrap();
         Report::new(
             "test".to_owned(),
             sources,
@@ -390,7 +409,8 @@ mod tests {
     fn runs_that_are_not_made_alike_are_pointed_out() {
         let mut a = group(&A, "old");
         a.extend(group(&[400.0], "newer"));
-        let warnings = warnings(&[Pair::only([a, group(&A, "new")])]);
+        let sides = [a, group(&A, "new")].map(Into::into);
+        let warnings = warnings(&[Pair::only(sides)]);
         warnings[0].check_words(&["runs of A", "revision"]);
     }
 }

@@ -1,6 +1,6 @@
 //! Which runs of A are compared with which of B: all with all, or those of each combination of two sweeps.
 
-use super::runs::{Run, Runs};
+use super::runs::{Repeats, Runs, SweptRuns};
 use crate::exit::Failure;
 use crate::sweep::grid::{Point, labels};
 
@@ -10,15 +10,15 @@ pub(crate) struct Pair {
     /// The combination; empty if there are no others.
     pub label: String,
     /// Those of A and those of B.
-    pub runs: [Vec<Run>; 2],
+    pub sides: [Repeats; 2],
 }
 
 impl Pair {
     /// Runs without combinations.
-    pub(crate) const fn only(runs: [Vec<Run>; 2]) -> Self {
+    pub(crate) const fn only(sides: [Repeats; 2]) -> Self {
         Self {
             label: String::new(),
-            runs,
+            sides,
         }
     }
 }
@@ -34,9 +34,6 @@ pub(crate) struct Pairs {
     pub is_incomplete: bool,
 }
 
-/// The runs of one combination, or why they cannot be compared.
-type Repeats = Result<Vec<Run>, String>;
-
 impl Pairs {
     /// Pairs the combinations of two sweeps, and otherwise all runs.
     ///
@@ -44,6 +41,13 @@ impl Pairs {
     /// Sides that cannot be compared.
     pub(crate) fn new(sources: &[String; 2], sides: [Runs; 2]) -> Result<Self, Failure> {
         let [a, b] = sources;
+        let are_fleets = sides.each_ref().map(Runs::are_of_fleets);
+        if are_fleets[0] != are_fleets[1] {
+            let [fleet, single] = if are_fleets[0] { [a, b] } else { [b, a] };
+            return Err(refused(format!(
+                "{fleet} is of a fleet and {single} of one process: a run of the fleet has the calls of all its clients"
+            )));
+        }
         let (points, others) = match sides {
             [Runs::Alike(a), Runs::Alike(b)] => {
                 return Ok(Self {
@@ -52,27 +56,9 @@ impl Pairs {
                     is_incomplete: false,
                 });
             }
-            [
-                Runs::Swept {
-                    is_fleet: ours,
-                    points,
-                },
-                Runs::Swept {
-                    is_fleet: theirs,
-                    points: others,
-                },
-            ] => {
-                if ours != theirs {
-                    let [fleet, single] = if ours { [a, b] } else { [b, a] };
-                    return Err(refused(format!(
-                        "{fleet} is the sweep of a fleet and {single} that of one process: a combination of the fleet has \
-                         the calls of all its clients"
-                    )));
-                }
-                (points, others)
-            }
-            [Runs::Swept { .. }, Runs::Alike(_)] => return Err(one_has_combinations(a, b)),
-            [Runs::Alike(_), Runs::Swept { .. }] => return Err(one_has_combinations(b, a)),
+            [Runs::Swept(points), Runs::Swept(others)] => (points, others),
+            [Runs::Swept(_), Runs::Alike(_)] => return Err(one_has_combinations(a, b)),
+            [Runs::Alike(_), Runs::Swept(_)] => return Err(one_has_combinations(b, a)),
         };
         let pairs = Self::of_points(points, others);
         match (pairs.pairs.is_empty(), pairs.left_out.first()) {
@@ -86,8 +72,8 @@ impl Pairs {
         }
     }
 
-    fn of_points(a: Vec<(Point, Repeats)>, mut b: Vec<(Point, Repeats)>) -> Self {
-        let has = |points: &[(Point, Repeats)], point: Point| points.iter().any(|it| it.0 == point);
+    fn of_points(a: Vec<SweptRuns>, mut b: Vec<SweptRuns>) -> Self {
+        let has = |points: &[SweptRuns], point: Point| points.iter().any(|it| it.0 == point);
         let only_b = b.iter().filter(|it| !has(&a, it.0));
         let all: Vec<Point> = a.iter().chain(only_b).map(|it| it.0).collect();
         let mut made = Self {
@@ -102,8 +88,8 @@ impl Pairs {
             let theirs = theirs.map(|at| b.swap_remove(at).1);
             let why = match (ours, theirs) {
                 (Some(Ok(ours)), Some(Ok(theirs))) => {
-                    let runs = [ours, theirs];
-                    made.pairs.push(Pair { label, runs });
+                    let sides = [ours, theirs];
+                    made.pairs.push(Pair { label, sides });
                     continue;
                 }
                 (Some(ours), Some(theirs)) => {
@@ -213,6 +199,7 @@ mod tests {
             assert!(report.metrics.is_empty() && report.differences.is_empty());
             table::text(&report).check_words(&[
                 "A  14 runs  a.json\n",
+                "\nwarning: B: 1 other run does not count: it was disturbed, or fewer clients made it",
                 "\n\ndepth 4\n",
                 "\ndepth 4: B is slower: p50 +10.0 %",
                 "\ndepth 1: p50+5%: kept (+0.0 %)\n",
@@ -229,6 +216,19 @@ mod tests {
     }
 
     #[test]
+    fn a_combination_whose_runs_were_all_disturbed_is_compared_with_a_warning() {
+        let a = sweep(&[(1, &A), (4, &A)]);
+        let mut b = a.clone();
+        for run in &mut b["runs"].as_array_mut().unwrap()[7..] {
+            run["disturbed"] = true.into();
+        }
+        let report = compared(&paired(&a, &b).unwrap());
+        assert_eq!((report.a.runs, report.b.runs), (14, 14));
+        let warning = "B: every run of 1 of 2 combinations was disturbed, and counts nevertheless";
+        assert_eq!(report.warnings, [warning]);
+    }
+
+    #[test]
     fn many_combinations_need_more_runs() {
         let few = [(1, &A[..4]), (4, &A[..4])];
         let report = compared(&paired(&sweep(&few), &sweep(&few)).unwrap());
@@ -242,13 +242,14 @@ mod tests {
         let mut b = sweep(&[(4, &A), (2, &A), (8, &A), (9, &A)]);
         let whole = paired(&a, &b).unwrap();
         assert_eq!(whole.pairs.len(), 2);
-        b["runs"][14]["errors"] = 3.into();
+        b["runs"][14]["disturbed"] = true.into();
+        b["runs"][15]["errors"] = 3.into();
         let pairs = paired(&a, &b).unwrap();
         assert!(pairs.is_incomplete && pairs.pairs.len() == 1);
         compared(&pairs).warnings.join("\n").check_words(&[
             "depth 1 is left out: only A has it",
             "depth 2 is left out: only B has it",
-            "depth 8 is left out: B: run 1: 3 of its calls ended in an error",
+            "depth 8 is left out: B: run 2: 3 of its calls ended in an error",
             "depth 9 is left out: A: it contains no run",
         ]);
         let pairs = paired(&sweep(&[(1, &A), (4, &A)]), &sweep(&[(4, &A), (2, &A)])).unwrap();
@@ -274,7 +275,7 @@ mod tests {
             (
                 &two,
                 &of_fleet(two.clone()),
-                "b.json is the sweep of a fleet and a.json that of one process",
+                "b.json is of a fleet and a.json of one process",
             ),
             (
                 &two,
@@ -290,6 +291,9 @@ mod tests {
             let failure = paired(a, b).unwrap_err().to_string();
             assert!(failure.contains(words), "{words}: {failure}");
         }
+        let one_of_fleet = of_fleet(sweep(&[(1, &A)]));
+        let failure = paired(&one_of_fleet, &run).unwrap_err().to_string();
+        assert!(failure.contains("a.json is of a fleet"), "{failure}");
         // A sweep of one combination is a list of its runs, over a fleet too; and so are reports of fleets.
         let one = paired(&sweep(&[(1, &A)]), &run).unwrap();
         assert!(one.pairs[0].label.is_empty());
@@ -297,9 +301,11 @@ mod tests {
         let several = &fleet["runs"];
         let mut earlier = sweep(&[(1, &A)]);
         earlier.as_object_mut().unwrap().remove("points");
-        assert_eq!(paired(&earlier, &run).unwrap().pairs[0].runs[0].len(), 7);
+        let pairs = paired(&earlier, &run).unwrap();
+        assert_eq!(pairs.pairs[0].sides[0].runs.len(), 7);
         let pairs = paired(&fleet, several).unwrap();
-        assert_eq!(pairs.pairs[0].runs.each_ref().map(Vec::len), [7, 7]);
+        let numbers = pairs.pairs[0].sides.each_ref().map(|it| it.runs.len());
+        assert_eq!(numbers, [7, 7]);
         let mut fewer = fleet.clone();
         fewer["runs"][0]["clients"].as_array_mut().unwrap().pop();
         let refused = from_text(&fewer["runs"].to_string(), "a.json").unwrap_err();
@@ -310,5 +316,8 @@ mod tests {
         folder.write("a.json", wrong.to_string());
         let refused = from_file(&folder.join("a.json")).unwrap_err();
         refused.check_words(&["its points do not name each of its runs once"]);
+        folder.write("a.json", format!("{two}{two}"));
+        let refused = from_file(&folder.join("a.json")).unwrap_err();
+        refused.check_words(&["a sweep beside other reports"]);
     }
 }

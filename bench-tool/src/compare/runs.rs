@@ -194,18 +194,49 @@ fn fact(report: &Value, key: &str) -> Value {
     }
 }
 
+/// Repeats of one run.
+#[derive(Debug)]
+pub(crate) struct Repeats {
+    /// Those whose figures count.
+    pub runs: Vec<Run>,
+    /// How many others of a sweep do not.
+    pub not_counted: usize,
+    /// Whether they are those of a sweep that had none without a disturbance.
+    pub are_disturbed: bool,
+}
+
+impl From<Vec<Run>> for Repeats {
+    fn from(runs: Vec<Run>) -> Self {
+        Self {
+            runs,
+            not_counted: 0,
+            are_disturbed: false,
+        }
+    }
+}
+
+/// A combination of a sweep, with its runs or why they cannot be compared.
+pub(crate) type SweptRuns = (Point, Result<Repeats, String>);
+
 /// The runs of one side.
 #[derive(Debug)]
 pub(crate) enum Runs {
     /// Repeats of one run.
-    Alike(Vec<Run>),
+    Alike(Repeats),
     /// Those of each combination of a sweep.
-    Swept {
-        /// Whether they are those of a fleet.
-        is_fleet: bool,
-        /// The combinations, with their runs or why these cannot be compared.
-        points: Vec<(Point, Result<Vec<Run>, String>)>,
-    },
+    Swept(Vec<SweptRuns>),
+}
+
+impl Runs {
+    /// Whether they are those of a fleet.
+    pub(crate) fn are_of_fleets(&self) -> bool {
+        let mut sides: Box<dyn Iterator<Item = &Repeats>> = match self {
+            Self::Alike(repeats) => Box::new(std::iter::once(repeats)),
+            Self::Swept(points) => Box::new(points.iter().filter_map(|it| it.1.as_ref().ok())),
+        };
+        let first = sides.find_map(|it| it.runs.first());
+        first.is_some_and(|run| run.facts["schema"] == fleet::report::SCHEMA)
+    }
 }
 
 /// The runs of a file: one report, several in a row or in a list, or a sweep.
@@ -215,17 +246,22 @@ pub(crate) enum Runs {
 pub(crate) fn from_file(path: &Path) -> Result<Runs, Failure> {
     let reports = saved::from_file(path, &SWEEPS, GIVE)?;
     let name = path.display().to_string();
-    match &reports[..] {
-        [sweep] if SWEEPS.iter().any(|it| sweep.value["schema"] == *it) => {
-            swept(&sweep.value).map_err(|why| wrong(&name, &why))
+    // Earlier versions did not write the combinations.
+    let is_sweep = |it: &SavedReport| {
+        SWEEPS.iter().any(|schema| it.value["schema"] == *schema) && it.value["points"].is_array()
+    };
+    let runs = match &reports[..] {
+        [sweep] if is_sweep(sweep) => swept(&sweep.value),
+        several if several.iter().any(is_sweep) => {
+            Err("it contains a sweep beside other reports: give each sweep by itself".to_owned())
         }
         _ => {
             let runs = reports.into_iter().flat_map(SavedReport::into_runs);
-            alike(runs.map(|it| it.value))
-                .map(Runs::Alike)
-                .map_err(|why| wrong(&name, &why))
+            let runs = alike((1..).zip(runs.map(|it| it.value)));
+            runs.map(|runs| Runs::Alike(runs.into()))
         }
-    }
+    };
+    runs.map_err(|why| wrong(&name, &why))
 }
 
 fn wrong(name: &str, why: &str) -> Failure {
@@ -238,16 +274,22 @@ fn swept(sweep: &Value) -> Result<Runs, String> {
     if !swept.has_each_run_once() {
         return Err("its points do not name each of its runs once".to_owned());
     }
+    let repeats = |place| {
+        let runs = alike(swept.numbered(place))?;
+        Ok(Repeats {
+            not_counted: swept.runs_of(place).count() - runs.len(),
+            runs,
+            are_disturbed: swept.is_disturbed(place),
+        })
+    };
     if swept.points.len() == 1 {
-        return alike(swept.counted(0)).map(Runs::Alike);
+        return repeats(0).map(Runs::Alike);
     }
     let points = swept.points.iter().enumerate();
-    let points = points.map(|(place, it)| (it.point, alike(swept.counted(place))));
-    Ok(Runs::Swept {
-        is_fleet: sweep["schema"] == fleet::sweep::report::SCHEMA,
-        points: points.collect(),
-    })
+    let points = points.map(|(place, it)| (it.point, repeats(place)));
+    Ok(Runs::Swept(points.collect()))
 }
+
 /// The runs in a text; `name` is its source, for messages.
 ///
 /// # Errors
@@ -255,24 +297,32 @@ fn swept(sweep: &Value) -> Result<Runs, String> {
 pub(crate) fn from_text(text: &str, name: &str) -> Result<Vec<Run>, Failure> {
     let reports = reports_in(text, &[]).collect::<Result<Vec<_>, _>>();
     let reports = reports.map_err(|error| wrong(name, &error.to_string()))?;
-    alike(reports.into_iter().flatten()).map_err(|why| wrong(name, &why))
+    alike((1..).zip(reports.into_iter().flatten())).map_err(|why| wrong(name, &why))
 }
 
-/// Reads reports that are repeats of one run.
+/// Reads reports that are repeats of one run, each with its number.
 ///
 /// # Errors
 /// What is wrong with which of them, and none at all.
-fn alike(reports: impl IntoIterator<Item = impl Borrow<Value>>) -> Result<Vec<Run>, String> {
+fn alike(
+    reports: impl IntoIterator<Item = (usize, impl Borrow<Value>)>,
+) -> Result<Vec<Run>, String> {
     let mut runs: Vec<Run> = Vec::new();
-    for (number, report) in (1..).zip(reports) {
-        if number > RUNS_MAX {
+    let mut first = 1;
+    for (number, report) in reports {
+        if runs.len() == RUNS_MAX {
             return Err(format!("it contains more than {RUNS_MAX} runs"));
         }
         let run = Run::new(report.borrow()).map_err(|why| format!("run {number}: {why}"))?;
-        if let Some(difference) = runs.first().and_then(|first| work_differs(first, &run)) {
-            return Err(format!(
-                "runs 1 and {number} are not repeats of each other: {difference}"
-            ));
+        match runs.first() {
+            None => first = number,
+            Some(other) => {
+                if let Some(difference) = work_differs(other, &run) {
+                    return Err(format!(
+                        "runs {first} and {number} are not repeats of each other: {difference}"
+                    ));
+                }
+            }
         }
         runs.push(run);
     }
