@@ -27,7 +27,8 @@ pub(crate) struct Owing {
     pub(crate) credits: Option<u32>,
     /// The value changes when a send buffer comes back.
     pub(crate) receives: Option<u32>,
-    pub(crate) acknowledgement: bool,
+    /// The value changes when a probe is acknowledged.
+    pub(crate) acknowledgement: Option<u32>,
 }
 
 impl Debts {
@@ -51,7 +52,7 @@ impl Debts {
             (Owed::Credits, both(before.credits, now.credits)),
             (
                 Owed::Acknowledgement,
-                before.acknowledgement && now.acknowledgement,
+                both(before.acknowledgement, now.acknowledgement),
             ),
         ];
         let mut late = None;
@@ -72,6 +73,8 @@ pub(crate) struct Silence {
     pub(crate) ticks: u8,
     /// A probe that was sent is not acknowledged.
     pub(crate) is_probed: bool,
+    /// Probes that have ended. Wraps around.
+    acknowledged: u32,
 }
 
 impl Silence {
@@ -84,6 +87,17 @@ impl Silence {
         }
         self.ticks = self.ticks.saturating_add(1);
         self.ticks >= ticks_max
+    }
+
+    /// Takes note of a probe that was acknowledged, or flushed at the end of its connection.
+    pub(crate) fn end_probe(&mut self) {
+        self.is_probed = false;
+        self.acknowledged = self.acknowledged.wrapping_add(1);
+    }
+
+    /// The value of [`Owing::acknowledgement`].
+    pub(crate) fn acknowledgement_owed(&self) -> Option<u32> {
+        self.is_probed.then_some(self.acknowledged)
     }
 }
 
@@ -127,7 +141,7 @@ mod tests {
     #[test]
     fn each_debt_has_its_time_and_begins_anew_with_progress() {
         type Made = fn(u32) -> Owing;
-        let debts: [(Made, Owed); 2] = [
+        let debts: [(Made, Owed); 3] = [
             (
                 |it| Owing {
                     credits: Some(it),
@@ -142,6 +156,13 @@ mod tests {
                 },
                 Owed::Receives,
             ),
+            (
+                |it| Owing {
+                    acknowledgement: Some(it),
+                    ..Owing::default()
+                },
+                Owed::Acknowledgement,
+            ),
         ];
         for (made, owed) in debts {
             let mut debts = Debts::default();
@@ -152,7 +173,8 @@ mod tests {
         }
     }
 
-    /// As `docs/security.md` says: credits and Receives have no limit over all steps, and a message has.
+    /// As `docs/security.md` says: credits, Receives and acknowledgements have no limit over all steps, and a
+    /// message has.
     #[test]
     fn one_step_in_each_limit_is_enough_but_not_of_a_message() {
         let mut debts = Debts::default();
@@ -161,6 +183,7 @@ mod tests {
             let owing = Owing {
                 credits: Some(step),
                 receives: Some(step),
+                acknowledgement: Some(step),
                 ..Owing::default()
             };
             assert_eq!(debts.visit(owing), None, "{visit}");

@@ -63,7 +63,7 @@ impl<P: Port> Resources<P> {
             credits: (reply_waits && sends.held == 0 && self.transmit.has_room(connection))
                 .then_some(sent),
             receives: (sends.held != 0).then_some(sends.returned),
-            acknowledgement: connection.silence.is_probed,
+            acknowledgement: connection.silence.acknowledgement_owed(),
         };
         if let Some(owed) = connection.debts.visit(owing) {
             let stalled_ms =

@@ -80,7 +80,7 @@ impl<P: Port> Resources<P> {
     #[cold]
     pub(super) fn probe_ended(&mut self, queue_pair: QueuePairId) {
         match self.connections.of_queue_pair(queue_pair) {
-            Some((_, connection)) => connection.silence.is_probed = false,
+            Some((_, connection)) => connection.silence.end_probe(),
             None => self.shared.counters.completions_late.increment(),
         }
     }
