@@ -160,12 +160,14 @@ impl Buffers {
         if bytes > self.bytes_max() {
             return Err(no_buffers());
         }
-        let deadline = Instant::now() + timeout;
+        // None when it is later than the clock can say.
+        let deadline = Instant::now().checked_add(timeout);
         loop {
             if let Some(buffer) = self.take(bytes) {
                 return Ok(buffer);
             }
-            if Instant::now() >= deadline || self.core.is_closed() {
+            let is_late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
+            if is_late || self.core.is_closed() {
                 return Err(no_buffers());
             }
             std::thread::yield_now();

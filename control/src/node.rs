@@ -435,7 +435,7 @@ impl<V: Provider, A: Application> Node<V, A> {
         self.request(Request::Drain { timeout, answer })?;
         // The control thread answers at the latest `CLOSE_GRACE` (1 s) after the timeout. The rest of the margin is for
         // a control thread that runs late.
-        match outcome.recv_timeout(timeout + Duration::from_secs(5)) {
+        match outcome.recv_timeout(timeout.saturating_add(Duration::from_secs(5))) {
             Ok(report) => Ok(report),
             Err(RecvTimeoutError::Timeout) => Ok(DrainReport::default()),
             Err(RecvTimeoutError::Disconnected) => Err(NodeError::Gone),

@@ -160,7 +160,7 @@ impl<V: Provider> ControlThread<V> {
             return MAILBOX_RETRY;
         }
         let now = Instant::now();
-        let drain = self.drain.as_ref().map(|drain| drain.deadline);
+        let drain = self.drain.as_ref().and_then(|drain| drain.deadline);
         let target = self.keeper.next_due();
         [drain, target, self.deadlines.next_walk()]
             .into_iter()

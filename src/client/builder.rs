@@ -190,7 +190,7 @@ impl ClientBuilder {
         let given = self.connect_timeout;
         let (client, changes) = self.begin(address)?;
         // From here: starting the node does not count.
-        let deadline = Instant::now() + given;
+        let deadline = Instant::now().checked_add(given);
         for line in &client.inner.lines {
             changes.wait(&line.line, deadline, given)?;
         }
@@ -292,8 +292,8 @@ impl Changes {
         self.changed.notify_all();
     }
 
-    /// Waits until the connection is there.
-    fn wait(&self, line: &Line, deadline: Instant, given: Duration) -> Result<(), Error> {
+    /// Waits until the connection is there; for ever without a deadline.
+    fn wait(&self, line: &Line, deadline: Option<Instant>, given: Duration) -> Result<(), Error> {
         let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             if line.connection().is_some() {
@@ -304,7 +304,9 @@ impl Changes {
                 let why = line.why().unwrap_or_default();
                 return Err(Failure::GivenUp { address, why }.into());
             }
-            let left = deadline.saturating_duration_since(Instant::now());
+            let left = deadline.map_or(Duration::MAX, |it| {
+                it.saturating_duration_since(Instant::now())
+            });
             if left.is_zero() {
                 return Err(Failure::NotConnected {
                     address,

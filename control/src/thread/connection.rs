@@ -56,7 +56,7 @@ pub(crate) enum ConnectionReport {
 pub(crate) struct Attempt {
     pub(crate) address: String,
     pub(crate) timeout: Duration,
-    pub(crate) deadline: Instant,
+    pub(crate) deadline: Option<Instant>,
     /// Taken when the outcome is known.
     pub(crate) waiter: Option<Waiter>,
     /// The target for which the attempt is made.
@@ -72,7 +72,7 @@ impl Attempt {
         Self {
             address,
             timeout,
-            deadline: Instant::now() + timeout,
+            deadline: Instant::now().checked_add(timeout),
             waiter: Some(waiter),
             target,
         }

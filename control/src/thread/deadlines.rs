@@ -83,7 +83,7 @@ impl Deadlines {
 /// The deadline of an attempt to connect.
 fn connect_deadline(tracked: &Tracked) -> Option<Instant> {
     match &tracked.end {
-        End::Client(attempt) if attempt.waiter.is_some() => Some(attempt.deadline),
+        End::Client(attempt) if attempt.waiter.is_some() => attempt.deadline,
         _ => None,
     }
 }

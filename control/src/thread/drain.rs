@@ -10,7 +10,8 @@ pub(super) const CLOSE_GRACE: Duration = Duration::from_secs(1);
 
 /// A drain under way.
 pub(super) struct Drain {
-    pub(super) deadline: Instant,
+    /// None when the application set no limit that the clock can say.
+    pub(super) deadline: Option<Instant>,
     pub(super) cores_left: usize,
     report: DrainReport,
     answer: Sender<DrainReport>,
@@ -30,7 +31,7 @@ pub(super) enum DrainStep {
 
 impl Drain {
     pub(super) fn new(
-        deadline: Instant,
+        deadline: Option<Instant>,
         cores: usize,
         connections: usize,
         answer: Sender<DrainReport>,
@@ -49,7 +50,7 @@ impl Drain {
 
     /// Decides what to do next, with `connections` that are open.
     pub(super) fn step(&mut self, connections: usize, now: Instant) -> DrainStep {
-        let late = self.deadline <= now;
+        let late = self.deadline.is_some_and(|deadline| deadline <= now);
         if self.closing {
             return if connections == 0 || late {
                 DrainStep::Answer
@@ -63,7 +64,7 @@ impl Drain {
         self.closing = true;
         self.report.complete = self.cores_left == 0;
         // A core that does not close its connections must not delay the answer for ever.
-        self.deadline = now + CLOSE_GRACE;
+        self.deadline = Some(now + CLOSE_GRACE);
         if connections == 0 {
             DrainStep::Answer
         } else {

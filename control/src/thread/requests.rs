@@ -66,7 +66,9 @@ impl<V: Provider> ControlThread<V> {
                 let versions = self.versions.choose(&address, permitted, Instant::now());
                 let session = Session::client(options.authentication);
                 let attempt = Attempt::new(address, options.timeout, waiter);
-                self.deadlines.add(attempt.deadline);
+                if let Some(deadline) = attempt.deadline {
+                    self.deadlines.add(deadline);
+                }
                 let tracked = Tracked {
                     id,
                     end: End::Client(attempt),
@@ -160,7 +162,7 @@ impl<V: Provider> ControlThread<V> {
         for core in &mut self.cores {
             core.send(Command::Drain);
         }
-        let deadline = Instant::now() + timeout;
+        let deadline = Instant::now().checked_add(timeout);
         let drain = Drain::new(deadline, self.cores.len(), self.keys.len(), answer);
         self.drain = Some(drain);
     }

@@ -168,3 +168,16 @@ fn a_server_and_a_client_share_a_node() {
     let mut answer = client.request(ECHO).opaque(b"self").call().unwrap();
     assert_eq!(answer.results().opaque().unwrap(), b"self");
 }
+
+/// A limit that is later than the clock can say is no limit.
+#[test]
+fn any_duration_is_a_time_limit() {
+    let at = address();
+    let _server = echo(&at);
+    let client = builder().connect_timeout(Duration::MAX);
+    let client = client.timeout(Duration::MAX).patience(Duration::MAX);
+    let client = client.connect(&at).unwrap();
+    client.request(ECHO).opaque(b"x").call().unwrap();
+    drop(client.buffers().wait(1, Duration::MAX).unwrap());
+    assert!(client.node().drain(Duration::MAX).unwrap().complete);
+}
