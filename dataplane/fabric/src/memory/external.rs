@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::fs::{OFlags, SealFlags};
+use rustix::fs::{FileType, OFlags, SealFlags, SeekFrom, fstat, seek};
 
 use super::blocks::Blocks;
 use super::buffer::{External, unique_number};
@@ -422,7 +422,7 @@ fn map(
             "it is open to be read only: open it with O_RDWR",
         ));
     }
-    let stat = rustix::fs::fstat(file);
+    let stat = fstat(file);
     let stat = stat.map_err(|error| system(format!("the {kind}"), error.into()))?;
     let claim = Claim::new(None, Some((stat.st_dev, stat.st_ino)));
     let claim = claim.ok_or_else(|| refused(&what, TWICE))?;
@@ -433,9 +433,17 @@ fn map(
     }) as Keeper))
 }
 
-/// The size of a file. That of a dma-buf is where its end is.
+/// The size of a file. Not every kernel reports that of a dma-buf, whose size is where its end is.
 fn size_of(file: &OwnedFd) -> io::Result<u64> {
-    Ok(rustix::fs::seek(file, rustix::fs::SeekFrom::End(0))?)
+    let stat = fstat(file)?;
+    if stat.st_size != 0 || FileType::from_raw_mode(stat.st_mode).is_file() {
+        return u64::try_from(stat.st_size).map_err(io::Error::other);
+    }
+    // The position belongs to the application too. A dma-buf has none, and cannot say it.
+    let position = seek(file, SeekFrom::Current(0)).unwrap_or(0);
+    let size = seek(file, SeekFrom::End(0))?;
+    seek(file, SeekFrom::Start(position))?;
+    Ok(size)
 }
 
 fn not_mapped(what: &str, source: io::Error) -> SetupError {

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use proptest::prelude::*;
 use rustix::fs::{
-    FallocateFlags, MemfdFlags, OFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals,
-    ftruncate, memfd_create,
+    FallocateFlags, MemfdFlags, OFlags, SealFlags, SeekFrom, fallocate, fcntl_add_seals,
+    fcntl_get_seals, ftruncate, memfd_create, seek,
 };
 use rustix::io::{Errno, pread, pwrite};
 
@@ -195,6 +195,16 @@ fn a_file_has_to_be_writable_and_of_whole_blocks() {
     let memory = of(good, BLOCK).expect("a good file");
     assert!(text(of(again, 8192)).contains("registered already"));
     assert_eq!(memory.bytes(), 8192);
+}
+
+/// The position of a file belongs to all its descriptors.
+#[test]
+fn the_position_of_a_file_stays_where_it_was() {
+    let kept = file(8192, MemfdFlags::ALLOW_SEALING);
+    assert_eq!(seek(&kept, SeekFrom::Start(100)), Ok(100));
+    let memory = ExternalMemory::of_file(kept.try_clone().expect("a descriptor"), BLOCK);
+    assert_eq!(memory.expect("a good file").bytes(), 8192);
+    assert_eq!(seek(&kept, SeekFrom::Current(0)), Ok(100));
 }
 
 /// Whoever keeps a descriptor can neither take pages away, which would end in a signal, nor write what a lease holds.
