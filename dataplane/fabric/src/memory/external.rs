@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::fs::{FileType, OFlags, SealFlags, SeekFrom, fstat, seek};
+use rustix::fs::{FileType, OFlags, SealFlags, SeekFrom, fstat, makedev, seek};
 
 use super::blocks::Blocks;
 use super::buffer::{External, unique_number};
@@ -101,8 +101,9 @@ impl ExternalMemory {
     /// * Until then nothing but leases reads a byte of a block while it is leased, nor writes it: not the caller, not a device
     ///   of the caller's. The caller may access a block that is not leased, and must keep it from being leased
     ///   meanwhile: a lease on it counts as a lock.
-    /// * The range is not used by another [`ExternalMemory`], nor by an arena of this crate. (An overlap with one in this
-    ///   process is found, and is an error.)
+    /// * The range is not used by another [`ExternalMemory`], nor by an arena of this crate. (In this process, an overlap with
+    ///   the addresses of another [`ExternalMemory`] is found, and is an error; and with its file, when `/proc/self/maps` shows
+    ///   that a file is mapped there. Two ranges that map the same pages of a file are not found.)
     ///
     /// # Errors
     ///
@@ -123,8 +124,8 @@ impl ExternalMemory {
         let end = address.checked_add(bytes);
         let end = end.ok_or_else(|| wrong("it exceeds the address space"))?;
         check_sizes(bytes, block_bytes).map_err(wrong)?;
-        check_access(address..end).map_err(|why| wrong(&why))?;
-        let claim = Claim::new(Some(address..end), None).ok_or_else(|| wrong(TWICE))?;
+        let files = check_access(address..end).map_err(|why| wrong(&why))?;
+        let claim = Claim::new(Some(address..end), files).ok_or_else(|| wrong(TWICE))?;
         let keeper = Box::new(Kept {
             _claim: claim,
             released: Some(Box::new(released)),
@@ -375,10 +376,11 @@ fn check_sizes(bytes: usize, block_bytes: u32) -> Result<(), &'static str> {
 }
 
 /// Checks that the range is mapped to be read and written, by the kernel's list. Where that cannot be read, the device
-/// refuses what it cannot use.
-fn check_access(range: Range<usize>) -> Result<(), String> {
+/// refuses what it cannot use. Returns the files whose pages are there.
+fn check_access(range: Range<usize>) -> Result<Vec<FileId>, String> {
+    let mut files = Vec::new();
     let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else {
-        return Ok(());
+        return Ok(files);
     };
     let mut at = range.start;
     for line in maps.lines() {
@@ -391,17 +393,32 @@ fn check_access(range: Range<usize>) -> Result<(), String> {
         if end <= at || start > at {
             continue;
         }
-        if !words.next().is_some_and(|it| it.starts_with("rw")) {
+        let flags = words.next().unwrap_or_default();
+        if !flags.starts_with("rw") {
             return Err(format!(
                 "it is not mapped to be read and written at {at:#x}: map it with PROT_READ and PROT_WRITE"
             ));
         }
+        // A private mapping copies each page that is written.
+        if flags.ends_with('s') {
+            files.extend(file_of(words));
+        }
         at = end;
         if at >= range.end {
-            return Ok(());
+            return Ok(files);
         }
     }
     Err(format!("nothing is mapped at {at:#x}"))
+}
+
+/// The file of a mapping, from the words of its line that follow the flags; `None` without one.
+fn file_of<'a>(mut words: impl Iterator<Item = &'a str>) -> Option<FileId> {
+    let _offset = words.next()?;
+    let (major, minor) = words.next()?.split_once(':')?;
+    let number = |text| u32::from_str_radix(text, 16).ok();
+    let device = makedev(number(major)?, number(minor)?);
+    let inode = words.next()?.parse().ok()?;
+    (inode != 0).then_some((device, inode))
 }
 
 fn map(
@@ -424,7 +441,7 @@ fn map(
     }
     let stat = fstat(file);
     let stat = stat.map_err(|error| system(format!("the {kind}"), error.into()))?;
-    let claim = Claim::new(None, Some((stat.st_dev, stat.st_ino)));
+    let claim = Claim::new(None, vec![(stat.st_dev, stat.st_ino)]);
     let claim = claim.ok_or_else(|| refused(&what, TWICE))?;
     let mapped = map(file, bytes, &what)?;
     Ok(mapped.with(Box::new(Kept {
@@ -505,8 +522,11 @@ impl Drop for Kept {
     }
 }
 
-/// What is in use: a range of addresses, or a file by device and inode.
-type Claimed = (Option<Range<usize>>, Option<(u64, u64)>);
+/// Device and inode.
+type FileId = (u64, u64);
+
+/// What is in use: a range of addresses and the files that are mapped there, or a whole file.
+type Claimed = (Option<Range<usize>>, Vec<FileId>);
 
 static CLAIMED: Mutex<Vec<(u32, Claimed)>> = Mutex::new(Vec::new());
 
@@ -516,18 +536,20 @@ struct Claim(u32);
 
 impl Claim {
     /// `None` if a part of it is in use.
-    fn new(range: Option<Range<usize>>, file: Option<(u64, u64)>) -> Option<Self> {
+    fn new(range: Option<Range<usize>>, files: Vec<FileId>) -> Option<Self> {
         let mut claimed = CLAIMED.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_taken = claimed.iter().any(|(_, (other, other_file))| {
-            let overlap = range.as_ref().zip(other.as_ref());
-            overlap.is_some_and(|(a, b)| a.start < b.end && b.start < a.end)
-                || (file.is_some() && file == *other_file)
+        let is_taken = claimed.iter().any(|(_, (other, other_files))| {
+            match range.as_ref().zip(other.as_ref()) {
+                // Their files say nothing: two ranges can be different parts of one.
+                Some((a, b)) => a.start < b.end && b.start < a.end,
+                None => files.iter().any(|file| other_files.contains(file)),
+            }
         });
         if is_taken {
             return None;
         }
         let number = unique_number();
-        claimed.push((number, (range, file)));
+        claimed.push((number, (range, files)));
         Some(Self(number))
     }
 

@@ -8,6 +8,7 @@ use rustix::fs::{
     fcntl_get_seals, ftruncate, memfd_create, seek,
 };
 use rustix::io::{Errno, pread, pwrite};
+use rustix::mm::{MapFlags, ProtFlags, mmap};
 
 use super::super::mapping::external_range;
 use super::super::*;
@@ -195,6 +196,41 @@ fn a_file_has_to_be_writable_and_of_whole_blocks() {
     let memory = of(good, BLOCK).expect("a good file");
     assert!(text(of(again, 8192)).contains("registered already"));
     assert_eq!(memory.bytes(), 8192);
+}
+
+/// The pages of a file are registered by its descriptor or by a mapping, not by both.
+#[test]
+fn a_file_and_its_mapping_are_not_registered_both() {
+    let kept = file(8192, MemfdFlags::ALLOW_SEALING);
+    let of_kept = || ExternalMemory::of_file(kept.try_clone().expect("a descriptor"), BLOCK);
+    let own = Mapping::shared(&kept, 8192).expect("room");
+    let at = |mapping: &Mapping, from, bytes| at_address(mapping, from, bytes, &Arc::default());
+    let parts = (at(&own, 0, 4096), at(&own, 4096, 4096));
+    assert!(parts.0.is_ok() && parts.1.is_ok(), "different parts of it");
+    drop(parts.0);
+    assert!(text(of_kept()).contains("registered already"));
+    drop(parts.1);
+    let memory = of_kept().expect("no part of it is registered");
+    for mapping in [&own, &**memory.mapping()] {
+        assert!(text(at(mapping, 4096, 4096)).contains("registered already"));
+    }
+    // A private mapping is other memory.
+    let access = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: the kernel chooses the address.
+    let copy = unsafe {
+        mmap(
+            std::ptr::null_mut(),
+            4096,
+            access,
+            MapFlags::PRIVATE,
+            &kept,
+            0,
+        )
+    };
+    let start = NonNull::new(copy.expect("room").cast()).expect("not null");
+    // SAFETY: the mapping stays, and only leases use it.
+    let private = unsafe { ExternalMemory::at_address(start, 4096, BLOCK, || {}) };
+    assert!(private.is_ok());
 }
 
 /// The position of a file belongs to all its descriptors.
