@@ -198,7 +198,8 @@ counters! {
     grants_sent,
     /// Such messages that were sent as keep-alives.
     keep_alives_sent,
-    /// RDMA Writes of no bytes, sent to silent peers of version 1; `shm` sends none.
+    /// RDMA Writes of no bytes, sent to peers that have not answered the first message, and to silent peers of version 1;
+    /// `shm` sends none.
     probes_sent,
     /// Messages received that granted credits, if any, and nothing else.
     grants_received,

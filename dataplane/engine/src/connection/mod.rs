@@ -104,7 +104,7 @@ pub(crate) struct Connection {
     /// The peer refused even the chunk of a long call: calls to it go without chunks.
     pub(crate) refuses_chunks: bool,
     pub(crate) reads_in_flight: u32,
-    /// In version 1, how long the peer has been silent.
+    /// In version 1, how long the peer has been silent; in both, whether it has acknowledged its probe.
     pub(crate) silence: Silence,
     /// Calls of ours.
     pub(crate) calls: CallsOf,
