@@ -80,12 +80,14 @@ pub unsafe extern "C" fn rpcrdma_memory_at_address(
 /// Maps a whole file and uses it: a memfd, with hugepages or without, or a file of hugetlbfs. The descriptor is
 /// duplicated. `block_bytes` is a multiple of 4096, and the length of the file is one of `block_bytes`.
 ///
-/// A memfd that was made with MFD_ALLOW_SEALING is sealed for good: nobody can resize it, write() it or map it to write from
-/// here on, and when this use has ended, it cannot be used again. A program that wants its own mapping to write to makes it
-/// before this call. On shm the file must be such a memfd; peers map all of it, to read.
+/// A memfd to which seals can be added (F_GET_SEALS has no F_SEAL_SEAL) is sealed for good: nobody can resize it, write() it or map
+/// it to write from here on, and when this use has ended, it cannot be used again. Seals can be added to what was made with
+/// MFD_ALLOW_SEALING or MFD_NOEXEC_SEAL, and with neither where the sysctl vm.memfd_noexec says so. A program that wants its own
+/// mapping to write to makes it before this call. On shm the file must be such a memfd; peers map all of it, to read.
 ///
-/// Every other file stays without seals and is for rdma: alone: a file of hugetlbfs, or a memfd that other processes must
-/// still map to write. Until the memory is no longer used, no process shortens it or removes pages of it.
+/// Every other file stays as it is and is for rdma: alone: a file of hugetlbfs, or a memfd that other processes must still map to
+/// write (add F_SEAL_SEAL to it before). Until the memory is no longer used, no process shortens it or removes
+/// pages of it.
 ///
 /// What rpcrdma_memory_at_address() says of other accesses to a block holds for both.
 ///

@@ -137,7 +137,7 @@ impl ExternalMemory {
 
     /// Maps a whole memfd, with hugepages or without, and uses it. Every page of it is allocated now.
     ///
-    /// The memfd must be made with `MFD_ALLOW_SEALING`. It is sealed for good: from here on no process can resize it, write
+    /// It must be possible to seal the memfd ([`ExternalMemory::can_seal`]). It is sealed for good: from here on no process can resize it, write
     /// it by `write`, remove pages of it, or map it to write. So it serves one registration, and an error may leave it
     /// sealed. On shm, peers map all of it, to read.
     ///
@@ -158,8 +158,9 @@ impl ExternalMemory {
         Ok(Self::new(mapping, block_bytes, Origin::File(file)))
     }
 
-    /// Whether [`ExternalMemory::of_file`] can seal this file: a memfd that was made with `MFD_ALLOW_SEALING`, and to which
-    /// seals can still be added.
+    /// Whether [`ExternalMemory::of_file`] can seal this file: a memfd to which seals can be added (`F_GET_SEALS` has no
+    /// `F_SEAL_SEAL`). It was made with `MFD_ALLOW_SEALING` or `MFD_NOEXEC_SEAL`, or with neither where the sysctl
+    /// `vm.memfd_noexec` says so.
     #[must_use]
     pub fn can_seal(file: impl AsFd) -> bool {
         rustix::fs::fcntl_get_seals(file).is_ok_and(|seals| !seals.contains(SealFlags::SEAL))
