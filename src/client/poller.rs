@@ -91,22 +91,19 @@ impl Poller {
     /// [`ErrorKind::Busy`](crate::ErrorKind::Busy) when the poller is full: the request can be submitted again.
     /// [`ErrorKind::TooLong`](crate::ErrorKind::TooLong) for too many items of bulk data, and
     /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) for a request that was sent already, or that another client or poller
-    /// began. Nothing was sent.
+    /// began. Nothing was sent, and the request is as it was.
     #[inline]
     pub fn submit(&mut self, request: &mut Request, tag: u64) -> Result<(), Error> {
         if self.is_full() {
             return Err(Failure::Busy { depth: self.depth }.into());
         }
-        let Unsent { line, mut message } = request.take().ok_or(Failure::AlreadySent)?;
-        if !Arc::ptr_eq(&line, &self.line) {
-            // Its message would be used again for calls of this poller, and go to its own server.
-            message.recycle();
+        // Checked before it is taken: a request that is refused stays whole.
+        let unsent = request.unsent().ok_or(Failure::AlreadySent)?;
+        if !Arc::ptr_eq(&unsent.line, &self.line) {
             return Err(Failure::OtherPoller.into());
         }
-        if let Err(error) = check(&message) {
-            message.recycle();
-            return Err(error);
-        }
+        check(&unsent.message)?;
+        let Unsent { mut message, .. } = request.take().ok_or(Failure::AlreadySent)?;
         message.tag = tag;
         message.begin_trace();
         let pushed = self.submissions.push(message);

@@ -60,6 +60,12 @@ impl Request {
         }
     }
 
+    /// What is to be sent; nothing once it was taken.
+    #[inline]
+    pub(super) fn unsent(&self) -> Option<&Unsent> {
+        self.unsent.as_ref()
+    }
+
     /// Takes what is to be sent; nothing the second time.
     #[inline]
     pub(super) fn take(&mut self) -> Option<Unsent> {

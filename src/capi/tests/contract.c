@@ -473,6 +473,30 @@ static void batches(rpcrdma_client *client)
     rpcrdma_poller_free(poller);
 }
 
+/* A call that a poller refuses stays whole, and the program's. */
+static void refused(rpcrdma_client *client, rpcrdma_client *elsewhere)
+{
+    rpcrdma_poller *poller, *wrong;
+    rpcrdma_call *call;
+    rpcrdma_completion ended;
+    OK(rpcrdma_poller_new(client, 2, &poller));
+    OK(rpcrdma_poller_new(elsewhere, 2, &wrong));
+    OK(rpcrdma_poller_call(poller, NAMED[REFUSE], &call));
+    FAILS(RPCRDMA_E_USAGE, rpcrdma_poller_submit(wrong, call, 1));
+    OK(rpcrdma_put_u32(call, (uint32_t)RPCRDMA_E_DENIED));
+    OK(rpcrdma_poller_submit(poller, call, 2));
+    CHECK(rpcrdma_poller_wait(poller, &ended, 1, 60000) == 1);
+    CHECK(ended.call == call && ended.tag == 2 && ended.error == RPCRDMA_E_DENIED);
+    OK(rpcrdma_poller_again(poller, call, NAMED[BULK]));
+    for (int item = 0; item < 1000; item++)
+        OK(rpcrdma_call_expect_bulk(call, 1));
+    for (int time = 0; time < 2; time++)
+        FAILS(RPCRDMA_E_TOO_LONG, rpcrdma_poller_submit(poller, call, 3));
+    rpcrdma_call_free(call);
+    rpcrdma_poller_free(wrong);
+    rpcrdma_poller_free(poller);
+}
+
 /* The server ends and another one listens at its address: the client connects again. */
 static void restart(const char *address, const rpcrdma_service *service, rpcrdma_server **server, rpcrdma_client *client)
 {
@@ -699,7 +723,7 @@ int main(int count, char **words)
     const char *address = count > 1 ? words[1] : "shm:contract";
     rpcrdma_service service = {PROGRAM, 1, 2, serve, connected, disconnected, &state, NULL, 0};
     rpcrdma_server *server, *second;
-    rpcrdma_client *client;
+    rpcrdma_client *client, *own;
     rpcrdma_node *node;
     uint64_t number;
     char chosen[100];
@@ -739,9 +763,10 @@ int main(int count, char **words)
     CHECK(!strstr(rpcrdma_error_text(), "did you mean"));
     snprintf(chosen, sizeof chosen, "%s-2", address);
     FAILS(RPCRDMA_E_TOO_LONG, rpcrdma_node_listen(node, chosen, NULL, chosen, 3));
+    OK(rpcrdma_client_connect_on(node, chosen, patient, &own));
+    refused(own, client);
     rpcrdma_client_free(client);
-    OK(rpcrdma_client_connect_on(node, chosen, patient, &client));
-    rpcrdma_client_free(client);
+    rpcrdma_client_free(own);
     OK(rpcrdma_server_drain(server, 60000));
     rpcrdma_server_free(server);
     rpcrdma_node_free(node);

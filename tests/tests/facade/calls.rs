@@ -331,6 +331,19 @@ fn a_request_is_sent_once_and_by_its_own_poller() {
     let error = poller.submit(foreign.opaque(b"x"), 0).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Usage, "{error}");
     assert!(poller.is_empty());
+    // One that is refused is as it was.
+    let mut own = other.poller(1).unwrap();
+    own.submit(&mut foreign, 0).unwrap();
+    let mut answer = own.wait().unwrap().result.unwrap();
+    assert_eq!(answer.results().opaque().unwrap(), b"x");
+    let mut long = poller.request(ECHO);
+    for _ in 0..1000 {
+        long.expect_bulk(1);
+    }
+    for _ in 0..2 {
+        let error = poller.submit(&mut long, 0).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TooLong, "{error}");
+    }
     let mut twice = client.request(ECHO);
     twice.opaque(b"x").call().unwrap();
     assert_eq!(twice.call().unwrap_err().kind(), ErrorKind::Usage);
