@@ -496,8 +496,8 @@ int rpcrdma_call_answer(struct rpcrdma_call *later,
                         int code);
 
 /*
- Ends a call, with all that was read from it. One that was not sent is not sent any more. A handler's own call is not
- ended by it.
+ Ends a call, with all that was read from it. One that was not sent is not sent any more. Does nothing to a handler's own call,
+ nor to one that a poller has: rpcrdma_poller_complete() gives that back, or rpcrdma_poller_free() ends it.
  */
 void rpcrdma_call_free(struct rpcrdma_call *call);
 
@@ -818,7 +818,7 @@ int rpcrdma_poller_again(const struct rpcrdma_poller *poller,
 
  Errors: RPCRDMA_E_BUSY when `depth` calls are under way: submit it again later. RPCRDMA_E_TOO_LONG for too many items of
  bulk data, RPCRDMA_E_USAGE for a call that was sent already or that another client or poller began. The call was not sent, and
- stays yours.
+ stays yours. One that is under way stays with its poller, and every function refuses it until it comes back.
  */
 int rpcrdma_poller_submit(struct rpcrdma_poller *poller,
                           struct rpcrdma_call *call,
@@ -849,7 +849,7 @@ int rpcrdma_poller_wait(struct rpcrdma_poller *poller,
 uint32_t rpcrdma_poller_outstanding(const struct rpcrdma_poller *poller);
 
 /*
- Ends a poller, with the calls that are under way: nobody gets their results.
+ Ends a poller, with the calls that are under way and their handles: nobody gets their results.
  */
 void rpcrdma_poller_free(struct rpcrdma_poller *poller);
 

@@ -60,6 +60,8 @@ pub(crate) enum State {
     Ended,
     /// Its arguments are written.
     Request(Request),
+    /// A poller has it, and gives it back or ends it.
+    UnderWay,
     /// Its results are read, from there on.
     Response(Response, Position),
     /// A handler has it.
@@ -187,6 +189,11 @@ impl Call {
                 "the call is a peer's: make one for calls of your own",
             ));
         }
+        if matches!(self.state, State::UnderWay) {
+            return Err(Failed::usage(
+                "the call is under way: its poller gives it back when it has ended",
+            ));
+        }
         let last = match std::mem::replace(&mut self.state, State::Ended) {
             State::Response(response, _) => Some(response),
             _ => None,
@@ -195,6 +202,11 @@ impl Call {
         self.error = None;
         self.expects_bulk = false;
         Ok(())
+    }
+
+    /// Whether something else ends it: its service, or the poller that has it.
+    fn is_kept(&self) -> bool {
+        self.is_of_handler || matches!(self.state, State::UnderWay)
     }
 
     /// Lends a handler what it reads and writes.
@@ -588,14 +600,14 @@ pub(crate) fn refusal_of(code: c_int) -> Option<Refusal> {
     }
 }
 
-/// Ends a call, with all that was read from it. One that was not sent is not sent any more. A handler's own call is not
-/// ended by it.
+/// Ends a call, with all that was read from it. One that was not sent is not sent any more. Does nothing to a handler's own call,
+/// nor to one that a poller has: rpcrdma_poller_complete() gives that back, or rpcrdma_poller_free() ends it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpcrdma_call_free(call: *mut Call) {
     done(|| {
         // SAFETY: the contract of the header.
-        let is_of_handler = unsafe { call.as_ref() }.is_some_and(|call| call.is_of_handler);
-        if !is_of_handler {
+        let is_kept = unsafe { call.as_ref() }.is_some_and(Call::is_kept);
+        if !is_kept {
             // SAFETY: as above.
             drop(unsafe { pointers::take(call) });
         }

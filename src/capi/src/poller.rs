@@ -1,6 +1,7 @@
 //! Pollers: calls of one thread in batches, sent and taken back without waiting.
 
 use std::ffi::c_int;
+use std::ptr::NonNull;
 use std::time::Duration;
 
 use rpcrdma::{Ended, Poller};
@@ -13,8 +14,9 @@ use crate::pointers::{self, Place};
 /// A queue of calls of one thread, which come back in the order of their replies.
 pub struct PollerHandle {
     poller: Poller,
-    /// The calls under way, by the tag that the facade has of each.
-    calls: Vec<Option<Box<Call>>>,
+    /// The calls under way, by the tag that the facade has of each. No boxes: the program has the pointers too, and what it
+    /// does with one is refused by the state of the call.
+    calls: Vec<Option<NonNull<Call>>>,
     free: Vec<u32>,
 }
 
@@ -35,13 +37,14 @@ impl PollerHandle {
     #[inline]
     fn give_back(&mut self, ended: Ended) -> Option<Completion> {
         let index = usize::try_from(ended.tag).ok()?;
-        let mut call = self.calls.get_mut(index)?.take()?;
+        let mut handle = self.calls.get_mut(index)?.take()?;
         self.free.push(u32::try_from(index).ok()?);
-        let error = call.finish(ended.result);
+        // SAFETY: it is under way, so that no function has ended it, and one thread at a time uses it.
+        let call = unsafe { handle.as_mut() };
         Some(Completion {
+            error: call.finish(ended.result),
             tag: call.tag,
-            error,
-            call: Box::into_raw(call),
+            call: handle.as_ptr(),
         })
     }
 
@@ -62,6 +65,15 @@ impl PollerHandle {
             }
         }
         count
+    }
+}
+
+impl Drop for PollerHandle {
+    fn drop(&mut self) {
+        for call in self.calls.drain(..).flatten() {
+            // SAFETY: a function of this library made it, and it is under way, so that no function has ended it.
+            drop(unsafe { pointers::take(call.as_ptr()) });
+        }
     }
 }
 
@@ -145,7 +157,7 @@ pub unsafe extern "C" fn rpcrdma_poller_again(
 ///
 /// Errors: RPCRDMA_E_BUSY when `depth` calls are under way: submit it again later. RPCRDMA_E_TOO_LONG for too many items of
 /// bulk data, RPCRDMA_E_USAGE for a call that was sent already or that another client or poller began. The call was not sent, and
-/// stays yours.
+/// stays yours. One that is under way stays with its poller, and every function refuses it until it comes back.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpcrdma_poller_submit(
     poller: *mut PollerHandle,
@@ -168,9 +180,9 @@ pub unsafe extern "C" fn rpcrdma_poller_submit(
         handle.poller.submit(request, index.into())?;
         handle.free.pop();
         submitted.tag = tag;
+        submitted.state = State::UnderWay;
         if let Some(place) = handle.calls.get_mut(index as usize) {
-            // SAFETY: a function of this library made it, and the caller gives it up.
-            *place = unsafe { pointers::take(call) };
+            *place = NonNull::new(call);
         }
         Ok(())
     })
@@ -240,7 +252,7 @@ pub unsafe extern "C" fn rpcrdma_poller_outstanding(poller: *const PollerHandle)
     })
 }
 
-/// Ends a poller, with the calls that are under way: nobody gets their results.
+/// Ends a poller, with the calls that are under way and their handles: nobody gets their results.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpcrdma_poller_free(poller: *mut PollerHandle) {
     done(|| {

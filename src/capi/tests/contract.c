@@ -473,12 +473,14 @@ static void batches(rpcrdma_client *client)
     rpcrdma_poller_free(poller);
 }
 
-/* A call that a poller refuses stays whole, and the program's. */
+/* A call that a poller refuses stays whole, and the program's; one that it has is its own until it gives it back. */
 static void refused(rpcrdma_client *client, rpcrdma_client *elsewhere)
 {
     rpcrdma_poller *poller, *wrong;
     rpcrdma_call *call;
     rpcrdma_completion ended;
+    const void *data;
+    size_t bytes;
     OK(rpcrdma_poller_new(client, 2, &poller));
     OK(rpcrdma_poller_new(elsewhere, 2, &wrong));
     OK(rpcrdma_poller_call(poller, NAMED[REFUSE], &call));
@@ -492,6 +494,31 @@ static void refused(rpcrdma_client *client, rpcrdma_client *elsewhere)
         OK(rpcrdma_call_expect_bulk(call, 1));
     for (int time = 0; time < 2; time++)
         FAILS(RPCRDMA_E_TOO_LONG, rpcrdma_poller_submit(poller, call, 3));
+    /* While it is under way it is the poller's. */
+    __atomic_store_n(&state.silent, NULL, __ATOMIC_SEQ_CST);
+    OK(rpcrdma_poller_again(poller, call, NAMED[SILENT]));
+    OK(rpcrdma_poller_submit(poller, call, 4));
+    FAILS(RPCRDMA_E_USAGE, rpcrdma_poller_submit(poller, call, 5));
+    FAILS(RPCRDMA_E_USAGE, rpcrdma_poller_submit(wrong, call, 5));
+    FAILS(RPCRDMA_E_USAGE, rpcrdma_poller_again(poller, call, NAMED[ECHO]));
+    CHECK(strstr(rpcrdma_error_text(), "under way"));
+    FAILS(RPCRDMA_E_USAGE, rpcrdma_client_again(client, call, NAMED[ECHO]));
+    FAILS(RPCRDMA_E_USAGE, rpcrdma_put_opaque(call, "x", 1));
+    FAILS(RPCRDMA_E_USAGE, rpcrdma_call_expect_bulk(call, 1));
+    FAILS(RPCRDMA_E_USAGE, rpcrdma_call_run(call));
+    FAILS(RPCRDMA_E_USAGE, rpcrdma_call_answer(call, RPCRDMA_OK));
+    FAILS(RPCRDMA_E_USAGE, rpcrdma_get_opaque(call, &data, &bytes));
+    rpcrdma_call_free(call);
+    CHECK(rpcrdma_poller_outstanding(poller) == 1 && rpcrdma_poller_complete(poller, &ended, 1) == 0);
+    while (!__atomic_load_n(&state.silent, __ATOMIC_SEQ_CST))
+        sched_yield();
+    OK(rpcrdma_put_opaque(state.silent, "late", 4));
+    OK(rpcrdma_call_answer(state.silent, RPCRDMA_OK));
+    CHECK(rpcrdma_poller_wait(poller, &ended, 1, 60000) == 1);
+    CHECK(ended.call == call && ended.tag == 4 && ended.error == RPCRDMA_OK);
+    OK(rpcrdma_get_opaque(call, &data, &bytes));
+    CHECK(bytes == 4 && !memcmp(data, "late", 4));
+    FAILS(RPCRDMA_E_USAGE, rpcrdma_poller_submit(poller, call, 6));
     rpcrdma_call_free(call);
     rpcrdma_poller_free(wrong);
     rpcrdma_poller_free(poller);
