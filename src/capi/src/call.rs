@@ -184,7 +184,7 @@ impl Call {
         &mut self,
         begin: impl FnOnce(Option<Response>) -> Request,
     ) -> Result<(), Failed> {
-        if self.is_of_handler {
+        if self.is_of_handler || matches!(self.state, State::Deferred(_)) {
             return Err(Failed::usage(
                 "the call is a peer's: make one for calls of your own",
             ));

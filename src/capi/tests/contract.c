@@ -512,6 +512,9 @@ static void refused(rpcrdma_client *client, rpcrdma_client *elsewhere)
     CHECK(rpcrdma_poller_outstanding(poller) == 1 && rpcrdma_poller_complete(poller, &ended, 1) == 0);
     while (!__atomic_load_n(&state.silent, __ATOMIC_SEQ_CST))
         sched_yield();
+    /* The handle of a peer's call begins no other one, and stays as it is. */
+    FAILS(RPCRDMA_E_USAGE, rpcrdma_poller_again(poller, state.silent, NAMED[ECHO]));
+    FAILS(RPCRDMA_E_USAGE, rpcrdma_client_again(client, state.silent, NAMED[ECHO]));
     OK(rpcrdma_put_opaque(state.silent, "late", 4));
     OK(rpcrdma_call_answer(state.silent, RPCRDMA_OK));
     CHECK(rpcrdma_poller_wait(poller, &ended, 1, 60000) == 1);
