@@ -818,7 +818,7 @@ int rpcrdma_poller_again(const struct rpcrdma_poller *poller,
 
  Errors: RPCRDMA_E_BUSY when `depth` calls are under way: submit it again later. RPCRDMA_E_TOO_LONG for too many items of
  bulk data, RPCRDMA_E_USAGE for a call that was sent already or that another client or poller began. The call was not sent, and
- stays yours. One that is under way stays with its poller, and every function refuses it until it comes back.
+ stays yours. One that is under way stays with its poller, and no function reads, writes, sends or ends it until it comes back.
  */
 int rpcrdma_poller_submit(struct rpcrdma_poller *poller,
                           struct rpcrdma_call *call,

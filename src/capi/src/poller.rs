@@ -157,7 +157,7 @@ pub unsafe extern "C" fn rpcrdma_poller_again(
 ///
 /// Errors: RPCRDMA_E_BUSY when `depth` calls are under way: submit it again later. RPCRDMA_E_TOO_LONG for too many items of
 /// bulk data, RPCRDMA_E_USAGE for a call that was sent already or that another client or poller began. The call was not sent, and
-/// stays yours. One that is under way stays with its poller, and every function refuses it until it comes back.
+/// stays yours. One that is under way stays with its poller, and no function reads, writes, sends or ends it until it comes back.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpcrdma_poller_submit(
     poller: *mut PollerHandle,
