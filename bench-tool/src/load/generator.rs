@@ -144,12 +144,7 @@ impl<W: Workload> Generator<W> {
         if self.phase.is_idle() {
             return self.take_order(core, now);
         }
-        if let Some((amount, free)) = self.starting.take()
-            && self.phase.is_calling()
-        {
-            self.free = free;
-            self.phase.start_at(&amount, now);
-        }
+        self.start(now);
         // A call that waits for its repetition is not finished: the measurement must not end before it.
         let waiting = self.outstanding as usize + self.repeats.len();
         let change = self.phase.advance(now, waiting);
@@ -229,6 +224,16 @@ impl<W: Workload> Generator<W> {
         self.phase = LoadPhase::new(&amount, now, Arc::clone(&self.control.exchange));
         self.workload = Some(workload);
         self.watch = Some((watch, part as usize));
+    }
+
+    /// Starts a load that is prepared.
+    fn start(&mut self, now: Ticks) {
+        if let Some((amount, free)) = self.starting.take()
+            && self.phase.is_calling()
+        {
+            self.free = free;
+            self.phase.start_at(&amount, now);
+        }
     }
 
     /// Makes the single call, if one waits. Returns false if none does, or the core cannot take it yet; then it waits on.
@@ -696,4 +701,65 @@ impl<W: Workload> Application for Generator<W> {
 
 fn data(item: &BulkItem) -> Vec<u8> {
     item.parts().flat_map(|piece| piece.to_vec()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench_program::{NULL, call};
+    use crate::load::Limit;
+    use crate::load::gate::Gate;
+    use crate::progress::Progress;
+    use crate::signals::Stop;
+    use crate::workloads::bench::{BenchPlan, BenchWorkload};
+    use std::time::Duration;
+
+    /// A load without a warm-up that is prepared at 1000, on a connection with two calls.
+    fn prepared() -> Generator<BenchWorkload> {
+        let mut generator = Generator::new(Arc::default());
+        let order = LoadOrder {
+            connections: vec![ConnectionKey::default()],
+            workload: BenchWorkload::new(BenchPlan::Message {
+                call: call(NULL),
+                payload_bytes: None,
+            }),
+            amount: Amount {
+                depth: 2,
+                warmup: Duration::ZERO,
+                limit: Limit::Count(10),
+                rate: None,
+                retry: Duration::ZERO,
+                interval: Duration::from_secs(1),
+            },
+            part: 0,
+            watch: Watch {
+                stop: Stop::new(),
+                progress: Progress::new(1),
+                server_process: None,
+                gate: Gate::default(),
+            },
+        };
+        generator.begin(order, 1_000);
+        generator
+    }
+
+    #[test]
+    fn a_load_starts_after_its_preparation() {
+        let mut generator = prepared();
+        assert!(generator.free.is_empty(), "there is no slot for a call");
+        generator.start(5_000);
+        assert_eq!(generator.free, [0, 1]);
+        assert_eq!(generator.phase.advance(5_000, 0), Some(Change::Measuring));
+        assert!(generator.phase.is_measured(5_000) && !generator.phase.is_measured(4_999));
+    }
+
+    #[test]
+    fn a_load_that_is_ended_before_its_start_makes_no_call() {
+        let mut generator = prepared();
+        assert_eq!(generator.phase.end(2_000), None);
+        generator.start(5_000);
+        assert!(generator.free.is_empty() && generator.phase.is_ending());
+        generator.finish();
+        assert!(generator.phase.is_idle() && generator.starting.is_none());
+    }
 }
