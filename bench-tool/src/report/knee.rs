@@ -146,7 +146,9 @@ impl<R: LoadReport> KneeReport<R> {
     /// Failed calls of the closed loop and all steps.
     #[must_use]
     pub(crate) fn errors(&self) -> u64 {
-        self.closed_loop.view().load.errors + self.steps.iter().map(|it| it.errors).sum::<u64>()
+        let first = self.closed_loop.view().load.errors;
+        let steps = self.steps.iter();
+        steps.fold(first, |sum, it| sum.saturating_add(it.errors))
     }
 
     /// The warnings of the closed loop, and the number of reached steps with other warnings. Steps that were not
