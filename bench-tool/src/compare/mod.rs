@@ -236,7 +236,7 @@ fn warnings(pairs: &[Pair]) -> Vec<String> {
         match sides().filter(|it| it.are_disturbed).count() {
             0 => {}
             disturbed => warnings.push(format!(
-                "{name}: every run of {disturbed} of {} combinations was disturbed, and counts nevertheless",
+                "{name}: every run that counts of {disturbed} of {} combinations was disturbed",
                 pairs.len()
             )),
         }

@@ -56,9 +56,12 @@ impl Pairs {
                     is_incomplete: false,
                 });
             }
-            [Runs::Swept(points), Runs::Swept(others)] => (points, others),
-            [Runs::Swept(_), Runs::Alike(_)] => return Err(one_has_combinations(a, b)),
-            [Runs::Alike(_), Runs::Swept(_)] => return Err(one_has_combinations(b, a)),
+            [
+                Runs::Swept { points, .. },
+                Runs::Swept { points: others, .. },
+            ] => (points, others),
+            [Runs::Swept { .. }, Runs::Alike(_)] => return Err(one_has_combinations(a, b)),
+            [Runs::Alike(_), Runs::Swept { .. }] => return Err(one_has_combinations(b, a)),
         };
         let pairs = Self::of_points(points, others);
         match (pairs.pairs.is_empty(), pairs.left_out.first()) {
@@ -224,7 +227,7 @@ mod tests {
         }
         let report = compared(&paired(&a, &b).unwrap());
         assert_eq!((report.a.runs, report.b.runs), (14, 14));
-        let warning = "B: every run of 1 of 2 combinations was disturbed, and counts nevertheless";
+        let warning = "B: every run that counts of 1 of 2 combinations was disturbed";
         assert_eq!(report.warnings, [warning]);
     }
 
@@ -318,6 +321,6 @@ mod tests {
         refused.check_words(&["its points do not name each of its runs once"]);
         folder.write("a.json", format!("{two}{two}"));
         let refused = from_file(&folder.join("a.json")).unwrap_err();
-        refused.check_words(&["a sweep beside other reports"]);
+        refused.check_words(&["a sweep and other reports"]);
     }
 }

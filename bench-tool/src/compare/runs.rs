@@ -224,18 +224,24 @@ pub(crate) enum Runs {
     /// Repeats of one run.
     Alike(Repeats),
     /// Those of each combination of a sweep.
-    Swept(Vec<SweptRuns>),
+    Swept {
+        /// Whether they are those of a fleet.
+        is_fleet: bool,
+        /// The combinations.
+        points: Vec<SweptRuns>,
+    },
 }
 
 impl Runs {
     /// Whether they are those of a fleet.
     pub(crate) fn are_of_fleets(&self) -> bool {
-        let mut sides: Box<dyn Iterator<Item = &Repeats>> = match self {
-            Self::Alike(repeats) => Box::new(std::iter::once(repeats)),
-            Self::Swept(points) => Box::new(points.iter().filter_map(|it| it.1.as_ref().ok())),
-        };
-        let first = sides.find_map(|it| it.runs.first());
-        first.is_some_and(|run| run.facts["schema"] == fleet::report::SCHEMA)
+        match self {
+            Self::Alike(repeats) => {
+                let first = repeats.runs.first();
+                first.is_some_and(|run| run.facts["schema"] == fleet::report::SCHEMA)
+            }
+            Self::Swept { is_fleet, .. } => *is_fleet,
+        }
     }
 }
 
@@ -252,9 +258,9 @@ pub(crate) fn from_file(path: &Path) -> Result<Runs, Failure> {
     };
     let runs = match &reports[..] {
         [sweep] if is_sweep(sweep) => swept(&sweep.value),
-        several if several.iter().any(is_sweep) => {
-            Err("it contains a sweep beside other reports: give each sweep by itself".to_owned())
-        }
+        several if several.iter().any(is_sweep) => Err(
+            "it contains a sweep and other reports: give each sweep in a file by itself".to_owned(),
+        ),
         _ => {
             let runs = reports.into_iter().flat_map(SavedReport::into_runs);
             let runs = alike((1..).zip(runs.map(|it| it.value)));
@@ -287,7 +293,10 @@ fn swept(sweep: &Value) -> Result<Runs, String> {
     }
     let points = swept.points.iter().enumerate();
     let points = points.map(|(place, it)| (it.point, repeats(place)));
-    Ok(Runs::Swept(points.collect()))
+    Ok(Runs::Swept {
+        is_fleet: sweep["schema"] == fleet::sweep::report::SCHEMA,
+        points: points.collect(),
+    })
 }
 
 /// The runs in a text; `name` is its source, for messages.
