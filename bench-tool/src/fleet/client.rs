@@ -7,6 +7,7 @@ use super::launch::Process;
 use super::plan::ClientPlan;
 use super::protocol::{Share, ToAgent};
 use super::round::Reported;
+use crate::sweep::runs::WHILE_IT_RAN;
 
 /// Where a client is in a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +68,7 @@ impl State {
             Self::Preparing => "while it prepared the load",
             Self::Timing => "while the clocks were compared",
             Self::Waiting => "while it waited for the start",
-            Self::Started => "while it ran",
+            Self::Started => WHILE_IT_RAN,
             Self::Reported => "after its report",
             Self::Failed | Self::Lost => "after its failure",
             Self::Stopped => "after the stop",

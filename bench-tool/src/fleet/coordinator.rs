@@ -72,7 +72,7 @@ pub(crate) struct Fleet<'a> {
     /// When the reports have to be there after a stop request; `None` before it.
     stop_deadline: Option<Instant>,
     looked: Instant,
-    /// Until when to wait for what agents leave that have ended.
+    /// When this look no longer waits for exit statuses of agents.
     patience: Instant,
     /// When this process went on after a pause. Silence before that means nothing.
     awake_since: Instant,

@@ -22,9 +22,12 @@ pub(crate) trait Repeat {
     fn is_whole(&self) -> bool;
 }
 
-/// Whether the load of a client ended before that of the others: it failed, or a signal reached it alone.
-pub(crate) fn left_early(failure: Option<&str>, report: &Value, is_stopped: bool) -> bool {
-    failure.is_some() || (!is_stopped && report["interrupted"] == true)
+/// What a client of a fleet did when it failed in the time of its calls, as reports say it.
+pub(crate) const WHILE_IT_RAN: &str = "while it ran";
+
+/// Whether the load of a client that reported broke off, or a signal ended it alone. Errors of its calls do not end it.
+pub(crate) fn left_early(report: &Value, is_stopped: bool) -> bool {
+    report["failure"].is_string() || (!is_stopped && report["interrupted"] == true)
 }
 
 /// The JSON of a run or of a fleet, which was disturbed if a client was.
@@ -38,19 +41,18 @@ impl Repeat for Value {
         let Some(clients) = self["clients"].as_array() else {
             return 1;
         };
-        let stayed = |it: &&Self| {
-            !left_early(
-                it["failure"].as_str(),
-                &it["report"],
-                self["interrupted"] == true,
-            )
-        };
-        clients.iter().filter(stayed).count()
+        let is_stopped = self["interrupted"] == true;
+        let stayed = clients
+            .iter()
+            .filter(|it| !left_early(&it["report"], is_stopped));
+        stayed.count()
     }
 
     fn is_whole(&self) -> bool {
         let clients = self["clients"].as_array();
+        let mut failures = self["failures"].as_array().into_iter().flatten();
         clients.is_none_or(|it| it.len() == self.clients())
+            && !failures.any(|it| it["when"] == WHILE_IT_RAN)
     }
 }
 
@@ -199,7 +201,7 @@ impl<R: Repeat> Swept<R> {
             .filter(move |(_, run)| all || !run.is_disturbed())
     }
 
-    /// How many runs do not count because others of their combination have more clients.
+    /// How many runs do not count because others of their combination have more clients, or lost none.
     pub(crate) fn with_fewer_clients(&self) -> usize {
         let places = 0..self.points.len();
         let fewer = places.map(|it| self.runs_of(it).count() - self.alike(it).count());
@@ -344,7 +346,9 @@ impl<R: Runner> Making<'_, R> {
             .collect();
         self.rounds.add(again.len());
         for &place in &again {
-            if failed.contains(&place) {
+            // A client may have been lost since.
+            let can_count = self.swept.missing(place, self.runner.clients()) > 0;
+            if failed.contains(&place) || !can_count {
                 continue;
             }
             match self.make(place, ", again") {
@@ -512,21 +516,31 @@ mod tests {
     fn a_run_that_a_client_left_early_counts_only_without_another() {
         let left = |key: &str| {
             let mut run = of_clients(3, false);
+            let client = &mut run["clients"][2];
             match key {
-                "failure" => run["clients"][2][key] = "the server is gone".into(),
-                _ => run["clients"][2]["report"][key] = true.into(),
+                "failure" => client["report"][key] = "the server is gone".into(),
+                "interrupted" => client["report"][key] = true.into(),
+                _ => {
+                    run = of_clients(2, false);
+                    run["failures"] = json!([{"client": 2, "when": WHILE_IT_RAN}]);
+                }
             }
             run
         };
-        for key in ["failure", "interrupted"] {
+        for key in ["failure", "interrupted", "died"] {
             let run = left(key);
-            assert_eq!((run.clients(), run.is_whole()), (2, false));
+            assert_eq!((run.clients(), run.is_whole()), (2, false), "{key}");
             let mut swept = of_fleet([run]);
             assert_eq!(swept.counted(0).count(), 1);
             swept.push(0, of_clients(2, true));
             let counted: Vec<usize> = swept.numbered(0).map(|it| it.0).collect();
             assert_eq!((counted, swept.with_fewer_clients()), (vec![2], 1));
         }
+        // Failed calls, or a client that did not begin, are no reason.
+        let mut failed = of_clients(3, false);
+        failed["clients"][2]["failure"] = "5 of 100 calls failed".into();
+        failed["failures"] = json!([{"client": 3, "when": "while it prepared the load"}]);
+        assert_eq!((failed.clients(), failed.is_whole()), (3, true));
         // A signal to the coordinator ends the load of all clients.
         let mut stopped = left("interrupted");
         stopped["interrupted"] = true.into();

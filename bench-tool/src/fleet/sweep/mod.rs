@@ -119,9 +119,11 @@ impl Runner for FleetRunner<'_, '_> {
         })?;
         let before = round.failed_before;
         let command = [&self.sweep.shared[..], options].concat().join(" ");
-        let Measured { report, .. } =
+        let Measured { mut report, .. } =
             FleetReport::of_round(self.config, self.machine, &command, round)?;
-        let new = report.failures.get(before..).unwrap_or_default();
+        // Those before are of other runs.
+        report.failures.drain(..before.min(report.failures.len()));
+        let new = &report.failures[..];
         if self.signals.is_asked() {
             self.note(place, new);
             return Ok(report);

@@ -16,7 +16,7 @@ use crate::report::figures::LoadFigures;
 use crate::report::origin::Origin;
 use crate::report::table::write_warnings;
 use crate::sweep::Sweep;
-use crate::sweep::runs::{Repeat, Swept, SweptReport, left_early};
+use crate::sweep::runs::{Repeat, Swept, SweptReport, WHILE_IT_RAN, left_early};
 use crate::sweep::table;
 use rpcrdma_units::{count, nanoseconds, text_of};
 
@@ -67,14 +67,13 @@ impl Repeat for FleetReport {
     }
 
     fn clients(&self) -> usize {
-        let stayed = |it: &&ClientFigures| {
-            !left_early(it.failure.as_deref(), &it.report, self.load.interrupted)
-        };
+        let stayed = |it: &&ClientFigures| !left_early(&it.report, self.load.interrupted);
         self.clients.iter().filter(stayed).count()
     }
 
     fn is_whole(&self) -> bool {
         self.clients.len() == Repeat::clients(self)
+            && !self.failures.iter().any(|it| it.when == WHILE_IT_RAN)
     }
 }
 
@@ -116,7 +115,7 @@ impl SweptReport for FleetReport {
     fn more_cells(&self) -> Vec<String> {
         vec![
             self.load.errors.to_string(),
-            self.clients.len().to_string(),
+            Repeat::clients(self).to_string(),
             self.clients_asked.to_string(),
             text(self.fairness),
             text(self.slowest_client),
@@ -342,7 +341,9 @@ mod tests {
         assert_eq!(marked(&report), 2);
         assert_eq!(report.client_cells(0)[0], "2 of 3");
         // A client that left early is none.
-        report.swept.runs[0].clients[0].failure = Some("the server is gone".to_owned());
+        let left = &mut report.swept.runs[0].clients[0].report;
+        left["failure"] = "the server is gone".into();
+        report.swept.runs[2].failures.clear();
         let numbers: Vec<usize> = report.swept.numbered(0).map(|it| it.0).collect();
         assert_eq!(
             (numbers, &report.client_cells(0)[0][..]),
