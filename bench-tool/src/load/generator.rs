@@ -451,7 +451,12 @@ impl<W: Workload> Generator<W> {
     /// Moves the slots of a lost connection to its replacement. All calls of the lost connection have ended.
     #[cold]
     fn replace(&mut self, lost: ConnectionKey, fresh: ConnectionKey) {
-        let Self { slots, free, .. } = self;
+        let Self {
+            slots,
+            free,
+            starting,
+            ..
+        } = self;
         let is_of = |index: &u32, slots: &[Slot<W::Step>]| {
             let slot = slots.get(*index as usize);
             slot.is_some_and(|slot| slot.connection == lost)
@@ -461,7 +466,10 @@ impl<W: Workload> Generator<W> {
         for (slot, index) in slots.iter_mut().zip(0_u32..) {
             if slot.connection == lost {
                 (slot.connection, slot.alive) = (fresh, true);
-                free.push_back(index);
+                // Before its start a load has all free slots already.
+                if starting.is_none() {
+                    free.push_back(index);
+                }
             }
         }
     }
@@ -751,6 +759,20 @@ mod tests {
         assert_eq!(generator.free, [0, 1]);
         assert_eq!(generator.phase.advance(5_000, 0), Some(Change::Measuring));
         assert!(generator.phase.is_measured(5_000) && !generator.phase.is_measured(4_999));
+    }
+
+    #[test]
+    fn a_connection_that_is_replaced_before_the_start_has_its_slots_once() {
+        let mut generator = prepared();
+        let fresh = ConnectionKey {
+            index: 1,
+            generation: 0,
+        };
+        generator.replace(ConnectionKey::default(), fresh);
+        assert!(generator.free.is_empty(), "there is no slot for a call");
+        generator.start(5_000);
+        assert_eq!(generator.free, [0, 1]);
+        assert!(generator.slots.iter().all(|it| it.connection == fresh));
     }
 
     #[test]
