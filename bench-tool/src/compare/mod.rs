@@ -227,10 +227,10 @@ fn warnings(pairs: &[Pair]) -> Vec<String> {
         match sides().map(|it| it.not_counted).sum() {
             0 => {}
             1 => warnings.push(format!(
-                "{name}: 1 other run does not count: it was disturbed, or fewer clients made it"
+                "{name}: 1 other run does not count: it was disturbed, or had fewer clients or lost one"
             )),
             others => warnings.push(format!(
-                "{name}: {others} other runs do not count: they were disturbed, or fewer clients made them"
+                "{name}: {others} other runs do not count: they were disturbed, or had fewer clients or lost one"
             )),
         }
         match sides().filter(|it| it.are_disturbed).count() {

@@ -21,6 +21,7 @@ use crate::report::saved::SavedLoad;
 use crate::report::table::{
     latency_cells, warnings_of, write_calls, write_latencies, write_warnings,
 };
+use crate::sweep::runs::WHILE_IT_RAN;
 use rpcrdma_units::{bandwidth, count, nanoseconds, rate, text_of};
 
 /// Name and version of the JSON layout. The version changes only if a key changes its meaning or is removed.
@@ -119,10 +120,21 @@ pub(crate) struct FleetReport {
     pub clients: Vec<ClientFigures>,
     /// What failed at which client.
     pub failures: Vec<Failed>,
+    /// How many of these, the first ones, are of earlier runs of the fleet.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub failures_before: usize,
     /// The counters of each server that tells them, over the same time.
     pub servers: Vec<ServerCounters>,
     /// Warnings that limit the trust in the numbers.
     pub warnings: Vec<String>,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+const fn is_zero(number: &usize) -> bool {
+    *number == 0
 }
 
 /// A report, and the histogram of all calls.
@@ -202,6 +214,7 @@ impl FleetReport {
             load,
             clients,
             failures,
+            failures_before: round.failed_before,
             servers,
         };
         Ok(Measured {
@@ -224,7 +237,7 @@ impl Part {
         Failed {
             client: self.reported.client,
             host: self.reported.plan.host.clone(),
-            when: "while it ran".into(),
+            when: WHILE_IT_RAN.into(),
             why: "its load ended early, by a signal or for want of a connection; what it measured until then counts"
                 .to_owned(),
         }

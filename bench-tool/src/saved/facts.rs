@@ -24,6 +24,7 @@ const RESULTS: &[&str] = &[
     "errors_by_name",
     "failure",
     "failures",
+    "failures_before",
     "fairness",
     "floor",
     "gaps",

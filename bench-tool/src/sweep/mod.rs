@@ -17,7 +17,7 @@ pub(crate) mod table;
 use serde::{Deserialize, Serialize};
 
 use self::page::SweepPage;
-use self::runs::{Repeat, Runner, SweepPlan, Swept, SweptReport, make_runs};
+use self::runs::{Clients, Repeat, Runner, SweepPlan, Swept, SweptReport, make_runs};
 use crate::exit::{Failure, Status};
 use crate::machine::Machine;
 use crate::report::figures::LoadFigures;
@@ -121,12 +121,8 @@ impl Repeat for Report {
         self.disturbed
     }
 
-    fn clients(&self) -> usize {
-        1
-    }
-
-    fn is_whole(&self) -> bool {
-        true
+    fn clients(&self) -> Clients {
+        Clients::ONE
     }
 }
 

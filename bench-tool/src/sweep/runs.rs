@@ -15,19 +15,62 @@ pub(crate) trait Repeat {
     /// Whether other work, stolen time or the frequency disturbed it.
     fn is_disturbed(&self) -> bool;
 
-    /// How many clients of a fleet made its calls until its end.
-    fn clients(&self) -> usize;
+    /// Whose calls it has.
+    fn clients(&self) -> Clients;
+}
 
+/// Whose calls a run has. Runs of a combination in which that differs have another load, and those with the largest count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Clients {
+    /// How many clients made calls until its end.
+    pub stayed: usize,
     /// Whether no other client made calls for a part of the time.
-    fn is_whole(&self) -> bool;
+    pub is_whole: bool,
+    /// How many clients reported.
+    pub reported: usize,
+    /// The rate of all together in an open loop over a fleet.
+    pub offered_rate_per_s: Option<u64>,
+}
+
+impl Clients {
+    /// A process without a fleet.
+    pub(crate) const ONE: Self = Self {
+        stayed: 1,
+        is_whole: true,
+        reported: 1,
+        offered_rate_per_s: None,
+    };
+
+    /// Clients of a fleet, by their reports, and by when those failed that failed in the run. `is_stopped` says that a signal
+    /// to the coordinator ended it.
+    pub(crate) fn of_fleet<'a>(
+        reports: impl Iterator<Item = &'a Value>,
+        mut failed_when: impl Iterator<Item = &'a str>,
+        is_stopped: bool,
+        offered_rate_per_s: Option<u64>,
+    ) -> Self {
+        let (mut stayed, mut reported) = (0, 0);
+        for report in reports {
+            reported += 1;
+            stayed += usize::from(!left_early(report, is_stopped));
+        }
+        Self {
+            stayed,
+            is_whole: stayed == reported && !failed_when.any(|when| when == WHILE_IT_RAN),
+            reported,
+            offered_rate_per_s,
+        }
+    }
 }
 
 /// What a client of a fleet did when it failed in the time of its calls, as reports say it.
 pub(crate) const WHILE_IT_RAN: &str = "while it ran";
 
-/// Whether the load of a client that reported broke off, or a signal ended it alone. Errors of its calls do not end it.
-pub(crate) fn left_early(report: &Value, is_stopped: bool) -> bool {
-    report["failure"].is_string() || (!is_stopped && report["interrupted"] == true)
+/// Whether the load of a client that reported broke off, a signal ended it alone, or none of its calls succeeded. Errors of
+/// some do not end it.
+fn left_early(report: &Value, is_stopped: bool) -> bool {
+    let ended = report["interrupted"] == true || report["calls"] == 0;
+    report["failure"].is_string() || (ended && !is_stopped)
 }
 
 /// The JSON of a run or of a fleet, which was disturbed if a client was.
@@ -37,22 +80,19 @@ impl Repeat for Value {
         self["disturbed"] == true || clients.any(|it| it["report"].is_disturbed())
     }
 
-    fn clients(&self) -> usize {
+    fn clients(&self) -> Clients {
         let Some(clients) = self["clients"].as_array() else {
-            return 1;
+            return Clients::ONE;
         };
-        let is_stopped = self["interrupted"] == true;
-        let stayed = clients
-            .iter()
-            .filter(|it| !left_early(&it["report"], is_stopped));
-        stayed.count()
-    }
-
-    fn is_whole(&self) -> bool {
-        let clients = self["clients"].as_array();
-        let mut failures = self["failures"].as_array().into_iter().flatten();
-        clients.is_none_or(|it| it.len() == self.clients())
-            && !failures.any(|it| it["when"] == WHILE_IT_RAN)
+        let before = self["failures_before"].as_u64().unwrap_or(0);
+        let failures = self["failures"].as_array().into_iter().flatten();
+        let failures = failures.skip(usize::try_from(before).unwrap_or(usize::MAX));
+        Clients::of_fleet(
+            clients.iter().map(|it| &it["report"]),
+            failures.filter_map(|it| it["when"].as_str()),
+            self["interrupted"] == true,
+            self["offered_rate_per_s"].as_u64(),
+        )
     }
 }
 
@@ -182,10 +222,15 @@ impl<R: Repeat> Swept<R> {
     /// The runs of a combination with the same load: that of the most clients, of which none left early if there is such a
     /// run.
     fn alike(&self, place: usize) -> impl Iterator<Item = (usize, &R)> {
-        let load = |run: &R| (run.clients(), run.is_whole());
-        let most = self.runs_of(place).map(load).max();
+        let most = self.runs_of(place).map(Repeat::clients).max();
         let runs = (1..).zip(self.runs_of(place));
-        runs.filter(move |(_, run)| Some(load(run)) == most)
+        runs.filter(move |(_, run)| Some(run.clients()) == most)
+    }
+
+    /// Whether a run by so many clients could count. Others have more already if not.
+    fn can_count(&self, place: usize, clients: usize) -> bool {
+        self.alike(place)
+            .all(|(_, run)| run.clients().stayed <= clients)
     }
 
     /// The runs of a combination whose figures count: of those with the most clients, the ones that were not disturbed, or
@@ -215,8 +260,7 @@ impl<R: Repeat> Swept<R> {
 
     /// How many disturbed runs of a combination are to be made again by so many clients: none that could not count.
     fn missing(&self, place: usize, clients: usize) -> usize {
-        let is_less = |(_, run): (usize, &R)| clients < run.clients();
-        if self.alike(place).any(is_less) {
+        if !self.can_count(place, clients) {
             return 0;
         }
         let (all, disturbed) = self
@@ -347,7 +391,7 @@ impl<R: Runner> Making<'_, R> {
         self.rounds.add(again.len());
         for &place in &again {
             // A client may have been lost since.
-            let can_count = self.swept.missing(place, self.runner.clients()) > 0;
+            let can_count = self.swept.can_count(place, self.runner.clients());
             if failed.contains(&place) || !can_count {
                 continue;
             }
@@ -520,6 +564,7 @@ mod tests {
             match key {
                 "failure" => client["report"][key] = "the server is gone".into(),
                 "interrupted" => client["report"][key] = true.into(),
+                "calls" => client["report"][key] = 0.into(),
                 _ => {
                     run = of_clients(2, false);
                     run["failures"] = json!([{"client": 2, "when": WHILE_IT_RAN}]);
@@ -527,9 +572,10 @@ mod tests {
             }
             run
         };
-        for key in ["failure", "interrupted", "died"] {
+        for key in ["failure", "interrupted", "calls", "died"] {
             let run = left(key);
-            assert_eq!((run.clients(), run.is_whole()), (2, false), "{key}");
+            let clients = run.clients();
+            assert_eq!((clients.stayed, clients.is_whole), (2, false), "{key}");
             let mut swept = of_fleet([run]);
             assert_eq!(swept.counted(0).count(), 1);
             swept.push(0, of_clients(2, true));
@@ -540,11 +586,23 @@ mod tests {
         let mut failed = of_clients(3, false);
         failed["clients"][2]["failure"] = "5 of 100 calls failed".into();
         failed["failures"] = json!([{"client": 3, "when": "while it prepared the load"}]);
-        assert_eq!((failed.clients(), failed.is_whole()), (3, true));
+        assert_eq!(failed.clients(), of_clients(3, false).clients());
+        // A failure of an earlier run is none of this one.
+        failed["failures"] = json!([{"client": 3, "when": WHILE_IT_RAN}]);
+        assert!(!failed.clients().is_whole);
+        failed["failures_before"] = 1.into();
+        assert!(failed.clients().is_whole);
+        // A client that did not begin takes its share of the rate along.
+        failed["offered_rate_per_s"] = 600.into();
+        let mut later = of_clients(3, false);
+        later["offered_rate_per_s"] = 900.into();
+        let swept = of_fleet([failed, later]);
+        let counted: Vec<usize> = swept.numbered(0).map(|it| it.0).collect();
+        assert_eq!(counted, [2]);
         // A signal to the coordinator ends the load of all clients.
         let mut stopped = left("interrupted");
         stopped["interrupted"] = true.into();
-        assert_eq!((stopped.clients(), stopped.is_whole()), (3, true));
+        assert_eq!(stopped.clients(), of_clients(3, false).clients());
     }
 
     #[test]

@@ -117,13 +117,13 @@ impl Runner for FleetRunner<'_, '_> {
             keeps_failed: true,
             note: state.to_owned(),
         })?;
-        let before = round.failed_before;
         let command = [&self.sweep.shared[..], options].concat().join(" ");
-        let Measured { mut report, .. } =
+        let Measured { report, .. } =
             FleetReport::of_round(self.config, self.machine, &command, round)?;
-        // Those before are of other runs.
-        report.failures.drain(..before.min(report.failures.len()));
-        let new = &report.failures[..];
+        let new = report
+            .failures
+            .get(report.failures_before..)
+            .unwrap_or_default();
         if self.signals.is_asked() {
             self.note(place, new);
             return Ok(report);

@@ -16,7 +16,7 @@ use crate::report::figures::LoadFigures;
 use crate::report::origin::Origin;
 use crate::report::table::write_warnings;
 use crate::sweep::Sweep;
-use crate::sweep::runs::{Repeat, Swept, SweptReport, WHILE_IT_RAN, left_early};
+use crate::sweep::runs::{Clients, Repeat, Swept, SweptReport};
 use crate::sweep::table;
 use rpcrdma_units::{count, nanoseconds, text_of};
 
@@ -66,14 +66,14 @@ impl Repeat for FleetReport {
         self.clients.iter().any(|it| it.report.is_disturbed())
     }
 
-    fn clients(&self) -> usize {
-        let stayed = |it: &&ClientFigures| !left_early(&it.report, self.load.interrupted);
-        self.clients.iter().filter(stayed).count()
-    }
-
-    fn is_whole(&self) -> bool {
-        self.clients.len() == Repeat::clients(self)
-            && !self.failures.iter().any(|it| it.when == WHILE_IT_RAN)
+    fn clients(&self) -> Clients {
+        let failures = self.failures.iter().skip(self.failures_before);
+        Clients::of_fleet(
+            self.clients.iter().map(|it| &it.report),
+            failures.map(|it| &*it.when),
+            self.load.interrupted,
+            self.load.offered_rate_per_s,
+        )
     }
 }
 
@@ -115,7 +115,7 @@ impl SweptReport for FleetReport {
     fn more_cells(&self) -> Vec<String> {
         vec![
             self.load.errors.to_string(),
-            Repeat::clients(self).to_string(),
+            Repeat::clients(self).stayed.to_string(),
             self.clients_asked.to_string(),
             text(self.fairness),
             text(self.slowest_client),
@@ -156,8 +156,8 @@ impl Sweep for FleetSweepReport {
         let mut warnings = table::warnings(&self.swept);
         let points = self.swept.points.len();
         let has_fewer = |place: &usize| {
-            let clients = self.swept.counted(*place).next().map(Repeat::clients);
-            clients.is_some_and(|it| it < self.clients_asked)
+            let first = self.swept.counted(*place).next();
+            first.is_some_and(|it| Repeat::clients(it).stayed < self.clients_asked)
         };
         let fewer = (0..points).filter(has_fewer).count();
         if fewer > 0 {
@@ -223,7 +223,11 @@ impl FleetSweepReport {
             .max_by_key(|it| it.unsigned_abs());
         let dash = || "-".to_owned();
         [
-            format!("{} of {}", Repeat::clients(*first), self.clients_asked),
+            format!(
+                "{} of {}",
+                Repeat::clients(*first).stayed,
+                self.clients_asked
+            ),
             count(errors),
             fairness.map_or_else(dash, |it| format!("{it:.4}")),
             start.map_or_else(dash, signed_nanoseconds),
