@@ -90,8 +90,8 @@ pub(crate) struct Generator<W: Workload> {
     attention: Ticks,
     slots: Vec<Slot<W::Step>>,
     free: VecDeque<u32>,
-    /// A load that begins at the next poll, and its free slots.
-    starting: Option<(Amount, VecDeque<u32>)>,
+    /// A load that begins at the next poll.
+    starting: Option<Amount>,
     outstanding: u32,
     /// Successful calls, including those of the warm-up: for the live line.
     completed: u64,
@@ -142,7 +142,7 @@ impl<W: Workload> Generator<W> {
     #[inline(never)]
     fn attend<P: Port>(&mut self, core: &mut Context<'_, P>, now: Ticks) -> bool {
         if self.phase.is_idle() {
-            return self.take_order(core, now);
+            return self.take_order(core);
         }
         self.start(now);
         // A call that waits for its repetition is not finished: the measurement must not end before it.
@@ -177,13 +177,13 @@ impl<W: Workload> Generator<W> {
         }
     }
 
-    fn take_order<P: Port>(&mut self, core: &mut Context<'_, P>, now: Ticks) -> bool {
+    fn take_order<P: Port>(&mut self, core: &mut Context<'_, P>) -> bool {
         if let Some(order) = self.control.take(self.taken) {
             self.taken = self.taken.wrapping_add(1);
             match order {
                 Order::Call(single) => self.single = Some(single),
                 Order::Load(order) => {
-                    self.begin(*order, now);
+                    self.prepare(*order);
                     return true;
                 }
             }
@@ -193,7 +193,7 @@ impl<W: Workload> Generator<W> {
 
     /// Prepares a load, which begins at the next poll: the calls of this one would last as long as the preparation, and
     /// count if there is no warm-up.
-    fn begin(&mut self, order: LoadOrder<W>, now: Ticks) {
+    fn prepare(&mut self, order: LoadOrder<W>) {
         let LoadOrder {
             connections,
             workload,
@@ -210,8 +210,8 @@ impl<W: Workload> Generator<W> {
         // One slot of every connection, then the next of each: the first calls spread over all connections.
         let slots = (0..amount.depth).flat_map(|_| connections.iter().map(slot));
         self.slots = slots.collect();
-        let free = (0..u32::try_from(self.slots.len()).unwrap_or(u32::MAX)).collect();
-        self.starting = Some((amount, free));
+        self.free = (0..u32::try_from(self.slots.len()).unwrap_or(u32::MAX)).collect();
+        self.starting = Some(amount);
         self.outstanding = 0;
         self.completed = 0;
         self.repeats = Repeats {
@@ -221,17 +221,16 @@ impl<W: Workload> Generator<W> {
         self.reconnects = !amount.retry.is_zero();
         self.counters_start = None;
         self.measured = Measured::default();
-        self.phase = LoadPhase::new(&amount, now, Arc::clone(&self.control.exchange));
+        self.phase = LoadPhase::new(&amount, Arc::clone(&self.control.exchange));
         self.workload = Some(workload);
         self.watch = Some((watch, part as usize));
     }
 
     /// Starts a load that is prepared.
     fn start(&mut self, now: Ticks) {
-        if let Some((amount, free)) = self.starting.take()
+        if let Some(amount) = self.starting.take()
             && self.phase.is_calling()
         {
-            self.free = free;
             self.phase.start_at(&amount, now);
         }
     }
@@ -298,7 +297,6 @@ impl<W: Workload> Generator<W> {
         measured.retried_later = self.repeats.later.count();
         self.slots.clear();
         self.free.clear();
-        self.starting = None;
         self.watch = None;
         if let Some(workload) = self.workload.take() {
             self.control.answer(Answer::Load(Box::new(LoadAnswer {
@@ -451,12 +449,7 @@ impl<W: Workload> Generator<W> {
     /// Moves the slots of a lost connection to its replacement. All calls of the lost connection have ended.
     #[cold]
     fn replace(&mut self, lost: ConnectionKey, fresh: ConnectionKey) {
-        let Self {
-            slots,
-            free,
-            starting,
-            ..
-        } = self;
+        let Self { slots, free, .. } = self;
         let is_of = |index: &u32, slots: &[Slot<W::Step>]| {
             let slot = slots.get(*index as usize);
             slot.is_some_and(|slot| slot.connection == lost)
@@ -466,10 +459,7 @@ impl<W: Workload> Generator<W> {
         for (slot, index) in slots.iter_mut().zip(0_u32..) {
             if slot.connection == lost {
                 (slot.connection, slot.alive) = (fresh, true);
-                // Before its start a load has all free slots already.
-                if starting.is_none() {
-                    free.push_back(index);
-                }
+                free.push_back(index);
             }
         }
     }
@@ -714,49 +704,24 @@ fn data(item: &BulkItem) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench_program::{NULL, call};
-    use crate::load::Limit;
-    use crate::load::gate::Gate;
-    use crate::progress::Progress;
-    use crate::signals::Stop;
-    use crate::workloads::bench::{BenchPlan, BenchWorkload};
+    use crate::workloads::bench::BenchWorkload;
+    use crate::workloads::bench::null_calls::NullCalls;
     use std::time::Duration;
 
-    /// A load without a warm-up that is prepared at 1000, on a connection with two calls.
+    /// A load without a warm-up that is prepared, on a connection with two calls.
     fn prepared() -> Generator<BenchWorkload> {
         let mut generator = Generator::new(Arc::default());
-        let order = LoadOrder {
-            connections: vec![ConnectionKey::default()],
-            workload: BenchWorkload::new(BenchPlan::Message {
-                call: call(NULL),
-                payload_bytes: None,
-            }),
-            amount: Amount {
-                depth: 2,
-                warmup: Duration::ZERO,
-                limit: Limit::Count(10),
-                rate: None,
-                retry: Duration::ZERO,
-                interval: Duration::from_secs(1),
-            },
-            part: 0,
-            watch: Watch {
-                stop: Stop::new(),
-                progress: Progress::new(1),
-                server_process: None,
-                gate: Gate::default(),
-            },
-        };
-        generator.begin(order, 1_000);
+        let connections = vec![ConnectionKey::default()];
+        generator.prepare(NullCalls::new(2).order(connections, Duration::from_secs(1)));
         generator
     }
 
     #[test]
     fn a_load_starts_after_its_preparation() {
         let mut generator = prepared();
-        assert!(generator.free.is_empty(), "there is no slot for a call");
+        assert_eq!(generator.phase.due(1_000), None);
         generator.start(5_000);
-        assert_eq!(generator.free, [0, 1]);
+        assert_eq!(generator.phase.due(5_000), Some(5_000));
         assert_eq!(generator.phase.advance(5_000, 0), Some(Change::Measuring));
         assert!(generator.phase.is_measured(5_000) && !generator.phase.is_measured(4_999));
     }
@@ -769,7 +734,6 @@ mod tests {
             generation: 0,
         };
         generator.replace(ConnectionKey::default(), fresh);
-        assert!(generator.free.is_empty(), "there is no slot for a call");
         generator.start(5_000);
         assert_eq!(generator.free, [0, 1]);
         assert!(generator.slots.iter().all(|it| it.connection == fresh));
@@ -780,8 +744,8 @@ mod tests {
         let mut generator = prepared();
         assert_eq!(generator.phase.end(2_000), None);
         generator.start(5_000);
-        assert!(generator.free.is_empty() && generator.phase.is_ending());
+        assert!(generator.phase.due(5_000).is_none() && generator.phase.is_ending());
         generator.finish();
-        assert!(generator.phase.is_idle() && generator.starting.is_none());
+        assert!(generator.phase.is_idle());
     }
 }

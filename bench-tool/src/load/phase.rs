@@ -77,30 +77,29 @@ impl LoadPhase {
         }
     }
 
-    /// Starts the warm-up. The histograms of finished intervals go to `exchange`.
-    pub(crate) fn new(amount: &Amount, now: Ticks, exchange: Arc<Exchange>) -> Self {
+    /// Prepares the warm-up: no call is due before [`LoadPhase::start_at`]. The histograms of finished intervals go to
+    /// `exchange`.
+    pub(crate) fn new(amount: &Amount, exchange: Arc<Exchange>) -> Self {
         let clock = Clock::new();
-        let mut phase = Self {
+        Self {
             phase: Phase::Warmup,
             limit: amount.limit,
-            calls_max: match amount.limit {
-                Limit::Duration(_) => u64::MAX,
-                Limit::Count(count) => count,
-            },
             recorder: Recorder::new(clock.ticks(amount.interval)),
             exchange,
             clock,
             ..Self::idle()
-        };
-        phase.start_at(amount, now);
-        phase
+        }
     }
 
-    /// Moves the start of the warm-up, before the first call.
+    /// Starts the warm-up.
     pub(crate) fn start_at(&mut self, amount: &Amount, now: Ticks) {
         let pace = |rate| Pace::new(now, self.clock.ticks_per_second(), rate);
         self.until = now.saturating_add(self.clock.ticks(amount.warmup));
         self.pace = amount.rate.map(pace);
+        self.calls_max = match self.limit {
+            Limit::Duration(_) => u64::MAX,
+            Limit::Count(count) => count,
+        };
     }
 
     /// Changes the phase or the interval if it is time. `outstanding` is the number of calls that have not ended.
@@ -276,7 +275,9 @@ mod tests {
             interval: Duration::from_secs(1),
         };
         let second = Clock::new().ticks_per_second();
-        (LoadPhase::new(&amount, 0, Arc::default()), second)
+        let mut phase = LoadPhase::new(&amount, Arc::default());
+        phase.start_at(&amount, 0);
+        (phase, second)
     }
 
     /// A tick is not a whole number of nanoseconds.

@@ -298,7 +298,6 @@ impl Driver {
         })?;
         let clock = Clock::new();
         let exchange = Arc::new(Exchange::default());
-        let now = clock.now();
         let header = header(&server.credential)?;
         let payload_bytes = work.plan.bytes as usize;
         // Only the high half matters: `call` puts the slot's index into the low half.
@@ -318,7 +317,7 @@ impl Driver {
             slots: slots.collect(),
             free: (0..amount.depth).rev().collect(),
             later: RetryLater::new(amount.retry, amount.depth as usize),
-            phase: LoadPhase::new(amount, now, Arc::clone(&exchange)),
+            phase: LoadPhase::new(amount, Arc::clone(&exchange)),
             exchange,
             clock,
             measured: Measured::default(),

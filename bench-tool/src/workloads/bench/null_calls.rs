@@ -68,7 +68,15 @@ impl NullCalls {
     /// Starts the calls on `connections`, which belong to the generator's core, and the recording in intervals of
     /// length `interval`.
     pub fn start(&self, connections: Vec<ConnectionKey>, interval: Duration) {
-        self.control.begin(LoadOrder {
+        self.control.begin(self.order(connections, interval));
+    }
+
+    pub(crate) fn order(
+        &self,
+        connections: Vec<ConnectionKey>,
+        interval: Duration,
+    ) -> LoadOrder<BenchWorkload> {
+        LoadOrder {
             connections,
             workload: BenchWorkload::new(BenchPlan::Message {
                 call: bench_program::call(NULL),
@@ -89,6 +97,6 @@ impl NullCalls {
                 server_process: None,
                 gate: Gate::default(),
             },
-        });
+        }
     }
 }
