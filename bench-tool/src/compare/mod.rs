@@ -227,10 +227,11 @@ fn warnings(pairs: &[Pair]) -> Vec<String> {
         match sides().map(|it| it.not_counted).sum() {
             0 => {}
             1 => warnings.push(format!(
-                "{name}: 1 other run does not count: it was disturbed, or had fewer clients or lost one"
+                "{name}: 1 more run does not count, because the machine disturbed it or fewer clients stayed to its end"
             )),
             others => warnings.push(format!(
-                "{name}: {others} other runs do not count: they were disturbed, or had fewer clients or lost one"
+                "{name}: {others} more runs do not count, because the machine disturbed them or fewer clients stayed to \
+                 their end"
             )),
         }
         match sides().filter(|it| it.are_disturbed).count() {

@@ -202,7 +202,7 @@ mod tests {
             assert!(report.metrics.is_empty() && report.differences.is_empty());
             table::text(&report).check_words(&[
                 "A  14 runs  a.json\n",
-                "\nwarning: B: 1 other run does not count: it was disturbed, or had fewer clients or lost one",
+                "\nwarning: B: 1 more run does not count, because the machine disturbed it or fewer clients stayed to its end",
                 "\n\ndepth 4\n",
                 "\ndepth 4: B is slower: p50 +10.0 %",
                 "\ndepth 1: p50+5%: kept (+0.0 %)\n",
