@@ -211,7 +211,7 @@ run() {
     finish "$outcome"
 }
 
-# Seldom does an emulated guest hang while it boots. Guest a has given up then, before any test.
+# An emulated guest seldom hangs while it boots. Guest a gives up then, before any test.
 is_unmet() { grep -q "another guest cannot be reached" "$lab/a.console" 2>/dev/null; }
 
 # Ends all guests, and forgets what they said.

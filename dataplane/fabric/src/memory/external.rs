@@ -137,9 +137,9 @@ impl ExternalMemory {
 
     /// Maps a whole memfd, with hugepages or without, and uses it. Every page of it is allocated now.
     ///
-    /// It must be possible to seal the memfd ([`ExternalMemory::can_seal`]). It is sealed for good: from here on no process can resize it, write
-    /// it by `write`, remove pages of it, or map it to write. So it serves one registration, and an error may leave it
-    /// sealed. On shm, peers map all of it, to read.
+    /// It must be possible to seal the memfd ([`ExternalMemory::can_seal`]). It is sealed for good: from here on no process
+    /// can resize it, write it by `write`, remove pages of it, or map it to write. So it serves one registration, and an
+    /// error may leave it sealed. On shm, peers map all of it, to read.
     ///
     /// A mapping that was made before, in this process or another, can still write: its owner has the duties of
     /// [`ExternalMemory::at_address`]. So a descriptor from another process is as trusted as that process: no seal ends its
