@@ -10,3 +10,5 @@ mod documents;
 mod files;
 #[path = "house/sources.rs"]
 mod sources;
+#[path = "house/times.rs"]
+mod times;

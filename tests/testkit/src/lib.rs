@@ -8,7 +8,9 @@ mod folder;
 mod port;
 mod program;
 mod random;
+mod wait;
 
 pub use folder::Folder;
-pub use program::{CheckWords, Ended, PATIENCE, Running, command, until};
+pub use program::{CheckWords, Ended, Running, command};
 pub use random::{Random, pattern};
+pub use wait::{PATIENCE, Seen, Wait, reach, until};

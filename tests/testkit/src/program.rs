@@ -4,29 +4,10 @@ use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write as _};
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Output, Stdio};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// The time limit for every wait of a test. It is far longer than a wait takes on a machine with other work.
-pub const PATIENCE: Duration = Duration::from_secs(120);
-
-/// Calls `done` every few milliseconds until it returns a result.
-///
-/// # Panics
-///
-/// `done` returns no result within [`PATIENCE`]; the message names `what`.
-#[track_caller]
-pub fn until<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {
-    let begin = Instant::now();
-    loop {
-        if let Some(result) = done() {
-            return result;
-        }
-        assert!(begin.elapsed() < PATIENCE, "{what}: not in {PATIENCE:?}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
-}
+use crate::until;
 
 /// A command with the words of `line` as its arguments, no standard input, and pipes for standard output and error.
 #[must_use]
@@ -269,7 +250,7 @@ impl Running {
     ///
     /// # Panics
     ///
-    /// The program does not end within [`PATIENCE`].
+    /// The program does not end within [`PATIENCE`](crate::PATIENCE).
     #[track_caller]
     pub fn end(mut self) -> Ended {
         drop(self.input.take());
