@@ -179,7 +179,7 @@ run() {
     else
         find_kernel || die 2 "no kernel is ready; do this first: tests/lab/lab setup"
     fi
-    accelerator=${accel:-$accelerator}
+    accelerator=${accel:-${LAB_ACCEL:-$accelerator}}
 
     trap clean_up EXIT
     trap 'exit 130' INT
