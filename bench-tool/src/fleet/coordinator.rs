@@ -570,6 +570,7 @@ mod tests {
     use crate::fleet::launch::Launch;
     use crate::fleet::plan::FleetPlan;
     use crate::fleet::protocol::PROTOCOL;
+    use rpcrdma_testkit::{PATIENCE, Seen, Wait};
 
     /// A configuration whose agents are this shell script, with the number of the client in `$0`. It begins after the
     /// agent's hello.
@@ -586,31 +587,57 @@ mod tests {
             client_command: String::new(),
             work: FleetWork::Once(None),
             expected: None,
-            start_timeout: Duration::from_secs(60),
-            silence_timeout: Duration::from_secs(600),
+            start_timeout: PATIENCE,
+            // Longer than any wait of a test: nobody is lost by silence, unless a test says what time it is.
+            silence_timeout: PATIENCE * 5,
             report_bytes_max: 1 << 20,
             quiet: true,
         }
     }
 
-    fn look_until(fleet: &mut Fleet<'_>, is_there: impl Fn(&Fleet<'_>) -> bool) {
-        let deadline = Instant::now() + Duration::from_secs(60);
-        while !is_there(fleet) {
-            assert!(Instant::now() < deadline, "{:?}", states(fleet));
+    /// Looks until `seen` says that it is there, or that it can no longer come.
+    #[track_caller]
+    fn look_until(fleet: &mut Fleet<'_>, what: &str, seen: impl Fn(&Fleet<'_>) -> Seen<()>) {
+        let wait = Wait::begin(what);
+        loop {
+            match seen(fleet) {
+                Seen::Reached(()) => return,
+                Seen::Passed(instead) => panic!("{what}: {instead}: {}", shown(fleet)),
+                Seen::NotYet => wait.look(|| shown(fleet)),
+            }
             fleet.look().unwrap();
         }
+    }
+
+    /// Looks until a client that is in state `from` is in state `to`: it goes there without one between, or never.
+    #[track_caller]
+    fn look_through(fleet: &mut Fleet<'_>, client: usize, from: State, to: State) {
+        let what = format!("client {client} from {from:?} to {to:?}");
+        look_until(fleet, &what, |fleet| match fleet.clients[client].state {
+            state if state == to => Seen::Reached(()),
+            state if state == from => Seen::NotYet,
+            _ => Seen::Passed("it is in another state"),
+        });
     }
 
     fn states(fleet: &Fleet<'_>) -> Vec<State> {
         fleet.clients.iter().map(|it| it.state).collect()
     }
 
-    /// Launches the fleet; its clients run when this returns.
+    /// For messages of failures.
+    fn shown(fleet: &Fleet<'_>) -> String {
+        format!("{:?}, failed: {:?}", states(fleet), fleet.failed)
+    }
+
+    /// Launches the fleet; its clients run when this returns. One look may handle all that a client has sent, so the
+    /// script of a client must say nothing behind its hello before it has read a cue: the hello of the coordinator is none,
+    /// because it is sent at the launch.
+    #[track_caller]
     fn running<'a>(config: &'a FleetConfig, signals: &'a StopTwice) -> Fleet<'a> {
         let mut fleet = Fleet::launch(config, signals, None);
-        look_until(&mut fleet, |it| {
-            states(it).iter().all(|it| *it == State::Idle)
-        });
+        for client in 0..fleet.clients.len() {
+            look_through(&mut fleet, client, State::Launched, State::Idle);
+        }
         fleet
             .clients
             .iter_mut()
@@ -633,7 +660,8 @@ mod tests {
                 client.state = state;
                 client.say(&ToAgent::Stop);
             }
-            look_until(&mut fleet, |it| !states(it).contains(&state));
+            look_through(&mut fleet, 0, state, State::Stopped);
+            look_through(&mut fleet, 1, state, State::Lost);
             assert_eq!(states(&fleet), [State::Stopped, State::Lost]);
             assert!(fleet.is_out(0) && fleet.clients[0].process.is_none());
             fleet.failed.sort_by_key(|it| it.client);
@@ -663,14 +691,20 @@ mod tests {
         let signals = StopTwice::default();
         let mut fleet = running(&config, &signals);
         fleet.clients[0].say(&ToAgent::Stop);
-        look_until(&mut fleet, |it| it.clients[0].is_in_message());
+        let what = "a part of a message";
+        look_until(&mut fleet, what, |it| match it.clients[0].state {
+            State::Started if it.clients[0].is_in_message() => Seen::Reached(()),
+            State::Started => Seen::NotYet,
+            _ => Seen::Passed("the client does not run any more"),
+        });
         signals.stop().ask();
+        // TIME: the deadline is read first, so that it is over at the second reading.
         fleet.stop_deadline = Some(Instant::now());
         fleet.follow_signals(Instant::now()).unwrap();
         assert_eq!(states(&fleet), [State::Started, State::Lost]);
         assert!(fleet.failed[0].why.contains("no report within"));
         fleet.clients[0].say(&ToAgent::Stop);
-        look_until(&mut fleet, |it| it.clients[0].state != State::Started);
+        look_through(&mut fleet, 0, State::Started, State::Reported);
         assert_eq!(states(&fleet), [State::Reported, State::Lost]);
     }
 
@@ -680,6 +714,7 @@ mod tests {
         let signals = StopTwice::default();
         let mut fleet = Fleet::launch(&config, &signals, None);
         signals.stop().ask();
+        // TIME: there is no deadline yet, so that both readings can be any time.
         fleet.follow_signals(Instant::now()).unwrap();
         assert_eq!(states(&fleet), [State::Stopped; 2]);
         let told = Told::Message(FromAgent::Ready);
@@ -721,7 +756,7 @@ mod tests {
         let signals = StopTwice::default();
         let mut fleet = running(&config, &signals);
         fleet.clients[0].say(&ToAgent::Stop);
-        look_until(&mut fleet, |it| it.clients[0].state == State::Reported);
+        look_through(&mut fleet, 0, State::Started, State::Reported);
         assert!(fleet.clients_left() == 0 && fleet.failed.is_empty());
         let result = fleet.round(RoundPlan::default()).unwrap();
         assert_eq!((result.failed.len(), result.failed_before), (1, 1));
@@ -732,11 +767,13 @@ mod tests {
     fn a_client_that_sends_too_much_is_named() {
         let config = config(
             1,
-            r#"read hello; printf '{"message":"ready","more":"'; head -c 70000 /dev/zero | tr '\\0' x; read cue"#,
+            r#"read hello; read cue
+            printf '{"message":"ready","more":"'; head -c 70000 /dev/zero | tr '\\0' x; read cue"#,
         );
         let signals = StopTwice::default();
         let mut fleet = running(&config, &signals);
-        look_until(&mut fleet, |it| it.clients[0].state == State::Lost);
+        fleet.clients[0].say(&ToAgent::Stop);
+        look_through(&mut fleet, 0, State::Started, State::Lost);
         let failed = &fleet.failed[0];
         assert_eq!((failed.client, &failed.host[..]), (0, "a"));
         assert!(
@@ -750,6 +787,7 @@ mod tests {
         let config = config(1, "read hello; read cue");
         let signals = StopTwice::default();
         let mut fleet = running(&config, &signals);
+        // TIME: the reading is before that of the look, which then has a pause of two seconds behind it on any machine.
         let at = Instant::now();
         fleet.looked = at.checked_sub(PAUSE_MAX * 2).unwrap();
         fleet.look().unwrap();
