@@ -199,7 +199,8 @@ mod tests {
     use super::super::runs::tests::report;
     use super::*;
     use crate::report::metric::Metric;
-    use rpcrdma_testkit::Folder;
+    use rpcrdma_testkit::{Folder, until};
+    use std::path::Path;
 
     fn words(text: &[&str]) -> Vec<String> {
         text.iter().map(|&word| word.to_owned()).collect()
@@ -261,17 +262,36 @@ mod tests {
         }
     }
 
+    /// The processes whose numbers a command writes to this file, in one line.
+    fn processes<const COUNT: usize>(file: &str) -> [Pid; COUNT] {
+        let line = until("a command has begun", || {
+            let text = std::fs::read_to_string(file).ok()?;
+            text.ends_with('\n').then_some(text)
+        });
+        let pids = line.split_whitespace();
+        let pids: Vec<Pid> = pids
+            .map(|it| Pid::from_raw(it.parse().unwrap()).unwrap())
+            .collect();
+        pids.try_into().unwrap()
+    }
+
     #[test]
     fn the_end_is_obeyed_and_leaves_no_process() {
+        let folder = Folder::new("sleeps");
+        let file = folder.path("pid");
         let stop = Stop::new();
-        let asks = stop.clone();
-        thread::spawn(move || {
-            thread::sleep(Duration::from_millis(100));
+        let (asks, told) = (stop.clone(), file.clone());
+        let asker = thread::spawn(move || {
+            let [sleeps] = processes(&told);
             asks.ask();
+            sleeps
         });
-        let sleeps = shell("exec sleep 1000");
+        let sleeps = shell(&format!("echo $$ > {file}; exec sleep 1000"));
         let runs = take_turns([&sleeps, &sleeps], 2, true, &stop).unwrap();
         assert_eq!(runs.each_ref().map(Vec::len), [0, 0]);
+        // It was waited for.
+        let sleeps = asker.join().unwrap().as_raw_pid();
+        assert!(!Path::new(&format!("/proc/{sleeps}")).exists());
     }
 
     #[test]
@@ -281,18 +301,16 @@ mod tests {
         let stop = Stop::new();
         let (asks, told) = (stop.clone(), file.clone());
         let asker = thread::spawn(move || {
-            let left = loop {
-                match std::fs::read_to_string(&told) {
-                    Ok(pid) if pid.ends_with('\n') => break pid.trim().parse().unwrap(),
-                    _ => thread::sleep(PERIOD),
-                }
-            };
-            // The command itself ends here.
-            thread::sleep(Duration::from_millis(100));
+            let [command, left] = processes(&told);
+            let state = format!("/proc/{}/stat", command.as_raw_pid());
+            until("the command itself has ended", || {
+                let state = std::fs::read_to_string(&state);
+                state.map_or(true, |it| it.contains(") Z ")).then_some(())
+            });
             asks.ask();
-            Pid::from_raw(left).unwrap()
+            left
         });
-        let leaves = shell(&format!("sleep 60 & echo $! > {file}"));
+        let leaves = shell(&format!("sleep 1000 & echo $$ $! > {file}"));
         let runs = take_turns([&leaves, &leaves], 2, true, &stop);
         let _ = kill_process(asker.join().unwrap(), Signal::KILL);
         assert_eq!(runs.unwrap().each_ref().map(Vec::len), [0, 0]);
