@@ -14,12 +14,13 @@ use std::time::{Duration, Instant};
 
 use crate::exit::Failure;
 
-/// Time limit for the server to reserve memory and listen.
-pub(crate) const START_TIMEOUT: Duration = Duration::from_secs(20);
+/// Time limit for the server to reserve memory and listen. It is long, because a server that fails ends, and that is seen
+/// without a limit.
+pub(crate) const START_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Time limit for the server to end after its input closes: longer than the five seconds by default in which it waits for
-/// outstanding calls (`drain_timeout_ms`), on a busy machine too.
-pub(crate) const STOP_TIMEOUT: Duration = Duration::from_secs(20);
+/// Time limit for the server to end after its input closes: far longer than the five seconds by default in which it waits
+/// for outstanding calls (`drain_timeout_ms`), on a busy machine too.
+pub(crate) const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The line that a ready server prints starts with this; the address follows.
 pub(crate) const READY_PREFIX: &str = "listening on ";
@@ -168,7 +169,7 @@ fn read_lines(mut stdout: impl BufRead, ready: &mpsc::Sender<String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rpcrdma_testkit::CheckWords;
+    use rpcrdma_testkit::{CheckWords, PATIENCE};
 
     fn shell(script: &str, timeout: Duration) -> Result<OwnServer, Failure> {
         OwnServer::start(
@@ -186,7 +187,7 @@ mod tests {
     fn it_is_ready_by_its_line_and_ends_with_its_input() {
         let server = shell(
             "echo noise; echo listening on shm:x with care; cat",
-            START_TIMEOUT,
+            PATIENCE,
         )
         .unwrap();
         assert_eq!(server.address(), "shm:x");
@@ -198,7 +199,7 @@ mod tests {
 
     #[test]
     fn dropping_it_ends_it() {
-        let server = shell("echo listening on shm:x; cat", START_TIMEOUT).unwrap();
+        let server = shell("echo listening on shm:x; cat", PATIENCE).unwrap();
         let process_id = server.process_id();
         drop(server);
         assert!(!is_alive(process_id));
@@ -206,10 +207,9 @@ mod tests {
 
     #[test]
     fn a_server_that_dies_early_is_an_error_at_once() {
-        let begin = Instant::now();
-        let failure = shell("exit 3", START_TIMEOUT).unwrap_err();
+        // One that is waited for until the time is over is another error.
+        let failure = shell("exit 3", PATIENCE).unwrap_err();
         failure.check_words(&["ended before it was ready (exit status: 3)"]);
-        assert!(begin.elapsed() < START_TIMEOUT);
     }
 
     #[test]
@@ -220,13 +220,13 @@ mod tests {
 
     #[test]
     fn a_server_that_fails_later_puts_the_run_in_doubt() {
-        let server = shell("echo listening on shm:x; cat; exit 1", START_TIMEOUT).unwrap();
+        let server = shell("echo listening on shm:x; cat; exit 1", PATIENCE).unwrap();
         assert!(server.stop().unwrap_err().to_string().contains("in doubt"));
     }
 
     #[test]
     fn a_server_that_does_not_end_is_killed() {
-        let mut server = shell("echo listening on shm:x; exec sleep 1000", START_TIMEOUT).unwrap();
+        let mut server = shell("echo listening on shm:x; exec sleep 1000", PATIENCE).unwrap();
         let process_id = server.process_id();
         let failure = server.end(Duration::from_millis(50)).unwrap_err();
         assert!(failure.to_string().contains("was killed"), "{failure}");
@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn a_program_that_is_not_there_is_an_error() {
         let failure =
-            OwnServer::start(Path::new("/nonexistent/bench-tool"), &[], START_TIMEOUT).unwrap_err();
+            OwnServer::start(Path::new("/nonexistent/bench-tool"), &[], PATIENCE).unwrap_err();
         failure.check_words(&["/nonexistent/bench-tool"]);
     }
 }
