@@ -1,17 +1,19 @@
 //! Whole runs over shared memory against this tool's NFS service on a polling core.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::Instant;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::thread::ScopedJoinHandle;
 
 use rpcrdma_control::{ListenOptions, ShmProvider};
 use rpcrdma_engine::{Application, BulkArguments, ConnectionKey, Outcome, ReplyWriter, Request};
 use rpcrdma_fabric::interface::PeerIdentity;
+use rpcrdma_testkit::{Seen, reach};
 
 use super::*;
 use crate::commands::tests::nfs_at;
 use crate::load::gate::Gate;
 use crate::machine::Machine;
 use crate::nfs_client::files::{Files, FilesPlan};
+use crate::nfs_client::report::{Outcome as RunOutcome, Report};
 use crate::nfs_client::{Manner, Transport};
 use crate::record::Record;
 use crate::signals::Stop;
@@ -21,6 +23,9 @@ use rpcrdma_nfs3::server::rpc_service::RpcService;
 use rpcrdma_nfs3::server::{DATA_BYTES_MAX, Service};
 use rpcrdma_nfs3::store::{HeapPages, Limits, Store};
 use rpcrdma_nfs3::wire::FileHandle;
+
+/// A knob of both ends: an end that is kept from its work for seconds is not taken for dead.
+const PATIENT: &str = "keep_alive_silent_ticks_max=255";
 
 /// This tool's server, with a counter of its calls.
 struct Server {
@@ -95,10 +100,11 @@ fn serve(name: &str, server: Server) -> Node<ShmProvider, Server> {
         park: true,
         ..Need::default()
     };
-    let profile = need
-        .profile(&ProfileChoice::default(), &Fabric::SHM)
-        .unwrap()
-        .profile;
+    let choice = ProfileChoice {
+        set: vec![PATIENT.to_owned()],
+        ..ProfileChoice::default()
+    };
+    let profile = need.profile(&choice, &Fabric::SHM).unwrap().profile;
     let config = NodeConfig::from_profile(&profile, vec![None]);
     let mut server = Some(server);
     let provider = ShmProvider::from_profile(&profile);
@@ -137,7 +143,20 @@ fn outcome_against(
     line: &str,
     stop: &Stop,
 ) -> Result<serde_json::Value, Failure> {
-    let mut config = nfs_at(&format!("shm:{name}"), &format!("--warmup 0 {line}")).unwrap();
+    watched_against(name, root, line, stop, None)
+}
+
+/// As [`outcome_against`], with someone who sees what was measured so far, several times in a second.
+fn watched_against(
+    name: &str,
+    root: FileHandle,
+    line: &str,
+    stop: &Stop,
+    see: Option<&mut dyn FnMut(&RunOutcome)>,
+) -> Result<serde_json::Value, Failure> {
+    let line = format!("--warmup 0 --set {PATIENT} {line}");
+    let mut config = nfs_at(&format!("shm:{name}"), &line).unwrap();
+    config.load.checkpoint = see.is_some().then_some(Duration::from_millis(50));
     let machine = Machine::detect();
     config.load.cores = machine.cores_usable.iter().take(1).copied().collect();
     let fabric = Fabric::SHM;
@@ -168,16 +187,22 @@ fn outcome_against(
         client: Box::new(Record::of_tcp(&machine, &[])),
     };
     let mut report = None;
+    let mut nobody = |_: &RunOutcome| ();
+    let see: &mut dyn FnMut(&RunOutcome) = match see {
+        Some(see) => see,
+        None => &mut nobody,
+    };
     manner.run(
         &mut session,
         Files::new(root, plan),
         transport,
         &mut |run| {
-            report = Some(run.report_at(config.load.rate_per_s, &machine)?);
+            let outcome = run.outcome_at(config.load.rate_per_s, see)?;
+            report = Some(Report::new(&config, &machine, &outcome));
             Ok(())
         },
     )?;
-    Ok(serde_json::to_value(report.unwrap().0).unwrap())
+    Ok(serde_json::to_value(report.unwrap()).unwrap())
 }
 
 fn calls_of_intervals(report: &serde_json::Value) -> u64 {
@@ -188,19 +213,23 @@ fn calls_of_intervals(report: &serde_json::Value) -> u64 {
 #[test]
 fn every_interval_of_both_connections_is_reported() {
     let (name, server) = (fresh_name(), server());
-    let (root, calls) = (root(&server), Arc::clone(&server.calls));
+    let root = root(&server);
     let _node = serve(&name, server);
-    let stop = Stop::new();
+    let (stop, busy) = (Stop::new(), AtomicUsize::new(0));
     let line = "--op getattr --duration 10m --interval 100ms --connections 2 --depth 2";
+    let mut see = |outcome: &RunOutcome| {
+        let figures = outcome.timeline.figures();
+        let with_calls = figures.iter().filter(|it| it.calls > 0);
+        busy.store(with_calls.count(), Ordering::Relaxed);
+    };
     let report = std::thread::scope(|scope| {
-        let run = scope.spawn(|| run_against(&name, root, line, &stop));
-        // Many more calls than are outstanding at a time, at three times with longer than an interval between.
-        for _ in 0..3 {
-            wait_for(&calls, 100);
-            std::thread::sleep(Duration::from_millis(200));
-        }
+        let run = scope.spawn(|| watched_against(&name, root, line, &stop, Some(&mut see)));
+        // The thread that collects intervals may be kept from it, and intervals are then longer.
+        wait_for_run("four intervals with calls", &run, || {
+            busy.load(Ordering::Relaxed) >= 4
+        });
         stop.ask();
-        run.join().unwrap()
+        run.join().unwrap().unwrap()
     });
     let intervals = report["intervals"].as_array().unwrap();
     assert!(intervals.len() >= 4, "{report}");
@@ -279,18 +308,32 @@ fn a_mix_on_several_connections_reads_what_it_writes() {
     drop(node);
 }
 
+/// Waits for something that comes while a run goes on.
+#[track_caller]
+fn wait_for_run<T>(what: &str, run: &ScopedJoinHandle<'_, T>, is_there: impl Fn() -> bool) {
+    reach(what, || {
+        // What the run has done is looked at behind its end.
+        let has_ended = run.is_finished();
+        match is_there() {
+            true => Seen::Reached(()),
+            false if has_ended => Seen::Passed("the run has ended"),
+            false => Seen::NotYet,
+        }
+    });
+}
+
 /// Waits until the server has received `more` further calls.
-fn wait_for(calls: &AtomicU64, more: u64) {
-    wait_until(calls, calls.load(Ordering::Relaxed) + more);
+#[track_caller]
+fn wait_for<T>(calls: &AtomicU64, more: u64, run: &ScopedJoinHandle<'_, T>) {
+    wait_until(calls, calls.load(Ordering::Relaxed) + more, run);
 }
 
 /// Waits until the server has received `wanted` calls.
-fn wait_until(calls: &AtomicU64, wanted: u64) {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while calls.load(Ordering::Relaxed) < wanted {
-        assert!(Instant::now() < deadline, "no calls are made");
-        std::thread::sleep(Duration::from_millis(1));
-    }
+#[track_caller]
+fn wait_until<T>(calls: &AtomicU64, wanted: u64, run: &ScopedJoinHandle<'_, T>) {
+    wait_for_run("calls of a run", run, || {
+        calls.load(Ordering::Relaxed) >= wanted
+    });
 }
 
 #[test]
@@ -300,11 +343,11 @@ fn a_server_may_be_restarted_while_files_are_made() {
     server.calls_max = 40;
     let (root, calls) = (root(&server), Arc::clone(&server.calls));
     let node = serve(&name, server);
-    let line = "--op getattr --files 90 --count 100 --retry 1m";
+    let line = "--op getattr --files 90 --count 100 --retry 10m";
     let (report, node) = std::thread::scope(|scope| {
         let run = scope.spawn(|| run_against(&name, root, line, &Stop::new()));
         let mut node = node;
-        wait_until(&calls, 41);
+        wait_until(&calls, 41, &run);
         let mut server = node.shutdown().remove(0);
         let free = server.store().space().free_files;
         assert!((20..90).contains(&free), "in the middle: {free} are free");
@@ -331,18 +374,19 @@ fn a_server_that_is_restarted_is_connected_to_again_and_calls_in_flight_are_made
         let node = serve(&name, server);
         let stop = Stop::new();
         let line = format!(
-            "{load} --file-size 1MiB --duration 1m --depth 4 --access random --verify --retry 1m"
+            "{load} --file-size 1MiB --duration 10m --depth 4 --access random --verify --retry 10m"
         );
         let (report, node) = std::thread::scope(|scope| {
             let mut node = node;
             let run = scope.spawn(|| run_against(&name, root, &line, &stop));
             for _ in 0..2 {
-                wait_for(&calls, 300);
+                wait_for(&calls, 300, &run);
                 let server = node.shutdown().remove(0);
+                // TIME: the server is away for a while; however long, the run has its connections lost, and makes them again.
                 std::thread::sleep(Duration::from_millis(50));
                 node = serve(&name, server);
             }
-            wait_for(&calls, 300);
+            wait_for(&calls, 300, &run);
             stop.ask();
             (run.join().unwrap(), node)
         });
@@ -382,10 +426,10 @@ fn a_server_that_does_not_come_back_ends_the_run_in_the_time_that_was_given() {
     let (root, calls) = (root(&server), Arc::clone(&server.calls));
     let node = serve(&name, server);
     let stop = Stop::new();
-    let line = "--op read --size 4KiB --file-size 64KiB --files 1 --duration 1m --retry 300ms";
+    let line = "--op read --size 4KiB --file-size 64KiB --files 1 --duration 10m --retry 300ms";
     let failure = std::thread::scope(|scope| {
         let run = scope.spawn(|| outcome_against(&name, root, line, &stop));
-        wait_for(&calls, 100);
+        wait_for(&calls, 100, &run);
         let _ = node.shutdown();
         run.join().unwrap().unwrap_err()
     });
