@@ -103,13 +103,14 @@ fn connect_from(port: Option<u16>, to: SocketAddr, deadline: Instant) -> io::Res
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rpcrdma_testkit::PATIENCE;
     use std::net::TcpListener;
 
     #[test]
     fn it_connects_and_says_what_is_wrong_when_it_cannot() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        let stream = connect("127.0.0.1", port, "a test", Duration::from_secs(30)).unwrap();
+        let stream = connect("127.0.0.1", port, "a test", PATIENCE).unwrap();
         let (_, peer) = listener.accept().unwrap();
         assert_eq!(stream.local_addr().unwrap().port(), peer.port());
         // Nobody else can listen on a port that this test has, and it does not.
@@ -124,7 +125,7 @@ mod tests {
         let port = SocketAddr::try_from(rustix::net::getsockname(&taken).unwrap())
             .unwrap()
             .port();
-        let error = connect("127.0.0.1", port, "mountd", Duration::from_secs(30)).unwrap_err();
+        let error = connect("127.0.0.1", port, "mountd", PATIENCE).unwrap_err();
         let (text, advice) = (error.to_string(), error.what_to_do().unwrap());
         assert!(text.contains("mountd on 127.0.0.1 port"), "{text}");
         assert!(advice.contains("start mountd"), "{advice}");
