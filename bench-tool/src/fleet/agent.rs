@@ -394,7 +394,8 @@ mod tests {
         thread::scope(|scope| {
             let held = shared.output();
             scope.spawn(|| shared.say_progress());
-            // Too short a time would only miss the fault.
+            // TIME: a thread that waits for a lock tells nobody. Where the other one does not get there within this time, the
+            // test misses the fault, and passes.
             thread::sleep(Duration::from_millis(100));
             progress.core(0).unwrap().publish(7, 0);
             drop(held);

@@ -116,6 +116,7 @@ mod tests {
 
     #[test]
     fn a_clock_never_goes_back() {
+        // TIME: the reading is before that of the clock's start, on any machine.
         let begin = Instant::now();
         let clock = FleetClock::start();
         assert_eq!(clock.at(begin), 0);

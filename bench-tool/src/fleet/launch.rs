@@ -348,7 +348,9 @@ mod tests {
         (process, received)
     }
 
+    /// The limit of a wait for what must come.
     fn soon() -> Instant {
+        // TIME: the wait ends with what comes, and no machine meets the limit.
         Instant::now() + rpcrdma_testkit::PATIENCE
     }
 
@@ -383,6 +385,7 @@ mod tests {
     #[test]
     fn a_closed_input_ends_an_agent_and_the_drop_kills_what_is_left() {
         let (mut process, _events) = shell("cat");
+        // TIME: it is one look: the process does not end before its input does.
         assert!(process.wait_until(Instant::now()).is_none());
         process.close();
         assert!(process.wait_until(soon()).unwrap().success());

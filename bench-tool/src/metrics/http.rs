@@ -285,7 +285,7 @@ mod tests {
 
     fn connect(server: &HttpServer) -> TcpStream {
         let stream = TcpStream::connect(server.address()).unwrap();
-        let patience = Some(Duration::from_secs(60));
+        let patience = Some(rpcrdma_testkit::PATIENCE);
         stream.set_read_timeout(patience).unwrap();
         stream
     }
@@ -337,6 +337,7 @@ mod tests {
         let server = server_with(time_max);
         // Where this thread does not run for the limit between connection and request, it is too late, and comes again.
         let page = rpcrdma_testkit::until("a page", || {
+            // TIME: the server is idle for longer than its limit; however much longer it is, is the same to it.
             std::thread::sleep(time_max * 2);
             let page = try_ask(&server, b"GET /page HTTP/1.1\r\n\r\n").ok()?;
             (!page.is_empty()).then_some(page)

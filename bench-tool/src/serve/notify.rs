@@ -118,7 +118,7 @@ mod tests {
         let address = SocketAddr::from_abstract_name(&name).unwrap();
         let socket = UnixDatagram::bind_addr(&address).unwrap();
         socket
-            .set_read_timeout(Some(Duration::from_secs(60)))
+            .set_read_timeout(Some(rpcrdma_testkit::PATIENCE))
             .unwrap();
         (socket, format!("@{name}"))
     }
@@ -146,6 +146,7 @@ mod tests {
     fn the_watchdog_is_told_thrice_within_its_time() {
         let (manager, name) = manager("watchdog");
         let mut notifier = Notifier::new(&name, Some(Duration::from_secs(30))).unwrap();
+        // TIME: nobody waits: the times that it is told follow from one reading.
         let now = Instant::now();
         notifier.alive(now);
         notifier.alive(now + Duration::from_secs(9));
@@ -160,6 +161,7 @@ mod tests {
     fn without_a_manager_nothing_is_told() {
         let mut silent = Notifier::default();
         silent.ready("ready");
+        // TIME: whatever the time is, nobody is told.
         silent.alive(Instant::now());
         assert!(silent.to.is_none());
         // Longer than a socket address can be.

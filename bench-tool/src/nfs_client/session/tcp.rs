@@ -688,9 +688,9 @@ mod tests {
             let (stop, running) = (stop.clone(), Arc::clone(&running));
             running.fetch_add(1, Ordering::Relaxed);
             Ok(std::thread::spawn(move || {
-                while !stop.is_asked() {
-                    std::thread::sleep(Duration::from_millis(1));
-                }
+                rpcrdma_testkit::until("the stop", || stop.is_asked().then_some(()));
+                // TIME: who does not wait for this thread sees it; on a machine that is too busy to look within this time,
+                // the test misses that, and passes.
                 std::thread::sleep(Duration::from_millis(20));
                 running.fetch_sub(1, Ordering::Relaxed);
             }))
