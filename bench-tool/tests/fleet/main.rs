@@ -11,6 +11,8 @@ use serde_json::Value;
 mod json;
 #[path = "../support/page.rs"]
 mod page;
+#[path = "../support/patient.rs"]
+mod patient;
 mod sweep;
 #[path = "../support/usable.rs"]
 mod usable;
@@ -18,6 +20,7 @@ mod usable;
 mod watched;
 
 use self::json::Json as _;
+use self::patient::PATIENT;
 use self::usable::cores_usable;
 use self::watched::{until_at_least, watched};
 
@@ -31,14 +34,17 @@ fn tool(line: &str) -> Command {
 fn server(what: &str) -> (Running, String) {
     let address = format!("shm:fleet-{what}-{}", std::process::id());
     let core = *cores_usable().last().unwrap();
-    let line = format!("serve --listen {address} --cores {core} --set idle=park");
+    let line = format!("serve --listen {address} --cores {core} {PATIENT} --set idle=park");
     (Running::listening(&mut tool(&line)).0, address)
 }
+
+/// Options of a fleet in which nobody is given up, because a machine may be slow. Those of a test follow them.
+const NOBODY_LATE: &str = "--start-timeout 4m --silence-timeout 4m";
 
 /// A fleet with these options, whose clients run `run` with those.
 fn fleet(options: &str, address: &str, arguments: &str) -> Command {
     tool(&format!(
-        "fleet {options} --json - -- run --connect {address} --set idle=park {arguments}"
+        "fleet {options} --json - -- run --connect {address} {PATIENT} --set idle=park {arguments}"
     ))
 }
 
@@ -59,16 +65,16 @@ fn running(fleet: &mut Command, count: usize) -> (Running, Vec<u64>, String) {
 
 /// Options of a fleet of `count` clients for [`running`].
 fn of_clients(count: usize) -> String {
-    format!("--clients {count} --metrics 127.0.0.1:0")
+    format!("--clients {count} --metrics 127.0.0.1:0 {NOBODY_LATE}")
 }
 
 /// The same, with a shell script that launches the agent of client `$0`. It ends with `exec "$1" agent`.
 fn launched(script: &str, hosts: &str, address: &str, arguments: &str) -> Command {
-    let mut command = tool("fleet --json - --quiet --launch");
+    let mut command = tool(&format!("fleet {NOBODY_LATE} --json - --quiet --launch"));
     let script = format!("sh -c '{script}; exec \"$1\" agent' {{index}} {BENCH_TOOL}");
     command.arg(script).args(["--hosts", hosts, "--", "run"]);
     command.args(["--connect", address, "--set", "idle=park"]);
-    command.args(arguments.split_whitespace());
+    command.args(PATIENT.split(' ').chain(arguments.split_whitespace()));
     command
 }
 
@@ -131,7 +137,7 @@ fn check_sums(report: &Value) -> u64 {
 fn eight_clients_are_one_report() {
     let (server, address) = server("eight");
     let report = Ended::of(&mut fleet(
-        "--clients 8 --quiet",
+        &format!("--clients 8 --quiet {NOBODY_LATE}"),
         &address,
         "--warmup 50ms --depth 2 --count 50",
     ))
@@ -185,8 +191,8 @@ fn a_total_rate_is_divided_and_the_table_names_every_client() {
     let folder = Folder::new("fleet-rate");
     let (json, hgrm) = (folder.path("fleet.json"), folder.path("fleet.hgrm"));
     let ended = Ended::of(&mut tool(&format!(
-        "fleet --clients 3 --json {json} --hgrm {hgrm} -- run --connect {address} --set idle=park --rate 301 \
-         --depth 8 --count 60 --warmup 0"
+        "fleet --clients 3 {NOBODY_LATE} --json {json} --hgrm {hgrm} -- run --connect {address} {PATIENT} \
+         --set idle=park --rate 301 --depth 8 --count 60 --warmup 0"
     )))
     .with_code(0);
     ended.check_out(&[
@@ -237,9 +243,10 @@ fn every_host_calls_every_server() {
 #[test]
 fn clients_that_are_killed_or_stopped_are_named_and_the_others_go_on() {
     let (_server, address) = server("killed");
-    // The load is longer than this test may be kept from the three signals, and makes few calls, for the others' sake.
-    let options = format!("{} --silence-timeout 10s", of_clients(5));
-    let load = "--warmup 0 --duration 15s --rate 500";
+    // TIME: the load is longer than this test may be kept from the three signals, and clients that go on are not silent for
+    // so long: threads may be stopped for seconds. It makes few calls, for the others' sake.
+    let options = of_clients(5).replace("--silence-timeout 4m", "--silence-timeout 20s");
+    let load = "--warmup 0 --duration 30s --rate 500";
     let (fleet, agents, _) = running(&mut fleet(&options, &address, load), 5);
     signal(agents[0], Signal::KILL);
     signal(agents[1], Signal::STOP);
@@ -257,24 +264,26 @@ fn clients_that_are_killed_or_stopped_are_named_and_the_others_go_on() {
         .map(|it| it["why"].as_str().unwrap())
         .collect();
     assert_eq!(why.len(), 3, "{why:?}");
-    for words in ["signal: 9", "no message for 10 s", "its load ended early"] {
+    for words in ["signal: 9", "no message for 20 s", "its load ended early"] {
         assert!(why.iter().any(|it| it.contains(words)), "{words}: {why:?}");
     }
     ended.check_errors(&["3 of 5 clients failed", "the others go on"]);
 }
 
 /// A report that takes longer to arrive than a client may be silent: its bytes are signs of life.
+///
+/// TIME: a pause between them of one second is far shorter than the limit also where threads are stopped for seconds.
 #[test]
 fn a_slow_report_is_no_silence() {
     let (_server, address) = server("slow");
     let folder = Folder::new("fleet-slow");
-    // Of the report, a tenth every second.
+    // Of the report, a part in 23 every second.
     let script = folder.write(
         "slow",
         r#"
         "$1" agent | while IFS= read -r line; do
             step=${#line}
-            case $line in *'"message":"report"'*) step=$((step / 10 + 1)) ;; esac
+            case $line in *'"message":"report"'*) step=$((step / 23 + 1)) ;; esac
             while [ -n "$line" ]; do
                 printf %s "${line:0:step}"
                 line=${line:step}
@@ -283,22 +292,26 @@ fn a_slow_report_is_no_silence() {
             echo
         done"#,
     );
-    let mut command = tool("fleet --json - --quiet --hosts a --silence-timeout 7s --launch");
+    let options = "--start-timeout 4m --silence-timeout 20s";
+    let mut command = tool(&format!(
+        "fleet {options} --json - --quiet --hosts a --launch"
+    ));
     let sleeps = folder.write("sleeps", "");
     command.arg(format!("bash {script} {BENCH_TOOL} {sleeps}"));
     command.args(["--", "run", "--connect", &address, "--set", "idle=park"]);
+    command.args(PATIENT.split(' '));
     let report = Ended::of(command.args(["--count", "30", "--warmup", "0"])).json();
     assert_eq!(check_sums(&report), 30, "{report}");
     assert_eq!(report["failures"], serde_json::json!([]));
     let sleeps = folder.read("sleeps").lines().count();
-    assert!(sleeps >= 8, "{sleeps} seconds are longer than 7 s");
+    assert!(sleeps >= 21, "{sleeps} seconds are longer than 20 s");
 }
 
 /// What the clients measured before they lost the server is in the report.
 #[test]
 fn a_server_that_is_killed_leaves_a_report() {
     let (server, address) = server("lost");
-    let load = "--warmup 0 --duration 120s";
+    let load = "--warmup 0 --duration 10m";
     let (fleet, agents, _) = running(&mut fleet(&of_clients(2), &address, load), 2);
     drop(server);
     let report = report_of_failed(&fleet.end());
@@ -354,9 +367,12 @@ fn control_characters_of_an_agent_reach_neither_the_terminal_nor_the_report() {
         fi"#,
     );
     let json = folder.path("fleet.json");
-    let mut command = tool(&format!("fleet --json {json} --hosts a,b --launch"));
+    let mut command = tool(&format!(
+        "fleet {NOBODY_LATE} --json {json} --hosts a,b --launch"
+    ));
     command.arg(format!("sh {script} {{host}} {BENCH_TOOL}"));
     command.args(["--", "run", "--connect", &address, "--set", "idle=park"]);
+    command.args(PATIENT.split(' '));
     let ended = Ended::of(command.args(["--count", "30", "--warmup", "0"])).with_code(1);
     ended.check_out(&[
         "failed    client 1 on b while it prepared the load: ?]52;c?; ?2J\n",
@@ -410,7 +426,11 @@ fn a_launch_command_that_does_not_start_or_does_not_end_is_named() {
 /// The failure of a client's command is the reason, in the words of the command.
 #[test]
 fn a_server_that_is_not_there_is_the_reason_of_every_client() {
-    let ended = Ended::of(&mut fleet("--clients 2 --quiet", "shm:fleet-nobody", ""));
+    let ended = Ended::of(&mut fleet(
+        &format!("--clients 2 --quiet {NOBODY_LATE}"),
+        "shm:fleet-nobody",
+        "",
+    ));
     let report = report_of_failed(&ended);
     let failures = report["failures"].as_array().unwrap();
     assert_eq!(failures.len(), 2);
@@ -425,7 +445,7 @@ fn a_server_that_is_not_there_is_the_reason_of_every_client() {
 #[test]
 fn ctrl_c_ends_all_clients_and_the_report_is_there() {
     let (_server, address) = server("stop");
-    let load = "--warmup 0 --duration 120s";
+    let load = "--warmup 0 --duration 10m";
     let (fleet, agents, _) = running(&mut fleet(&of_clients(3), &address, load), 3);
     let report = fleet.end_by(Signal::INT).json();
     check_gone(&agents);
@@ -437,7 +457,7 @@ fn ctrl_c_ends_all_clients_and_the_report_is_there() {
 #[test]
 fn a_second_ctrl_c_kills_the_clients() {
     let (_server, address) = server("twice");
-    let load = "--warmup 0 --duration 120s";
+    let load = "--warmup 0 --duration 10m";
     let (fleet, agents, at) = running(&mut fleet(&of_clients(2), &address, load), 2);
     // It cannot report, so that the first signal is not the end.
     signal(agents[0], Signal::STOP);
@@ -452,7 +472,7 @@ fn a_second_ctrl_c_kills_the_clients() {
 #[test]
 fn agents_end_with_a_coordinator_that_is_killed() {
     let (_server, address) = server("orphans");
-    let load = "--warmup 0 --duration 120s";
+    let load = "--warmup 0 --duration 10m";
     let (fleet, agents, _) = running(&mut fleet(&of_clients(3), &address, load), 3);
     fleet.end_by(Signal::KILL);
     check_gone(&agents);
@@ -462,8 +482,8 @@ fn agents_end_with_a_coordinator_that_is_killed() {
 fn a_fleet_finds_the_knee_of_its_total_rate() {
     let (_server, address) = server("knee");
     let report = Ended::of(&mut tool(&format!(
-        "fleet --clients 2 --json - --quiet -- run --connect {address} --set idle=park --to-knee --depth 4 \
-         --duration 100ms --warmup 0"
+        "fleet --clients 2 {NOBODY_LATE} --json - --quiet -- run --connect {address} {PATIENT} --set idle=park \
+         --to-knee --depth 4 --duration 100ms --warmup 0"
     )))
     .json();
     assert_eq!(report["schema"], "rpcrdma.bench-tool.knee/1");
@@ -472,7 +492,9 @@ fn a_fleet_finds_the_knee_of_its_total_rate() {
     assert_eq!(steps.len(), 13);
     let capacity = report["closed_loop"]["rate_per_s"].as_f64().unwrap();
     let offered = steps[11]["offered_rate_per_s"].as_f64().unwrap();
-    assert!((offered - capacity).abs() < 1.0, "{offered} of {capacity}");
+    // Of a machine that stops for seconds it may be less, and each client makes a call in a second at least.
+    let expected = capacity.max(2.0);
+    assert!((offered - expected).abs() < 1.0, "{offered} of {capacity}");
 }
 
 #[test]
@@ -483,7 +505,7 @@ fn clients_call_an_nfs_server_each_in_its_own_folder() {
     let address = &address[..address.find([' ', ')']).unwrap_or(address.len())];
     let port = address.rsplit(':').next().unwrap();
     let report = Ended::of(&mut tool(&format!(
-        "fleet --clients 2 --json - --quiet -- nfs --connect tcp:{address} --mount-port {port} --export /export \
+        "fleet --clients 2 {NOBODY_LATE} --json - --quiet -- nfs --connect tcp:{address} --mount-port {port} --export /export \
          --op mix --verify --files 2 --file-size 64KiB --count 40 --warmup 0"
     )))
     .json();
