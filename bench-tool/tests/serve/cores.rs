@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::checkpoint::report_in;
 use crate::json::Json as _;
+use crate::patient::PATIENT;
 use crate::prometheus::Page;
 use crate::usable::cores_usable;
 use crate::{BENCH_TOOL, Server, address, run, serve};
@@ -103,7 +104,9 @@ fn no_core_starves() {
     let cores = format!("--cores {processors} --set idle=park");
     let server = Server::start(&mut serve(&address, &cores));
     let load = format!("--duration 10m --warmup 0 --connections {CONNECTIONS} --depth 8 --quiet");
-    let line = format!("run --connect {address} {cores} {load} --checkpoint 300ms --json {json}");
+    let line = format!(
+        "run --connect {address} {PATIENT} {cores} {load} --checkpoint 300ms --json {json}"
+    );
     let run = Running::start(&mut command(BENCH_TOOL, &line));
     let calls = || -> Option<Vec<u64>> {
         let report = report_in(&json)?;

@@ -82,8 +82,8 @@ fn calls_that_are_struck_are_errors_and_the_same_ones_in_each_run() {
 #[test]
 fn a_reply_that_is_dropped_is_a_timeout_of_its_client() {
     let faults = ["drop-reply:every=10,times=2"];
-    // Both wait at the same time, and long enough that no other call is late.
-    let hasty = "--count 30 --depth 8 --set call_timeout_ms=10000";
+    // TIME: both wait at the same time, and so long that no other call is late where a thread is stopped for seconds.
+    let hasty = "--count 30 --depth 8 --set call_timeout_ms=20000";
     let fared = fared("faults-drop", &faults, "", hasty);
     fared.client.check_code(1);
     assert_eq!(fared.times, [2]);

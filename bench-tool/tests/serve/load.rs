@@ -6,6 +6,7 @@ use rpcrdma_testkit::{Running, command, until};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::page::page_at;
+use crate::patient::PATIENT;
 use crate::prometheus::Page;
 use crate::watched::watched;
 use crate::{BENCH_TOOL, Server, address, serve};
@@ -47,8 +48,8 @@ fn value(page: &Page, sample: &str) -> f64 {
 /// What a fleet of one client of this server shows, with all its families.
 pub(crate) fn page_of_a_fleet(address: &str) -> Page {
     let line = format!(
-        "fleet --metrics 127.0.0.1:0 --clients 1 --json - -- run --connect {address} --set idle=park --duration 1m \
-         --warmup 0 --rate 1k --depth 4 --interval 100ms"
+        "fleet --metrics 127.0.0.1:0 --clients 1 --json - -- run --connect {address} {PATIENT} --set idle=park \
+         --duration 10m --warmup 0 --rate 1k --depth 4 --interval 100ms"
     );
     let load = Load::start(&mut command(BENCH_TOOL, &line));
     let latency = "rpcrdma_load_latency_seconds_count{client=\"0\",host=\"localhost\"}";
@@ -59,9 +60,11 @@ pub(crate) fn page_of_a_fleet(address: &str) -> Page {
 
 #[test]
 fn a_run_shows_its_calls_while_it_makes_them() {
-    let line = "run --metrics 127.0.0.1:0 --op echo --size 100 --rate 2k --depth 8 --duration 1m --warmup 1s \
-                --interval 100ms";
-    let load = Load::start(&mut command(BENCH_TOOL, line));
+    let line = format!(
+        "run --metrics 127.0.0.1:0 --op echo --size 100 --rate 2k --depth 8 --duration 10m --warmup 1s {PATIENT} \
+         --interval 100ms"
+    );
+    let load = Load::start(&mut command(BENCH_TOOL, &line));
     let measuring = |page: &Page| value(page, "rpcrdma_load_latency_seconds_count") > 0.0;
     let before = load.page_with("the first interval", measuring);
     assert_eq!(value(&before, "rpcrdma_load_info{command=\"run\"}"), 1.0);
@@ -94,8 +97,8 @@ fn a_fleet_shows_every_client_and_those_that_it_lost() {
     let address = address("fleet");
     let server = Server::start(&mut serve(&address, "--set idle=park"));
     let line = format!(
-        "fleet --metrics 127.0.0.1:0 --clients 2 --json - -- run --connect {address} --set idle=park --duration 1m \
-         --warmup 0 --rate 1k --depth 4 --interval 100ms"
+        "fleet --metrics 127.0.0.1:0 --clients 2 --json - -- run --connect {address} {PATIENT} --set idle=park \
+         --duration 10m --warmup 0 --rate 1k --depth 4 --interval 100ms"
     );
     let load = Load::start(&mut command(BENCH_TOOL, &line));
     let of = |client: u32, outcome: &str| {
@@ -103,15 +106,12 @@ fn a_fleet_shows_every_client_and_those_that_it_lost() {
             "rpcrdma_load_calls_total{{client=\"{client}\",host=\"localhost\",outcome=\"{outcome}\"}}"
         )
     };
-    let before = load.page_with("calls of both clients", |page| {
-        [0, 1]
-            .iter()
-            .all(|it| value(page, &of(*it, "completed")) > 0.0)
+    // The states are shown behind the figures.
+    let before = load.page_with("calls of both clients, which run", |page| {
+        let has_calls = |client: &u32| value(page, &of(*client, "completed")) > 0.0;
+        let running = value(page, "rpcrdma_fleet_clients{state=\"running\"}");
+        [0, 1].iter().all(has_calls) && running == 2.0
     });
-    assert_eq!(
-        value(&before, "rpcrdma_fleet_clients{state=\"running\"}"),
-        2.0
-    );
     assert_eq!(
         before.sum("rpcrdma_load_target_calls_per_second", ""),
         1_000.0

@@ -6,6 +6,7 @@ use std::process::ChildStderr;
 use rpcrdma_testkit::{Running, command};
 use serde_json::Value;
 
+use crate::patient::PATIENT;
 use crate::{BENCH_TOOL, Server, address, run, serve};
 
 /// The log of a server, as JSON.
@@ -76,10 +77,12 @@ fn connections_and_the_end_are_logged() {
 fn no_call_is_lost_in_a_drain() {
     let address = address("drain");
     for operation in ["--op echo", "--op write --size 64KiB"] {
-        // Either end may be kept from its work for some seconds, and the drain is not to end before.
-        let patient = "--metrics 127.0.0.1:0 --set drain_timeout_ms=60000";
+        // Either end may be kept from its work, and the drain is not to end before.
+        let patient = "--metrics 127.0.0.1:0 --set drain_timeout_ms=240000";
         let (server, mut log) = start(&address, patient);
-        let run = format!("run --connect {address} --duration 100s --warmup 0 --depth 8 --quiet");
+        let run = format!(
+            "run --connect {address} --duration 10m --warmup 0 --depth 8 --quiet {PATIENT}"
+        );
         let client = Running::start(&mut command(BENCH_TOOL, &format!("{run} {operation}")));
         // The first asks for the server's counters.
         server.until_calls(10.0);

@@ -14,6 +14,8 @@ mod metrics;
 mod notify;
 #[path = "../support/page.rs"]
 mod page;
+#[path = "../support/patient.rs"]
+mod patient;
 mod prometheus;
 mod records;
 mod retry;
@@ -30,6 +32,7 @@ use rpcrdma_testkit::{Ended, Running, command, until};
 use rustix::process::Signal;
 
 use self::page::page_at;
+use self::patient::PATIENT;
 use self::prometheus::Page;
 
 const BENCH_TOOL: &str = env!("CARGO_BIN_EXE_bench-tool");
@@ -83,13 +86,19 @@ fn address(what: &str) -> String {
 
 /// `bench-tool serve` at `address`, with these arguments.
 fn serve(address: &str, arguments: &str) -> Command {
-    let mut command = command(BENCH_TOOL, &format!("serve --listen {address} {arguments}"));
+    // A server on TCP has no such knobs.
+    let patient = match address.starts_with("shm:") {
+        true => PATIENT,
+        false => "",
+    };
+    let line = format!("serve --listen {address} {patient} {arguments}");
+    let mut command = command(BENCH_TOOL, &line);
     command.env_remove("NOTIFY_SOCKET");
     command
 }
 
 /// A client at `address`, with these arguments.
 fn run(address: &str, arguments: &str) -> Ended {
-    let line = format!("run --connect {address} --warmup 0 --quiet {arguments}");
+    let line = format!("run --connect {address} --warmup 0 --quiet {PATIENT} {arguments}");
     Ended::of(&mut command(BENCH_TOOL, &line))
 }
