@@ -16,6 +16,8 @@ mod decode;
 mod json;
 #[path = "support/page.rs"]
 mod page;
+#[path = "support/patient.rs"]
+mod patient;
 #[path = "cli/reverse.rs"]
 mod reverse;
 #[path = "support/signal.rs"]
@@ -27,6 +29,7 @@ mod watched;
 
 use self::checkpoint::report_in;
 use self::json::Json as _;
+use self::patient::PATIENT;
 use self::usable::cores_usable;
 use self::watched::{until_at_least, watched};
 
@@ -178,7 +181,10 @@ fn a_report_that_cannot_be_written_is_status_1() {
 fn a_run_with_a_server_of_its_own() {
     let folder = Folder::new("run");
     let json = folder.path("run.json");
-    let output = bench_tool(&format!("run --count 2000 --warmup 10ms --json {json}")).with_code(0);
+    let output = bench_tool(&format!(
+        "run --count 2000 --warmup 10ms {PATIENT} --json {json}"
+    ))
+    .with_code(0);
     output.check_out(&["p99.99"]);
     let last = output.out.lines().last().unwrap();
     assert!(last.starts_with("floor"), "{output}");
@@ -199,9 +205,11 @@ fn run_of(words: &str) -> Value {
     report_of(&format!("--count 300 --warmup 50ms {words}"))
 }
 
-/// The report of a run of these words that ends well.
+/// The report of a run of these words that ends well. Its cores sleep when they wait: where others keep the processors busy,
+/// polling cores wait for each other's.
 fn report_of(words: &str) -> Value {
-    bench_tool(&format!("run --quiet --json - {words}")).json()
+    let line = format!("run --quiet --json - {PATIENT} --set idle=park {words}");
+    bench_tool(&line).json()
 }
 
 #[test]
@@ -275,8 +283,10 @@ fn a_mix_does_both_and_every_payload_is_checked() {
 
 #[test]
 fn a_run_to_the_knee_has_a_closed_loop_and_every_rate() {
-    let line = "run --to-knee --repeat-disturbed 0 --depth 4 --duration 400ms --warmup 0 --set idle=park --json -";
-    let output = bench_tool(line);
+    let line = format!(
+        "run --to-knee --repeat-disturbed 0 --depth 4 --duration 400ms --warmup 0 {PATIENT} --set idle=park --json -"
+    );
+    let output = bench_tool(&line);
     let report = output.json();
     output.check_errors(&["\nknee "]);
     assert_eq!(report["schema"], "rpcrdma.bench-tool.knee/1");
@@ -284,8 +294,10 @@ fn a_run_to_the_knee_has_a_closed_loop_and_every_rate() {
     assert_eq!(steps.len(), 13);
     let capacity = report["closed_loop"]["rate_per_s"].as_f64().unwrap();
     let offered = |step: &Value| step["offered_rate_per_s"].as_f64().unwrap();
-    assert!((offered(&steps[4]) - capacity / 2.0).abs() <= 0.5);
-    assert!((offered(&steps[11]) - capacity).abs() <= 0.5);
+    // A machine that stops for seconds may have a capacity below one call in a second, and no rate is.
+    let near = |step: &Value, rate: f64| (offered(step) - rate.max(1.0)).abs() <= 0.5;
+    assert!(near(&steps[4], capacity / 2.0), "{report}");
+    assert!(near(&steps[11], capacity), "{report}");
     assert!(steps.iter().all(|it| it["errors"] == 0));
 }
 
@@ -346,8 +358,8 @@ fn calls_at_a_rate_are_made_in_time_by_a_core_that_parks() {
     let run = Running::start(&mut command(
         BENCH_TOOL,
         &format!(
-            "run --op null --rate 100 --duration 10m --warmup 0 --set idle=park --interval 200ms --checkpoint 300ms \
-             --quiet --json {json}"
+            "run --op null --rate 100 --duration 10m --warmup 0 {PATIENT} --set idle=park --interval 200ms \
+             --checkpoint 300ms --quiet --json {json}"
         ),
     ));
     until("an interval with calls in time", || {
@@ -368,7 +380,8 @@ fn calls_at_a_rate_are_made_in_time_by_a_core_that_parks() {
 fn a_signal_ends_a_run_with_the_report_of_what_was_measured() {
     let folder = Folder::new("signal");
     let json = folder.path("run.json");
-    let line = format!("run --duration 1h --warmup 0 --metrics 127.0.0.1:0 --json {json}");
+    let line =
+        format!("run --duration 1h --warmup 0 {PATIENT} --metrics 127.0.0.1:0 --json {json}");
     let (run, at) = watched(&mut command(BENCH_TOOL, &line));
     until_at_least(&at, "rpcrdma_load_calls_total{outcome=\"completed\"}", 1.0);
     let output = run.end_by(Signal::INT).with_code(0);
@@ -473,7 +486,7 @@ fn a_run_and_its_own_server_prove_themselves() {
 
 /// A server with these arguments too, until its input closes; and what it said when it listened.
 fn server(address: &str, arguments: &str) -> (Running, String) {
-    let line = format!("serve --listen {address} --exit-with-stdin {arguments}");
+    let line = format!("serve --listen {address} --exit-with-stdin {PATIENT} {arguments}");
     let mut command = command(BENCH_TOOL, &line);
     let (server, line) = Running::listening(command.stdin(std::process::Stdio::piped()));
     let listening = format!("listening on {address}");
@@ -491,7 +504,7 @@ fn a_server_with_keys_takes_nobody_without_them_and_says_why() {
     assert!(line.contains("--psk-file"), "{line}");
     let run = |more: &str| {
         bench_tool(&format!(
-            "run --connect {address} --count 10 --warmup 0 {more}"
+            "run --connect {address} --count 10 --warmup 0 {PATIENT} {more}"
         ))
     };
     for (more, words) in [

@@ -4,8 +4,11 @@ use rpcrdma_testkit::{Ended, Folder, command};
 
 #[path = "support/json.rs"]
 mod json;
+#[path = "support/patient.rs"]
+mod patient;
 
 use self::json::Json as _;
+use self::patient::PATIENT;
 
 fn compare(arguments: &str) -> Ended {
     let line = format!("compare {arguments}");
@@ -89,7 +92,7 @@ fn what_cannot_be_compared_is_named() {
 
 #[test]
 fn runs_are_made_in_turns() {
-    let short = "run --count 200 --warmup 0";
+    let short = format!("run --count 200 --warmup 0 {PATIENT}");
     let value = compare(&format!(
         "--runs 2 --json - -- {short} -- {short} --depth 2"
     ))

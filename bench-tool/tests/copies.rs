@@ -8,6 +8,11 @@ use std::process::Command;
 
 use rpcrdma_testkit::{Ended, Folder, Running, command, until};
 
+#[path = "support/patient.rs"]
+mod patient;
+
+use self::patient::PATIENT;
+
 /// Calls of a run.
 const CALLS: usize = 500;
 
@@ -82,7 +87,7 @@ impl Server {
         let address = format!("shm:{}", name.expect("a name of this test's own"));
         let library = library(&folder);
         let mut serve = tool(
-            &format!("serve --listen {address} {service}"),
+            &format!("serve --listen {address} {PATIENT} {service}"),
             &library,
             &folder.path("server"),
         );
@@ -138,7 +143,7 @@ impl Server {
         let before = noted(&own).len();
         let _ = std::fs::remove_file(&others);
         let line = format!(
-            "{arguments} --connect {} --warmup 0 --count {CALLS} --quiet",
+            "{arguments} --connect {} {PATIENT} --warmup 0 --count {CALLS} --quiet",
             self.address
         );
         Ended::of(&mut tool(&line, &self.library, &others)).check_code(0);

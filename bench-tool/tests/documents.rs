@@ -12,8 +12,11 @@ use rpcrdma_testkit::{Ended, Folder, Running, command};
 
 #[path = "support/page.rs"]
 mod page;
+#[path = "support/patient.rs"]
+mod patient;
 
 use self::page::page_at;
+use self::patient::PATIENT;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
@@ -456,7 +459,7 @@ fn bare(line: &str) -> &str {
 /// The line without the filter of its JSON, which not all machines have, with runs of a hundred calls or a tenth of
 /// a second, few of them, and cores that leave a busy machine to others.
 fn short(line: &str) -> String {
-    const PATIENT: &str = "--set idle=park --set connect_timeout_ms=60000";
+    let patient = format!("{PATIENT} --set idle=park");
     let calls = if line.contains("--to-knee") {
         "--duration 100ms --warmup 0"
     } else {
@@ -473,10 +476,10 @@ fn short(line: &str) -> String {
                 given.next();
                 continue;
             }
-            (Some("bench-tool" | "--"), "run") => format!("{calls} {PATIENT}"),
-            (Some("bench-tool"), "serve") => PATIENT.to_owned(),
+            (Some("bench-tool" | "--"), "run") => format!("{calls} {patient}"),
+            (Some("bench-tool"), "serve") => patient.clone(),
             (Some("bench-tool" | "--"), "sweep") => {
-                format!("--repeats {repeats} {calls} {PATIENT}")
+                format!("--repeats {repeats} {calls} {patient}")
             }
             (Some("bench-tool"), "compare") if !is_of_files => "--runs 2".to_owned(),
             _ => String::new(),

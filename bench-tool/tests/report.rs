@@ -9,8 +9,11 @@ use serde_json::{Value, json};
 
 #[path = "support/earlier.rs"]
 mod earlier;
+#[path = "support/patient.rs"]
+mod patient;
 
 use earlier::earlier;
+use patient::PATIENT;
 
 const BENCH_TOOL: &str = env!("CARGO_BIN_EXE_bench-tool");
 
@@ -47,15 +50,17 @@ fn check_again(folder: &Folder, name: &str, shown: &Ended) {
 fn the_page_and_the_table_of_a_saved_report_are_those_of_its_command() {
     let folder = Folder::new("report-again");
     let address = format!("shm:report-{}", std::process::id());
-    let server = format!("serve --listen {address} --set idle=park");
+    let server = format!("serve --listen {address} {PATIENT} --set idle=park");
     let (_server, _) = Running::listening(&mut tool(&server));
-    let client = format!("run --connect {address} {SHORT}");
+    let client = format!("run --connect {address} {PATIENT} {SHORT}");
     let knee = format!("{client} --to-knee --duration 60ms --depth 2");
     let fleet = "fleet --clients 2";
     for (name, head, tail) in [
         (
             "run",
-            format!("run {SHORT} --op echo --size 5000 --duration 300ms --interval 100ms"),
+            format!(
+                "run {PATIENT} {SHORT} --op echo --size 5000 --duration 300ms --interval 100ms"
+            ),
             String::new(),
         ),
         (
@@ -77,13 +82,17 @@ fn the_page_and_the_table_of_a_saved_report_are_those_of_its_command() {
         ("fleet-knee", fleet.to_owned(), format!("-- {knee}")),
         (
             "sweep",
-            format!("sweep --connect {address} {SHORT} --depth 1,2 --repeats 2 --count 60"),
+            format!(
+                "sweep --connect {address} {PATIENT} {SHORT} --depth 1,2 --repeats 2 --count 60"
+            ),
             String::new(),
         ),
         (
             "fleet-sweep",
             fleet.to_owned(),
-            format!("-- sweep --connect {address} {SHORT} --depth 1,2 --repeats 2 --count 60"),
+            format!(
+                "-- sweep --connect {address} {PATIENT} {SHORT} --depth 1,2 --repeats 2 --count 60"
+            ),
         ),
     ] {
         let shown = measured(&folder, name, &head, &tail);
@@ -154,7 +163,7 @@ fn the_histogram_of_a_saved_report_is_whole() {
     let [json, hgrm, again, log] =
         ["a.json", "a.hgrm", "again.hgrm", "a.hlog"].map(|name| folder.path(name));
     ended(&format!(
-        "run {SHORT} --count 500 --json {json} --hgrm {hgrm}"
+        "run {PATIENT} {SHORT} --count 500 --json {json} --hgrm {hgrm}"
     ))
     .check_code(0);
     ended(&format!(
@@ -174,7 +183,10 @@ fn the_histogram_of_a_saved_report_is_whole() {
 fn two_runs(folder: &Folder) -> [String; 2] {
     let files = ["one.json", "two.json"].map(|name| folder.path(name));
     for (file, options) in files.iter().zip(["", "--depth 3 --set reap_batch=5"]) {
-        ended(&format!("run {SHORT} --count 400 {options} --json {file}")).check_code(0);
+        ended(&format!(
+            "run {PATIENT} {SHORT} --count 400 {options} --json {file}"
+        ))
+        .check_code(0);
     }
     files
 }

@@ -12,10 +12,13 @@ use serde_json::{Value, json};
 
 #[path = "support/earlier.rs"]
 mod earlier;
+#[path = "support/patient.rs"]
+mod patient;
 #[path = "support/schema.rs"]
 mod schema;
 
 use earlier::earlier;
+use patient::PATIENT;
 
 const BENCH_TOOL: &str = env!("CARGO_BIN_EXE_bench-tool");
 
@@ -53,21 +56,21 @@ fn file_of(report: &Value) -> String {
 fn runs_follow_their_schema() {
     let folder = Folder::new("schema-run");
     let sweep = "sweep --json - --quiet --depth 1,2 --count 50 --repeats 1 --repeat-disturbed 0";
-    let sweep = followed(&format!("{sweep} {SHORT}"));
+    let sweep = followed(&format!("{sweep} {PATIENT} {SHORT}"));
     assert_eq!(sweep["runs"].as_array().unwrap().len(), 2);
     followed(&format!(
-        "run --json - --op mix --sizes 1000=3,70k=1 --count 60 {SHORT}"
+        "run --json - --op mix --sizes 1000=3,70k=1 --count 60 {PATIENT} {SHORT}"
     ));
     let files = ["a.json", "b.json"].map(|name| folder.path(name));
     for file in &files {
-        let line = format!("run --json {file} --op echo --size 5000 --count 60 {SHORT}");
+        let line = format!("run --json {file} --op echo --size 5000 --count 60 {PATIENT} {SHORT}");
         Ended::of(&mut tool(&line)).check_code(0);
     }
     let files = files.join(" ");
     followed(&format!("compare {files} --fail-if p99+900% --json -"));
     followed(&format!("merge {files} --json -"));
     let knee = followed(&format!(
-        "run --to-knee --json - --depth 2 --duration 60ms {SHORT}"
+        "run --to-knee --json - --depth 2 --duration 60ms {PATIENT} {SHORT}"
     ));
     assert_eq!(knee["closed_loop"]["schema"], "rpcrdma.bench-tool.run/1");
 }
@@ -75,14 +78,15 @@ fn runs_follow_their_schema() {
 #[test]
 fn fleets_follow_their_schema_also_those_of_which_a_client_fails() {
     let address = format!("shm:schema-{}", std::process::id());
-    let line = format!("serve --listen {address} --set idle=park");
+    let line = format!("serve --listen {address} {PATIENT} --set idle=park");
     let (_server, _) = Running::listening(&mut tool(&line));
-    let run = format!("run --connect {address} {SHORT}");
+    let run = format!("run --connect {address} {PATIENT} {SHORT}");
     let knee = "--to-knee --duration 60ms --depth 2";
     followed(&format!(
         "fleet --clients 2 --json - --quiet -- {run} {knee}"
     ));
-    let sweep = format!("sweep --connect {address} {SHORT} --repeat-disturbed 0 --repeats 2");
+    let sweep =
+        format!("sweep --connect {address} {PATIENT} {SHORT} --repeat-disturbed 0 --repeats 2");
     let sweep = format!("{sweep} --op echo --size 100,8MiB --rate 1k,2k --count 60");
     let swept = followed(&format!("fleet --clients 2 --json - --quiet -- {sweep}"));
     assert_eq!(swept["points"].as_array().unwrap().len(), 4);
@@ -119,7 +123,7 @@ fn fleets_follow_their_schema_also_those_of_which_a_client_fails() {
     let script = format!("sh -c 'test $0 = 0 || exec {BENCH_TOOL} agent' {{index}}");
     let mut fleet = tool("fleet --hosts a,b --json - --quiet --launch");
     fleet.arg(script).arg("--");
-    let sweep = format!("sweep --connect {address} {SHORT} --repeats 1 --count 60");
+    let sweep = format!("sweep --connect {address} {PATIENT} {SHORT} --repeats 1 --count 60");
     let ended = Ended::of(fleet.args(sweep.split(' '))).with_code(1);
     let report: Value = serde_json::from_str(&ended.out).unwrap();
     assert_eq!(report["client_failures"][0]["point"], "null");
@@ -221,7 +225,7 @@ fn what_examines_machines_and_profiles_follows_its_schema() {
 
 #[test]
 fn a_wrong_report_does_not_follow_and_one_of_an_earlier_version_does() {
-    let whole = followed(&format!("run --json - --count 60 {SHORT}"));
+    let whole = followed(&format!("run --json - --count 60 {PATIENT} {SHORT}"));
     check(&earlier(&whole), "an earlier report");
     for (path, wrong) in [
         ("/schema", json!("rpcrdma.bench-tool.run/2")),

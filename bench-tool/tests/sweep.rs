@@ -5,8 +5,11 @@ use serde_json::Value;
 
 #[path = "support/json.rs"]
 mod json;
+#[path = "support/patient.rs"]
+mod patient;
 
 use self::json::Json as _;
+use self::patient::PATIENT;
 
 fn bench_tool(line: &str) -> Ended {
     Ended::of(&mut command(env!("CARGO_BIN_EXE_bench-tool"), line))
@@ -18,7 +21,8 @@ fn a_sweep_writes_what_was_asked_for() {
     let [svg, other, csv, json] = ["a.svg", "b.svg", "a.csv", "a.json"].map(|it| folder.path(it));
     let line = "sweep --op write --size 1k,4k --placement send,rdma --count 100 --warmup 0 --repeats 2 \
                 --repeat-disturbed 0";
-    let sweep = bench_tool(&format!("{line} --csv {csv} --json {json} --plot {svg}")).with_code(0);
+    let files = format!("--csv {csv} --json {json} --plot {svg}");
+    let sweep = bench_tool(&format!("{line} {PATIENT} {files}")).with_code(0);
     sweep.check_out(&[
         "medians of 2 runs",
         "placement",
@@ -39,7 +43,7 @@ fn a_sweep_writes_what_was_asked_for() {
     compared.check_out(&["A  8 runs  ", "\n\nsize 4 KiB, rdma\n", "too few runs"]);
 
     let line = "sweep --depth 1,2 --count 100 --warmup 0 --repeats 1 --quiet --json -";
-    let _report = bench_tool(&format!("{line} --plot {other}")).json();
+    let _report = bench_tool(&format!("{line} {PATIENT} --plot {other}")).json();
     assert!(folder.read("b.svg").starts_with("<svg"));
 }
 

@@ -1,5 +1,6 @@
 //! `run --reverse`: calls of the server, by the connections of its client.
 
+use crate::patient::PATIENT;
 use crate::{bench_tool, run_of, server};
 
 #[test]
@@ -38,7 +39,8 @@ fn a_server_calls_its_client_in_either_version() {
 
 #[test]
 fn the_table_says_who_called() {
-    let output = bench_tool("run --reverse --count 100 --warmup 0").with_code(0);
+    let output =
+        bench_tool(&format!("run --reverse --count 100 --warmup 0 {PATIENT}")).with_code(0);
     let heading = "null in the reverse direction (the server calls, and measures)";
     assert!(output.out.starts_with(heading), "{output}");
 }
@@ -51,7 +53,7 @@ fn payloads_of_several_messages_go_back_in_version_2_alone() {
         (&report["calls"], &report["errors"]),
         (&300.into(), &0.into())
     );
-    let output = bench_tool(&format!("run --quiet {words} v1")).with_code(1);
+    let output = bench_tool(&format!("run --quiet {PATIENT} {words} v1")).with_code(1);
     output.check_errors(&["longer than a message may be", "a smaller --size"]);
 }
 
@@ -60,7 +62,8 @@ fn a_server_that_is_not_ready_to_call_is_status_1_and_says_how_it_would_be() {
     let address = format!("shm:not-reverse-{}", std::process::id());
     let (server, _) = server(&address, "");
     for protocol in ["v1", "v2"] {
-        let line = format!("run --reverse --quiet --connect {address} --protocol {protocol}");
+        let line =
+            format!("run --reverse --quiet --connect {address} --protocol {protocol} {PATIENT}");
         let output = bench_tool(&line).with_code(1);
         output.check_errors(&[
             "takes no calls from the server",

@@ -217,7 +217,7 @@ fn a_connection_that_is_lost_ends_the_run_or_is_made_again() {
     lost.check_errors(&["was lost", "--retry"]);
     let (_, came_again) = *server.failed().last().expect("it was cut");
     assert!(!came_again, "the run has ended");
-    let report = report_of_calls(&server, "--op write --depth 4 --verify --retry 60s", 400);
+    let report = report_of_calls(&server, "--op write --depth 4 --verify --retry 10m", 400);
     assert!(report["reconnects"].as_u64().unwrap() >= 1, "{report}");
     let (xid, came_again) = *server.failed().last().expect("it was cut");
     assert!(came_again, "the call {xid:#x} was made under another XID");
@@ -229,7 +229,7 @@ fn what_prepares_a_run_and_cleans_up_survives_lost_replies_too() {
     let lost = nfs(&Server::start(Fault::Fickle), arguments);
     assert_eq!(lost.code, Some(1), "a connection is lost");
     let server = Server::start(Fault::Fickle);
-    let report = report(&server, &format!("{arguments} --retry 60s"));
+    let report = report(&server, &format!("{arguments} --retry 10m"));
     assert_eq!(report["errors"], 0);
     assert_eq!(report["blocks_wrong"], 0);
     // FSINFO, MKDIR, CREATE, LOOKUP, SETATTR, COMMIT, READ, REMOVE and RMDIR.
@@ -246,7 +246,7 @@ fn a_call_that_is_put_off_is_told_or_made_again_as_another() {
         assert!(told.contains("nfs3err_jukebox"), "{output}");
         // Another server: the XIDs of two runs may be the same.
         let server = Server::start(Fault::Busy);
-        let report = report_of_calls(&server, &format!("{arguments} --retry 60s"), 40);
+        let report = report_of_calls(&server, &format!("{arguments} --retry 10m"), 40);
         assert!(report["put_off"].as_u64().unwrap() >= 4, "{report}");
         assert!(report["latency_ns"]["max"].as_u64().unwrap() >= 100_000_000);
         let same = server.failed().iter().filter(|it| it.1).count();
