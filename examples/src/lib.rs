@@ -101,6 +101,8 @@ pub fn profile(connections_max: u32, bulk_buffers: u32) -> Profile {
         bulk_buffers,
         idle: Idle::Park,
         idle_park_after_us: 50,
+        // In seconds: an end that a busy machine keeps from its work for less is not taken for dead.
+        keep_alive_silent_ticks_max: 120,
         ..Profile::default()
     }
 }

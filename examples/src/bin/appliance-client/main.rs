@@ -59,6 +59,9 @@ impl Arguments {
     }
 }
 
+/// How long an appliance may take to be there, and a busy machine to connect to it.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// How long a call waits for an appliance that was stopped to come back.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -132,7 +135,7 @@ fn compare(block: Block, answer: &mut Response) -> Result<(), Box<dyn Error>> {
 
 fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let client = Client::builder().profile(profile(1, 512));
-    let client = client.patience(PATIENCE);
+    let client = client.connect_timeout(CONNECT_TIMEOUT).patience(PATIENCE);
     let client = client.connect(&arguments.connect)?;
     let mut poller = client.poller(arguments.depth.into())?;
 

@@ -46,7 +46,7 @@ struct Arguments {
 }
 
 /// How long clients get to end what they began when the appliance stops.
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How often the main thread looks whether it is to stop.
 const LOOK_PERIOD: Duration = Duration::from_millis(20);

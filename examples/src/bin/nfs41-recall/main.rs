@@ -15,8 +15,6 @@
 mod callback;
 mod client;
 mod compound;
-#[cfg(test)]
-mod tests;
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -53,11 +51,14 @@ struct Arguments {
     /// The version of RPC-over-RDMA: NFS servers have 1
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=2))]
     protocol: u8,
-    /// How long each step may take, in seconds: a server that was just started gives nothing before its grace period
-    /// ends
+    /// How long each step may take, in seconds, and a connection a minute at least: a server that was just started gives
+    /// nothing before its grace period ends
     #[arg(long, default_value_t = 120)]
     timeout_s: u64,
 }
+
+/// How long a connection may take at least, whatever the time for a step is: it says nothing about delegations.
+const CONNECT_TIMEOUT_LEAST: Duration = Duration::from_secs(60);
 
 /// How long the server is left alone before it is asked again.
 const RETRY_PERIOD: Duration = Duration::from_millis(100);
@@ -161,7 +162,7 @@ fn run<V: Provider>(
     let mut node = ClientNode::new(node, ring);
     let options = ConnectOptions {
         versions: [Versions::One, Versions::Two][usize::from(arguments.protocol == 2)],
-        timeout: Duration::from_secs(arguments.timeout_s),
+        timeout: Duration::from_secs(arguments.timeout_s).max(CONNECT_TIMEOUT_LEAST),
         ..ConnectOptions::default()
     };
     let path = &arguments.file;
@@ -233,6 +234,8 @@ fn dispatch(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
         connections_max: 2,
         idle: Idle::Park,
         idle_park_after_us: 50,
+        // In seconds: an end that a busy machine keeps from its work for less is not taken for dead.
+        keep_alive_silent_ticks_max: 120,
         ..Profile::default()
     };
     if arguments.connect.starts_with("rdma:") {
@@ -251,3 +254,6 @@ fn dispatch(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
 fn main() -> ExitCode {
     end("nfs41-recall", dispatch(&Arguments::parse()))
 }
+
+#[cfg(test)]
+mod tests;
