@@ -80,6 +80,7 @@ mod tests {
     #[test]
     fn a_server_of_version_1_is_remembered_for_a_minute() {
         let mut memory = VersionMemory::default();
+        // TIME: a beginning, to which the test itself adds what passes.
         let begin = Instant::now();
         let choose = |memory: &mut VersionMemory, address, after_s| {
             memory.choose(
@@ -101,6 +102,7 @@ mod tests {
     #[test]
     fn what_a_silence_said_does_not_outlive_a_second_one() {
         let mut memory = VersionMemory::default();
+        // TIME: a beginning, to which the test itself adds what passes.
         let now = Instant::now();
         for (source, expected) in [
             (Source::Silence, Versions::Both),
@@ -142,6 +144,7 @@ mod tests {
     #[test]
     fn what_the_application_asks_for_stands() {
         let mut memory = VersionMemory::default();
+        // TIME: a beginning, to which the test itself adds what passes.
         let now = Instant::now();
         memory.remember("shm:a", Source::Server, now);
         for asked in [Versions::One, Versions::Two] {
@@ -152,6 +155,7 @@ mod tests {
     #[test]
     fn no_more_than_so_many_servers_are_remembered() {
         let mut memory = VersionMemory::default();
+        // TIME: a beginning, to which the test itself adds what passes.
         let now = Instant::now();
         for number in 0..2 * SERVERS_MAX {
             memory.remember(&format!("shm:{number}"), Source::Server, now);

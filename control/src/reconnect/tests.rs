@@ -39,6 +39,7 @@ impl World {
     fn new(per_second_max: u32, seed: u64) -> Self {
         Self {
             targets: Targets::new(per_second_max, seed),
+            // TIME: a beginning, to which the test itself adds what passes.
             now: Instant::now(),
             added: 0,
         }

@@ -98,6 +98,7 @@ mod tests {
 
     #[test]
     fn a_walk_is_due_at_the_first_deadline_and_not_before() {
+        // TIME: a beginning, to which the test itself adds what passes.
         let now = Instant::now();
         let mut deadlines = Deadlines::default();
         assert!(!deadlines.begin_walk(now));
@@ -115,6 +116,7 @@ mod tests {
 
     #[test]
     fn deadlines_close_to_each_other_take_one_walk() {
+        // TIME: a beginning, to which the test itself adds what passes.
         let now = Instant::now();
         let mut deadlines = Deadlines::default();
         deadlines.add(now);

@@ -1,7 +1,6 @@
 //! Properties and header types of an application, between nodes (-00 appendix B).
 
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
 use rpcrdma_control::{Authentication, ConnectOptions, ListenOptions, Node, NodeConfig};
 use rpcrdma_engine::{
@@ -11,6 +10,7 @@ use rpcrdma_engine::{
 use rpcrdma_fabric::clock::Ticks;
 use rpcrdma_fabric::interface::Port;
 use rpcrdma_protocol::v2::{ApplicationHeaderTypes, ApplicationProperties, TransportError};
+use rpcrdma_testkit::until;
 
 use super::authentication::{client_host, connecting, server_host};
 use crate::support::{Fabric, PATIENCE, profile};
@@ -118,16 +118,12 @@ fn node<F: Fabric>(
     (node.expect("a small node fits on any machine"), log)
 }
 
-fn wait_for(log: &Mutex<Log>, done: impl Fn(&Log) -> bool) -> Log {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
+/// Waits until the log of `whose` node is as `done` says.
+fn wait_for(whose: &str, log: &Mutex<Log>, done: impl Fn(&Log) -> bool) -> Log {
+    until(&format!("the log of the {whose}"), || {
         let now = log.lock().expect("no test fails with it").clone();
-        if done(&now) {
-            return now;
-        }
-        assert!(Instant::now() < deadline, "{now:?}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
+        done(&now).then_some(now)
+    })
 }
 
 /// With host authentication, which binds what both ends announce, and without.
@@ -146,6 +142,7 @@ pub(crate) fn applications_announce_properties_and_send_messages_of_their_own<F:
             let address = F::address();
             let options = ListenOptions {
                 authentication: server_policy,
+                authentication_timeout: PATIENCE,
                 ..ListenOptions::default()
             };
             server.listen(&address, options).expect("the name is free");
@@ -159,12 +156,13 @@ pub(crate) fn applications_announce_properties_and_send_messages_of_their_own<F:
             connected.expect("a server listens");
             let announced = |data: &[u8]| vec![(PROPERTY, data.to_vec())];
             if server_knows {
-                let client = wait_for(&at_client, |log| log.came.len() == 2);
-                let server = wait_for(&at_server, |log| log.came.len() == 2);
+                let client = wait_for("client", &at_client, |log| log.came.len() >= 2);
+                let server = wait_for("server", &at_server, |log| log.came.len() >= 2);
                 for (log, from, own) in [
                     (&client, b"from the server", b"from the client"),
                     (&server, b"from the client", b"from the server"),
                 ] {
+                    assert_eq!(log.came.len(), 2, "{log:?}");
                     assert!(log.came.contains(&(TYPE, false, from.to_vec())), "{log:?}");
                     assert!(log.came.contains(&(TYPE, true, own.to_vec())), "{log:?}");
                     assert_eq!(log.refused, []);
@@ -173,13 +171,13 @@ pub(crate) fn applications_announce_properties_and_send_messages_of_their_own<F:
                 assert_eq!(server.announced, announced(b"eight"));
             } else {
                 // It is answered as an unknown header type always was, and the connection goes on.
-                let log = wait_for(&at_client, |log| log.refused.len() == 1);
+                let log = wait_for("client", &at_client, |log| !log.refused.is_empty());
                 assert_eq!(log.refused, [(log.sent[0], TransportError::InvalHtype)]);
                 assert_eq!(log.announced, announced(b"seven"));
                 let counters = server.cores()[0].counters();
                 assert_eq!(counters.errors_sent_inval_htype, 1);
                 assert_eq!(counters.connections_closed, 0);
-                let server = wait_for(&at_server, |log| !log.announced.is_empty());
+                let server = wait_for("server", &at_server, |log| !log.announced.is_empty());
                 assert_eq!((server.came, server.sent), (vec![], vec![]));
             }
         }

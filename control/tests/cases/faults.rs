@@ -14,6 +14,7 @@ use rpcrdma_engine::{
 };
 use rpcrdma_fabric::clock::Ticks;
 use rpcrdma_fabric::interface::{Port, RejectReason};
+use rpcrdma_testkit::{Wait, until};
 use rpcrdma_tuning::Profile;
 
 use super::{connected, listening, options, refused};
@@ -22,10 +23,22 @@ use crate::support::{ECHO, Fabric, PATIENCE, PROGRAM, TestNode, profile, start};
 /// How late things are. Tests measure that at least this much passes, and a slow machine takes less without a fault.
 const LATE: Duration = Duration::from_millis(150);
 
-/// The least time that so many delays of [`LATE`] take by the system's clock. The delays are measured in ticks of the
-/// processor, whose calibration has an error.
-fn delays(count: u32) -> Duration {
-    LATE * count * 9 / 10
+/// The time before the first of some calls that are late.
+struct Begin(Instant);
+
+impl Begin {
+    fn now() -> Self {
+        // TIME: this clock is read before the calls are made, and again when they have ended.
+        Self(Instant::now())
+    }
+
+    /// So many delays of [`LATE`] have passed. They are measured in ticks of the processor, whose calibration has an error.
+    #[track_caller]
+    fn check_delays(&self, count: u32) {
+        // TIME: the bound is from below. A slow machine takes longer.
+        let took = self.0.elapsed();
+        assert!(took >= LATE * count * 9 / 10, "{took:?}");
+    }
 }
 
 /// Sends arguments back.
@@ -113,24 +126,29 @@ pub(crate) fn calls_that_are_struck_end_with_an_error_and_are_the_same_in_each_r
 
 pub(crate) fn a_call_whose_reply_is_dropped_times_out_and_the_next_is_answered<F: Fabric>() {
     let server = FaultyServer::<F>::start(&profile(), &["drop-reply:after=1,times=1"]);
-    // Long enough for the calls that are answered, on a machine with other work.
+    let (mut patient, other) = server.client(&profile());
+    patient.assert_echo(&other, b"1st.");
     let hasty = Profile {
-        call_timeout_ms: 10_000,
+        // TIME: the dropped call takes that long on every machine, and a machine that needs it for another call makes that again.
+        call_timeout_ms: 1000,
         ..profile()
     };
     let (mut client, connection) = server.client(&hasty);
-    client.assert_echo(&connection, b"1st.");
     let dropped = client.call(&connection, ECHO, b"2nd.");
     assert_eq!(dropped, failed(CallError::TimedOut));
-    client.assert_echo(&connection, b"3rd.");
+    let wait = Wait::begin("the answer to a call behind the one that was dropped");
+    loop {
+        match client.call(&connection, ECHO, b"3rd.") {
+            Ok(results) => break assert_eq!(results, b"3rd."),
+            error => assert_eq!(error, failed(CallError::TimedOut)),
+        }
+        wait.look(String::new);
+    }
+    patient.assert_echo(&other, b"4th.");
     assert_eq!(server.injected(), 1);
     // A call that will not be answered does not hold up the end.
-    let begin = Instant::now();
     let drained = server.node.drain(PATIENCE).expect("it drains");
-    assert!(
-        drained.complete && begin.elapsed() < PATIENCE,
-        "{drained:?}"
-    );
+    assert!(drained.complete, "{drained:?}");
 }
 
 pub(crate) fn a_connection_is_lost_at_the_send_that_is_struck<F: Fabric>() {
@@ -184,7 +202,7 @@ pub(crate) fn messages_that_are_struck_come_late_and_in_order<F: Fabric>() {
     let server = FaultyServer::<F>::start(&profile(), &[&fault]);
     let (mut client, connection) = server.client(&profile());
     // Twice as many as there are credits: the second half waits for Receives of the first.
-    let begin = Instant::now();
+    let begin = Begin::now();
     let numbers = 0..16_u32;
     for number in numbers.clone() {
         client.submit(&connection, ECHO, &number.to_be_bytes());
@@ -194,7 +212,7 @@ pub(crate) fn messages_that_are_struck_come_late_and_in_order<F: Fabric>() {
         assert_eq!(ended.status, CallStatus::Success);
         assert_eq!(ended.results, number.to_be_bytes());
     }
-    assert!(begin.elapsed() >= delays(2), "{:?}", begin.elapsed());
+    begin.check_delays(2);
     assert!(server.injected() >= 8, "{}", server.injected());
 }
 
@@ -205,15 +223,19 @@ pub(crate) fn a_connection_that_ends_does_not_wait_for_what_is_late<F: Fabric>()
     };
     let server = FaultyServer::<F>::start(&one, &["delay-message:for=60s,after=4,times=1"]);
     let (mut client, connection) = server.client(&profile());
+    // TIME: an end that waits for what is late comes after 60 s or more, counted from here. One that does not takes milliseconds,
+    // on an emulated device up to a second.
+    let begin = Instant::now();
     for _ in 0..8 {
         client.submit(&connection, ECHO, b"late");
     }
     client.wait_until("a late message", |_| server.injected() == 1);
-    let begin = Instant::now();
     client.node.close(&connection);
     let is_closed = || server.node.counters().contains(&("connections_closed", 1));
     client.wait_until("the server's end", |_| is_closed());
-    assert!(begin.elapsed() < PATIENCE / 2, "{:?}", begin.elapsed());
+    // TIME: see there.
+    let took = begin.elapsed();
+    assert!(took < Duration::from_secs(60) * 9 / 10, "{took:?}");
     // The only place is free again.
     for _ in 0..8 {
         client.complete(connection.core);
@@ -237,12 +259,12 @@ pub(crate) fn receives_that_are_struck_are_posted_late<F: Fabric>() {
     let server = FaultyServer::<F>::start(&few, &[&fault]);
     let (mut client, connection) = server.client(&few);
     // Five Receives are there, and one was taken for the properties: each serves its next message late.
-    let begin = Instant::now();
+    let begin = Begin::now();
     for number in 0..20_u32 {
         let args = number.to_be_bytes();
         client.assert_echo(&connection, &args);
     }
-    assert!(begin.elapsed() >= delays(3), "{:?}", begin.elapsed());
+    begin.check_delays(3);
     assert!(server.injected() >= 20, "{}", server.injected());
 }
 
@@ -319,14 +341,9 @@ fn long_call<F: Fabric>(faults: &[&str]) -> Option<(Result<usize, CallError>, u6
     let connection = connection.expect("a server listens, and has room");
     *wanted.lock().expect("no test fails with it") = Some(connection.key);
     client.wake_cores();
-    let deadline = Instant::now() + PATIENCE;
-    let result = loop {
-        if let Some(result) = *ended.lock().expect("no test fails with it") {
-            break result;
-        }
-        assert!(Instant::now() < deadline, "the call did not end");
-        std::thread::sleep(Duration::from_millis(1));
-    };
+    let result = until("the end of the call", || {
+        *ended.lock().expect("no test fails with it")
+    });
     assert_eq!(server.injected(), u64::from(result.is_err()));
     Some((result, server.calls_received()))
 }

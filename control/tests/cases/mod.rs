@@ -305,7 +305,6 @@ pub(crate) fn connects_beyond_the_reserved_memory_are_rejected_with_a_reason<F: 
         },
         1,
     );
-    server.wait_until("room", |_| true);
     client.node.close(&third);
     server.counts("connections_closed", 2);
     let _only = connected(&tiny, &address);
@@ -327,6 +326,12 @@ pub(crate) fn a_storm_of_as_many_connects_as_there_are_places_is_taken_whole_aga
     };
     let (server, address) = server::<F>(&storm, 1);
     let mut client = start::<F>(&storm, 1);
+    // They all begin together, so that each waits for those before it.
+    let patient = ConnectOptions {
+        // TIME: it ends a connect that is lost. Two hundred take a second, and on an emulated device half a minute.
+        timeout: 5 * PATIENCE,
+        ..options()
+    };
     // A device of the lab is emulated.
     let rounds = if std::env::var_os("RPCRDMA_WHOLE").is_some() {
         5
@@ -334,14 +339,16 @@ pub(crate) fn a_storm_of_as_many_connects_as_there_are_places_is_taken_whole_aga
         2
     };
     for round in 1..=rounds {
+        // TIME: it is printed and not compared.
         let start = Instant::now();
         let pending: Vec<_> = (0..places)
-            .map(|_| client.node.connect_start(&address, options()))
+            .map(|_| client.node.connect_start(&address, patient.clone()))
             .collect();
         let connections: Vec<_> = pending
             .into_iter()
             .map(|pending| pending.wait().expect("each has a place"))
             .collect();
+        // TIME: printed.
         let connected = start.elapsed();
         let last = connections.last().expect("there are many");
         client.assert_echo(last, b"last");
@@ -353,9 +360,9 @@ pub(crate) fn a_storm_of_as_many_connects_as_there_are_places_is_taken_whole_aga
                 node.control_counter("connections_closed") == round * u64::from(places)
             });
         }
+        // TIME: printed.
         let closed = start.elapsed() - connected;
         println!("{places} connects in {connected:?}, closed in {closed:?}");
-        assert!(connected < PATIENCE, "{connected:?}");
     }
 }
 
@@ -446,11 +453,9 @@ pub(crate) fn a_server_that_goes_away_ends_the_calls_of_its_clients<F: Fabric>()
     let (server, mut client, address, connection) = joined::<F>(&profile());
     client.submit(&connection, HELD, b"lost");
     server.wait_deferred();
-    let begin = Instant::now();
     drop(server);
     let message = client.complete(0);
     assert_eq!(message.status, CallStatus::Failed(CallError::Disconnected));
-    assert!(begin.elapsed() < PATIENCE);
     client.counts("connections_closed", 1);
     // The name is free again at once.
     let again = start::<F>(&profile(), 1);
@@ -469,6 +474,7 @@ pub(crate) fn a_peer_that_never_answers_is_a_timeout_that_says_how_far_it_came<F
     silent.listen(&address).expect("the name is free");
     let client = start::<F>(&profile(), 1);
     let short = ConnectOptions {
+        // TIME: nobody answers ever, so no machine is too slow for it.
         timeout: Duration::from_millis(200),
         ..options()
     };

@@ -6,7 +6,7 @@ use rpcrdma_engine::ring_client::CallStatus;
 use rpcrdma_protocol::v2::ReverseRequestSupport;
 
 use super::authentication::{client_host, connecting, server_host};
-use crate::support::{ECHO, Fabric, TestNode, profile, start_with};
+use crate::support::{ECHO, Fabric, PATIENCE, TestNode, profile, start_with};
 
 const NONE: ReverseRequestSupport = ReverseRequestSupport::None;
 const INLINE: ReverseRequestSupport = ReverseRequestSupport::Inline;
@@ -31,6 +31,7 @@ pub(crate) fn a_server_calls_its_client_as_far_as_both_enabled_it<F: Fabric>() {
             let address = F::address();
             let options = ListenOptions {
                 authentication: server_policy,
+                authentication_timeout: PATIENCE,
                 ..ListenOptions::default()
             };
             let listening = server.node.listen(&address, options);

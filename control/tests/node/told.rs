@@ -1,6 +1,6 @@
 //! What a node tells of its buffers when a connection is asked for, read off the connection manager.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rpcrdma_control::{
     ConnectOptions, ListenOptions, NodeConfig, PendingConnect, Provider, Versions,
@@ -8,12 +8,13 @@ use rpcrdma_control::{
 use rpcrdma_fabric::clock::Clock;
 use rpcrdma_fabric::interface::{Manager, ManagerEvent};
 use rpcrdma_protocol::cm_private_data::PrivateData;
+use rpcrdma_testkit::Wait;
 use rpcrdma_tuning::Profile;
 
 use super::Shm;
 use crate::cases::{listening as listen_options, options};
 use crate::support::foreign::NEED;
-use crate::support::{Fabric, PATIENCE, profile, start};
+use crate::support::{Fabric, profile, start};
 
 /// A message of version 1 is sent from one buffer and received into one: what placed data add is version 2's alone. A
 /// peer that is told more takes long replies for short ones, and offers no memory for them.
@@ -75,9 +76,9 @@ fn told_by_server(address: &str) -> Vec<u8> {
 
 /// The private data of the first event that has some.
 fn told(manager: &mut impl Manager) -> Vec<u8> {
-    let deadline = Instant::now() + PATIENCE;
+    let wait = Wait::begin("private data");
     let mut events = Vec::new();
-    while Instant::now() < deadline {
+    loop {
         let waited = manager.wait(Duration::from_millis(10), &mut events);
         waited.expect("the manager works");
         for event in events.drain(..) {
@@ -87,6 +88,6 @@ fn told(manager: &mut impl Manager) -> Vec<u8> {
                 return private_data;
             }
         }
+        wait.look(String::new);
     }
-    panic!("nothing came");
 }

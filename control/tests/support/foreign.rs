@@ -144,7 +144,11 @@ fn serve<V: Provider>(
                     let queue_pair = port
                         .adopt_queue_pair(seed, queue)
                         .expect("it can be planted");
-                    manager.confirm(connection).expect("it can be confirmed");
+                    // A server that gave it little time may have closed before it could confirm.
+                    if let Err(error) = manager.confirm(connection) {
+                        println!("the foreign end did not confirm: {error}");
+                        continue;
+                    }
                     if let Some(message) = first.take() {
                         send_copied(&mut port, queue_pair, &mut send, &message);
                     }

@@ -5,7 +5,6 @@ pub(crate) mod foreign;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
 use rpcrdma_control::{Connection, Node, NodeConfig, Provider};
 use rpcrdma_engine::ring_client::{CallMessage, CallStatus, RingApplication, RingClient};
@@ -15,6 +14,8 @@ use rpcrdma_engine::{
 };
 use rpcrdma_fabric::clock::Ticks;
 use rpcrdma_fabric::interface::{PeerIdentity, Port};
+pub(crate) use rpcrdma_testkit::PATIENCE;
+use rpcrdma_testkit::{Seen, reach, until};
 use rpcrdma_tuning::{Idle, Profile};
 
 /// The program of the tests.
@@ -26,9 +27,6 @@ pub(crate) const ECHO: u32 = 1;
 /// Sends its arguments back once the test says so ([`TestNode::release`]), and never before: a call
 /// of it is outstanding for as long as a test needs one, however slow the machine is.
 pub(crate) const HELD: u32 = 2;
-
-/// How long anything here may take before the test fails.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Serves and calls.
 pub(crate) struct TestApplication {
@@ -127,10 +125,15 @@ pub(crate) struct TestNode<F: Fabric> {
 }
 
 /// Small sizes; cores that are not pinned and sleep, since tests share the processors. No time
-/// limit of a call is shorter than what a test waits.
+/// limit is shorter than what a test waits: a test that is about one sets it.
 pub(crate) fn profile() -> Profile {
     Profile {
+        // TIME: these limits exceed `PATIENCE`, so a test fails by its own wait before one of them ends a connection or a
+        // call, however slow the machine is. A peer may be silent for 255 ticks of a second.
+        connect_timeout_ms: 600_000,
         call_timeout_ms: 300_000,
+        keep_alive_silent_ticks_max: 255,
+        stall_timeout_ms: 600_000,
         connections_max: 4,
         credits_per_connection: 8,
         calls_outstanding_max: 64,
@@ -202,14 +205,7 @@ impl<F: Fabric> TestNode<F> {
 
     /// Waits for a call of `core` to end.
     pub(crate) fn complete(&mut self, core: usize) -> Box<CallMessage> {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            if let Some(message) = self.clients[core].complete() {
-                return message;
-            }
-            assert!(Instant::now() < deadline, "the call did not end");
-            std::thread::sleep(Duration::from_micros(200));
-        }
+        until("the end of the call", || self.clients[core].complete())
     }
 
     /// Calls and waits; results or the status.
@@ -234,15 +230,15 @@ impl<F: Fabric> TestNode<F> {
 
     /// Waits until the only core has closed so many connections.
     pub(crate) fn wait_closed(&self, count: u64) {
-        self.wait_until("the end of the connection", |node| {
-            node.node.cores()[0].counters().connections_closed == count
+        wait_for_count("the end of the connection", count, || {
+            self.node.cores()[0].counters().connections_closed
         });
     }
 
     /// Waits until the only core has deferred a call.
     pub(crate) fn wait_deferred(&self) {
-        self.wait_until("the deferral", |node| {
-            node.node.cores()[0].counters().deferred == 1
+        wait_for_count("the deferral", 1, || {
+            self.node.cores()[0].counters().deferred
         });
     }
 
@@ -282,19 +278,24 @@ impl<F: Fabric> TestNode<F> {
 
     /// Waits until a counter has this value: the control thread may learn of an event later than the test.
     pub(crate) fn counts(&self, name: &str, value: u64) {
-        self.wait_until(&format!("{value} {name}"), |node| {
-            node.control_counter(name) == value
-        });
+        wait_for_count(name, value, || self.control_counter(name));
     }
 
     /// Waits until `condition` holds.
     pub(crate) fn wait_until(&self, what: &str, condition: impl Fn(&Self) -> bool) {
-        let deadline = Instant::now() + PATIENCE;
-        while !condition(self) {
-            assert!(Instant::now() < deadline, "{what} did not happen");
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        until(what, || condition(self).then_some(()));
     }
+}
+
+/// Waits until `counter` has this value. It never decreases: a greater one is a fault.
+#[track_caller]
+fn wait_for_count(what: &str, value: u64, counter: impl Fn() -> u64) {
+    let what = format!("{value} for {what}");
+    reach(&what, || match counter().cmp(&value) {
+        std::cmp::Ordering::Less => Seen::NotYet,
+        std::cmp::Ordering::Equal => Seen::Reached(()),
+        std::cmp::Ordering::Greater => Seen::Passed("it counts more"),
+    });
 }
 
 /// A value is of this form.

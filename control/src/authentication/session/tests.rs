@@ -162,6 +162,7 @@ fn end(verdict: Option<&Verdict>) -> End {
 
 /// Runs an exchange to its end: what came of the client, and of the server.
 fn run(client_policy: Authentication, server_policy: Authentication) -> [End; 2] {
+    // TIME: a beginning, to which the test itself adds what passes.
     let now = Instant::now();
     let mut client = Session::client(client_policy);
     let mut server = server(server_policy);
@@ -247,6 +248,7 @@ fn only_what_requires_a_proof_is_guarded() {
 
 #[test]
 fn a_wrong_message_is_refused_under_every_policy() {
+    // TIME: a beginning, to which the test itself adds what passes.
     let now = Instant::now();
     for policy in [optional(), required()] {
         let mut server = server(policy);
@@ -265,6 +267,7 @@ fn a_wrong_message_is_refused_under_every_policy() {
 
 #[test]
 fn a_client_that_is_refused_in_the_middle_learns_it() {
+    // TIME: a beginning, to which the test itself adds what passes.
     let now = Instant::now();
     let mut client = Session::client(required());
     client.begin(now).expect("the mechanism works");
@@ -282,6 +285,7 @@ fn a_client_that_is_refused_in_the_middle_learns_it() {
 
 #[test]
 fn host_authentication_alone_may_come_again_and_only_during_the_exchange() {
+    // TIME: a beginning, to which the test itself adds what passes.
     let now = Instant::now();
     let first = octets(Some(&client_properties()), Some(b"1"));
     let properties = octets(Some(&client_properties()), None);
@@ -316,6 +320,7 @@ fn host_authentication_alone_may_come_again_and_only_during_the_exchange() {
 
 #[test]
 fn properties_stand_for_the_life_of_the_connection() {
+    // TIME: a beginning, to which the test itself adds what passes.
     let now = Instant::now();
     let peer = Properties {
         segment_bytes_max: 65_536,
@@ -351,6 +356,7 @@ fn properties_that_cannot_be_used_are_refused_whoever_sends_them() {
     let verdict = handle(
         &mut server,
         &octets(Some(&small), Some(b"1")),
+        // TIME: a beginning, to which the test itself adds what passes.
         Instant::now(),
     );
     assert_eq!(verdict, Verdict::ReceiveBufferTooSmall(512));
@@ -391,6 +397,7 @@ fn a_peer_has_its_time_and_one_that_was_refused_a_little_more() {
 
 #[test]
 fn messages_of_a_mechanism_have_1_to_512_octets() {
+    // TIME: a beginning, to which the test itself adds what passes.
     let now = Instant::now();
     for (length, fits) in [(0, false), (1, true), (512, true), (513, false)] {
         let mechanism = Arc::new(Lengthy(length));
