@@ -49,8 +49,9 @@ impl Line {
 
     #[inline]
     pub(crate) fn connection(&self) -> Option<ConnectionKey> {
-        // Relaxed: the key is all that is read, and a core checks it against its table.
-        let word = self.connection.load(Ordering::Relaxed);
+        // Acquire, with the Release of `set_connected`: who sees the connection sees that it was counted. A core checks the key
+        // against its table.
+        let word = self.connection.load(Ordering::Acquire);
         (word != NO_CONNECTION).then_some(ConnectionKey {
             #[expect(
                 clippy::cast_possible_truncation,
@@ -63,9 +64,10 @@ impl Line {
 
     pub(crate) fn set_connected(&self, key: ConnectionKey) {
         let word = u64::from(key.generation) << 32 | u64::from(key.index);
-        self.connection.store(word, Ordering::Relaxed);
-        trace::connection(&self.address, None);
         self.established.fetch_add(1, Ordering::Relaxed);
+        // Release, with the Acquire of `connection`.
+        self.connection.store(word, Ordering::Release);
+        trace::connection(&self.address, None);
     }
 
     pub(crate) fn set_lost(&self, why: String, is_given_up: bool) {

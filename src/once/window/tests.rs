@@ -134,6 +134,7 @@ fn calls_that_run_are_never_given_up_and_another_does_not_run_beside_too_many() 
 #[test]
 fn a_client_without_a_name_is_forgotten_in_time() {
     let mut window = Window::<u32>::new();
+    // TIME: a beginning, to which the test itself adds what passes.
     let begin = Instant::now();
     let at = |window: &mut Window<u32>, after: Duration| {
         window.begin(&key(1), Some(begin + after), &mut Vec::new(), || None)
@@ -186,6 +187,7 @@ proptest! {
         let mut oracle = Oracle::default();
         let mut tickets: Vec<(u32, Ticket)> = Vec::new();
         let mut capacity = ENTRIES;
+        // TIME: a beginning, to which the test itself adds what passes.
         let mut now = Instant::now();
         let mut next_waiter = 0;
         let mut results = Vec::new();

@@ -11,6 +11,7 @@
 
 use std::error::Error;
 use std::io::Write as _;
+use std::time::Duration;
 
 use rpcrdma::Reconnect;
 use rpcrdma::prelude::*;
@@ -23,6 +24,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let procedure = Procedure::new(program.parse()?, 1, procedure.parse()?);
     let client = Client::builder()
         .knob("idle=park")
+        // TIME: these limits exceed what its test waits, so they end nothing on a machine that is slow.
+        .knob("call_timeout_ms=300000")
+        .knob("keep_alive_silent_ticks_max=255")
+        .knob("stall_timeout_ms=600000")
+        .connect_timeout(Duration::from_secs(600))
         .reconnect(Reconnect {
             first_ms: 1,
             most_ms: 20,

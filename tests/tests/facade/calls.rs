@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use rpcrdma::prelude::*;
+use rpcrdma_testkit::until;
 
 use crate::{ECHO, PATIENCE, PROGRAM, address, block_on, builder, connect, echo, profile};
 
@@ -238,6 +239,7 @@ fn a_blocking_call_ends_in_time_and_the_next_one_works() {
     let _server = server.listen(&at).unwrap();
     let client = builder().depth(1);
     let client = client.connect(&at).unwrap();
+    // TIME: neither of these calls is ever answered, so no machine is too slow for it.
     let mut request = client.request(WAIT);
     let error = request
         .timeout(Duration::from_millis(30))
@@ -252,9 +254,9 @@ fn a_blocking_call_ends_in_time_and_the_next_one_works() {
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
     // The server may be late with the first call.
-    while kept.lock().unwrap().is_empty() {
-        std::thread::yield_now();
-    }
+    until("the first call at the server", || {
+        (!kept.lock().unwrap().is_empty()).then_some(())
+    });
     is_held.store(false, Ordering::Relaxed);
     kept.lock().unwrap().clear();
     let mut answer = client.request(WAIT).call().unwrap();
@@ -305,20 +307,16 @@ fn calls_of_a_dropped_poller_or_client_keep_their_places() {
             .poll(&mut context)
             .is_pending()
     );
-    while kept.lock().unwrap().len() < 5 {
-        std::thread::yield_now();
-    }
+    until("five calls at the server", || {
+        (kept.lock().unwrap().len() >= 5).then_some(())
+    });
     drop(poller);
     let full = client.poller(1).unwrap_err();
     assert_eq!(full.kind(), ErrorKind::Configuration, "{full}");
     // Its connection closes, which ends its call: the places may come back from now on.
     drop((lost, other));
     kept.lock().unwrap().clear();
-    let begin = std::time::Instant::now();
-    while client.poller(6).is_err() {
-        assert!(begin.elapsed() < PATIENCE, "the places never come back");
-        std::thread::yield_now();
-    }
+    until("the places to come back", || client.poller(6).ok());
 }
 
 #[test]
@@ -405,6 +403,7 @@ fn each_core_has_its_own_service() {
 
 #[test]
 fn an_error_prints_as_a_sentence_and_its_structure_when_asked() {
+    // TIME: nobody is ever there, so no machine is too slow for it.
     let timeout = Duration::from_millis(50);
     let client = Client::builder()
         .profile(profile())

@@ -4,6 +4,7 @@ use std::sync::mpsc::{Sender, channel};
 
 use rpcrdma::Later;
 use rpcrdma::prelude::*;
+use rpcrdma_testkit::until;
 
 use crate::{PATIENCE, PROGRAM, address, connect, profile};
 
@@ -115,9 +116,9 @@ fn as_many_answers_as_there_are_deferred_calls_have_room() {
         let mut request = poller.request(SLOW);
         poller.submit(request.u32(number), number.into()).unwrap();
     }
-    while server.metrics().total("deferred") < Some(4) {
-        std::thread::yield_now();
-    }
+    until("four calls that are deferred", || {
+        (server.metrics().total("deferred") >= Some(4)).then_some(())
+    });
     clients[0]
         .call(Procedure::new(PROGRAM + 1, 1, 1), &[])
         .unwrap();

@@ -12,17 +12,14 @@ mod polled;
 mod repeat;
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use rpcrdma::prelude::*;
 use rpcrdma::{ClientBuilder, Idle, Profile, Reconnect};
+use rpcrdma_testkit::PATIENCE;
 
 const PROGRAM: u32 = 0x2000_0f00;
 /// Sends its opaque back.
 const ECHO: Procedure = Procedure::new(PROGRAM, 1, 1);
-
-/// How long anything here may take before a test fails: processors have other work as well.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// An address that no other test has.
 fn address() -> String {
@@ -33,13 +30,35 @@ fn address() -> String {
 
 /// Small nodes: tests run many of them side by side.
 fn profile() -> Profile {
-    Profile {
+    unhurried(Profile {
         connections_max: 4,
         bulk_buffers: 32,
         idle: Idle::Park,
         ..Profile::default()
+    })
+}
+
+/// A profile without a time limit that is shorter than what a test waits.
+fn unhurried(profile: Profile) -> Profile {
+    Profile {
+        // TIME: these limits exceed `PATIENCE`, so a test fails by its own wait before one of them ends a connection or a
+        // call, however slow the machine is. A peer may be silent for 255 ticks of a second.
+        connect_timeout_ms: 600_000,
+        call_timeout_ms: 300_000,
+        keep_alive_interval_ms: 1000,
+        keep_alive_silent_ticks_max: 255,
+        stall_timeout_ms: 600_000,
+        ..profile
     }
 }
+
+/// The limits of [`unhurried`], for nodes that have the profile of the facade.
+const UNHURRIED: [&str; 4] = [
+    "connect_timeout_ms=600000",
+    "call_timeout_ms=300000",
+    "keep_alive_silent_ticks_max=255",
+    "stall_timeout_ms=600000",
+];
 
 /// Connects again without delay.
 fn soon() -> Reconnect {

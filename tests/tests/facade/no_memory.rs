@@ -1,9 +1,10 @@
 //! Ends of which one has no registered memory.
 
+use rpcrdma::ClientBuilder;
 use rpcrdma::prelude::*;
 use rpcrdma_testkit::pattern;
 
-use crate::{PATIENCE, PROGRAM, address};
+use crate::{PATIENCE, PROGRAM, UNHURRIED, address};
 
 /// Answers with the length of its opaque.
 const PUT: Procedure = Procedure::new(PROGRAM, 1, 20);
@@ -24,10 +25,9 @@ fn data_for_a_server_without_registered_memory_goes_in_the_stream_from_the_first
             Ok(())
         });
     let _server = server.listen(&at).unwrap();
-    let client = Client::builder()
-        .connect_timeout(PATIENCE)
-        .connect(&at)
-        .unwrap();
+    let client = Client::builder().connect_timeout(PATIENCE);
+    let client = UNHURRIED.into_iter().fold(client, ClientBuilder::knob);
+    let client = client.connect(&at).unwrap();
     for _ in 0..3 {
         let mut buffer = client.buffers().wait(4096, PATIENCE).unwrap();
         buffer.copy_from(&pattern(4096, 7));

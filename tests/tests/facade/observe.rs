@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use prometheus_client::registry::Registry;
 use rpcrdma::prelude::*;
-use rpcrdma_testkit::{Ended, command};
+use rpcrdma_testkit::{Ended, command, until};
 use tracing_subscriber::fmt::format::FmtSpan;
 
 use super::{ECHO, address, builder, echo};
@@ -28,9 +28,10 @@ fn a_registry_of_prometheus_has_all_metrics_with_their_meanings() {
         metric.core.is_none() && metric.name == "connections_ready" && metric.value == 1
     };
     // The control thread counts a connection after it is ready, and calls may be faster.
-    while !server.metrics().values().iter().any(is_counted) {
-        std::thread::yield_now();
-    }
+    until("the count of the connection", || {
+        let metrics = server.metrics().values();
+        metrics.iter().any(is_counted).then_some(())
+    });
     let mut registry = Registry::default();
     registry.register_collector(Box::new(server.metrics()));
     let mut page = String::new();

@@ -14,6 +14,7 @@ use rpcrdma_fabric::clock::Ticks;
 use rpcrdma_fabric::interface::Port;
 use rpcrdma_protocol::connection::Versions;
 use rpcrdma_protocol::v2::ApplicationProperties;
+use rpcrdma_testkit::until;
 
 use crate::{PATIENCE, PROGRAM, address, profile};
 
@@ -285,9 +286,9 @@ fn who_sends_a_call_again_while_it_runs_is_answered_when_it_has_run() {
         Err(CallError::Disconnected)
     );
     let again = client.send(second, 100, ENTER_LATER, &[], &[]);
-    while repeated(&server) == 0 {
-        std::thread::yield_now();
-    }
+    until("the call that comes again", || {
+        (repeated(&server) > 0).then_some(())
+    });
     assert!(again.try_recv().is_err(), "the call has no answer yet");
     answer.reply(|results| {
         results.u32(number);
