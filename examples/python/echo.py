@@ -1,4 +1,4 @@
-"""Calls in batches, by cffi: python3 echo.py ADDRESS, where examples/c/echo.c runs as `echo serve ADDRESS`."""
+"""Calls in batches, by cffi: python3 echo.py ADDRESS [OPTION=VALUE...], where examples/c/echo.c runs as `echo serve ADDRESS`."""
 import re, subprocess, sys
 from cffi import FFI
 
@@ -20,7 +20,11 @@ def made(kind, function, *arguments):
     return place[0]
 
 BATCH, ECHO = 32, (0x20000001, 1, 1)
-client = made("rpcrdma_client", lib.rpcrdma_client_connect, sys.argv[1].encode(), ffi.NULL)
+options = lib.rpcrdma_options_new()
+for name, value in (word.encode().split(b"=", 1) for word in sys.argv[2:]):
+    check(lib.rpcrdma_options_set(options, name, value))
+client = made("rpcrdma_client", lib.rpcrdma_client_connect, sys.argv[1].encode(), options)
+lib.rpcrdma_options_free(options)
 poller = made("rpcrdma_poller", lib.rpcrdma_poller_new, client, BATCH)
 for tag in range(BATCH):
     call, text = made("rpcrdma_call", lib.rpcrdma_poller_call, poller, ECHO), b"call %d" % tag

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 
 use rpcrdma::prelude::*;
-use rpcrdma::{Authentication, ExternalMemory};
-use rpcrdma_testkit::pattern;
+use rpcrdma::{Authentication, ClientBuilder, ExternalMemory, NodeBuilder};
+use rpcrdma_testkit::{PATIENCE, pattern};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::io::pwrite;
 
@@ -41,9 +41,19 @@ fn of_file() -> ExternalMemory {
     ExternalMemory::of_file(file(), u32::try_from(BLOCK).unwrap()).unwrap()
 }
 
+/// TIME: limits that exceed what a test waits, so that they end nothing on a device that is slow.
+const UNHURRIED: [&str; 4] = [
+    "connect_timeout_ms=600000",
+    "call_timeout_ms=300000",
+    "keep_alive_silent_ticks_max=255",
+    "stall_timeout_ms=600000",
+];
+
 fn serve(at: &str, memory: &ExternalMemory) -> Server {
     let kept = memory.clone();
-    Server::builder()
+    UNHURRIED
+        .into_iter()
+        .fold(Server::builder(), NodeBuilder::knob)
         .authentication(Authentication::None)
         .memory(memory)
         .procedure(PUT, |call, _reply| {
@@ -70,7 +80,9 @@ fn check_both_ways(memory: &ExternalMemory) {
     }
     let stored = ExternalMemory::of_file(theirs, u32::try_from(BLOCK).unwrap()).unwrap();
     let server = serve(&at, &stored);
-    let client = Client::builder().memory(memory).connect(&at).unwrap();
+    let client = Client::builder().memory(memory).connect_timeout(PATIENCE);
+    let client = UNHURRIED.into_iter().fold(client, ClientBuilder::knob);
+    let client = client.connect(&at).unwrap();
     let total = |name| client.node().metrics().total(name).expect(name);
     for number in 0..u32::try_from(BLOCKS).unwrap() {
         let from = u64::from(number) * BLOCK as u64;
