@@ -383,6 +383,7 @@ impl Drop for StorageRing {
                 break;
             }
             if self.reap(|done| drop(done)) == 0 && entered.is_err() {
+                // TIME: a pause between two attempts; the kernel has nothing that this could wait for.
                 std::thread::sleep(PAUSE);
             }
         }

@@ -1,10 +1,10 @@
 //! Two threads exchange messages of random sizes by random operations. Every byte arrives, in order.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 
-use rpcrdma_testkit::Random;
+use rpcrdma_testkit::{Random, Wait};
 
 use super::*;
 use crate::interface::PostError;
@@ -92,8 +92,8 @@ fn a_window_is_never_read_after_it_ended() {
     // The owner binds a window, fills its buffer with one value, ends the window and fills the buffer with another value.
     // A reader that succeeds has seen only the first value.
     let (mut a, mut b) = pair_with(|config| config.copy_bytes_per_poll = 4096);
-    let done = Arc::new(AtomicBool::new(false));
-    let reader_done = Arc::clone(&done);
+    let reads = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&reads);
     let window = {
         let buffer = b.filled(&[1; 65_536]);
         let access = crate::interface::Access {
@@ -104,7 +104,6 @@ fn a_window_is_never_read_after_it_ended() {
     };
     let remote = window.remote();
     let reader = thread::spawn(move || {
-        let mut reads = 0;
         'outer: loop {
             let mut list = Gather::new();
             let buffer = a.large.take().unwrap();
@@ -117,7 +116,7 @@ fn a_window_is_never_read_after_it_ended() {
                     match event.what {
                         What::Read(_, bytes) if event.status == Status::Success => {
                             assert!(bytes.iter().all(|byte| *byte == 1));
-                            reads += 1;
+                            counted.fetch_add(1, Ordering::Relaxed);
                             continue 'outer;
                         }
                         What::Read(..) => break 'outer,
@@ -126,17 +125,19 @@ fn a_window_is_never_read_after_it_ended() {
                 }
             }
         }
-        reader_done.store(true, Ordering::Release);
-        reads
     });
-    for _ in 0..200 {
+    // The reader is at its work when the window ends.
+    let wait = Wait::begin("some reads");
+    while reads.load(Ordering::Relaxed) < 4 {
+        wait.look(|| format!("{reads:?}"));
+        assert!(!reader.is_finished(), "no read fails before the end");
         b.poll();
         thread::yield_now();
     }
     b.port.invalidate_window(window, WorkId(1)).unwrap();
     let mut buffer = b.port.next_returned().unwrap();
     b.port.memory().bytes_mut(&mut buffer).fill(2);
-    while !done.load(Ordering::Acquire) {
+    while !reader.is_finished() {
         b.poll();
         thread::yield_now();
     }

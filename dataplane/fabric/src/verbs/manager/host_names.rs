@@ -79,8 +79,8 @@ fn start(wake: Arc<dyn Fn() + Send + Sync>) -> io::Result<Thread> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rpcrdma_testkit::PATIENCE;
     use std::sync::mpsc::channel;
-    use std::time::Duration;
 
     #[test]
     fn answers_come_in_order_and_wake() {
@@ -92,12 +92,11 @@ mod tests {
         for (connection, text) in [(7, "rdma:localhost:1"), (8, "rdma:no-such-host.invalid:1")] {
             names.ask(connection, Target::parse(text).unwrap()).unwrap();
         }
-        let patience = Duration::from_secs(60);
-        wakes.recv_timeout(patience).expect("the first answer");
+        wakes.recv_timeout(PATIENCE).expect("the first answer");
         let first = names.answer().expect("it woke for an answer");
         assert_eq!(first.connection, 7);
         assert!(!first.addresses.unwrap().is_empty());
-        wakes.recv_timeout(patience).expect("the second answer");
+        wakes.recv_timeout(PATIENCE).expect("the second answer");
         let second = names.answer().expect("it woke for an answer");
         assert_eq!(second.connection, 8);
         assert!(second.addresses.is_err());

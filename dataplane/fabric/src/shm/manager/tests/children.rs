@@ -6,7 +6,9 @@ use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use rpcrdma_testkit::{Wait, until};
 
 use super::support::*;
 use crate::interface::{Manager as _, ManagerEvent};
@@ -109,21 +111,12 @@ fn server_that_dies(address: &str, step: &str) {
 
 /// Waits until a client has connected: `/proc/net/unix` then has two lines with the name of the listening socket.
 fn wait_for_backlog(name: &str) {
-    let until = Instant::now() + PATIENCE;
-    loop {
+    let ending = format!(".{name}");
+    until("a client in the backlog", || {
         let sockets = std::fs::read_to_string("/proc/net/unix").unwrap();
-        let ending = format!(".{name}");
-        if sockets
-            .lines()
-            .filter(|line| line.ends_with(&ending))
-            .count()
-            > 1
-        {
-            return;
-        }
-        assert!(Instant::now() < until, "nobody connects");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+        let of_that_name = sockets.lines().filter(|line| line.ends_with(&ending));
+        (of_that_name.count() > 1).then_some(())
+    });
 }
 
 /// Waits until the child listens. The caller keeps the result, because a child fails when it prints to a closed pipe.
@@ -222,7 +215,7 @@ fn crowd(address: &str, count: usize) {
     let (mut established, mut ended) = (0, 0);
     let mut events = Vec::new();
     while ended < count {
-        client.wait(PATIENCE, &mut events).unwrap();
+        wait_for_events(&mut client, &mut events, "the next step of the crowd");
         for event in events.drain(..) {
             match event {
                 ManagerEvent::ConnectReply { connection, .. } => {
@@ -278,9 +271,7 @@ fn storm_of_processes(processes: usize, each: usize) {
     let mut standing = Vec::new();
     let mut events = Vec::new();
     while standing.len() < all {
-        let before = Instant::now();
-        server.wait(PATIENCE, &mut events).unwrap();
-        assert!(before.elapsed() < PATIENCE, "stuck at {}", standing.len());
+        wait_for_events(&mut server, &mut events, "the next step of a crowd");
         for event in events.drain(..) {
             match event {
                 ManagerEvent::ConnectRequest {
@@ -373,13 +364,13 @@ fn clients_of_another_user_are_turned_away() {
         .spawn()
         .unwrap();
     let mut events = Vec::new();
-    let until = Instant::now() + PATIENCE;
+    let wait = Wait::begin("the end of the client of another user");
     let status = loop {
         server.wait(Duration::from_millis(5), &mut events).unwrap();
         if let Some(status) = child.try_wait().unwrap() {
             break status;
         }
-        assert!(Instant::now() < until);
+        wait.look(|| format!("{server:?}"));
     };
     assert!(status.success(), "{status}");
     assert!(events.is_empty());

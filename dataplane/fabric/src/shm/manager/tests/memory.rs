@@ -19,7 +19,7 @@ fn refused(manager: &Manager) -> u64 {
 
 fn manager_of(options: ManagerOptions) -> Manager {
     Manager::with_options(ManagerOptions {
-        handshake_timeout: PATIENCE,
+        handshake_timeout: NEVER,
         ..options
     })
     .unwrap()
