@@ -8,9 +8,9 @@
 use std::ffi::c_int;
 use std::net::Ipv4Addr;
 use std::sync::OnceLock;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 // The bindings are private to the fabric, so include their source.
 #[path = "../src/verbs/bindings/mod.rs"]
@@ -21,13 +21,20 @@ use rpcrdma_fabric::clock::Clock;
 use rpcrdma_fabric::interface::prelude::*;
 use rpcrdma_fabric::interface::{
     Access, CompletionBatch, CompletionKind, Manager as _, ManagerEvent, QueuePairId,
-    ReceiveQueueAttributes, ReceiveQueueId, RemoteAddress, RemoteKey,
+    ReceiveQueueAttributes, ReceiveQueueId, RemoteAddress, RemoteKey, Status, WorkId,
 };
 use rpcrdma_fabric::memory::{Arena, ArenaOptions, Buffer, HugePages, PoolShape};
-use rpcrdma_fabric::verbs::{Manager, Port, PortConfig, PortHandle, WithoutWindows};
+use rpcrdma_fabric::verbs::{
+    Manager, ManagerOptions, Port, PortConfig, PortHandle, WithoutWindows,
+};
+use rpcrdma_testkit::Wait;
 
-/// Time limit of every step.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// The time that a peer has to answer, and the device to flush.
+// TIME: a day is longer than any test may run, so no slow machine ends a connection.
+const NEVER: Duration = Duration::from_secs(24 * 60 * 60);
+/// The time in which the peer's RDMA-CM has to find an address and the path to it, in milliseconds.
+// TIME: longer than any test may run.
+const RESOLVE_MS: c_int = 600_000;
 /// Size of the victim's buffer, and of each access of the peer.
 const BYTES: u32 = 4096;
 /// The content of the buffer, and the content that the peer tries to write.
@@ -54,6 +61,7 @@ struct Victim {
     arena_bytes: u64,
     buffer: Option<Buffer>,
     planted: Option<QueuePairId>,
+    probes_done: u64,
     is_over: bool,
 }
 
@@ -72,6 +80,7 @@ impl Victim {
         let mut config = PortConfig::new(arena, clock());
         config.device = Some(lab("LAB_DEV"));
         config.queue_pairs_max = 2;
+        config.flush_timeout = NEVER;
         config.without_windows = WithoutWindows::Register;
         adjust(&mut config);
         let queues_count = if config.own_receive_queues { 2 } else { 1 };
@@ -102,7 +111,11 @@ impl Victim {
         port.flush_receives();
         let mut buffer = pool.take().expect("a buffer");
         port.memory().bytes_mut(&mut buffer).fill(KEPT);
-        let mut manager = Manager::new().expect("RDMA-CM is there");
+        let options = ManagerOptions {
+            handshake_timeout: NEVER,
+            ..ManagerOptions::default()
+        };
+        let mut manager = Manager::with_options(options).expect("RDMA-CM is there");
         let ip: Ipv4Addr = lab("LAB_IP").parse().expect("an IPv4 address");
         let listener = manager
             .listen(&format!("rdma:{ip}:0"))
@@ -118,6 +131,7 @@ impl Victim {
             arena_bytes,
             buffer: Some(buffer),
             planted: None,
+            probes_done: 0,
             is_over: false,
         }
     }
@@ -163,6 +177,9 @@ impl Victim {
         for completion in batch.drain() {
             match completion.kind {
                 CompletionKind::Disconnected => self.is_over = true,
+                CompletionKind::Write(_) if completion.status == Status::Success => {
+                    self.probes_done += 1;
+                }
                 CompletionKind::Receive { receive, .. } => {
                     self.port.post_receive(receive);
                 }
@@ -172,12 +189,12 @@ impl Victim {
     }
 
     fn until<T>(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> Option<T>) -> T {
-        let deadline = Instant::now() + PATIENCE;
+        let wait = Wait::begin(what);
         loop {
             if let Some(result) = done(self) {
                 return result;
             }
-            assert!(Instant::now() < deadline, "{what}: not after {PATIENCE:?}");
+            wait.look(|| format!("{:?}", self.port.counters()));
             self.turn();
         }
     }
@@ -185,7 +202,7 @@ impl Victim {
     /// Connects a new peer.
     fn attacked(&mut self) -> Attacker {
         let attacker = Attacker::towards(self.address);
-        self.until("a connection", |_| attacker.answers.try_recv().ok());
+        self.until("a connection", |_| attacker.answer());
         attacker
     }
 
@@ -207,11 +224,15 @@ impl Victim {
                 }
             }
         });
+        // The device executes the work of a queue pair in order, so behind the probe the window is bound.
+        let done_before = self.probes_done;
+        let probe = self.port.probe(queue_pair, WorkId(0));
+        probe.expect("there is room for a probe");
         self.port.flush_sends();
-        // Give the server's device time to execute the binding.
-        for _ in 0..20 {
-            self.turn();
-        }
+        self.until("the probe behind the binding", |victim| {
+            assert!(!victim.is_over, "the connection is over");
+            (victim.probes_done > done_before).then_some(())
+        });
         window.remote()
     }
 
@@ -294,6 +315,15 @@ impl Attacker {
         }
     }
 
+    /// The next answer, if it has come.
+    fn answer(&self) -> Option<Option<Outcome>> {
+        match self.answers.try_recv() {
+            Ok(answer) => Some(answer),
+            Err(TryRecvError::Empty) => None,
+            Err(TryRecvError::Disconnected) => panic!("the peer has failed"),
+        }
+    }
+
     fn order(&self, order: Order) {
         self.orders.send(order).expect("the peer is there");
     }
@@ -346,8 +376,11 @@ impl Raw {
             );
             let none = std::ptr::null_mut();
             let to = (&raw mut address).cast();
-            done("the address", c::rdma_resolve_addr(id, none, to, 10_000));
-            done("the route", c::rdma_resolve_route(id, 10_000));
+            done(
+                "the address",
+                c::rdma_resolve_addr(id, none, to, RESOLVE_MS),
+            );
+            done("the route", c::rdma_resolve_route(id, RESOLVE_MS));
             let mut wanted: c::ibv_qp_init_attr = std::mem::zeroed();
             wanted.qp_type = c::ibv_qp_type::IBV_QPT_RC;
             wanted.cap.max_send_wr = 8;
@@ -409,20 +442,21 @@ impl Raw {
         }
     }
 
-    /// Whether the next work succeeds, within a time that is long enough for any work.
+    /// Whether the next work succeeds. A device completes every work, one of a connection that ends with an error.
     fn completes(&mut self) -> bool {
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let wait = Wait::begin("a completion of the peer");
         // SAFETY: numbers, for which zero is a value.
         let mut completion: c::ibv_wc = unsafe { std::mem::zeroed() };
-        while Instant::now() < deadline {
+        loop {
             // SAFETY: a completion queue that lives, and room for one completion.
             let count = unsafe { c::ibv_poll_cq((*self.id).send_cq, 1, &raw mut completion) };
             if count != 0 {
                 return count == 1 && completion.status == c::ibv_wc_status::IBV_WC_SUCCESS;
             }
+            wait.look(String::new);
+            // TIME: a pause between two looks; a longer one changes nothing.
             std::thread::sleep(Duration::from_millis(1));
         }
-        false
     }
 }
 
@@ -441,7 +475,7 @@ impl Drop for Raw {
 /// Gives an order and returns its result.
 fn outcome(victim: &mut Victim, attacker: &Attacker, order: Order) -> Outcome {
     attacker.order(order);
-    let answer = victim.until("an answer", |_| attacker.answers.try_recv().ok());
+    let answer = victim.until("an answer", |_| attacker.answer());
     answer.expect("the outcome")
 }
 

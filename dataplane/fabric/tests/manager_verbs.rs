@@ -2,7 +2,7 @@
 //! and the address in `LAB_IP`.
 
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rpcrdma_fabric::clock::Clock;
 use rpcrdma_fabric::interface::prelude::*;
@@ -14,9 +14,18 @@ use rpcrdma_fabric::memory::{Arena, ArenaOptions, Buffer, HugePages, PoolShape};
 use rpcrdma_fabric::verbs::{
     Manager, ManagerOptions, Port, PortConfig, PortHandle, Timers, device_at, device_towards,
 };
+use rpcrdma_testkit::{PATIENCE, Wait};
 
-/// Time limit of every step.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// Options with which no slow machine is taken for a dead one.
+// TIME: the first two are longer than any test may run, and the third lets a peer be silent for 17 s.
+fn patient() -> ManagerOptions {
+    ManagerOptions {
+        handshake_timeout: Duration::from_secs(24 * 60 * 60),
+        resolve_timeout: Duration::from_secs(10 * 60),
+        ack_timeout_exponent: 19,
+        ..ManagerOptions::default()
+    }
+}
 
 fn device() -> String {
     std::env::var("LAB_DEV").expect("LAB_DEV: run this in the lab, tests/lab")
@@ -52,7 +61,7 @@ struct End {
 
 impl End {
     fn new() -> Self {
-        Self::with(ManagerOptions::default(), |_| {})
+        Self::with(patient(), |_| {})
     }
 
     fn with(options: ManagerOptions, change: impl FnOnce(&mut PortConfig)) -> Self {
@@ -179,7 +188,7 @@ fn until<T>(
     what: &str,
     mut done: impl FnMut(&mut [&mut End]) -> Option<T>,
 ) -> T {
-    let deadline = Instant::now() + PATIENCE;
+    let wait = Wait::begin(what);
     loop {
         for end in ends.iter_mut() {
             end.turn();
@@ -187,7 +196,11 @@ fn until<T>(
         if let Some(result) = done(ends) {
             return result;
         }
-        assert!(Instant::now() < deadline, "{what} did not happen");
+        wait.look(|| {
+            let counters = ends.iter().map(|end| end.manager.counters());
+            format!("{:?}", counters.collect::<Vec<_>>())
+        });
+        // TIME: a pause between two looks; a longer one changes nothing.
         std::thread::sleep(Duration::from_micros(200));
     }
 }
@@ -344,13 +357,14 @@ fn timers_and_retries_are_those_of_the_options_at_both_ends() {
         ack_timeout_exponent: 17,
         retry_count: 5,
         rnr_retry_count: 7,
-        ..ManagerOptions::default()
+        ..patient()
     };
     // RDMA-CM's defaults at the server: the values that the peer requests, and 0 for the RNR timer.
     let wishes = ManagerOptions {
+        ack_timeout_exponent: 16,
         retry_count: 3,
         rnr_retry_count: 0,
-        ..ManagerOptions::default()
+        ..patient()
     };
     let (mut client, mut server) = (End::with(wishes, |_| {}), End::with(options, |_| {}));
     let (_, address) = server.listen();
@@ -393,10 +407,10 @@ fn timers_and_retries_are_those_of_the_options_at_both_ends() {
 
 #[test]
 fn reads_in_flight_are_what_both_ends_can_do() {
-    let mut client = End::with(ManagerOptions::default(), |config| {
+    let mut client = End::with(patient(), |config| {
         (config.responder_resources, config.initiator_depth) = (4, 16);
     });
-    let mut server = End::with(ManagerOptions::default(), |config| {
+    let mut server = End::with(patient(), |config| {
         (config.responder_resources, config.initiator_depth) = (7, 0);
     });
     let (_, address) = server.listen();
@@ -405,7 +419,7 @@ fn reads_in_flight_are_what_both_ends_can_do() {
     let reads = |depth: u8| if is_iwarp() { 0 } else { depth };
     assert_eq!(connected.client_depth, reads(7), "what the server serves");
     assert_eq!(connected.server_depth, 0, "what the server wants");
-    let mut greedy = End::with(ManagerOptions::default(), |config| {
+    let mut greedy = End::with(patient(), |config| {
         (config.responder_resources, config.initiator_depth) = (1, 3);
     });
     let mut server = End::new();
@@ -480,7 +494,13 @@ fn nobody_listens_is_refused() {
 
 #[test]
 fn addresses_without_a_device_say_so() {
-    let mut client = End::new();
+    // TIME: where a network does not say that an address is not there, it takes this time to know; each error is the same
+    // whenever it comes.
+    let options = ManagerOptions {
+        resolve_timeout: Duration::from_secs(2),
+        ..patient()
+    };
+    let mut client = End::with(options, |_| {});
     for (address, word) in [
         // An address of the documentation network, to which there is no route.
         ("rdma:192.0.2.77:20049", "cannot be reached"),
@@ -540,27 +560,38 @@ fn a_wildcard_listens_on_all_addresses() {
 
 #[test]
 fn a_server_that_does_not_answer_is_given_up() {
-    // Long enough for the request to arrive.
+    // TIME: long enough for the request to arrive; where it was not, the client asks again.
     let impatient = ManagerOptions {
         handshake_timeout: Duration::from_secs(5),
-        ..ManagerOptions::default()
+        ..patient()
     };
     let (mut client, mut server) = (End::with(impatient, |_| {}), End::new());
     let (_, address) = server.listen();
-    client
-        .manager
-        .connect(&address, &client.handle, &[])
-        .expect("the address can be used");
     let mut ends = [&mut client, &mut server];
-    let ManagerEvent::ConnectRequest { connection, .. } = event(&mut ends, 1, "the request") else {
+    let mut attempts = 0;
+    let wait = Wait::begin("a request that arrives before its client gives up");
+    let (connection, error) = loop {
+        wait.look(|| format!("{attempts} attempts"));
+        attempts += 1;
+        let End {
+            manager, handle, ..
+        } = &mut *ends[0];
+        manager
+            .connect(&address, handle, &[])
+            .expect("the address can be used");
+        let error = failed(event(&mut ends, 0, "the end of patience"));
+        if !ends[1].events.is_empty() {
+            break (event(&mut ends, 1, "the request"), error);
+        }
+    };
+    let ManagerEvent::ConnectRequest { connection, .. } = connection else {
         panic!("a request comes first")
     };
-    let error = failed(event(&mut ends, 0, "the end of patience"));
     assert!(
         matches!(error, ManagerError::Unreachable { .. }),
         "{error:?}"
     );
-    assert_eq!(ends[0].counter("handshakes_timed_out"), 1);
+    assert_eq!(ends[0].counter("handshakes_timed_out"), attempts);
     // The server learns that its client has disconnected, at the latest when it answers.
     let End {
         manager, handle, ..
@@ -574,6 +605,12 @@ fn a_server_that_does_not_answer_is_given_up() {
     }
     ends[1].manager.disconnect(connection);
     until(&mut ends, "the end of all", |ends| {
+        // Requests of attempts before, where there were any.
+        for event in std::mem::take(&mut ends[1].events) {
+            if let ManagerEvent::ConnectRequest { connection, .. } = event {
+                ends[1].manager.disconnect(connection);
+            }
+        }
         ends.iter()
             .all(|end| end.counter("connections") == 0)
             .then_some(())
@@ -640,12 +677,13 @@ fn devices_are_found_by_address() {
     assert_eq!(device_at("rdma:0.0.0.0:1").expect("a wildcard"), None);
     assert_eq!(device_at("rdma:[::]:1").expect("a wildcard"), None);
     assert!(device_at("rdma:192.0.2.77:1").is_err());
-    let patience = Duration::from_secs(2);
     assert_eq!(
-        device_towards(&at(20049), patience).expect("our network"),
+        device_towards(&at(20049), PATIENCE).expect("our network"),
         device()
     );
-    assert!(device_towards("rdma:192.0.2.77:1", patience).is_err());
+    // TIME: the device is not found, whatever time there is.
+    let short = Duration::from_secs(2);
+    assert!(device_towards("rdma:192.0.2.77:1", short).is_err());
 }
 
 /// Many clients at once, as after a server's restart: none is lost.
@@ -656,8 +694,8 @@ fn a_storm_of_connects_is_accepted_without_loss() {
         config.queue_pairs_max = 512;
         config.work_requests_max = 2048;
     };
-    let mut client = End::with(ManagerOptions::default(), many);
-    let mut server = End::with(ManagerOptions::default(), many);
+    let mut client = End::with(patient(), many);
+    let mut server = End::with(patient(), many);
     let (_, address) = server.listen();
     for _ in 0..CONNECTS {
         client
