@@ -172,7 +172,14 @@ pub trait Harness: Sized {
     /// The time to hand to [`PortPoll::poll`](rpcrdma_fabric::interface::PortPoll::poll).
     fn now(&self) -> Ticks;
 
-    /// Lets time pass: on a provider with a clock of its own by setting it forward.
+    /// Stops the clock of [`Harness::now`] until [`Harness::release`], with [`Extras::set_delay`]: however long a case
+    /// takes meanwhile, no time passes but that of [`Harness::pass`].
+    fn hold(&mut self);
+
+    /// Lets the clock go on, from the present.
+    fn release(&mut self);
+
+    /// Sets the clock forward, with [`Extras::set_delay`].
     fn pass(&mut self, time: Duration);
 
     /// The notice that injects `fault`, with [`Extras::faults`].

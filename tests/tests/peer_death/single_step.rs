@@ -211,6 +211,7 @@ fn kill_victims(
     // Stopped in mid-work they keep nobody waiting.
     survivor.ping();
     child.signal(Signal::SIGKILL);
+    // TIME: the test prints it, and compares it with nothing.
     let killed = Instant::now();
     let ended = survivor.bury_others();
     for thread in threads {
@@ -256,6 +257,7 @@ fn die_everywhere(action: Action) {
         trace = trace_to_mark(thread);
     });
     let before = survivor.belongings();
+    // TIME: as above.
     let begun = Instant::now();
     let points = points_of(&trace, stride);
     let mut noticed = Vec::new();
@@ -295,7 +297,7 @@ fn die_everywhere(action: Action) {
         action.name(),
         points.len(),
         trace.len(),
-        begun.elapsed(),
+        begun.elapsed(), // TIME: as above.
         noticed[noticed.len() / 2],
         noticed[noticed.len() - 1],
     );

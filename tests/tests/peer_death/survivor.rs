@@ -6,12 +6,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use rpcrdma_fabric::interface::{Manager, PostError, QueuePairId};
+use rpcrdma_testkit::Wait;
 use rpcrdma_tests::shm_peer::{Peer, Sizes, message};
 
 use crate::children::FabricPeer;
 
-/// Far beyond what a loaded machine needs; what is slower hangs.
-const DEADLINE: Duration = Duration::from_secs(120);
 const FRIEND_STREAM: u64 = 0xF71E_17D0;
 
 pub(crate) struct Survivor {
@@ -105,12 +104,12 @@ impl Survivor {
         what: &str,
         mut done: impl FnMut(&mut Self) -> Option<R>,
     ) -> R {
-        let deadline = Instant::now() + DEADLINE;
+        let wait = Wait::begin(what);
         loop {
             if let Some(result) = done(self) {
                 return result;
             }
-            assert!(Instant::now() < deadline, "{what}: not after {DEADLINE:?}");
+            wait.look(|| self.peer.describe());
             self.serve();
         }
     }

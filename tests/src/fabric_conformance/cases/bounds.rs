@@ -6,6 +6,7 @@ use rpcrdma_fabric::interface::prelude::*;
 use rpcrdma_fabric::interface::{
     Completion, CompletionBatch, CompletionKind, Port, REAP_USUAL, Status,
 };
+use rpcrdma_testkit::{PATIENCE, Wait};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::super::harness::Harness;
@@ -21,7 +22,9 @@ pub(in super::super) fn poll_yields_at_most_eight<H: Harness>(harness: H) {
     }
     world.turn_of(CLIENT);
     let mut arrived = 0;
+    let wait = Wait::begin("all messages");
     while arrived < sent {
+        wait.look(|| format!("{arrived} of {sent}"));
         let count = world.turn_of(SERVER);
         assert!(count <= REAP_USUAL);
         while let Some(completion) = world.server().take_completion(|_| true) {
@@ -98,10 +101,11 @@ pub(in super::super) fn large_read_is_bounded_per_poll<H: Harness>(harness: H) {
 /// Polls of `who` until it has a completion, with the other side polled in between.
 fn polls_until_completion<H: Harness>(world: &mut World<H>, who: usize, other: usize) -> u64 {
     let mut polls = 0;
+    let wait = Wait::begin("the end of the transfer");
     world.turn_of(other);
     while world.turn_of(who) == 0 {
         polls += 1;
-        assert!(polls < 1_000_000, "the transfer does not end");
+        wait.look(|| format!("{polls} polls"));
         world.turn_of(other);
     }
     polls + 1
@@ -163,9 +167,6 @@ pub(in super::super) fn a_parked_core_is_woken<H: Harness>(harness: H) {
     world.expect(SERVER, link, &[1; 10]);
     world.finish();
 }
-
-/// How long a device may take to bring a message.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Whether the port's event is set within `time`.
 fn readable<P: Port>(port: &P, time: Duration) -> bool {

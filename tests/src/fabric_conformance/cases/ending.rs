@@ -4,6 +4,7 @@ use rpcrdma_fabric::interface::prelude::*;
 use rpcrdma_fabric::interface::{
     Completion, CompletionKind, Manager, PostError, RemoteAddress, RemoteKey, SendOptions, Status,
 };
+use rpcrdma_testkit::Wait;
 
 use super::super::harness::{Harness, PortOptions};
 use super::super::world::{
@@ -26,7 +27,9 @@ pub(in super::super) fn flush_on_disconnect<H: Harness>(harness: H) {
     world.idle();
     world.client().port.disconnect(link.queue_pairs[CLIENT]);
     let mut flushed = Vec::new();
+    let wait = Wait::begin("the end without the peer");
     while !world.client().ended.contains(&link.queue_pairs[CLIENT]) {
+        wait.look(|| format!("{flushed:?}"));
         world.turn_of(CLIENT);
         while let Some(completion) = world.client().take_completion(|_| true) {
             match completion.kind {
@@ -79,7 +82,9 @@ pub(in super::super) fn flush_in_the_middle_of_a_transfer<H: Harness>(harness: H
             world.turn_of(SERVER);
         }
         world.client().port.disconnect(queue_pair);
+        let wait = Wait::begin("the end without the peer");
         while !world.client().ended.contains(&queue_pair) {
+            wait.look(String::new);
             world.turn_of(CLIENT);
         }
         world.client().scribble();
@@ -91,9 +96,9 @@ pub(in super::super) fn flush_in_the_middle_of_a_transfer<H: Harness>(harness: H
         assert!(sent.starts_with(&arrived), "a gap, or nonsense, arrived");
         world.server().keep_returned = true;
         world.close(link);
-        while writing && world.server().returned.is_empty() {
-            world.turn();
-        }
+        world.until("the buffer of the window", |world| {
+            (!writing || !world.server().returned.is_empty()).then_some(())
+        });
         let server = world.server();
         if let Some(buffer) = server.returned.pop() {
             let written = server.port.memory().bytes(&buffer)[..data.len()] == data;

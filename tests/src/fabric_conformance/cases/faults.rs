@@ -10,8 +10,9 @@ use super::super::world::{
     CLIENT, Link, READ, RECEIVE_SEGMENTS, SERVER, World, pattern, signalled,
 };
 
-/// The longest that there is. The harness sets its clock forward, and real time passes besides: less than `REST`, while
-/// messages are posted and looked for.
+/// The longest that there is. A delay begins by the clock of the port, so the cases hold that of the harness from before
+/// a post until nothing may come too early any more.
+// TIME: the harness sets its clock forward by these; nothing takes so long.
 const DELAY: Duration = Duration::from_secs(10);
 const ALMOST: Duration = Duration::from_secs(4);
 const REST: Duration = Duration::from_secs(6);
@@ -33,6 +34,7 @@ pub(in super::super) fn set_delay_is_one_way<H: Harness>(harness: H) {
     world.post_receives(4, &RECEIVE_SEGMENTS);
     let data = [pattern(1, 40), pattern(2, 5000)];
     world.turn();
+    world.harness.hold();
     for (from, _) in WAYS {
         for data in &data {
             world.send(from, link, data);
@@ -44,6 +46,7 @@ pub(in super::super) fn set_delay_is_one_way<H: Harness>(harness: H) {
     for (_, to) in WAYS {
         assert_eq!(world.sides[to].untaken().count(), 0, "it came too early");
     }
+    world.harness.release();
     world.harness.pass(REST);
     for (_, to) in WAYS {
         for data in &data {
@@ -61,6 +64,7 @@ pub(in super::super) fn set_delay_is_paid_twice_by_a_read<H: Harness>(harness: H
     let data = pattern(1, 5000);
     let window = world.expose(link, &data, READ);
     world.turn();
+    world.harness.hold();
     let work = world.read(link, &[5000], window.remote());
     for step in [DELAY, ALMOST] {
         world.idle();
@@ -68,6 +72,7 @@ pub(in super::super) fn set_delay_is_paid_twice_by_a_read<H: Harness>(harness: H
         world.idle();
         assert_eq!(world.client().untaken().count(), 0, "it came too early");
     }
+    world.harness.release();
     world.harness.pass(REST);
     assert_eq!(world.finished(CLIENT, work), (Status::Success, data));
     world.harness.pass(DELAY);
@@ -80,11 +85,13 @@ pub(in super::super) fn set_delay_keeps_the_order<H: Harness>(harness: H) {
     let link = world.connect();
     world.server().post_receives(16, &RECEIVE_SEGMENTS);
     world.turn();
+    world.harness.hold();
     for seed in 0..16 {
         world.send_copied(CLIENT, link, &pattern(seed, 64));
     }
     world.idle();
     assert_eq!(world.server().untaken().count(), 0);
+    world.harness.release();
     world.harness.pass(DELAY);
     for seed in 0..16 {
         world.expect(SERVER, link, &pattern(seed, 64));
