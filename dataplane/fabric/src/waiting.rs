@@ -89,6 +89,11 @@ impl Waiting {
         }
     }
 
+    /// Whether a timer is due at `now`.
+    pub(crate) fn has_due(&self, now: Instant) -> bool {
+        self.timers.first().is_some_and(|(at, _)| *at <= now)
+    }
+
     /// Takes the first timer that is due at `now`.
     pub(crate) fn take_due(&mut self, now: Instant) -> Option<u64> {
         let first = self.timers.first().copied()?;

@@ -15,6 +15,8 @@ use crate::waiting::turn_until;
 /// Events of RDMA-CM that one turn handles, so that a burst does not starve timers and devices. The
 /// next turn handles the rest.
 const TURN_EVENTS: usize = 256;
+/// How often so many are handled before peers are given up.
+const TURNS_BEFORE_TIMEOUTS: usize = 16;
 
 impl Manager {
     /// Sets, moves or clears the one timer of a connection.
@@ -45,7 +47,7 @@ impl Manager {
             .map_err(|error| system("waiting for connections", error))?;
         for number in happened.readable {
             match number {
-                CHANNEL => self.take_events()?,
+                CHANNEL => _ = self.take_events()?,
                 device => self.take_device_events(device - FIRST_DEVICE),
             }
         }
@@ -56,20 +58,31 @@ impl Manager {
             }
             self.disconnect_given_up();
         }
-        self.fire_timers(Instant::now());
+        let now = Instant::now();
+        if self.waiting.has_due(now) {
+            // A peer that answered while this thread stood still has not timed out. There is an end, so that a flood of
+            // requests delays no timeout for ever.
+            for _ in 0..TURNS_BEFORE_TIMEOUTS {
+                if !self.take_events()? {
+                    break;
+                }
+            }
+        }
+        self.fire_timers(now);
         Ok(happened.woken || !self.ready.is_empty())
     }
 
-    fn take_events(&mut self) -> Result<(), ManagerError> {
+    /// Handles the events of RDMA-CM, at most those of a turn. Returns whether more may wait.
+    fn take_events(&mut self) -> Result<bool, ManagerError> {
         for _ in 0..TURN_EVENTS {
             match self.channel.next() {
                 Ok(Some(event)) => self.on_event(event),
-                Ok(None) => break,
+                Ok(None) => return Ok(false),
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(system("reading RDMA-CM's events", error)),
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Passes the events of a device to its ports.
