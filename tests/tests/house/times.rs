@@ -50,19 +50,23 @@ fn every_time_that_a_test_compares_has_its_reason() {
                 continue;
             }
             let above = number.saturating_sub(LINES_ABOVE_MAX);
-            let reason = lines[above..=number]
-                .iter()
-                .find(|it| it.contains(REASON));
+            let reason = lines[above..=number].iter().find(|it| it.contains(REASON));
             match reason {
                 Some(reason) => {
                     reasons += 1;
                     println!("{}:{}: {}", path.display(), number + 1, reason.trim());
                 }
-                None => found.push(format!("{}:{}: {}", path.display(), number + 1, code.trim())),
+                None => found.push(format!(
+                    "{}:{}: {}",
+                    path.display(),
+                    number + 1,
+                    code.trim()
+                )),
             }
         }
     }
     assert!(reasons > 0, "no test measures a time");
-    let why = "use the waits of rpcrdma_testkit, or say with \"TIME:\" why this holds on every machine";
+    let why =
+        "use the waits of rpcrdma_testkit, or say with \"TIME:\" why this holds on every machine";
     assert!(found.is_empty(), "{why}: {found:#?}");
 }
