@@ -5,7 +5,8 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use rpcrdma_testkit::{Ended, Folder, Running, command, until};
+use rpcrdma_testkit::{Ended, Folder, PATIENCE, Running, command, until};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 
 fn ledger(line: &str) -> Command {
@@ -68,11 +69,39 @@ impl Place {
     }
 }
 
-/// Stops a process for longer than the calls in flight wait.
-fn stop_for_two_seconds(process: &Running) {
-    process.signal(Signal::STOP);
-    std::thread::sleep(Duration::from_secs(2));
-    process.signal(Signal::CONT);
+/// The option of a requester that connects again, with far more time for it than a server takes to start.
+const RECONNECTS: &str = "--reconnect-within 300";
+
+/// Reads what a requester prints until a line is the one that is waited for. A requester that ends before fails the test, and
+/// one that says nothing for as long as tests wait.
+#[track_caller]
+fn line_of(requester: &mut Running, what: &str, is_it: impl Fn(&str) -> bool) -> String {
+    let mut before = Vec::new();
+    loop {
+        let out = requester.out.as_ref().expect("standard output is a pipe");
+        if out.buffer().is_empty() {
+            let limit = Timespec::try_from(PATIENCE).expect("two minutes");
+            let mut ready = [PollFd::new(out.get_ref(), PollFlags::IN)];
+            let count = poll(&mut ready, Some(&limit)).expect("a pipe can be waited for");
+            assert!(count > 0, "{what} did not come: {before:#?}");
+        }
+        let Some(line) = requester.line() else {
+            break;
+        };
+        if is_it(&line) {
+            return line;
+        }
+        before.push(line);
+    }
+    panic!("the requester ended, and {what} did not come: {before:#?}");
+}
+
+/// Waits until the requester says that it has another connection.
+#[track_caller]
+fn connects_again(requester: &mut Running) {
+    line_of(requester, "another connection", |line| {
+        line.starts_with("connected again")
+    });
 }
 
 /// Tells a requester to make no more calls, and gives what it printed.
@@ -110,15 +139,15 @@ fn many_connections_at_once_and_again_and_again() {
 fn a_responder_that_is_killed_and_started_again_loses_no_call_in_silence() {
     let place = Place::new();
     let mut responder = place.serve("");
-    let requester = place.call("log", "--reconnect-within 100");
+    let mut requester = place.call("log", RECONNECTS);
     for _ in 0..3 {
         place.executes(300);
         drop(responder);
         responder = place.serve("");
+        connects_again(&mut requester);
     }
     place.executes(300);
-    let out = end(requester);
-    assert_eq!(out.matches("connected again").count(), 3, "{out}");
+    end(requester);
     let out = place.check();
     assert!(!out.contains(" 0 answered"), "{out}");
 }
@@ -127,10 +156,19 @@ fn a_responder_that_is_killed_and_started_again_loses_no_call_in_silence() {
 fn a_responder_that_stops_for_longer_than_calls_wait_answers_none_twice() {
     let place = Place::new();
     let responder = place.serve("");
-    let requester = place.call("log", "--reconnect-within 100 --call-timeout-ms 300");
+    let options = format!("{RECONNECTS} --call-timeout-ms 300");
+    let mut requester = place.call("log", &options);
     place.executes(300);
+    responder.signal(Signal::STOP);
+    // Of calls that the responder has not executed, the number is that of its entries at least.
+    let executed = place.entries();
+    line_of(&mut requester, "the end of a call's time", |line| {
+        let words: Vec<&str> = line.splitn(3, ' ').collect();
+        matches!(words[..], ["call", number, "failed: no reply came in time"]
+            if number.parse().is_ok_and(|number: u64| number >= executed))
+    });
     // The responder executes the calls that timed out afterwards.
-    stop_for_two_seconds(&responder);
+    responder.signal(Signal::CONT);
     place.executes(300);
     let out = end(requester);
     assert!(!out.contains(" 0 failed"), "{out}");
@@ -140,18 +178,19 @@ fn a_responder_that_stops_for_longer_than_calls_wait_answers_none_twice() {
 #[test]
 fn a_responder_that_is_stopped_for_longer_than_it_may_be_silent_is_left() {
     let place = Place::new();
-    let responder = place.serve("--silent-ms-max 2000");
-    let options = "--reconnect-within 100 --silent-ms-max 2000";
-    let mut requester = place.call("log", options);
+    let responder = place.serve("");
+    // The responder has far more patience: it does not leave a requester that stands still.
+    let options = format!("{RECONNECTS} --silent-ms-max 5000");
+    let mut requester = place.call("log", &options);
     place.executes(300);
     responder.signal(Signal::STOP);
-    let mut lines = std::iter::from_fn(|| requester.line());
-    let end = lines.find(|line| line.starts_with("connection ended"));
-    let silent = "connection ended: the peer was silent for 2000 ms";
-    assert_eq!(end.as_deref(), Some(silent));
+    // Where the responder stood still before, this is its first silence. It is for the same reason.
+    let end = line_of(&mut requester, "the end of the connection", |line| {
+        line.starts_with("connection ended")
+    });
+    assert_eq!(end, "connection ended: the peer was silent for 5000 ms");
     responder.signal(Signal::CONT);
-    let again = lines.next().expect("more is told");
-    assert!(again.starts_with("connected again"), "{again}");
+    connects_again(&mut requester);
     place.executes(300);
     requester.end().check_code(0);
     place.check();
@@ -160,10 +199,14 @@ fn a_responder_that_is_stopped_for_longer_than_it_may_be_silent_is_left() {
 #[test]
 fn a_responder_that_is_stopped_for_less_than_it_may_be_silent_is_kept() {
     let place = Place::new();
-    let responder = place.serve("--silent-ms-max 60000");
-    let requester = place.call("log", "--silent-ms-max 60000");
+    let responder = place.serve("");
+    let requester = place.call("log", "");
     place.executes(300);
-    stop_for_two_seconds(&responder);
+    responder.signal(Signal::STOP);
+    // TIME: two of the ticks after which a peer would speak, of the 120 in which it may be silent. No machine makes two
+    // minutes of two seconds.
+    std::thread::sleep(Duration::from_secs(2));
+    responder.signal(Signal::CONT);
     place.executes(300);
     let out = end(requester);
     assert!(!out.contains("connection ended"), "{out}");

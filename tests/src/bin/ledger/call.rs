@@ -12,10 +12,11 @@ use rpcrdma_control::{
 };
 use rpcrdma_engine::CloseReason;
 use rpcrdma_fabric::interface::RejectReason;
+use rpcrdma_testkit::PATIENCE;
 
-use crate::Failure;
 use crate::requester::{Event, Requester, Wanted};
 use crate::serve::told;
+use crate::{Failure, LONG};
 
 /// What to do.
 #[derive(Debug)]
@@ -36,12 +37,10 @@ pub(crate) struct Plan {
     pub(crate) rounds: u64,
     /// How long to try to connect again when a connection ended; zero is not to try.
     pub(crate) reconnect_within: Duration,
-    /// The time for a connect.
-    pub(crate) connect_timeout: Duration,
 }
 
-/// How long an end may be late: the core's timers, and a machine that is busy.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// The time for a connect that is tried again. A server may die in the midst of one.
+const RECONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How long to wait before connecting is tried again.
 const RETRY_PERIOD: Duration = Duration::from_millis(100);
@@ -99,6 +98,7 @@ struct Run<'a, V: Provider> {
 
 impl<V: Provider> Run<'_, V> {
     fn rounds(&self) -> Result<(), Failure> {
+        // TIME: how long calls are made. No limit for what they do.
         let end_of_calls = self.plan.duration.map(|duration| Instant::now() + duration);
         let mut round = 0;
         loop {
@@ -121,9 +121,10 @@ impl<V: Provider> Run<'_, V> {
     /// Asks for all connections at once. The first ones are not tried again: what refuses them
     /// will not change.
     fn connect_all(&self) -> Result<Vec<Connection>, Failure> {
+        // TIME: it is printed, and compared with nothing.
         let start = Instant::now();
         let pending: Vec<_> = (0..self.plan.connections)
-            .map(|_| self.node.connect_start(self.address, self.options()))
+            .map(|_| self.node.connect_start(self.address, options(LONG)))
             .collect();
         let outcomes: Vec<_> = pending
             .into_iter()
@@ -140,6 +141,7 @@ impl<V: Provider> Run<'_, V> {
         }
         let made = connections.len();
         if self.plan.rounds == 1 {
+            // TIME: it is printed, and compared with nothing.
             let after_ms = start.elapsed().as_millis();
             println!(
                 "connected to {}: {made} of {asked} after {after_ms} ms",
@@ -160,6 +162,7 @@ impl<V: Provider> Run<'_, V> {
         &self,
         mut outcome: Result<Connection, ConnectError>,
     ) -> Result<Connection, ConnectError> {
+        // TIME: the limit is that of all waits, far longer than a connection takes to end.
         let start = Instant::now();
         while self.plan.rounds > 1
             && matches!(
@@ -172,19 +175,11 @@ impl<V: Provider> Run<'_, V> {
             )
             && start.elapsed() < PATIENCE
         {
+            // TIME: a pause between two tries.
             std::thread::sleep(RETRY_PERIOD);
-            outcome = self.node.connect(self.address, self.options());
+            outcome = self.node.connect(self.address, options(LONG));
         }
         outcome
-    }
-
-    fn options(&self) -> ConnectOptions {
-        ConnectOptions {
-            timeout: self.plan.connect_timeout,
-            // Servers die in the middle of a connect here, which says nothing of their version.
-            versions: Versions::Two,
-            ..ConnectOptions::default()
-        }
     }
 
     fn disconnect_all(&self, connections: &[Connection]) -> Result<(), Failure> {
@@ -205,52 +200,85 @@ impl<V: Provider> Run<'_, V> {
     /// Connects again whenever a connection ends, until the calls are made and have ended.
     fn watch(&self, mut end_of_calls: Option<Instant>) -> Result<(), Failure> {
         let mut end_of_patience = None;
+        // How many connections are missing, and since when.
+        let (mut missing, mut since) = (0, None);
         loop {
+            // TIME: when no more calls are to be made, and when the last must have ended. A look that comes late makes
+            // calls go on for longer, and whatever was told before it is handled before the limit.
             let end = end_of_patience.or(end_of_calls);
-            let left = end.map_or(PATIENCE, |end| {
+            let mut left = end.map_or(PATIENCE, |end: Instant| {
                 end.saturating_duration_since(Instant::now())
             });
+            if missing > 0 {
+                left = left.min(RETRY_PERIOD);
+            }
             match self.events.recv_timeout(left) {
                 Ok(Event::Done) => return Ok(()),
+                Ok(Event::Failed(number, error)) => println!("call {number} failed: {error}"),
                 Ok(Event::Ended(reason)) => {
                     println!("connection ended: {reason}");
+                    // TIME: it begins the limit for the next connection, and ends calls where there is to be none.
+                    let now = Instant::now();
                     if self.plan.reconnect_within.is_zero() {
-                        end_of_calls = Some(Instant::now());
-                    } else if end_of_patience.is_none() {
-                        self.reconnect()?;
+                        end_of_calls = Some(now);
+                    } else {
+                        missing += 1;
+                        since.get_or_insert(now);
                     }
                 }
+                // TIME: the end of input ends the calls.
                 Ok(Event::Enough) => end_of_calls = Some(Instant::now()),
-                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Timeout) => {
+                    // TIME: the limit for the last call's end is its own and that of all waits.
+                    if end_of_patience.is_some_and(|end| Instant::now() >= end) {
+                        let text = "calls were still outstanding long after their time was up";
+                        return Err(text.into());
+                    }
+                }
                 Err(RecvTimeoutError::Disconnected) => return Err("the core is gone".into()),
             }
+            // TIME: as above.
             let now = Instant::now();
-            if end_of_patience.is_some_and(|end| now >= end) {
-                return Err("calls were still outstanding long after their time was up".into());
-            }
             if end_of_patience.is_none() && end_of_calls.is_some_and(|end| now >= end) {
                 self.wanted.stop.store(true, Ordering::Relaxed);
                 self.node.wake_cores();
                 end_of_patience = Some(now + self.last_end);
+                missing = 0;
             }
+            if let Some(since) = since.filter(|_| missing > 0)
+                && self.connects_again(since)?
+            {
+                missing -= 1;
+            }
+            since = since.filter(|_| missing > 0);
         }
     }
 
-    fn reconnect(&self) -> Result<(), Failure> {
-        let start = Instant::now();
-        loop {
-            match self.node.connect(self.address, self.options()) {
-                Ok(_) => {
-                    println!("connected again after {} ms", start.elapsed().as_millis());
-                    return Ok(());
-                }
-                Err(error) if start.elapsed() >= self.plan.reconnect_within => {
-                    let seconds = self.plan.reconnect_within.as_secs();
-                    let error = told(error);
-                    return Err(format!("not connected again in {seconds} s: {error}").into());
-                }
-                Err(_) => std::thread::sleep(RETRY_PERIOD),
+    /// Tries once to connect again, where a connection has been missing since then. The end of the calls is not to wait
+    /// for more than that.
+    fn connects_again(&self, since: Instant) -> Result<bool, Failure> {
+        match self.node.connect(self.address, options(RECONNECT_TIMEOUT)) {
+            Ok(_) => {
+                // TIME: it is printed, and compared with nothing.
+                println!("connected again after {} ms", since.elapsed().as_millis());
+                Ok(true)
             }
+            // TIME: the limit is what the command line says; every test says far more than a server takes to start.
+            Err(error) if since.elapsed() >= self.plan.reconnect_within => {
+                let seconds = self.plan.reconnect_within.as_secs();
+                let error = told(error);
+                Err(format!("not connected again in {seconds} s: {error}").into())
+            }
+            Err(_) => Ok(false),
         }
+    }
+}
+
+fn options(timeout: Duration) -> ConnectOptions {
+    ConnectOptions {
+        timeout,
+        // Servers die in the middle of a connect here, which says nothing of their version.
+        versions: Versions::Two,
+        ..ConnectOptions::default()
     }
 }

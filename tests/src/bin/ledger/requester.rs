@@ -30,6 +30,8 @@ enum End {
 pub(crate) enum Event {
     /// A connection ended.
     Ended(CloseReason),
+    /// The call of this number failed.
+    Failed(u64, CallError),
     /// As many calls as are wanted were made, and all of them ended.
     Done,
     /// No more calls are wanted.
@@ -177,7 +179,10 @@ impl Application for Requester {
                         position: u64::from_be_bytes(position),
                     },
                     Ok(Err(_)) => End::NotAPosition,
-                    Err(error) => End::Failed(error),
+                    Err(error) => {
+                        let _ = self.events.send(Event::Failed(tag, error));
+                        End::Failed(error)
+                    }
                 };
                 self.outstanding -= 1;
             }
