@@ -67,7 +67,8 @@ boot_all() {
         boot b 52:54:00:00:00:02 hubport,id=n0,hubid=0 "${hub[@]}"
     fi
     for name in "${names[@]:2}" a; do
-        # On a busy host that takes some time. A guest b that has died is found by `supervise`.
+        # TIME: on a busy host that takes some time, and two minutes are far longer. A guest b that has died is found by
+        # `supervise`.
         for ((tries = 0; tries < 2400; tries++)); do
             [ ! -S "$wire.$name" ] && is_alive "${guest_pids[0]}" || break
             sleep 0.05
@@ -227,8 +228,9 @@ end_guests() {
 
 finish() { # finish OUTCOME: shows what is left to show, and exits
     local name tries
-    # The forwarder ends when it has read the whole file, unless guest a still runs.
-    for ((tries = 0; tries < 600; tries++)); do
+    # The forwarder ends when it has read the whole file, unless guest a still runs. TIME: that is a moment; on a host
+    # that stands still it may be more, and never five minutes.
+    for ((tries = 0; tries < 3000; tries++)); do
         is_alive "${guest_pids[-1]}" && [ "$tries" -ge 2 ] && break
         is_alive "$forwarder" || break
         sleep 0.1

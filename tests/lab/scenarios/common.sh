@@ -15,8 +15,14 @@ port=$((20000 + RANDOM % 10000))
 # PROGRAMS, set by tests/lab/suites, is the folder of copies of what was built on the host.
 ledger=$PROGRAMS/ledger
 bench=$PROGRAMS/bench-tool
-# A connect has time to repeat its messages more than once: an emulated device under load loses some.
-patient=(--set connect_timeout_ms=60000)
+# TIME: for how many seconds a condition is waited for, unless the limit is what is tried. It is far longer than anything
+# takes in an emulated guest with other work beside. `eventually` fails before, where it can know.
+patience_s=300
+# TIME: the limits of bench-tool that a scenario is not about, for servers and clients: far longer than a guest stands
+# still, with other work beside, and than a device that loses messages takes to repeat them. Soft-RoCE sends again
+# without end, so that its silence alone tells of a peer that is gone: that limit is shorter than the wait for it.
+patient=(--set connect_timeout_ms=300000 --set call_timeout_ms=300000 --set stall_timeout_ms=300000
+    --set keep_alive_silent_ticks_max=120)
 
 check() { # check NAME COMMAND...: something that must hold: the command succeeds
     local name=$1 status
@@ -49,7 +55,7 @@ finish() {
     for pid in /out/?/"$scenario"-*.pid; do
         [ -e "$pid" ] && [ ! -e "${pid%.pid}.status" ] || continue
         ask "kill -KILL $(cat "$pid")" "$(basename "${pid%/*}")"
-        within 10 test -e "${pid%.pid}.status"
+        eventually test -e "${pid%.pid}.status"
     done
     if [ $failed -gt 0 ] || [ $passed -eq 0 ]; then word=FAILED; fi
     printf 'test result: %s. %d passed; %d failed; 0 ignored\n' "$word" "$passed" "$failed"
@@ -58,14 +64,58 @@ finish() {
 }
 trap finish EXIT
 
-# Waits until the command succeeds, at most so long.
-within() { # within SECONDS COMMAND...
-    local deadline=$((SECONDS + $1))
-    shift
-    until "$@"; do
-        [ $SECONDS -lt $deadline ] || return 1
+# Waits until the command succeeds. A command that returns $too_late says that it cannot any more.
+too_late=77
+eventually() { # eventually COMMAND...
+    local deadline=$((SECONDS + patience_s)) status
+    while :; do
+        status=0
+        "$@" || status=$?
+        case $status in
+            0) return 0 ;;
+            "$too_late")
+                printf '    it cannot come any more, since who has to do it has ended: %s\n' "$*"
+                return 1
+                ;;
+        esac
+        # TIME: the limit of all waits, and the pause between two looks.
+        if [ $SECONDS -ge $deadline ]; then
+            printf '    not within %d s: %s\n' $patience_s "$*"
+            return 1
+        fi
         sleep 0.1
     done
+}
+
+# Who may have ended: a process of this guest, by its number, or of another one, by the name of its answer.
+has_ended() { # has_ended WHO
+    case $1 in
+        */*) [ -e "$1.status" ] ;;
+        *) ! kill -0 "$1" 2>/dev/null ;;
+    esac
+}
+
+# For `eventually`: whether the command succeeds. When WHO has ended and it still does not, it is too late.
+while_runs() { # while_runs WHO COMMAND...
+    local who=$1 status=1 inner=0
+    shift
+    # In this order: what it did last counts.
+    ! has_ended "$who" || status=$too_late
+    "$@" || inner=$?
+    [ $inner -ne 0 ] || return 0
+    [ $inner -ne $too_late ] || status=$too_late
+    return $status
+}
+
+# Starts a program that writes to FILE, and waits until it says that it listens. Its process is $started.
+listens() { # listens FILE COMMAND...
+    local file=$1
+    shift
+    # The new shell empties the file some time later: what the program before has said is not to count.
+    rm -f "$file"
+    "$@" </dev/null >"$file" 2>&1 &
+    started=$!
+    eventually while_runs $started contains "$file" '^listening on ' || { cat "$file"; return 1; }
 }
 
 # The metrics of a load or a server at HOST:PORT.
@@ -101,6 +151,11 @@ start_on_b() { start_on b "$1"; } # start_on_b COMMAND_LINE
 start_on() { # start_on GUEST COMMAND_LINE
     ask "echo \$\$ >\"\${0%.*}.pid\"; exec $2" "$1"
 }
+# Starts a server on a guest, and waits until it says that it listens.
+listens_on() { # listens_on GUEST COMMAND_LINE
+    start_on "$1" "$2"
+    eventually while_runs "$answer" contains "$answer.output" '^listening on ' || { cat "$answer.output"; return 1; }
+}
 
 # Runs a command line in guest b, shows its output, and returns its exit status.
 on_b() { on b "$1"; } # on_b COMMAND_LINE
@@ -130,17 +185,16 @@ address=rdma:$LAB_PEER:$port
 book=/dev/shm/book-$scenario
 
 start_responder() { # start_responder [OPTION...]
-    start_on_b "$ledger serve $address --book $book --connections ${connections:-64} $*"
+    check "the responder listens" listens_on b \
+        "$ledger serve $address --book $book --connections ${connections:-64} $*"
     responder=$answer
-    check "the responder listens" within 60 contains "$responder.output" '^listening on ' ||
-        cat "$responder.output"
 }
 
 signal_responder() { on_b "kill -$1 $(cat "$responder.pid")"; } # signal_responder SIGNAL
 
 kill_responder() {
     signal_responder KILL 2>/dev/null
-    within 60 test -e "$responder.status"
+    eventually test -e "$responder.status"
     responder=
 }
 
@@ -148,21 +202,31 @@ kill_responder() {
 # says otherwise; what it prints goes to $work/requester.
 # shellcheck disable=SC2120 # the options of some scenarios
 start_requester() { # start_requester [OPTION...]
-    local connect=(--connect-timeout-ms 20000)
-    [[ "$*" != *--connect-timeout-ms* ]] || connect=()
-    rm -f "$work/end"
+    rm -f "$work/end" "$work/requester"
     mkfifo "$work/end"
-    "$ledger" call "$address" --log "$work/log" "${connect[@]}" "$@" <"$work/end" >"$work/requester" 2>&1 3>&- &
+    "$ledger" call "$address" --log "$work/log" "$@" <"$work/end" >"$work/requester" 2>&1 3>&- &
     requester=$!
     exec 3>"$work/end"
 }
+
+# For a requester that connects again. TIME: far more seconds than a server takes to start, or a cable to be mended.
+reconnects=(--reconnect-within 600)
 
 requester_ends_well() {
     local status=0
     exec 3>&-
     wait "$requester" || status=$?
-    sed 's/^/    /' "$work/requester"
+    # Of calls that failed, there may be many.
+    grep -v '^call .* failed' "$work/requester" | sed 's/^/    /'
     return $status
+}
+
+# How many lines the requester has printed, so far, that the pattern fits.
+printed() { grep -cE "$1" "$work/requester"; } # printed REGEX
+has_printed_more() { [ "$(printed "$2")" -gt "$1" ]; } # has_printed_more COUNT REGEX
+# Waits until the requester prints more of such lines than it had.
+prints_more() { # prints_more COUNT REGEX
+    eventually while_runs "$requester" has_printed_more "$@"
 }
 
 entries() { on_b "wc -l <$book"; }
@@ -171,7 +235,7 @@ entries() { on_b "wc -l <$book"; }
 executes() { # executes MORE
     local wanted
     wanted=$(($(entries) + $1))
-    within 60 entries_reach "$wanted"
+    eventually while_runs "$requester" while_runs "$responder" entries_reach "$wanted"
 }
 entries_reach() { [ "$(entries)" -ge "$1" ]; }
 

@@ -41,9 +41,13 @@ at_end() {
     exportfs -ua
     pkill -x rpc.mountd
     pkill -x rpcbind
+    # Their ports are the next scenario's.
+    eventually no_process rpc.mountd
+    eventually no_process rpcbind
     umount /proc/fs/nfsd
     umount -l $export_path
-    within 10 lacks /proc/net/tcp ":$(printf %04X $mount_port) .* 0A "
+    eventually lacks /proc/net/tcp ":$(printf %04X $mount_port) .* 0A "
 }
+no_process() { ! pgrep -x "$1" >/dev/null; } # no_process NAME
 
 is_empty() { [ -z "$(ls -A "$1")" ]; }

@@ -15,16 +15,17 @@ server_line() { # server_line [OPTION...]
         tcp) echo "$bench serve --service nfs3 --listen tcp:0.0.0.0:$port $*" ;;
         rdma)
             echo "$bench serve --service nfs3 --listen rdma:0.0.0.0:$port \
-                --mount-listen 0.0.0.0:$mount_port --profile $park $*"
+                --mount-listen 0.0.0.0:$mount_port --profile $park ${patient[*]} $*"
             ;;
     esac
 }
 
 serve() { # serve [OPTION...]: in this guest
     # shellcheck disable=SC2046 # words
-    $(server_line "$@") </dev/null >"$work/server" 2>&1 &
-    server=$!
-    within 60 contains "$work/server" '^listening on ' || { cat "$work/server"; return 1; }
+    listens "$work/server" $(server_line "$@")
+    local status=$?
+    server=$started
+    return $status
 }
 
 mounted() { # mounted [FOLDER [OPTIONS]]

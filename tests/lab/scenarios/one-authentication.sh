@@ -4,9 +4,7 @@
 . "$(dirname "$0")/common.sh"
 
 serve() { # serve ARGUMENT...
-    "$bench" serve --listen "rdma:$LAB_IP:0" "$@" </dev/null >"$work/server" 2>&1 &
-    server=$!
-    within 60 contains "$work/server" '^listening on '
+    listens "$work/server" "$bench" serve --listen "rdma:$LAB_IP:0" "${patient[@]}" "$@" && server=$started
 }
 
 run() { # run ARGUMENT...

@@ -4,9 +4,7 @@
 . "$(dirname "$0")/common.sh"
 
 serve() { # serve ADDRESS
-    "$bench" serve --listen "$1" </dev/null >"$work/server" 2>&1 &
-    server=$!
-    within 60 contains "$work/server" '^listening on '
+    listens "$work/server" "$bench" serve --listen "$1" "${patient[@]}" && server=$started
 }
 
 listening_on() { sed -n 's/^listening on \([^ ]*\).*/\1/p' "$work/server"; }
@@ -23,8 +21,8 @@ check "the server is told to end" kill -TERM "$server"
 check "it ends in good order" wait "$server"
 check "a server on IPv6" serve "rdma:[$LAB_IP6]:0"
 check "null calls over IPv6" run --count 500
-check "a server of the run's own" "$bench" run --fabric rdma --count 500 --warmup 0
+check "a server of the run's own" "$bench" run --fabric rdma "${patient[@]}" --count 500 --warmup 0
 for protocol in v1 v2; do
-    check "calls of the server, in version ${protocol#v}" "$bench" run --fabric rdma --reverse --protocol $protocol \
+    check "calls of the server, in version ${protocol#v}" "$bench" run --fabric rdma "${patient[@]}" --reverse --protocol $protocol \
         --op echo --size 256 --depth 4 --connections 2 --count 500 --warmup 0
 done

@@ -13,10 +13,8 @@ credits_per_connection = 8
 END
 
 serve() {
-    "$bench" serve --listen "rdma:$LAB_IP:$port" --profile "$work/own.toml" </dev/null \
-        >"$work/server" 2>&1 &
-    server=$!
-    within 60 contains "$work/server" '^listening on '
+    listens "$work/server" "$bench" serve --listen "rdma:$LAB_IP:$port" --profile "$work/own.toml" "${patient[@]}" &&
+        server=$started
 }
 
 run() {

@@ -1,15 +1,14 @@
 #!/usr/bin/env bash
-# The cable is away for less time than the device tries again. Calls wait, and none fails.
+# The cable is away for less time than a peer may be silent. Calls wait, and none fails. Soft-RoCE sends again without
+# end.
 . "$(dirname "$0")/common.sh"
 
-# The devices send again for half a minute, and a peer may be silent for two. So a guest that is slow to mend the cable
-# breaks no connection.
-patient=(--ack-timeout-exponent 20 --silent-ms-max 120000)
-start_responder "${patient[@]}"
-start_requester --depth 8 "${patient[@]}" --call-timeout-ms 120000
+start_responder
+start_requester --depth 8
 check "calls are answered" executes 200
 for _ in 1 2 3; do
     check "the cable is cut" cut_cable
+    # TIME: the device repeats what it sent in it. It is longer where a guest is slow, and the limit is two minutes.
     sleep 0.3
     check "the cable is mended" mend_cable
     check "calls are answered again" executes 200

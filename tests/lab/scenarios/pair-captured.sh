@@ -12,26 +12,27 @@ mkdir -p $captures
 capture() { # capture NAME: from now on, all RoCEv2 traffic of this guest
     captured=$captures/$1.pcap
     # The usual buffer of 2 MiB overflows where tcpdump is kept from its processor.
+    rm -f "$work/tcpdump"
     tcpdump -i "$LAB_NETDEV" -B 65536 -U -w "$work/capture" udp port 4791 2>"$work/tcpdump" &
     capturing=$!
-    within 60 contains "$work/tcpdump" '^tcpdump: listening'
+    eventually while_runs $capturing contains "$work/tcpdump" '^tcpdump: listening' &&
+        eventually while_runs $capturing has_counted && others=$(($(received) - $(written)))
 }
 
-# How many packets tcpdump has written, when it answers.
-written() {
-    local lines
+# tcpdump tells, when it is asked, how many packets it has written, and how many the kernel has for it, written or not:
+# "N packets captured, N packets received by filter, ...". Before the filter was there the kernel took others as well.
+has_counted() {
     lines=$(wc -l <"$work/tcpdump")
-    kill -USR1 $capturing && within 60 has_lines_beyond "$lines" || return
-    tail -n 1 "$work/tcpdump"
+    kill -USR1 $capturing && eventually while_runs $capturing has_lines_beyond "$lines" &&
+        tail -n 1 "$work/tcpdump" | grep -q ' packets captured, [0-9]* packets received by filter, '
 }
 has_lines_beyond() { [ "$(wc -l <"$work/tcpdump")" -gt "$1" ]; }
-# The kernel hands packets to tcpdump in batches, within a second: nothing has come in two of them, in which it ran.
-has_all_packets() {
-    local before
-    before=$(written) && sleep 2 && [ "$(written)" = "$before" ]
-}
+written() { tail -n 1 "$work/tcpdump" | sed 's/.* \([0-9]*\) packets captured.*/\1/'; }
+received() { tail -n 1 "$work/tcpdump" | sed 's/.* \([0-9]*\) packets received.*/\1/'; }
+has_all_packets() { has_counted && [ $(($(received) - $(written))) -le "$others" ]; }
+# What was sent is with the kernel when the programs have ended that sent it.
 end_capture() {
-    within 60 has_all_packets || { cat "$work/tcpdump"; return 1; }
+    eventually while_runs $capturing has_all_packets || { cat "$work/tcpdump"; return 1; }
     kill -TERM $capturing && wait $capturing && contains "$work/tcpdump" '^0 packets dropped' &&
         cp "$work/capture" "$captured"
 }
@@ -53,9 +54,8 @@ check "the capture ends" end_capture
 # --- The Linux client and our responder --------------------------------------------------------------
 
 serve_nfs3() {
-    start_on_b "$bench serve --service nfs3 --listen rdma:$LAB_PEER:$port --mount-listen $LAB_PEER:$mount_port \
-        --space 64MiB --max-files 1000"
-    within 60 contains "$answer.output" '^listening on '
+    listens_on b "$bench serve --service nfs3 --listen rdma:$LAB_PEER:$port --mount-listen $LAB_PEER:$mount_port \
+        ${patient[*]} --space 64MiB --max-files 1000"
 }
 
 mounted() {
@@ -83,11 +83,10 @@ check "the capture ends" end_capture
 
 # --- Version 2, between two of ours ------------------------------------------------------------------
 
-# Nothing is sent again because a guest stood still: 17 s pass before an acknowledgement is missed.
+# TIME: nothing is sent again because a guest stood still: 17 s pass before an acknowledgement is missed.
 patient+=(--set ack_timeout_exponent=22)
 serve_own() {
-    start_on_b "$bench serve --listen $own ${patient[*]}"
-    within 60 contains "$answer.output" '^listening on '
+    listens_on b "$bench serve --listen $own ${patient[*]}"
 }
 own=rdma:$LAB_PEER:$((port + 1))
 run() {

@@ -4,14 +4,15 @@
 . "$(dirname "$0")/common.sh"
 
 start_responder
-start_requester --reconnect-within 60
+start_requester "${reconnects[@]}"
 for _ in 1 2 3; do
     check "calls are answered" executes 200
+    connected=$(printed '^connected again')
     check "the responder is killed" kill_responder
     start_responder
+    # More often where a guest is slow: a new connection may be lost as well.
+    check "the requester connects again" prints_more "$connected" '^connected again'
 done
 check "calls are answered" executes 200
 check "every call of the requester ended" requester_ends_well
-check "it connected three times again" \
-    test "$(grep -c '^connected again' "$work/requester")" -eq 3
 check "no call was executed twice, answered twice or lost" books_agree

@@ -8,12 +8,11 @@ queue_pairs_of_b() { on_b "rdma resource show qp link $LAB_DEV" | grep -c 'comm 
 no_queue_pairs() { [ "$(queue_pairs_of_b)" -eq 0 ]; }
 
 connections=500
-# On a busy machine, 500 connections keep a guest longer than a peer is silent usually, and a call waits.
-start_responder --silent-ms-max 120000
-start_requester --connections $connections --count 5000 --depth 500 --connect-timeout-ms 120000 \
-    --silent-ms-max 120000 --call-timeout-ms 120000
+# TIME: the limits of the ledger are minutes: on a busy machine, 500 connections keep a guest for one.
+start_responder
+start_requester --connections $connections --count 5000 --depth 500
 check "every call of the requester ended" requester_ends_well
 check "500 connections were accepted" contains "$work/requester" ': 500 of 500 after'
 check "no call failed" contains "$work/requester" '5000 answered, 0 failed'
 check "no call was executed twice, answered twice or lost" books_agree
-check "nothing is left of the connections" within 60 no_queue_pairs
+check "nothing is left of the connections" eventually no_queue_pairs

@@ -162,7 +162,7 @@ impl<V: Provider> Run<'_, V> {
         &self,
         mut outcome: Result<Connection, ConnectError>,
     ) -> Result<Connection, ConnectError> {
-        // TIME: the limit is that of all waits, far longer than a connection takes to end.
+        // TIME: for the limit below.
         let start = Instant::now();
         while self.plan.rounds > 1
             && matches!(
@@ -173,6 +173,7 @@ impl<V: Provider> Run<'_, V> {
                         ..
                     })
             )
+            // TIME: the limit of all waits is far longer than a connection takes to end.
             && start.elapsed() < PATIENCE
         {
             // TIME: a pause between two tries.
