@@ -64,6 +64,11 @@ impl<P: Port> State<P> {
         !self.resources.closing.is_empty() && self.finish_some(application)
     }
 
+    /// Whether the application has heard of the end of all closing connections.
+    pub(super) fn all_notified(&self) -> bool {
+        self.resources.closing.iter().all(|it| it.is_notified)
+    }
+
     #[cold]
     fn finish_some<A: Application>(&mut self, application: &mut A) -> bool {
         let mut busy = false;
