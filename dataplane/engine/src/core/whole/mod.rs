@@ -254,6 +254,7 @@ fn shortened(mut steps: Vec<Step>, fails: impl Fn(&[Step]) -> bool) -> Vec<Step>
 /// Plays what is drawn, and says how much that was.
 fn play_all(keep_alive: bool) {
     let clock = Clock::new();
+    // TIME: it is printed, and compared with nothing.
     let begin = Instant::now();
     let passed = RefCell::new(Passed::default());
     let config = ProptestConfig {
@@ -289,6 +290,7 @@ fn play_all(keep_alive: bool) {
         );
     }
     let passed = passed.into_inner();
+    // TIME: as above.
     let elapsed = begin.elapsed();
     println!(
         "{} steps and {} polls in {elapsed:?}",

@@ -128,7 +128,8 @@ impl World {
             Service::default(),
         )
         .expect("a core");
-        let now = clock.now();
+        // The time that the core has read: with a later one, it would depend on the machine what is due in which turn.
+        let now = core.state.resources.now;
         // XIDs that do not depend on chance.
         core.state.outgoing.requester = Requester::new(
             config.calls_outstanding_max,
