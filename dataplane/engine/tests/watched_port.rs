@@ -20,7 +20,7 @@ use rpcrdma_protocol::connection::Versions;
 use rpcrdma_protocol::v2::ReverseRequestSupport;
 use rpcrdma_protocol::v2::connection::Role;
 use support::bulk::{BulkApp, TAKE, bulk_config};
-use support::fabric::{Fabric, PreparedQueuePair, Shm, Sizes, Told};
+use support::fabric::{Fabric, Polled, PreparedQueuePair, Shm, Sizes, Told};
 use support::raw::{Attack, CREDIT, words};
 use support::{ECHO, NULL, PROGRAM, Pair, VERSION, pattern};
 
@@ -37,7 +37,7 @@ impl Fabric for Watched {
     type Joint = shm::Joint;
 
     const TURN: Duration = Shm::TURN;
-    const IDLE_TURNS: Option<usize> = Shm::IDLE_TURNS;
+    const WORKS_BY_ITSELF: bool = Shm::WORKS_BY_ITSELF;
     const ONE_CASE_IN: u32 = Shm::ONE_CASE_IN;
     const HAS_PROBES: bool = Shm::HAS_PROBES;
     const SKIPPED: &'static [(&'static str, &'static str)] = Shm::SKIPPED;
@@ -76,6 +76,10 @@ impl Fabric for Watched {
         b: &shm::PortHandle,
     ) -> [Option<Told<Self>>; 2] {
         Shm::port_events(joint, a, b)
+    }
+
+    fn is_under_way(joint: &shm::Joint, polled: Polled) -> bool {
+        Shm::is_under_way(joint, polled)
     }
 
     fn work() {

@@ -488,8 +488,12 @@ fn a_late_reply_gives_the_memory_of_its_call_back() {
     pair.until("the call is served", |pair| {
         !pair.server.app().later.is_empty()
     });
-    pair.server.app_mut().later[0].2 = 1000;
+    pair.server.app_mut().later[0].2 = u32::MAX;
     pair.pass(Duration::from_millis(1100));
+    pair.until("the end of the call", |pair| {
+        pair.client.app().result(1).is_some()
+    });
+    pair.server.app_mut().later[0].2 = 1;
     pair.until("the late reply", |pair| {
         pair.client.counters().late_replies == 1
     });

@@ -144,7 +144,7 @@ fn a_core_sleeps_while_peers_grant_nothing_for_their_replies() {
         ..config()
     };
     let (attack, _) = occupied_of(&config, 6);
-    assert!(attack.sleeps());
+    attack.sleeps("while nobody grants anything");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::TestFabric;
 use crate::support::fabric::Fabric;
-use crate::support::{ECHO, NEVER, Pair, turns_until_idle};
+use crate::support::{ECHO, NEVER, Pair};
 use rpcrdma_engine::{CallError, CloseReason, CoreConfig, CounterSnapshot};
 use rpcrdma_protocol::connection::Versions;
 
@@ -23,28 +23,18 @@ fn config() -> CoreConfig {
     }
 }
 
-/// An interval passes, and then as much happens as there is to do at both ends.
+/// An interval passes, and then as much happens as there is to do at both ends. What the client says at its tick is there
+/// before the tick of the server: an end that has heard something since it spoke last speaks at once, and not an interval
+/// later.
 fn interval(pair: &mut Pair) {
-    pair.pass(INTERVAL);
+    pair.pass_first_at_the_client(INTERVAL);
     pair.turns(20);
 }
 
 /// An interval passes at the client, and the server stands still.
 fn interval_of_the_client(pair: &mut Pair) {
-    pair.pass(INTERVAL);
-    turns_of_the_client(pair);
-}
-
-/// As much happens as there is to do at the client, and the server stands still.
-fn turns_of_the_client(pair: &mut Pair) {
-    for _ in 0..20 {
-        pair.client.iterate(pair.now);
-    }
-    turns_until_idle(|| {
-        pair.pass(TestFabric::TURN);
-        TestFabric::work();
-        pair.client.iterate(pair.now)
-    });
+    pair.pass_at_the_client(INTERVAL);
+    pair.client_turns(20);
 }
 
 fn counters(pair: &Pair) -> [CounterSnapshot; 2] {
@@ -153,7 +143,7 @@ fn a_server_that_has_not_answered_is_probed_at_each_tick() {
             let client = pair.client.ready[0];
             pair.client.app_mut().want(client, ECHO, &[7; 8], 0);
         }
-        turns_of_the_client(&mut pair);
+        pair.client_turns(20);
         for ticks in 1..3 {
             interval_of_the_client(&mut pair);
             let probes = if TestFabric::HAS_PROBES { ticks } else { 0 };

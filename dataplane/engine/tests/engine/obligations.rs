@@ -241,7 +241,7 @@ fn a_core_that_drains_takes_no_new_calls() {
             let application = pair.client.app_mut();
             application.want(connection, LATER, &[0; 8], tag);
         }
-        pair.turns_exactly(1);
+        pair.turn_with_all_that_was_sent();
     };
     for _ in 0..50 {
         more(&mut pair);
@@ -276,14 +276,10 @@ fn a_core_sleeps_while_peers_take_nothing() {
         for xid in calls {
             attack.send(&call_with_credit(*xid, NO_CREDIT, NULL, &[]));
         }
-        attack.sleeps()
+        attack
     };
-    #[rustfmt::skip]
-    let found = [
-        ("a call that was answered", served(&[1])),
-        ("replies without credits", served(&[1, 2, 3, 4])),
-        ("no Receives, version 1", deaf_to(&sleepy(), 1, 300).sleeps()),
-        ("no Receives, version 2", deaf_to(&sleepy(), 2, 300).sleeps()),
-    ];
-    assert!(found.iter().all(|(_, sleeps)| *sleeps), "{found:?}");
+    served(&[1]).sleeps("after a call that was answered");
+    served(&[1, 2, 3, 4]).sleeps("with replies without credits");
+    deaf_to(&sleepy(), 1, 300).sleeps("without Receives, version 1");
+    deaf_to(&sleepy(), 2, 300).sleeps("without Receives, version 2");
 }

@@ -502,5 +502,5 @@ fn a_core_sleeps_while_a_reply_lacks_credits() {
         },
         ..config()
     });
-    assert!(hall.attack.sleeps());
+    hall.attack.sleeps("while it waits for its peers");
 }

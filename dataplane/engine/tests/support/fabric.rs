@@ -27,6 +27,9 @@ pub struct Limits {
     pub send_queue_depth: u32,
 }
 
+/// Which of the two ends of a joint are polled.
+pub type Polled = [bool; 2];
+
 /// Each test program names one, as `TestFabric`.
 pub trait Fabric {
     type Port: Port;
@@ -37,9 +40,11 @@ pub trait Fabric {
 
     /// How much time passes in a turn, for the cores.
     const TURN: Duration;
-    /// Turns in which nothing happens, after which nothing is under way any more; `None` where each
-    /// turn brings what was sent in the one before.
-    const IDLE_TURNS: Option<usize>;
+    /// How much passes while the device has something under way: enough that a core looks for its work.
+    // TIME: such a turn takes 100 us at least, so the longest wait of a test passes 12 ms. No deadline is that short.
+    const TURN_AT_WORK: Duration = Duration::from_nanos(10);
+    /// Whether what is sent takes its time. Otherwise each turn brings what was sent in the one before.
+    const WORKS_BY_ITSELF: bool;
     /// Of the cases or rounds of a campaign, one in so many: a device of the lab is emulated.
     const ONE_CASE_IN: u32;
     /// Whether its ports have probes.
@@ -70,7 +75,10 @@ pub trait Fabric {
         b: &Self::Handle,
     ) -> [Option<Told<Self>>; 2];
 
-    /// Lets a device work for the time of a turn.
+    /// Whether the device works on something that polls of these ends bring.
+    fn is_under_way(joint: &Self::Joint, polled: Polled) -> bool;
+
+    /// Lets a device work.
     fn work();
 
     /// A fault by which the first connection of a port breaks.
@@ -139,7 +147,7 @@ impl Fabric for Shm {
     type Joint = shm::Joint;
 
     const TURN: Duration = Duration::from_micros(1);
-    const IDLE_TURNS: Option<usize> = None;
+    const WORKS_BY_ITSELF: bool = false;
     const ONE_CASE_IN: u32 = 1;
     const HAS_PROBES: bool = false;
     const SKIPPED: &'static [(&'static str, &'static str)] = &[];
@@ -185,6 +193,10 @@ impl Fabric for Shm {
         _: &shm::PortHandle,
     ) -> [Option<shm::PortEvent>; 2] {
         [None, None]
+    }
+
+    fn is_under_way(_: &shm::Joint, _: Polled) -> bool {
+        false
     }
 
     fn work() {}

@@ -10,6 +10,7 @@
 pub mod bulk;
 pub mod fabric;
 pub mod raw;
+pub mod under_way;
 pub mod verbs;
 
 use std::collections::VecDeque;
@@ -26,10 +27,11 @@ use rpcrdma_protocol::cm_private_data::PrivateData;
 use rpcrdma_protocol::connection::{Terms, Versions};
 use rpcrdma_protocol::v2::connection::Role;
 use rpcrdma_protocol::v2::{Properties, PropertySet};
+use rpcrdma_testkit::Wait;
 pub use rpcrdma_testkit::pattern;
 
 use crate::TestFabric;
-use fabric::{Fabric, Limits, PreparedQueuePair, Sizes, Told};
+use fabric::{Fabric, Limits, Polled, PreparedQueuePair, Sizes, Told};
 
 pub const PROGRAM: u32 = 0x2000_0001;
 pub const VERSION: u32 = 1;
@@ -430,6 +432,8 @@ pub struct Pair<A: Application = App, B: Application = App> {
     pub now: Ticks,
     pub clock: Clock,
     token: u64,
+    /// How far the time of the server is behind.
+    server_behind: Ticks,
 }
 
 impl Pair {
@@ -517,16 +521,21 @@ impl<A: Application, B: Application> Pair<A, B> {
             (&client_port.0, &client_port.1),
             (&server_port.0, &server_port.1),
         );
-        let client = side(0, Role::Client, client, &clock, a, client_port);
-        let server = side(1, Role::Server, server, &clock, b, server_port);
+        let (mut beginning, configs) = (Beginning::default(), [client, server]);
+        let client = beginning.of(configs[0], &clock, || {
+            side(0, Role::Client, configs[0], &clock, a, client_port)
+        });
+        let server = beginning.of(configs[1], &clock, || {
+            side(1, Role::Server, configs[1], &clock, b, server_port)
+        });
         Self {
             client,
             server,
             joint,
-            // Not before the cores read it.
-            now: clock.now(),
+            now: beginning.now(&clock),
             clock,
             token: 0,
+            server_behind: 0,
         }
     }
 
@@ -597,21 +606,23 @@ impl<A: Application, B: Application> Pair<A, B> {
 
     /// One iteration of each core, and of its control plane. Whether there was anything to do.
     pub fn turn(&mut self) -> bool {
-        self.now += self.clock.ticks(TestFabric::TURN);
-        let client = self.client.iterate(self.now);
-        let server = self.server.iterate(self.now);
-        let [to_client, to_server] =
-            TestFabric::port_events(&mut self.joint, &self.client.port, &self.server.port);
-        self.client.tell(to_client);
-        self.server.tell(to_server);
-        TestFabric::work();
-        client || server
+        self.turn_of(ALL)
     }
 
-    /// So many turns, and as many more as a device takes for what is under way.
+    /// So many turns; on a device, each of them with all that was sent before, and as many more as there is work for.
     pub fn turns(&mut self, count: usize) {
-        self.turns_exactly(count);
-        turns_until_idle(|| self.turn());
+        self.turns_of(ALL, count);
+    }
+
+    /// The same of the client, while the server stands still.
+    pub fn client_turns(&mut self, count: usize) {
+        self.turns_of(CLIENT, count);
+    }
+
+    /// A turn, and on a device as many more as what was sent takes to arrive.
+    pub fn turn_with_all_that_was_sent(&mut self) {
+        self.turn();
+        self.settle(ALL);
     }
 
     /// So many turns, whatever is under way then.
@@ -625,34 +636,177 @@ impl<A: Application, B: Application> Pair<A, B> {
     pub fn server_turns(&mut self, count: usize) {
         for _ in 0..count {
             self.now += self.clock.ticks(TestFabric::TURN);
-            self.server.iterate(self.now);
+            self.server.iterate(self.now - self.server_behind);
         }
     }
 
-    /// Time passes, and nothing else.
+    /// Time passes when what was sent has arrived, and nothing else happens.
     pub fn pass(&mut self, time: Duration) {
+        self.settle(ALL);
+        self.now += self.clock.ticks(time);
+    }
+
+    /// The same, for the server when what the client does then has arrived.
+    pub fn pass_first_at_the_client(&mut self, time: Duration) {
+        self.pass(time);
+        self.server_behind = self.clock.ticks(time);
+        self.turns(20);
+        self.server_behind = 0;
+    }
+
+    /// Time passes while the server stands still.
+    pub fn pass_at_the_client(&mut self, time: Duration) {
+        self.settle(CLIENT);
         self.now += self.clock.ticks(time);
     }
 
     /// Turns until something is so; fails when it does not come to be.
-    pub fn until(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> bool) {
-        for _ in 0..200_000 {
-            if done(self) {
-                return;
-            }
-            self.turn();
-        }
-        panic!(
-            "never came: {what}\nclient:\n{}{}server:\n{}{}",
-            self.client.counters(),
-            self.client.describe(),
-            self.server.counters(),
-            self.server.describe()
-        );
+    pub fn until(&mut self, what: &str, done: impl FnMut(&mut Self) -> bool) {
+        self.turn_until(what, done);
     }
 }
 
-/// What both ends say of themselves: messages of 4096 bytes, and that remote invalidation is supported.
+impl<A: Application, B: Application> Turns for Pair<A, B> {
+    fn is_under_way(&self, polled: Polled) -> bool {
+        TestFabric::is_under_way(&self.joint, polled)
+    }
+
+    fn iterate(&mut self, polled: Polled, time: Duration) -> bool {
+        self.now += self.clock.ticks(time).max(1);
+        let client = polled[0] && self.client.iterate(self.now);
+        let server = polled[1] && self.server.iterate(self.now - self.server_behind);
+        let [to_client, to_server] =
+            TestFabric::port_events(&mut self.joint, &self.client.port, &self.server.port);
+        self.client.tell(to_client);
+        self.server.tell(to_server);
+        client || server
+    }
+
+    fn state(&self) -> String {
+        format!(
+            "client:\n{}{}server:\n{}{}{:?}",
+            self.client.counters(),
+            self.client.describe(),
+            self.server.counters(),
+            self.server.describe(),
+            self.joint
+        )
+    }
+}
+
+/// When the time of a test begins: after its cores have read the clock, and with nothing due for a while that a core does
+/// once in an interval. How long it took to make the cores is the machine's, and so would be what is due in which turn.
+#[derive(Default)]
+pub struct Beginning {
+    /// From when to when something may be due.
+    dues: Vec<(Ticks, Ticks)>,
+}
+
+impl Beginning {
+    /// Longer than any test takes to its first wait.
+    const A_WHILE: Duration = Duration::from_millis(20);
+    /// How often a core publishes what it is at.
+    const PUBLISHES: Duration = Duration::from_millis(100);
+    /// Of a deadline for peers, in how many parts it is checked.
+    const VISITS: u32 = 4;
+
+    /// Makes a core.
+    pub fn of<C>(&mut self, config: &CoreConfig, clock: &Clock, make: impl FnOnce() -> C) -> C {
+        let from = clock.now();
+        let made = make();
+        let to = clock.now();
+        let visits = config.stall_timeout / Self::VISITS;
+        for interval in [Self::PUBLISHES, config.keep_alive_interval, visits] {
+            let interval = clock.ticks(interval);
+            self.dues.push((from + interval, to + interval));
+        }
+        made
+    }
+
+    pub fn now(mut self, clock: &Clock) -> Ticks {
+        let mut now = clock.now();
+        self.dues.sort_unstable();
+        for (from, to) in self.dues {
+            if from < now + clock.ticks(Self::A_WHILE) {
+                now = now.max(to);
+            }
+        }
+        now
+    }
+}
+
+/// Both ends.
+const ALL: Polled = [true, true];
+/// The first alone.
+const CLIENT: Polled = [true, false];
+
+/// What goes on by turns. Time passes in turns that begin with nothing under way, so that no deadline passes while a
+/// device is at work.
+pub trait Turns: Sized {
+    /// Whether the device works on something that polls of these ends bring.
+    fn is_under_way(&self, polled: Polled) -> bool;
+
+    /// One iteration of each of these ends, so much later. Whether there was anything to do.
+    fn iterate(&mut self, polled: Polled, time: Duration) -> bool;
+
+    /// For a test that failed.
+    fn state(&self) -> String;
+
+    /// A turn of these ends. Whether there was anything to do.
+    fn turn_of(&mut self, polled: Polled) -> bool {
+        let time = match self.is_under_way(polled) {
+            true => TestFabric::TURN_AT_WORK,
+            false => TestFabric::TURN,
+        };
+        let busy = self.iterate(polled, time);
+        if self.is_under_way(polled) {
+            TestFabric::work();
+        }
+        busy
+    }
+
+    /// Turns until nothing is under way. Whether there was anything to do.
+    fn settle(&mut self, polled: Polled) -> bool {
+        let wait = Wait::begin("the device is quiet");
+        let mut busy = false;
+        while self.is_under_way(polled) {
+            busy |= self.turn_of(polled);
+            wait.look(|| self.state());
+        }
+        busy
+    }
+
+    /// So many turns of these ends; on a device, each of them with all that was sent before, and as many more as there is
+    /// work for.
+    fn turns_of(&mut self, polled: Polled, count: usize) {
+        for _ in 0..count {
+            self.turn_of(polled);
+            self.settle(polled);
+        }
+        // TIME: no turn of these waits for the device. A core that has work for more turns is busy for ever.
+        for _ in 0..5000 {
+            if !TestFabric::WORKS_BY_ITSELF || !(self.turn_of(polled) | self.settle(polled)) {
+                break;
+            }
+        }
+    }
+
+    /// Turns until something is so; fails when it does not come to be.
+    fn turn_until(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> bool) {
+        let wait = Wait::begin(what);
+        // TIME: counts turns that begin with nothing under way, so that it is the same on every machine.
+        let mut turns = 0;
+        while !done(self) {
+            if !self.is_under_way(ALL) {
+                turns += 1;
+                assert!(turns <= 200_000, "never came: {what}\n{}", self.state());
+            }
+            self.turn_of(ALL);
+            wait.look(|| self.state());
+        }
+    }
+}
+
 /// Who the client of connection `token` is, to its server.
 pub fn client(token: u64) -> PeerIdentity {
     PeerIdentity {
@@ -662,24 +816,11 @@ pub fn client(token: u64) -> PeerIdentity {
     }
 }
 
+/// What both ends say of themselves: messages of 4096 bytes, and that remote invalidation is supported.
 fn sizes() -> PrivateData {
     PrivateData {
         remote_invalidation: true,
         send_bytes: 4096,
         receive_bytes: 4096,
-    }
-}
-
-/// Turns until nothing has happened for as long as a device may take.
-pub fn turns_until_idle(mut turn: impl FnMut() -> bool) {
-    let Some(enough) = TestFabric::IDLE_TURNS else {
-        return;
-    };
-    let mut idle = 0;
-    for _ in 0..50 * enough {
-        idle = if turn() { 0 } else { idle + 1 };
-        if idle >= enough {
-            break;
-        }
     }
 }

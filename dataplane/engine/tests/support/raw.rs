@@ -1,6 +1,6 @@
 //! A peer that sends whatever it likes, over a port of its own.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rpcrdma_engine::{Application, CloseReason, Command, ConnectionKey, CoreConfig};
 use rpcrdma_fabric::clock::{Clock, Ticks};
@@ -13,11 +13,12 @@ use rpcrdma_fabric::memory::{Pool, PoolShape};
 use rpcrdma_protocol::connection::{Terms, Versions};
 use rpcrdma_protocol::v2::ReverseRequestSupport;
 use rpcrdma_protocol::v2::connection::Role;
+use rpcrdma_testkit::until;
 
-use super::fabric::{Fabric, PreparedQueuePair, Sizes};
+use super::fabric::{Fabric, Polled, PreparedQueuePair, Sizes};
 use super::{
-    App, Form, NULL, PROGRAM, Side, TestJoint, TestPort, TestPortHandle, VERSION, in_form, port,
-    side, turns_until_idle,
+    ALL, App, Beginning, Form, NULL, PROGRAM, Side, TestJoint, TestPort, TestPortHandle, Turns,
+    VERSION, in_form, port, side,
 };
 use crate::TestFabric;
 
@@ -231,19 +232,24 @@ impl<A: Application> Attack<A> {
         };
         let (raw, raw_handle) = TestFabric::port(1, &sizes, &clock);
         let joint = TestFabric::join((&victim_port.0, &victim_port.1), (&raw, &raw_handle));
+        let mut beginning = Beginning::default();
+        let victim = beginning.of(&config, &clock, || {
+            side(0, role, &config, &clock, application, victim_port)
+        });
         Self {
-            victim: side(0, role, &config, &clock, application, victim_port),
+            victim,
             raw: Raw::new(raw, RECEIVES),
             deaf: None,
             raw_handle,
             joint,
-            now: clock.now(),
+            now: beginning.now(&clock),
             clock,
         }
     }
 
-    /// Time passes, in which nothing comes and nothing is done; then all that there is to do.
+    /// Time passes when what was sent has arrived; then all that there is to do.
     pub fn pass(&mut self, time: Duration) {
+        self.settle(ALL);
         self.now += self.clock.ticks(time);
         self.turns(20);
     }
@@ -319,26 +325,14 @@ impl<A: Application> Attack<A> {
         );
     }
 
+    /// As [`super::Pair::turns`].
     pub fn turns(&mut self, count: usize) {
-        for _ in 0..count {
-            self.turn();
-        }
-        turns_until_idle(|| self.turn());
+        self.turns_of(ALL, count);
     }
 
-    /// Turns until something is done, for as long as it may take a device.
+    /// Turns until something is so; fails when it does not come to be.
     pub fn until(&mut self, what: &str, done: impl Fn(&Self) -> bool) {
-        for _ in 0..200_000 {
-            if done(self) {
-                return;
-            }
-            self.turn();
-        }
-        panic!(
-            "never came: {what}\n{}{}",
-            self.victim.counters(),
-            self.victim.describe()
-        );
+        self.turn_until(what, |attack| done(attack));
     }
 
     /// So many iterations of the victim, while its peers stand still.
@@ -349,45 +343,17 @@ impl<A: Application> Attack<A> {
         }
     }
 
-    /// Whether the victim sleeps, of which its configuration says when, while its peers stand still.
-    pub fn sleeps(mut self) -> bool
+    /// Waits until the victim sleeps, of which its configuration says when, while its peers stand still.
+    pub fn sleeps(mut self, what: &str)
     where
         A: Send + 'static,
     {
-        const PATIENCE: Duration = Duration::from_secs(60);
         self.turns(50);
         let handle = self.victim.handle.clone();
         let core = std::thread::spawn(move || self.victim.core.run());
-        let begin = Instant::now();
-        while handle.counters().parks < 3 && begin.elapsed() < PATIENCE {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        let parks = handle.counters().parks;
+        until(what, || (handle.counters().parks >= 3).then_some(()));
         handle.send(Command::Stop).expect("room in the mailbox");
         core.join().expect("no panic").expect("not pinned");
-        parks >= 3
-    }
-
-    fn turn(&mut self) -> bool {
-        self.now += self.clock.ticks(TestFabric::TURN);
-        let raw = self.raw.poll(self.now);
-        let victim = self.victim.iterate(self.now);
-        let [to_victim, to_raw] =
-            TestFabric::port_events(&mut self.joint, &self.victim.port, &self.raw_handle);
-        self.victim.tell(to_victim);
-        if let Some(port_event) = to_raw {
-            self.raw.port.handle_event(port_event);
-        }
-        let deaf = self.deaf.as_mut().is_some_and(|(raw, handle, joint)| {
-            let [to_victim, to_raw] = TestFabric::port_events(joint, &self.victim.port, handle);
-            self.victim.tell(to_victim);
-            if let Some(port_event) = to_raw {
-                raw.port.handle_event(port_event);
-            }
-            raw.poll(self.now)
-        });
-        TestFabric::work();
-        raw || victim || deaf
     }
 
     pub fn send(&mut self, message: &[u8]) {
@@ -418,6 +384,45 @@ impl<A: Application> Attack<A> {
         self.turns(20);
         assert_eq!(self.victim.closed, [(self.connection(), reason)]);
         assert!(self.raw.disconnected, "the peer learns of it");
+    }
+}
+
+impl<A: Application> Turns for Attack<A> {
+    fn is_under_way(&self, polled: Polled) -> bool {
+        let deaf = self.deaf.as_ref();
+        TestFabric::is_under_way(&self.joint, polled)
+            || deaf.is_some_and(|(.., joint)| TestFabric::is_under_way(joint, polled))
+    }
+
+    fn iterate(&mut self, polled: Polled, time: Duration) -> bool {
+        assert_eq!(
+            polled, ALL,
+            "the peers of an attack are polled with its victim"
+        );
+        self.now += self.clock.ticks(time).max(1);
+        let raw = self.raw.poll(self.now);
+        let victim = self.victim.iterate(self.now);
+        let [to_victim, to_raw] =
+            TestFabric::port_events(&mut self.joint, &self.victim.port, &self.raw_handle);
+        self.victim.tell(to_victim);
+        if let Some(port_event) = to_raw {
+            self.raw.port.handle_event(port_event);
+        }
+        let deaf = self.deaf.as_mut().is_some_and(|(raw, handle, joint)| {
+            let [to_victim, to_raw] = TestFabric::port_events(joint, &self.victim.port, handle);
+            self.victim.tell(to_victim);
+            if let Some(port_event) = to_raw {
+                raw.port.handle_event(port_event);
+            }
+            raw.poll(self.now)
+        });
+        raw || victim || deaf
+    }
+
+    fn state(&self) -> String {
+        let (counters, victim) = (self.victim.counters(), self.victim.describe());
+        let deaf = self.deaf.as_ref().map(|(.., joint)| joint);
+        format!("{counters}{victim}{:?}{deaf:?}", self.joint)
     }
 }
 
