@@ -351,9 +351,9 @@ static unsigned bad_keys(void) {
     return 16;
 }
 
-// A process of its own for each, killed while the server reads the chunks of its calls: it has read the first one, which
-// its reply shows, and seven are left. TIME: a peer that is kept from its processor then is killed when all are read;
-// that has to happen to all ten for the attack to be none.
+// A process of its own for each, killed while the server reads the chunks of its calls. Before that it has eight replies,
+// so that the server has read something of each. TIME: all eight chunks that follow are read where a peer is killed too
+// late, and none where it is killed too early: the ten are killed after different times, and one has to be in between.
 static unsigned killed(void) {
     for (unsigned number = 0; number < 10; number++) {
         pid_t child = fork();
@@ -365,8 +365,12 @@ static unsigned killed(void) {
             await_message(peer);
             for (uint32_t xid = 2; xid < 10; xid++)
                 send_write_chunk(peer, 2, xid, peer->region->rkey, CHUNK_BYTES);
-            // Grants may come before the reply.
-            while (await_message(peer) - 2 >= 8) {}
+            // Grants may come between the replies.
+            for (unsigned replies = 0; replies < 8;)
+                if (await_message(peer) - 2 < 8) replies++;
+            for (uint32_t xid = 10; xid < 18; xid++)
+                send_write_chunk(peer, 2, xid, peer->region->rkey, CHUNK_BYTES);
+            usleep(10000 * (1 + number));
             kill(getpid(), SIGKILL);
         }
         require(waitpid(child, &status, 0) == child && WIFSIGNALED(status), "a process that is killed");
