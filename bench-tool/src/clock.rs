@@ -54,10 +54,8 @@ mod tests {
     fn it_agrees_with_the_system() {
         // A calibration that the machine disturbs between two readings of its own is wrong; so another one is made. A wrong
         // unit is in each of them.
-        let mut next = Some(clock().clone());
-        rpcrdma_testkit::until("a clock that agrees with the system's", || {
-            agrees(&next.take().unwrap_or_default()).then_some(())
-        });
+        let mut clocks = std::iter::once(clock().clone()).chain(std::iter::repeat_with(Clock::new));
+        assert!(clocks.by_ref().take(5).any(|clock| agrees(&clock)));
     }
 
     #[test]

@@ -18,7 +18,7 @@ times_of() { # times_of STAGE
     awk -v stage="$1" '
         $1 ~ /^(PASS|FAIL|TIMEOUT|SIG[A-Z]+|ABORT|LEAK)$/ && match($0, /\[ *[0-9.]+s\]/) {
             time = substr($0, RSTART + 1); name = substr($0, RSTART + RLENGTH + 1)
-            sub(/^\([0-9 ]+\/[0-9 ]+\) /, "", name); sub(/^ +/, "", name)
+            sub(/^\[ *[0-9]+\/[0-9]+\] /, "", name); sub(/^\([0-9 ]+\/[0-9 ]+\) /, "", name); sub(/^ +/, "", name)
             print time + 0, stage, name
         }
         /^=== .*, in guest / { program = $2; sub(",", "", program) }
@@ -33,7 +33,7 @@ failures_of() { # failures_of LOG
     local before=25 after=60 most=300
     awk -v before=$before -v after=$after '
         /^ +(PASS|SLOW|LEAK) +\[/ || /^ *Summary \[/ { showing = 0 }
-        /^ +(FAIL|TIMEOUT|SIG[A-Z]+|ABORT) +\[/ { showing = after }
+        /^ +(X?FAIL|TIMEOUT|SIG[A-Z]+|ABORT|LEAK-FAIL) +\[/ { showing = after }
         showing > 0 { print; showing--; last = NR; next }
         /^failures:$/ { listing = 1 }
         /^test result: / { listing = 0 }
@@ -50,21 +50,24 @@ failures_of() { # failures_of LOG
 # the lab "PROGRAM TEST" or the scenario, of the standard harness the test.
 failed_tests_of() { # failed_tests_of STAGE
     awk '
-        function add(name) { if (name != "" && !(name in seen)) { seen[name]; print name } }
-        $1 ~ /^(FAIL|TIMEOUT|SIG[A-Z]+|ABORT|LEAK-FAIL)$/ && match($0, /\[ *[0-9.]+s\] /) {
+        function add(name) { sub(/-newest.*/, "-newest", name); if (name != "" && !(name in seen)) { seen[name]; print name } }
+        $1 ~ /^(X?FAIL|TIMEOUT|SIG[A-Z]+|ABORT|LEAK-FAIL)$/ && match($0, /\[ *[0-9.]+s\] /) {
             name = substr($0, RSTART + RLENGTH)
-            sub(/^\( *[0-9]+\/[0-9]+\) /, "", name); sub(/^@stress-[0-9]+ /, "", name); sub(/^ +/, "", name)
+            # Of stress runs, the round comes before the number of the test.
+            sub(/^\[ *[0-9]+\/[0-9]+\] /, "", name); sub(/^\( *[0-9]+\/[0-9]+\) /, "", name); sub(/^ +/, "", name)
             add(name)
         }
         /^=== .*, in guest / { program = $2; sub(",", "", program) }
         /^test .* \.\.\. FAILED/ {
-            name = substr($0, 6); sub(/ \.\.\. FAILED.*/, "", name)
+            name = substr($0, 6); sub(/ \.\.\. FAILED.*/, "", name); sub(/ - (should panic|compile fail|compile)$/, "", name)
+            # What guests captured is read after they have ended.
+            if (name ~ /^wireshark: /) name = "pair-captured: "
             # A check of a scenario cannot run without those before it.
             if (name ~ /^(one|iwarp|pair|five)-[^ ]*: /) { sub(/: .*/, "", name); add(name) }
             else add(program == "" ? name : program " " name)
             failed_in = program
         }
         # Ended without a result of a test: by a signal or a time limit.
-        /: exit status [0-9]+$/ || / ran no test$/ { name = $1; sub(":", "", name); if (name != failed_in) add(name) }
+        /^[^ ]+: exit status [0-9]+$/ || /^[^ ]+ ran no test$/ { name = $1; sub(":", "", name); if (name != failed_in) add(name) }
     ' "$logs/$1.log"
 }

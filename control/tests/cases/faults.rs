@@ -14,7 +14,7 @@ use rpcrdma_engine::{
 };
 use rpcrdma_fabric::clock::Ticks;
 use rpcrdma_fabric::interface::{Port, RejectReason};
-use rpcrdma_testkit::{Wait, until};
+use rpcrdma_testkit::until;
 use rpcrdma_tuning::Profile;
 
 use super::{connected, listening, options, refused};
@@ -125,30 +125,33 @@ pub(crate) fn calls_that_are_struck_end_with_an_error_and_are_the_same_in_each_r
 }
 
 pub(crate) fn a_call_whose_reply_is_dropped_times_out_and_the_next_is_answered<F: Fabric>() {
+    // TIME: a machine that takes a second for a call makes it time out, too. It does not do so five times in a row; a
+    // server that never answers the next call does.
+    let answered = (0..5).any(|_| next_is_answered_after_a_dropped_reply::<F>());
+    assert!(answered, "the next call is never answered");
+}
+
+/// Whether the call behind one whose reply is dropped had its answer in time.
+fn next_is_answered_after_a_dropped_reply<F: Fabric>() -> bool {
     let server = FaultyServer::<F>::start(&profile(), &["drop-reply:after=1,times=1"]);
     let (mut patient, other) = server.client(&profile());
     patient.assert_echo(&other, b"1st.");
     let hasty = Profile {
-        // TIME: the dropped call takes that long on every machine, and a machine that needs it for another call makes that again.
         call_timeout_ms: 1000,
         ..profile()
     };
     let (mut client, connection) = server.client(&hasty);
     let dropped = client.call(&connection, ECHO, b"2nd.");
     assert_eq!(dropped, failed(CallError::TimedOut));
-    let wait = Wait::begin("the answer to a call behind the one that was dropped");
-    loop {
-        match client.call(&connection, ECHO, b"3rd.") {
-            Ok(results) => break assert_eq!(results, b"3rd."),
-            error => assert_eq!(error, failed(CallError::TimedOut)),
-        }
-        wait.look(String::new);
-    }
+    let next = client.call(&connection, ECHO, b"3rd.");
+    let is_answered = next != failed(CallError::TimedOut);
+    assert!(!is_answered || next == Ok(b"3rd.".to_vec()), "{next:?}");
     patient.assert_echo(&other, b"4th.");
     assert_eq!(server.injected(), 1);
     // A call that will not be answered does not hold up the end.
     let drained = server.node.drain(PATIENCE).expect("it drains");
     assert!(drained.complete, "{drained:?}");
+    is_answered
 }
 
 pub(crate) fn a_connection_is_lost_at_the_send_that_is_struck<F: Fabric>() {

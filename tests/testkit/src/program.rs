@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::until;
+use crate::wait::{PATIENCE, PAUSE, Wait};
 
 /// A command with the words of `line` as its arguments, no standard input, and pipes for standard output and error.
 #[must_use]
@@ -259,9 +259,21 @@ impl Running {
             self.out.take().map(read_in_thread),
             self.errors.take().map(read_in_thread),
         );
-        let status = until(&self.words, || {
-            self.child.try_wait().expect("a child can be waited for")
-        });
+        let words = std::mem::take(&mut self.words);
+        let wait = Wait::begin(&words);
+        let mut is_late = false;
+        let status = loop {
+            match self.child.try_wait().expect("a child can be waited for") {
+                Some(status) => break status,
+                // What it wrote shows why. Only a program that has ended has written all.
+                None if wait.is_over() => {
+                    is_late = true;
+                    self.child.kill().expect("the child was not waited for");
+                }
+                None => {}
+            }
+            std::thread::sleep(PAUSE);
+        };
         let bytes = |reader: Option<JoinHandle<Vec<u8>>>| {
             let bytes = reader.map(|reader| reader.join().expect("the reader does not panic"));
             bytes.unwrap_or_default()
@@ -271,7 +283,9 @@ impl Running {
             stdout: bytes(out),
             stderr: bytes(errors),
         };
-        Ended::new(std::mem::take(&mut self.words), output)
+        let ended = Ended::new(words, output);
+        assert!(!is_late, "not ended in {PATIENCE:?}: {ended}");
+        ended
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The pause between two looks of [`until`] and [`reach`].
-const PAUSE: Duration = Duration::from_millis(2);
+pub(crate) const PAUSE: Duration = Duration::from_millis(2);
 
 /// How far something is that a test waits for.
 #[derive(Clone, Copy, Debug)]
@@ -37,6 +37,12 @@ impl<'a> Wait<'a> {
         }
     }
 
+    /// Whether it is longer than [`PATIENCE`].
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        Instant::now() >= self.deadline
+    }
+
     /// Counts one more look without success.
     ///
     /// # Panics
@@ -44,8 +50,12 @@ impl<'a> Wait<'a> {
     /// The wait is longer than [`PATIENCE`]; the message names what was waited for and shows `state`.
     #[track_caller]
     pub fn look(&self, state: impl FnOnce() -> String) {
-        let is_over = Instant::now() >= self.deadline;
-        assert!(!is_over, "{}: not in {PATIENCE:?}: {}", self.what, state());
+        assert!(
+            !self.is_over(),
+            "{}: not in {PATIENCE:?}: {}",
+            self.what,
+            state()
+        );
     }
 }
 

@@ -50,7 +50,8 @@ fn every_time_that_a_test_compares_has_its_reason() {
                 continue;
             }
             let above = number.saturating_sub(LINES_ABOVE_MAX);
-            let reason = lines[above..=number].iter().find(|it| it.contains(REASON));
+            let mut nearest_first = lines[above..=number].iter().rev();
+            let reason = nearest_first.find(|it| it.contains(REASON));
             match reason {
                 Some(reason) => {
                     reasons += 1;

@@ -137,7 +137,9 @@ fn a_window_is_never_read_after_it_ended() {
     b.port.invalidate_window(window, WorkId(1)).unwrap();
     let mut buffer = b.port.next_returned().unwrap();
     b.port.memory().bytes_mut(&mut buffer).fill(2);
+    let wait = Wait::begin("the end of the read that met no window");
     while !reader.is_finished() {
+        wait.look(String::new);
         b.poll();
         thread::yield_now();
     }

@@ -52,21 +52,20 @@ impl Manager {
             }
         }
         if happened.woken {
-            self.take_answers();
-            while let Some(sent) = self.blocking_calls.sent() {
-                self.on_sent(sent);
-            }
+            self.take_from_threads();
             self.disconnect_given_up();
         }
         let now = Instant::now();
         if self.waiting.has_due(now) {
             // A peer that answered while this thread stood still has not timed out. There is an end, so that a flood of
-            // requests delays no timeout for ever.
+            // requests delays no timeout for ever. An answer to a message that a thread has just sent comes before the
+            // thread's word of it: so the threads come last.
             for _ in 0..TURNS_BEFORE_TIMEOUTS {
                 if !self.take_events()? {
                     break;
                 }
             }
+            self.take_from_threads();
         }
         self.fire_timers(now);
         Ok(happened.woken || !self.ready.is_empty())
@@ -102,9 +101,13 @@ impl Manager {
         }
     }
 
-    fn take_answers(&mut self) {
+    /// Takes what the threads have done that look names up and make calls that block.
+    fn take_from_threads(&mut self) {
         while let Some(answer) = self.host_names.answer() {
             self.on_answer(answer);
+        }
+        while let Some(sent) = self.blocking_calls.sent() {
+            self.on_sent(sent);
         }
     }
 
