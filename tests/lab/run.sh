@@ -155,7 +155,8 @@ parse_options() {
     [ "$kernel_name" = stock ] || [ "$kernel_name" = newest ] || die 2 "--kernel is stock or newest"
     [ "$kernel_name$device" != newestsiw ] || die 2 "the newest kernel has no software iWARP here"
     [[ $delay =~ ^[0-9.]+(us|ms|s)?$ ]] || die 2 "$delay is not a time such as 50us"
-    [ -z "$accel" ] || [ "$accel" = kvm ] || [ "$accel" = tcg ] || die 2 "--accel is kvm or tcg"
+    [ -n "$accel" ] || accel=${LAB_ACCEL:-}
+    [ -z "$accel" ] || [ "$accel" = kvm ] || [ "$accel" = tcg ] || die 2 "--accel and \$LAB_ACCEL are kvm or tcg"
 }
 
 # Forwards what the command of guest a writes, until the guest has ended and all of it is read.
@@ -180,7 +181,7 @@ run() {
     else
         find_kernel || die 2 "no kernel is ready; do this first: tests/lab/lab setup"
     fi
-    accelerator=${accel:-${LAB_ACCEL:-$accelerator}}
+    accelerator=${accel:-$accelerator}
 
     trap clean_up EXIT
     trap 'exit 130' INT
