@@ -1,5 +1,7 @@
 //! Credentials and verifiers, which are passed on unchanged (RFC 5531 section 8.2).
 
+use core::fmt;
+
 use crate::constants::{
     AUTH_BODY_BYTES_MAX, AUTH_NONE, RPCSEC_GSS, RPCSEC_GSS_DATA, RPCSEC_GSS_SERVICE_NONE,
 };
@@ -64,6 +66,26 @@ impl<'a> OpaqueAuth<'a> {
     }
 }
 
+/// The longest name of a machine in a body of AUTH_SYS, in octets.
+const MACHINE_NAME_BYTES_MAX: usize = 255;
+/// The most groups there, without the first one.
+const GROUPS_MAX: u32 = 16;
+
+/// Whether a body of a credential is one of AUTH_SYS (RFC 5531 appendix A), whole and without more behind it.
+pub(super) fn is_auth_sys(body: &[u8]) -> bool {
+    fn group_count(reader: &mut Reader<'_>) -> Result<u32, DecodeError> {
+        let _stamp = reader.read_u32()?;
+        let _machine_name = reader.read_opaque(MACHINE_NAME_BYTES_MAX)?;
+        let (_uid, _gid) = (reader.read_u32()?, reader.read_u32()?);
+        reader.read_u32()
+    }
+    let mut reader = Reader::new(body);
+    let count = group_count(&mut reader).ok();
+    let count = count.filter(|count| *count <= GROUPS_MAX);
+    let groups_bytes = count.and_then(|count| usize::try_from(4 * count).ok());
+    groups_bytes == Some(reader.rest().len())
+}
+
 impl Default for OpaqueAuth<'_> {
     fn default() -> Self {
         Self::NONE
@@ -93,6 +115,30 @@ impl AuthStatus {
     pub const GSS_CREDENTIAL_PROBLEM: Self = Self(13);
     /// RPCSEC_GSS: a problem with the context.
     pub const GSS_CONTEXT_PROBLEM: Self = Self(14);
+}
+
+impl fmt::Display for AuthStatus {
+    /// What is wrong, with the name of RFC 5531.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match *self {
+            Self::BAD_CREDENTIAL => "the credential cannot be decoded (AUTH_BADCRED)",
+            Self::REJECTED_CREDENTIAL => "the client must begin a new session (AUTH_REJECTEDCRED)",
+            Self::BAD_VERIFIER => "the verifier cannot be decoded (AUTH_BADVERF)",
+            Self::REJECTED_VERIFIER => {
+                "the verifier has expired or was sent again (AUTH_REJECTEDVERF)"
+            }
+            Self::TOO_WEAK => "the server wants another flavor of credential (AUTH_TOOWEAK)",
+            Self::INVALID_RESPONSE => "the verifier of the reply is wrong (AUTH_INVALIDRESP)",
+            Self::FAILED => "for an unknown reason (AUTH_FAILED)",
+            Self::GSS_CREDENTIAL_PROBLEM => {
+                "the user has no Kerberos credential (RPCSEC_GSS_CREDPROBLEM)"
+            }
+            Self::GSS_CONTEXT_PROBLEM => {
+                "the security context is not known (RPCSEC_GSS_CTXPROBLEM)"
+            }
+            Self(status) => return write!(f, "with auth_stat {status}"),
+        })
+    }
 }
 
 #[cfg(test)]

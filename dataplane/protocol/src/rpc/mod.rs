@@ -1,14 +1,19 @@
 //! ONC RPC message headers (RFC 5531 sections 8 and 9).
 //!
 //! A message is a header, directly followed by the arguments or results. Decoding returns the header and its length in
-//! octets; credentials and verifiers are passed on unchanged and not checked.
+//! octets; credentials and verifiers are passed on unchanged and not checked. A responder asks [`judge`] what becomes of a
+//! call.
 
 mod auth;
 mod call;
+mod judge;
+mod programs;
 mod reply;
 
 pub use auth::{AuthStatus, OpaqueAuth};
 pub use call::CallHeader;
+pub use judge::{RoutedCall, Verdict, judge};
+pub use programs::{Program, Programs};
 pub use reply::{AcceptStatus, RejectStatus, ReplyBody, ReplyHeader};
 
 use crate::constants::{RPC_CALL, RPC_REPLY};

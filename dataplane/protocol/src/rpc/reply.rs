@@ -1,5 +1,7 @@
 //! The header of a reply.
 
+use core::fmt;
+
 use super::{AuthStatus, OpaqueAuth};
 use crate::constants::{
     AUTH_ERROR, GARBAGE_ARGS, MSG_ACCEPTED, MSG_DENIED, PROC_UNAVAIL, PROG_MISMATCH, PROG_UNAVAIL,
@@ -65,6 +67,15 @@ pub enum RejectStatus {
     },
     /// The caller was not authenticated.
     AuthError(AuthStatus),
+}
+
+impl fmt::Display for RejectStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::RpcMismatch { low, high } => write!(f, "it has versions {low} to {high} of RPC"),
+            Self::AuthError(status) => status.fmt(f),
+        }
+    }
 }
 
 impl<'a> ReplyHeader<'a> {

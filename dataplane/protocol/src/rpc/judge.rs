@@ -1,0 +1,351 @@
+//! What becomes of a message that should be a call (RFC 5531 sections 8.2 and 9). Every responder of every transport asks
+//! [`judge`], so that a call has the same fate on all of them.
+
+use super::{
+    AcceptStatus, AuthStatus, CallHeader, OpaqueAuth, Programs, RejectStatus, ReplyBody,
+    ReplyHeader, auth, peek,
+};
+use crate::constants::{AUTH_NONE, AUTH_SYS, RPC_VERSION, RPCSEC_GSS};
+use crate::error::{DecodeError, Reason};
+use crate::rpc::Direction;
+use crate::xdr::Reader;
+
+/// Procedure 0, which every program has: it does nothing, takes nothing and returns nothing (RFC 5531 section 12.1).
+const NULL_PROCEDURE: u32 = 0;
+
+/// The octets of a call before its credential.
+const CREDENTIAL_AT: usize = 24;
+
+/// What a responder does with a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict<'a> {
+    /// A program runs the call.
+    Call(RoutedCall<'a>),
+    /// This reply, which has no results: a refusal, or the success of procedure 0.
+    Reply(ReplyHeader<'static>),
+    /// Nothing: it is no call, or has not even an XID and a message type. Count it.
+    Ignore,
+}
+
+/// A call that a program runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RoutedCall<'a> {
+    /// Its header.
+    pub header: CallHeader<'a>,
+    /// The octets of the header: the arguments begin there.
+    pub header_bytes: usize,
+    /// The index of its program; 0 if every program is taken.
+    pub program: usize,
+}
+
+/// Judges a message. The checks come in this order: RPC version, credential and verifier, program, version of the program,
+/// flavor, procedure. The first one that fails gives the reply.
+///
+/// * Of a credential or verifier that cannot be decoded, XID and message type are known: AUTH_ERROR with AUTH_BADCRED
+///   or AUTH_BADVERF. So does a header that ends before its credential, and a body of AUTH_SYS that is none.
+/// * Procedure 0 is answered with success for AUTH_NONE, whatever else the program wants: it never requires
+///   authentication, and clients look with it whether a server is there. Its arguments are empty, else GARBAGE_ARGS.
+/// * A call of procedure 0 with RPCSEC_GSS creates a context (RFC 2203 section 5.2.2). It has arguments then, and only
+///   the program can answer it.
+///
+/// The verdict depends on the words from the program to the end of the credential, on the length of the verifier, and at
+/// procedure 0 on where the arguments end; never on the XID.
+#[inline]
+#[must_use]
+pub fn judge<'a>(message: &'a [u8], programs: &Programs) -> Verdict<'a> {
+    let (header, header_bytes) = match CallHeader::decode(message) {
+        Ok(decoded) => decoded,
+        Err(error) => return undecodable(message, error),
+    };
+    let denied = |status| Verdict::Reply(deny(header.xid, RejectStatus::AuthError(status)));
+    let accepted = |status| Verdict::Reply(ReplyHeader::accepted(header.xid, status));
+    let flavor = header.credential.flavor;
+    if flavor == AUTH_SYS && !auth::is_auth_sys(header.credential.body) {
+        return denied(AuthStatus::BAD_CREDENTIAL);
+    }
+    let call = |program| {
+        Verdict::Call(RoutedCall {
+            header,
+            header_bytes,
+            program,
+        })
+    };
+    let Some(listed) = programs.listed() else {
+        return call(0);
+    };
+    // Few programs: a list is faster than a table.
+    let Some(index) = listed.iter().position(|it| it.number() == header.program) else {
+        return accepted(AcceptStatus::ProgUnavail);
+    };
+    let Some(program) = listed.get(index) else {
+        return accepted(AcceptStatus::ProgUnavail);
+    };
+    if !program.has_version(header.version) {
+        let (low, high) = program.version_range();
+        return accepted(AcceptStatus::ProgMismatch { low, high });
+    }
+    let is_null = header.procedure == NULL_PROCEDURE;
+    if !program.takes(flavor) && !(is_null && flavor == AUTH_NONE) {
+        return denied(AuthStatus::TOO_WEAK);
+    }
+    if is_null && flavor != RPCSEC_GSS {
+        if message.len() != header_bytes {
+            return accepted(AcceptStatus::GarbageArgs);
+        }
+        if !program.sees_null() {
+            return accepted(AcceptStatus::Success);
+        }
+    } else if !is_null && !program.has_procedure(header.version, header.procedure) {
+        return accepted(AcceptStatus::ProcUnavail);
+    }
+    call(index)
+}
+
+const fn deny(xid: u32, status: RejectStatus) -> ReplyHeader<'static> {
+    ReplyHeader {
+        xid,
+        body: ReplyBody::Denied(status),
+    }
+}
+
+/// The verdict on a message whose call header cannot be decoded.
+#[cold]
+fn undecodable(message: &[u8], error: DecodeError) -> Verdict<'static> {
+    let Ok((xid, Direction::Call)) = peek(message) else {
+        return Verdict::Ignore;
+    };
+    if error.reason == Reason::UnsupportedRpcVersion {
+        let (low, high) = (RPC_VERSION, RPC_VERSION);
+        return Verdict::Reply(deny(xid, RejectStatus::RpcMismatch { low, high }));
+    }
+    let mut reader = Reader::new(message.get(CREDENTIAL_AT..).unwrap_or(&[]));
+    let status = match OpaqueAuth::decode(&mut reader) {
+        Ok(_) => AuthStatus::BAD_VERIFIER,
+        Err(_) => AuthStatus::BAD_CREDENTIAL,
+    };
+    Verdict::Reply(deny(xid, RejectStatus::AuthError(status)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::constants::{AUTH_BODY_BYTES_MAX, RPC_CALL, RPC_REPLY};
+    use crate::rpc::Program;
+
+    const XID: u32 = 0x7f00_0001;
+    const NFS: u32 = 100_003;
+    const MOUNT: u32 = 100_005;
+    const GSS_INIT: [u32; 5] = [1, 1, 0, 1, 0];
+
+    fn octets(words: &[u32]) -> Vec<u8> {
+        words.iter().flat_map(|word| word.to_be_bytes()).collect()
+    }
+
+    /// NFS takes AUTH_SYS alone and has versions 3 and 5; MOUNT takes RPCSEC_GSS too, sees procedure 0, and has procedures
+    /// 0 to 5.
+    fn programs() -> Programs {
+        let mount = Program::new(MOUNT, [3..=3]).with_flavors([AUTH_NONE, AUTH_SYS, RPCSEC_GSS]);
+        Programs::new([
+            Program::new(NFS, [5..=5, 3..=3]).with_flavors([AUTH_SYS]),
+            mount
+                .with_null()
+                .with_procedures((0..6).map(|number| (3, number))),
+        ])
+    }
+
+    /// A call with this credential, verifier AUTH_NONE, and arguments.
+    fn call(named: [u32; 3], flavor: u32, body: &[u32], args: &[u32]) -> Vec<u8> {
+        let [program, version, procedure] = named;
+        let bytes = u32::try_from(4 * body.len()).unwrap();
+        let head = [XID, RPC_CALL, 2, program, version, procedure, flavor, bytes];
+        octets(&[&head[..], body, &[AUTH_NONE, 0], args].concat())
+    }
+
+    fn verdict(message: &[u8]) -> Verdict<'_> {
+        judge(message, &programs())
+    }
+
+    fn accepted(status: AcceptStatus) -> Verdict<'static> {
+        Verdict::Reply(ReplyHeader::accepted(XID, status))
+    }
+
+    fn auth_error(status: AuthStatus) -> Verdict<'static> {
+        Verdict::Reply(deny(XID, RejectStatus::AuthError(status)))
+    }
+
+    /// A stamp, no name, user, group, no further groups.
+    const SYS: [u32; 5] = [9, 0, 0, 0, 0];
+
+    #[test]
+    fn call_of_a_program_is_routed_with_its_arguments() {
+        let message = call([NFS, 3, 1], AUTH_SYS, &SYS, &[1, 2, 3]);
+        let Verdict::Call(routed) = verdict(&message) else {
+            panic!("{:?}", verdict(&message));
+        };
+        assert_eq!(routed.program, 0);
+        assert_eq!((routed.header.xid, routed.header.procedure), (XID, 1));
+        assert_eq!(message[routed.header_bytes..], octets(&[1, 2, 3]));
+        let message = call([MOUNT, 3, 5], AUTH_NONE, &[], &[]);
+        assert!(matches!(verdict(&message), Verdict::Call(it) if it.program == 1));
+    }
+
+    #[test]
+    fn first_check_that_fails_gives_the_reply() {
+        let mismatch = AcceptStatus::ProgMismatch { low: 3, high: 5 };
+        // Each has every fault of those behind it too.
+        let flavor = 99;
+        for (named, flavor, body, expected) in [
+            (
+                [1, 9, 99],
+                AUTH_SYS,
+                &[][..],
+                auth_error(AuthStatus::BAD_CREDENTIAL),
+            ),
+            ([1, 9, 99], flavor, &[], accepted(AcceptStatus::ProgUnavail)),
+            ([NFS, 4, 99], flavor, &[], accepted(mismatch)),
+            (
+                [MOUNT, 3, 99],
+                flavor,
+                &[],
+                auth_error(AuthStatus::TOO_WEAK),
+            ),
+            (
+                [MOUNT, 3, 6],
+                AUTH_NONE,
+                &[],
+                accepted(AcceptStatus::ProcUnavail),
+            ),
+        ] {
+            let message = call(named, flavor, body, &[]);
+            assert_eq!(verdict(&message), expected, "{named:?}");
+        }
+        let mut other_rpc_version = call([1, 9, 99], AUTH_SYS, &[], &[]);
+        other_rpc_version[11] = 3;
+        let mismatch = RejectStatus::RpcMismatch { low: 2, high: 2 };
+        let denied = Verdict::Reply(deny(XID, mismatch));
+        assert_eq!(verdict(&other_rpc_version), denied);
+    }
+
+    #[test]
+    fn credential_or_verifier_that_cannot_be_decoded_is_denied() {
+        let whole = call([NFS, 3, 1], AUTH_SYS, &SYS, &[]);
+        let credential_end = CREDENTIAL_AT + 8 + 4 * SYS.len();
+        for end in 8..whole.len() {
+            let status = match end {
+                // Without an RPC version, too: the caller learns of it from no other reply.
+                end if end < credential_end => AuthStatus::BAD_CREDENTIAL,
+                _ => AuthStatus::BAD_VERIFIER,
+            };
+            assert_eq!(verdict(&whole[..end]), auth_error(status), "{end} octets");
+        }
+        for (at, status) in [
+            (CREDENTIAL_AT + 4, AuthStatus::BAD_CREDENTIAL),
+            (credential_end + 4, AuthStatus::BAD_VERIFIER),
+        ] {
+            let longest = u32::try_from(AUTH_BODY_BYTES_MAX).unwrap();
+            for bytes in [longest + 1, u32::MAX] {
+                let mut message = whole.clone();
+                message[at..at + 4].copy_from_slice(&bytes.to_be_bytes());
+                message.resize(1000, 0);
+                assert_eq!(verdict(&message), auth_error(status), "{bytes} octets");
+            }
+        }
+    }
+
+    #[test]
+    fn body_of_auth_sys_is_whole_and_ends() {
+        let call_with = |body: &[u32]| verdict_of(&call([MOUNT, 3, 1], AUTH_SYS, body, &[]));
+        fn verdict_of(message: &[u8]) -> bool {
+            match verdict(message) {
+                Verdict::Call(_) => true,
+                other => {
+                    assert_eq!(other, auth_error(AuthStatus::BAD_CREDENTIAL));
+                    false
+                }
+            }
+        }
+        assert!(call_with(&SYS));
+        // A name of three octets with its padding, and two groups.
+        assert!(call_with(&[9, 3, 0x6162_6300, 1, 2, 2, 3, 4]));
+        let most: Vec<u32> = [9, 0, 1, 2, 16].into_iter().chain(0..16).collect();
+        assert!(call_with(&most));
+        let more: Vec<u32> = [9, 0, 1, 2, 17].into_iter().chain(0..17).collect();
+        for wrong in [&[][..], &SYS[..4], &[9, 0, 0, 0, 0, 0], &[9, 256, 0], &more] {
+            assert!(!call_with(wrong), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn procedure_0_never_requires_authentication() {
+        let success = accepted(AcceptStatus::Success);
+        for (flavor, body, args, expected) in [
+            (AUTH_NONE, &[][..], &[][..], success),
+            (AUTH_SYS, &SYS, &[], success),
+            (AUTH_NONE, &[], &[0], accepted(AcceptStatus::GarbageArgs)),
+            (AUTH_SYS, &SYS, &[0], accepted(AcceptStatus::GarbageArgs)),
+            (
+                RPCSEC_GSS,
+                &GSS_INIT,
+                &[4, 0],
+                auth_error(AuthStatus::TOO_WEAK),
+            ),
+            (99, &[], &[], auth_error(AuthStatus::TOO_WEAK)),
+        ] {
+            let message = call([NFS, 3, 0], flavor, body, args);
+            assert_eq!(verdict(&message), expected, "flavor {flavor}, {args:?}");
+        }
+        // With AUTH_NONE the program takes no other.
+        let other = call([NFS, 3, 1], AUTH_NONE, &[], &[]);
+        assert_eq!(verdict(&other), auth_error(AuthStatus::TOO_WEAK));
+    }
+
+    #[test]
+    fn program_that_wants_procedure_0_sees_it_with_empty_arguments() {
+        let message = call([MOUNT, 3, 0], AUTH_NONE, &[], &[]);
+        assert!(matches!(verdict(&message), Verdict::Call(_)));
+        let message = call([MOUNT, 3, 0], AUTH_SYS, &SYS, &[7]);
+        assert_eq!(verdict(&message), accepted(AcceptStatus::GarbageArgs));
+        // The token of a context.
+        let message = call([MOUNT, 3, 0], RPCSEC_GSS, &GSS_INIT, &[4, 7]);
+        assert!(matches!(verdict(&message), Verdict::Call(_)));
+    }
+
+    #[test]
+    fn messages_that_are_no_calls_are_ignored() {
+        let message = call([NFS, 3, 1], AUTH_SYS, &SYS, &[]);
+        for end in 0..8 {
+            assert_eq!(verdict(&message[..end]), Verdict::Ignore);
+        }
+        for message_type in [RPC_REPLY, 2, u32::MAX] {
+            let mut other = message.clone();
+            other[4..8].copy_from_slice(&message_type.to_be_bytes());
+            assert_eq!(verdict(&other), Verdict::Ignore);
+        }
+    }
+
+    #[test]
+    fn responder_without_a_list_judges_only_the_header() {
+        let judge =
+            |message: &[u8]| matches!(judge(message, &Programs::default()), Verdict::Call(_));
+        assert!(judge(&call([1, 9, 99], 99, &[], &[])));
+        assert!(judge(&call([1, 9, 0], AUTH_NONE, &[], &[1])));
+        assert!(!judge(&call([1, 9, 99], AUTH_SYS, &[], &[])));
+    }
+
+    /// So a fast path can remember it by the words on which it depends.
+    #[test]
+    fn verdict_does_not_depend_on_the_xid() {
+        for procedure in [0, 1, 9] {
+            for flavor in [AUTH_NONE, AUTH_SYS, 99] {
+                let message = call([MOUNT, 3, procedure], flavor, &[], &[]);
+                let mut other = message.clone();
+                other[..4].copy_from_slice(&1_u32.to_be_bytes());
+                let kind = |verdict| match verdict {
+                    Verdict::Reply(header) => Some(header.body),
+                    _ => None,
+                };
+                assert_eq!(kind(verdict(&message)), kind(verdict(&other)));
+            }
+        }
+    }
+}
