@@ -7,6 +7,7 @@ use rpcrdma_engine::{
 };
 use rpcrdma_fabric::clock::Ticks;
 use rpcrdma_fabric::interface::{PeerIdentity, Port};
+use rpcrdma_protocol::rpc::Programs;
 use rpcrdma_protocol::v2::TransportError;
 
 use super::draws::Draws;
@@ -20,6 +21,8 @@ const LOOK_POLLS: u32 = 64;
 #[derive(Debug)]
 pub struct FaultyApplication<A> {
     inner: A,
+    /// Those of the application.
+    programs: Programs,
     error: Draws,
     drop: Draws,
     /// Calls that are never answered. Their places are released when their connections have closed.
@@ -27,9 +30,10 @@ pub struct FaultyApplication<A> {
     polls: u32,
 }
 
-impl<A> FaultyApplication<A> {
+impl<A: Application> FaultyApplication<A> {
     pub(crate) fn new(inner: A, plan: &FaultPlan, core: usize) -> Self {
         Self {
+            programs: inner.programs(),
             inner,
             error: Draws::new(plan, FaultKind::ErrorReply, core),
             drop: Draws::new(plan, FaultKind::DropReply, core),
@@ -42,6 +46,11 @@ impl<A> FaultyApplication<A> {
     #[must_use]
     pub fn into_inner(self) -> A {
         self.inner
+    }
+
+    /// Whether it is a call that the application does not want to see.
+    fn is_hidden(&self, request: &Request<'_>) -> bool {
+        request.procedure == 0 && !self.programs.sees_null(request.program_index)
     }
 
     /// The outcome of a call that a fault strikes.
@@ -83,9 +92,15 @@ impl<A> FaultyApplication<A> {
 impl<A: Application> Application for FaultyApplication<A> {
     const CLOCK_INTERVAL_POLLS: u32 = A::CLOCK_INTERVAL_POLLS;
 
+    /// A null call is struck as any other.
+    fn programs(&self) -> Programs {
+        self.programs.clone().with_null()
+    }
+
     fn call(&mut self, request: &Request<'_>, reply: &mut ReplyWriter<'_>) -> Outcome {
         match self.struck(request) {
             Some(outcome) => outcome,
+            None if self.is_hidden(request) => Outcome::Success,
             None => self.inner.call(request, reply),
         }
     }
@@ -98,7 +113,9 @@ impl<A: Application> Application for FaultyApplication<A> {
     ) -> Outcome {
         match self.struck(request) {
             Some(outcome) => outcome,
-            None => self.inner.call_bulk(request, items, reply),
+            None if !self.is_hidden(request) => self.inner.call_bulk(request, items, reply),
+            None if items.is_empty() => Outcome::Success,
+            None => Outcome::GarbageArgs,
         }
     }
 

@@ -21,6 +21,9 @@ pub struct Request<'a> {
     pub xid: u32,
     /// RPC program (RFC 5531 section 9).
     pub program: u32,
+    /// The index of the program among those of [`Application::programs`](crate::Application::programs); 0 if the
+    /// application has no list of them.
+    pub program_index: usize,
     /// Version of the program.
     pub version: u32,
     /// Procedure of the program.

@@ -3,10 +3,9 @@
 use rpcrdma_fabric::clock::Ticks;
 use rpcrdma_fabric::memory::{Lease, SharedLease};
 use rpcrdma_protocol::constants::{
-    REPLY_HEADER_BYTES_WITHOUT_AUTH, RPC_VERSION, V2_HEADER_BYTES_WITHOUT_CHUNKS,
+    REPLY_HEADER_BYTES_WITHOUT_AUTH, V2_HEADER_BYTES_WITHOUT_CHUNKS,
 };
-use rpcrdma_protocol::rpc::{AcceptStatus, CallHeader, RejectStatus, ReplyBody, ReplyHeader};
-use rpcrdma_protocol::{DecodeError, Reason};
+use rpcrdma_protocol::rpc::{AcceptStatus, Programs, ReplyHeader, Verdict, judge};
 
 use crate::bulk::{BulkItem, ItemPart, ReplyItems, give_lease};
 use crate::connection::Connection;
@@ -233,6 +232,10 @@ pub(crate) enum Served {
 pub(crate) struct ServeContext<'a> {
     pub(crate) key: ConnectionKey,
     pub(crate) connection: &'a Connection,
+    /// What judges the call before the application sees it.
+    pub(crate) programs: &'a Programs,
+    /// Whether the call has arguments outside its message.
+    pub(crate) has_items: bool,
     /// The reading of the clock of this poll.
     pub(crate) now: Ticks,
     /// A send buffer, and the bytes that chunk lists take in it before the RPC reply.
@@ -259,19 +262,26 @@ impl ServeContext<'_> {
         let threshold_bytes = self.connection.protocol.send_threshold_bytes() as usize;
         let before = RPC_OFFSET + self.lists_bytes;
         let rpc = self.scratch.get_mut(before..).unwrap_or(&mut []);
-        let (header, header_bytes) = match CallHeader::decode(message) {
-            Ok(decoded) => decoded,
-            Err(error) => {
-                self.counters.rpc_errors_sent.increment();
-                return Served::Short(encode(rpc, &undecodable(xid, error)));
+        let routed = match judge(message, self.programs) {
+            Verdict::Call(routed) => routed,
+            other => {
+                let reply = answer_of(other, xid, self.has_items);
+                if reply == ReplyHeader::success(xid) {
+                    count_call(self.counters, is_version_1);
+                } else {
+                    self.counters.rpc_errors_sent.increment();
+                }
+                return Served::Short(encode(rpc, &reply));
             }
         };
+        let (header, header_bytes) = (routed.header, routed.header_bytes);
         let request = Request {
             connection: self.key,
             is_reverse,
             is_version_1,
             xid,
             program: header.program,
+            program_index: routed.program,
             version: header.version,
             procedure: header.procedure,
             credential: header.credential,
@@ -292,13 +302,7 @@ impl ServeContext<'_> {
             items: self.items,
             counters: self.counters,
         };
-        self.counters.calls_received.increment();
-        let of_version = if is_version_1 {
-            &self.counters.calls_received_version_1
-        } else {
-            &self.counters.calls_received_version_2
-        };
-        of_version.increment();
+        count_call(self.counters, is_version_1);
         let mut outcome = answer(&request, &mut writer);
         let ReplyWriter {
             written,
@@ -421,18 +425,27 @@ pub(crate) fn write_short_reply(
     Some(end)
 }
 
-/// The reply to a call whose RPC header cannot be decoded (RFC 5531 section 9): another version of
-/// RPC is denied, all else is GARBAGE_ARGS.
+/// Counts a call that is served.
+#[inline]
+fn count_call(counters: &Counters, is_version_1: bool) {
+    counters.calls_received.increment();
+    let of_version = if is_version_1 {
+        &counters.calls_received_version_1
+    } else {
+        &counters.calls_received_version_2
+    };
+    of_version.increment();
+}
+
+/// The reply to a call that the application does not see.
 #[cold]
-fn undecodable(xid: u32, error: DecodeError) -> ReplyHeader<'static> {
-    match error.reason {
-        Reason::UnsupportedRpcVersion => ReplyHeader {
-            xid,
-            body: ReplyBody::Denied(RejectStatus::RpcMismatch {
-                low: RPC_VERSION,
-                high: RPC_VERSION,
-            }),
-        },
-        _ => ReplyHeader::accepted(xid, AcceptStatus::GarbageArgs),
+fn answer_of(verdict: Verdict<'_>, xid: u32, has_items: bool) -> ReplyHeader<'static> {
+    let garbage = ReplyHeader::accepted(xid, AcceptStatus::GarbageArgs);
+    match verdict {
+        // Procedure 0 takes no arguments, wherever they are.
+        Verdict::Reply(reply) if has_items && reply == ReplyHeader::success(xid) => garbage,
+        Verdict::Reply(reply) => reply,
+        // The transport header says that it is a call, and every call has a reply, which returns its credit.
+        Verdict::Call(_) | Verdict::Ignore => garbage,
     }
 }

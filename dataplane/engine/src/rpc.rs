@@ -170,7 +170,7 @@ pub enum CallError {
     #[error("the call failed at the responder")]
     SystemError,
     /// MSG_DENIED: another version of RPC, or a credential that is refused.
-    #[error("the responder denied the call: {0:?}")]
+    #[error("the responder denied the call: {0}")]
     Denied(RejectStatus),
 }
 

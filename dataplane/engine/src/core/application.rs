@@ -3,6 +3,7 @@
 use rpcrdma_fabric::clock::Ticks;
 use rpcrdma_fabric::interface::{PeerIdentity, Port};
 
+use rpcrdma_protocol::rpc::Programs;
 use rpcrdma_protocol::v2::TransportError;
 
 use super::Context;
@@ -50,6 +51,12 @@ pub trait Application: Send + 'static {
     /// reads the clock in an iteration that received something while calls of ours wait for their
     /// replies, and after an iteration that did something.
     const CLOCK_INTERVAL_POLLS: u32 = 1;
+
+    /// The programs that it has. Asked once, when the core is made. Calls of others, and those that a program does not
+    /// take, are answered without it; so is procedure 0. The default takes every call whose header can be decoded.
+    fn programs(&self) -> Programs {
+        Programs::default()
+    }
 
     /// A peer calls. Write the results to `reply`; they are sent only with [`Outcome::Success`].
     fn call(&mut self, request: &Request<'_>, reply: &mut ReplyWriter<'_>) -> Outcome {

@@ -327,6 +327,8 @@ impl<P: Port> State<P> {
                 let serving = ServeContext {
                     key,
                     connection,
+                    programs: &core.programs,
+                    has_items: false,
                     now: core.now,
                     scratch: core.transmit.scratch(),
                     lists_bytes: 0,

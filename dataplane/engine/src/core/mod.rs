@@ -109,7 +109,8 @@ impl<P: Port, A: Application> Core<P, A> {
         clock: Clock,
         application: A,
     ) -> Result<(Self, CoreHandle<P>), SetupError> {
-        let (state, handle) = State::new(port, config, &clock)?;
+        let (mut state, handle) = State::new(port, config, &clock)?;
+        state.resources.programs = application.programs();
         let core = Self {
             state,
             application,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use rpcrdma_fabric::clock::Clock;
 use rpcrdma_fabric::interface::{Port, SetupError};
+use rpcrdma_protocol::rpc::Programs;
 
 use super::incoming::Incoming;
 use super::lending::Lending;
@@ -113,6 +114,7 @@ impl<P: Port> State<P> {
                 has_bulk: config.bulk_serves() != 0,
                 sends_with_invalidate: port.attributes().send_with_invalidate,
                 late_replies: 0,
+                programs: Programs::default(),
                 is_woken: false,
                 wakes: 0,
                 drain: Drain::No,

@@ -105,12 +105,22 @@ fn rpc_headers_that_cannot_be_served_draw_rpc_errors() {
         (
             "a header that breaks off",
             vec![5, 0, 2, PROGRAM],
-            reply(&[0, 0, 0, 4]),
+            reply(&[1, 1, 1]),
         ),
         (
             "a credential of 404 bytes",
             [vec![5, 0, 2, PROGRAM, VERSION, 0, 1, 404], vec![0; 103]].concat(),
-            reply(&[0, 0, 0, 4]),
+            reply(&[1, 1, 1]),
+        ),
+        (
+            "a verifier beyond the message",
+            vec![5, 0, 2, PROGRAM, VERSION, 0, 0, 0, 0, 8],
+            reply(&[1, 1, 3]),
+        ),
+        (
+            "a body of AUTH_SYS that is none",
+            vec![5, 0, 2, PROGRAM, VERSION, 0, 1, 0, 0, 0],
+            reply(&[1, 1, 1]),
         ),
         (
             "another program",

@@ -161,9 +161,9 @@ fn a_call_through_a_ring_has_the_credential_of_its_message() {
     // The bodies are of 400 octets at most (RFC 5531 section 8.2).
     for (flavor, body, expected) in [
         (0, vec![], CallStatus::Success),
-        (1, vec![7; 20], CallStatus::Success),
-        (1, vec![8; 400], CallStatus::Success),
-        (1, vec![9; 404], CallStatus::Refused(CallRefused::TooLong)),
+        (99, vec![7; 20], CallStatus::Success),
+        (99, vec![8; 400], CallStatus::Success),
+        (99, vec![9; 404], CallStatus::Refused(CallRefused::TooLong)),
     ] {
         let message = CallMessage {
             connection,

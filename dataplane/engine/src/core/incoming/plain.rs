@@ -43,6 +43,8 @@ impl Incoming {
         let serving = ServeContext {
             key,
             connection,
+            programs: &core.programs,
+            has_items: false,
             now: core.now,
             scratch: core.transmit.scratch(),
             lists_bytes: 0,

@@ -64,6 +64,8 @@ impl Incoming {
         let serving = ServeContext {
             key,
             connection,
+            programs: &core.programs,
+            has_items: !self.items.is_empty(),
             now: core.now,
             scratch: core.transmit.scratch(),
             lists_bytes,
