@@ -8,6 +8,7 @@ mod payload;
 mod service;
 
 use rpcrdma_engine::{Call, Outcome, ReplyWriter, Request};
+use rpcrdma_protocol::rpc::{Program, Programs};
 
 pub(crate) use self::back::{BackStatus, CALLS_BACK_MAX, CallBack, CalledBack};
 pub(crate) use self::operations::{
@@ -62,28 +63,21 @@ pub(crate) const fn call(procedure: u32) -> Call {
     }
 }
 
-/// Answers calls that need only the call itself: null calls, echoes, and calls of other programs or versions. Returns
-/// `None` for the other procedures.
+/// The program, for those that answer it. Its clients have no identity, and its null calls are answered by the core.
+pub(crate) fn programs() -> Programs {
+    Programs::new([Program::new(PROGRAM, [VERSION..=VERSION])])
+}
+
+/// Answers a call of ECHO.
 #[inline]
-pub(crate) fn answer_plain(request: &Request<'_>, reply: &mut ReplyWriter<'_>) -> Option<Outcome> {
-    Some(
-        match (request.program, request.version, request.procedure) {
-            (PROGRAM, VERSION, NULL) if request.args.is_empty() => Outcome::Success,
-            (PROGRAM, VERSION, ECHO) if opaque_payload(request.args).is_some() => {
-                match reply.write(request.args) {
-                    Ok(()) => Outcome::Success,
-                    Err(_) => Outcome::SystemError,
-                }
-            }
-            (PROGRAM, VERSION, NULL | ECHO) => Outcome::GarbageArgs,
-            (PROGRAM, VERSION, _) => return None,
-            (PROGRAM, ..) => Outcome::ProgramMismatch {
-                low: VERSION,
-                high: VERSION,
-            },
-            _ => Outcome::ProgramUnavailable,
-        },
-    )
+pub(crate) fn answer_echo(request: &Request<'_>, reply: &mut ReplyWriter<'_>) -> Outcome {
+    if opaque_payload(request.args).is_none() {
+        return Outcome::GarbageArgs;
+    }
+    match reply.write(request.args) {
+        Ok(()) => Outcome::Success,
+        Err(_) => Outcome::SystemError,
+    }
 }
 
 /// Encoded length of an XDR opaque of `payload_bytes` bytes (RFC 4506 section 4.10).

@@ -11,12 +11,13 @@ use rpcrdma_engine::{
 use rpcrdma_fabric::clock::{Clock, Ticks};
 use rpcrdma_fabric::interface::Port;
 use rpcrdma_fabric::memory::Lease;
+use rpcrdma_protocol::rpc::Programs;
 
 use super::back::CallsBack;
 use super::operations::{Kind, Operation, pieces_match};
 use super::{
-    CALL_BACK, COMPOUND, COUNTERS, ECHO, FACTS, OPERATIONS_MAX, PROGRAM, READ, WRITE, answer_plain,
-    pattern,
+    CALL_BACK, COMPOUND, COUNTERS, ECHO, FACTS, NULL, OPERATIONS_MAX, READ, WRITE, answer_echo,
+    pattern, programs,
 };
 
 /// Reads the counters of all cores of the server.
@@ -98,19 +99,17 @@ impl BenchService {
         if let Some(work) = &self.work {
             work.spin();
         }
+        if request.procedure != ECHO {
+            return self.answer_other(request, items, reply);
+        }
         // The binding does not allow an echo to have data outside its stream.
-        if items.is_some_and(|it| !it.is_empty())
-            && (request.program, request.procedure) == (PROGRAM, ECHO)
-        {
+        if items.is_some_and(|it| !it.is_empty()) {
             return Outcome::GarbageArgs;
         }
-        match answer_plain(request, reply) {
-            Some(outcome) => outcome,
-            None => self.answer_other(request, items, reply),
-        }
+        answer_echo(request, reply)
     }
 
-    /// Answers the procedures that [`answer_plain`] does not.
+    /// Answers all procedures but ECHO.
     #[inline(never)]
     fn answer_other(
         &mut self,
@@ -140,6 +139,7 @@ impl BenchService {
             FACTS if request.args.is_empty() => success(self.write_facts(reply).is_some()),
             FACTS => Outcome::GarbageArgs,
             CALL_BACK => self.back.begin(request),
+            NULL => Outcome::Success,
             _ => Outcome::ProcedureUnavailable,
         }
     }
@@ -231,6 +231,14 @@ fn write_text(text: &str, reply: &mut ReplyWriter<'_>) -> Option<()> {
 
 impl Application for BenchService {
     const CLOCK_INTERVAL_POLLS: u32 = 16;
+
+    fn programs(&self) -> Programs {
+        // Null calls have artificial work, too.
+        match self.work {
+            Some(_) => programs().with_null(),
+            None => programs(),
+        }
+    }
 
     #[inline]
     fn call(&mut self, request: &Request<'_>, reply: &mut ReplyWriter<'_>) -> Outcome {

@@ -11,6 +11,7 @@ use rpcrdma_engine::{
 };
 use rpcrdma_fabric::clock::Ticks;
 use rpcrdma_fabric::interface::{Port, REAP_MAX};
+use rpcrdma_protocol::rpc::Programs;
 
 use super::control::{
     Answer, LoadAnswer, LoadControl, LoadOrder, Order, SingleCall, SingleError, SingleReply,
@@ -590,6 +591,10 @@ impl<W: Workload> Application for Generator<W> {
     /// In a closed loop the clock matters only when a reply arrives, and the core reads it then. An open loop reads
     /// the clock in every iteration by itself ([`Generator::make_calls`]).
     const CLOCK_INTERVAL_POLLS: u32 = 16;
+
+    fn programs(&self) -> Programs {
+        W::programs()
+    }
 
     // Out of line, like `poll`: inlined into the core's iteration, the two need more registers than there are.
     #[inline(never)]

@@ -5,6 +5,7 @@ use rpcrdma_engine::{
     ReplyWriter, Request,
 };
 use rpcrdma_fabric::interface::Port;
+use rpcrdma_protocol::rpc::Programs;
 
 use super::measured::Errors;
 
@@ -90,6 +91,12 @@ pub(crate) trait Workload: Send + 'static {
         errors.note("calls_given_up", || {
             "the server asked to repeat the call later, and its time was over".to_owned()
         });
+    }
+
+    /// The programs that the server may call (reverse direction): none.
+    #[must_use]
+    fn programs() -> Programs {
+        Programs::new([])
     }
 
     /// Answers a call from the server (reverse direction).

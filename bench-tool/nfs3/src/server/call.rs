@@ -3,7 +3,6 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use rpcrdma_engine::Outcome;
 use rpcrdma_protocol::rpc::OpaqueAuth;
 use rpcrdma_protocol::xdr::Writer;
 
@@ -36,29 +35,12 @@ pub struct Call<'a> {
     pub peer: Peer,
     /// The number of the call. Retransmissions have the same.
     pub xid: u32,
-    /// The RPC program.
-    pub program: u32,
-    /// The version of the program.
-    pub version: u32,
     /// The procedure.
     pub procedure: u32,
     /// The caller's credential.
     pub credential: OpaqueAuth<'a>,
     /// The argument stream, without the data that RDMA moved outside it.
     pub args: &'a [u8],
-}
-
-impl Call<'_> {
-    /// The outcome for a call of another program or version (RFC 5531 section 9); `None` if both match.
-    pub(super) fn refused_unless(&self, program: u32, version: u32) -> Option<Outcome> {
-        if self.program != program {
-            return Some(Outcome::ProgramUnavailable);
-        }
-        (self.version != version).then_some(Outcome::ProgramMismatch {
-            low: version,
-            high: version,
-        })
-    }
 }
 
 /// The data items of a call that RDMA moved outside the argument stream.

@@ -16,10 +16,11 @@ use rpcrdma_engine::{
 use rpcrdma_fabric::clock::Ticks;
 use rpcrdma_fabric::interface::{PeerIdentity, Port};
 use rpcrdma_fabric::memory::{Lease, SharedLease};
+use rpcrdma_protocol::rpc::Programs;
 
 use super::Service;
 use super::call::{Call, Items, NoItems, Payload, Peer, Reply};
-use super::rpc_service::RpcService;
+use super::rpc_service::{RpcService, programs};
 use super::tcp::Answers;
 use crate::store::{Pages, Piece};
 use crate::wire::Status;
@@ -86,20 +87,18 @@ impl<P: Pages> NfsApplication<P> {
         let call = Call {
             peer: self.peers.of(request.connection),
             xid: request.xid,
-            program: request.program,
-            version: request.version,
             procedure: request.procedure,
             credential: request.credential,
             args: request.args,
         };
-        let RpcService { service, reply, .. } = &mut self.rpc;
-        if service.stock(&mut || writer.take_bulk()) {
+        if self.rpc.service.stock(&mut || writer.take_bulk()) {
             writer.give_up_shared();
         }
-        let outcome = service.call(&call, items, reply);
+        let outcome = self.rpc.call(request.program_index, &call, items);
         if outcome != Outcome::Success {
             return outcome;
         }
+        let RpcService { service, reply, .. } = &mut self.rpc;
         let shared = reply.payload().copied();
         let shared = shared.and_then(|payload| service.shared_payload(&payload));
         if let Some(mut shared) = shared.filter(|item| writer.takes_shared(item)) {
@@ -224,6 +223,10 @@ impl Items for BulkView<'_, '_> {
 
 impl<P: Pages + 'static> Application for NfsApplication<P> {
     const CLOCK_INTERVAL_POLLS: u32 = 16;
+
+    fn programs(&self) -> Programs {
+        programs()
+    }
 
     fn opened(&mut self, connection: ConnectionKey, peer: &PeerIdentity) {
         self.peers.opened(connection, peer);

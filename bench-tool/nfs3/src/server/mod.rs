@@ -7,12 +7,13 @@
 //! | `procedures` | the 22 procedures |
 //! | [`replay`] | the duplicate request cache |
 //! | [`mount`] | the MOUNT program |
-//! | [`rpc_service`], [`tcp`] | both on TCP |
-//! | [`fabric`] | NFS by RPC-over-RDMA, and the way of TCP calls to its core |
+//! | [`rpc_service`] | which program answers a call |
+//! | [`tcp`] | both programs on TCP |
+//! | [`fabric`] | both by RPC-over-RDMA, and the way of TCP calls to their core |
 //!
-//! A transport passes each call to [`Service::call`], with the data items outside its stream if there are
-//! any. Then it sends the reply, and gets the reply's payload from the service. One thread owns the service,
-//! and calls run to completion.
+//! A transport has each message judged by the [`programs`](rpc_service::programs), and passes a call to
+//! [`RpcService::call`](rpc_service::RpcService::call), with the data items outside its stream if there are any. Then it sends
+//! the reply, and gets the reply's payload from the service. One thread owns the service, and calls run to completion.
 //!
 //! `docs/nfs3.md` is the documentation for users.
 
@@ -32,9 +33,9 @@ use rpcrdma_fabric::memory::{Lease, SharedLease};
 use self::call::{Call, Items, Payload, Reply};
 use self::replay::ReplayCache;
 use crate::store::{Limits, Pages, Store};
+use crate::wire::Procedure;
 use crate::wire::auth_sys::Identity;
 use crate::wire::types::Time;
-use crate::wire::{PROGRAM, Procedure, VERSION};
 
 /// The path of the export.
 pub const EXPORT: &str = "/export";
@@ -71,20 +72,14 @@ impl<P: Pages> Service<P> {
         &self.store
     }
 
-    /// Answers a call. `reply` has results only with [`Outcome::Success`].
+    /// Answers a call of the program and version of NFS. `reply` has results only with [`Outcome::Success`].
     ///
     /// A retransmission of a call that must not be executed twice gets the results of the first execution.
     pub fn call<I: Items>(&mut self, call: &Call<'_>, items: &I, reply: &mut Reply) -> Outcome {
         reply.clear();
-        if let Some(refused) = call.refused_unless(PROGRAM, VERSION) {
-            return refused;
-        }
         let Some(procedure) = Procedure::from_number(call.procedure) else {
             return Outcome::ProcedureUnavailable;
         };
-        if procedure == Procedure::Null {
-            return Outcome::Success;
-        }
         let caller = match Identity::of(&call.credential) {
             Ok(caller) => caller,
             Err(status) => return Outcome::AuthError(status),

@@ -11,7 +11,7 @@ use super::call::{Call, Peer, Reply};
 use super::{EXPORT, Service};
 use crate::store::{Number, Pages, Store};
 use crate::wire::auth_sys::Identity;
-use crate::wire::mount::{MountProcedure, MountStatus, PATH_BYTES_MAX, PROGRAM, VERSION};
+use crate::wire::mount::{MountProcedure, MountStatus, PATH_BYTES_MAX};
 use crate::wire::xdr::Encode;
 use crate::wire::{FileHandle, Status};
 
@@ -25,7 +25,7 @@ pub struct Mounts {
 }
 
 impl Mounts {
-    /// Answers a call of the MOUNT program.
+    /// Answers a call of the program and version of MOUNT.
     pub fn call<P: Pages>(
         &mut self,
         call: &Call<'_>,
@@ -33,9 +33,6 @@ impl Mounts {
         reply: &mut Reply,
     ) -> Outcome {
         reply.clear();
-        if let Some(refused) = call.refused_unless(PROGRAM, VERSION) {
-            return refused;
-        }
         let Some(procedure) = MountProcedure::from_number(call.procedure) else {
             return Outcome::ProcedureUnavailable;
         };

@@ -145,8 +145,6 @@ mod tests {
         Call {
             peer: Peer::Host(IpAddr::V4(Ipv4Addr::LOCALHOST)),
             xid,
-            program: 0,
-            version: 0,
             procedure: 12,
             credential: OpaqueAuth::NONE,
             args,

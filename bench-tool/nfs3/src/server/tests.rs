@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use proptest::prelude::*;
 use rpcrdma_protocol::constants::AUTH_SYS;
-use rpcrdma_protocol::rpc::{AuthStatus, OpaqueAuth};
+use rpcrdma_protocol::rpc::OpaqueAuth;
 use rpcrdma_protocol::xdr::{Reader, Writer};
 
 use super::call::{NoItems, Peer};
@@ -64,8 +64,6 @@ impl Client {
         Call {
             peer: Peer::Host(IpAddr::V4(Ipv4Addr::LOCALHOST)),
             xid: self.xid,
-            program: PROGRAM,
-            version: VERSION,
             procedure,
             credential: OpaqueAuth {
                 flavor: AUTH_SYS,
@@ -365,36 +363,6 @@ fn ten_thousand_names_are_listed_once_each_in_replies_as_long_as_was_asked() {
     }
 }
 
-#[test]
-fn what_is_not_here_is_said_to_be_not_here() {
-    let mut client = Client::new(10, 10);
-    let call = Call {
-        credential: OpaqueAuth::NONE,
-        ..client.call_of(&[], 0, &[])
-    };
-    let gss = OpaqueAuth {
-        flavor: 6,
-        body: &[],
-    };
-    let mismatch = Outcome::ProgramMismatch { low: 3, high: 3 };
-    #[rustfmt::skip]
-    let cases = [
-        (call, Outcome::Success),
-        (Call { program: crate::wire::ACL_PROGRAM, ..call }, Outcome::ProgramUnavailable),
-        (Call { version: 4, ..call }, mismatch),
-        (Call { procedure: 22, ..call }, Outcome::ProcedureUnavailable),
-        (Call { procedure: 1, ..call }, Outcome::GarbageArgs),
-        (Call { procedure: 1, credential: gss, ..call }, Outcome::AuthError(AuthStatus::TOO_WEAK)),
-    ];
-    for (call, outcome) in cases {
-        assert_eq!(
-            client.service.call(&call, &NoItems, &mut client.reply),
-            outcome,
-            "{call:?}"
-        );
-    }
-}
-
 /// An item of bulk data, in two pieces.
 struct OneItem {
     args_offset: usize,
@@ -481,8 +449,6 @@ fn mount_hands_out_directories_of_the_export() {
     let mut mounts = mount::Mounts::default();
     let mut call = |procedure: mount_wire::MountProcedure, args: &[u8]| {
         let call = Call {
-            program: mount_wire::PROGRAM,
-            version: mount_wire::VERSION,
             credential: OpaqueAuth::NONE,
             ..client.call_of(&[], procedure.number(), args)
         };

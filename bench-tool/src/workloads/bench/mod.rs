@@ -11,10 +11,12 @@ use rpcrdma_engine::{
     ReplyWriter, Request,
 };
 use rpcrdma_fabric::interface::Port;
+use rpcrdma_protocol::rpc::Programs;
 
 use self::bulk::{BenchStep, BulkLoad, BulkPlan};
 use crate::bench_program::{
-    self, BackStatus, CALL_BACK, CALLS_BACK_MAX, CallBack, CalledBack, Payload, answer_plain,
+    self, BackStatus, CALL_BACK, CALLS_BACK_MAX, CallBack, CalledBack, ECHO, Payload, answer_echo,
+    programs,
 };
 use crate::load::measured::Errors;
 use crate::load::workload::{Verdict, Workload};
@@ -223,10 +225,17 @@ impl Workload for BenchWorkload {
         }
     }
 
+    fn programs() -> Programs {
+        programs()
+    }
+
     /// Answers the calls that the server was asked to make.
     #[inline]
     fn call(request: &Request<'_>, reply: &mut ReplyWriter<'_>) -> Outcome {
-        answer_plain(request, reply).unwrap_or(Outcome::ProcedureUnavailable)
+        match request.procedure {
+            ECHO => answer_echo(request, reply),
+            _ => Outcome::ProcedureUnavailable,
+        }
     }
 }
 
