@@ -11,7 +11,7 @@ use rpcrdma_engine::{
 };
 use rpcrdma_fabric::clock::{Clock, Ticks};
 use rpcrdma_fabric::interface::{PeerIdentity, Port};
-use rpcrdma_protocol::rpc::OpaqueAuth;
+use rpcrdma_protocol::rpc::{self, OpaqueAuth};
 
 use crate::exchange::{Answer, CoreShared, Lane, Line, Message, Status};
 use crate::once::{Sent, Servers};
@@ -413,6 +413,10 @@ fn put_results(message: &mut Message, results: &[u8]) -> Status {
 
 impl Application for CoreApplication {
     const CLOCK_INTERVAL_POLLS: u32 = 16;
+
+    fn programs(&self) -> rpc::Programs {
+        self.programs.taken()
+    }
 
     #[inline]
     fn call(&mut self, request: &Request<'_>, reply: &mut ReplyWriter<'_>) -> Outcome {

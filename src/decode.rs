@@ -62,6 +62,23 @@ impl<'a> Decoder<'a> {
         self
     }
 
+    /// Checks that nothing is left. Call it before a handler has effects: a call with more arguments than its procedure takes
+    /// is not the call that the caller meant.
+    ///
+    /// # Errors
+    /// [`Malformed`] when octets of the stream, or data beside it, are left.
+    pub fn end(&self) -> Result<(), Malformed> {
+        let has_items = match &self.items {
+            Items::Arguments(items) => items.next_args_offset().is_some(),
+            Items::Results(items, _) => items.as_slice().iter().any(|item| !item.is_empty()),
+        };
+        if self.rest().is_empty() && !has_items {
+            Ok(())
+        } else {
+            Err(Malformed { at: self.at })
+        }
+    }
+
     /// How far it came.
     #[must_use]
     pub fn position(&self) -> Position {

@@ -24,7 +24,7 @@ use crate::metrics::Metrics;
 use crate::once::{Clients, Names};
 use crate::polled::PolledCore;
 use crate::procedure::Procedure;
-use crate::service::{Incoming, Procedures, Program, Programs, Refusal, Reply, Service};
+use crate::service::{Incoming, Procedures, Program, Programs, Refusal, Reply, Service, Versions};
 
 /// Pieces of registered memory of a node whose profile is not given.
 const BULK_BUFFERS: u32 = 64;
@@ -229,7 +229,7 @@ pub struct NodeBuilder {
     external: Vec<ExternalMemory>,
     authentication: Authentication,
     more: Vec<String>,
-    programs: Vec<(u32, RangeInclusive<u32>, Box<NewService>)>,
+    programs: Vec<(u32, Versions, Box<NewService>)>,
     procedures: Procedures,
 }
 
@@ -313,7 +313,7 @@ impl NodeBuilder {
         service: impl Fn(usize) -> S + 'static,
     ) -> Self {
         let new = move |core| -> Box<dyn Service> { Box::new(service(core)) };
-        self.programs.push((program, versions, Box::new(new)));
+        self.programs.push((program, vec![versions], Box::new(new)));
         self
     }
 

@@ -9,7 +9,8 @@ use rpcrdma_engine::{
     ReplyWriter, Request,
 };
 use rpcrdma_fabric::interface::PeerIdentity;
-use rpcrdma_protocol::rpc::AuthStatus;
+use rpcrdma_protocol::constants::{AUTH_NONE, AUTH_SYS};
+use rpcrdma_protocol::rpc::{self, AuthStatus};
 
 use crate::buffers::{Buffer, Buffers};
 use crate::decode::Decoder;
@@ -27,7 +28,9 @@ use crate::trace;
 /// nothing else meanwhile: it must not read a file, wait for a lock or sleep. What takes longer is answered later, from
 /// any thread ([`Incoming::later`]).
 ///
-/// The null procedure (number 0) is answered without the service.
+/// Calls that a service does not take are refused without it: those with credentials of other flavors, and other
+/// procedures. The null procedure (number 0) is answered without it, too, for callers without an identity (AUTH_NONE)
+/// whatever the flavors are: clients look with it whether the server is there (RFC 5531 section 12.1).
 pub trait Service: Send + 'static {
     /// A peer calls. What is written to `reply` is sent when this returns `Ok`.
     ///
@@ -40,6 +43,23 @@ pub trait Service: Send + 'static {
     /// [`NodeBuilder::procedure_once`](crate::NodeBuilder::procedure_once). Asked once, when the core starts.
     fn non_idempotent(&self) -> Vec<Procedure> {
         Vec::new()
+    }
+
+    /// The flavors of credentials that it takes (RFC 5531 section 8.2): AUTH_NONE (0) and AUTH_SYS (1) by default. A call with
+    /// another one is denied (AUTH_TOOWEAK). Asked once, when the core starts.
+    fn flavors(&self) -> Vec<u32> {
+        vec![AUTH_NONE, AUTH_SYS]
+    }
+
+    /// Its procedures, if the core is to refuse calls of others (PROC_UNAVAIL). Asked once, when the core starts.
+    fn procedures(&self) -> Option<Vec<Procedure>> {
+        None
+    }
+
+    /// Whether it answers procedure 0 itself, as it also does if that is among its [procedures](Service::procedures). The
+    /// arguments are empty, except for a call with RPCSEC_GSS that creates a context. Asked once, when the core starts.
+    fn sees_null(&self) -> bool {
+        false
     }
 
     /// A peer has connected, and may call. `identity` is what it proved to be, if it had to.
@@ -299,16 +319,14 @@ impl Procedures {
     }
 
     /// The programs that they are of, each with its versions.
-    pub(crate) fn programs(&self) -> Vec<(u32, RangeInclusive<u32>)> {
-        let mut programs: Vec<(u32, RangeInclusive<u32>)> = Vec::new();
+    pub(crate) fn programs(&self) -> Vec<(u32, Versions)> {
+        let mut programs: Vec<(u32, Versions)> = Vec::new();
         for (procedure, _) in &self.handlers {
-            let (number, version) = (procedure.program, procedure.version);
+            let (number, version) = (procedure.program, procedure.version..=procedure.version);
             match programs.iter_mut().find(|(other, _)| *other == number) {
-                Some((_, versions)) => {
-                    let low = version.min(*versions.start());
-                    *versions = low..=version.max(*versions.end());
-                }
-                None => programs.push((number, version..=version)),
+                Some((_, versions)) if versions.contains(&version) => {}
+                Some((_, versions)) => versions.push(version),
+                None => programs.push((number, vec![version])),
             }
         }
         programs
@@ -326,30 +344,43 @@ impl Service for Procedures {
     fn non_idempotent(&self) -> Vec<Procedure> {
         self.once.clone()
     }
+
+    fn procedures(&self) -> Option<Vec<Procedure>> {
+        Some(self.handlers.iter().map(|(named, _)| *named).collect())
+    }
 }
+
+/// The versions of a program.
+pub(crate) type Versions = Vec<RangeInclusive<u32>>;
 
 /// A program, and the service that answers its calls.
 pub(crate) struct Program {
-    number: u32,
-    versions: RangeInclusive<u32>,
+    /// The calls that it takes.
+    takes: rpc::Program,
     service: Box<dyn Service>,
     /// Versions and procedures that must not run twice.
     once: Box<[(u32, u32)]>,
 }
 
 impl Program {
-    pub(crate) fn new(
-        number: u32,
-        versions: RangeInclusive<u32>,
-        service: Box<dyn Service>,
-    ) -> Self {
+    pub(crate) fn new(number: u32, versions: Versions, service: Box<dyn Service>) -> Self {
         let once = service.non_idempotent().into_iter();
         let once = once.filter(|procedure| procedure.program == number);
         let once = once.map(|procedure| (procedure.version, procedure.number));
         let once = once.collect();
+        let mut takes = rpc::Program::new(number, versions).with_flavors(service.flavors());
+        let mut sees_null = service.sees_null();
+        if let Some(listed) = service.procedures() {
+            let listed = listed.into_iter().filter(|it| it.program == number);
+            let listed: Vec<_> = listed.map(|it| (it.version, it.number)).collect();
+            sees_null |= listed.iter().any(|(_, number)| *number == 0);
+            takes = takes.with_procedures(listed);
+        }
+        if sees_null {
+            takes = takes.with_null();
+        }
         Self {
-            number,
-            versions,
+            takes,
             service,
             once,
         }
@@ -377,6 +408,11 @@ impl Programs {
         }
     }
 
+    /// What the core judges calls by.
+    pub(crate) fn taken(&self) -> rpc::Programs {
+        rpc::Programs::new(self.programs.iter().map(|program| program.takes.clone()))
+    }
+
     /// Whether a procedure must not run twice.
     pub(crate) fn have_once(&self) -> bool {
         self.programs.iter().any(|program| !program.once.is_empty())
@@ -395,21 +431,9 @@ impl Programs {
         items: Option<&mut BulkArguments<'_>>,
         reply: &mut ReplyWriter<'_>,
     ) -> Outcome {
-        let number = request.program;
-        // Few programs: a list is faster than a table.
-        let mut programs = self.programs.iter_mut();
-        let Some(program) = programs.find(|program| program.number == number) else {
+        let Some(program) = self.programs.get_mut(request.program_index) else {
             return Outcome::ProgramUnavailable;
         };
-        if !program.versions.contains(&request.version) {
-            return Outcome::ProgramMismatch {
-                low: *program.versions.start(),
-                high: *program.versions.end(),
-            };
-        }
-        if request.procedure == 0 {
-            return Outcome::Success;
-        }
         if program.must_run_once(request)
             && let Some(once) = &mut self.once
         {

@@ -191,15 +191,97 @@ fn refusals_are_told_apart() {
     assert_eq!(kind(PROGRAM, 1, 1), ErrorKind::ProgramMismatch);
     assert_eq!(kind(PROGRAM, 4, 1), ErrorKind::ProgramMismatch);
     assert_eq!(kind(PROGRAM + 1, 2, 1), ErrorKind::ProgramUnavailable);
-    assert!(
-        call(PROGRAM, 2, 0).unwrap().bytes().is_empty(),
-        "the null procedure"
+    let null = Procedure::new(PROGRAM, 2, 0);
+    assert!(client.request(null).call().unwrap().bytes().is_empty());
+    assert_eq!(
+        kind(PROGRAM, 2, 0),
+        ErrorKind::GarbageArgs,
+        "the null procedure has no arguments"
     );
     let error = call(PROGRAM, 1, 1).unwrap_err().to_string();
     assert!(
         error.contains(&at) && error.contains("versions 2 to 3"),
         "{error}"
     );
+}
+
+const AUTH_SYS: u32 = 1;
+const RPCSEC_GSS: u32 = 6;
+/// A stamp, no name of a machine, user 1, group 1, no further groups; in octets.
+const SYS: [u8; 20] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0];
+/// Version 1, context creation, no sequence number, no service, no handle; in octets.
+const GSS_INIT: [u8; 20] = [0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0];
+
+/// Takes RPCSEC_GSS alone. Answers with the flavor of the call, and with its arguments.
+struct Secured;
+
+impl Service for Secured {
+    fn call(&mut self, call: &mut Incoming<'_>, reply: &mut Reply<'_, '_>) -> Result<(), Refusal> {
+        let (flavor, _) = call.credential();
+        let token = call.args().u32()?;
+        call.args().end()?;
+        reply.u32(flavor).u32(token);
+        Ok(())
+    }
+
+    fn flavors(&self) -> Vec<u32> {
+        vec![RPCSEC_GSS]
+    }
+
+    fn sees_null(&self) -> bool {
+        true
+    }
+
+    fn procedures(&self) -> Option<Vec<Procedure>> {
+        Some(vec![Procedure::new(PROGRAM + 1, 1, 1)])
+    }
+}
+
+#[test]
+fn services_see_only_the_credentials_and_procedures_that_they_take() {
+    let at = address();
+    let server = Server::builder().profile(profile());
+    let server = server.program(PROGRAM, 2..=3, |_core| Refusing);
+    let server = server.program(PROGRAM + 1, 1..=1, |_core| Secured);
+    let _server = server.listen(&at).unwrap();
+    let client = connect(&at);
+    let call = |named: (u32, u32, u32), flavor, body: &[u8], words: &[u32]| {
+        let mut request = client.request(Procedure::new(named.0, named.1, named.2));
+        request.credential(flavor, body);
+        for word in words {
+            request.u32(*word);
+        }
+        request.call()
+    };
+    let failure = |named, flavor, body, words| call(named, flavor, body, words).unwrap_err();
+    let plain = (PROGRAM, 2, 1);
+    let null = (PROGRAM, 2, 0);
+    for (named, flavor, body, words, why) in [
+        (plain, AUTH_SYS, &[][..], &[0, 0][..], "AUTH_BADCRED"),
+        (plain, AUTH_SYS, &SYS[..16], &[0, 0], "AUTH_BADCRED"),
+        (plain, RPCSEC_GSS, &GSS_INIT, &[0, 0], "AUTH_TOOWEAK"),
+        (null, RPCSEC_GSS, &GSS_INIT, &[7], "AUTH_TOOWEAK"),
+        (null, 99, &[], &[], "AUTH_TOOWEAK"),
+        ((PROGRAM + 1, 1, 1), AUTH_SYS, &SYS, &[7], "AUTH_TOOWEAK"),
+    ] {
+        let error = failure(named, flavor, body, words);
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+        assert!(error.to_string().contains(why), "{error}");
+    }
+    assert!(call(plain, AUTH_SYS, &SYS, &[0, 0]).is_ok());
+    assert!(call(null, AUTH_SYS, &SYS, &[]).is_ok());
+    // A program that speaks RPCSEC_GSS sees the creation of a context, with its token.
+    for number in [0, 1] {
+        let named = (PROGRAM + 1, 1, number);
+        let mut answer = call(named, RPCSEC_GSS, &GSS_INIT, &[7]).unwrap();
+        let mut results = answer.results();
+        assert_eq!((results.u32(), results.u32()), (Ok(RPCSEC_GSS), Ok(7)));
+        results.end().unwrap();
+    }
+    let more = failure((PROGRAM + 1, 1, 1), RPCSEC_GSS, &GSS_INIT, &[7, 8]);
+    assert_eq!(more.kind(), ErrorKind::GarbageArgs, "{more}");
+    let other = failure((PROGRAM + 1, 1, 2), RPCSEC_GSS, &GSS_INIT, &[7]);
+    assert_eq!(other.kind(), ErrorKind::ProcedureUnavailable, "{other}");
 }
 
 #[test]
