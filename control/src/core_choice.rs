@@ -62,6 +62,13 @@ impl Occupancy {
         }
     }
 
+    /// Gives no more places of a core, which is no more.
+    pub fn retire(&mut self, core: usize) {
+        if let Some(taken) = self.taken.get_mut(core) {
+            *taken = u32::MAX;
+        }
+    }
+
     /// The connections of one core.
     #[must_use]
     pub fn taken(&self, core: usize) -> u32 {
@@ -150,6 +157,15 @@ mod tests {
         );
         assert_eq!(cores.take(CoreChoice::FewestConnections), Some(0));
         assert_eq!((cores.taken(0), cores.taken(1), cores.taken(2)), (1, 1, 0));
+    }
+
+    #[test]
+    fn a_core_that_is_no_more_is_never_chosen() {
+        let mut cores = Occupancy::new(2, 2);
+        cores.retire(0);
+        assert_eq!(cores.take(CoreChoice::Core(0)), None);
+        let order = [(); 3].map(|()| cores.take(CoreChoice::FewestConnections));
+        assert_eq!(order, [Some(1), Some(1), None]);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! A node: the application's handle of polling cores and their control thread.
 
+use std::cell::Cell;
+use std::fmt;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,7 +27,7 @@ use crate::link::CoreLink;
 use crate::polled::PolledCore;
 use crate::provider::{PortNeed, Provider};
 use crate::reconnect::{Reconnect, TargetId};
-use crate::request::{Request, TargetSink, Wanted};
+use crate::request::{ConnectId, Owner, Request, TargetSink, Wanted};
 use crate::target::Target;
 use crate::thread::{ControlThread, Settings};
 use crate::watch::NodeSnapshot;
@@ -76,10 +78,13 @@ impl NodeConfig {
     }
 }
 
-/// A connect that is under way.
-#[derive(Debug)]
+/// A connect that is under way. Dropping it gives the connect up: a connection that is there by then is closed.
 pub struct PendingConnect {
+    id: ConnectId,
     outcome: Receiver<Result<Connection, ConnectError>>,
+    is_taken: bool,
+    requests: Sender<Request>,
+    wake: Arc<dyn Fn() + Send + Sync>,
 }
 
 impl PendingConnect {
@@ -87,17 +92,38 @@ impl PendingConnect {
     ///
     /// # Errors
     /// Why the connection could not be made.
-    pub fn wait(self) -> Result<Connection, ConnectError> {
-        self.outcome
-            .recv()
-            .unwrap_or(Err(ConnectError::ShuttingDown))
+    pub fn wait(mut self) -> Result<Connection, ConnectError> {
+        let outcome = self.outcome.recv();
+        self.is_taken = true;
+        outcome.unwrap_or(Err(ConnectError::ShuttingDown))
+    }
+}
+
+impl Drop for PendingConnect {
+    fn drop(&mut self) {
+        let cancel = Request::Cancel(Owner::Connect(self.id));
+        // Sending fails only after the control thread has ended, and all connections with it.
+        if !self.is_taken && self.requests.send(cancel).is_ok() {
+            (self.wake)();
+        }
+    }
+}
+
+impl fmt::Debug for PendingConnect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PendingConnect")
+            .field("id", &self.id)
+            .finish_non_exhaustive()
     }
 }
 
 /// Polling cores and the control thread that serves them.
 ///
 /// Dropping a node stops it immediately: connections end, and calls in flight fail at their requesters. To let calls
-/// finish, call [`Node::drain`] first.
+/// finish, call [`Node::drain`] first. The drop waits for the threads of the node: it ends within two seconds after the
+/// application returns from the calls that the cores have already taken, `reap_batch` at most for each. On a thread of a
+/// node, that is in an application or a sink of events, it waits for nothing, and the threads end after it. Cores that
+/// the caller polls are not waited for; they end when they are polled next, or dropped.
 ///
 /// # Example
 ///
@@ -144,7 +170,13 @@ pub struct Node<V: Provider, A: Application> {
     reserved: NodeLimits,
     credits_least: u16,
     control: Option<JoinHandle<()>>,
-    targets: AtomicU64,
+    /// Connects and targets so far: their numbers.
+    asked: AtomicU64,
+}
+
+thread_local! {
+    /// This thread is of a node: a core or the control thread.
+    static IS_OF_NODE: Cell<bool> = const { Cell::new(false) };
 }
 
 /// A node, and its cores for the caller to poll ([`Node::start_polled`]).
@@ -222,7 +254,7 @@ impl<V: Provider, A: Application> Node<V, A> {
             reserved: config.limits(),
             credits_least: config.credits_least(),
             control: None,
-            targets: AtomicU64::new(0),
+            asked: AtomicU64::new(0),
         };
         let mut links = Vec::new();
         for (number, cpu) in config.cores.iter().enumerate() {
@@ -249,13 +281,8 @@ impl<V: Provider, A: Application> Node<V, A> {
                     )
                 }
             };
-            let ready = match started {
-                Ok(ready) => ready,
-                Err(error) => {
-                    node.stop_cores();
-                    return Err(error);
-                }
-            };
+            // After an error the links end before the node, which then waits for the cores that they have stopped.
+            let ready = started?;
             ready.handle.set_waker(Arc::clone(&wake));
             node.pages.push(ready.pages);
             node.attributes.push(ready.attributes);
@@ -276,13 +303,14 @@ impl<V: Provider, A: Application> Node<V, A> {
             .with_events(config.events.clone());
         let spawned = std::thread::Builder::new()
             .name("rpcrdma-control".to_owned())
-            .spawn(move || thread.run());
+            .spawn(move || {
+                IS_OF_NODE.set(true);
+                thread.run();
+            });
         match spawned {
             Ok(control) => node.control = Some(control),
-            Err(error) => {
-                node.stop_cores();
-                return Err(NodeError::Thread(error));
-            }
+            // The links have ended with what was to run.
+            Err(error) => return Err(NodeError::Thread(error)),
         }
         Ok(node)
     }
@@ -331,14 +359,22 @@ impl<V: Provider, A: Application> Node<V, A> {
     #[must_use]
     pub fn connect_start(&self, address: &str, options: ConnectOptions) -> PendingConnect {
         let (answer, outcome) = mpsc::channel();
+        let id = ConnectId(self.asked.fetch_add(1, Ordering::Relaxed));
         let request = Request::Connect {
+            id,
             address: address.to_owned(),
             options,
             answer,
         };
         // If the control thread has ended, the sender is dropped here, and `wait` returns an error.
         let _ = self.request(request);
-        PendingConnect { outcome }
+        PendingConnect {
+            id,
+            outcome,
+            is_taken: false,
+            requests: self.requests.clone(),
+            wake: Arc::clone(&self.wake),
+        }
     }
 
     /// Stays connected to `address`: connects now, tries again when that fails or the connection is lost, as
@@ -346,7 +382,7 @@ impl<V: Provider, A: Application> Node<V, A> {
     /// whether to repeat them.
     ///
     /// It ends when the connection is closed from this side, when trying again cannot help, and when
-    /// the target is dropped. A server that speaks no version of ours is not asked again for a minute,
+    /// the target is dropped, which closes the connection. A server that speaks no version of ours is not asked again for a minute,
     /// by any target.
     #[must_use]
     pub fn keep_connected(
@@ -385,7 +421,7 @@ impl<V: Provider, A: Application> Node<V, A> {
         events: TargetSink,
         told: Receiver<TargetEvent>,
     ) -> Target {
-        let id = TargetId(self.targets.fetch_add(1, Ordering::Relaxed));
+        let id = TargetId(self.asked.fetch_add(1, Ordering::Relaxed));
         let wanted = Wanted {
             id,
             address: address.to_owned(),
@@ -478,40 +514,36 @@ impl<V: Provider, A: Application> Node<V, A> {
         crate::watch::watch(self.handles.clone(), Arc::clone(&self.counters))
     }
 
-    /// Stops the node and returns the applications of its cores, in order.
+    /// Stops the node and returns the applications of its cores, in order. On a thread of a node it returns none of them, as it
+    /// waits for nothing there.
     ///
     /// # Panics
     /// When an application panicked: the panic goes on here.
     #[must_use]
     pub fn shutdown(mut self) -> Vec<A> {
-        self.stop_control();
-        std::mem::take(&mut self.cores)
+        self.stop()
             .into_iter()
-            .filter_map(|core| match core.join() {
+            .filter_map(|ended| match ended {
                 Ok(application) => application,
                 Err(panic) => std::panic::resume_unwind(panic),
             })
             .collect()
     }
 
-    fn stop_control(&mut self) {
-        // Both fail only after the control thread has ended, which stops the cores.
+    /// Ends the threads, and returns what those of the cores did; nothing on a thread of a node. It cannot wait for itself, and
+    /// not for another that may wait for it: two handlers may each drop the node of the other.
+    fn stop(&mut self) -> Vec<std::thread::Result<Option<A>>> {
+        // This fails only after the control thread has ended. Its end stops the cores.
         let _ = self.request(Request::Stop);
-        if let Some(control) = self.control.take() {
+        let (control, cores) = (self.control.take(), std::mem::take(&mut self.cores));
+        if IS_OF_NODE.get() {
+            return Vec::new();
+        }
+        if let Some(control) = control {
+            // A panic of it has been printed, and there is nothing to do about it here.
             let _ = control.join();
         }
-    }
-
-    /// Stops cores that no control thread knows of yet.
-    fn stop_cores(&mut self) {
-        for handle in &self.handles {
-            while handle.send(rpcrdma_engine::Command::Stop).is_err() {
-                std::thread::yield_now();
-            }
-        }
-        for core in self.cores.drain(..) {
-            let _ = core.join();
-        }
+        cores.into_iter().map(JoinHandle::join).collect()
     }
 }
 
@@ -533,12 +565,8 @@ impl<V: Provider, A: Application> Node<FaultyProvider<V>, FaultyApplication<A>> 
 
 impl<V: Provider, A: Application> Drop for Node<V, A> {
     fn drop(&mut self) {
-        if self.control.is_some() {
-            self.stop_control();
-        }
-        for core in self.cores.drain(..) {
-            let _ = core.join();
-        }
+        // A panic of a core has been printed. `Node::shutdown` passes it on.
+        drop(self.stop());
     }
 }
 
@@ -572,6 +600,7 @@ fn start_core<V: Provider, A: Application>(
     let thread = std::thread::Builder::new()
         .name(format!("rpcrdma-core-{number}"))
         .spawn(move || {
+            IS_OF_NODE.set(true);
             let set_up = set_up_core(&*provider, number, &core, &need, clock, application);
             match set_up {
                 Ok((core, told)) => {

@@ -8,8 +8,8 @@ use rpcrdma_fabric::interface::Port;
 /// A core without a thread: it does its work in [`PolledCore::poll`], on whichever thread calls that. For programs whose threads
 /// poll several things in turn, such as reactors of SPDK ([`Node::start_polled`](crate::Node::start_polled)).
 ///
-/// Dropping it closes its connections, and calls in flight fail. Drop it after its node: a node goes on to give connections to a
-/// core that is no more, and they are not answered.
+/// Dropping it closes its connections, and calls in flight fail. A node that lives longer gives no more connections to it, and
+/// rejects those that only it could take.
 pub struct PolledCore<P: Port, A: Application> {
     /// `None` once it has stopped.
     core: Option<Core<P, A>>,

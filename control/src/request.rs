@@ -21,6 +21,7 @@ pub(crate) enum Request {
         answer: Sender<Result<Listening, ManagerError>>,
     },
     Connect {
+        id: ConnectId,
         address: String,
         options: ConnectOptions,
         answer: Sender<Result<Connection, ConnectError>>,
@@ -31,12 +32,27 @@ pub(crate) enum Request {
     },
     SetLimits(NodeLimits),
     KeepConnected(Wanted),
-    CancelTarget(TargetId),
+    /// Nobody wants this connection any more, whether it is there or not.
+    Cancel(Owner),
     Drain {
         timeout: Duration,
         answer: Sender<DrainReport>,
     },
     Stop,
+}
+
+/// A single connect, by the number that its node gave it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ConnectId(pub(crate) u64);
+
+/// Who has asked for a connection. The control thread knows the connection of each owner from the request to the end. So one
+/// order ends it at any stage, and nobody needs to know at which it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Owner {
+    /// A single connect. What it leads to is the application's from the moment it takes the outcome.
+    Connect(ConnectId),
+    /// A target, which has its connection until it is dropped.
+    Target(TargetId),
 }
 
 /// A target as the application asked for it.

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use crate::events::TargetEvent;
 use crate::reconnect::TargetId;
-use crate::request::Request;
+use crate::request::{Owner, Request};
 
 /// An address that a node stays connected to ([`Node::keep_connected`](crate::Node::keep_connected)).
 ///
-/// Take its events, or they accumulate in memory. Dropping the target cancels it: no further attempt is made, and an
-/// attempt under way is given up. An established connection stays open, and the application has to close it.
+/// Take its events, or they accumulate in memory. Dropping the target cancels it: its connection is closed, whether it is
+/// established or being made, and no other is made.
 ///
 /// # Example
 ///
@@ -71,8 +71,9 @@ impl Target {
 
 impl Drop for Target {
     fn drop(&mut self) {
-        // This fails only after the control thread has ended. Then no attempt is made anyway.
-        if self.requests.send(Request::CancelTarget(self.id)).is_ok() {
+        // This fails only after the control thread has ended, and all connections with it.
+        let cancel = Request::Cancel(Owner::Target(self.id));
+        if self.requests.send(cancel).is_ok() {
             (self.wake)();
         }
     }

@@ -27,7 +27,7 @@ use rpcrdma_protocol::v2::{ApplicationProperties, Properties};
 
 use self::connection::{Attempt, End, Tracked};
 use self::deadlines::Deadlines;
-use self::drain::{CLOSE_GRACE, Drain};
+use self::drain::Drain;
 use self::targets::Keeper;
 use crate::authentication::Session;
 use crate::connection::{Connection, ListenOptions};
@@ -38,7 +38,7 @@ use crate::events::{EventSink, NodeEvent};
 use crate::limits::NodeLimits;
 use crate::link::CoreLink;
 use crate::provider::Provider;
-use crate::request::Request;
+use crate::request::{Owner, Request};
 use crate::versions::{Source, VersionMemory};
 
 /// The settings of the control thread.
@@ -75,6 +75,8 @@ pub(crate) struct ControlThread<V: Provider> {
     listeners: HashMap<ListenerId, ListenOptions>,
     connections: HashMap<ConnectionId, Tracked>,
     keys: HashMap<(usize, ConnectionKey), ConnectionId>,
+    /// The connection of each owner, from its request to its end. Of one that is made again, the last.
+    owned: HashMap<Owner, ConnectionId>,
     occupancy: Occupancy,
     peers: PeerLimits,
     keeper: Keeper,
@@ -105,6 +107,7 @@ impl<V: Provider> ControlThread<V> {
             listeners: HashMap::new(),
             connections: HashMap::new(),
             keys: HashMap::new(),
+            owned: HashMap::new(),
             occupancy,
             peers: PeerLimits::new(limits.peer_connections_max),
             keeper: Keeper::new(settings.target_attempts_per_second_max, settings.seed),
@@ -365,10 +368,36 @@ impl<V: Provider> ControlThread<V> {
 
     fn take_notifications(&mut self) {
         for core in 0..self.cores.len() {
+            // Before its last notifications are taken.
+            let has_ended = self.cores[core].handle.has_ended();
             while let Some(notification) = self.cores[core].handle.receive() {
                 self.notification(core, notification);
             }
+            if has_ended && self.cores[core].note_end() {
+                self.core_ended(core);
+            }
         }
+    }
+
+    /// A core is no more, because the program has dropped it or its application panicked. Its connections are no more either:
+    /// nobody would answer what is asked of them.
+    fn core_ended(&mut self, core: usize) {
+        if let Some(drain) = &mut self.drain
+            && !self.cores[core].is_drained
+        {
+            drain.cores_left = drain.cores_left.saturating_sub(1);
+        }
+        let of_core = self.connections.values().filter(|it| it.core == core);
+        let ids: Vec<_> = of_core.map(|tracked| tracked.id).collect();
+        for id in ids {
+            let reason = CloseReason::Stopped;
+            self.fail_attempt(id, |attempt, stage| ended(attempt, stage, reason));
+            if let Some(target) = self.connections.get(&id).and_then(Tracked::target) {
+                self.keeper.lost(target, reason);
+            }
+            self.forget(id);
+        }
+        self.occupancy.retire(core);
     }
 
     fn notification(&mut self, core: usize, notification: CoreEvent) {
@@ -430,6 +459,7 @@ impl<V: Provider> ControlThread<V> {
                 }
             }
             CoreEvent::Drained => {
+                self.cores[core].is_drained = true;
                 if let Some(drain) = &mut self.drain {
                     drain.cores_left = drain.cores_left.saturating_sub(1);
                 }
@@ -570,6 +600,11 @@ impl<V: Provider> ControlThread<V> {
             stage,
         });
         self.manager.disconnect(tracked.id);
+        if let Some(owner) = tracked.owner()
+            && self.owned.get(&owner) == Some(&id)
+        {
+            self.owned.remove(&owner);
+        }
         if let Some(key) = tracked.key {
             self.keys.remove(&(tracked.core, key));
         }
@@ -604,13 +639,8 @@ impl<V: Provider> ControlThread<V> {
         for id in ids {
             self.fail_attempt(id, |_, _| ConnectError::ShuttingDown);
         }
-        for core in &mut self.cores {
-            core.send(Command::Stop);
-        }
-        let deadline = Instant::now() + CLOSE_GRACE;
-        while self.push_waiting() && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        // Each is told to stop when its link ends, as also after a panic of this thread.
+        self.cores.clear();
     }
 }
 

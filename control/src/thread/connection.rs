@@ -14,6 +14,7 @@ use crate::authentication::Session;
 use crate::connection::Connection;
 use crate::error::{ConnectError, Stage};
 use crate::reconnect::TargetId;
+use crate::request::{ConnectId, Owner};
 
 /// Which end of the connection this is.
 #[derive(Debug)]
@@ -28,16 +29,23 @@ pub(crate) enum End {
 #[derive(Debug)]
 pub(crate) enum Waiter {
     /// The application.
-    Application(Sender<Result<Connection, ConnectError>>),
+    Application(ConnectId, Sender<Result<Connection, ConnectError>>),
     /// The control thread itself, for a target that it keeps connected.
     Target(TargetId, Sender<(TargetId, ConnectionReport)>),
 }
 
 impl Waiter {
+    pub(crate) const fn owner(&self) -> Owner {
+        match self {
+            Self::Application(id, _) => Owner::Connect(*id),
+            Self::Target(id, _) => Owner::Target(*id),
+        }
+    }
+
     pub(crate) fn answer(self, outcome: Result<Connection, ConnectError>) {
         match self {
-            // The application may have dropped its `PendingConnect`: then nobody takes the outcome.
-            Self::Application(waiter) => drop(waiter.send(outcome)),
+            // The application may have dropped its `PendingConnect`, whose order to end the connection follows.
+            Self::Application(_, waiter) => drop(waiter.send(outcome)),
             // The receiver belongs to this thread, so it exists.
             Self::Target(id, waiter) => drop(waiter.send((id, ConnectionReport::Outcome(outcome)))),
         }
@@ -59,22 +67,18 @@ pub(crate) struct Attempt {
     pub(crate) deadline: Option<Instant>,
     /// Taken when the outcome is known.
     pub(crate) waiter: Option<Waiter>,
-    /// The target for which the attempt is made.
-    pub(crate) target: Option<TargetId>,
+    /// Who has asked for it.
+    pub(crate) owner: Owner,
 }
 
 impl Attempt {
     pub(crate) fn new(address: String, timeout: Duration, waiter: Waiter) -> Self {
-        let target = match waiter {
-            Waiter::Application(_) => None,
-            Waiter::Target(id, _) => Some(id),
-        };
         Self {
             address,
             timeout,
             deadline: Instant::now().checked_add(timeout),
+            owner: waiter.owner(),
             waiter: Some(waiter),
-            target,
         }
     }
 
@@ -122,18 +126,18 @@ impl Tracked {
         peer.map_or_else(String::new, |peer| peer.name.clone())
     }
 
-    /// Whether this is a target's attempt that is still under way.
-    pub(crate) fn is_attempt_for(&self, target: TargetId) -> bool {
+    /// Who has asked for this connection, if this end did.
+    pub(crate) fn owner(&self) -> Option<Owner> {
         match &self.end {
-            End::Client(attempt) => attempt.waiter.is_some() && attempt.target == Some(target),
-            End::Server => false,
+            End::Client(attempt) => Some(attempt.owner),
+            End::Server => None,
         }
     }
 
     /// The target whose established connection this is.
     pub(crate) fn target(&self) -> Option<TargetId> {
-        match &self.end {
-            End::Client(attempt) if self.stage == Stage::Ready => attempt.target,
+        match self.owner() {
+            Some(Owner::Target(id)) if self.stage == Stage::Ready => Some(id),
             _ => None,
         }
     }

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use crate::connection::DrainReport;
 
-/// How long connections may take to close after a drain, or when the node stops.
-pub(super) const CLOSE_GRACE: Duration = Duration::from_secs(1);
+/// How long connections may take to close after a drain.
+const CLOSE_GRACE: Duration = Duration::from_secs(1);
 
 /// A drain under way.
 pub(super) struct Drain {

@@ -16,9 +16,9 @@ use crate::core_choice::CoreChoice;
 use crate::counters::ControlCounters;
 use crate::error::{ConnectError, Stage};
 use crate::limits::NodeLimits;
+use crate::link::CoreLink;
 use crate::provider::Provider;
-use crate::reconnect::TargetId;
-use crate::request::Request;
+use crate::request::{Owner, Request};
 
 impl<V: Provider> ControlThread<V> {
     /// Takes all requests; false when the thread has to end.
@@ -39,18 +39,19 @@ impl<V: Provider> ControlThread<V> {
                     let _ = answer.send(outcome);
                 }
                 Ok(Request::Connect {
+                    id,
                     address,
                     options,
                     answer,
                 }) => {
-                    self.connect(address, options, Waiter::Application(answer));
+                    self.connect(address, options, Waiter::Application(id, answer));
                 }
                 Ok(Request::Close { core, key }) => self.close(core, key, CloseReason::Local),
                 Ok(Request::SetLimits(limits)) => self.set_limits(limits),
                 Ok(Request::KeepConnected(wanted)) => {
                     self.keeper.add(wanted, Instant::now());
                 }
-                Ok(Request::CancelTarget(id)) => self.cancel_target(id),
+                Ok(Request::Cancel(owner)) => self.cancel(owner),
                 Ok(Request::Drain { timeout, answer }) => self.start_draining(timeout, answer),
                 Ok(Request::Stop) | Err(TryRecvError::Disconnected) => return false,
                 Err(TryRecvError::Empty) => return true,
@@ -69,6 +70,7 @@ impl<V: Provider> ControlThread<V> {
                 if let Some(deadline) = attempt.deadline {
                     self.deadlines.add(deadline);
                 }
+                self.owned.insert(attempt.owner, id);
                 let tracked = Tracked {
                     id,
                     end: End::Client(attempt),
@@ -96,16 +98,17 @@ impl<V: Provider> ControlThread<V> {
         address: &str,
         choice: CoreChoice,
     ) -> Result<(ConnectionId, usize), ConnectError> {
-        if self.draining {
+        if self.draining || self.cores.iter().all(CoreLink::has_ended) {
             return Err(ConnectError::ShuttingDown);
         }
-        if let CoreChoice::Core(asked) = choice
-            && asked >= self.cores.len()
-        {
-            return Err(ConnectError::NoSuchCore {
+        if let CoreChoice::Core(asked) = choice {
+            let core = self.cores.get(asked).ok_or(ConnectError::NoSuchCore {
                 asked,
                 cores: self.cores.len(),
-            });
+            })?;
+            if core.has_ended() {
+                return Err(ConnectError::ShuttingDown);
+            }
         }
         let limit = self.occupancy.limit_of_all();
         let core = self
@@ -131,18 +134,20 @@ impl<V: Provider> ControlThread<V> {
         self.peers.set_limit(limits.peer_connections_max);
     }
 
-    /// Removes a target. Its connection stays open; an attempt under way is given up.
-    fn cancel_target(&mut self, id: TargetId) {
-        self.keeper.remove(id);
-        let attempt = self
-            .connections
-            .values_mut()
-            .find(|tracked| tracked.is_attempt_for(id));
-        if let Some(tracked) = attempt {
-            tracked.fail(|_, _| ConnectError::ShuttingDown);
-            let connection = tracked.id;
-            self.end(connection, CloseReason::Local);
+    /// Nobody wants the connection of `owner` any more: it ends at whatever stage it is, and no other is made.
+    fn cancel(&mut self, owner: Owner) {
+        if let Owner::Target(id) = owner {
+            self.keeper.remove(id);
         }
+        if let Some(id) = self.owned.get(&owner).copied() {
+            self.abandon(id);
+        }
+    }
+
+    /// Ends a connection that is ready, or being made, from this side.
+    fn abandon(&mut self, id: ConnectionId) {
+        self.fail_attempt(id, |_, _| ConnectError::ShuttingDown);
+        self.end(id, CloseReason::Local);
     }
 
     /// Makes the attempts of targets that are due.
@@ -163,7 +168,8 @@ impl<V: Provider> ControlThread<V> {
             core.send(Command::Drain);
         }
         let deadline = Instant::now().checked_add(timeout);
-        let drain = Drain::new(deadline, self.cores.len(), self.keys.len(), answer);
+        let cores = self.cores.iter().filter(|core| !core.has_ended()).count();
+        let drain = Drain::new(deadline, cores, self.keys.len(), answer);
         self.drain = Some(drain);
     }
 
@@ -171,16 +177,12 @@ impl<V: Provider> ControlThread<V> {
         let Some(drain) = &mut self.drain else {
             return;
         };
-        match drain.step(self.keys.len(), now) {
+        match drain.step(self.connections.len(), now) {
             DrainStep::Wait => {}
             DrainStep::Close => {
-                for (core, key) in self.keys.keys().copied() {
-                    let reason = CloseReason::Local;
-                    self.cores[core].send(Command::Close {
-                        connection: key,
-                        reason,
-                    });
-                }
+                // With those that no core has yet: nobody would close them later.
+                let ids: Vec<_> = self.connections.keys().copied().collect();
+                ids.into_iter().for_each(|id| self.abandon(id));
             }
             DrainStep::Answer => {
                 if let Some(drain) = self.drain.take() {

@@ -113,6 +113,8 @@ macro_rules! cases {
             #[test]
             fn a_target_that_is_dropped_is_not_tried_again();
             #[test]
+            fn a_connection_ends_with_its_target_or_its_connect();
+            #[test]
             fn calls_that_are_struck_end_with_an_error_and_are_the_same_in_each_run();
             #[test]
             fn a_call_whose_reply_is_dropped_times_out_and_the_next_is_answered();

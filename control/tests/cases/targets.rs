@@ -10,8 +10,9 @@ use rpcrdma_engine::CloseReason;
 use rpcrdma_fabric::interface::ManagerError;
 
 use rpcrdma_testkit::Wait;
+use rpcrdma_tuning::Profile;
 
-use super::{listening, options, server};
+use super::{connected, listening, options, server};
 use crate::support::{ECHO, Fabric, PATIENCE, assert_is, foreign, profile, start};
 
 /// Soon again, and for ever.
@@ -88,9 +89,45 @@ pub(crate) fn a_target_waits_for_a_server_that_is_not_there_yet<F: Fabric>() {
     let listening = late.node.listen(&address, listening());
     listening.expect("the name is free");
     let connection = established(&target);
-    // Without its target the connection stays.
-    drop(target);
     client.assert_echo(&connection, b"late");
+}
+
+/// At whatever stage it is: a connection that nobody knows of would stay for ever, at both ends.
+pub(crate) fn a_connection_ends_with_its_target_or_its_connect<F: Fabric>() {
+    // A fifth needs that one of these has ended.
+    let small = Profile {
+        connections_max: 4,
+        ..profile()
+    };
+    let (server, address) = server::<F>(&small, 1);
+    let mut client = start::<F>(&small, 1);
+    for round in 0..40 {
+        let asked = client.control_counter("connects_sent");
+        let ready = client.control_counter("connections_ready");
+        let target = client.node.keep_connected(&address, options(), soon());
+        let pending = client.node.connect_start(&address, options());
+        match round % 4 {
+            // While they are asked for.
+            0 => {}
+            1 => client.wait_until("a request", |client| {
+                client.control_counter("connects_sent") > asked
+            }),
+            // When one is there, and nobody has looked.
+            2 => client.wait_until("a connection", |client| {
+                client.control_counter("connections_ready") > ready
+            }),
+            _ => drop(established(&target)),
+        }
+        drop((target, pending));
+    }
+    for node in [&server, &client] {
+        node.wait_until("the end of all connections", |node| {
+            let counters = node.node.cores()[0].counters();
+            counters.connections_planted == counters.connections_closed
+        });
+    }
+    let connection = connected(&client, &address);
+    client.assert_echo(&connection, b"room");
 }
 
 pub(crate) fn a_target_is_given_up_when_it_is_closed_or_cannot_be_connected<F: Fabric>() {

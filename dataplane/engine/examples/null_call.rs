@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rpcrdma_engine::{
-    Activity, Application, Call, CallError, CallTag, Command, ConnectionKey, Context, CoreConfig,
+    Activity, Application, Call, CallError, CallTag, ConnectionKey, Context, CoreConfig,
     HostIdentity, Outcome, Reply, ReplyWriter, Request, pin_current_thread,
 };
 use rpcrdma_fabric::clock::{Clock, Ticks};
@@ -293,14 +293,14 @@ fn calls(
         let (before, start) = (client_handle.counters(), Instant::now());
         std::thread::sleep(time);
         let (after, took) = (client_handle.counters(), start.elapsed());
-        client_handle.send(Command::Stop).expect("room");
+        client_handle.stop();
         let caller = client.join().expect("no panic").expect("pinned");
         assert_eq!(
             caller.wrong, 0,
             "replies without the arguments of their call"
         );
         let server_counters = server_handle.counters();
-        server_handle.send(Command::Stop).expect("room");
+        server_handle.stop();
         server.join().expect("no panic").expect("pinned");
         let difference = after.since(&before);
         if std::env::var_os("COUNTERS").is_some() {

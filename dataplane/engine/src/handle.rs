@@ -90,8 +90,6 @@ pub enum Command<P: Port> {
     /// Accept no new calls from the application or from peers, finish those that are outstanding, then report
     /// [`CoreEvent::Drained`].
     Drain,
-    /// Close all connections and leave the loop.
-    Stop,
 }
 
 impl<P: Port> fmt::Debug for Command<P> {
@@ -105,7 +103,6 @@ impl<P: Port> fmt::Debug for Command<P> {
             Self::SendProperties { .. } => "SendProperties",
             Self::Close { .. } => "Close",
             Self::Drain => "Drain",
-            Self::Stop => "Stop",
         })
     }
 }
@@ -181,11 +178,17 @@ impl<P: Port> fmt::Debug for Full<P> {
     }
 }
 
+/// The bit of the commands sent that tells the core to stop. It needs no room in the mailbox, and no count of commands reaches
+/// it.
+const STOP: u64 = 1 << 63;
+
 /// What a core and its handles share.
 pub(crate) struct Shared<P: Port> {
     commands: ArrayQueue<Command<P>>,
-    /// Commands ever sent: the only word that the core reads in every iteration.
+    /// Commands ever sent, with [`STOP`]: the only word that the core reads in every iteration.
     commands_sent: CachePadded<AtomicU64>,
+    /// The core is no more. It takes no command.
+    has_ended: AtomicBool,
     pub(crate) notifications: ArrayQueue<CoreEvent>,
     pub(crate) counters: Counters,
     pub(crate) levels: Levels,
@@ -210,6 +213,7 @@ impl<P: Port> Shared<P> {
         Ok(Arc::new(Self {
             commands: ArrayQueue::new(mailbox_depth.max(1) as usize),
             commands_sent: CachePadded::new(AtomicU64::new(0)),
+            has_ended: AtomicBool::new(false),
             notifications: ArrayQueue::new(notifications.max(1) as usize),
             counters: Counters::default(),
             levels: Levels::default(),
@@ -220,7 +224,7 @@ impl<P: Port> Shared<P> {
         }))
     }
 
-    /// Commands ever sent, as a hint to look into the mailbox.
+    /// Commands ever sent, as a hint to look into the mailbox. While the core is to stop, it differs from every count.
     #[inline]
     pub(crate) fn commands_sent(&self) -> u64 {
         // Only a hint: the queue's own pop synchronises with the push.
@@ -229,6 +233,31 @@ impl<P: Port> Shared<P> {
 
     pub(crate) fn pop_command(&self) -> Option<Command<P>> {
         self.commands.pop()
+    }
+
+    /// Whether the core is to stop.
+    pub(crate) fn is_stop_wanted(&self) -> bool {
+        self.commands_sent() & STOP != 0
+    }
+
+    /// The core is no more: what waits in its mailbox ends, and so does what comes later. Handles may live for as long as
+    /// somebody reads counters, and a command may have a queue pair.
+    pub(crate) fn end(&self) {
+        // SYNC POINT core-ended: Release, with the Acquire in `CoreHandle::has_ended`: who sees it finds all notifications.
+        self.has_ended.store(true, Ordering::Release);
+        // SYNC POINT core-end: pairs with the fence in `Shared::wake_if_parked`. Either the sender sees `has_ended`, or the
+        // command is found here.
+        fence(Ordering::SeqCst);
+        self.drop_commands();
+        if let Some(waker) = self.waker.get() {
+            waker();
+        }
+    }
+
+    fn drop_commands(&self) {
+        while let Some(command) = self.commands.pop() {
+            drop(command);
+        }
     }
 
     /// Notifies the control plane. The ring always has room, by its size and by the check in `adopt_queue_pair`.
@@ -259,6 +288,7 @@ impl<P: Port> Shared<P> {
     /// Wakes the core if it is about to sleep, or sleeps.
     fn wake_if_parked(&self) {
         // SYNC POINT core-park: pairs with the fence in `Shared::announce_park`.
+        // SYNC POINT core-end: pairs with the fence in `Shared::end`.
         fence(Ordering::SeqCst);
         if self.parked.load(Ordering::Relaxed) {
             // The write fails only if the counter is full, and then the core wakes up as well.
@@ -295,7 +325,7 @@ impl<P: Port> fmt::Debug for CoreHandle<P> {
 }
 
 impl<P: Port> CoreHandle<P> {
-    /// Sends a command.
+    /// Sends a command. A core that has ended drops it.
     ///
     /// # Errors
     /// [`Full`] with the command: try again when the core has taken some.
@@ -307,7 +337,23 @@ impl<P: Port> CoreHandle<P> {
         self.shared.commands.push(command).map_err(Full)?;
         self.shared.commands_sent.fetch_add(1, Ordering::Relaxed);
         self.shared.wake_if_parked();
+        if self.has_ended() {
+            self.shared.drop_commands();
+        }
         Ok(())
+    }
+
+    /// Has the core close all connections and end: after its present iteration, whatever waits in its mailbox.
+    pub fn stop(&self) {
+        self.shared.commands_sent.fetch_or(STOP, Ordering::Relaxed);
+        self.shared.wake_if_parked();
+    }
+
+    /// Whether the core is no more: it was stopped, dropped, or its thread panicked. All its notifications are there.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        // SYNC POINT core-ended: Acquire, with the Release in `Shared::end`.
+        self.shared.has_ended.load(Ordering::Acquire)
     }
 
     /// Wakes the core if it is parked, so that its application is polled.

@@ -85,7 +85,7 @@ impl<P: Port, A: Application> Core<P, A> {
         Activity::from_busy(busy)
     }
 
-    /// Runs until [`crate::Command::Stop`], on the processor that the configuration names, and
+    /// Runs until [`crate::CoreHandle::stop`], on the processor that the configuration names, and
     /// gives the application back.
     ///
     /// # Errors
@@ -112,6 +112,7 @@ impl<P: Port, A: Application> Core<P, A> {
 
     /// Closes all connections and gives the application back: the end of [`Core::run`], for a thread that iterates itself.
     pub fn finish(mut self) -> A {
+        self.state.stop = true;
         self.close_all();
         self.application
     }
@@ -135,7 +136,7 @@ impl<P: Port, A: Application> Core<P, A> {
         due.map_or(latest, |due| due.min(latest))
     }
 
-    /// Whether [`crate::Command::Stop`] was taken.
+    /// Whether the core was told to stop ([`crate::CoreHandle::stop`]).
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.state.stop

@@ -31,6 +31,12 @@ impl<P: Port> State<P> {
 
     #[cold]
     fn obey_some<A: Application>(&mut self, application: &mut A) -> bool {
+        // Before the commands, so that it waits for none of them. A core that stops takes no more: it would adopt connections
+        // that nobody closes.
+        self.stop |= self.resources.shared.is_stop_wanted();
+        if self.stop {
+            return true;
+        }
         let mut busy = false;
         for _ in 0..COMMANDS_MAX {
             let Some(command) = self.resources.shared.pop_command() else {
@@ -110,7 +116,6 @@ impl<P: Port> State<P> {
                     self.resources.drain = Drain::Underway;
                 }
             }
-            Command::Stop => self.stop = true,
         }
     }
 }

@@ -44,6 +44,13 @@ pub(crate) struct State<P: Port> {
     pub(super) stop: bool,
 }
 
+impl<P: Port> Drop for State<P> {
+    fn drop(&mut self) {
+        // However the core ends, also by a panic of its application: the control plane learns it.
+        self.resources.shared.end();
+    }
+}
+
 impl<P: Port> State<P> {
     /// Carves the pools out of the arena of `port`, makes the shared receive queue, or one for each connection, and posts
     /// all Receives.

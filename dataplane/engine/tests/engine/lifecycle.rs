@@ -315,7 +315,7 @@ fn a_stopped_core_ends_its_calls_and_tells_its_peer() {
     let (client, _) = pair.connect();
     pair.client.app_mut().want(client, NEVER, &[], 1);
     pair.turns(5);
-    pair.client.command(Command::Stop);
+    pair.client.handle.stop();
     let Pair {
         client: side,
         mut server,
@@ -348,4 +348,19 @@ fn a_core_cannot_be_pinned_to_a_processor_that_does_not_exist() {
     });
     let error = pair.client.core.run().expect_err("no such processor");
     assert!(error.to_string().contains("processor 100000"), "{error}");
+}
+
+/// What waits in the mailbox holds nothing up: there may be more of it than the core takes while it stops.
+#[test]
+fn a_core_stops_with_a_full_mailbox_and_keeps_no_command() {
+    let pair = Pair::new(&config());
+    let handle = pair.client.handle.clone();
+    let fill = || (0..100_000).find(|_| handle.send(Command::Drain).is_err());
+    assert!(fill().is_some(), "the mailbox has an end");
+    handle.stop();
+    let taken = handle.counters().commands;
+    let _application = pair.client.core.run().expect("it is not pinned");
+    assert_eq!(handle.counters().commands, taken, "none was taken");
+    assert!(handle.has_ended());
+    assert_eq!(fill(), None, "a core that has ended keeps none");
 }

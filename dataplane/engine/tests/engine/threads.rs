@@ -10,8 +10,8 @@ use rpcrdma_engine::ring_client::{
     CallMessage, CallStatus, ReplyMessage, ReplySender, ReplyService, RingApplication, reply_ring,
 };
 use rpcrdma_engine::{
-    Activity, Application, CallError, CallRefused, Command, ConnectionKey, Context, CoreConfig,
-    DeferToken, IdlePolicy, Outcome, ReplyWriter, Request,
+    Activity, Application, CallError, CallRefused, ConnectionKey, Context, CoreConfig, DeferToken,
+    IdlePolicy, Outcome, ReplyWriter, Request,
 };
 use rpcrdma_fabric::clock::{Clock, Ticks};
 use rpcrdma_fabric::interface::Port;
@@ -88,7 +88,7 @@ fn threads_call_through_rings_while_the_cores_run() {
             thread.join().expect("all calls are right");
         }
         for handle in [&client_handle, &server_handle] {
-            handle.send(Command::Stop).expect("room in the mailbox");
+            handle.stop();
         }
         for core in cores {
             core.join().expect("no panic").expect("not pinned");
@@ -358,7 +358,7 @@ fn a_parked_core_wakes_when_its_application_has_something_to_do() {
             punctual.load(Ordering::Relaxed) >= TIMES && handle.counters().parks >= TIMES;
         is_enough.then_some(())
     });
-    handle.send(Command::Stop).expect("room in the mailbox");
+    handle.stop();
     core.join().expect("no panic").expect("not pinned");
 }
 
@@ -382,6 +382,6 @@ fn a_parked_core_wakes_for_commands_and_messages() {
         wait.look(|| caller.counters().to_string());
         let _ = caller.core.iterate();
     }
-    handle.send(Command::Stop).expect("room in the mailbox");
+    handle.stop();
     core.join().expect("no panic").expect("not pinned");
 }

@@ -352,7 +352,7 @@ impl<A: Application> Attack<A> {
         let handle = self.victim.handle.clone();
         let core = std::thread::spawn(move || self.victim.core.run());
         until(what, || (handle.counters().parks >= 3).then_some(()));
-        handle.send(Command::Stop).expect("room in the mailbox");
+        handle.stop();
         core.join().expect("no panic").expect("not pinned");
     }
 
