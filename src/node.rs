@@ -33,7 +33,12 @@ const BULK_BUFFERS: u32 = 64;
 ///
 /// Most programs start one by [`Server`](crate::Server) or [`Client`](crate::Client). One that serves and calls, or has
 /// several clients, shares a node among them. Dropping the last of them stops the node: calls in flight fail. To let them
-/// finish, use [`Node::drain`]. Do not drop the last of them on a core, that is in a service: it would wait for itself.
+/// finish, use [`Node::drain`].
+///
+/// The drop of the last waits for the threads of the node. It ends within two seconds after the services return from the calls
+/// that the cores have already taken, `reap_batch` of the profile at most for each. On a core of any node, that is in a service
+/// or in a waker, it does not wait: the node ends behind it, and the call that is being served may lose its reply. It does not
+/// wait for cores that the program polls either ([`PolledCore`]).
 #[derive(Clone)]
 pub struct Node {
     /// `shm:` or `rdma:`.

@@ -13,7 +13,8 @@ use crate::core::CoreApplication;
 /// What waits for a core waits for ever on the thread that polls it, so there: connect by [`ClientBuilder::connect_later`],
 /// call by a [`Poller`] or a future, take memory by [`Buffers::take`], and leave [`Node::drain`] to another thread.
 ///
-/// Dropping it closes its connections, and calls in flight fail. Drop its node before it.
+/// Dropping it closes its connections and frees its memory, and calls in flight fail, as do those that its clients make later.
+/// The node may be dropped before or after it. While nobody polls it, its node ends without it.
 ///
 /// # Example
 /// ```

@@ -251,8 +251,7 @@ impl ClientBuilder {
                 results_bytes_max,
                 timeout,
                 spin: self.spin,
-                target: Mutex::new(Some(target)),
-                core_number: number % node.cores(),
+                _target: Mutex::new(target),
                 node: node.clone(),
             }));
         }

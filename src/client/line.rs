@@ -19,9 +19,8 @@ pub(super) struct ClientLine {
     pub(super) results_bytes_max: usize,
     pub(super) timeout: Duration,
     pub(super) spin: Duration,
-    /// Dropping it ends the attempts to connect. In a lock so that it may be shared.
-    pub(super) target: Mutex<Option<Target>>,
-    pub(super) core_number: usize,
+    /// Dropping it closes the connection, also one that is only being made. In a lock so that it may be shared.
+    pub(super) _target: Mutex<Target>,
     pub(super) node: Node,
 }
 
@@ -30,27 +29,16 @@ impl ClientLine {
     #[inline]
     pub(super) fn submit(&self, message: Box<Message>) {
         let submissions = self.submissions.lock();
-        let pushed = submissions
+        submissions
             .unwrap_or_else(PoisonError::into_inner)
             .push(message);
-        debug_assert!(
-            pushed.is_ok(),
-            "there is room for as many as there are slots"
-        );
         self.core.wake();
     }
 }
 
 impl Drop for ClientLine {
     fn drop(&mut self) {
-        // First, so that it does not connect again.
-        let target = self
-            .target
-            .get_mut()
-            .unwrap_or_else(PoisonError::into_inner);
-        drop(target.take());
-        if let Some(key) = self.line.connection() {
-            self.node.inner().close(self.core_number, key);
-        }
+        // Calls that nobody waits for any more need not wait for the connection.
+        self.line.give_up();
     }
 }

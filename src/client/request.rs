@@ -16,7 +16,7 @@ use super::response::Response;
 use crate::buffers::{Buffer, Buffers};
 use crate::encode::{Encode, length_word};
 use crate::error::{Error, Failure};
-use crate::exchange::{Message, Status};
+use crate::exchange::{Message, Status, Waiter};
 use crate::procedure::Procedure;
 
 /// A call that was not sent yet. Its arguments are written with the methods of [`Encode`].
@@ -160,10 +160,14 @@ impl Request {
     /// that of your runtime.
     #[inline]
     pub fn call_async(&mut self) -> Pending {
-        Pending(match self.unsent.take() {
+        let state = match self.unsent.take() {
             Some(unsent) => State::Unsent(unsent),
             None => State::Done,
-        })
+        };
+        Pending {
+            state,
+            waiter: None,
+        }
     }
 }
 
@@ -255,7 +259,11 @@ pub(super) fn failure(line: &ClientLine, status: Status) -> Error {
 
 /// A reply that is waited for.
 #[must_use = "a call that nobody waits for is not sent"]
-pub struct Pending(State);
+pub struct Pending {
+    state: State,
+    /// While it waits for a slot.
+    waiter: Option<Waiter>,
+}
 
 enum State {
     Unsent(Unsent),
@@ -266,7 +274,7 @@ enum State {
 
 impl Pending {
     fn line(&self) -> Option<&Arc<ClientLine>> {
-        match &self.0 {
+        match &self.state {
             State::Unsent(Unsent { line, .. }) | State::Sent(line, _) => Some(line),
             State::Done => None,
         }
@@ -275,28 +283,28 @@ impl Pending {
     /// Sends the message. False when as many calls are under way as may be.
     #[inline]
     fn send(&mut self) -> Result<bool, Error> {
-        let State::Unsent(unsent) = &self.0 else {
+        let State::Unsent(unsent) = &self.state else {
             return Ok(true);
         };
         check(&unsent.message)?;
         let Some(slot) = unsent.line.slots.take() else {
             return Ok(false);
         };
-        let state = std::mem::replace(&mut self.0, State::Done);
+        let state = std::mem::replace(&mut self.state, State::Done);
         let State::Unsent(Unsent { line, mut message }) = state else {
             return Ok(true);
         };
         message.tag = slot as u64;
         message.begin_trace();
         line.submit(message);
-        self.0 = State::Sent(line, slot);
+        self.state = State::Sent(line, slot);
         Ok(true)
     }
 
     /// The reply, if it has come.
     #[inline]
     fn take(&mut self) -> Option<Result<Response, Error>> {
-        let State::Sent(line, slot) = &self.0 else {
+        let State::Sent(line, slot) = &self.state else {
             return None;
         };
         let mut message = line.slots.look(*slot).or_else(|| {
@@ -304,7 +312,7 @@ impl Pending {
             let has_failed = line.core.fail_if_closed();
             has_failed.then(|| line.slots.look(*slot)).flatten()
         })?;
-        let State::Sent(line, _) = std::mem::replace(&mut self.0, State::Done) else {
+        let State::Sent(line, _) = std::mem::replace(&mut self.state, State::Done) else {
             return None;
         };
         message.end_trace();
@@ -334,7 +342,7 @@ impl Pending {
 
     #[cold]
     fn timed_out(&self, timeout: Duration) -> Error {
-        let failure = match &self.0 {
+        let failure = match &self.state {
             State::Unsent(unsent) => Failure::Busy {
                 depth: u32::try_from(unsent.line.slots.count()).unwrap_or(u32::MAX),
             },
@@ -407,18 +415,20 @@ impl Future for Pending {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         if !self.send()? {
-            if let Some(line) = self.line() {
-                line.slots.await_free(context.waker());
+            let Self { state, waiter } = &mut *self;
+            if let State::Unsent(Unsent { line, .. }) = state {
+                line.slots.await_free(waiter, context.waker());
             }
             // Registered first, then tried again: a permit that comes back in between is not missed.
             if !self.send()? {
                 return Poll::Pending;
             }
         }
+        self.waiter = None;
         if let Some(result) = self.take() {
             return Poll::Ready(result);
         }
-        let State::Sent(line, slot) = &self.0 else {
+        let State::Sent(line, slot) = &self.state else {
             return Poll::Ready(Err(Failure::AlreadySent.into()));
         };
         line.slots.register(*slot, context.waker());
@@ -430,7 +440,7 @@ impl Future for Pending {
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        match std::mem::replace(&mut self.0, State::Done) {
+        match std::mem::replace(&mut self.state, State::Done) {
             State::Unsent(unsent) => unsent.message.recycle(),
             State::Sent(line, slot) => {
                 if let Some(message) = line.slots.abandon(slot) {
@@ -444,7 +454,7 @@ impl Drop for Pending {
 
 impl fmt::Debug for Pending {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = match self.0 {
+        let state = match self.state {
             State::Unsent(_) => "not sent",
             State::Sent(..) => "sent",
             State::Done => "done",

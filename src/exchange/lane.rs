@@ -8,7 +8,7 @@ use atomic_waker::AtomicWaker;
 use rpcrdma_engine::ConnectionKey;
 use rtrb::{Consumer, Producer, RingBuffer};
 
-use super::{Line, Message, Slots, Status};
+use super::{CoreShared, Line, Message, Slots, Status};
 
 /// The core's end of a ring of calls, and where they go when they have ended.
 pub(crate) struct Lane {
@@ -38,7 +38,22 @@ pub(crate) struct PollerWaker {
 }
 
 /// A thread's end of the way to a core.
-pub(crate) type Submissions = Producer<Box<Message>>;
+pub(crate) struct Submissions {
+    ring: Ring,
+    /// Dropped after the ring, as the order of fields says: the core finds that it was left.
+    _left: Left,
+}
+
+type Ring = Producer<Box<Message>>;
+
+/// Tells the core that a lane was left.
+struct Left(Arc<CoreShared>);
+
+/// What a lane of a core that has ended brings, and to whom.
+pub(super) enum News {
+    Ended(Arc<Slots>, Box<Message>),
+    OfPoller(Arc<PollerWaker>),
+}
 
 /// A poller's end of the way back.
 pub(crate) struct Completions {
@@ -48,13 +63,13 @@ pub(crate) struct Completions {
 
 impl Lane {
     /// A lane whose calls come back to slots.
-    pub(super) fn to_slots(line: &Arc<Line>, slots: &Arc<Slots>) -> (Submissions, Self) {
+    pub(super) fn to_slots(line: &Arc<Line>, slots: &Arc<Slots>) -> (Ring, Self) {
         let calls = u32::try_from(slots.count()).unwrap_or(u32::MAX);
         Self::new(line, calls, WayBack::Slots(Arc::clone(slots)))
     }
 
     /// A lane whose calls come back in the order in which they end.
-    pub(super) fn to_poller(line: &Arc<Line>, calls: u32) -> (Submissions, Completions, Self) {
+    pub(super) fn to_poller(line: &Arc<Line>, calls: u32) -> (Ring, Completions, Self) {
         let (producer, ended) = RingBuffer::new(calls as usize);
         let waker = Arc::<PollerWaker>::default();
         let back = WayBack::Ring(producer, Arc::clone(&waker));
@@ -62,7 +77,7 @@ impl Lane {
         (submissions, Completions { ended, waker }, lane)
     }
 
-    fn new(line: &Arc<Line>, calls: u32, back: WayBack) -> (Submissions, Self) {
+    fn new(line: &Arc<Line>, calls: u32, back: WayBack) -> (Ring, Self) {
         let (submissions, submitted) = RingBuffer::new(calls as usize);
         let lane = Self {
             submitted,
@@ -108,12 +123,23 @@ impl Lane {
         }
     }
 
-    /// Ends what was submitted and never taken.
-    pub(super) fn fail(&mut self) {
-        while let Some(message) = self.next() {
-            self.finish(message, Status::ShuttingDown);
+    /// Ends what was submitted and never taken. `news` says who is to be told, which runs their code.
+    pub(super) fn fail(&mut self, news: &mut Vec<News>) {
+        while let Some(mut message) = self.next() {
+            match &self.back {
+                WayBack::Slots(slots) => {
+                    self.under_way -= 1;
+                    message.status = Status::ShuttingDown;
+                    news.push(News::Ended(Arc::clone(slots), message));
+                }
+                WayBack::Ring(..) => self.finish(message, Status::ShuttingDown),
+            }
         }
-        self.wake();
+        if std::mem::take(&mut self.has_news)
+            && let WayBack::Ring(_, waker) = &self.back
+        {
+            news.push(News::OfPoller(Arc::clone(waker)));
+        }
     }
 
     /// Wakes its poller if a call has ended.
@@ -131,6 +157,35 @@ impl Lane {
     pub(crate) fn is_over(&self) -> bool {
         // In this order: what was pushed before the other end was dropped is seen.
         self.under_way == 0 && self.submitted.is_abandoned() && self.submitted.is_empty()
+    }
+}
+
+impl News {
+    pub(super) fn tell(self) {
+        match self {
+            Self::Ended(slots, message) => slots.put(message),
+            Self::OfPoller(waker) => waker.wake(),
+        }
+    }
+}
+
+impl Submissions {
+    pub(super) fn new(ring: Ring, core: &Arc<CoreShared>) -> Self {
+        let _left = Left(Arc::clone(core));
+        Self { ring, _left }
+    }
+
+    /// Hands a call to the core. There is room for as many as were reserved.
+    #[inline]
+    pub(crate) fn push(&mut self, message: Box<Message>) {
+        let pushed = self.ring.push(message);
+        debug_assert!(pushed.is_ok(), "no more calls are under way than reserved");
+    }
+}
+
+impl Drop for Left {
+    fn drop(&mut self) {
+        self.0.note_left();
     }
 }
 
@@ -159,5 +214,12 @@ impl Completions {
         self.waker.is_waiting.store(true, Ordering::Relaxed);
         // With that of `wake`, and with that of a core that closes.
         fence(Ordering::SeqCst);
+    }
+}
+
+impl Drop for Completions {
+    fn drop(&mut self) {
+        // The lane may have calls under way for long, and nobody waits for them.
+        drop(self.waker.waker.take());
     }
 }

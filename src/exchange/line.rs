@@ -74,8 +74,17 @@ impl Line {
         self.connection.store(NO_CONNECTION, Ordering::Relaxed);
         trace::connection(&self.address, Some(&why));
         *self.why.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
-        // Release, with the Acquire of `is_given_up`: who sees this finds the reason.
-        self.is_given_up.store(is_given_up, Ordering::Release);
+        // For ever: what comes late does not take it back.
+        if is_given_up {
+            // Release, with the Acquire of `is_given_up`: who sees this finds the reason.
+            self.is_given_up.store(true, Ordering::Release);
+        }
+    }
+
+    /// Nobody calls any more: calls that wait for the connection end.
+    pub(crate) fn give_up(&self) {
+        // Relaxed: nobody is left to ask for the reason.
+        self.is_given_up.store(true, Ordering::Relaxed);
     }
 
     pub(crate) fn is_given_up(&self) -> bool {

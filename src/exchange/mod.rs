@@ -24,10 +24,11 @@ use crossbeam_queue::ArrayQueue;
 use rpcrdma_engine::{BulkItem, DeferToken, Outcome};
 use rpcrdma_fabric::memory::Lease;
 
+use self::lane::News;
 pub(crate) use self::lane::{Completions, Lane, Submissions};
 pub(crate) use self::line::Line;
 pub(crate) use self::message::{Message, Status};
-pub(crate) use self::slots::Slots;
+pub(crate) use self::slots::{Slots, Waiter};
 use crate::error::{Error, Failure};
 
 /// Pieces of registered memory that a core keeps ready for its threads at most. It keeps half of them for itself: calls
@@ -100,13 +101,13 @@ impl CoreShared {
     /// # Errors
     /// When the core has no room for so many.
     pub(crate) fn open_to_slots(
-        &self,
+        self: &Arc<Self>,
         line: &Arc<Line>,
         slots: &Arc<Slots>,
     ) -> Result<Submissions, Error> {
-        let (submissions, lane) = Lane::to_slots(line, slots);
+        let (ring, lane) = Lane::to_slots(line, slots);
         self.add(lane)?;
-        Ok(submissions)
+        Ok(Submissions::new(ring, self))
     }
 
     /// Makes a way to the core and back to a poller, for so many calls.
@@ -114,13 +115,13 @@ impl CoreShared {
     /// # Errors
     /// When the core has no room for so many.
     pub(crate) fn open_to_poller(
-        &self,
+        self: &Arc<Self>,
         line: &Arc<Line>,
         calls: u32,
     ) -> Result<(Submissions, Completions), Error> {
-        let (submissions, completions, lane) = Lane::to_poller(line, calls);
+        let (ring, completions, lane) = Lane::to_poller(line, calls);
         self.add(lane)?;
-        Ok((submissions, completions))
+        Ok((Submissions::new(ring, self), completions))
     }
 
     fn add(&self, lane: Lane) -> Result<(), Error> {
@@ -163,6 +164,9 @@ impl CoreShared {
         // With that of a waiter that registers: either its call is found here, or it finds that the core has ended.
         fence(Ordering::SeqCst);
         self.fail_if_closed();
+        // Registered memory: clients and `Later`s may outlive the core for long.
+        self.empty_stock();
+        while self.answers.pop().is_some() {}
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -182,10 +186,25 @@ impl CoreShared {
 
     #[cold]
     fn fail_submitted(&self) {
-        let mut lanes = self.closed_lanes();
-        lanes.extend(std::iter::from_fn(|| self.new_lanes.pop()));
-        for lane in &mut *lanes {
-            lane.fail();
+        let mut news = Vec::new();
+        let over: Vec<Lane> = {
+            let mut lanes = self.closed_lanes();
+            lanes.extend(std::iter::from_fn(|| self.new_lanes.pop()));
+            for lane in &mut *lanes {
+                lane.fail(&mut news);
+            }
+            lanes.extract_if(.., |lane| lane.is_over()).collect()
+        };
+        // Without the lock: a waker may poll its task, which submits or waits, and comes back here.
+        news.into_iter().for_each(News::tell);
+        over.into_iter().for_each(|lane| self.release(lane));
+    }
+
+    /// A client or poller has left its lane: the core forgets it now, and not when it wakes up by itself.
+    #[cold]
+    fn note_left(&self) {
+        if !self.fail_if_closed() {
+            self.wake();
         }
     }
 

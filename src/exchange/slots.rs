@@ -1,7 +1,8 @@
 //! Where threads and tasks wait for the replies of one client.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 use atomic_waker::AtomicWaker;
@@ -17,7 +18,20 @@ pub(crate) struct Slots {
     free: Box<[CachePadded<AtomicU64>]>,
     /// Some thread or task waits for a free slot.
     is_awaited: AtomicBool,
-    wakers: Mutex<Vec<Waker>>,
+    waiters: Mutex<Waiters>,
+}
+
+/// The wakers of those that wait for a free slot, by the key of each [`Waiter`]: in the order in which they began.
+#[derive(Default)]
+struct Waiters {
+    wakers: BTreeMap<u64, Waker>,
+    keys: u64,
+}
+
+/// One that waits for a free slot. Its waker goes with it, so that a future that is dropped leaves nothing behind.
+pub(crate) struct Waiter {
+    slots: Arc<Slots>,
+    key: u64,
 }
 
 /// Where one thread or task waits for one call. It fills its cache lines. State and message share one, so that the core takes
@@ -51,7 +65,7 @@ impl Slots {
                 .map(|first| CachePadded::new(AtomicU64::new(word(first))))
                 .collect(),
             is_awaited: AtomicBool::new(false),
-            wakers: Mutex::default(),
+            waiters: Mutex::default(),
         }
     }
 
@@ -87,25 +101,40 @@ impl Slots {
         }
     }
 
-    /// Who is woken when a slot is free. Try to take one again after this.
-    pub(crate) fn await_free(&self, waker: &Waker) {
-        let mut wakers = self.wakers.lock().unwrap_or_else(PoisonError::into_inner);
-        if !wakers.iter().any(|other| other.will_wake(waker)) {
-            wakers.push(waker.clone());
-        }
-        self.is_awaited.store(true, Ordering::SeqCst);
+    /// Who is woken when a slot is free, in place of who was before. Try to take one again after this.
+    #[cold]
+    pub(crate) fn await_free(self: &Arc<Self>, waiter: &mut Option<Waiter>, waker: &Waker) {
+        // The code of a waker runs without the lock: it may come back here.
+        let waker = waker.clone();
+        let before = {
+            let mut waiters = self.waiters();
+            let waiter = waiter.get_or_insert_with(|| {
+                waiters.keys += 1;
+                Waiter {
+                    slots: Arc::clone(self),
+                    key: waiters.keys,
+                }
+            });
+            self.is_awaited.store(true, Ordering::SeqCst);
+            waiters.wakers.insert(waiter.key, waker)
+        };
+        drop(before);
     }
 
     #[cold]
     fn wake_all(&self) {
         let woken = {
-            let mut wakers = self.wakers.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut waiters = self.waiters();
             self.is_awaited.store(false, Ordering::SeqCst);
-            std::mem::take(&mut *wakers)
+            std::mem::take(&mut waiters.wakers)
         };
-        for waker in woken {
+        for waker in woken.into_values() {
             waker.wake();
         }
+    }
+
+    fn waiters(&self) -> MutexGuard<'_, Waiters> {
+        self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Puts a message into the slot that its tag names, for whoever waits there.
@@ -145,6 +174,8 @@ impl Slots {
     /// Nobody waits in a slot any more. Gives the message back when it is there; else the core frees it, and then the slot.
     pub(crate) fn abandon(&self, index: usize) -> Option<Box<Message>> {
         let slot = self.slots.get(index)?;
+        // Before the core can give the slot to another, whose waker it would be.
+        drop(slot.waker.take());
         // Release, with the Acquire of `put`. Acquire, with its Release: the message is there.
         if slot.state.swap(ABANDONED, Ordering::AcqRel) != DONE {
             return None;
@@ -161,10 +192,23 @@ impl Slots {
         };
         slot.waker.register(waker);
         let (from, to) = (EMPTY, WAITING);
-        // Release, with the Acquire of `put`: the core finds the waker. It fails when the message is there already.
-        let _ = slot
-            .state
-            .compare_exchange(from, to, Ordering::Release, Ordering::Relaxed);
+        // Release, with the Acquire of `put`: the core finds the waker. It fails when the message is there already, and when
+        // this waiter was registered before.
+        let registered =
+            slot.state
+                .compare_exchange(from, to, Ordering::Release, Ordering::Relaxed);
+        if registered == Err(DONE) {
+            // Nobody would take it before the slot is used again.
+            drop(slot.waker.take());
+        }
+    }
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        // Its code runs without the lock.
+        let waker = self.slots.waiters().wakers.remove(&self.key);
+        drop(waker);
     }
 }
 

@@ -590,7 +590,8 @@ int rpcrdma_node_take_core(const struct rpcrdma_node *node,
 int rpcrdma_core_poll(struct rpcrdma_core *core);
 
 /*
- Ends a core: its connections close, and calls under way fail. End the other handles of its node before it.
+ Ends a core: its connections close, and calls under way fail, as do those that clients of its node make by it later. The
+ other handles of its node may end before or after it.
  */
 void rpcrdma_core_free(struct rpcrdma_core *core);
 
@@ -728,8 +729,8 @@ int rpcrdma_node_close(const struct rpcrdma_node *node,
                        uint64_t connection);
 
 /*
- The sum over all cores of a counter or level, by its name in docs/tuning.md or `bench-tool`, such as "calls_sent". Those
- that say how bulk data went are in docs/c.md.
+ The sum over all cores of a counter, by its name in docs/tuning.md or `bench-tool`, such as "calls_sent", or of a level whose
+ name no counter has. Those that say how bulk data went are in docs/c.md.
 
  Errors: RPCRDMA_E_ARGUMENT when there is none of that name; the text has the most similar name.
  */
@@ -738,7 +739,10 @@ int rpcrdma_node_metric(const struct rpcrdma_node *node,
                         uint64_t *value);
 
 /*
- Ends a handle of a node. The last of a node's handles, servers and clients stops its cores: calls under way fail.
+ Ends a handle of a node. The last of a node's handles, servers and clients stops its cores: calls under way fail. It returns
+ within two seconds after the handlers return from the calls that the cores have already taken. In a handler it does not wait:
+ it returns, the handler goes on, its call may lose its answer, and the node ends behind it. It does not wait for a core that
+ the program polls, which ends by rpcrdma_core_poll() or rpcrdma_core_free().
  */
 void rpcrdma_node_free(struct rpcrdma_node *node);
 
@@ -946,7 +950,8 @@ int rpcrdma_server_node(const struct rpcrdma_server *server,
 int rpcrdma_server_drain(const struct rpcrdma_server *server, uint32_t timeout_ms);
 
 /*
- Ends a server: unless its node has other handles, connections end, and no handler runs any more when this returns.
+ Ends a server: unless its node has other handles, connections end, and no handler runs any more when this returns. In a
+ handler it does not wait, and handlers may run after it (see rpcrdma_node_free()).
  */
 void rpcrdma_server_free(struct rpcrdma_server *server);
 

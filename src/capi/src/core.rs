@@ -59,7 +59,8 @@ pub unsafe extern "C" fn rpcrdma_core_poll(core: *mut CoreHandle) -> c_int {
     })
 }
 
-/// Ends a core: its connections close, and calls under way fail. End the other handles of its node before it.
+/// Ends a core: its connections close, and calls under way fail, as do those that clients of its node make by it later. The
+/// other handles of its node may end before or after it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpcrdma_core_free(core: *mut CoreHandle) {
     done(|| {

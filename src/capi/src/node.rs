@@ -133,8 +133,8 @@ pub unsafe extern "C" fn rpcrdma_node_close(node: *const NodeHandle, connection:
     })
 }
 
-/// The sum over all cores of a counter or level, by its name in docs/tuning.md or `bench-tool`, such as "calls_sent". Those
-/// that say how bulk data went are in docs/c.md.
+/// The sum over all cores of a counter, by its name in docs/tuning.md or `bench-tool`, such as "calls_sent", or of a level whose
+/// name no counter has. Those that say how bulk data went are in docs/c.md.
 ///
 /// Errors: RPCRDMA_E_ARGUMENT when there is none of that name; the text has the most similar name.
 #[unsafe(no_mangle)]
@@ -188,7 +188,10 @@ fn no_metric(name: &str, metrics: &Metrics) -> String {
     }
 }
 
-/// Ends a handle of a node. The last of a node's handles, servers and clients stops its cores: calls under way fail.
+/// Ends a handle of a node. The last of a node's handles, servers and clients stops its cores: calls under way fail. It returns
+/// within two seconds after the handlers return from the calls that the cores have already taken. In a handler it does not wait:
+/// it returns, the handler goes on, its call may lose its answer, and the node ends behind it. It does not wait for a core that
+/// the program polls, which ends by rpcrdma_core_poll() or rpcrdma_core_free().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpcrdma_node_free(node: *mut NodeHandle) {
     done(|| {

@@ -89,7 +89,8 @@ pub unsafe extern "C" fn rpcrdma_server_drain(
     })
 }
 
-/// Ends a server: unless its node has other handles, connections end, and no handler runs any more when this returns.
+/// Ends a server: unless its node has other handles, connections end, and no handler runs any more when this returns. In a
+/// handler it does not wait, and handlers may run after it (see rpcrdma_node_free()).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpcrdma_server_free(server: *mut ServerHandle) {
     done(|| {

@@ -4,6 +4,7 @@ mod bulk;
 mod calls;
 mod connections;
 mod later;
+mod lifetimes;
 mod memory;
 mod no_memory;
 mod observe;
