@@ -75,17 +75,33 @@ impl Metrics {
         values
     }
 
-    /// The sum of a counter or level over all cores, or the value of the control thread's. `None` when there is none of that
-    /// name.
+    /// The sum of a counter over all cores; without one of that name in the cores, the counter of the control thread; without
+    /// a counter, the level ([`Metrics::level`]). `None` when there is none of that name.
     #[must_use]
     pub fn total(&self, name: &str) -> Option<u64> {
         let mut values = self.values();
         values.retain(|metric| metric.name == name);
-        let of_cores = values.iter().filter(|metric| metric.core.is_some());
-        let sum = of_cores
+        let sum = |is_of_core, is_counter| {
+            let of_kind = |metric: &&Metric| {
+                (metric.core.is_some(), metric.is_counter) == (is_of_core, is_counter)
+            };
+            let values = values.iter().filter(of_kind).map(|metric| metric.value);
+            values.reduce(|sum, value| sum + value)
+        };
+        sum(true, true)
+            .or_else(|| sum(false, true))
+            .or_else(|| sum(true, false))
+    }
+
+    /// The sum of a level over all cores, also where a counter has its name (`receives_posted`: how many are posted now, and
+    /// how many were). `None` when there is none of that name.
+    #[must_use]
+    pub fn level(&self, name: &str) -> Option<u64> {
+        let values = self.values().into_iter();
+        let of_name = values.filter(|metric| !metric.is_counter && metric.name == name);
+        of_name
             .map(|metric| metric.value)
-            .reduce(|sum, value| sum + value);
-        sum.or_else(|| values.first().map(|metric| metric.value))
+            .reduce(|sum, value| sum + value)
     }
 }
 

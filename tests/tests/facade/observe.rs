@@ -122,3 +122,31 @@ fn a_program_has_probes_at_calls_and_services() {
         assert!(has, "{probe} in:\n{notes}");
     }
 }
+
+/// Some counters and levels have one name: what came in all, and how much there is now.
+#[test]
+fn a_counter_and_a_level_of_one_name_are_two_values() {
+    let (server, client) = call_once();
+    let metrics = server.metrics();
+    // The core publishes them a few times a second.
+    until("the levels", || {
+        (metrics.level("receives_posted") > Some(0)).then_some(())
+    });
+    drop((client, server));
+    // The node has ended: nothing changes any more.
+    let values = metrics.values();
+    let sum = |name, is_counter| {
+        let of_name = values
+            .iter()
+            .filter(|it| it.core.is_some() && (it.name, it.is_counter) == (name, is_counter));
+        of_name.map(|it| it.value).reduce(|sum, value| sum + value)
+    };
+    let mut shared = 0;
+    for metric in values.iter().filter(|it| it.core.is_some()) {
+        let (counter, level) = (sum(metric.name, true), sum(metric.name, false));
+        assert_eq!(metrics.total(metric.name), counter.or(level), "{metric:?}");
+        assert_eq!(metrics.level(metric.name), level, "{metric:?}");
+        shared += usize::from(counter.is_some() && level > Some(0));
+    }
+    assert!(shared > 0, "such as receives_posted");
+}
