@@ -11,14 +11,16 @@ use crate::error::Malformed;
 #[derive(Debug)]
 pub struct Decoder<'a> {
     stream: &'a [u8],
-    at: usize,
+    /// Outside of it, so that the next reader goes on from here.
+    position: &'a mut Position,
     items: Items<'a>,
 }
 
-/// How far a reader came, to go on from there later ([`Response::results_from`](crate::Response::results_from)).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Position {
+/// How far the readers of arguments or results came.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Position {
     at: usize,
+    /// Expected results that were read.
     items: usize,
 }
 
@@ -26,40 +28,35 @@ pub struct Position {
 enum Items<'a> {
     /// Those of a call say where they belong.
     Arguments(ArgumentViews<'a>),
-    /// Those of a reply come in the order in which they were expected. There were so many before these.
-    Results(std::slice::IterMut<'a, BulkItem>, usize),
+    /// Those of a reply that are left, in the order in which they were expected.
+    Results(std::slice::IterMut<'a, BulkItem>),
 }
 
 impl<'a> Decoder<'a> {
-    pub(crate) fn of_call(stream: &'a [u8], items: ArgumentViews<'a>) -> Self {
-        let items = Items::Arguments(items);
+    pub(crate) fn of_call(
+        stream: &'a [u8],
+        items: ArgumentViews<'a>,
+        position: &'a mut Position,
+    ) -> Self {
         Self {
             stream,
-            at: 0,
-            items,
+            position,
+            items: Items::Arguments(items),
         }
     }
 
-    pub(crate) fn of_reply(stream: &'a [u8], items: &'a mut [BulkItem]) -> Self {
+    /// Goes on from where the last reader of the reply came to.
+    pub(crate) fn of_reply(
+        stream: &'a [u8],
+        items: &'a mut [BulkItem],
+        position: &'a mut Position,
+    ) -> Self {
+        let left = items.get_mut(position.items..).unwrap_or_default();
         Self {
             stream,
-            at: 0,
-            items: Items::Results(items.iter_mut(), 0),
+            position,
+            items: Items::Results(left.iter_mut()),
         }
-    }
-
-    /// Goes on from where another reader of the same reply came to.
-    pub(crate) fn skip_to(mut self, position: Position) -> Self {
-        self.at = position.at;
-        if let Items::Results(items, before) = &mut self.items {
-            *before = position.items;
-            // As many are left out.
-            let _ = position
-                .items
-                .checked_sub(1)
-                .and_then(|last| items.nth(last));
-        }
-        self
     }
 
     /// Checks that nothing is left. Call it before a handler has effects: a call with more arguments than its procedure takes
@@ -70,29 +67,19 @@ impl<'a> Decoder<'a> {
     pub fn end(&self) -> Result<(), Malformed> {
         let has_items = match &self.items {
             Items::Arguments(items) => items.next_args_offset().is_some(),
-            Items::Results(items, _) => items.as_slice().iter().any(|item| !item.is_empty()),
+            Items::Results(items) => items.as_slice().iter().any(|item| !item.is_empty()),
         };
         if self.rest().is_empty() && !has_items {
             Ok(())
         } else {
-            Err(Malformed { at: self.at })
+            Err(Malformed { at: self.position.at })
         }
-    }
-
-    /// How far it came.
-    #[must_use]
-    pub fn position(&self) -> Position {
-        let items = match &self.items {
-            Items::Results(_, before) => *before,
-            Items::Arguments(_) => 0,
-        };
-        Position { at: self.at, items }
     }
 
     /// What is left of the stream, without what came beside it.
     #[must_use]
     pub fn rest(&self) -> &'a [u8] {
-        self.stream.get(self.at..).unwrap_or(&[])
+        self.stream.get(self.position.at..).unwrap_or(&[])
     }
 
     /// Takes `count` bytes as they are.
@@ -100,9 +87,9 @@ impl<'a> Decoder<'a> {
     /// # Errors
     /// [`Malformed`] when so many are not left; this is so for all methods here.
     pub fn bytes(&mut self, count: usize) -> Result<&'a [u8], Malformed> {
-        let bytes = self.rest().get(..count);
-        let bytes = bytes.ok_or(Malformed { at: self.at })?;
-        self.at += count;
+        let at = self.position.at;
+        let bytes = self.rest().get(..count).ok_or(Malformed { at })?;
+        self.position.at = at + count;
         Ok(bytes)
     }
 
@@ -111,9 +98,9 @@ impl<'a> Decoder<'a> {
     /// # Errors
     /// [`Malformed`].
     pub fn u32(&mut self) -> Result<u32, Malformed> {
-        let word = self.rest().first_chunk();
-        let word = word.ok_or(Malformed { at: self.at })?;
-        self.at += 4;
+        let at = self.position.at;
+        let word = self.rest().first_chunk().ok_or(Malformed { at })?;
+        self.position.at = at + 4;
         Ok(u32::from_be_bytes(*word))
     }
 
@@ -122,9 +109,9 @@ impl<'a> Decoder<'a> {
     /// # Errors
     /// [`Malformed`].
     pub fn u64(&mut self) -> Result<u64, Malformed> {
-        let hyper = self.rest().first_chunk();
-        let hyper = hyper.ok_or(Malformed { at: self.at })?;
-        self.at += 8;
+        let at = self.position.at;
+        let hyper = self.rest().first_chunk().ok_or(Malformed { at })?;
+        self.position.at = at + 8;
         Ok(u64::from_be_bytes(*hyper))
     }
 
@@ -133,7 +120,7 @@ impl<'a> Decoder<'a> {
     /// # Errors
     /// [`Malformed`], also when it is neither 0 nor 1.
     pub fn bool(&mut self) -> Result<bool, Malformed> {
-        let at = self.at;
+        let at = self.position.at;
         match self.u32()? {
             0 => Ok(false),
             1 => Ok(true),
@@ -156,7 +143,7 @@ impl<'a> Decoder<'a> {
     /// # Errors
     /// [`Malformed`], also when it is not UTF-8.
     pub fn string(&mut self) -> Result<&'a str, Malformed> {
-        let at = self.at;
+        let at = self.position.at;
         std::str::from_utf8(self.opaque()?).map_err(|_| Malformed { at })
     }
 
@@ -166,17 +153,18 @@ impl<'a> Decoder<'a> {
     /// # Errors
     /// [`Malformed`], also when the data has another length than the stream says.
     pub fn bulk(&mut self) -> Result<Bulk<'a>, Malformed> {
-        let at = self.at;
+        let at = self.position.at;
         let bytes = self.u32()? as usize;
+        let begin = self.position.at;
         let data = match &mut self.items {
-            Items::Arguments(items) if items.next_args_offset() == Some(self.at) && bytes > 0 => {
+            Items::Arguments(items) if items.next_args_offset() == Some(begin) && bytes > 0 => {
                 items
                     .next()
                     .map(|item| (item.is_of(bytes), Data::Argument(item)))
             }
             Items::Arguments(_) => None,
-            Items::Results(items, before) => {
-                *before += 1;
+            Items::Results(items) => {
+                self.position.items += 1;
                 let item = items.next().filter(|item| !item.is_empty());
                 item.map(|item| (is_length_of(item.len(), bytes), Data::Result(item)))
             }
@@ -192,7 +180,7 @@ impl<'a> Decoder<'a> {
     }
 
     fn padded(&mut self, bytes: usize) -> Result<&'a [u8], Malformed> {
-        let at = self.at;
+        let at = self.position.at;
         let padded = bytes.checked_next_multiple_of(4).ok_or(Malformed { at })?;
         self.bytes(padded).map(|data| &data[..bytes])
     }

@@ -62,7 +62,7 @@ mod trace;
 
 pub use buffers::{Buffer, Buffers};
 pub use client::{Client, ClientBuilder, Ended, Pending, Poller, Request, Response};
-pub use decode::{Bulk, Decoder, Position};
+pub use decode::{Bulk, Decoder};
 pub use encode::Encode;
 pub use error::{Error, ErrorKind, Malformed};
 pub use metrics::{Metric, Metrics};

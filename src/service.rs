@@ -13,7 +13,7 @@ use rpcrdma_protocol::constants::{AUTH_NONE, AUTH_SYS};
 use rpcrdma_protocol::rpc::{self, AuthStatus};
 
 use crate::buffers::{Buffer, Buffers};
-use crate::decode::Decoder;
+use crate::decode::{Decoder, Position};
 use crate::encode::{Encode, length_word};
 use crate::error::Malformed;
 use crate::exchange::{Answer, CoreShared};
@@ -440,9 +440,10 @@ impl Programs {
             return program.serve_once(core, once, request, items, reply);
         }
         let items = items.map(BulkArguments::split).unwrap_or_default();
+        let mut position = Position::default();
         let mut call = Incoming {
             request,
-            arguments: Decoder::of_call(request.args, items),
+            arguments: Decoder::of_call(request.args, items, &mut position),
             core,
             is_deferred: false,
             running: None,
@@ -520,9 +521,10 @@ impl Program {
             Verdict::Answer(outcome) => return outcome,
         };
         let items = items.map(BulkArguments::split).unwrap_or_default();
+        let mut position = Position::default();
         let mut call = Incoming {
             request,
-            arguments: Decoder::of_call(request.args, items),
+            arguments: Decoder::of_call(request.args, items, &mut position),
             core,
             is_deferred: false,
             running: Some(running),

@@ -9,6 +9,7 @@ use crate::exchange::Message;
 pub struct Response {
     /// Taken when it is dropped.
     message: Option<Box<Message>>,
+    position: Position,
 }
 
 impl Response {
@@ -16,6 +17,7 @@ impl Response {
     pub(super) fn new(message: Box<Message>) -> Self {
         Self {
             message: Some(message),
+            position: Position::default(),
         }
     }
 
@@ -25,20 +27,22 @@ impl Response {
         self.message.take()
     }
 
-    /// Reads the results, from their start.
+    /// Reads the results, from where the last reader of them came to: `answer.results().u32()?` takes the next word, as
+    /// [`Incoming::args`](crate::Incoming::args) does of arguments.
     #[inline]
     pub fn results(&mut self) -> Decoder<'_> {
+        let position = &mut self.position;
         match &mut self.message {
-            Some(message) => message.decoder(),
-            None => Decoder::of_reply(&[], &mut []),
+            Some(message) => message.decoder(position),
+            None => Decoder::of_reply(&[], &mut [], position),
         }
     }
 
-    /// Reads the results from where another reader of them came to ([`Decoder::position`]), for a program that cannot keep
-    /// the reader.
+    /// Reads the results from their start again. What [`Bulk::take`](crate::Bulk::take) took is not there any more.
     #[inline]
-    pub fn results_from(&mut self, position: Position) -> Decoder<'_> {
-        self.results().skip_to(position)
+    pub fn results_from_start(&mut self) -> Decoder<'_> {
+        self.position = Position::default();
+        self.results()
     }
 
     /// The results as a stream of XDR, without what came beside it.

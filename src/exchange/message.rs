@@ -5,7 +5,7 @@ use std::fmt;
 
 use rpcrdma_engine::{BulkItem, Call, CallError, CallRefused, ExpectedResult};
 
-use crate::decode::Decoder;
+use crate::decode::{Decoder, Position};
 use crate::once::Sent;
 use crate::trace::CallTrace;
 
@@ -148,15 +148,15 @@ impl Message {
         self.trace.end(&self.procedure, self.results.len(), error);
     }
 
-    /// Reads the results.
+    /// Reads the results, from `position` on.
     #[inline]
-    pub(crate) fn decoder(&mut self) -> Decoder<'_> {
+    pub(crate) fn decoder<'a>(&'a mut self, position: &'a mut Position) -> Decoder<'a> {
         let items: &mut [BulkItem] = if self.has_extras {
             &mut self.extras.result_items
         } else {
             &mut []
         };
-        Decoder::of_reply(&self.results, items)
+        Decoder::of_reply(&self.results, items, position)
     }
 
     /// Whether its core has all that is needed to make it again: items were given away when it was made.

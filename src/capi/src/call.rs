@@ -5,8 +5,8 @@ use std::ptr::NonNull;
 use std::time::Duration;
 
 use rpcrdma::{
-    Buffer, ConnectionKey, Decoder, Encode, Incoming, Later, Malformed, Position, Procedure,
-    Refusal, Reply, Request, Response,
+    Buffer, ConnectionKey, Decoder, Encode, Incoming, Later, Malformed, Procedure, Refusal, Reply,
+    Request, Response,
 };
 
 use crate::border::{Failed, done, value};
@@ -63,7 +63,7 @@ pub(crate) enum State {
     /// A poller has it, and gives it back or ends it.
     UnderWay,
     /// Its results are read, from there on.
-    Response(Response, Position),
+    Response(Response),
     /// A handler has it.
     Served(Served),
     /// It is answered later.
@@ -195,7 +195,7 @@ impl Call {
             ));
         }
         let last = match std::mem::replace(&mut self.state, State::Ended) {
-            State::Response(response, _) => Some(response),
+            State::Response(response) => Some(response),
             _ => None,
         };
         self.state = State::Request(begin(last));
@@ -243,7 +243,7 @@ impl Call {
     pub(crate) fn finish(&mut self, result: Result<Response, rpcrdma::Error>) -> c_int {
         match result {
             Ok(response) => {
-                self.state = State::Response(response, Position::default());
+                self.state = State::Response(response);
                 RPCRDMA_OK
             }
             Err(error) => {
@@ -262,10 +262,8 @@ impl Call {
         read: impl FnOnce(&mut Decoder<'_>, &mut Vec<u8>) -> Result<T, Malformed>,
     ) -> Result<T, Failed> {
         match &mut self.state {
-            State::Response(response, position) => {
-                let mut decoder = response.results_from(*position);
-                let value = read(&mut decoder, &mut self.joined);
-                *position = decoder.position();
+            State::Response(response) => {
+                let value = read(&mut response.results(), &mut self.joined);
                 value.map_err(|error| Failed::new(RPCRDMA_E_BAD_REPLY, error.to_string()))
             }
             State::Served(served) => {
@@ -418,7 +416,7 @@ pub unsafe extern "C" fn rpcrdma_call_run(call: *mut Call) -> c_int {
         let call = unsafe { pointers::exclusive(call, "call") }?;
         match call.request()?.call() {
             Ok(response) => {
-                call.state = State::Response(response, Position::default());
+                call.state = State::Response(response);
                 Ok(())
             }
             Err(error) => {

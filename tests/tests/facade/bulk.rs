@@ -299,16 +299,18 @@ fn a_reader_goes_on_where_another_one_came_to() {
     let mut request = client.request(BOTH);
     request.expect_bulk(20_000).expect_bulk(30_000);
     let mut answer = request.call().unwrap();
-    let mut position = rpcrdma::Position::default();
-    let mut next = |read: &mut dyn FnMut(&mut rpcrdma::Decoder<'_>)| {
-        let mut reader = answer.results_from(position);
-        read(&mut reader);
-        position = reader.position();
-    };
-    next(&mut |reader| assert_eq!(reader.u32(), Ok(7)));
-    next(&mut |reader| assert!(reader.bulk().unwrap().to_vec() == first));
+    assert_eq!(answer.results().u32(), Ok(7));
+    assert!(answer.results().bulk().unwrap().to_vec() == first);
     // Taken away: those behind it keep their places.
-    next(&mut |reader| assert!(reader.bulk().unwrap().take().unwrap().to_vec() == second));
-    next(&mut |reader| assert_eq!((reader.u32(), reader.rest()), (Ok(8), &b""[..])));
-    assert!(answer.results().bulk().is_err(), "the first is a word");
+    assert!(answer.results().bulk().unwrap().take().unwrap().to_vec() == second);
+    assert_eq!(answer.results().u32(), Ok(8));
+    assert_eq!(answer.results().rest(), b"");
+    assert!(answer.results().u32().is_err(), "all was read");
+    let mut again = answer.results_from_start();
+    assert_eq!(again.u32(), Ok(7));
+    assert!(again.bulk().unwrap().to_vec() == first);
+    assert!(
+        answer.results_from_start().bulk().is_err(),
+        "the first is a word"
+    );
 }

@@ -115,11 +115,9 @@ fn write(poller: &Poller, block: Block, is_durable: bool) -> Option<Request> {
     Some(request)
 }
 
-/// Checks that a READ of `block` brought what was written.
+/// Checks that a READ of `block`, whose status was read, brought what was written.
 fn compare(block: Block, answer: &mut Response) -> Result<(), Box<dyn Error>> {
-    let mut results = answer.results();
-    results.u32()?;
-    let data = results.bulk()?;
+    let data = answer.results().bulk()?;
     let mut position = block.offset_bytes;
     for byte in data.pieces().flatten() {
         if *byte != pattern(position) {
