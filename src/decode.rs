@@ -72,7 +72,9 @@ impl<'a> Decoder<'a> {
         if self.rest().is_empty() && !has_items {
             Ok(())
         } else {
-            Err(Malformed { at: self.position.at })
+            Err(Malformed {
+                at: self.position.at,
+            })
         }
     }
 

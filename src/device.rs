@@ -100,7 +100,7 @@ mod tests {
     use crate::ErrorKind;
 
     #[test]
-    fn what_is_beyond_a_device_is_cut_down_and_said() {
+    fn knob_beyond_the_device_is_clamped_with_a_warning() {
         let limits = Settings {
             read_depth_max: Some(4),
             ..Settings::default()

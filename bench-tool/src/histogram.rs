@@ -623,7 +623,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_histogram_of_its_report_is_refused() {
+    fn invalid_or_contradicting_histogram_is_refused() {
         let mut histogram = LatencyHistogram::new();
         (1..=100).for_each(|value| histogram.record(value * 1_000));
         let (text, right) = (histogram.encode(), exact(&histogram));

@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_command_line_sets_is_what_is_used() {
+    fn command_line_settings_override_sizing() {
         let need = Need {
             credits: Some(64),
             connections_per_core: Some(8),

@@ -68,7 +68,7 @@ fn json_is_in_place_of_the_table() {
 }
 
 #[test]
-fn what_cannot_be_compared_is_named() {
+fn compare_names_the_file_it_cannot_use() {
     let folder = Folder::new("compare-bad");
     let a = runs(&folder, "a", &A);
     for file in [

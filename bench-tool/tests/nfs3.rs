@@ -70,7 +70,7 @@ fn it_listens_answers_and_ends_when_it_is_told() {
 }
 
 #[test]
-fn what_cannot_be_obeyed_is_a_usage_error_that_says_what_to_do() {
+fn invalid_nfs3_serve_options_are_usage_errors_with_advice() {
     for (line, words) in [
         (
             "--service nfs3 --listen tcp:127.0.0.1:0 --cores 0",

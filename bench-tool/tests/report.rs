@@ -314,7 +314,7 @@ fn a_report_of_an_earlier_version_says_what_is_missing() {
 }
 
 #[test]
-fn what_cannot_be_shown_is_named_with_what_to_give() {
+fn unusable_report_file_is_named_with_advice() {
     let folder = Folder::new("report-refused");
     let [one, two] = two_runs(&folder);
     let whole: Value = serde_json::from_str(&folder.read("one.json")).unwrap();

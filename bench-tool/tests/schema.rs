@@ -193,7 +193,7 @@ sys/class/net/eth2/ecn/roce_rp/enable/3 1
 sys/class/infiniband_verbs/uverbs0/ibdev mlx5_0";
 
 #[test]
-fn what_examines_machines_and_profiles_follows_its_schema() {
+fn doctor_profile_and_floor_output_follows_its_schema() {
     let folder = Folder::new("schema-machine");
     for line in MACHINE.lines() {
         let (path, text) = line.split_once(' ').unwrap();

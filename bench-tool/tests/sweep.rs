@@ -48,7 +48,7 @@ fn a_sweep_writes_what_was_asked_for() {
 }
 
 #[test]
-fn what_cannot_be_swept_is_said_before_the_first_run() {
+fn invalid_sweep_fails_before_its_first_run() {
     for (line, words) in [
         ("--plot a.svg", "nothing to draw a line along"),
         ("--op null,write --size 4k", "null procedure"),

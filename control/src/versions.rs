@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_silence_said_does_not_outlive_a_second_one() {
+    fn version_inferred_from_silence_is_forgotten_when_doubted() {
         let mut memory = VersionMemory::default();
         // TIME: a beginning, to which the test itself adds what passes.
         let now = Instant::now();
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_application_asks_for_stands() {
+    fn requested_version_overrides_the_remembered_one() {
         let mut memory = VersionMemory::default();
         // TIME: a beginning, to which the test itself adds what passes.
         let now = Instant::now();

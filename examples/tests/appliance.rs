@@ -212,7 +212,7 @@ fn placed_data_go_to_the_disk_and_back_without_a_copy() {
 }
 
 #[test]
-fn what_direct_io_does_not_take_is_on_the_disk_as_well() {
+fn bytes_unfit_for_direct_io_reach_the_disk_too() {
     let folder = Folder::new("odd");
     let file = folder.file("disk");
     let size = (4 * MIB + 1).to_string();
@@ -468,7 +468,7 @@ fn the_command_lines_of_the_document_do_what_it_says() {
 }
 
 #[test]
-fn what_a_trace_moved_is_added_up() {
+fn bytes_moved_in_a_trace_are_summed() {
     let trace = "7 read(3, \"\\177ELF\"..., 832) = 832\n\
                  7 write(1, \"a = 5\", 5) = 5\n\
                  7 read(4, 0x7f, 8) = -1 EAGAIN (Resource temporarily unavailable)\n\

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_application_announces_is_not_taken_for_it() {
+    fn property_of_another_application_is_not_recognized() {
         let others: [&[u8]; 5] = [
             b"",
             b"once",

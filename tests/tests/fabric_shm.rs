@@ -207,7 +207,7 @@ fn a_poll_looks_at_few_channels_however_many_are_idle() {
 /// What a peer published before it died arrives, although the news of its death is older than the
 /// look at its ring; only then does the connection end.
 #[test]
-fn what_a_dead_peer_published_arrives() {
+fn messages_published_by_a_dead_peer_arrive() {
     let (mut server, mut clients) = connected(1);
     let (mut client, queue_pair) = clients.pop().expect("one client");
     // More than one poll yields.

@@ -257,7 +257,7 @@ fn a_book_that_was_tampered_with_is_found_out() {
 }
 
 #[test]
-fn what_cannot_be_done_says_why() {
+fn invalid_ledger_command_fails_with_its_reason() {
     for (line, words) in [
         ("frobnicate", "usage:"),
         ("call shm:x", "--log is missing"),

@@ -23,7 +23,7 @@ fn row_of(entry: &LedgerEntry) -> Vec<String> {
 }
 
 #[test]
-fn what_a_peer_may_take_and_owe_is_told() {
+fn security_document_lists_peer_limits_and_debts() {
     let told = files::text("docs/security.md");
     let rows = files::table_rows(&told, "Shared by the connections of a core");
     let expected: Vec<_> = LEDGER.iter().map(row_of).collect();

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_wrong_is_told_with_the_command_that_mends_it() {
+    fn environment_complaint_names_the_command_that_fixes_it() {
         let set = rule(EnvironmentValue::Set("64".to_owned()));
         let (what, mend) = set.complaint(None).unwrap();
         assert_eq!(what, "X_DOORBELLS is not set: cores share doorbells");

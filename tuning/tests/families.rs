@@ -128,7 +128,7 @@ fn families_hold_what_is_published_of_them() {
 }
 
 #[test]
-fn what_a_device_cannot_do_is_cut_down_and_told() {
+fn knob_beyond_the_family_is_clamped_and_reported() {
     let mut settings = Settings::default();
     settings.assign("read_depth_max=32").unwrap();
     let loaded = with("irdma", &settings).unwrap();

@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_took_the_core_is_named() {
+    fn process_that_took_a_polling_core_is_named() {
         let at = |stat: &str, schedstat: &str, other: &str| {
             let machine = FakeMachine::empty();
             machine.set("proc/stat", &format!("cpu1 {stat}"));

@@ -545,7 +545,7 @@ sys/kernel/mm/hugepages/hugepages-2048kB/resv_hugepages 0";
     }
 
     #[test]
-    fn what_is_not_there_or_makes_no_sense_is_not_known() {
+    fn missing_or_malformed_system_files_read_as_unknown() {
         let machine = FakeMachine::empty();
         let system = machine.system();
         assert_eq!(system.text("/proc/stat"), None);

@@ -328,7 +328,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_asked_for_is_read_as_it_was_written() {
+    fn call_back_arguments_round_trip_and_invalid_ones_fail() {
         for (asked, words) in [
             (None, [0, 64, 0]),
             (Some(0), [1, 64, 0]),

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_filled_matches_its_number_alone() {
+    fn filled_pattern_matches_only_its_own_number() {
         for bytes in [1, 7, 8, 9, 64, 4095, 4096, 4097, 65_536, 65_541] {
             let payload = payload(bytes, NUMBER);
             assert!(matches(&payload, 0, NUMBER), "{bytes}");

@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_matches_its_number_alone() {
+    fn written_payload_matches_only_its_own_number() {
         for size in [0, 1, 7, 8, 9, 64, 4095, 4096, 4097, 65_536, 65_537] {
             let payload = Payload::new(Some(size));
             let mut space = vec![0xee; payload.args_bytes() + 3];

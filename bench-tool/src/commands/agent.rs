@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_cannot_have_is_a_usage_failure() {
+    fn command_a_fleet_client_cannot_run_is_a_usage_failure() {
         for (line, words) in [
             ("run", "--connect ADDR"),
             ("serve --listen shm:x", "`sweep` or `nfs`"),

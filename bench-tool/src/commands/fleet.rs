@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_a_usage_failure_with_advice() {
+    fn invalid_fleet_options_are_usage_failures_with_advice() {
         for (line, words) in [
             ("--hosts a -- run --connect shm:x", "nothing says how"),
             ("--launch x --hosts a,b -- run --connect shm:x", "no {host}"),

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_combinations_share_is_a_run() {
+    fn sweep_options_shared_by_combinations_form_a_run() {
         let line = "sweep --depth 1,2 --connect {target} --set idle=park --set reap_batch=4 --size=1k,4k --op write \
                     --placement send,rdma --seed=-3 --repeats 2 -q --repeat-disturbed 0 --rate 5k --cores 0,2";
         let shared = shared_words(&words(line)).unwrap();
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_client_can_sweep_is_a_usage_failure() {
+    fn invalid_fleet_sweep_is_a_usage_failure() {
         let failed = |lines: [&str; 2]| {
             let lines = lines.map(words);
             sweep(lines.iter().map(|it| &it[..]), Vec::new()).unwrap_err()

@@ -373,7 +373,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_left_open_is_chosen() {
+    fn unset_nfs_options_default_by_operation() {
         let null = config("").unwrap();
         assert_eq!((null.size_bytes, null.files, null.file_bytes), (0, 0, 0));
         assert_eq!(
@@ -402,7 +402,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_a_usage_failure_with_advice() {
+    fn invalid_nfs_options_are_usage_failures_with_advice() {
         for (line, words) in [
             ("--size 4KiB", "--op read"),
             ("--op read --stable file", "--op write or mix"),

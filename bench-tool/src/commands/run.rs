@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_a_usage_failure_with_advice() {
+    fn invalid_run_options_are_usage_failures_with_advice() {
         for (line, words) in [
             ("--size 64", "--op echo"),
             ("--op echo --size 1GiB", "64MiB"),

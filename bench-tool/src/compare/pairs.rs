@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_one_side_has_and_what_cannot_be_compared_is_left_out() {
+    fn unpaired_and_incomparable_combinations_are_left_out() {
         let a = sweep(&[(1, &A), (4, &A), (8, &A), (9, &[])]);
         let mut b = sweep(&[(4, &A), (2, &A), (8, &A), (9, &A)]);
         let whole = paired(&a, &b).unwrap();

@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn what_drifts_between_rounds_drops_out() {
+    fn drift_between_rounds_cancels_in_the_ratio() {
         let a = [100.0, 150.0, 151.0, 99.0, 101.0, 149.0, 300.0, 98.0];
         let b = a.map(|value| value * 1.1);
         let (ratio, interval) = ratio(&a, &b);

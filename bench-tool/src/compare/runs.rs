@@ -405,7 +405,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_is_no_run_is_refused_with_its_place() {
+    fn invalid_run_report_is_refused_with_its_place() {
         let one = report(400.0).to_string();
         let with = |pointer: &str, value: Value| {
             let mut report = report(400.0);

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_exceeded_is_told_from_what_is_noise() {
+    fn threshold_tells_an_excess_beyond_noise_from_noise() {
         let kept = checks(7, 1.04, &["p99+5%", "rate-5%"]);
         assert_eq!(Check::status(&kept), Status::Success);
         assert!(

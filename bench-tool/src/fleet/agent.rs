@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_typed_is_no_message() {
+    fn agent_refuses_input_that_is_no_message() {
         let mut coordinator = Coordinator::start();
         let to = coordinator.to.as_mut().unwrap();
         to.write_all(b"run --connect shm:x\n").unwrap();

@@ -783,7 +783,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_received_before_a_pause_of_the_coordinator_is_no_reason_for_silence() {
+    fn client_silence_is_counted_from_the_end_of_a_pause() {
         let config = config(1, "read hello; read cue");
         let signals = StopTwice::default();
         let mut fleet = running(&config, &signals);

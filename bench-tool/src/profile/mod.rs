@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_down_and_what_the_environment_lacks_are_warnings() {
+    fn clamped_knobs_and_wrong_environment_are_warnings() {
         let settings = Settings {
             read_depth_max: Some(64),
             ..Settings::default()

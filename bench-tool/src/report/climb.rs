@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_machine_disturbed_is_measured_again() {
+    fn disturbed_measurement_is_repeated_up_to_the_limit() {
         let climbed = |disturbed, repeats| {
             let (stop, mut queue) = (Stop::new(), Queue::default());
             queue.disturbed = disturbed;

@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_said_before() {
+    fn output_check_refuses_an_unwritable_path() {
         let directory = Folder::new("refused");
         for (path, words) in [
             (directory.to_path_buf(), "a file in that directory"),

@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_and_what_a_report_lacks_is_found() {
+    fn compare_finds_differing_and_missing_facts() {
         let facts = [
             json!({"op": "null", "client": {"host": "a"}, "depth": 1, "loop": "open"}),
             json!({"op": "null", "client": {"host": "b", "knobs": {

@@ -256,7 +256,7 @@ mod tests {
     use crate::report::knee::tests::knee_report;
 
     #[test]
-    fn what_went_wrong_at_one_rate_of_a_climb_is_shown() {
+    fn errors_and_warnings_of_one_climb_step_are_shown() {
         let mut report = knee_report();
         let entry = |report: &KneeReport<crate::run::report::Report>| {
             let value = serde_json::to_value(report).unwrap();

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_is_as_the_server_began() {
+    fn omitted_limits_keep_their_initial_values() {
         assert_eq!(read("").unwrap().of_node(RESERVED, 2), RESERVED);
         let limits = read("max_connections = 7 # of 20\ncredits = 3").unwrap();
         let wanted = NodeLimits {

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_counted_and_nobody_waits() {
+    fn full_log_queue_counts_lost_events_without_blocking() {
         let (events, waiting) = sync_channel(1);
         let logger = Logger {
             level: LogLevel::Warn,

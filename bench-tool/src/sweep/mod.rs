@@ -410,7 +410,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_complete_is_kept_when_it_ends_early() {
+    fn interrupted_sweep_keeps_its_complete_runs() {
         let load = Formula {
             stops_after: Some(4),
             ..Formula::default()
@@ -444,7 +444,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_fails_after_it_succeeded_is_not_tried_again_and_keeps_its_runs() {
+    fn combination_that_fails_later_stops_and_keeps_its_runs() {
         let load = Formula {
             fails_at_depth: Some(4),
             fails_after: 1,

@@ -224,7 +224,7 @@ fn a_connection_that_is_lost_ends_the_run_or_is_made_again() {
 }
 
 #[test]
-fn what_prepares_a_run_and_cleans_up_survives_lost_replies_too() {
+fn preparation_and_cleanup_survive_lost_replies_with_retry() {
     let arguments = "--op mix --count 40 --depth 4 --verify";
     let lost = nfs(&Server::start(Fault::Fickle), arguments);
     assert_eq!(lost.code, Some(1), "a connection is lost");

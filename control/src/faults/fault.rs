@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_what_is_right() {
+    fn invalid_fault_specification_is_refused_with_advice() {
         for (text, words) in [
             ("", "delay-message, late-receive, disconnect"),
             ("drop", "there is no fault `drop`"),

@@ -269,7 +269,7 @@ fn so_many_attempts_in_a_row_may_fail_and_no_more() {
 }
 
 #[test]
-fn what_cannot_succeed_is_given_up_and_what_may_is_tried_again() {
+fn target_gives_up_on_permanent_errors_and_retries_others() {
     let address = || "shm:a".to_owned();
     let rejected = |reason| ConnectError::Rejected {
         address: address(),

@@ -131,7 +131,7 @@ mod tests {
         /// With fewer kept than all are guaranteed, those that hold nothing have what is kept, and when all is given back
         /// it is as at first.
         #[test]
-        fn what_is_kept_for_some_is_kept_for_whoever_has_less(
+        fn reserve_is_kept_for_holders_below_their_guarantee(
             to_borrow in 0_u32..6,
             steps in proptest::collection::vec((0_usize..9, any::<bool>()), 0..200),
         ) {

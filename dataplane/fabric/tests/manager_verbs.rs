@@ -328,7 +328,7 @@ fn a_connection_carries_messages_both_ways_and_ends() {
 }
 
 #[test]
-fn what_a_port_gives_up_ends_at_the_peer() {
+fn port_disconnect_is_reported_to_both_managers() {
     let (mut client, mut server) = (End::new(), End::new());
     let (_, address) = server.listen();
     let connected = connect(&mut client, &mut server, &address);

@@ -156,7 +156,7 @@ mod tests {
     use crate::codes::RPCRDMA_E_ARGUMENT;
 
     #[test]
-    fn what_can_be_seen_to_be_wrong_is_refused() {
+    fn detectably_invalid_pointer_arguments_are_refused() {
         let word = 7_u32;
         // SAFETY: NULL, or a word that is there; wrong lengths are refused before they are used.
         unsafe {

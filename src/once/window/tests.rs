@@ -102,7 +102,7 @@ fn results_that_are_too_long_are_answered_with_an_error_and_the_call_does_not_ru
 }
 
 #[test]
-fn who_sends_a_call_again_while_it_runs_waits_for_it() {
+fn repeated_call_waits_while_the_first_runs() {
     let mut window = Window::new();
     let ticket = run(&mut window, key(1));
     let mut wait = |waiter| window.begin(&key(1), None, &mut Vec::new(), || waiter);

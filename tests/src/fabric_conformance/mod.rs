@@ -108,7 +108,7 @@ macro_rules! fabric_conformance {
             use super::*;
 
             #[test]
-            fn what_is_skipped_is_as_expected() {
+            fn skipped_cases_are_those_expected() {
                 let (run, skipped) = $crate::fabric_conformance::survey::<$harness>();
                 let expected: &[&str] = if $other {
                     &[$(stringify!($other_skipped)),*]

@@ -272,7 +272,7 @@ fn clients_of_one_address_are_told_apart_by_their_names() {
 }
 
 #[test]
-fn who_sends_a_call_again_while_it_runs_is_answered_when_it_has_run() {
+fn repeated_call_is_answered_when_the_first_has_run() {
     let at = address();
     let (server, entries, later) = ledger(&at);
     let client = Numbered::new(Some([1; 16]), Versions::Two);

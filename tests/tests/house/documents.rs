@@ -91,7 +91,7 @@ fn names_between(file: &str, begin: &str) -> Vec<String> {
 }
 
 #[test]
-fn what_is_skipped_on_a_device_is_told() {
+fn cases_skipped_on_a_device_are_documented() {
     let told = files::text("docs/verbs.md");
     let suite = "tests/tests/fabric_verbs.rs";
     let engine = "dataplane/engine/tests/support/verbs.rs";

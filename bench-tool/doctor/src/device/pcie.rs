@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_configuration_space_has_no_device_control() {
+    fn invalid_configuration_space_has_no_device_control() {
         let whole = config(&[(0x40, 1, 0x60), (0x60, 0x10, 0)], 0x2930);
         for length in [0, 7, 0x34, 64, 0x61, 0x69] {
             assert_eq!(DeviceControl::find(&whole[..length]), None, "{length}");
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_link_carries_depends_on_its_coding() {
+    fn link_capacity_accounts_for_its_line_coding() {
         for (speed, lanes, mbps) in [
             (2500, 1, 2000),
             (5000, 8, 32_000),

@@ -554,7 +554,7 @@ fn a_device_is_told_with_driver_and_profile_and_what_its_library_wants() {
 }
 
 #[test]
-fn what_a_device_leaves_of_its_profile_is_a_hint() {
+fn knob_clamped_by_the_device_is_a_hint() {
     let machine = roce();
     let few = Settings {
         send_queue_depth_max: Some(16),
@@ -644,7 +644,7 @@ fn addresses_of_a_port_are_counted_by_version() {
 }
 
 #[test]
-fn what_a_device_lacks_is_told_once_its_limits_are_known() {
+fn device_limits_and_missing_features_are_reported() {
     let mut device = Device {
         name: "rxe0".to_owned(),
         ..Device::default()

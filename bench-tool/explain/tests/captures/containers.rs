@@ -74,7 +74,7 @@ fn a_file_that_is_cut_gives_what_is_whole_and_says_where() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn capture_with_impossible_fields_is_refused() {
     let whole = file(FORMATS[4], 1, &frames());
     let interface = 28;
     let packet = interface + 32 + 28;
@@ -153,7 +153,7 @@ fn packets_are_found_behind_every_link_layer() {
 }
 
 #[test]
-fn what_is_no_rdma_is_passed_over_and_what_is_cut_is_told() {
+fn non_rdma_frames_are_skipped_and_truncated_ones_reported() {
     let whole = a_to_b(4, 1, b"hello").ethernet();
     let mut other_port = whole.clone();
     other_port[37] ^= 1;

@@ -75,7 +75,7 @@ fn immediate_data_and_invalidated_keys_come_with_their_message() {
 }
 
 #[test]
-fn what_is_sent_again_is_one_message() {
+fn retransmitted_packets_make_one_message() {
     let first = a_to_b(FIRST, 0xff_ffff, b"abcd");
     let last = a_to_b(LAST, 0, b"e");
     let packets = [&first, &first, &last, &first, &last].map(Clone::clone);
@@ -98,7 +98,7 @@ fn a_packet_that_is_lost_and_sent_again_is_waited_for() {
 }
 
 #[test]
-fn what_the_receiver_has_and_the_capture_has_not_is_missing() {
+fn packets_absent_from_the_capture_are_counted_as_missing() {
     let begun = [
         a_to_b(ONLY, 1, b"one"),
         acknowledged_by_b(1),
@@ -119,7 +119,7 @@ fn what_the_receiver_has_and_the_capture_has_not_is_missing() {
 }
 
 #[test]
-fn what_begins_or_ends_outside_the_capture_is_told() {
+fn message_without_beginning_or_end_is_reported_as_a_gap() {
     assert_eq!(
         gaps(&[
             a_to_b(MIDDLE, 1, b"abcd"),
@@ -137,7 +137,7 @@ fn what_begins_or_ends_outside_the_capture_is_told() {
 
 /// A Read takes as many numbers as its answer has packets.
 #[test]
-fn what_comes_behind_a_read_is_not_taken_for_a_gap() {
+fn packet_numbers_used_by_a_read_are_not_a_gap() {
     let full = [7; 256];
     let known = [
         a_to_b(FIRST, 1, &full),

@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_speak_rpc_and_who_is_one_too_many_is_left() {
+    fn non_rpc_clients_and_excess_connections_are_disconnected() {
         let server = Running::start(1);
         let mut stream = server.connect();
         send(&mut stream, 1, Procedure::Null, &[]);

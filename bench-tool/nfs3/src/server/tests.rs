@@ -197,7 +197,7 @@ impl Client {
 }
 
 #[test]
-fn what_is_written_is_read() {
+fn nfs_read_returns_the_bytes_written() {
     let mut client = Client::new(100, 100);
     let file = client.create(b"file");
     let bytes: Vec<u8> = (0..10_001_u32).flat_map(u32::to_be_bytes).collect();

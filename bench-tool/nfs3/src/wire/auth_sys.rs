@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_say_who_it_is_is_nobody() {
+    fn auth_none_is_nobody_and_another_flavor_is_too_weak() {
         assert_eq!(Identity::of(&OpaqueAuth::NONE).unwrap().uid, NOBODY);
         let other = OpaqueAuth {
             flavor: 6,

@@ -627,7 +627,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_comes_from_outside_is_text() {
+    fn html_page_escapes_text_from_outside() {
         let evil = "</pre><script>alert('1')</script>&\u{7}\"";
         let (_, page) = page_of(|report| {
             report.origin.command = evil.to_owned();

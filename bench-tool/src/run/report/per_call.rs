@@ -180,7 +180,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_sends_placed_is_told_from_what_was_exposed() {
+    fn send_placement_with_exposed_windows_is_mixed() {
         let client = |windows| counters(&[("replies_received", 10), ("windows_bound", windows)]);
         let server = counters(&[("bulk_bytes_placed", 40_960)]);
         for (windows, placement) in [(0, "send"), (3, "mixed")] {

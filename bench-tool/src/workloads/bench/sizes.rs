@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_mix_is_refused() {
+    fn invalid_size_mix_is_refused() {
         for shares in [
             &[][..],
             &[(1, 1); 2],

@@ -65,7 +65,7 @@ fn check_alone(work: &Work, step: Step, results: &[u8]) -> Result<Done, StepErro
 }
 
 #[test]
-fn what_is_read_is_checked_in_the_results_and_beside_them() {
+fn read_data_is_checked_in_and_next_to_the_results() {
     let work = work(5001);
     let step = step(StepKind::Read);
     let data = payload(&work, step);

@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_of_keys_is_refused() {
+    fn missing_oversized_or_non_regular_key_file_is_refused() {
         let missing = PresharedKeys::read(Path::new("/nonexistent/keys"));
         assert!(matches!(missing, Err(KeyFileError::Unreadable { .. })));
         let directory = PresharedKeys::read(&std::env::temp_dir());

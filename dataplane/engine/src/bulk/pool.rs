@@ -336,7 +336,7 @@ pub(crate) mod tests {
 
     /// What a reply that is kept shows, and nobody else has, is as free as what it is made of itself.
     #[test]
-    fn what_only_kept_replies_share_is_there_for_calls() {
+    fn buffers_shown_only_by_kept_replies_are_free_for_calls() {
         let mut pool = pool(2, 2);
         let shown: Vec<Buffer> = (0..2)
             .map(|_| {

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_never_finished_has_its_time() {
+    fn unfinished_message_expires() {
         let mut debts = Debts::default();
         for taken in [1, 1, 1, 2] {
             assert_eq!(debts.visit(part(7, taken)), None);
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_finishes_and_begins_again_goes_on() {
+    fn new_message_after_a_finished_one_does_not_expire() {
         let mut debts = Debts::default();
         for visit in 0..20 {
             // Another message each time, or the same XID once more.

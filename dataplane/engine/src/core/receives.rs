@@ -265,7 +265,7 @@ mod tests {
 
     /// A shared queue takes what was posted last: that is to be what has its memory.
     #[test]
-    fn what_is_untouched_is_posted_first_on_a_shared_queue() {
+    fn untouched_buffers_are_posted_first_on_a_shared_queue() {
         let config = CoreConfig {
             connections_max: 100,
             ..CoreConfig::default()

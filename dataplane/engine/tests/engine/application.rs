@@ -218,7 +218,7 @@ fn messages_go_both_ways_and_are_answered() {
 }
 
 #[test]
-fn what_a_peer_does_not_take_its_sender_is_told() {
+fn sender_is_notified_of_a_refused_application_message() {
     let unregistered = CoreConfig {
         header_types: ApplicationHeaderTypes::NONE,
         ..config()

@@ -226,8 +226,8 @@ fn inline_items_are_in_the_stream() {
 }
 
 #[test]
-fn what_was_kept_lies_in_registered_memory_and_comes_back_when_dropped() {
-    unless_skipped!("what_was_kept_lies_in_registered_memory_and_comes_back_when_dropped");
+fn kept_items_are_registered_memory_and_return_on_drop() {
+    unless_skipped!("kept_items_are_registered_memory_and_return_on_drop");
     let mut pair = bulk_pair(&bulk_config(), &bulk_config());
     let (connection, _) = pair.connect();
     pair.server.app_mut().keep = true;

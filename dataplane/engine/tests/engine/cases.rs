@@ -20,6 +20,6 @@ mod threads;
 mod version_1;
 
 #[test]
-fn what_is_skipped_is_there() {
+fn engine_skip_list_names_existing_tests() {
     crate::support::fabric::check_skipped();
 }

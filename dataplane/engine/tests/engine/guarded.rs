@@ -43,7 +43,7 @@ fn called_early() -> CloseReason {
 }
 
 #[test]
-fn whatever_is_of_rpc_ends_a_connection_that_is_not_authenticated() {
+fn rpc_message_before_authentication_ends_the_connection() {
     let more = 2;
     let response = 1;
     let call = [1, 0, 2, PROGRAM, VERSION, NULL, 0, 0, 0, 0];
@@ -132,7 +132,7 @@ fn no_other_answer_lets_a_peer_in() {
 }
 
 #[test]
-fn what_is_wrong_without_being_rpc_is_answered_as_ever() {
+fn unknown_header_type_before_authentication_is_answered() {
     let mut attack = guarded();
     attack.send(&words(&[5, 2, CREDIT, 77, 0, 0]));
     assert_eq!(attack.take(), [words(&[5, 2, 0, 4, 1, 3])], "INVAL_HTYPE");

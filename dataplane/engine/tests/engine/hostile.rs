@@ -199,7 +199,7 @@ fn replies_to_nothing_are_counted_and_dropped() {
 }
 
 #[test]
-fn what_breaks_the_protocol_costs_the_connection() {
+fn protocol_violation_closes_the_connection() {
     type Wrong = fn(&mut Attack);
     let cases: [(&str, Wrong, ProtocolReason); 4] = [
         (

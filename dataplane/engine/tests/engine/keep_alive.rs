@@ -75,7 +75,7 @@ fn ends_with_nothing_to_say_speak_at_every_second_tick_and_stay_connected() {
 }
 
 #[test]
-fn who_calls_sends_no_keep_alive() {
+fn connection_with_calls_sends_no_keep_alive() {
     let mut pair = Pair::new(&config());
     pair.connect();
     for tag in 0..10 {
@@ -162,7 +162,7 @@ fn a_server_that_has_not_answered_is_probed_at_each_tick() {
 
 /// A core that did not run ticks once when it goes on, and not for every interval that it missed.
 #[test]
-fn who_stood_still_itself_takes_no_peer_for_dead() {
+fn stalled_core_does_not_take_its_peers_for_dead() {
     let mut pair = Pair::new(&config());
     pair.connect();
     for tag in 0..5 {

@@ -113,7 +113,7 @@ fn a_busy_connection_is_lent_receives_and_gives_them_back_as_it_uses_them() {
 }
 
 #[test]
-fn what_a_connection_was_lent_is_free_at_its_end() {
+fn lent_receives_are_free_when_their_connection_ends() {
     for round in 0..6 {
         let mut pair = Pair::new(&config(14));
         let first = pair.connect();

@@ -10,6 +10,6 @@ mod last_credit;
 mod mixed;
 
 #[test]
-fn what_is_skipped_is_there() {
+fn placement_skip_list_names_existing_tests() {
     crate::support::fabric::check_skipped();
 }

@@ -247,7 +247,7 @@ fn a_wrong_group_of_a_reply_is_reported() {
 /// A requester answers what does not decode by no error: its connection ends (-00 section 6.4.3
 /// leaves errors to responders), its call fails once, and nothing is missing.
 #[test]
-fn what_does_not_decode_ends_the_connection_of_a_requester() {
+fn undecodable_response_closes_the_requesters_connection() {
     type Wrong = fn(u32) -> Vec<u8>;
     let wrong: [(&str, Wrong); 4] = [
         ("a placement that no reply has", |xid| {

@@ -187,8 +187,8 @@ fn results_beyond_the_transmissions_of_a_reply_are_the_responders_choice() {
 /// A reply whose stream is longer than its call has allowed for is asked for again, and results that were too long
 /// for their memory get more.
 #[test]
-fn what_does_not_fit_is_asked_for_again() {
-    unless_skipped!("what_does_not_fit_is_asked_for_again");
+fn call_is_retried_when_its_reply_or_results_do_not_fit() {
+    unless_skipped!("call_is_retried_when_its_reply_or_results_do_not_fit");
     let config = mixing_config(1, 4096);
     let mut pair = placing_pair(&config, &config);
     let (connection, _) = pair.connect();
@@ -320,8 +320,8 @@ fn a_disconnect_at_any_moment_gives_every_buffer_back() {
 
 /// Placement by RDMA that was asked for stays in plain version 2, as does what both ends would only read.
 #[test]
-fn what_is_demanded_is_done() {
-    unless_skipped!("what_is_demanded_is_done");
+fn placement_demanded_by_the_caller_is_used() {
+    unless_skipped!("placement_demanded_by_the_caller_is_used");
     let config = mixing_config(1, 65_536);
     let mut pair = placing_pair(&config, &config);
     let (connection, _) = pair.connect();

@@ -79,7 +79,7 @@ fn a_message_ends_at_every_offset_of_its_segments() {
 
 /// Parts and calls that wait for a message buffer wait in their Receives, across segments, too.
 #[test]
-fn what_waits_across_segments_is_read_anew() {
+fn messages_waiting_across_segments_arrive_intact() {
     let scarce = CoreConfig {
         credits_per_connection: 12,
         message_buffers: 1,

@@ -102,7 +102,7 @@ fn outcome(ring: &mut StorageRing) -> (u64, io::Result<usize>, Vec<u8>) {
 }
 
 #[test]
-fn what_leases_hold_is_written_in_order_and_read_back() {
+fn leases_are_written_in_order_and_read_back() {
     let mut bench = Bench::new();
     let mut ring = bench.ring(4, true);
     let parts = [bench.lease(1, 4096), bench.lease(2, 100)];
@@ -143,7 +143,7 @@ fn an_error_of_the_kernel_comes_with_the_leases() {
 }
 
 #[test]
-fn what_a_ring_does_not_take_is_refused_and_its_leases_end() {
+fn order_refused_by_a_ring_returns_its_leases() {
     let mut bench = Bench::new();
     let mut ring = bench.ring(1, true);
     let parts: Vec<Lease> = (0..=STORAGE_PARTS_MAX).map(|_| bench.lease(1, 1)).collect();
@@ -203,7 +203,7 @@ fn write_in_part(bench: &mut Bench, ring: &mut StorageRing) {
 }
 
 #[test]
-fn what_was_written_in_part_is_gone_on_with() {
+fn partial_write_is_continued_to_its_end() {
     let mut bench = Bench::new();
     let (mut reader, writer) = io::pipe().expect("a pipe");
     let mut ring = Bench::ring_on(writer);
@@ -229,7 +229,7 @@ fn what_was_written_in_part_is_gone_on_with() {
 }
 
 #[test]
-fn what_keeps_the_rest_from_being_written_is_the_result() {
+fn error_after_a_partial_write_is_the_result() {
     let mut bench = Bench::new();
     let (reader, writer) = io::pipe().expect("a pipe");
     let mut ring = Bench::ring_on(writer);

@@ -67,7 +67,7 @@ fn everything_outstanding_is_flushed() {
 /// The device flushes no completed unsignalled Sends. Their end is reported all the same, without waiting for the
 /// time limit.
 #[test]
-fn what_was_done_without_a_completion_holds_up_no_end() {
+fn completed_unsignalled_sends_do_not_delay_the_end() {
     let mut pair = Pair::new();
     for round in 0..5 {
         let data = pattern(round, 40);

@@ -58,7 +58,7 @@ fn skips(test: &str) -> bool {
 
 /// Skipped tests are printed, and the list has only existing tests.
 #[test]
-fn what_is_skipped_is_there() {
+fn port_skip_list_names_existing_tests() {
     let program = std::env::current_exe().expect("a test program");
     let listed = std::process::Command::new(program).arg("--list").output();
     let listed = listed.expect("it names its tests").stdout;

@@ -147,7 +147,7 @@ mod tests {
     use crate::constants::{AUTH_SYS, RPCSEC_GSS};
 
     #[test]
-    fn what_gss_protects_is_not_reduced() {
+    fn gss_protected_messages_do_not_permit_reduction() {
         let permits = |flavor, words: &[u32]| {
             let body: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
             OpaqueAuth {

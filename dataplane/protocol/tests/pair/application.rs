@@ -142,7 +142,7 @@ fn a_message_goes_and_comes_with_credits_as_any_other() {
 }
 
 #[test]
-fn what_is_not_registered_is_answered_as_ever_and_cannot_be_sent() {
+fn unregistered_type_draws_inval_htype_and_cannot_be_sent() {
     let mut server = established_with_types(Role::Server);
     let (xid, error) = refused(server.handle_message(&own(OTHER_TYPE, 0, &[1, 2])));
     assert_eq!((xid, error), (77, TransportError::InvalHtype));

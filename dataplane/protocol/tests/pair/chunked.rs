@@ -80,7 +80,7 @@ fn it_is_told_as_if_it_went_the_long_way() {
 
 /// Every octet with one bit changed, and every cut: changes that are drawn seldom differ in one bit.
 #[test]
-fn whatever_differs_goes_the_same_way() {
+fn altered_message_is_handled_alike_by_both_paths() {
     let connection = established(Role::Server, 8);
     let (mut taken, mut left) = (0, 0);
     for (message, _) in messages() {
@@ -192,7 +192,7 @@ proptest! {
 
     /// Also when few credits are left, or something is open, and when some messages have gone either way.
     #[test]
-    fn whatever_is_drawn_goes_the_same_way(
+    fn random_message_sequence_is_handled_alike_by_both_paths(
         role in select(vec![Role::Client, Role::Server]),
         reserve in 2_u16..6,
         drawn in proptest::collection::vec((any::<Index>(), changes()), 1..8),
@@ -208,7 +208,7 @@ proptest! {
 
     /// The lists are found where they would be found anew.
     #[test]
-    fn what_is_told_of_chunks_is_where_they_stand(
+    fn chunk_lists_are_reported_at_their_offsets(
         number in any::<Index>(),
         changes in changes(),
     ) {

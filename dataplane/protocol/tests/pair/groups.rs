@@ -374,7 +374,7 @@ fn a_group_waits_while_the_spare_receive_is_in_use() {
 }
 
 #[test]
-fn what_was_not_announced_is_not_sent() {
+fn unannounced_rtr_messages_are_refused_on_send() {
     let with = |support| Properties {
         rtr_support: support,
         ..properties()

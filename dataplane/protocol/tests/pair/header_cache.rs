@@ -54,7 +54,7 @@ fn it_is_told_as_if_it_was_decoded() {
 }
 
 #[test]
-fn whatever_differs_is_found() {
+fn changed_header_is_handled_as_without_the_cache() {
     for (flags, before, other) in both_ways() {
         let message = group(8, flags);
         let header_bytes = message.len().min(200);

@@ -251,7 +251,7 @@ proptest! {
     /// Credits are granted by the receiver for all that one end sends. Whatever an end has used up for calls, and
     /// whether its peer posts Receives for it again or not, the other end has what it had: it answers, and calls.
     #[test]
-    fn what_one_end_uses_up_takes_nothing_from_the_other(
+    fn credits_used_by_one_end_are_not_taken_from_the_other(
         reserves in [4_u16..40, 4_u16..40],
         percent in [0_u32..=100, 0..=100],
         posts in any::<bool>(),

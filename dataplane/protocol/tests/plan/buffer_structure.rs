@@ -166,7 +166,7 @@ fn reserved_flags_of_a_segment_are_ignored() {
 }
 
 #[test]
-fn what_is_not_sound_is_not_built() {
+fn invalid_receive_buffer_structure_is_not_built() {
     let refused = |groups: &[SegmentGroup]| ReceiveBufferStructure::new(groups).unwrap_err();
     assert_eq!(refused(&[]), StructureError::NoSegment);
     assert_eq!(refused(&[group(0, 1, 0, false)]), StructureError::NoSegment);

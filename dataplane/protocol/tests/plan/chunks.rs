@@ -349,7 +349,7 @@ fn lists_come_back_with_the_lengths_that_were_written() {
 }
 
 #[test]
-fn what_a_responder_cannot_have_written_is_told() {
+fn impossible_returned_chunk_is_refused() {
     let given = [segment(1, 0, 4), segment(2, 0, 0), segment(3, 0, 4)];
     let check = |returned: &[Segment]| {
         let bytes = encode_lists(&ChunkListsRepr {

@@ -193,7 +193,7 @@ fn padding_is_cut_to_the_zeroed_memory_and_counts_as_gather_entries() {
 }
 
 #[test]
-fn what_cannot_be_laid_out_is_told() {
+fn impossible_layout_is_refused_with_its_reason() {
     let inline = ReceiveBufferStructure::single(4096);
     let refused = |structure, stream_bytes, items: &[u32], limits| {
         let request = layout_request(structure, stream_bytes, items);

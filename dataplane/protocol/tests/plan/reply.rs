@@ -408,7 +408,7 @@ fn the_rest_goes_inline_or_continued_or_into_the_reply_chunk() {
 }
 
 #[test]
-fn what_no_means_can_carry_has_its_error() {
+fn reply_that_cannot_be_carried_gets_its_error() {
     let refused = |case: Case| case.plan().unwrap_err();
     let long = |results: &[u32], offer| Case::new(results, offer);
     // 2 MiB is the longest stream that is continued.
@@ -501,7 +501,7 @@ fn version_1_has_one_message_and_no_second_choice() {
 }
 
 #[test]
-fn what_a_security_service_protects_as_one_whole_stays_whole() {
+fn reply_that_may_not_be_reduced_stays_whole() {
     let case = |offer| Case::new(&[4096], offer).but(|case| case.may_reduce = false);
     assert_plans(&[
         (

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_executed_twice_is_found_even_in_two_books() {
+    fn call_executed_twice_is_found_even_in_two_books() {
         let seen = [answered(0, 0)];
         assert!(fault(&[vec![name(0), name(0)]], &[failed(0)]).contains("executed twice"));
         assert!(fault(&[vec![name(0)], vec![name(0)]], &seen).contains("executed twice"));

@@ -117,7 +117,7 @@ fn packets_that_are_missing_are_told_and_fail_the_whole() {
 
 /// Wireshark's dissector and this decoder agree on what is malformed (tests/wireshark/check has the other half).
 #[test]
-fn what_the_dissector_takes_for_malformed_is_wrong_here() {
+fn decoder_agrees_with_dissector_on_malformed_messages() {
     let mut counts = [0, 0];
     for line in include_str!("../../../../../tests/wireshark/messages")
         .lines()

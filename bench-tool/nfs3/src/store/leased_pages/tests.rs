@@ -179,7 +179,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 proptest! {
     #[test]
-    fn what_is_sent_stays_and_the_file_is_what_was_written(
+    fn data_being_sent_stays_unchanged_and_writes_take_effect(
         steps in prop::collection::vec(step(), 1..80),
     ) {
         let mut machine = Machine::new();

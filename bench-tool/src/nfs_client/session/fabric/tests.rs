@@ -405,7 +405,7 @@ fn a_server_that_is_restarted_is_connected_to_again_and_calls_in_flight_are_made
 }
 
 #[test]
-fn what_is_read_back_is_read_with_as_many_bytes_as_was_written() {
+fn verify_reads_back_in_blocks_of_the_written_size() {
     let (name, server) = (fresh_name(), server());
     let (root, calls) = (root(&server), Arc::clone(&server.calls));
     let node = serve(&name, server);

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_given_up_when_others_need_it() {
+    fn kept_replies_yield_their_buffers_oldest_first() {
         let mut pool = pool(4, 4);
         let mut replies = KeptReplies::new(8, 64);
         let kept: Vec<_> = (0..3)

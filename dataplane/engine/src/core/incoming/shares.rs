@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_more_than_its_share_takes_no_more() {
+    fn connection_over_share_is_refused_a_slot() {
         let mut shares = Shares::new(4, 4, 12);
         assert_eq!(take_all(&mut shares, 0, 100), 13);
         for place in 1..4 {
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_back_can_be_taken_again() {
+    fn returned_call_slots_can_be_taken_again() {
         let mut shares = Shares::new(2, 2, 4);
         for _ in 0..3 {
             let taken = take_all(&mut shares, 0, 100);

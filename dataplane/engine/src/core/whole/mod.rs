@@ -443,7 +443,7 @@ const KEPT: &[&[u64]] = &[
 ];
 
 #[test]
-fn what_failed_once_passes() {
+fn sequences_that_failed_before_pass() {
     let clock = Clock::new();
     for words in KEPT {
         let steps: Vec<_> = words.iter().copied().map(Step).collect();

@@ -105,7 +105,7 @@ fn ordinary_pages_when_asked_for_come_without_a_warning() {
 
 /// This holds for every kind of pages of the rest.
 #[test]
-fn what_is_untouched_takes_no_memory_until_it_is_written_and_no_peer_maps_it() {
+fn untouched_pool_is_unshared_and_unbacked_until_written() {
     const UNTOUCHED: u32 = 64 * 4096;
     for wish in [HugePages::Never, HugePages::Prefer] {
         let size = HugePageSize::default();

@@ -136,7 +136,7 @@ fn a_lease_is_lent_as_a_token_and_comes_back() {
 }
 
 #[test]
-fn what_cannot_be_registered_says_what_to_do() {
+fn unregistrable_memory_is_refused_with_advice() {
     let (mapping, released) = mapped(8 * 4096);
     let at = |from, bytes| at_address(&mapping, from, bytes, &released);
     assert!(text(at(8, 4096)).contains("posix_memalign"));

@@ -62,7 +62,7 @@ fn slices_lie_within_and_grow_by_what_follows_alone() {
 }
 
 #[test]
-fn what_lies_around_a_range_can_be_had_as_well() {
+fn whole_buffer_is_reachable_from_a_shared_range() {
     let mut arena = arena(4096);
     let (memory, mut pool) = (arena.memory(), arena.pool(shape(1, 64)).unwrap());
     let mut buffer = pool.take().unwrap();
@@ -106,7 +106,7 @@ fn a_view_is_read_and_never_written() {
 
 /// A view can live longer than its `Views`, in a port that is shut down later. Nothing may write its bytes then.
 #[test]
-fn what_a_view_shows_is_not_written_when_its_maker_is_gone() {
+fn shown_bytes_stay_unwritable_after_their_views_are_dropped() {
     let mut arena = arena(4096);
     let (memory, mut pool) = (arena.memory(), arena.pool(shape(1, 64)).unwrap());
     let mut views = Views::new(2, 1);

@@ -57,7 +57,7 @@ fn a_message_waits_for_its_receive_in_the_ring() {
 
 /// A caller reads the clock before the poll, so a later message must not come with the arrivals of that poll.
 #[test]
-fn what_comes_after_a_poll_began_is_for_the_next_one() {
+fn message_after_a_poll_began_is_left_to_the_next_poll() {
     let (mut a, mut b) = pair();
     a.send(&pattern(0, 64), SendOptions::default()).unwrap();
     // The poll counts this message as an arrival, but it is of another kind.
@@ -74,7 +74,7 @@ fn what_comes_after_a_poll_began_is_for_the_next_one() {
 
 /// No reply of the receiver carries an acknowledgement, so the port has to send one.
 #[test]
-fn what_was_read_in_place_is_told_to_the_sender() {
+fn message_read_in_place_is_acknowledged_to_its_sender() {
     let (mut a, mut b) = pair();
     a.send(&pattern(0, 64), signalled(1)).unwrap();
     assert_eq!(told(a.settle()), []);

@@ -138,7 +138,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_sent_is_what_is_read(
+        fn rejection_round_trips_with_padding(
             reason in reasons(),
             data in proptest::collection::vec(any::<u8>(), 0..=REJECT_BYTES_MAX),
             padding in 0_usize..40,

@@ -294,7 +294,7 @@ mod tests {
     /// A queue pair whose Sends are all done can hold so many works of which the device says nothing, and one less: the
     /// next must be among those that it can always have.
     #[test]
-    fn what_a_queue_pair_leaves_behind_in_silence_is_within_its_guarantee() {
+    fn unsignalled_works_stay_within_the_guarantee() {
         for works in [2, 16, 64, 128, 512, 2048, 16_384] {
             for queue_pairs in [1, 2, 8, 32, 256] {
                 let mut config = config(&DeviceLimits::for_tests());

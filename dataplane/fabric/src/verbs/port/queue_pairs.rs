@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_in_a_queue_pair_in_error_did_not_end_it() {
+    fn failure_in_error_state_does_not_change_the_end_status() {
         for state in [State::Error, State::Flushed] {
             let mut entry = Entry {
                 state,

@@ -462,7 +462,7 @@ mod tests {
 
     /// What is behind is looked at when properties are exchanged, and by transmission groups.
     #[test]
-    fn what_every_message_touches_is_in_two_cache_lines() {
+    fn per_message_state_fits_in_two_cache_lines() {
         assert!(core::mem::offset_of!(Connection, properties) <= 128);
     }
 }
