@@ -12,3 +12,5 @@ mod files;
 mod sources;
 #[path = "house/times.rs"]
 mod times;
+#[path = "house/words.rs"]
+mod words;
