@@ -68,7 +68,10 @@ fn words_in_invented_senses_become_fewer() {
             std::cmp::Ordering::Greater => "more: write in plain words",
         };
         is_kept &= now == most;
-        let _ = writeln!(list, "{phrase:14} {now:4} of {most:4}  {verdict} ({instead})");
+        let _ = writeln!(
+            list,
+            "{phrase:14} {now:4} of {most:4}  {verdict} ({instead})"
+        );
     }
     println!("{list}");
     assert!(is_kept, "\n{list}");
