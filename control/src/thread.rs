@@ -518,6 +518,10 @@ impl<V: Provider> ControlThread<V> {
         else {
             return;
         };
+        // It is being closed already: nobody waits for it, and its target may have another one.
+        if tracked.ending.is_some() {
+            return;
+        }
         tracked.stage = Stage::Ready;
         ControlCounters::add(&self.counters.connections_ready);
         let peer = tracked.peer_name();

@@ -529,11 +529,15 @@ fn whatever_is_dropped_and_when_nothing_stays() {
         let what = format!("{}: no descriptor or thread", what());
         let wait = Wait::begin(&what);
         while opened() != before {
+            // A handler that runs until its core ends may leave an answer behind, which holds the core's descriptors.
+            drop(std::mem::take(&mut *shared.answers.lock().unwrap()));
+            drop(std::mem::take(&mut *shared.to_drop.lock().unwrap()));
             wait.look(|| format!("{:?}, and before {before:?}", opened()));
             std::thread::yield_now();
         }
         done += 1;
     }
     println!("{done} of {runs} runs in {PATIENCE:?} each at most");
-    assert!(done > 0);
+    // TIME: a tenth of a run in a second is a hundred times slower than a machine with other work.
+    assert!(done > 5, "only {done} runs");
 }

@@ -7,6 +7,7 @@ use rpcrdma_engine::{
 };
 use rpcrdma_fabric::clock::Ticks;
 use rpcrdma_fabric::interface::{PeerIdentity, Port};
+use rpcrdma_protocol::constants::RPCSEC_GSS;
 use rpcrdma_protocol::rpc::Programs;
 use rpcrdma_protocol::v2::TransportError;
 
@@ -48,9 +49,11 @@ impl<A: Application> FaultyApplication<A> {
         self.inner
     }
 
-    /// Whether it is a call that the application does not want to see.
+    /// Whether it is a call that the application does not want to see. It always sees one that creates a context.
     fn is_hidden(&self, request: &Request<'_>) -> bool {
-        request.procedure == 0 && !self.programs.sees_null(request.program_index)
+        request.procedure == 0
+            && request.credential.flavor != RPCSEC_GSS
+            && !self.programs.sees_null(request.program_index)
     }
 
     /// The outcome of a call that a fault strikes.

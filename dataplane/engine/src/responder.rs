@@ -262,16 +262,19 @@ impl ServeContext<'_> {
         let threshold_bytes = self.connection.protocol.send_threshold_bytes() as usize;
         let before = RPC_OFFSET + self.lists_bytes;
         let rpc = self.scratch.get_mut(before..).unwrap_or(&mut []);
+        count_call(self.counters, is_version_1);
         let routed = match judge(message, self.programs) {
-            Verdict::Call(routed) => routed,
+            Verdict::Call(routed)
+                if !(self.has_items && self.programs.has_empty_arguments(&routed)) =>
+            {
+                routed
+            }
+            Verdict::Null { xid } if !self.has_items => {
+                return Served::Short(encode(rpc, &ReplyHeader::success(xid)));
+            }
             other => {
-                let reply = answer_of(other, xid, self.has_items);
-                if reply == ReplyHeader::success(xid) {
-                    count_call(self.counters, is_version_1);
-                } else {
-                    self.counters.rpc_errors_sent.increment();
-                }
-                return Served::Short(encode(rpc, &reply));
+                self.counters.rpc_errors_sent.increment();
+                return Served::Short(encode(rpc, &refusal_of(other, xid)));
             }
         };
         let (header, header_bytes) = (routed.header, routed.header_bytes);
@@ -302,7 +305,6 @@ impl ServeContext<'_> {
             items: self.items,
             counters: self.counters,
         };
-        count_call(self.counters, is_version_1);
         let mut outcome = answer(&request, &mut writer);
         let ReplyWriter {
             written,
@@ -425,7 +427,7 @@ pub(crate) fn write_short_reply(
     Some(end)
 }
 
-/// Counts a call that is served.
+/// Counts a call that is answered, also by a refusal.
 #[inline]
 fn count_call(counters: &Counters, is_version_1: bool) {
     counters.calls_received.increment();
@@ -437,15 +439,14 @@ fn count_call(counters: &Counters, is_version_1: bool) {
     of_version.increment();
 }
 
-/// The reply to a call that the application does not see.
+/// The reply to a call that is refused before the application sees it.
 #[cold]
-fn answer_of(verdict: Verdict<'_>, xid: u32, has_items: bool) -> ReplyHeader<'static> {
-    let garbage = ReplyHeader::accepted(xid, AcceptStatus::GarbageArgs);
+fn refusal_of(verdict: Verdict<'_>, xid: u32) -> ReplyHeader<'static> {
     match verdict {
-        // Procedure 0 takes no arguments, wherever they are.
-        Verdict::Reply(reply) if has_items && reply == ReplyHeader::success(xid) => garbage,
-        Verdict::Reply(reply) => reply,
+        Verdict::Refuse(reply) => reply,
         // The transport header says that it is a call, and every call has a reply, which returns its credit.
-        Verdict::Call(_) | Verdict::Ignore => garbage,
+        Verdict::Call(_) | Verdict::Null { .. } | Verdict::Ignore => {
+            ReplyHeader::accepted(xid, AcceptStatus::GarbageArgs)
+        }
     }
 }

@@ -90,11 +90,11 @@ impl<P: Pages> Answers for RpcService<P> {
     fn answer(&mut self, peer: IpAddr, message: &[u8], output: &mut Vec<u8>) -> io::Result<()> {
         let routed = match judge(message, &self.programs) {
             Verdict::Call(routed) => routed,
-            Verdict::Reply(reply) => {
-                // A success without results: procedure 0.
+            Verdict::Null { xid } => {
                 self.reply.clear();
-                return self.append(&reply, output);
+                return self.append(&ReplyHeader::success(xid), output);
             }
+            Verdict::Refuse(reply) => return self.append(&reply, output),
             Verdict::Ignore => {
                 self.messages_ignored += 1;
                 return Ok(());

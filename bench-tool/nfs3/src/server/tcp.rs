@@ -26,7 +26,7 @@ pub trait Answers {
     /// Appends the reply to the RPC call `message`, with its record mark.
     ///
     /// # Errors
-    /// When `message` is not a call, or cannot be answered. The connection must be closed then.
+    /// When the call cannot be answered. The connection must be closed then. A message that is no call is ignored.
     fn answer(&mut self, peer: IpAddr, message: &[u8], output: &mut Vec<u8>) -> io::Result<()>;
 }
 

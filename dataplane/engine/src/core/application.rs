@@ -53,7 +53,8 @@ pub trait Application: Send + 'static {
     const CLOCK_INTERVAL_POLLS: u32 = 1;
 
     /// The programs that it has. Asked once, when the core is made. Calls of others, and those that a program does not
-    /// take, are answered without it; so is procedure 0. The default takes every call whose header can be decoded.
+    /// take, are answered without it; so is procedure 0. The default takes every call whose header and
+    /// AUTH_SYS credential can be decoded.
     fn programs(&self) -> Programs {
         Programs::default()
     }

@@ -27,8 +27,8 @@ impl<'a> CallHeader<'a> {
     /// begin there.
     ///
     /// # Errors
-    /// Answer `UnsupportedRpcVersion` with RPC_MISMATCH, for the XID in the first word. RFC 5531 has no answer to
-    /// `Truncated`, `NotACall`, `InvalidMessageType` and `OpaqueTooLong`.
+    /// `Truncated`, `NotACall`, `InvalidMessageType`, `UnsupportedRpcVersion`, `OpaqueTooLong`. [`judge`](super::judge) says what
+    /// a responder answers.
     #[inline]
     pub fn decode(message: &'a [u8]) -> Result<(Self, usize), DecodeError> {
         match Self::decode_with_empty_bodies(message) {

@@ -11,7 +11,7 @@ use crate::rpc::Direction;
 use crate::xdr::Reader;
 
 /// Procedure 0, which every program has: it does nothing, takes nothing and returns nothing (RFC 5531 section 12.1).
-const NULL_PROCEDURE: u32 = 0;
+pub(super) const NULL_PROCEDURE: u32 = 0;
 
 /// The octets of a call before its credential.
 const CREDENTIAL_AT: usize = 24;
@@ -21,8 +21,13 @@ const CREDENTIAL_AT: usize = 24;
 pub enum Verdict<'a> {
     /// A program runs the call.
     Call(RoutedCall<'a>),
-    /// This reply, which has no results: a refusal, or the success of procedure 0.
-    Reply(ReplyHeader<'static>),
+    /// The reply is a success without results: a call of procedure 0 whose program does not see it.
+    Null {
+        /// The XID of the call.
+        xid: u32,
+    },
+    /// The call is refused with this reply, which has no results.
+    Refuse(ReplyHeader<'static>),
     /// Nothing: it is no call, or has not even an XID and a message type. Count it.
     Ignore,
 }
@@ -57,48 +62,75 @@ pub fn judge<'a>(message: &'a [u8], programs: &Programs) -> Verdict<'a> {
         Ok(decoded) => decoded,
         Err(error) => return undecodable(message, error),
     };
-    let denied = |status| Verdict::Reply(deny(header.xid, RejectStatus::AuthError(status)));
-    let accepted = |status| Verdict::Reply(ReplyHeader::accepted(header.xid, status));
-    let flavor = header.credential.flavor;
-    if flavor == AUTH_SYS && !auth::is_auth_sys(header.credential.body) {
-        return denied(AuthStatus::BAD_CREDENTIAL);
-    }
-    let call = |program| {
-        Verdict::Call(RoutedCall {
+    let args_bytes = message.len().saturating_sub(header_bytes);
+    let xid = header.xid;
+    match route(&header, args_bytes, programs) {
+        Ok(Some(program)) => Verdict::Call(RoutedCall {
             header,
             header_bytes,
             program,
-        })
-    };
+        }),
+        Ok(None) => Verdict::Null { xid },
+        Err(refusal) => Verdict::Refuse(refusal.reply(xid)),
+    }
+}
+
+/// Why a call is refused.
+#[derive(Clone, Copy, Debug)]
+enum Refusal {
+    Denied(AuthStatus),
+    Accepted(AcceptStatus),
+}
+
+impl Refusal {
+    #[cold]
+    const fn reply(self, xid: u32) -> ReplyHeader<'static> {
+        match self {
+            Self::Denied(status) => deny(xid, RejectStatus::AuthError(status)),
+            Self::Accepted(status) => ReplyHeader::accepted(xid, status),
+        }
+    }
+}
+
+/// The index of the program that runs the call; `None` for the success of procedure 0.
+#[inline]
+fn route(
+    header: &CallHeader<'_>,
+    args_bytes: usize,
+    programs: &Programs,
+) -> Result<Option<usize>, Refusal> {
+    let flavor = header.credential.flavor;
+    if flavor == AUTH_SYS && !auth::is_auth_sys(header.credential.body) {
+        return Err(Refusal::Denied(AuthStatus::BAD_CREDENTIAL));
+    }
     let Some(listed) = programs.listed() else {
-        return call(0);
+        return Ok(Some(0));
     };
     // Few programs: a list is faster than a table.
-    let Some(index) = listed.iter().position(|it| it.number() == header.program) else {
-        return accepted(AcceptStatus::ProgUnavail);
-    };
-    let Some(program) = listed.get(index) else {
-        return accepted(AcceptStatus::ProgUnavail);
+    let mut numbered = listed.iter().enumerate();
+    let Some((index, program)) = numbered.find(|(_, it)| it.number() == header.program) else {
+        return Err(Refusal::Accepted(AcceptStatus::ProgUnavail));
     };
     if !program.has_version(header.version) {
         let (low, high) = program.version_range();
-        return accepted(AcceptStatus::ProgMismatch { low, high });
+        return Err(Refusal::Accepted(AcceptStatus::ProgMismatch { low, high }));
     }
     let is_null = header.procedure == NULL_PROCEDURE;
-    if !program.takes(flavor) && !(is_null && flavor == AUTH_NONE) {
-        return denied(AuthStatus::TOO_WEAK);
+    let is_for_anybody = is_null && flavor == AUTH_NONE;
+    if !is_for_anybody && !program.takes(flavor) {
+        return Err(Refusal::Denied(AuthStatus::TOO_WEAK));
     }
     if is_null && flavor != RPCSEC_GSS {
-        if message.len() != header_bytes {
-            return accepted(AcceptStatus::GarbageArgs);
+        if args_bytes != 0 {
+            return Err(Refusal::Accepted(AcceptStatus::GarbageArgs));
         }
         if !program.sees_null() {
-            return accepted(AcceptStatus::Success);
+            return Ok(None);
         }
     } else if !is_null && !program.has_procedure(header.version, header.procedure) {
-        return accepted(AcceptStatus::ProcUnavail);
+        return Err(Refusal::Accepted(AcceptStatus::ProcUnavail));
     }
-    call(index)
+    Ok(Some(index))
 }
 
 const fn deny(xid: u32, status: RejectStatus) -> ReplyHeader<'static> {
@@ -116,14 +148,14 @@ fn undecodable(message: &[u8], error: DecodeError) -> Verdict<'static> {
     };
     if error.reason == Reason::UnsupportedRpcVersion {
         let (low, high) = (RPC_VERSION, RPC_VERSION);
-        return Verdict::Reply(deny(xid, RejectStatus::RpcMismatch { low, high }));
+        return Verdict::Refuse(deny(xid, RejectStatus::RpcMismatch { low, high }));
     }
     let mut reader = Reader::new(message.get(CREDENTIAL_AT..).unwrap_or(&[]));
     let status = match OpaqueAuth::decode(&mut reader) {
-        Ok(_) => AuthStatus::BAD_VERIFIER,
-        Err(_) => AuthStatus::BAD_CREDENTIAL,
+        Ok(it) if it.flavor != AUTH_SYS || auth::is_auth_sys(it.body) => AuthStatus::BAD_VERIFIER,
+        _ => AuthStatus::BAD_CREDENTIAL,
     };
-    Verdict::Reply(deny(xid, RejectStatus::AuthError(status)))
+    Verdict::Refuse(deny(xid, RejectStatus::AuthError(status)))
 }
 
 #[cfg(test)]
@@ -166,11 +198,11 @@ mod tests {
     }
 
     fn accepted(status: AcceptStatus) -> Verdict<'static> {
-        Verdict::Reply(ReplyHeader::accepted(XID, status))
+        Verdict::Refuse(ReplyHeader::accepted(XID, status))
     }
 
     fn auth_error(status: AuthStatus) -> Verdict<'static> {
-        Verdict::Reply(deny(XID, RejectStatus::AuthError(status)))
+        Verdict::Refuse(deny(XID, RejectStatus::AuthError(status)))
     }
 
     /// A stamp, no name, user, group, no further groups.
@@ -222,7 +254,7 @@ mod tests {
         let mut other_rpc_version = call([1, 9, 99], AUTH_SYS, &[], &[]);
         other_rpc_version[11] = 3;
         let mismatch = RejectStatus::RpcMismatch { low: 2, high: 2 };
-        let denied = Verdict::Reply(deny(XID, mismatch));
+        let denied = Verdict::Refuse(deny(XID, mismatch));
         assert_eq!(verdict(&other_rpc_version), denied);
     }
 
@@ -238,6 +270,10 @@ mod tests {
             };
             assert_eq!(verdict(&whole[..end]), auth_error(status), "{end} octets");
         }
+        // The credential is looked at first.
+        let neither = call([NFS, 3, 1], AUTH_SYS, &[], &[]);
+        let bad = auth_error(AuthStatus::BAD_CREDENTIAL);
+        assert_eq!(verdict(&neither[..neither.len() - 8]), bad);
         for (at, status) in [
             (CREDENTIAL_AT + 4, AuthStatus::BAD_CREDENTIAL),
             (credential_end + 4, AuthStatus::BAD_VERIFIER),
@@ -277,7 +313,7 @@ mod tests {
 
     #[test]
     fn procedure_0_never_requires_authentication() {
-        let success = accepted(AcceptStatus::Success);
+        let success = Verdict::Null { xid: XID };
         for (flavor, body, args, expected) in [
             (AUTH_NONE, &[][..], &[][..], success),
             (AUTH_SYS, &SYS, &[], success),
@@ -341,7 +377,7 @@ mod tests {
                 let mut other = message.clone();
                 other[..4].copy_from_slice(&1_u32.to_be_bytes());
                 let kind = |verdict| match verdict {
-                    Verdict::Reply(header) => Some(header.body),
+                    Verdict::Refuse(header) => Some(header.body),
                     _ => None,
                 };
                 assert_eq!(kind(verdict(&message)), kind(verdict(&other)));

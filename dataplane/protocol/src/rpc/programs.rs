@@ -2,7 +2,9 @@
 
 use core::ops::RangeInclusive;
 
-use crate::constants::{AUTH_NONE, AUTH_SYS};
+use super::RoutedCall;
+use super::judge::NULL_PROCEDURE;
+use crate::constants::{AUTH_NONE, AUTH_SYS, RPCSEC_GSS};
 
 /// A program that a responder has, with the calls that it takes. All others are refused before the program sees them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,6 +113,14 @@ impl Programs {
     pub fn sees_null(&self, index: usize) -> bool {
         let program = self.listed().map(|listed| listed.get(index));
         program.is_none_or(|it| it.is_some_and(Program::sees_null))
+    }
+
+    /// Whether the call is one whose arguments are empty, wherever they are: procedure 0, without a context of RPCSEC_GSS
+    /// to be created. False if every program is taken: then the responder judges that.
+    #[must_use]
+    pub fn has_empty_arguments(&self, call: &RoutedCall<'_>) -> bool {
+        let (procedure, flavor) = (call.header.procedure, call.header.credential.flavor);
+        self.0.is_some() && procedure == NULL_PROCEDURE && flavor != RPCSEC_GSS
     }
 
     /// The programs; `None` if every program is taken.
