@@ -46,9 +46,10 @@ pub trait Service: Send + 'static {
     }
 
     /// The flavors of credentials that it takes (RFC 5531 section 8.2): AUTH_NONE (0) and AUTH_SYS (1) by default. A call with
-    /// another one is denied (AUTH_TOOWEAK). Asked once, when the core starts.
-    fn flavors(&self) -> Vec<u32> {
-        vec![AUTH_NONE, AUTH_SYS]
+    /// another one is denied (AUTH_TOOWEAK). With `None`, the service sees all calls and judges their flavors itself. Asked
+    /// once, when the core starts.
+    fn flavors(&self) -> Option<Vec<u32>> {
+        Some(vec![AUTH_NONE, AUTH_SYS])
     }
 
     /// Its procedures, if the core is to refuse calls of others (PROC_UNAVAIL). Asked once, when the core starts.
@@ -368,7 +369,11 @@ impl Program {
         let once = once.filter(|procedure| procedure.program == number);
         let once = once.map(|procedure| (procedure.version, procedure.number));
         let once = once.collect();
-        let mut takes = rpc::Program::new(number, versions).with_flavors(service.flavors());
+        let takes = rpc::Program::new(number, versions);
+        let mut takes = match service.flavors() {
+            Some(flavors) => takes.with_flavors(flavors),
+            None => takes.with_any_flavor(),
+        };
         let mut sees_null = service.sees_null();
         if let Some(listed) = service.procedures() {
             let listed = listed.into_iter().filter(|it| it.program == number);

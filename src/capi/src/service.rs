@@ -135,6 +135,11 @@ impl Service for Handlers {
         refusal_of(code).map_or(Ok(()), Err)
     }
 
+    /// A handler in C looks at the flavor itself.
+    fn flavors(&self) -> Option<Vec<u32>> {
+        None
+    }
+
     fn non_idempotent(&self) -> Vec<Procedure> {
         self.once.clone()
     }

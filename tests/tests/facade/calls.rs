@@ -224,8 +224,8 @@ impl Service for Secured {
         Ok(())
     }
 
-    fn flavors(&self) -> Vec<u32> {
-        vec![RPCSEC_GSS]
+    fn flavors(&self) -> Option<Vec<u32>> {
+        Some(vec![RPCSEC_GSS])
     }
 
     fn sees_null(&self) -> bool {

@@ -55,7 +55,8 @@ pub struct RoutedCall<'a> {
 ///
 /// The verdict depends on the words from the program to the end of the credential, on the length of the verifier, and at
 /// procedure 0 on where the arguments end; never on the XID.
-#[inline]
+// Always: the verdict has the whole header, which would otherwise be written to memory and read again.
+#[inline(always)]
 #[must_use]
 pub fn judge<'a>(message: &'a [u8], programs: &Programs) -> Verdict<'a> {
     let (header, header_bytes) = match CallHeader::decode(message) {

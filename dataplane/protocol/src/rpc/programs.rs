@@ -12,7 +12,8 @@ pub struct Program {
     number: u32,
     /// At least one.
     versions: Box<[RangeInclusive<u32>]>,
-    flavors: Box<[u32]>,
+    /// `None` if the program judges flavors itself.
+    flavors: Option<Box<[u32]>>,
     /// Version and procedure; `None` if the program judges its procedures itself.
     procedures: Option<Box<[(u32, u32)]>>,
     sees_null: bool,
@@ -28,7 +29,7 @@ impl Program {
         Self {
             number,
             versions: versions.into_iter().collect(),
-            flavors: Box::new([AUTH_NONE, AUTH_SYS]),
+            flavors: Some(Box::new([AUTH_NONE, AUTH_SYS])),
             procedures: None,
             sees_null: false,
         }
@@ -38,7 +39,14 @@ impl Program {
     /// try another flavor.
     #[must_use]
     pub fn with_flavors(mut self, flavors: impl IntoIterator<Item = u32>) -> Self {
-        self.flavors = flavors.into_iter().collect();
+        self.flavors = Some(flavors.into_iter().collect());
+        self
+    }
+
+    /// It takes credentials of all flavors, and judges them itself.
+    #[must_use]
+    pub fn with_any_flavor(mut self) -> Self {
+        self.flavors = None;
         self
     }
 
@@ -74,7 +82,8 @@ impl Program {
     }
 
     pub(super) fn takes(&self, flavor: u32) -> bool {
-        self.flavors.contains(&flavor)
+        let listed = self.flavors.as_deref();
+        listed.is_none_or(|listed| listed.contains(&flavor))
     }
 
     pub(super) fn has_procedure(&self, version: u32, procedure: u32) -> bool {
