@@ -250,7 +250,7 @@ impl Running {
     ///
     /// # Panics
     ///
-    /// The program does not end within [`PATIENCE`](crate::PATIENCE).
+    /// The program does not end within [`PATIENCE`].
     #[track_caller]
     pub fn end(mut self) -> Ended {
         drop(self.input.take());
