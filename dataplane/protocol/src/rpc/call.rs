@@ -27,7 +27,7 @@ impl<'a> CallHeader<'a> {
     /// begin there.
     ///
     /// # Errors
-    /// `Truncated`, `NotACall`, `InvalidMessageType`, `UnsupportedRpcVersion`, `OpaqueTooLong`. [`judge`](super::judge) says what
+    /// `Truncated`, `NotACall`, `InvalidMessageType`, `UnsupportedRpcVersion`, `OpaqueTooLong`. [`judge`](super::judge()) says what
     /// a responder answers.
     #[inline]
     pub fn decode(message: &'a [u8]) -> Result<(Self, usize), DecodeError> {

@@ -1,5 +1,5 @@
 //! What becomes of a message that should be a call (RFC 5531 sections 8.2 and 9). Every responder of every transport asks
-//! [`judge`], so that a call has the same fate on all of them.
+//! [`judge()`], so that a call has the same fate on all of them.
 
 use super::{
     AcceptStatus, AuthStatus, CallHeader, OpaqueAuth, Programs, RejectStatus, ReplyBody,

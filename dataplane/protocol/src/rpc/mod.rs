@@ -1,7 +1,7 @@
 //! ONC RPC message headers (RFC 5531 sections 8 and 9).
 //!
 //! A message is a header, directly followed by the arguments or results. Decoding returns the header and its length in
-//! octets; credentials and verifiers are passed on unchanged and not checked. A responder asks [`judge`] what becomes of a
+//! octets; credentials and verifiers are passed on unchanged and not checked. A responder asks [`judge()`] what becomes of a
 //! call.
 
 mod auth;
