@@ -52,8 +52,8 @@ mod tests {
 
     #[test]
     fn it_agrees_with_the_system() {
-        // A calibration that the machine disturbs between two readings of its own is wrong; so another one is made. A wrong
-        // unit is in each of them.
+        // A pause between the two readings of a calibration makes it wrong. Five in a row are not disturbed, and a wrong unit
+        // is in each of them.
         let mut clocks = std::iter::once(clock().clone()).chain(std::iter::repeat_with(Clock::new));
         assert!(clocks.by_ref().take(5).any(|clock| agrees(&clock)));
     }

@@ -379,8 +379,8 @@ impl<V: Provider> ControlThread<V> {
         }
     }
 
-    /// A core is no more, because the program has dropped it or its application panicked. Its connections are no more either:
-    /// nobody would answer what is asked of them.
+    /// A core has ended: the program dropped it, or its application panicked. Its connections end too, because no core would
+    /// answer for them.
     fn core_ended(&mut self, core: usize) {
         if let Some(drain) = &mut self.drain
             && !self.cores[core].is_drained
@@ -643,7 +643,7 @@ impl<V: Provider> ControlThread<V> {
         for id in ids {
             self.fail_attempt(id, |_, _| ConnectError::ShuttingDown);
         }
-        // Each is told to stop when its link ends, as also after a panic of this thread.
+        // The drop of a link stops its core, also after a panic of this thread.
         self.cores.clear();
     }
 }

@@ -547,7 +547,7 @@ pub(super) mod tests {
     }
 
     pub(in crate::fleet) fn round() -> RoundResult {
-        // TIME: nobody waits: one client's report is a second behind the other's, whatever the time is.
+        // TIME: nothing waits: one client's report is a second behind the other's at any time.
         let now = Instant::now();
         let failed = Failed {
             client: 2,

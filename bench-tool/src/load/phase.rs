@@ -304,7 +304,7 @@ mod tests {
         assert!(phase.is_calling());
         assert_eq!(phase.advance(3 * second, 1), Some(Change::Ending));
         assert!(phase.is_ending() && phase.due(3 * second).is_none());
-        // TIME: a phase knows the ticks that it is told, and no clock.
+        // TIME: a phase reads no clock: all ticks are arguments.
         assert!(is_about(phase.elapsed(), 2));
         phase.record(1, 1, 6 * second);
         assert!(is_about(phase.elapsed(), 5), "to the last call");
@@ -353,7 +353,7 @@ mod tests {
         let (mut phase, second) = phase(Limit::Count(9), None);
         assert_eq!(phase.end(5), None, "nothing was measured");
         assert!(phase.is_ending() && phase.due(second).is_none());
-        // TIME: a phase knows the ticks that it is told, and no clock.
+        // TIME: a phase reads no clock: all ticks are arguments.
         assert_eq!(phase.elapsed(), Duration::ZERO);
     }
 }

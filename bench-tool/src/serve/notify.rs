@@ -146,7 +146,7 @@ mod tests {
     fn the_watchdog_is_told_thrice_within_its_time() {
         let (manager, name) = manager("watchdog");
         let mut notifier = Notifier::new(&name, Some(Duration::from_secs(30))).unwrap();
-        // TIME: nobody waits: the times that it is told follow from one reading.
+        // TIME: nothing waits: all times are computed from one reading.
         let now = Instant::now();
         notifier.alive(now);
         notifier.alive(now + Duration::from_secs(9));
@@ -161,7 +161,7 @@ mod tests {
     fn without_a_manager_nothing_is_told() {
         let mut silent = Notifier::default();
         silent.ready("ready");
-        // TIME: whatever the time is, nobody is told.
+        // TIME: nothing is sent at any time.
         silent.alive(Instant::now());
         assert!(silent.to.is_none());
         // Longer than a socket address can be.

@@ -476,7 +476,7 @@ mod tests {
     #[test]
     fn a_core_that_does_not_poll_is_found_and_forgiven() {
         let mut pulse = Pulse::default();
-        // TIME: nobody waits: the times that it is told follow from one reading.
+        // TIME: nothing waits: all times are computed from one reading.
         let begin = Instant::now();
         let mut look =
             |polls: [u64; 2], after: Duration| pulse.stuck(polls.into_iter(), begin + after);

@@ -134,7 +134,7 @@ impl<V: Provider> ControlThread<V> {
         self.peers.set_limit(limits.peer_connections_max);
     }
 
-    /// Nobody wants the connection of `owner` any more: it ends at whatever stage it is, and no other is made.
+    /// Ends the connection of `owner`, which nobody wants any more, at any stage. No other one is made for it.
     fn cancel(&mut self, owner: Owner) {
         if let Owner::Target(id) = owner {
             self.keeper.remove(id);

@@ -92,7 +92,7 @@ pub(crate) fn a_target_waits_for_a_server_that_is_not_there_yet<F: Fabric>() {
     client.assert_echo(&connection, b"late");
 }
 
-/// At whatever stage it is: a connection that nobody knows of would stay for ever, at both ends.
+/// At any stage of the connection: one that nobody knows of would stay for ever, at both ends.
 pub(crate) fn a_connection_ends_with_its_target_or_its_connect<F: Fabric>() {
     // A fifth needs that one of these has ended.
     let small = Profile {

@@ -343,7 +343,7 @@ impl<P: Port> CoreHandle<P> {
         Ok(())
     }
 
-    /// Has the core close all connections and end: after its present iteration, whatever waits in its mailbox.
+    /// Has the core close all connections and end: after its present iteration, even if commands wait in its mailbox.
     pub fn stop(&self) {
         self.shared.commands_sent.fetch_or(STOP, Ordering::Relaxed);
         self.shared.wake_if_parked();

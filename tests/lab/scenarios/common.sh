@@ -74,7 +74,7 @@ eventually() { # eventually COMMAND...
         case $status in
             0) return 0 ;;
             "$too_late")
-                printf '    it cannot come any more, since who has to do it has ended: %s\n' "$*"
+                printf '    it cannot come any more, because the process that does it has ended: %s\n' "$*"
                 return 1
                 ;;
         esac
@@ -209,7 +209,7 @@ start_requester() { # start_requester [OPTION...]
     exec 3>"$work/end"
 }
 
-# For a requester that connects again. TIME: far more seconds than a server takes to start, or a cable to be mended.
+# For a requester that connects again. TIME: far more seconds than a server takes to start, or a cable takes to carry again.
 reconnects=(--reconnect-within 600)
 
 requester_ends_well() {

@@ -88,7 +88,7 @@ check "it tells of fairness and of the skew of the starts" reports whole \
         and all(.clients[]; .start_skew_ns != null)'
 jq -c '{fairness, start_skew_ns_max, start_uncertainty_ns_max, rates: [.clients[].rate_per_s]}' "$work/whole.json"
 
-# TIME: it makes calls for far longer than it takes to kill an agent, and to see the others go on. Then it is told to end.
+# TIME: it makes calls for far longer than it takes to kill an agent, and to see the others go on. Then it is asked to end.
 fleet_of killed --duration 60m
 # Not by a function: the signal is for the program.
 "${command[@]}" </dev/null >"$work/output" 2>&1 &
@@ -100,7 +100,7 @@ check "an agent is killed" on "$victim" 'kill -KILL $(pgrep -nf "[b]ench-tool ag
 check "it is missed" eventually while_runs $fleet is_missed
 # Who was killed makes no more.
 check "the others go on" eventually while_runs $fleet make_calls $others $(($(most_calls) + 20))
-check "the fleet is told to end" kill -INT $fleet
+check "the fleet is asked to end" kill -INT $fleet
 wait $fleet || status=$?
 cat "$work/output"
 check "the fleet fails, after its report" test $status = 1

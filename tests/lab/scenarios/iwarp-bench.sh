@@ -18,7 +18,7 @@ listening_on() { sed -n 's/^listening on \([^ ]*\).*/\1/p' "$work/server"; }
 run() { "$bench" run --connect "$(listening_on)" "${patient[@]}" --warmup 0 "$@" </dev/null; }
 
 ends_well() {
-    check "the server is told to end" kill -TERM "$server"
+    check "the server is asked to end" kill -TERM "$server"
     check "it ends in good order" wait "$server"
 }
 

@@ -180,6 +180,6 @@ works() {
 
 ends() {
     check "the client unmounts it" umount "$files"
-    check "the server is told to end" kill -TERM "$server"
+    check "the server is asked to end" kill -TERM "$server"
     check "it ends in good order" wait "$server"
 }

@@ -27,7 +27,7 @@ check "a server without keys" serve
 check "its line says that it takes anybody" contains "$work/server" 'anybody'
 check "it takes a client without keys" run
 check "a client with keys refuses it" refused 'offered no authentication' --psk-file "$work/right" --identity client
-check "it is told to end" kill -TERM "$server"
+check "it is asked to end" kill -TERM "$server"
 check "it ends in good order" wait "$server"
 check "a server with keys" serve --psk-file "$work/right" --identity server
 check "its line says whom it takes" contains "$work/server" '--psk-file'
@@ -35,5 +35,5 @@ check "it refuses a client without keys" refused 'requires authentication'
 check "it refuses a client with another key" refused 'does not verify' --psk-file "$work/wrong" --identity client
 check "it takes a client with its key" run --psk-file "$work/right" --identity client --json "$work/report.json"
 check "which learns its identity" grep -q '"server_identity": *"server"' "$work/report.json"
-check "it is told to end as well" kill -TERM "$server"
+check "it is asked to end as well" kill -TERM "$server"
 check "and ends in good order" wait "$server"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # bench-tool on an RDMA device, between two processes of one guest: every operation, over IPv4 and
-# IPv6, and a server that is told to end.
+# IPv6, and a server that is asked to end.
 . "$(dirname "$0")/common.sh"
 
 serve() { # serve ADDRESS
@@ -17,7 +17,7 @@ check "echoes of 4 KiB" run --op echo --size 4KiB --count 500
 check "echoes of 100 KB over two connections" run --op echo --size 100k --count 100 --connections 2
 check "a report" run --op null --count 100 --json "$work/report.json"
 check "it names the fabric and the device" grep -q "\"$LAB_DEV\"" "$work/report.json"
-check "the server is told to end" kill -TERM "$server"
+check "the server is asked to end" kill -TERM "$server"
 check "it ends in good order" wait "$server"
 check "a server on IPv6" serve "rdma:[$LAB_IP6]:0"
 check "null calls over IPv6" run --count 500

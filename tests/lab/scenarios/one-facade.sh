@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Programs that embed the library by its facade, over a device: a call, blocks with bulk data both ways, blocks in
 # memory of the program, and a client that names a server that is not there. The device and the profile of its family are found by the address.
-# TIME: so the limits are those of the profile. The shortest is ten seconds in which only one of two processes of a guest
-# stands still; a guest that does takes both with it, and who stood still itself takes no peer for dead.
+# TIME: so the limits are those of the profile. The shortest one is ten seconds of silence of a peer. A guest that pauses for
+# longer pauses both processes, and a process does not count its own pause as the silence of its peer.
 . "$(dirname "$0")/common.sh"
 
 serve() {
@@ -36,4 +36,4 @@ check "blocks of 4 KiB come back as they were written" blocks
 check "blocks of 64 KiB go from and into memory of the program" memory
 check "a server that is not there is named" nobody
 check "the server still answers" call "at the end"
-check "the server is told to end" kill -TERM "$server"
+check "the server is asked to end" kill -TERM "$server"

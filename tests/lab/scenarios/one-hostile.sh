@@ -21,8 +21,8 @@ base = "rxe"
 
 [settings]
 idle = "park"
-# TIME: so long are the peers waited for. The neighbour owes the server something only as it connects: there is no other
-# moment in which it may not stand still for as long.
+# TIME: the server waits for so long for what a peer owes it. The neighbour owes it something only while it connects, so a
+# pause of the neighbour at any other time does no harm.
 stall_timeout_ms = 15000
 keep_alive_silent_ticks_max = 120
 END
@@ -86,7 +86,7 @@ beside() { # beside PHASE COMMAND...
     # So that there are calls enough. TIME: no less than that, whatever the attack took.
     until [ $((SECONDS - begun)) -gt "$seconds" ]; do sleep 0.1; done
     check "$name: they are" eventually while_runs "$neighbour" has_made $neighbour_metrics 50
-    check "$name: the neighbour is told to end" kill -INT "$neighbour"
+    check "$name: the neighbour is asked to end" kill -INT "$neighbour"
     check "$name: it ends in good order" wait "$neighbour" || cat "$work/$name.errors"
     check "$name: it made calls" test "$(reported "$name" calls)" -ge 50
     check "$name: none of them failed" test "$(reported "$name" errors)" -eq 0
@@ -134,7 +134,7 @@ reads=$(($(counted 'rdma_operations_total.*read') - reads)) octets=$(($(counted 
     check "killed: of $reads MiB that were being read, all did not come: $octets octets" test $((reads << 20)) -gt $octets
 attack garbage 'connections_closed_total' 'broke the protocol'
 attack storm 'connections_opened_total' 'closed the connection or is gone'
-check "the server is told to end" kill -TERM "$server"
+check "the server is asked to end" kill -TERM "$server"
 check "it ends in good order" wait "$server"
 [ -z "${ELSEWHERE:-}" ] || check "the other one, too" kill -TERM "$other"
 

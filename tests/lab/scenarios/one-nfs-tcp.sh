@@ -55,6 +55,6 @@ writer=$!
 has_files() { [ -n "$(find $export_path -name file-0003)" ]; }
 check "a run makes its files" eventually while_runs $writer has_files
 check "and calls" eventually while_runs $writer has_made $metrics 0
-check "it is told to end" kill -INT $writer
+check "it is asked to end" kill -INT $writer
 check "it ends in good order" wait $writer
 check "nothing is left on the server" is_empty $export_path

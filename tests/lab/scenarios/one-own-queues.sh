@@ -34,5 +34,5 @@ check "the report says whose the receive queues are" \
 check "echoes that lie in two segments" run --op echo --size 4000 --depth 8 --count 1000
 check "echoes in several Sends" run --op echo --size 100k --connections 2 --count 100
 check "places are given again" rounds
-check "the server is told to end" kill -TERM "$server"
+check "the server is asked to end" kill -TERM "$server"
 check "it ends in good order" wait "$server"

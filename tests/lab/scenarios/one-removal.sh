@@ -29,7 +29,7 @@ check "the calls end" eventually has_ended "$run"
 sed 's/^/    /' "$work/run"
 check "with a word of the lost connection" contains "$work/run" 'connections to .* were lost'
 check "the server goes on" kill -0 "$server"
-check "it is told to end" kill -TERM "$server"
+check "it is asked to end" kill -TERM "$server"
 check "it ends in good order" wait "$server"
 check "the removal ends" eventually has_ended "$removal"
 check "the device is gone" lacks <(rdma link) "$LAB_DEV"

@@ -122,7 +122,7 @@ check "in the other client too" in_b 'echo bytes >$files/mine && forget && grep 
 check "it is unmounted, and mounted again" eval 'umount "$files" && mounted'
 check "new files are written and read" new_files_work
 check "the clients unmount it" eval 'umount "$files" && in_b "umount \$files"'
-check "the server is told to end" signal_responder TERM
+check "the server is asked to end" signal_responder TERM
 check "it ends in good order" eventually test -e "$responder.status"
 check "with success" test "$(cat "$responder.status")" = 0
 responder=

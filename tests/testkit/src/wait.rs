@@ -16,7 +16,7 @@ pub enum Seen<T> {
     NotYet,
     /// It has happened, with this result.
     Reached(T),
-    /// It can no longer happen: what stands here is there in its place, such as a later state.
+    /// It can no longer happen. This is what is there in its place, for example a later state.
     Passed(&'static str),
 }
 

@@ -136,7 +136,7 @@ impl<P: Port, A: Application> Core<P, A> {
         due.map_or(latest, |due| due.min(latest))
     }
 
-    /// Whether the core was told to stop ([`crate::CoreHandle::stop`]).
+    /// Whether the core was asked to stop ([`crate::CoreHandle::stop`]).
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.state.stop

@@ -23,9 +23,9 @@ fn config() -> CoreConfig {
     }
 }
 
-/// An interval passes, and then as much happens as there is to do at both ends. What the client says at its tick is there
-/// before the tick of the server: an end that has heard something since it spoke last speaks at once, and not an interval
-/// later.
+/// An interval passes, and then both ends do all that there is to do. The message that the client sends at its tick arrives
+/// before the tick of the server. The order matters: an end that received something since its last message sends at this
+/// tick, and otherwise at the next one.
 fn interval(pair: &mut Pair) {
     pair.pass_first_at_the_client(INTERVAL);
     pair.turns(20);

@@ -406,7 +406,7 @@ fn devices_are_found_by_address() {
         device_towards(&at(20049), PATIENCE).expect("our network"),
         device()
     );
-    // TIME: the device is not found, whatever time there is.
+    // TIME: the device is never found, so any time is enough.
     let short = Duration::from_secs(2);
     assert!(device_towards("rdma:192.0.2.77:1", short).is_err());
 }
@@ -422,7 +422,7 @@ fn a_storm_of_connects_is_accepted_without_loss() {
     let mut client = End::with(patient(), many);
     let mut server = End::with(patient(), many);
     let (_, address) = server.listen();
-    // TIME: software iWARP gives a server ten seconds to answer, so there fewer wait at once for a slow machine.
+    // TIME: software iWARP gives a server ten seconds to answer, so fewer clients wait at the same time there.
     let at_once = if is_iwarp() { 20 } else { CONNECTS };
     let (mut asked, mut established, mut storm) = (0, [0, 0], Vec::new());
     let mut ends = [&mut client, &mut server];

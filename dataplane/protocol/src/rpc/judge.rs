@@ -48,7 +48,7 @@ pub struct RoutedCall<'a> {
 ///
 /// * Of a credential or verifier that cannot be decoded, XID and message type are known: AUTH_ERROR with AUTH_BADCRED
 ///   or AUTH_BADVERF. So does a header that ends before its credential, and a body of AUTH_SYS that is none.
-/// * Procedure 0 is answered with success for AUTH_NONE, whatever else the program wants: it never requires
+/// * Procedure 0 is answered with success for AUTH_NONE, whichever flavors the program takes: it never requires
 ///   authentication, and clients look with it whether a server is there. Its arguments are empty, else GARBAGE_ARGS.
 /// * A call of procedure 0 with RPCSEC_GSS creates a context (RFC 2203 section 5.2.2). It has arguments then, and only
 ///   the program can answer it.

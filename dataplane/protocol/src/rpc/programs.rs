@@ -108,7 +108,7 @@ impl Programs {
         Self(Some(programs.into_iter().collect()))
     }
 
-    /// The same programs, of which each sees procedure 0: for what stands before a responder and wants to see all calls.
+    /// The same programs, but each sees procedure 0: for code in front of a responder that has to see all calls.
     #[must_use]
     pub fn with_null(mut self) -> Self {
         for program in self.0.iter_mut().flatten() {

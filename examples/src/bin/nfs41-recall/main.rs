@@ -51,13 +51,13 @@ struct Arguments {
     /// The version of RPC-over-RDMA: NFS servers have 1
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=2))]
     protocol: u8,
-    /// How long each step may take, in seconds, and a connection a minute at least: a server that was just started gives
-    /// nothing before its grace period ends
+    /// How long each step may take, in seconds. A server that has just started gives no delegation before its grace period
+    /// ends. A connection always has a minute
     #[arg(long, default_value_t = 120)]
     timeout_s: u64,
 }
 
-/// How long a connection may take at least, whatever the time for a step is: it says nothing about delegations.
+/// How long a connection may take at least. A short time for steps is for delegations and not for connections.
 const CONNECT_TIMEOUT_LEAST: Duration = Duration::from_secs(60);
 
 /// How long the server is left alone before it is asked again.
