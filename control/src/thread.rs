@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-use rpcrdma_engine::{CloseReason, Command, ConnectionKey, CoreEvent};
+use rpcrdma_engine::{CloseReason, Command, ConnectionCounters, ConnectionKey, CoreEvent};
 use rpcrdma_fabric::interface::{
     ConnectionId, ListenerId, Manager, ManagerEvent, PeerIdentity, PortSetup, RejectReason,
     SetupError,
@@ -390,12 +390,8 @@ impl<V: Provider> ControlThread<V> {
         let of_core = self.connections.values().filter(|it| it.core == core);
         let ids: Vec<_> = of_core.map(|tracked| tracked.id).collect();
         for id in ids {
-            let reason = CloseReason::Stopped;
-            self.fail_attempt(id, |attempt, stage| ended(attempt, stage, reason));
-            if let Some(target) = self.connections.get(&id).and_then(Tracked::target) {
-                self.keeper.lost(target, reason);
-            }
-            self.forget(id);
+            // What it counted is lost with it.
+            self.closed(id, CloseReason::Stopped, ConnectionCounters::default());
         }
         self.occupancy.retire(core);
     }
@@ -437,25 +433,7 @@ impl<V: Provider> ControlThread<V> {
                 counters,
             } => {
                 if let Some(id) = self.keys.get(&(core, connection)).copied() {
-                    self.tell(|| NodeEvent::Closed {
-                        core,
-                        key: connection,
-                        peer: self
-                            .connections
-                            .get(&id)
-                            .map_or_else(String::new, Tracked::peer_name),
-                        reason,
-                        counters,
-                    });
-                    // Before `fail_attempt`, which takes the waiter: `note_unanswered` looks for one that still waits.
-                    self.note_unanswered(id);
-                    self.note_closed(id, counters);
-                    self.fail_attempt(id, |attempt, stage| ended(attempt, stage, reason));
-                    let tracked = self.connections.get(&id);
-                    if let Some(target) = tracked.and_then(Tracked::target) {
-                        self.keeper.lost(target, reason);
-                    }
-                    self.forget(id);
+                    self.closed(id, reason, counters);
                 }
             }
             CoreEvent::Drained => {
@@ -465,6 +443,31 @@ impl<V: Provider> ControlThread<V> {
                 }
             }
         }
+    }
+
+    /// A connection has closed at its core, or has ended with it.
+    fn closed(&mut self, id: ConnectionId, reason: CloseReason, counters: ConnectionCounters) {
+        let Some(tracked) = self.connections.get(&id) else {
+            return;
+        };
+        if let Some(key) = tracked.key {
+            self.tell(|| NodeEvent::Closed {
+                core: tracked.core,
+                key,
+                peer: tracked.peer_name(),
+                reason,
+                counters,
+            });
+        }
+        // Before `fail_attempt`, which takes the waiter: `note_unanswered` looks for one that still waits.
+        self.note_unanswered(id);
+        self.note_closed(id, counters);
+        self.fail_attempt(id, |attempt, stage| ended(attempt, stage, reason));
+        let tracked = self.connections.get(&id);
+        if let Some(target) = tracked.and_then(Tracked::target) {
+            self.keeper.lost(target, reason);
+        }
+        self.forget(id);
     }
 
     /// The core has adopted the queue pair, with Receives posted: now the peer may be answered, and may send.

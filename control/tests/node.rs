@@ -2,6 +2,8 @@
 #![forbid(unsafe_code)]
 
 mod cases;
+#[path = "node/panicked.rs"]
+mod panicked;
 mod support;
 #[path = "node/told.rs"]
 mod told;

@@ -168,7 +168,12 @@ impl<V: Provider> ControlThread<V> {
             core.send(Command::Drain);
         }
         let deadline = Instant::now().checked_add(timeout);
-        let cores = self.cores.iter().filter(|core| !core.has_ended()).count();
+        // A core says once that it has drained, so a second drain does not wait for it.
+        let cores = self
+            .cores
+            .iter()
+            .filter(|core| !core.has_ended() && !core.is_drained)
+            .count();
         let drain = Drain::new(deadline, cores, self.keys.len(), answer);
         self.drain = Some(drain);
     }

@@ -418,6 +418,9 @@ pub(crate) fn a_drain_finishes_what_is_outstanding_and_takes_nothing_new<F: Fabr
     .expect("the control thread is there");
     assert!(report.complete);
     assert_eq!(report.connections, 1);
+    // A core reports once that it has drained. A drain that waits for it again ends incomplete, after all of its time.
+    let again = server.node.drain(PATIENCE);
+    assert!(again.expect("the control thread is there").complete);
     let message = client.complete(0);
     assert_eq!(
         (message.status, message.results),
