@@ -11,7 +11,15 @@ use crate::rpc::Direction;
 use crate::xdr::Reader;
 
 /// Procedure 0, which every program has: it does nothing, takes nothing and returns nothing (RFC 5531 section 12.1).
-pub(super) const NULL_PROCEDURE: u32 = 0;
+const NULL_PROCEDURE: u32 = 0;
+
+/// Whether a call of this procedure, with a credential of this flavor, is a null call. A call of procedure 0 with
+/// RPCSEC_GSS creates or ends a context (RFC 2203 section 5.2.2): it is none.
+#[inline]
+#[must_use]
+pub const fn is_null_call(procedure: u32, flavor: u32) -> bool {
+    procedure == NULL_PROCEDURE && flavor != RPCSEC_GSS
+}
 
 /// The octets of a call before its credential.
 const CREDENTIAL_AT: usize = 24;
@@ -116,19 +124,21 @@ fn route(
         let (low, high) = program.version_range();
         return Err(Refusal::Accepted(AcceptStatus::ProgMismatch { low, high }));
     }
-    let is_null = header.procedure == NULL_PROCEDURE;
+    let is_null = is_null_call(header.procedure, flavor);
     let is_for_anybody = is_null && flavor == AUTH_NONE;
     if !is_for_anybody && !program.takes(flavor) {
         return Err(Refusal::Denied(AuthStatus::TOO_WEAK));
     }
-    if is_null && flavor != RPCSEC_GSS {
+    if is_null {
         if args_bytes != 0 {
             return Err(Refusal::Accepted(AcceptStatus::GarbageArgs));
         }
         if !program.sees_null() {
             return Ok(None);
         }
-    } else if !is_null && !program.has_procedure(header.version, header.procedure) {
+    } else if header.procedure != NULL_PROCEDURE
+        && !program.has_procedure(header.version, header.procedure)
+    {
         return Err(Refusal::Accepted(AcceptStatus::ProcUnavail));
     }
     Ok(Some(index))

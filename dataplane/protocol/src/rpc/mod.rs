@@ -12,7 +12,7 @@ mod reply;
 
 pub use auth::{AuthStatus, OpaqueAuth};
 pub use call::CallHeader;
-pub use judge::{RoutedCall, Verdict, judge};
+pub use judge::{RoutedCall, Verdict, is_null_call, judge};
 pub use programs::{Program, Programs};
 pub use reply::{AcceptStatus, RejectStatus, ReplyBody, ReplyHeader};
 

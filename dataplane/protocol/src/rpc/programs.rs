@@ -2,9 +2,8 @@
 
 use core::ops::RangeInclusive;
 
-use super::RoutedCall;
-use super::judge::NULL_PROCEDURE;
-use crate::constants::{AUTH_NONE, AUTH_SYS, RPCSEC_GSS};
+use super::{RoutedCall, is_null_call};
+use crate::constants::{AUTH_NONE, AUTH_SYS};
 
 /// A program that a responder has, with the calls that it takes. All others are refused before the program sees them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,8 +95,8 @@ impl Program {
     }
 }
 
-/// The programs of a responder. The default takes every call whose header can be decoded: for a responder that judges the
-/// rest itself.
+/// The programs of a responder. The default takes every call whose header and AUTH_SYS credential can be decoded: for a
+/// responder that judges the rest itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Programs(Option<Box<[Program]>>);
 
@@ -124,12 +123,12 @@ impl Programs {
         program.is_none_or(|it| it.is_some_and(Program::sees_null))
     }
 
-    /// Whether the call is one whose arguments are empty, wherever they are: procedure 0, without a context of RPCSEC_GSS
-    /// to be created. False if every program is taken: then the responder judges that.
+    /// Whether this is a null call ([`is_null_call`]), which has no arguments, inside or outside its message. False if every
+    /// program is taken: then the responder judges that.
     #[must_use]
     pub fn has_empty_arguments(&self, call: &RoutedCall<'_>) -> bool {
-        let (procedure, flavor) = (call.header.procedure, call.header.credential.flavor);
-        self.0.is_some() && procedure == NULL_PROCEDURE && flavor != RPCSEC_GSS
+        let header = &call.header;
+        self.0.is_some() && is_null_call(header.procedure, header.credential.flavor)
     }
 
     /// The programs; `None` if every program is taken.
