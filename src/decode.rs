@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use rpcrdma_engine::{ArgumentView, ArgumentViews, BulkItem};
+use rpcrdma_engine::{ArgumentView, ArgumentViews, BULK_ITEMS_MAX, BulkItem};
 
 use crate::buffers::Buffer;
 use crate::error::Malformed;
@@ -22,7 +22,19 @@ pub(crate) struct Position {
     at: usize,
     /// Expected results that were read.
     items: usize,
+    /// A bit for each of them that came beside the stream. One that is empty when it is read again was taken.
+    beside: u64,
 }
+
+impl Position {
+    /// The start again, for results that were read.
+    pub(crate) fn rewind(&mut self) {
+        (self.at, self.items) = (0, 0);
+    }
+}
+
+// The bits are enough.
+const _: () = assert!(BULK_ITEMS_MAX <= 64);
 
 #[derive(Debug)]
 enum Items<'a> {
@@ -166,9 +178,16 @@ impl<'a> Decoder<'a> {
             }
             Items::Arguments(_) => None,
             Items::Results(items) => {
+                let bit = 1_u64 << self.position.items.min(63);
                 self.position.items += 1;
-                let item = items.next().filter(|item| !item.is_empty());
-                item.map(|item| (is_length_of(item.len(), bytes), Data::Result(item)))
+                match items.next() {
+                    Some(item) if !item.is_empty() => {
+                        self.position.beside |= bit;
+                        Some((is_length_of(item.len(), bytes), Data::Result(item)))
+                    }
+                    Some(_) if self.position.beside & bit != 0 => return Err(Malformed { at }),
+                    _ => None,
+                }
             }
         };
         match data {

@@ -38,10 +38,11 @@ impl Response {
         }
     }
 
-    /// Reads the results from their start again. What [`Bulk::take`](crate::Bulk::take) took is not there any more.
+    /// Reads the results from their start again. Data that [`Bulk::take`](crate::Bulk::take) took is not there any more: it is
+    /// [`Malformed`](crate::Malformed) to read it again.
     #[inline]
     pub fn results_from_start(&mut self) -> Decoder<'_> {
-        self.position = Position::default();
+        self.position.rewind();
         self.results()
     }
 

@@ -161,7 +161,8 @@ impl CoreShared {
         self.closed_lanes().extend(lanes);
         // Release, with the Acquire of `fail_if_closed`: who sees it finds the lanes.
         self.is_closed.store(true, Ordering::Release);
-        // With that of a waiter that registers: either its call is found here, or it finds that the core has ended.
+        // With that of a waiter that registers, and of `answer`: either what it put is found here, or it finds that the core
+        // has ended.
         fence(Ordering::SeqCst);
         self.fail_if_closed();
         // Registered memory: clients and `Later`s may outlive the core for long.
@@ -225,7 +226,14 @@ impl CoreShared {
             pushed.is_ok(),
             "there are as many places as calls can be deferred"
         );
-        self.wake();
+        // With that of `close`: either the answer is found there, or it is found here that the core has ended.
+        fence(Ordering::SeqCst);
+        if self.fail_if_closed() {
+            // Nobody takes it any more, and it may hold registered memory.
+            while self.answers.pop().is_some() {}
+        } else {
+            self.wake();
+        }
     }
 
     #[inline]

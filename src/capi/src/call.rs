@@ -62,7 +62,7 @@ pub(crate) enum State {
     Request(Request),
     /// A poller has it, and gives it back or ends it.
     UnderWay,
-    /// Its results are read, from there on.
+    /// Its results are read.
     Response(Response),
     /// A handler has it.
     Served(Served),

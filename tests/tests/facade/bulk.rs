@@ -313,4 +313,11 @@ fn a_reader_goes_on_where_another_one_came_to() {
         answer.results_from_start().bulk().is_err(),
         "the first is a word"
     );
+    let mut again = answer.results_from_start();
+    assert_eq!(again.u32(), Ok(7));
+    let taken = again.bulk().unwrap().take().expect("it came beside");
+    let mut again = answer.results_from_start();
+    assert_eq!(again.u32(), Ok(7));
+    assert!(again.bulk().is_err(), "it was taken");
+    drop(taken);
 }
