@@ -22,8 +22,8 @@ pub(crate) struct Position {
     at: usize,
     /// Expected results that were read.
     items: usize,
-    /// A bit for each of them that came beside the stream. One that is empty when it is read again was taken.
-    beside: u64,
+    /// A bit for each of them that came outside the stream. One that is empty when it is read again was taken.
+    outside: u64,
 }
 
 impl Position {
@@ -182,10 +182,10 @@ impl<'a> Decoder<'a> {
                 self.position.items += 1;
                 match items.next() {
                     Some(item) if !item.is_empty() => {
-                        self.position.beside |= bit;
+                        self.position.outside |= bit;
                         Some((is_length_of(item.len(), bytes), Data::Result(item)))
                     }
-                    Some(_) if self.position.beside & bit != 0 => return Err(Malformed { at }),
+                    Some(_) if self.position.outside & bit != 0 => return Err(Malformed { at }),
                     _ => None,
                 }
             }

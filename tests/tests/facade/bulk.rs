@@ -315,7 +315,11 @@ fn a_reader_goes_on_where_another_one_came_to() {
     );
     let mut again = answer.results_from_start();
     assert_eq!(again.u32(), Ok(7));
-    let taken = again.bulk().unwrap().take().expect("it came beside");
+    let taken = again
+        .bulk()
+        .unwrap()
+        .take()
+        .expect("it came outside the stream");
     let mut again = answer.results_from_start();
     assert_eq!(again.u32(), Ok(7));
     assert!(again.bulk().is_err(), "it was taken");

@@ -6,16 +6,16 @@ use crate::files;
 
 /// A word or phrase, how often the repository has it at most, and what to write in its place.
 const WORDS: &[(&str, usize, &str)] = &[
-    ("told", 742, "notified, reported, received"),
+    ("told", 718, "notified, reported, received"),
     ("mend", 24, "fix"),
     ("mends", 3, "fixes"),
-    ("mended", 19, "fixed"),
-    ("of its own", 72, "its own ..., or nothing"),
+    ("mended", 18, "fixed"),
+    ("of its own", 70, "its own ..., or nothing"),
     ("of their own", 32, "their own ..., or nothing"),
-    ("stands", 133, "is"),
-    ("at once", 135, "immediately, or at the same time"),
+    ("stands", 130, "is"),
+    ("at once", 133, "immediately, or at the same time"),
     ("whoever", 27, "the one that"),
-    ("whatever", 163, "any, all"),
+    ("whatever", 154, "any, all"),
     ("comes to", 8, "becomes, is"),
     ("makes good", 0, "repeats, repairs"),
     ("is had", 0, "is available"),
