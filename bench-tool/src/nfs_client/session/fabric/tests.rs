@@ -4,9 +4,12 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::thread::ScopedJoinHandle;
 
 use rpcrdma_control::{ListenOptions, ShmProvider};
+use rpcrdma_engine::ring_client::{CallMessage, CallStatus, RingApplication};
 use rpcrdma_engine::{Application, BulkArguments, ConnectionKey, Outcome, ReplyWriter, Request};
+use rpcrdma_engine::{Call, CallError};
 use rpcrdma_fabric::interface::PeerIdentity;
-use rpcrdma_testkit::{Seen, reach};
+use rpcrdma_protocol::rpc::{AuthStatus, Programs, RejectStatus};
+use rpcrdma_testkit::{Seen, reach, until};
 
 use super::*;
 use crate::commands::tests::nfs_at;
@@ -18,11 +21,12 @@ use crate::nfs_client::{Manner, Transport};
 use crate::record::Record;
 use crate::signals::Stop;
 use crate::sizing::ProfileChoice;
+use rpcrdma_nfs3::server::EXPORT;
 use rpcrdma_nfs3::server::fabric::NfsApplication;
 use rpcrdma_nfs3::server::rpc_service::RpcService;
 use rpcrdma_nfs3::server::{DATA_BYTES_MAX, Service};
 use rpcrdma_nfs3::store::{HeapPages, Limits, Store};
-use rpcrdma_nfs3::wire::FileHandle;
+use rpcrdma_nfs3::wire::{FileHandle, mount};
 
 /// A knob of both ends: an end that is kept from its work for seconds is not taken for dead.
 const PATIENT: &str = "keep_alive_silent_ticks_max=255";
@@ -48,6 +52,10 @@ impl Server {
 }
 
 impl Application for Server {
+    fn programs(&self) -> Programs {
+        self.application.programs()
+    }
+
     fn opened(&mut self, connection: ConnectionKey, peer: &PeerIdentity) {
         self.application.opened(connection, peer);
     }
@@ -435,4 +443,64 @@ fn a_server_that_does_not_come_back_ends_the_run_in_the_time_that_was_given() {
     });
     let text = failure.to_string();
     assert!(text.contains("could not be made again"), "{text}");
+}
+
+#[test]
+fn mount_is_served_on_the_fabric_and_looks_at_credentials() {
+    let (name, server) = (fresh_name(), server());
+    let expected = root(&server);
+    let _server = serve(&name, server);
+    let profile = Need {
+        cores: 1,
+        park: true,
+        ..Need::default()
+    };
+    let profile = profile
+        .profile(&ProfileChoice::default(), &Fabric::SHM)
+        .unwrap()
+        .profile;
+    let (rings, mut clients) = RingApplication::new(1, 4);
+    let mut rings = Some(rings);
+    let config = NodeConfig::from_profile(&profile, vec![None]);
+    let provider = ShmProvider::from_profile(&profile);
+    let node = Node::start(provider, &config, |_| rings.take().unwrap()).unwrap();
+    let connection = node
+        .connect(&format!("shm:{name}"), ConnectOptions::default())
+        .unwrap();
+    let mut mount = |flavor, body: &[u8]| {
+        let length = u32::try_from(EXPORT.len()).unwrap().to_be_bytes();
+        let padding = &[0; 3][..EXPORT.len().next_multiple_of(4) - EXPORT.len()];
+        let message = CallMessage {
+            connection: connection.key,
+            call: Call {
+                program: mount::PROGRAM,
+                version: mount::VERSION,
+                procedure: 1,
+            },
+            credential: (flavor, body.to_vec()),
+            args: [&length, EXPORT.as_bytes(), padding].concat(),
+            results: Vec::with_capacity(200),
+            ..CallMessage::default()
+        };
+        clients[0].submit(Box::new(message)).unwrap();
+        let ended = until("the reply of MOUNT", || clients[0].complete());
+        (ended.status, ended.results)
+    };
+    // A stamp, no name of a machine, user 1, group 1, no further groups.
+    let sys = [0, 0, 1, 1, 0_u32].map(u32::to_be_bytes).concat();
+    let (status, results) = mount(1, &sys);
+    assert_eq!(status, CallStatus::Success);
+    // Status 0, then a handle of so many octets.
+    assert_eq!(results[..4], [0; 4]);
+    assert_eq!(
+        FileHandle::new(&results[8..][..results[7].into()]),
+        Some(expected)
+    );
+    for (flavor, body, denied) in [
+        (1, &[][..], AuthStatus::BAD_CREDENTIAL),
+        (99, &[], AuthStatus::TOO_WEAK),
+    ] {
+        let denied = CallError::Denied(RejectStatus::AuthError(denied));
+        assert_eq!(mount(flavor, body).0, CallStatus::Failed(denied));
+    }
 }
