@@ -211,7 +211,7 @@ pub(crate) fn a_peer_that_calls_early_is_cut_off_before_any_service_sees_it<F: F
     let early = foreign::connect::<F>(&address, Some(null_call()), foreign::nothing);
     server.wait_closed(1);
     let counters = server.node.cores()[0].counters();
-    assert_eq!(counters.messages_unauthenticated, 1);
+    assert_eq!(counters.messages_unauthenticated, 1, "{counters:?}");
     assert_eq!((counters.calls_received, counters.replies_sent), (0, 0));
     early.stop();
     // The listener goes on.

@@ -8,6 +8,7 @@ use crate::bulk::Placement;
 use crate::close_reason::CloseReason;
 use crate::config::CoreConfig;
 use crate::handle::Command;
+use crate::requester::TimedOut;
 use crate::rpc::{CallError, ConnectionKey};
 use crate::support::bulk::{
     BulkPair, GIVE, TAKE, Wanted, asking, bulk_config, bulk_pair, given, limited_bulk_pair,
@@ -30,6 +31,39 @@ fn is_any_answered(pair: &BulkPair) -> bool {
     calls
         .iter()
         .any(|(_, call)| call.state == OutgoingState::AwaitingInvalidation)
+}
+
+/// The calls of a connection that ends are looked for in portions. So one can time out whose slot for bulk data is another
+/// call's by then.
+#[test]
+fn a_call_that_timed_out_does_not_end_the_call_that_has_its_slot() {
+    for is_second in [false, true] {
+        let mut pair = bulk_pair(&bulk_config(), &bulk_config());
+        let (connection, _) = pair.connect();
+        let application = pair.client.core.application_mut();
+        application.wanted.push_back(one_item(connection));
+        pair.now += 1;
+        let _ = pair.client.core.iterate_at(pair.now);
+        let state = &mut pair.client.core.state;
+        let (index, call) = state.outgoing.calls.iter().next().expect("the call");
+        let late = TimedOut {
+            tag: 0,
+            connection: ConnectionKey {
+                generation: connection.generation.wrapping_sub(1),
+                ..connection
+            },
+            xid: call.xid.wrapping_sub(1),
+            bulk: Some(index),
+            is_second,
+        };
+        state.outgoing.bulk_timed_out(&mut state.resources, &late);
+        pair.until("the reply", |pair| {
+            !pair.client.core.application().ended.is_empty()
+        });
+        let application = pair.client.core.application();
+        assert!(matches!(application.result(1), Some(Ok(_))));
+        assert_eq!(application.disconnected, []);
+    }
 }
 
 /// The peer's properties change while a call waits for windows: it is planned, and not laid out
