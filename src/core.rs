@@ -113,6 +113,14 @@ impl CoreApplication {
             Err(CallRefused::UnknownConnection | CallRefused::NotReady) => {
                 self.wait_for_connection(core.now(), message)
             }
+            // The next attempt sends the arguments in a chunk.
+            Err(CallRefused::TooLong)
+                if !message.has_extras && core.results_inline_bytes_max(connection).is_some() =>
+            {
+                message.extras_mut();
+                self.put_back(message);
+                true
+            }
             Err(refused) => {
                 let status = match message.sent {
                     None => Status::Refused(refused),
@@ -347,7 +355,40 @@ fn make<P: Port>(
     core.call_in_place(connection, message.procedure, args.len(), tag, write)
 }
 
+/// As [`make`], with a credential, bulk data, or longer results than most calls have. What fits no message of version 1 goes
+/// in chunks.
 fn make_with_extras<P: Port>(
+    core: &mut Context<'_, P>,
+    message: &mut Message,
+    connection: ConnectionKey,
+    tag: CallTag,
+) -> Result<(), CallRefused> {
+    let (procedure, args, extras) = (message.procedure, &message.args, message.extras());
+    if !extras.items.is_empty() || !extras.expected.is_empty() {
+        return make_bulk(core, message, connection, tag);
+    }
+    let inline_max = core.results_inline_bytes_max(connection);
+    if inline_max.is_none_or(|most| extras.results_bytes_max <= most) {
+        let (flavor, ref body) = extras.credential;
+        let credential = OpaqueAuth { flavor, body };
+        let write = |space: &mut [u8]| {
+            space.copy_from_slice(args);
+            args.len()
+        };
+        let made =
+            core.call_authenticated(connection, procedure, credential, args.len(), tag, write);
+        if inline_max.is_none() || made != Err(CallRefused::TooLong) {
+            return made;
+        }
+    }
+    match make_bulk(core, message, connection, tag) {
+        // More memory would help, and waiting for some does not.
+        Err(CallRefused::NoBulk) => Err(CallRefused::TooLong),
+        made => made,
+    }
+}
+
+fn make_bulk<P: Port>(
     core: &mut Context<'_, P>,
     message: &mut Message,
     connection: ConnectionKey,
@@ -357,46 +398,37 @@ fn make_with_extras<P: Port>(
     let args = std::mem::take(&mut message.args);
     let extras = message.extras_mut();
     let (flavor, ref body) = extras.credential;
-    let credential = OpaqueAuth { flavor, body };
-    let made = if extras.items.is_empty() && extras.expected.is_empty() {
-        let write = |space: &mut [u8]| {
-            space.copy_from_slice(&args);
-            args.len()
-        };
-        core.call_authenticated(connection, procedure, credential, args.len(), tag, write)
-    } else {
-        let mut call = BulkCall::new(procedure, &args);
-        call.credential = credential;
-        call.results_bytes_max = extras.results_bytes_max;
-        let mut targets = extras.targets.iter_mut().peekable();
-        let mut expected = extras.expected.iter().cloned().enumerate();
-        let mut fits = expected.try_for_each(|(number, result)| {
-            match targets.next_if(|(of, _)| *of == number) {
+    let mut call = BulkCall::new(procedure, &args);
+    call.credential = OpaqueAuth { flavor, body };
+    call.results_bytes_max = extras.results_bytes_max;
+    let mut targets = extras.targets.iter_mut().peekable();
+    let mut expected = extras.expected.iter().cloned().enumerate();
+    let mut fits =
+        expected.try_for_each(
+            |(number, result)| match targets.next_if(|(of, _)| *of == number) {
                 Some((_, target)) => call.expect_into(result, target),
                 None => call.expect(result),
-            }
-        });
-        for (at, item) in &mut extras.items {
-            fits = fits.and_then(|()| call.add(*at, item));
-        }
-        let made = match fits {
-            Ok(()) => core.call_bulk(connection, &mut call, tag),
-            Err(_) => Err(CallRefused::TooLong),
-        };
-        if made.is_err() {
-            // The items are the message's again. Those that were added last come out first.
-            for (number, item) in &mut extras.targets {
-                if item.is_empty() {
-                    *item = call.take_target(*number);
-                }
-            }
-            let items = extras.items.iter_mut().rev();
-            for (_, item) in items.filter(|(_, item)| item.is_empty()) {
-                *item = call.pop().unwrap_or_default();
-            }
-        }
-        made
+            },
+        );
+    for (at, item) in &mut extras.items {
+        fits = fits.and_then(|()| call.add(*at, item));
+    }
+    let made = match fits {
+        Ok(()) => core.call_bulk(connection, &mut call, tag),
+        Err(_) => Err(CallRefused::TooLong),
     };
+    if made.is_err() {
+        // The items are the message's again. Those that were added last come out first.
+        for (number, item) in &mut extras.targets {
+            if item.is_empty() {
+                *item = call.take_target(*number);
+            }
+        }
+        let items = extras.items.iter_mut().rev();
+        for (_, item) in items.filter(|(_, item)| item.is_empty()) {
+            *item = call.pop().unwrap_or_default();
+        }
+    }
     message.args = args;
     made
 }

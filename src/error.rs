@@ -6,6 +6,7 @@ use rpcrdma_control::{ConnectError, NodeError};
 use rpcrdma_engine::{CallError, CallRefused};
 use rpcrdma_fabric::interface::SetupError;
 use rpcrdma_fabric::memory::NotLeased;
+use rpcrdma_protocol::v2::TransportError;
 
 /// Why something failed. It prints as a sentence that says what failed, on what, and what to do; a program decides by
 /// [`Error::kind`].
@@ -156,10 +157,10 @@ pub(crate) enum Failure {
         "no reply came from `{address}` in {after_ms} ms; the server may still execute the call"
     )]
     TimedOut { address: String, after_ms: u64 },
-    #[error("the call to `{address}` failed: {error}")]
+    #[error("the call to `{address}` failed: {error}{}", advice(*error))]
     Call { address: String, error: CallError },
     #[error(
-        "the call to `{address}` was not sent, for it is too long: headers and arguments may have {max} bytes (message_bytes_max; less by version 1 of RPC-over-RDMA), and bulk data {bulk} bytes (bulk_buffers)"
+        "the call to `{address}` was not sent, for it is too long: headers and arguments may have {max} bytes (message_bytes_max); bulk data, and by version 1 of RPC-over-RDMA what fits no message, results too, may have {bulk} bytes (bulk_buffers)"
     )]
     CallTooLong {
         address: String,
@@ -227,6 +228,16 @@ impl Failure {
                 ErrorKind::Usage
             }
         }
+    }
+}
+
+fn advice(error: CallError) -> &'static str {
+    match error {
+        // ERR_CHUNK of version 1, which has no other error for that.
+        CallError::Transport(TransportError::BadXdr) => {
+            "; a server of version 1 of RPC-over-RDMA also says so of results that fit no message: say how long they may be (results_bytes_max)"
+        }
+        _ => "",
     }
 }
 

@@ -111,8 +111,12 @@ impl Request {
         self
     }
 
-    /// The most bytes that the results have without such data, if they are more than 512. It matters for calls with bulk data
-    /// alone: room for a long reply is made from it.
+    /// The most bytes that the results have without such data, if they are more than 512. It matters for calls with bulk
+    /// data, and for all calls of a server that has version 1 of RPC-over-RDMA alone: there a reply is one message, of 4 KiB
+    /// or less, unless the call offers room for a longer one (RFC 8166 section 4.3.3). The room is registered memory of the core
+    /// (`bulk_buffers`), for as long as the call takes. Without it such a server refuses to reply, after it has executed the
+    /// call ([`ErrorKind::BadReply`](crate::ErrorKind::BadReply)). Long arguments need no announcement; they take such memory
+    /// too.
     pub fn results_bytes_max(&mut self, bytes_max: usize) -> &mut Self {
         if let Some(message) = self.message() {
             message.extras_mut().results_bytes_max = bytes_max;

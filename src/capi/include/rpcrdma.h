@@ -403,9 +403,13 @@ int rpcrdma_call_expect_bulk_into(struct rpcrdma_call *call,
                                   struct rpcrdma_buffer *buffer);
 
 /*
- The most bytes that the results have without such data, if they are more than 512.
+ The most bytes that the results have without such data, if they are more than 512. It matters for calls with bulk data, and
+ for all calls of a server that has version 1 of RPC-over-RDMA alone: there a reply is one message, of 4 KiB or less, unless
+ the call offers room for a longer one, in registered memory (`bulk_buffers`). Without it the call fails with
+ RPCRDMA_E_BAD_REPLY there, and was executed.
  */
-int rpcrdma_call_results_max(struct rpcrdma_call *call, size_t bytes_max);
+int rpcrdma_call_results_max(struct rpcrdma_call *call,
+                             size_t bytes_max);
 
 /*
  Calls with a credential: its flavor, and its body of at most 400 bytes (RFC 5531 section 8.2), which is copied.

@@ -359,7 +359,10 @@ pub unsafe extern "C" fn rpcrdma_call_expect_bulk_into(
     })
 }
 
-/// The most bytes that the results have without such data, if they are more than 512.
+/// The most bytes that the results have without such data, if they are more than 512. It matters for calls with bulk data, and
+/// for all calls of a server that has version 1 of RPC-over-RDMA alone: there a reply is one message, of 4 KiB or less, unless
+/// the call offers room for a longer one, in registered memory (`bulk_buffers`). Without it the call fails with
+/// RPCRDMA_E_BAD_REPLY there, and was executed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpcrdma_call_results_max(call: *mut Call, bytes_max: usize) -> c_int {
     done(|| {

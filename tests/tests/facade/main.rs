@@ -11,6 +11,7 @@ mod observe;
 mod once;
 mod polled;
 mod repeat;
+mod version_1;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

@@ -3,6 +3,9 @@
 use rpcrdma_fabric::clock::Ticks;
 use rpcrdma_fabric::interface::Port;
 use rpcrdma_fabric::memory::Lease;
+use rpcrdma_protocol::constants::{
+    REPLY_HEADER_BYTES_WITHOUT_AUTH, V1_HEADER_BYTES_WITHOUT_CHUNKS,
+};
 use rpcrdma_protocol::rpc::{CallHeader, OpaqueAuth};
 
 use super::state::State;
@@ -245,6 +248,19 @@ impl<P: Port> Context<'_, P> {
         // What waits to be sent takes the credits first.
         let connection = connection.filter(|it| !it.has_backlog());
         connection.map_or(0, Connection::credits_for_calls)
+    }
+
+    /// The most bytes of results that come without a Reply chunk, if there is a limit: in version 1 they have to fit one
+    /// message (RFC 8166 section 4.3.3). A call whose results may have more, or whose arguments do not fit a message,
+    /// offers chunks by [`Context::call_bulk`] there. In version 2 any results come in as many messages as necessary.
+    #[must_use]
+    pub fn results_inline_bytes_max(&self, connection: ConnectionKey) -> Option<usize> {
+        let connection = self.state.resources.connections.get(connection)?;
+        let protocol = &connection.protocol;
+        let header_bytes = V1_HEADER_BYTES_WITHOUT_CHUNKS + REPLY_HEADER_BYTES_WITHOUT_AUTH;
+        let message_bytes = protocol.receive_threshold_bytes() as usize;
+        let most = message_bytes.saturating_sub(header_bytes);
+        protocol.is_version_1().then_some(most)
     }
 
     /// All connections, whatever their state.
