@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rpcrdma_engine::{
-    Activity, Application, BulkArguments, BulkCall, BulkReply, CallError, CallRefused, CallTag,
-    CloseReason, ConnectionKey, Context, HostIdentity, Outcome, PeerProperties, Reply,
-    ReplyRefused, ReplyWriter, Request,
+    Activity, Application, ApplicationMessage, BulkArguments, BulkCall, BulkReply, CallError,
+    CallRefused, CallTag, CloseReason, ConnectionKey, Context, HostIdentity, MessageOutcome,
+    Outcome, PeerProperties, Reply, ReplyRefused, ReplyWriter, Request,
 };
 use rpcrdma_fabric::clock::{Clock, Ticks};
 use rpcrdma_fabric::interface::{PeerIdentity, Port};
 use rpcrdma_protocol::rpc::{self, OpaqueAuth};
+use rpcrdma_protocol::v2::TransportError;
 
 use crate::exchange::{Answer, CoreShared, Lane, Line, Message, Status};
 use crate::once::{Sent, Servers};
@@ -20,8 +21,14 @@ use crate::service::Programs;
 /// Calls, answers and pieces that one poll moves at most, of each.
 const MOVED_MAX: usize = 8;
 
-/// The application of each core of a facade's node.
-pub(crate) struct CoreApplication {
+/// The bit of the tags of calls of clients. Other tags are of the application.
+const OF_CLIENT: CallTag = 1 << 63;
+
+/// What runs on each core of a facade's node: services, the calls of clients, and the application of a program that has one.
+pub(crate) struct CoreApplication<A = ()> {
+    application: A,
+    /// The programs of the application come first.
+    first_program: usize,
     shared: Arc<CoreShared>,
     programs: Programs,
     /// The ways of calls from clients and pollers. A place is empty when its lane is over.
@@ -41,17 +48,23 @@ pub(crate) struct CoreApplication {
     answers_waiting: VecDeque<Box<Answer>>,
     /// A call found too little registered memory since the last look at those that wait.
     lacks_memory: bool,
+    /// [`CoreApplication::do_rare_work`] has left something.
+    has_rare_work: bool,
     clock: Clock,
 }
 
-impl CoreApplication {
+impl<A: Application> CoreApplication<A> {
     pub(crate) fn new(
+        application: A,
         shared: Arc<CoreShared>,
         programs: Programs,
         (calls_max, deferred_max): (u32, u32),
         clock: Clock,
     ) -> Self {
         Self {
+            // An application that takes every program leaves none to services.
+            first_program: application.programs().count().unwrap_or(usize::MAX),
+            application,
             shared,
             programs,
             // A lane has at least one call.
@@ -64,6 +77,7 @@ impl CoreApplication {
             servers: Servers::default(),
             answers_waiting: VecDeque::with_capacity(deferred_max as usize),
             lacks_memory: false,
+            has_rare_work: true,
             clock,
         }
     }
@@ -91,7 +105,7 @@ impl CoreApplication {
                 index,
             )
         } else {
-            make(core, &mut message, connection, index.into())
+            make(core, &mut message, connection, tag_of(index))
         };
         match made {
             Ok(()) => {
@@ -157,6 +171,7 @@ impl CoreApplication {
 
     /// Keeps a call that cannot be made now.
     fn put_back(&mut self, message: Box<Message>) {
+        self.has_rare_work = true;
         if message.sent.is_none() {
             return self.waiting.push_back(message);
         }
@@ -245,6 +260,50 @@ impl CoreApplication {
         }
     }
 
+    /// Answers to deferred calls, calls that wait, new lanes, and memory for threads. Returns whether there was something to do.
+    #[inline(never)]
+    fn do_rare_work<P: Port>(&mut self, core: &mut Context<'_, P>) -> bool {
+        // First: what is asked for from now on is found in the next poll.
+        self.shared.take_rare_work();
+        let mut is_busy = false;
+        // What waits is tried once each, in turn, so that one connection holds up no other.
+        for _ in 0..MOVED_MAX.min(self.answers_waiting.len()) {
+            if let Some(answer) = self.answers_waiting.pop_front() {
+                is_busy |= self.answer(core, answer);
+            }
+        }
+        for _ in 0..MOVED_MAX {
+            let Some(answer) = self.shared.next_answer() else {
+                break;
+            };
+            is_busy |= self.answer(core, answer);
+        }
+        self.lacks_memory = false;
+        for _ in 0..MOVED_MAX.min(self.lost.len()) {
+            if let Some(message) = self.next_lost() {
+                is_busy |= self.start(core, message);
+            }
+        }
+        for _ in 0..MOVED_MAX.min(self.waiting.len()) {
+            if let Some(message) = self.waiting.pop_front() {
+                is_busy |= self.start(core, message);
+            }
+        }
+        while let Some(lane) = self.shared.next_lane() {
+            self.add_lane(lane);
+        }
+        // Memory for threads comes last: where it is scarce, the calls that wait need it first.
+        if !self.lacks_memory && self.shared.lacks_stock() {
+            self.fill_stock(core);
+        }
+        self.has_rare_work = !self.answers_waiting.is_empty()
+            || !self.waiting.is_empty()
+            || !self.lost.is_empty()
+            || self.shared.has_answers()
+            || self.shared.lacks_stock();
+        is_busy
+    }
+
     fn fill_stock<P: Port>(&mut self, core: &mut Context<'_, P>) {
         for _ in 0..MOVED_MAX {
             let Some(piece) = core.take_bulk() else {
@@ -258,7 +317,7 @@ impl CoreApplication {
     }
 
     fn take_in_flight(&mut self, tag: CallTag) -> Option<Box<Message>> {
-        let index = u32::try_from(tag).ok()?;
+        let index = u32::try_from(tag & !OF_CLIENT).ok()?;
         let call = self.in_flight.get_mut(index as usize)?.take()?;
         self.free.push(index);
         Some(call)
@@ -281,6 +340,7 @@ impl CoreApplication {
                     answer.outcome = Some(Outcome::SystemError);
                     answer.items.clear();
                 }
+                self.has_rare_work = true;
                 self.answers_waiting.push_back(answer);
                 false
             }
@@ -308,7 +368,7 @@ fn make_repeatable<P: Port>(
         if sent.node != node {
             return Err(CallRefused::NotTaken);
         }
-        let tag = index.into();
+        let tag = tag_of(index);
         return core.call_again(sent.xid, |core| make(core, message, connection, tag));
     }
     let outstanding = line.outstanding.load(Ordering::Relaxed);
@@ -317,12 +377,17 @@ fn make_repeatable<P: Port>(
         return Err(CallRefused::NoCredit);
     }
     let xid = core.next_xid();
-    make(core, message, connection, index.into())?;
+    make(core, message, connection, tag_of(index))?;
     message.sent = Some(Sent { xid, node });
     // From now on it is for how long the call is made again.
     message.wait_until = 0;
     count(&line.outstanding, true);
     Ok(())
+}
+
+/// The tag of the call of a client in this place.
+const fn tag_of(index: u32) -> CallTag {
+    OF_CLIENT | index as CallTag
 }
 
 /// Counts a call of a line. Only its core does.
@@ -443,16 +508,21 @@ fn put_results(message: &mut Message, results: &[u8]) -> Status {
     Status::Success
 }
 
-impl Application for CoreApplication {
-    const CLOCK_INTERVAL_POLLS: u32 = 16;
+impl<A: Application> Application for CoreApplication<A> {
+    const CLOCK_INTERVAL_POLLS: u32 = A::CLOCK_INTERVAL_POLLS;
 
     fn programs(&self) -> rpc::Programs {
-        self.programs.taken()
+        self.application.programs().and(self.programs.taken())
     }
 
     #[inline]
     fn call(&mut self, request: &Request<'_>, reply: &mut ReplyWriter<'_>) -> Outcome {
-        self.programs.serve(&self.shared, request, None, reply)
+        match request.program_index.checked_sub(self.first_program) {
+            Some(index) => self
+                .programs
+                .serve(index, &self.shared, request, None, reply),
+            None => self.application.call(request, reply),
+        }
     }
 
     fn call_bulk(
@@ -461,18 +531,25 @@ impl Application for CoreApplication {
         items: &mut BulkArguments<'_>,
         reply: &mut ReplyWriter<'_>,
     ) -> Outcome {
-        self.programs
-            .serve(&self.shared, request, Some(items), reply)
+        match request.program_index.checked_sub(self.first_program) {
+            Some(index) => self
+                .programs
+                .serve(index, &self.shared, request, Some(items), reply),
+            None => self.application.call_bulk(request, items, reply),
+        }
     }
 
     #[inline]
     fn completed(
         &mut self,
         tag: CallTag,
-        _connection: ConnectionKey,
+        connection: ConnectionKey,
         result: Result<Reply<'_>, CallError>,
         now: Ticks,
     ) {
+        if tag & OF_CLIENT == 0 {
+            return self.application.completed(tag, connection, result, now);
+        }
         let Some(mut message) = self.take_in_flight(tag) else {
             return;
         };
@@ -488,10 +565,15 @@ impl Application for CoreApplication {
     fn completed_bulk(
         &mut self,
         tag: CallTag,
-        _connection: ConnectionKey,
+        connection: ConnectionKey,
         result: Result<BulkReply<'_>, CallError>,
         now: Ticks,
     ) {
+        if tag & OF_CLIENT == 0 {
+            return self
+                .application
+                .completed_bulk(tag, connection, result, now);
+        }
         let Some(mut message) = self.take_in_flight(tag) else {
             return;
         };
@@ -508,62 +590,55 @@ impl Application for CoreApplication {
         self.finish(message, status);
     }
 
-    fn poll<P: Port>(&mut self, core: &mut Context<'_, P>, _now: Ticks) -> Activity {
-        let mut is_busy = false;
-        // What waits is tried once each, in turn, so that one connection holds up no other.
-        for _ in 0..MOVED_MAX.min(self.answers_waiting.len()) {
-            if let Some(answer) = self.answers_waiting.pop_front() {
-                is_busy |= self.answer(core, answer);
-            }
+    fn message(&mut self, message: &ApplicationMessage<'_>) -> MessageOutcome {
+        self.application.message(message)
+    }
+
+    fn message_refused(&mut self, connection: ConnectionKey, xid: u32, error: TransportError) {
+        self.application.message_refused(connection, xid, error);
+    }
+
+    #[inline]
+    fn poll<P: Port>(&mut self, core: &mut Context<'_, P>, now: Ticks) -> Activity {
+        let mut is_busy = self.application.poll(core, now).is_busy();
+        // One word for all that is rarely there: an idle poll would pay for a look at each of the queues.
+        if self.has_rare_work | self.shared.has_rare_work() {
+            is_busy |= self.do_rare_work(core);
         }
-        for _ in 0..MOVED_MAX {
-            let Some(answer) = self.shared.next_answer() else {
-                break;
-            };
-            is_busy |= self.answer(core, answer);
-        }
-        self.lacks_memory = false;
-        for _ in 0..MOVED_MAX.min(self.lost.len()) {
-            if let Some(message) = self.next_lost() {
-                is_busy |= self.start(core, message);
-            }
-        }
-        for _ in 0..MOVED_MAX.min(self.waiting.len()) {
-            if let Some(message) = self.waiting.pop_front() {
-                is_busy |= self.start(core, message);
-            }
-        }
-        while let Some(lane) = self.shared.next_lane() {
-            self.add_lane(lane);
-        }
-        is_busy |= self.start_submitted(core);
-        // Behind the calls, which come first where memory is scarce.
-        if !self.lacks_memory && self.shared.lacks_stock() {
-            self.fill_stock(core);
+        if !self.lanes.is_empty() {
+            is_busy |= self.start_submitted(core);
         }
         Activity::from_busy(is_busy)
     }
 
+    fn next_due(&self) -> Option<Ticks> {
+        self.application.next_due()
+    }
+
     fn opened(&mut self, connection: ConnectionKey, peer: &PeerIdentity) {
+        self.application.opened(connection, peer);
         self.servers.opened(connection);
         self.programs.opened(connection, peer);
     }
 
     fn peer_properties(&mut self, connection: ConnectionKey, properties: &PeerProperties) {
+        self.application.peer_properties(connection, properties);
         self.servers.announced(connection, properties);
         self.programs.announced(connection, properties);
     }
 
     fn connected(&mut self, connection: ConnectionKey, peer: Option<&HostIdentity>) {
+        self.application.connected(connection, peer);
         self.programs.connected(connection, peer);
     }
 
     fn disconnected(&mut self, connection: ConnectionKey, reason: CloseReason) {
+        self.application.disconnected(connection, reason);
         self.programs.disconnected(connection, reason);
     }
 }
 
-impl Drop for CoreApplication {
+impl<A> Drop for CoreApplication<A> {
     fn drop(&mut self) {
         let in_flight = self.in_flight.iter_mut().filter_map(Option::take);
         let kept = self.waiting.drain(..).chain(self.lost.drain(..));

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use rpcrdma_control::{ConnectError, NodeError};
+use rpcrdma_control::{AddressError, ConnectError, FabricError, NodeError};
 use rpcrdma_engine::{CallError, CallRefused};
 use rpcrdma_fabric::interface::SetupError;
 use rpcrdma_fabric::memory::NotLeased;
@@ -95,6 +95,11 @@ pub(crate) fn sentence(error: &dyn std::error::Error) -> String {
     text
 }
 
+fn sentence_with_advice(error: &FabricError) -> String {
+    let advice = error.advice().map(|advice| format!("; {advice}"));
+    sentence(error) + &advice.unwrap_or_default()
+}
+
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         std::error::Error::source(&*self.0)
@@ -120,10 +125,8 @@ pub struct Malformed {
 /// Each failure with what is known of it.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
-    #[error(
-        "`{0}` is no address: write shm:NAME for another process of this machine, or rdma:HOST:PORT"
-    )]
-    NoAddress(String),
+    #[error(transparent)]
+    Address(#[from] AddressError),
     #[error(
         "`{address}` is on another fabric than this node, which serves {fabric}: start one node for each fabric"
     )]
@@ -131,10 +134,8 @@ pub(crate) enum Failure {
         address: String,
         fabric: &'static str,
     },
-    #[error(
-        "no RDMA device can be used for `{address}`: {why}; `bench-tool doctor` examines devices"
-    )]
-    NoDevice { address: String, why: String },
+    #[error("{}", sentence_with_advice(.0))]
+    Fabric(#[from] FabricError),
     #[error("the profile cannot be used: {0}")]
     Profile(#[from] rpcrdma_tuning::Error),
     #[error(transparent)]
@@ -202,9 +203,8 @@ pub(crate) enum Failure {
 impl Failure {
     fn kind(&self) -> ErrorKind {
         match self {
-            Self::NoAddress(_) | Self::OtherFabric { .. } | Self::NoDevice { .. } => {
-                ErrorKind::Address
-            }
+            Self::Fabric(FabricError::Profile(_)) => ErrorKind::Configuration,
+            Self::Address(_) | Self::OtherFabric { .. } | Self::Fabric(_) => ErrorKind::Address,
             Self::Profile(_) | Self::Node(_) | Self::Memory(_) | Self::Depth { .. } => {
                 ErrorKind::Configuration
             }

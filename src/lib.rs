@@ -47,7 +47,6 @@ mod buffers;
 mod client;
 mod core;
 mod decode;
-mod device;
 mod encode;
 mod error;
 mod exchange;

@@ -6,18 +6,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rpcrdma_control::{
-    Authentication, ConnectOptions, DrainReport, ListenOptions, NodeConfig, NodeError,
-    NodeSnapshot, Provider, Reconnect, ShmProvider, Target, TargetEvent,
+    Address, Authentication, DrainReport, Fabric, FaultPlan, ListenOptions, NodeConfig, NodeHandle,
+    Provider, ShmProvider, Use, VerbsProvider,
 };
-use rpcrdma_engine::{ConnectionKey, IdlePolicy};
+use rpcrdma_engine::{Application, ConnectionKey, IdlePolicy};
 use rpcrdma_fabric::clock::Clock;
 use rpcrdma_fabric::memory::ExternalMemory;
 use rpcrdma_protocol::v2::ApplicationProperties;
-use rpcrdma_tuning::{Idle, Layers, Profile, Settings};
+use rpcrdma_tuning::{Idle, Layers, Loaded, Profile, Settings};
 
 use crate::buffers::Buffers;
 use crate::core::CoreApplication;
-use crate::device::{self, Fitted};
 use crate::error::{Error, Failure};
 use crate::exchange::CoreShared;
 use crate::metrics::Metrics;
@@ -25,9 +24,6 @@ use crate::once::{Clients, Names};
 use crate::polled::PolledCore;
 use crate::procedure::Procedure;
 use crate::service::{Incoming, Procedures, Program, Programs, Refusal, Reply, Service, Versions};
-
-/// Pieces of registered memory of a node whose profile is not given.
-const BULK_BUFFERS: u32 = 64;
 
 /// Polling cores with their memory, and the thread that makes, accepts and closes their connections.
 ///
@@ -41,9 +37,10 @@ const BULK_BUFFERS: u32 = 64;
 /// wait for cores that the program polls either ([`PolledCore`]).
 #[derive(Clone)]
 pub struct Node {
-    /// `shm:` or `rdma:`.
-    fabric: &'static str,
-    inner: Arc<dyn AnyNode>,
+    fabric: Fabric,
+    handle: Arc<NodeHandle>,
+    /// The threads, which end with the last clone.
+    _threads: Arc<dyn Send + Sync>,
     cores: Arc<[Arc<CoreShared>]>,
     /// The cores that the program polls, until it takes them.
     polled: PolledCores,
@@ -55,49 +52,6 @@ pub struct Node {
 }
 
 type PolledCores = Arc<[Mutex<Option<PolledCore>>]>;
-
-/// What a node does, whatever its fabric is.
-pub(crate) trait AnyNode: Send + Sync {
-    fn listen(&self, address: &str, options: ListenOptions) -> Result<String, NodeError>;
-    fn keep_connected(
-        &self,
-        address: &str,
-        options: ConnectOptions,
-        reconnect: Reconnect,
-        sink: Box<dyn FnMut(TargetEvent) + Send>,
-    ) -> Target;
-    fn close(&self, core: usize, key: ConnectionKey);
-    fn drain(&self, timeout: Duration) -> Result<DrainReport, NodeError>;
-    fn watch(&self) -> Arc<dyn Fn() -> NodeSnapshot + Send + Sync>;
-}
-
-impl<V: Provider> AnyNode for rpcrdma_control::Node<V, CoreApplication> {
-    fn listen(&self, address: &str, options: ListenOptions) -> Result<String, NodeError> {
-        Self::listen(self, address, options).map(|listening| listening.address)
-    }
-
-    fn keep_connected(
-        &self,
-        address: &str,
-        options: ConnectOptions,
-        reconnect: Reconnect,
-        sink: Box<dyn FnMut(TargetEvent) + Send>,
-    ) -> Target {
-        self.keep_connected_with(address, options, reconnect, sink)
-    }
-
-    fn close(&self, core: usize, key: ConnectionKey) {
-        self.close_connection(core, key);
-    }
-
-    fn drain(&self, timeout: Duration) -> Result<DrainReport, NodeError> {
-        Self::drain(self, timeout)
-    }
-
-    fn watch(&self) -> Arc<dyn Fn() -> NodeSnapshot + Send + Sync> {
-        Arc::new(Self::watch(self))
-    }
-}
 
 impl Node {
     /// Chooses what a node is made of.
@@ -115,12 +69,12 @@ impl Node {
     /// # Errors
     /// When the address cannot be used or is in use, or it is left open who may connect.
     pub fn listen(&self, address: &str, authentication: Authentication) -> Result<String, Error> {
-        self.check_fabric(address)?;
+        let address = self.address(address)?;
         let options = ListenOptions {
             authentication,
             ..ListenOptions::default()
         };
-        Ok(self.inner.listen(address, options)?)
+        Ok(self.handle.listen(&address, options)?.address)
     }
 
     /// The registered memory of core `core`.
@@ -146,13 +100,13 @@ impl Node {
     /// Closes a connection of core `core`, as [`Service::connected`] named it. Calls under way by it fail, and a client that
     /// has made it connects again. One that has ended is ignored.
     pub fn close(&self, core: usize, connection: ConnectionKey) {
-        self.inner.close(core, connection);
+        self.handle.close_connection(core, connection);
     }
 
     /// What the node counts and how full it is, for exporters.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
-        Metrics::new(self.inner.watch(), self.once.clone())
+        Metrics::new(Arc::new(self.handle.watch()), self.once.clone())
     }
 
     /// The profile that the node was made by.
@@ -172,27 +126,34 @@ impl Node {
     /// # Errors
     /// When the node has failed.
     pub fn drain(&self, timeout: Duration) -> Result<DrainReport, Error> {
-        Ok(self.inner.drain(timeout)?)
+        Ok(self.handle.drain(timeout)?)
     }
 
-    pub(crate) fn check_fabric(&self, address: &str) -> Result<(), Error> {
-        let fabric = self.fabric;
-        if fabric_of(address)? != fabric {
+    /// The address as it is written out, if it is of this node's fabric.
+    pub(crate) fn address(&self, address: &str) -> Result<String, Error> {
+        let parsed: Address = address.parse()?;
+        if !self.fabric.is_of(&parsed) {
             return Err(Failure::OtherFabric {
                 address: address.to_owned(),
-                fabric,
+                fabric: self.fabric.name(),
             }
             .into());
         }
-        Ok(())
+        Ok(parsed.to_string())
     }
 
-    pub(crate) fn inner(&self) -> &dyn AnyNode {
-        &*self.inner
+    /// The connections and cores as `rpcrdma-control` has them, for what this crate does not offer: single connects, limits
+    /// that change, memory pages. Connections that are made by it are of the node's application
+    /// ([`NodeBuilder::application`]).
+    #[must_use]
+    pub fn control(&self) -> &NodeHandle {
+        &self.handle
     }
 
-    /// What a new connection of a client announces.
-    pub(crate) fn new_name(&self) -> ApplicationProperties {
+    /// What a new connection of a client announces: the name by which servers that keep replies know it. Clients have one each;
+    /// it is for connections that are made by [`Node::control`].
+    #[must_use]
+    pub fn new_name(&self) -> ApplicationProperties {
         self.names.as_client()
     }
 
@@ -210,21 +171,14 @@ impl fmt::Debug for Node {
     }
 }
 
-/// The fabric of an address, by its scheme.
-pub(crate) fn fabric_of(address: &str) -> Result<&'static str, Error> {
-    let fabric = ["shm:", "rdma:"];
-    let fabric = fabric
-        .into_iter()
-        .find(|scheme| address.starts_with(scheme));
-    fabric.ok_or_else(|| Failure::NoAddress(address.to_owned()).into())
-}
-
 /// Makes the service of each core.
 type NewService = dyn Fn(usize) -> Box<dyn Service>;
 
+/// Changes the configuration that a profile gives.
+type Configure = dyn FnOnce(NodeConfig) -> NodeConfig;
+
 /// Chooses what a node or a server is made of: profile, cores, and the programs that it serves.
-#[derive(Default)]
-pub struct NodeBuilder {
+pub struct NodeBuilder<A = ()> {
     profile: Option<Profile>,
     profile_error: Option<rpcrdma_tuning::Error>,
     settings: Settings,
@@ -236,9 +190,76 @@ pub struct NodeBuilder {
     more: Vec<String>,
     programs: Vec<(u32, Versions, Box<NewService>)>,
     procedures: Procedures,
+    application: Box<dyn FnMut(usize) -> A>,
+    configure: Vec<Box<Configure>>,
+    faults: FaultPlan,
+}
+
+impl Default for NodeBuilder {
+    fn default() -> Self {
+        Self {
+            profile: None,
+            profile_error: None,
+            settings: Settings::default(),
+            cores: Vec::new(),
+            is_polled: false,
+            device: None,
+            external: Vec::new(),
+            authentication: Authentication::default(),
+            more: Vec::new(),
+            programs: Vec::new(),
+            procedures: Procedures::default(),
+            application: Box::new(|_| ()),
+            configure: Vec::new(),
+            faults: FaultPlan::default(),
+        }
+    }
 }
 
 impl NodeBuilder {
+    /// Runs an application of `rpcrdma-engine` on each core, beside clients and services: it calls and answers on the core
+    /// itself, without a hop. `make` makes that of each core, by the core's number. Its programs come before those of the
+    /// builder, tags of its calls are below 2^63, and the connections of clients are reported to it too.
+    #[must_use]
+    pub fn application<A: Application>(
+        self,
+        make: impl FnMut(usize) -> A + 'static,
+    ) -> NodeBuilder<A> {
+        NodeBuilder {
+            profile: self.profile,
+            profile_error: self.profile_error,
+            settings: self.settings,
+            cores: self.cores,
+            is_polled: self.is_polled,
+            device: self.device,
+            external: self.external,
+            authentication: self.authentication,
+            more: self.more,
+            programs: self.programs,
+            procedures: self.procedures,
+            application: Box::new(make),
+            configure: self.configure,
+            faults: self.faults,
+        }
+    }
+}
+
+impl<A: Application> NodeBuilder<A> {
+    /// Changes the configuration of `rpcrdma-control` that the profile gives, before the node starts: events of connections,
+    /// calls in the reverse direction, header types.
+    #[must_use]
+    pub fn configure(mut self, change: impl FnOnce(NodeConfig) -> NodeConfig + 'static) -> Self {
+        self.configure.push(Box::new(change));
+        self
+    }
+
+    /// Injects the faults of `plan`, to see how peers handle them. It has no effect on cores that the program polls.
+    #[must_use]
+    pub fn faults(mut self, plan: &FaultPlan) -> Self {
+        self.faults = plan.clone();
+        self
+    }
+
     /// Takes the sizes of `profile`, as far as the device goes. Without it they are those of the device's family, or the
     /// defaults with memory for bulk data; the cores sleep while they have nothing to do (`idle = "park"`).
     ///
@@ -374,25 +395,41 @@ impl NodeBuilder {
         self
     }
 
-    /// Starts the node, without a listener, for the fabric of `address`.
+    /// Starts the node, without a listener, for the fabric of `address`, and the device that has it or by which it is reached.
     ///
     /// # Errors
     /// When the profile cannot be used, a core cannot be pinned or has too little memory, or the fabric is not there.
     pub fn start(self, address: &str) -> Result<Node, Error> {
-        let fabric = fabric_of(address)?;
-        if let Some(error) = self.profile_error {
+        self.start_for(address, Use::Either)
+    }
+
+    pub(crate) fn start_for(self, address: &str, purpose: Use) -> Result<Node, Error> {
+        let fabric = Fabric::of(&address.parse()?, self.device.as_deref(), purpose)?;
+        self.start_on(fabric)
+    }
+
+    /// The profile, as far as the device goes.
+    fn fitted(&mut self, fabric: &Fabric) -> Result<Loaded, Error> {
+        if let Some(error) = self.profile_error.take() {
             return Err(error.into());
         }
-        let (fitted, device) = if fabric == "shm:" {
-            let profile = self.profile.unwrap_or_else(default_profile);
-            let layers = Layers::over(profile).program(&self.settings);
-            let (profile, warnings) = (layers.build()?.profile, Vec::new());
-            (Fitted { profile, warnings }, None)
-        } else {
-            let device = device::of_address(address, self.device.as_deref())?;
-            let fitted = device::fit(&device, self.profile, &self.settings, default_profile)?;
-            (fitted, Some(device))
+        let layers = match self.profile.take() {
+            Some(profile) => fabric.layers(Some(Layers::over(profile)))?,
+            None => fabric.layers(None)?.program(&Settings {
+                idle: Some(Idle::Park),
+                ..Settings::default()
+            }),
         };
+        Ok(layers.program(&self.settings).build()?)
+    }
+
+    /// Starts the node, without a listener, on a fabric and device that were chosen before.
+    ///
+    /// # Errors
+    /// As [`NodeBuilder::start`].
+    pub fn start_on(mut self, fabric: Fabric) -> Result<Node, Error> {
+        let fitted = self.fitted(&fabric)?;
+        let warnings: Vec<_> = fitted.clamps.iter().map(ToString::to_string).collect();
         let profile = Arc::new(fitted.profile);
         let cores = if self.cores.is_empty() {
             vec![None]
@@ -424,10 +461,15 @@ impl NodeBuilder {
         let names = Arc::new(Names::new(once.is_some()));
         config.core.application_properties = names.as_server();
         config.external = self.external;
+        for change in self.configure {
+            config = change(config);
+        }
         let shared: Arc<[_]> = config.cores.iter().map(|_| shared_of(&profile)).collect();
         let clock = Clock::new();
+        let mut own = self.application;
         let application = |core: usize| {
             CoreApplication::new(
+                own(core),
                 Arc::clone(&shared[core]),
                 std::mem::take(&mut served[core]),
                 (profile.calls_outstanding_max, deferred_max(&profile)),
@@ -438,20 +480,29 @@ impl NodeBuilder {
             config: &config,
             shared: &shared,
             is_polled: self.is_polled,
+            faults: &self.faults,
         };
-        let (inner, polled) = if fabric == "shm:" {
-            start(ShmProvider::from_profile(&profile), starting, application)?
-        } else {
-            let provider = rpcrdma_control::VerbsProvider::from_profile(&profile, device);
-            start(provider, starting, application)?
+        let (handle, threads, polled) = match &fabric {
+            Fabric::Shm { delay } => {
+                let provider = ShmProvider {
+                    delay: *delay,
+                    ..ShmProvider::from_profile(&profile)
+                };
+                start(provider, starting, application)?
+            }
+            Fabric::Verbs { device } => {
+                let provider = VerbsProvider::from_profile(&profile, Some(device.clone()));
+                start(provider, starting, application)?
+            }
         };
         Ok(Node {
             fabric,
-            inner,
+            handle,
+            _threads: threads,
             cores: shared,
             polled,
             profile,
-            warnings: fitted.warnings.into(),
+            warnings: warnings.into(),
             once,
             names,
         })
@@ -463,7 +514,7 @@ impl NodeBuilder {
         let mut wanted = vec![address.to_owned()];
         wanted.append(&mut self.more);
         let authentication = std::mem::take(&mut self.authentication);
-        let node = self.start(address)?;
+        let node = self.start_for(address, Use::Listen)?;
         let addresses = wanted
             .iter()
             .map(|address| node.listen(address, authentication.clone()))
@@ -472,24 +523,12 @@ impl NodeBuilder {
     }
 }
 
-impl fmt::Debug for NodeBuilder {
+impl<A> fmt::Debug for NodeBuilder<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("NodeBuilder")
             .field("cores", &self.cores)
             .field("device", &self.device)
             .finish_non_exhaustive()
-    }
-}
-
-/// The built-in profile for programs that do not choose one: with memory for bulk data, blocks of 4 KiB placed by Sends, and
-/// cores that sleep after 100 us without work.
-fn default_profile() -> Profile {
-    Profile {
-        bulk_buffers: BULK_BUFFERS,
-        placement_segments: 1,
-        placement_segment_bytes: 4096,
-        idle: Idle::Park,
-        ..Profile::default()
     }
 }
 
@@ -516,24 +555,34 @@ struct Starting<'a> {
     config: &'a NodeConfig,
     shared: &'a [Arc<CoreShared>],
     is_polled: bool,
+    faults: &'a FaultPlan,
 }
 
-type Started = (Arc<dyn AnyNode>, PolledCores);
+type Started = (Arc<NodeHandle>, Arc<dyn Send + Sync>, PolledCores);
 
-fn start<V: Provider>(
+fn start<V: Provider, A: Application>(
     provider: V,
     starting: Starting<'_>,
-    application: impl FnMut(usize) -> CoreApplication,
+    application: impl FnMut(usize) -> CoreApplication<A>,
 ) -> Result<Started, Error> {
     use rpcrdma_control::Node;
-    let Starting { config, shared, .. } = starting;
+    let Starting {
+        config,
+        shared,
+        faults,
+        ..
+    } = starting;
     if starting.is_polled {
         let (node, cores) = Node::start_polled(provider, config, application)?;
         let cores = cores.into_iter().map(PolledCore::new);
         let cores = cores.map(|core| Mutex::new(Some(core))).collect();
-        return Ok((Arc::new(node), cores));
+        return Ok((Arc::clone(node.handle()), Arc::new(node), cores));
     }
-    let node = Node::start(provider, config, application)?;
+    let node = if faults.is_empty() {
+        Node::start(provider, config, application)?
+    } else {
+        Node::start_with_faults(provider, config, faults, application)?
+    };
     // A core that never sleeps is not woken: the check alone takes a fence for each call.
     if matches!(config.core.idle, IdlePolicy::Park { .. }) {
         for (shared, core) in shared.iter().zip(node.cores()) {
@@ -541,5 +590,5 @@ fn start<V: Provider>(
             shared.set_wake(move || core.wake());
         }
     }
-    Ok((Arc::new(node), Arc::new([])))
+    Ok((Arc::clone(node.handle()), Arc::new(node), Arc::new([])))
 }

@@ -3,9 +3,6 @@
 use std::fmt;
 
 use rpcrdma_control::PolledCore as ControlCore;
-use rpcrdma_fabric::interface::Port;
-
-use crate::core::CoreApplication;
 
 /// A core without a thread: it serves and calls in [`PolledCore::poll`], on whichever thread calls that. For programs whose
 /// threads poll several things in turn, such as reactors of SPDK ([`NodeBuilder::polled_by_caller`]).
@@ -52,27 +49,11 @@ use crate::core::CoreApplication;
 /// [`Poller`]: crate::Poller
 /// [`Buffers::take`]: crate::Buffers::take
 /// [`Node::drain`]: crate::Node::drain
-pub struct PolledCore(Box<dyn AnyCore>);
-
-/// What a core does, whatever its fabric is.
-trait AnyCore: Send {
-    fn poll(&mut self) -> bool;
-    fn is_stopped(&self) -> bool;
-}
-
-impl<P: Port> AnyCore for ControlCore<P, CoreApplication> {
-    fn poll(&mut self) -> bool {
-        Self::poll(self).is_busy()
-    }
-
-    fn is_stopped(&self) -> bool {
-        Self::is_stopped(self)
-    }
-}
+pub struct PolledCore(ControlCore);
 
 impl PolledCore {
-    pub(crate) fn new<P: Port>(core: ControlCore<P, CoreApplication>) -> Self {
-        Self(Box::new(core))
+    pub(crate) fn new(core: ControlCore) -> Self {
+        Self(core)
     }
 
     /// Does what there is to do, within bounds, and returns whether there was something. It never waits. Call it again and
@@ -80,7 +61,7 @@ impl PolledCore {
     /// `keep_alive_interval_ms * keep_alive_silent_ticks_max` of its profile ends the connection.
     #[inline]
     pub fn poll(&mut self) -> bool {
-        self.0.poll()
+        self.0.poll().is_busy()
     }
 
     /// Whether its node has ended, and this core with it.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use rpcrdma_control::DrainReport;
+use rpcrdma_engine::Application;
 
 use crate::error::Error;
 use crate::metrics::Metrics;
@@ -78,7 +79,7 @@ impl Server {
     }
 }
 
-impl NodeBuilder {
+impl<A: Application> NodeBuilder<A> {
     /// Starts the cores, and listens at `address`: `shm:NAME`, or `rdma:HOST:PORT`.
     ///
     /// # Errors

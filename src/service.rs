@@ -431,12 +431,13 @@ impl Programs {
     #[inline]
     pub(crate) fn serve(
         &mut self,
+        index: usize,
         core: &Arc<CoreShared>,
         request: &Request<'_>,
         items: Option<&mut BulkArguments<'_>>,
         reply: &mut ReplyWriter<'_>,
     ) -> Outcome {
-        let Some(program) = self.programs.get_mut(request.program_index) else {
+        let Some(program) = self.programs.get_mut(index) else {
             return Outcome::ProgramUnavailable;
         };
         if program.must_run_once(request)

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use rpcrdma_control::{Authentication, HostAuthentication, PresharedKey, PresharedKeys};
 use rpcrdma_engine::HostIdentity;
 
-use crate::address::Address;
 use crate::exit::Failure;
+use rpcrdma_control::Address;
 
 /// The identity and keys of this endpoint.
 #[derive(Clone, Debug)]

@@ -4,6 +4,7 @@ use std::fmt;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use rpcrdma_control::FabricError;
 use rpcrdma_nfs3::client::ClientError;
 
 /// Exit status of the tool. Scripts rely on the numbers, so they never change their meaning.
@@ -160,6 +161,21 @@ impl fmt::Display for Failure {
 impl std::error::Error for Failure {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.cause()
+    }
+}
+
+impl From<FabricError> for Failure {
+    fn from(error: FabricError) -> Self {
+        let status = if error.is_usage() {
+            Status::Usage
+        } else {
+            Status::Failure
+        };
+        Self {
+            status,
+            advice: error.advice(),
+            ..Self::of(error)
+        }
     }
 }
 

@@ -28,7 +28,6 @@ mod compare;
 mod date;
 mod draw;
 mod exit;
-mod fabric;
 mod fleet;
 mod floor;
 mod histogram;

@@ -7,8 +7,8 @@ use rpcrdma_tuning::{Loaded, Profile};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::fabric::Fabric;
 use crate::machine::Machine;
+use rpcrdma_control::Fabric;
 
 /// One end of a run.
 #[derive(Clone, Debug, Serialize)]

@@ -3,7 +3,7 @@
 use rpcrdma_tuning::{Layers, Loaded, Origin, Profile, Settings};
 
 use crate::exit::Failure;
-use crate::fabric::Fabric;
+use rpcrdma_control::Fabric;
 
 /// Generous bound of the headers around a payload.
 const MESSAGE_OVERHEAD_BYTES: u64 = 4096;
@@ -153,18 +153,8 @@ impl Need {
         let usage = |error: rpcrdma_tuning::Error| {
             Failure::usage("the tuning profile cannot be used").because(error)
         };
-        let family = match &choice.profile {
-            Some(name) => Some(name.clone()),
-            None => fabric.family()?,
-        };
-        let layers = match family {
-            Some(name) => Layers::choose(&name).map_err(usage)?,
-            None => Layers::defaults(),
-        };
-        let layers = match fabric.limits()? {
-            Some((limits, device)) => layers.limited(&limits, device),
-            None => layers,
-        };
+        let chosen = choice.profile.as_deref().map(Layers::choose);
+        let layers = fabric.layers(chosen.transpose().map_err(usage)?)?;
         let set = choice.settings()?;
         let base = layers.clone().overrides(&set).build().map_err(usage)?;
         if *self == Self::default() {

@@ -37,6 +37,7 @@
 
 mod connection;
 mod counters;
+mod device;
 mod error;
 mod events;
 mod limits;
@@ -61,6 +62,7 @@ pub use authentication::{Authentication, HostAuthentication, PresharedKey, Presh
 pub use connection::{ConnectOptions, Connection, DrainReport, ListenOptions, Listening};
 pub use core_choice::CoreChoice;
 pub use counters::ControlCounters;
+pub use device::{Fabric, FabricError, Use};
 pub use error::{ConnectError, NodeError, Stage};
 pub use events::{EventSink, GivenUp, NodeEvent, TargetEvent};
 pub use faults::{
@@ -68,11 +70,12 @@ pub use faults::{
     FaultyProvider, Often,
 };
 pub use limits::NodeLimits;
-pub use node::{Node, NodeConfig, PendingConnect, PolledNode};
+pub use node::{Node, NodeConfig, NodeHandle, PendingConnect, PolledNode};
 pub use polled::PolledCore;
 pub use provider::VerbsProvider;
 pub use provider::{PortNeed, Provider, ShmProvider};
 pub use reconnect::Reconnect;
+pub use rpcrdma_fabric::address::{Address, AddressError, AddressFault, host_and_port};
 pub use target::Target;
 pub use versions::{VERSION_1_REMEMBERED, Versions};
-pub use watch::{CoreSnapshot, NodeSnapshot};
+pub use watch::{CoreSnapshot, CoreView, NodeSnapshot};

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::fmt;
 use std::hash::BuildHasher;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -30,7 +31,7 @@ use crate::reconnect::{Reconnect, TargetId};
 use crate::request::{ConnectId, Owner, Request, TargetSink, Wanted};
 use crate::target::Target;
 use crate::thread::{ControlThread, Settings};
-use crate::watch::NodeSnapshot;
+use crate::watch::{CoreView, NodeSnapshot};
 
 /// The configuration of a node.
 ///
@@ -120,7 +121,7 @@ impl fmt::Debug for PendingConnect {
 /// Polling cores and the control thread that serves them.
 ///
 /// Dropping a node stops it immediately: connections end, and calls in flight fail at their requesters. To let calls
-/// finish, call [`Node::drain`] first. The drop waits for the threads of the node: it ends within two seconds after the
+/// finish, call [`NodeHandle::drain`] first. The drop waits for the threads of the node: it ends within two seconds after the
 /// application returns from the calls that the cores have already taken, `reap_batch` at most for each. On a thread of a
 /// node, that is in an application or a sink of events, it waits for nothing, and the threads end after it. Cores that
 /// the caller polls are not waited for; they end when they are polled next, or dropped.
@@ -159,19 +160,27 @@ impl fmt::Debug for PendingConnect {
 /// assert_eq!(applications.len(), 1);
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
-pub struct Node<V: Provider, A: Application> {
+pub struct Node<A> {
+    handle: Arc<NodeHandle>,
+    cores: Vec<CoreThread<A>>,
+    control: Option<JoinHandle<()>>,
+}
+
+/// What can be done with the cores and connections of a [`Node`], whatever its fabric and its applications are. It may live
+/// longer than its node: then connects fail, and counters stay as they are.
+pub struct NodeHandle {
     requests: Sender<Request>,
     wake: Arc<dyn Fn() + Send + Sync>,
-    handles: Vec<CoreHandle<V::Port>>,
+    views: Vec<CoreView>,
     pages: Vec<PageReport>,
     attributes: Vec<Attributes>,
     counters: Arc<ControlCounters>,
-    cores: Vec<CoreThread<A>>,
     reserved: NodeLimits,
     credits_least: u16,
-    control: Option<JoinHandle<()>>,
     /// Connects and targets so far: their numbers.
     asked: AtomicU64,
+    /// [`Provider::VOUCHES_FOR_PEERS`].
+    vouches_for_peers: bool,
 }
 
 thread_local! {
@@ -180,7 +189,7 @@ thread_local! {
 }
 
 /// A node, and its cores for the caller to poll ([`Node::start_polled`]).
-pub type PolledNode<V, A> = (Node<V, A>, Vec<PolledCore<<V as Provider>::Port, A>>);
+pub type PolledNode<A> = (Node<A>, Vec<PolledCore>);
 
 /// A core's thread. It returns the application, or `None` if the core could not be set up.
 type CoreThread<A> = JoinHandle<Option<A>>;
@@ -193,46 +202,68 @@ struct CoreReady<V: Provider> {
     attributes: Attributes,
 }
 
-impl<V: Provider, A: Application> Node<V, A> {
-    /// Starts the cores, one thread each, and the control thread. `application` makes the
+impl<A: Application> Node<A> {
+    /// Starts the cores, one thread each, and the control thread, on the fabric of `provider`. `application` makes the
     /// application of each core, by the core's number.
     ///
     /// # Errors
     /// When a core cannot be pinned or set up (memory, limits), or a thread cannot be started;
     /// whatever was started is stopped again. [`NodeError::WindowTooSmall`] and [`NodeError::Memory`] before
     /// anything is.
-    pub fn start(
+    pub fn start<V: Provider>(
         provider: V,
         config: &NodeConfig,
         application: impl FnMut(usize) -> A,
     ) -> Result<Self, NodeError> {
-        Self::start_in(provider, config, application, None)
+        Self::start_in(provider, config, application, |it| it, None)
+    }
+
+    /// As [`Node::start`], with faults: those of `plan`, which counts them.
+    ///
+    /// # Errors
+    /// As [`Node::start`].
+    pub fn start_with_faults<V: Provider>(
+        provider: V,
+        config: &NodeConfig,
+        plan: &FaultPlan,
+        mut application: impl FnMut(usize) -> A,
+    ) -> Result<Self, NodeError> {
+        let faulty = |core| FaultyApplication::new(application(core), plan, core);
+        let provider = FaultyProvider::new(provider, plan.clone());
+        Self::start_in(
+            provider,
+            config,
+            faulty,
+            FaultyApplication::into_inner,
+            None,
+        )
     }
 
     /// Starts the control thread, and makes cores that the caller polls from its threads by [`PolledCore::poll`]. There are as many as `config.cores` has entries; the processors in it count nothing, and neither does the
     /// policy of idle cores. The memory of the cores is first touched here: call this where it should be.
     ///
     /// A core that nobody polls does nothing, so on a thread that polls, no function of the node may be called that waits for a
-    /// core: [`Node::connect`], [`Node::drain`].
+    /// core: [`NodeHandle::connect`], [`NodeHandle::drain`].
     ///
     /// # Errors
     /// As [`Node::start`].
-    pub fn start_polled(
+    pub fn start_polled<V: Provider>(
         provider: V,
         config: &NodeConfig,
         application: impl FnMut(usize) -> A,
-    ) -> Result<PolledNode<V, A>, NodeError> {
+    ) -> Result<PolledNode<A>, NodeError> {
         let mut polled = Vec::new();
-        let node = Self::start_in(provider, config, application, Some(&mut polled))?;
+        let node = Self::start_in(provider, config, application, |it| it, Some(&mut polled))?;
         Ok((node, polled))
     }
 
-    /// Starts the cores: in threads, or in `polled`.
-    fn start_in(
+    /// Starts the cores: in threads, or in `polled`. What runs on a core becomes the application again by `inner`.
+    fn start_in<V: Provider, B: Application>(
         provider: V,
         config: &NodeConfig,
-        mut application: impl FnMut(usize) -> A,
-        mut polled: Option<&mut Vec<PolledCore<V::Port, A>>>,
+        mut application: impl FnMut(usize) -> B,
+        inner: fn(B) -> A,
+        mut polled: Option<&mut Vec<PolledCore>>,
     ) -> Result<Self, NodeError> {
         config.check_window()?;
         let memory = config.core.check_memory(config.cores.len());
@@ -243,19 +274,19 @@ impl<V: Provider, A: Application> Node<V, A> {
         let wake = manager.waker();
         let (requests, inbox) = mpsc::channel();
         let counters = Arc::new(ControlCounters::default());
-        let mut node = Self {
+        let mut handle = NodeHandle {
             requests,
             wake: Arc::clone(&wake),
-            handles: Vec::new(),
+            views: Vec::new(),
             pages: Vec::new(),
             attributes: Vec::new(),
             counters: Arc::clone(&counters),
-            cores: Vec::new(),
             reserved: config.limits(),
             credits_least: config.credits_least(),
-            control: None,
             asked: AtomicU64::new(0),
+            vouches_for_peers: V::VOUCHES_FOR_PEERS,
         };
+        let mut threads = CoreThreads(Vec::new());
         let mut links = Vec::new();
         for (number, cpu) in config.cores.iter().enumerate() {
             let core = CoreConfig {
@@ -264,12 +295,11 @@ impl<V: Provider, A: Application> Node<V, A> {
             };
             let application = application(number);
             let started = match &mut polled {
-                None => start_core(&provider, number, core, config, &clock, application).map(
-                    |(thread, ready)| {
-                        node.cores.push(thread);
+                None => start_core(&provider, number, core, config, &clock, application, inner)
+                    .map(|(thread, ready)| {
+                        threads.0.push(thread);
                         ready
-                    },
-                ),
+                    }),
                 Some(polled) => {
                     let need = need_of(&core, config);
                     let clock = clock.clone();
@@ -281,19 +311,19 @@ impl<V: Provider, A: Application> Node<V, A> {
                     )
                 }
             };
-            // After an error the links end before the node, which then waits for the cores that they have stopped.
+            // After an error the links end before the threads, which then are waited for: the links have stopped their cores.
             let ready = started?;
             ready.handle.set_waker(Arc::clone(&wake));
-            node.pages.push(ready.pages);
-            node.attributes.push(ready.attributes);
-            node.handles.push(ready.handle.clone());
+            handle.pages.push(ready.pages);
+            handle.attributes.push(ready.attributes);
+            handle.views.push(CoreView::new(ready.handle.clone()));
             links.push(CoreLink::new(ready.handle, ready.port));
         }
         let settings = Settings {
-            limits: node.reserved,
+            limits: handle.reserved,
             properties: config.properties,
             application_properties: config.core.application_properties,
-            remote_invalidation: node.attributes.iter().all(|it| it.send_with_invalidate),
+            remote_invalidation: handle.attributes.iter().all(|it| it.send_with_invalidate),
             send_buffer_bytes: config.core.send_buffer_bytes,
             target_attempts_per_second_max: config.target_attempts_per_second_max,
             // `RandomState` is seeded by the system: nodes that start together do not retry in step.
@@ -307,14 +337,38 @@ impl<V: Provider, A: Application> Node<V, A> {
                 IS_OF_NODE.set(true);
                 thread.run();
             });
-        match spawned {
-            Ok(control) => node.control = Some(control),
-            // The links have ended with what was to run.
-            Err(error) => return Err(NodeError::Thread(error)),
-        }
-        Ok(node)
+        Ok(Self {
+            handle: Arc::new(handle),
+            // If there is no thread, the links have ended with what was to run.
+            control: Some(spawned.map_err(NodeError::Thread)?),
+            cores: std::mem::take(&mut threads.0),
+        })
     }
 
+    /// What can be done with its cores and connections; also [`Node`] itself can.
+    #[must_use]
+    pub fn handle(&self) -> &Arc<NodeHandle> {
+        &self.handle
+    }
+
+    /// Stops the node and returns the applications of its cores, in order. On a thread of a node it returns none of them, as it
+    /// waits for nothing there.
+    ///
+    /// # Panics
+    /// When an application panicked: the panic goes on here.
+    #[must_use]
+    pub fn shutdown(mut self) -> Vec<A> {
+        self.stop()
+            .into_iter()
+            .filter_map(|ended| match ended {
+                Ok(application) => application,
+                Err(panic) => std::panic::resume_unwind(panic),
+            })
+            .collect()
+    }
+}
+
+impl NodeHandle {
     fn request(&self, request: Request) -> Result<(), NodeError> {
         self.requests.send(request).map_err(|_| NodeError::Gone)?;
         (self.wake)();
@@ -328,7 +382,7 @@ impl<V: Provider, A: Application> Node<V, A> {
     /// When the name cannot be used, is in use, or is not permitted; or when the options do not say who may connect and
     /// the fabric does not check peers itself.
     pub fn listen(&self, address: &str, options: ListenOptions) -> Result<Listening, NodeError> {
-        if matches!(options.authentication, Authentication::Fabric) && !V::VOUCHES_FOR_PEERS {
+        if matches!(options.authentication, Authentication::Fabric) && !self.vouches_for_peers {
             return Err(NodeError::AuthenticationUndecided {
                 address: address.to_owned(),
             });
@@ -397,7 +451,7 @@ impl<V: Provider, A: Application> Node<V, A> {
         self.start_target(address, options, reconnect, Box::new(sink), told)
     }
 
-    /// As [`Node::keep_connected`], but events go to `sink`; [`Target::wait`] and [`Target::next_event`] return `None`.
+    /// As [`NodeHandle::keep_connected`], but events go to `sink`; [`Target::wait`] and [`Target::next_event`] return `None`.
     /// `sink` runs on the control thread, which serves all connections of the node. It must not block, and must not
     /// call this node: a function that waits for that thread would never return.
     #[must_use]
@@ -454,7 +508,7 @@ impl<V: Provider, A: Application> Node<V, A> {
         self.close_connection(connection.core, connection.key);
     }
 
-    /// As [`Node::close`], for a connection given by the number of its core within the node and its key on that core.
+    /// As [`NodeHandle::close`], for a connection given by the number of its core within the node and its key on that core.
     pub fn close_connection(&self, core: usize, key: ConnectionKey) {
         let request = Request::Close { core, key };
         // If the control thread has ended, the connection is closed already.
@@ -478,15 +532,15 @@ impl<V: Provider, A: Application> Node<V, A> {
         }
     }
 
-    /// The handles of the cores, for counters and for rings.
+    /// The cores, for their counters.
     #[must_use]
-    pub fn cores(&self) -> &[CoreHandle<V::Port>] {
-        &self.handles
+    pub fn cores(&self) -> &[CoreView] {
+        &self.views
     }
 
     /// Wakes cores that sleep, so that their applications are polled.
     pub fn wake_cores(&self) {
-        for core in &self.handles {
+        for core in &self.views {
             core.wake();
         }
     }
@@ -511,25 +565,11 @@ impl<V: Provider, A: Application> Node<V, A> {
 
     /// Returns a function that reads counters and levels. It works on any thread, and after the node has stopped.
     pub fn watch(&self) -> impl Fn() -> NodeSnapshot + Send + Sync + 'static {
-        crate::watch::watch(self.handles.clone(), Arc::clone(&self.counters))
+        crate::watch::watch(self.views.clone(), Arc::clone(&self.counters))
     }
+}
 
-    /// Stops the node and returns the applications of its cores, in order. On a thread of a node it returns none of them, as it
-    /// waits for nothing there.
-    ///
-    /// # Panics
-    /// When an application panicked: the panic goes on here.
-    #[must_use]
-    pub fn shutdown(mut self) -> Vec<A> {
-        self.stop()
-            .into_iter()
-            .filter_map(|ended| match ended {
-                Ok(application) => application,
-                Err(panic) => std::panic::resume_unwind(panic),
-            })
-            .collect()
-    }
-
+impl<A> Node<A> {
     /// Ends the threads, and returns what those of the cores did; nothing on a thread of a node. It cannot wait for itself, and
     /// not for another that may wait for it: two handlers may each drop the node of the other.
     fn stop(&mut self) -> Vec<std::thread::Result<Option<A>>> {
@@ -547,23 +587,28 @@ impl<V: Provider, A: Application> Node<V, A> {
     }
 }
 
-impl<V: Provider, A: Application> Node<FaultyProvider<V>, FaultyApplication<A>> {
-    /// As [`Node::start`], with faults: those of `plan`, which counts them.
-    ///
-    /// # Errors
-    /// As [`Node::start`].
-    pub fn start_with_faults(
-        provider: V,
-        config: &NodeConfig,
-        plan: &FaultPlan,
-        mut application: impl FnMut(usize) -> A,
-    ) -> Result<Self, NodeError> {
-        let faulty = |core| FaultyApplication::new(application(core), plan, core);
-        Self::start(FaultyProvider::new(provider, plan.clone()), config, faulty)
+impl<A> Deref for Node<A> {
+    type Target = NodeHandle;
+
+    fn deref(&self) -> &NodeHandle {
+        &self.handle
     }
 }
 
-impl<V: Provider, A: Application> Drop for Node<V, A> {
+/// The threads of a node that is being started. If that fails, they are waited for: the node does not exist, and neither does
+/// what it used.
+struct CoreThreads<A>(Vec<CoreThread<A>>);
+
+impl<A> Drop for CoreThreads<A> {
+    fn drop(&mut self) {
+        for thread in self.0.drain(..) {
+            // A panic of it has been printed.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl<A> Drop for Node<A> {
     fn drop(&mut self) {
         // A panic of a core has been printed. `Node::shutdown` passes it on.
         drop(self.stop());
@@ -586,13 +631,14 @@ fn need_of(core: &CoreConfig, config: &NodeConfig) -> PortNeed {
 }
 
 /// Starts the thread of one core and waits until it is set up.
-fn start_core<V: Provider, A: Application>(
+fn start_core<V: Provider, B: Application, A: Application>(
     provider: &Arc<V>,
     number: usize,
     core: CoreConfig,
     config: &NodeConfig,
     clock: &Clock,
-    application: A,
+    application: B,
+    inner: fn(B) -> A,
 ) -> Result<(CoreThread<A>, CoreReady<V>), NodeError> {
     let (ready, outcome) = mpsc::channel::<Result<CoreReady<V>, NodeError>>();
     let (provider, clock) = (Arc::clone(provider), clock.clone());
@@ -606,7 +652,7 @@ fn start_core<V: Provider, A: Application>(
                 Ok((core, told)) => {
                     // `start_core` waits for this. If it does not, the node does not exist: end the thread.
                     ready.send(Ok(told)).ok()?;
-                    core.run().ok()
+                    core.run().ok().map(inner)
                 }
                 Err(error) => {
                     let _ = ready.send(Err(error));

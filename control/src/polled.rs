@@ -10,14 +10,37 @@ use rpcrdma_fabric::interface::Port;
 ///
 /// Dropping it closes its connections, and calls in flight fail. A node that lives longer gives no more connections to it, and
 /// rejects those that only it could take.
-pub struct PolledCore<P: Port, A: Application> {
+pub struct PolledCore {
     /// `None` once it has stopped.
-    core: Option<Core<P, A>>,
+    core: Option<Box<dyn AnyCore>>,
 }
 
-impl<P: Port, A: Application> PolledCore<P, A> {
-    pub(crate) fn new(core: Core<P, A>) -> Self {
-        Self { core: Some(core) }
+/// A core of whichever fabric and application.
+trait AnyCore: Send {
+    fn iterate(&mut self) -> Activity;
+    fn is_stopped(&self) -> bool;
+    fn finish(self: Box<Self>);
+}
+
+impl<P: Port, A: Application> AnyCore for Core<P, A> {
+    fn iterate(&mut self) -> Activity {
+        Self::iterate(self)
+    }
+
+    fn is_stopped(&self) -> bool {
+        Self::is_stopped(self)
+    }
+
+    fn finish(self: Box<Self>) {
+        drop(Self::finish(*self));
+    }
+}
+
+impl PolledCore {
+    pub(crate) fn new<P: Port, A: Application>(core: Core<P, A>) -> Self {
+        Self {
+            core: Some(Box::new(core)),
+        }
     }
 
     /// Does what there is to do, within bounds, and returns: busy when there was something. Never waits. Reads the clock at
@@ -45,18 +68,18 @@ impl<P: Port, A: Application> PolledCore<P, A> {
     #[cold]
     fn stop(&mut self) {
         if let Some(core) = self.core.take() {
-            drop(core.finish());
+            core.finish();
         }
     }
 }
 
-impl<P: Port, A: Application> Drop for PolledCore<P, A> {
+impl Drop for PolledCore {
     fn drop(&mut self) {
         self.stop();
     }
 }
 
-impl<P: Port, A: Application> fmt::Debug for PolledCore<P, A> {
+impl fmt::Debug for PolledCore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PolledCore")
             .field("is_stopped", &self.is_stopped())

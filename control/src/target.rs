@@ -9,7 +9,7 @@ use crate::events::TargetEvent;
 use crate::reconnect::TargetId;
 use crate::request::{Owner, Request};
 
-/// An address that a node stays connected to ([`Node::keep_connected`](crate::Node::keep_connected)).
+/// An address that a node stays connected to ([`NodeHandle::keep_connected`](crate::NodeHandle::keep_connected)).
 ///
 /// Take its events, or they accumulate in memory. Dropping the target cancels it: its connection is closed, whether it is
 /// established or being made, and no other is made.
@@ -22,7 +22,7 @@ use crate::request::{Owner, Request};
 /// use rpcrdma_control::{ConnectOptions, Node, Reconnect, ShmProvider, TargetEvent};
 /// use rpcrdma_engine::Application;
 ///
-/// fn stay_connected(node: &Node<ShmProvider, impl Application>) {
+/// fn stay_connected(node: &Node<impl Application>) {
 ///     let target = node.keep_connected("shm:store", ConnectOptions::default(), Reconnect::default());
 ///     while let Some(event) = target.wait(Duration::from_secs(60)) {
 ///         // As in "lost the connection to ...; retrying in 15 ms".

@@ -1,5 +1,6 @@
 //! Watching a node from any thread, while it lives and after.
 
+use std::fmt;
 use std::sync::Arc;
 
 use rpcrdma_engine::{CoreHandle, CounterSnapshot, LevelSnapshot, PollTimeSnapshot};
@@ -27,9 +28,74 @@ pub struct NodeSnapshot {
     pub control: Vec<(&'static str, u64)>,
 }
 
+/// A core, of whichever fabric, as any thread may see it: while it runs and after it has ended.
+#[derive(Clone)]
+pub struct CoreView(Arc<dyn Observed>);
+
+/// What every core shows.
+trait Observed: Send + Sync {
+    fn counters(&self) -> CounterSnapshot;
+    fn levels(&self) -> LevelSnapshot;
+    fn poll_times(&self) -> PollTimeSnapshot;
+    fn wake(&self);
+}
+
+impl<P: Port> Observed for CoreHandle<P> {
+    fn counters(&self) -> CounterSnapshot {
+        Self::counters(self)
+    }
+
+    fn levels(&self) -> LevelSnapshot {
+        Self::levels(self)
+    }
+
+    fn poll_times(&self) -> PollTimeSnapshot {
+        Self::poll_times(self)
+    }
+
+    fn wake(&self) {
+        Self::wake(self);
+    }
+}
+
+impl CoreView {
+    pub(crate) fn new<P: Port>(handle: CoreHandle<P>) -> Self {
+        Self(Arc::new(handle))
+    }
+
+    /// The present values of its counters.
+    #[must_use]
+    pub fn counters(&self) -> CounterSnapshot {
+        self.0.counters()
+    }
+
+    /// The levels that it published last.
+    #[must_use]
+    pub fn levels(&self) -> LevelSnapshot {
+        self.0.levels()
+    }
+
+    /// How long its polls took.
+    #[must_use]
+    pub fn poll_times(&self) -> PollTimeSnapshot {
+        self.0.poll_times()
+    }
+
+    /// Wakes it if it is parked, so that its application is polled.
+    pub fn wake(&self) {
+        self.0.wake();
+    }
+}
+
+impl fmt::Debug for CoreView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("CoreView").field(&self.levels()).finish()
+    }
+}
+
 /// Returns a function that reads the counters and levels. Reading does not involve the cores' threads.
-pub(crate) fn watch<P: Port>(
-    cores: Vec<CoreHandle<P>>,
+pub(crate) fn watch(
+    cores: Vec<CoreView>,
     control: Arc<ControlCounters>,
 ) -> impl Fn() -> NodeSnapshot + Send + Sync + 'static {
     move || NodeSnapshot {

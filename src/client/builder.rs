@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rpcrdma_control::{
-    Authentication, ConnectOptions, CoreChoice, GivenUp, Reconnect, TargetEvent,
+    Authentication, ConnectOptions, CoreChoice, GivenUp, Reconnect, TargetEvent, Use,
 };
 use rpcrdma_fabric::memory::ExternalMemory;
 use rpcrdma_tuning::Profile;
@@ -209,9 +209,9 @@ impl ClientBuilder {
     fn begin(self, address: &str) -> Result<(Client, Arc<Changes>), Error> {
         let node = match self.node {
             Some(node) => node,
-            None => self.new_node.start(address)?,
+            None => self.new_node.start_for(address, Use::Connect)?,
         };
-        node.check_fabric(address)?;
+        let address = &*node.address(address)?;
         let profile = node.profile();
         let timeout = Duration::from_millis(profile.call_timeout_ms.into());
         let patience = self.patience.unwrap_or(timeout);
@@ -234,15 +234,15 @@ impl ClientBuilder {
             let sink = {
                 let (line, core, changes) =
                     (Arc::clone(&line), Arc::clone(&core), Arc::clone(&changes));
-                Box::new(move |event| {
+                move |event| {
                     take_event(&line, event);
                     changes.tell();
                     // Calls wait for the connection, or for the end of it.
                     core.wake();
-                })
+                }
             };
-            let inner = node.inner();
-            let target = inner.keep_connected(address, options, self.reconnect, sink);
+            let control = node.control();
+            let target = control.keep_connected_with(address, options, self.reconnect, sink);
             lines.push(Arc::new(ClientLine {
                 line,
                 core,

@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crossbeam_queue::ArrayQueue;
+use crossbeam_utils::CachePadded;
 use rpcrdma_engine::{BulkItem, DeferToken, Outcome};
 use rpcrdma_fabric::memory::Lease;
 
@@ -63,6 +64,8 @@ pub(crate) struct CoreShared {
     /// Calls that were set aside for connections and pollers.
     reserved: AtomicUsize,
     wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    /// There is something in the queues that are rarely used, or was: all but the lanes.
+    has_rare_work: CachePadded<AtomicBool>,
 }
 
 impl CoreShared {
@@ -81,6 +84,7 @@ impl CoreShared {
             is_closed: AtomicBool::new(false),
             reserved: AtomicUsize::new(0),
             wake: OnceLock::new(),
+            has_rare_work: CachePadded::new(AtomicBool::new(false)),
         })
     }
 
@@ -94,6 +98,25 @@ impl CoreShared {
         if let Some(wake) = self.wake.get() {
             wake();
         }
+    }
+
+    /// Has the core look at the queues that are rarely used: after something was put there.
+    fn ask_for_rare_work(&self) {
+        // SYNC POINT rare-work: Release, with the Acquire in `take_rare_work`: who takes this finds what was put there.
+        self.has_rare_work.store(true, Ordering::Release);
+    }
+
+    #[inline]
+    pub(crate) fn has_rare_work(&self) -> bool {
+        // Only a hint: `take_rare_work` synchronises.
+        self.has_rare_work.load(Ordering::Relaxed)
+    }
+
+    /// Takes the request to look at those queues. What is put there after this asks again.
+    pub(crate) fn take_rare_work(&self) {
+        // SYNC POINT rare-work: Acquire, with the Release in `ask_for_rare_work`. A store alone could overwrite a request
+        // whose queue this look does not see yet.
+        self.has_rare_work.swap(false, Ordering::Acquire);
     }
 
     /// Makes a way to the core and back to `slots`, for as many calls as there are slots.
@@ -138,15 +161,11 @@ impl CoreShared {
             }
             .into());
         }
+        self.ask_for_rare_work();
         Ok(())
     }
 
-    #[inline]
     pub(crate) fn next_lane(&self) -> Option<Lane> {
-        // `pop` has a fence, which an idle poll would pay for.
-        if self.new_lanes.is_empty() {
-            return None;
-        }
         self.new_lanes.pop()
     }
 
@@ -226,6 +245,7 @@ impl CoreShared {
             pushed.is_ok(),
             "there are as many places as calls can be deferred"
         );
+        self.ask_for_rare_work();
         // With that of `close`: either the answer is found there, or it is found here that the core has ended.
         fence(Ordering::SeqCst);
         if self.fail_if_closed() {
@@ -236,12 +256,12 @@ impl CoreShared {
         }
     }
 
-    #[inline]
     pub(crate) fn next_answer(&self) -> Option<Box<Answer>> {
-        if self.answers.is_empty() {
-            return None;
-        }
         self.answers.pop()
+    }
+
+    pub(crate) fn has_answers(&self) -> bool {
+        !self.answers.is_empty()
     }
 
     pub(crate) fn recycle_answer(&self, mut answer: Box<Answer>) {
@@ -254,12 +274,12 @@ impl CoreShared {
     pub(crate) fn want_stock(&self) {
         if !self.is_stock_wanted.load(Ordering::Relaxed) {
             self.is_stock_wanted.store(true, Ordering::Relaxed);
+            self.ask_for_rare_work();
             self.wake();
         }
     }
 
     /// Whether threads could take more pieces than there are in stock.
-    #[inline]
     pub(crate) fn lacks_stock(&self) -> bool {
         self.is_stock_wanted.load(Ordering::Relaxed)
             && self.bulk_pieces > 0
@@ -273,6 +293,7 @@ impl CoreShared {
 
     pub(crate) fn take_piece(&self) -> Option<Lease> {
         let piece = self.stock.pop()?;
+        self.ask_for_rare_work();
         if self.stock.is_empty() {
             self.wake();
         }

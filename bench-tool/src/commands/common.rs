@@ -10,7 +10,6 @@ use super::authentication::AuthenticationArgs;
 use super::nfs3::host_port;
 use super::profile::ProfileChoiceArgs;
 use super::values;
-use crate::address::Address;
 use crate::exit::Failure;
 use crate::load::timeline::INTERVALS_MAX;
 use crate::load::{Limit, LoadConfig};
@@ -19,6 +18,7 @@ use crate::metrics::load::LoadMetrics;
 use crate::protocol::Protocol;
 use crate::report::output::Outputs;
 use crate::run::config::{OwnFabric, Slowed};
+use rpcrdma_control::Address;
 
 /// Upper bound of the operations in one call, in the type that clap needs.
 pub(super) const OPERATIONS_MAX: i64 = 8;

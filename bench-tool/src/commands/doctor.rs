@@ -8,10 +8,10 @@ use serde::Serialize;
 
 use super::profile::ProfileChoiceArgs;
 use crate::exit::{Failure, Status};
-use crate::fabric::Fabric;
 use crate::report::origin::Origin;
 use crate::report::output::{Output, put_report};
 use crate::sizing::Need;
+use rpcrdma_control::Fabric;
 
 /// The `schema` of the JSON report. The keys of a schema never change their meaning.
 const SCHEMA: &str = "rpcrdma.bench-tool.doctor/1";

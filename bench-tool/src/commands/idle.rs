@@ -3,10 +3,10 @@
 use clap::Args;
 
 use super::authentication::AuthenticationArgs;
-use crate::address::Address;
 use crate::exit::Failure;
 use crate::protocol::Protocol;
 use crate::run::idle::{self, IdleConfig};
+use rpcrdma_control::Address;
 
 /// `bench-tool idle`, a hidden command that `run` starts.
 #[derive(Args, Debug)]

@@ -130,10 +130,10 @@ pub(crate) mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::address::Address;
     use crate::workloads::bench::op::Op;
     use clap::CommandFactory;
     use clap::error::ErrorKind;
+    use rpcrdma_control::Address;
     use rpcrdma_doctor::CoreList;
 
     pub(crate) use super::nfs::tests::{config as nfs, config_at as nfs_at};

@@ -3,8 +3,8 @@
 use clap::Args;
 
 use super::values;
-use crate::address::{AddressError, ListenAddress};
 use crate::serve::config::Nfs3Config;
+use rpcrdma_control::{AddressError, host_and_port};
 
 /// The options of an NFS server.
 #[derive(Args, Clone, Debug)]
@@ -35,8 +35,5 @@ impl Nfs3Args {
 
 /// Parses `HOST:PORT`.
 pub(super) fn host_port(text: &str) -> Result<(String, u16), AddressError> {
-    match format!("tcp:{text}").parse()? {
-        ListenAddress::Tcp { host, port } => Ok((host, port)),
-        ListenAddress::Fabric(_) => Err(AddressError::Scheme(text.to_owned())),
-    }
+    host_and_port(text).map_err(|fault| fault.of(text))
 }

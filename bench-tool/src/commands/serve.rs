@@ -1,7 +1,7 @@
 //! The command line of `bench-tool serve`.
 
 use clap::{Args, ValueEnum};
-use rpcrdma_control::Fault;
+use rpcrdma_control::{Address, Fault};
 use rpcrdma_doctor::{CoreList, core_list};
 
 use super::authentication::AuthenticationArgs;
@@ -10,7 +10,7 @@ use super::nfs3::Nfs3Args;
 use super::operate::OperateArgs;
 use super::profile::ProfileChoiceArgs;
 use super::values;
-use crate::address::{Address, ListenAddress};
+use crate::address::ListenAddress;
 use crate::exit::Failure;
 use crate::machine::Machine;
 use crate::serve::config::{ServeConfig, Service};

@@ -3,11 +3,12 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use rpcrdma::Node;
 use rpcrdma_control::{
-    ConnectError, ConnectOptions, Connection, CoreChoice, GivenUp, Node, PendingConnect, Provider,
-    Reconnect, Target, TargetEvent,
+    ConnectError, ConnectOptions, Connection, CoreChoice, GivenUp, PendingConnect, Reconnect,
+    Target, TargetEvent,
 };
-use rpcrdma_engine::{Application, ConnectionKey};
+use rpcrdma_engine::ConnectionKey;
 
 use super::cores::LoadCores;
 use super::measured::Losses;
@@ -59,8 +60,8 @@ impl Connections {
     ///
     /// # Errors
     /// The first connection that fails; the message has its number.
-    pub(crate) fn connect<V: Provider, A: Application>(
-        node: &Node<V, A>,
+    pub(crate) fn connect(
+        node: &Node,
         address: &str,
         (count, cores): (usize, usize),
         options: &ConnectOptions,
@@ -69,6 +70,7 @@ impl Connections {
     ) -> Result<Self, Failure> {
         let options = |index: usize| ConnectOptions {
             core: CoreChoice::Core(index % cores.max(1)),
+            application_properties: Some(node.new_name()),
             ..options.clone()
         };
         let failed = |made: usize, error: Option<ConnectError>| {
@@ -91,7 +93,7 @@ impl Connections {
             lost: None,
         };
         let lines: Vec<Line> = if retry.is_zero() {
-            let start = |index| node.connect_start(address, options(index));
+            let start = |index| node.control().connect_start(address, options(index));
             let made = connect_many(count, start, stop);
             let made = made.map_err(|(made, error)| failed(made, Some(error)))?;
             made.into_iter().map(|it| line(it, None)).collect()
@@ -101,7 +103,8 @@ impl Connections {
                 // Twice the time-out: an attempt that starts just before the first one expires still gets its full
                 // time.
                 let patience = options.timeout.saturating_mul(2);
-                (node.keep_connected(address, options, RECONNECT), patience)
+                let target = node.control().keep_connected(address, options, RECONNECT);
+                (target, patience)
             };
             let made = start_many(count, start, established, stop);
             made.map_err(|(made, error)| failed(made, error))?

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use rpcrdma_engine::ConnectionKey;
 
 use super::control::LoadControl;
+use super::generator::Generator;
 use super::workload::Workload;
 
 /// The polling cores that make a load.
@@ -31,6 +32,12 @@ impl<W: Workload> LoadCores<W> {
     pub(crate) fn control(&self, index: usize) -> Arc<LoadControl<W>> {
         let core = self.cores.get(index);
         core.map_or_else(Arc::default, |(_, control)| Arc::clone(control))
+    }
+
+    /// What makes the generator of each core of a node.
+    pub(crate) fn generators(&self) -> impl FnMut(usize) -> Generator<W> + 'static {
+        let controls: Vec<_> = self.cores.iter().map(|(_, it)| Arc::clone(it)).collect();
+        move |core| Generator::new(controls.get(core).map_or_else(Arc::default, Arc::clone))
     }
 
     /// Replaces a lost connection on the core with this index.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::address::{Address, AddressError};
+use rpcrdma_control::{Address, AddressError, AddressFault, host_and_port};
 
 /// The address of an NFS server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,15 +54,15 @@ impl FromStr for NfsAddress {
         let Some(rest) = text.strip_prefix("tcp:") else {
             return match Address::to_connect(text) {
                 Ok(address) => Ok(Self::Fabric(address)),
-                Err(AddressError::Scheme(text)) => Err(NfsAddressError::Scheme(text)),
+                Err(error) if error.fault == AddressFault::Scheme => {
+                    Err(NfsAddressError::Scheme(error.address))
+                }
                 Err(error) => Err(NfsAddressError::Fabric(error)),
             };
         };
-        // The syntax of host and port is the same as after `rdma:`, so that parser does the work.
-        let wrong = |_: AddressError| NfsAddressError::HostPort(text.to_owned());
-        match Address::to_connect(&format!("rdma:{rest}")).map_err(wrong)? {
-            Address::Rdma { host, port } => Ok(Self::Tcp { host, port }),
-            Address::Shm(_) => Err(NfsAddressError::HostPort(text.to_owned())),
+        match host_and_port(rest) {
+            Ok((host, port)) if port != 0 => Ok(Self::Tcp { host, port }),
+            _ => Err(NfsAddressError::HostPort(text.to_owned())),
         }
     }
 }

@@ -21,7 +21,7 @@ pub(crate) use self::report::{Report, SCHEMA};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rpcrdma_control::Provider;
+use rpcrdma_control::{Address, Fabric, Use};
 use rpcrdma_tuning::Loaded;
 
 use self::address::NfsAddress;
@@ -31,9 +31,7 @@ use self::report::{Outcome, Transport};
 use self::session::Session;
 use self::session::fabric::FabricSession;
 use self::session::tcp::{TcpServer, TcpSession};
-use crate::address::Address;
 use crate::exit::Failure;
-use crate::fabric::{Fabric, Job};
 use crate::load::gate::Gate;
 use crate::load::measure::Checkpoints;
 use crate::load::measured::{Beginning, Measured};
@@ -192,7 +190,7 @@ fn drive(
             manner.run(&mut session, files, Transport::KernelTcp, calls)
         }
         NfsAddress::Fabric(address) => {
-            let fabric = Fabric::to_connect(address, config.device.as_deref())?;
+            let fabric = Fabric::of(address, config.device.as_deref(), Use::Connect)?;
             let loaded = session::fabric::profile(config, &fabric)?;
             let job = OverFabric {
                 manner,
@@ -203,14 +201,14 @@ fn drive(
                 loaded: &loaded,
                 calls,
             };
-            fabric.run(&loaded.profile, job)
+            job.run()
         }
     };
     mountd.unmount(&config.export);
     outcome
 }
 
-/// A run over RPC-over-RDMA, generic over the fabric.
+/// A run over RPC-over-RDMA.
 struct OverFabric<'a> {
     manner: Manner<'a>,
     files: Files,
@@ -221,13 +219,16 @@ struct OverFabric<'a> {
     calls: Calls<'a>,
 }
 
-impl Job for OverFabric<'_> {
-    type Output = ();
-
-    fn run<V: Provider>(self, provider: V) -> Result<(), Failure> {
+impl OverFabric<'_> {
+    fn run(self) -> Result<(), Failure> {
         let config = self.manner.config;
-        let mut session =
-            FabricSession::connect(provider, config, self.credential, self.address, self.loaded)?;
+        let mut session = FabricSession::connect(
+            self.fabric,
+            config,
+            self.credential,
+            self.address,
+            self.loaded,
+        )?;
         let transport = Transport::Fabric {
             fabric: self.fabric.name(),
             device: self.fabric.device().map(str::to_owned),

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use crate::address::Address;
 use crate::authentication::Host;
 use crate::load::LoadConfig;
 use crate::protocol::Protocol;
 use crate::sizing::ProfileChoice;
 use crate::workloads::bench::op::{Op, Placement};
 use crate::workloads::bench::sizes::Sizes;
+use rpcrdma_control::Address;
 
 /// The fabric of a run's own server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

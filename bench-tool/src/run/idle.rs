@@ -12,7 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
-use rpcrdma_control::{ConnectOptions, Node, NodeConfig, Provider};
+use rpcrdma::Node;
+use rpcrdma_control::{Address, ConnectOptions, Fabric, Use};
 use rpcrdma_engine::{
     Activity, Application, CallError, CallTag, ConnectionKey, Context, Reply, pin_current_thread,
 };
@@ -20,11 +21,9 @@ use rpcrdma_fabric::clock::{Clock, Ticks};
 use rpcrdma_fabric::interface::Port;
 use rpcrdma_tuning::Loaded;
 
-use crate::address::Address;
 use crate::authentication::{Host, of_server};
 use crate::bench_program::{self, NULL};
 use crate::exit::{Failure, written};
-use crate::fabric::{Fabric, Job};
 use crate::load::connections::connect_many;
 use crate::protocol::Protocol;
 use crate::run::config::RunConfig;
@@ -366,7 +365,7 @@ pub(crate) struct IdleConfig {
 /// # Errors
 /// If the server cannot be reached.
 pub(crate) fn execute(config: &IdleConfig) -> Result<(), Failure> {
-    let fabric = Fabric::to_connect(&config.connect, config.device.as_deref())?;
+    let fabric = Fabric::of(&config.connect, config.device.as_deref(), Use::Connect)?;
     let need = Need {
         connections_per_core: Some(config.connections),
         credits: Some(1),
@@ -375,95 +374,81 @@ pub(crate) fn execute(config: &IdleConfig) -> Result<(), Failure> {
         ..Need::default()
     };
     let loaded = need.profile(&ProfileChoice::default(), &fabric)?;
-    let hold = Hold {
-        config,
-        loaded: &loaded,
+    hold(config, fabric, &loaded)
+}
+
+/// Holds connections, and probes them when asked.
+fn hold(config: &IdleConfig, fabric: Fabric, loaded: &Loaded) -> Result<(), Failure> {
+    let address = config.connect.to_string();
+    let (order, orders) = mpsc::channel();
+    let (outcome, outcomes) = mpsc::channel();
+    let ordered = Arc::new(AtomicU64::new(0));
+    let mut prober = Some(Prober {
+        orders,
+        outcome,
+        ordered: Arc::clone(&ordered),
+        seen: 0,
+        waiting: Vec::new(),
+        clock: Clock::new(),
+        started: None,
+        answered: 0,
+        late: 0,
+        slowest_ns: 0,
+    });
+    let application = move |_| {
+        prober
+            .take()
+            .unwrap_or_else(|| unreachable!("a node of one core"))
     };
-    fabric.run(&loaded.profile, hold)
-}
-
-/// Holds connections, generic over the fabric.
-struct Hold<'a> {
-    config: &'a IdleConfig,
-    loaded: &'a Loaded,
-}
-
-impl Job for Hold<'_> {
-    type Output = ();
-
-    fn run<V: Provider>(self, provider: V) -> Result<(), Failure> {
-        let Self { config, loaded } = self;
-        let address = config.connect.to_string();
-        let node_config = NodeConfig::from_profile(&loaded.profile, vec![None]);
-        let (order, orders) = mpsc::channel();
-        let (outcome, outcomes) = mpsc::channel();
-        let ordered = Arc::new(AtomicU64::new(0));
-        let mut prober = Some(Prober {
-            orders,
-            outcome,
-            ordered: Arc::clone(&ordered),
-            seen: 0,
-            waiting: Vec::new(),
-            clock: Clock::new(),
-            started: None,
-            answered: 0,
-            late: 0,
-            slowest_ns: 0,
-        });
-        let application = |_| {
-            prober
-                .take()
-                .unwrap_or_else(|| unreachable!("a node of one core"))
-        };
-        let node = Node::start(provider, &node_config, application).map_err(|error| {
-            Failure::failed("idle connections could not be set up").because(error)
-        })?;
-        let start = |_| {
-            node.connect_start(
-                &address,
-                ConnectOptions {
-                    timeout: Duration::from_secs(30),
-                    authentication: of_server(config.host.as_ref()),
-                    versions: config.protocol.versions(),
-                    ..ConnectOptions::default()
-                },
-            )
-        };
-        let connections = connect_many(config.connections as usize, start, &Stop::new()).map_err(
-            |(made, error)| {
-                let what = format!(
-                    "idle connection {} of {} to {address}",
-                    made + 1,
-                    config.connections
-                );
-                Failure::failed(what).because(error)
+    let node = Node::builder()
+        .profile(loaded.profile.clone())
+        .application(application)
+        .start_on(fabric)
+        .map_err(|error| Failure::failed("idle connections could not be set up").because(error))?;
+    let start = |_| {
+        node.control().connect_start(
+            &address,
+            ConnectOptions {
+                timeout: Duration::from_secs(30),
+                authentication: of_server(config.host.as_ref()),
+                versions: config.protocol.versions(),
+                ..ConnectOptions::default()
             },
-        )?;
-        let of_version_1 = connections.iter().filter(|it| it.version == 1).count();
-        say(&format!("{READY} {of_version_1}"))?;
-        for line in std::io::stdin().lines() {
-            let Some(core) = line.ok().and_then(|line| asked(&line)) else {
-                break;
-            };
-            let keys = connections.iter().map(|connection| connection.key);
-            let asked = Order {
-                core,
-                connections: keys.collect(),
-            };
-            if order.send(asked).is_err() {
-                break;
-            }
-            // SYNC POINT idle-order: pairs with the Acquire load in `Prober::poll`.
-            ordered.fetch_add(1, Ordering::Release);
-            // The core is asleep and reads the order only after a wake-up.
-            node.wake_cores();
-            let (answered, late, slowest_ns) =
-                outcomes.recv_timeout(PROBE_TIMEOUT).unwrap_or_default();
-            say(&format!("{answered} {late} {slowest_ns}"))?;
+        )
+    };
+    let connections = connect_many(config.connections as usize, start, &Stop::new()).map_err(
+        |(made, error)| {
+            let what = format!(
+                "idle connection {} of {} to {address}",
+                made + 1,
+                config.connections
+            );
+            Failure::failed(what).because(error)
+        },
+    )?;
+    let of_version_1 = connections.iter().filter(|it| it.version == 1).count();
+    say(&format!("{READY} {of_version_1}"))?;
+    for line in std::io::stdin().lines() {
+        let Some(core) = line.ok().and_then(|line| asked(&line)) else {
+            break;
+        };
+        let keys = connections.iter().map(|connection| connection.key);
+        let asked = Order {
+            core,
+            connections: keys.collect(),
+        };
+        if order.send(asked).is_err() {
+            break;
         }
-        drop(node.shutdown());
-        Ok(())
+        // SYNC POINT idle-order: pairs with the Acquire load in `Prober::poll`.
+        ordered.fetch_add(1, Ordering::Release);
+        // The core is asleep and reads the order only after a wake-up.
+        node.control().wake_cores();
+        let (answered, late, slowest_ns) = outcomes.recv_timeout(PROBE_TIMEOUT).unwrap_or_default();
+        say(&format!("{answered} {late} {slowest_ns}"))?;
     }
+    drop(node);
+    Ok(())
 }
 
 fn say(line: &str) -> Result<(), Failure> {

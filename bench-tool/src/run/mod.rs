@@ -12,9 +12,7 @@ use std::time::Duration;
 use self::config::{OwnFabric, RunConfig, Server};
 use self::own_server::{OwnServer, START_TIMEOUT};
 use self::report::{Report, RunResult, table};
-use crate::address::Address;
 use crate::exit::Failure;
-use crate::fabric::own_rdma_address;
 use crate::floor::{RoundTrip, round_trip};
 use crate::load::Watch;
 use crate::load::gate::Gate;
@@ -24,6 +22,7 @@ use crate::report::climb::climb;
 use crate::report::finish::{put, put_checkpoint, put_knee};
 use crate::report::output::Outputs;
 use crate::signals::Stop;
+use rpcrdma_control::{Address, Fabric};
 use rpcrdma_doctor::format_cores;
 
 /// Length of one floor round.
@@ -200,7 +199,7 @@ fn start_server(
 ) -> Result<OwnServer, Failure> {
     let listen = match fabric {
         OwnFabric::Shm => Address::Shm(format!("bench-run-{}", std::process::id())),
-        OwnFabric::Rdma => own_rdma_address(config.device.as_deref())?,
+        OwnFabric::Rdma => Fabric::own_rdma_address(config.device.as_deref())?,
     };
     // A profile that cannot be used is the client's failure: the server would only repeat it.
     node_load::check_profile(config, &listen)?;

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rpcrdma_control::{ConnectOptions, Node, NodeConfig, Provider};
+use rpcrdma::Node;
+use rpcrdma_control::{Address, ConnectOptions, CoreView, Fabric, NodeConfig, Use};
 use rpcrdma_doctor::Counted;
-use rpcrdma_engine::{CallRefused, CoreHandle, CounterSnapshot};
+use rpcrdma_engine::{CallRefused, CounterSnapshot};
 use rpcrdma_fabric::memory::{PageKind, PageReport};
 use rpcrdma_protocol::v2::ReverseRequestSupport;
 use rpcrdma_tuning::Loaded;
@@ -14,15 +15,12 @@ use rpcrdma_units::size;
 use super::config::{RunConfig, Server};
 use super::idle::IdleProcesses;
 use super::{Load, server_report};
-use crate::address::Address;
 use crate::authentication::of_server;
 use crate::bench_program::{self, ECHO, NULL};
 use crate::exit::Failure;
-use crate::fabric::{Fabric, Job};
 use crate::load::Watch;
 use crate::load::connections::Connections;
 use crate::load::cores::LoadCores;
-use crate::load::generator::Generator;
 use crate::load::measure::Checkpoints;
 use crate::load::measured::{Beginning, Measured};
 use crate::machine::Machine;
@@ -50,8 +48,8 @@ impl Load for NodeLoad {
         watch: &Watch,
         show: &mut dyn FnMut(&RunResult),
     ) -> Result<RunResult, Failure> {
-        let fabric =
-            Fabric::to_connect(server, config.device.as_deref())?.delayed(config.slowed.delay)?;
+        let fabric = Fabric::of(server, config.device.as_deref(), Use::Connect)?
+            .delayed(config.slowed.delay)?;
         let loaded = profile(config, &fabric)?;
         let measure = Measure {
             config,
@@ -61,11 +59,11 @@ impl Load for NodeLoad {
             watch,
             show,
         };
-        fabric.run(&loaded.profile, measure)
+        measure.run()
     }
 }
 
-/// A measurement, generic over the fabric.
+/// A measurement.
 struct Measure<'a> {
     config: &'a RunConfig,
     server: &'a Address,
@@ -75,10 +73,8 @@ struct Measure<'a> {
     show: &'a mut dyn FnMut(&RunResult),
 }
 
-impl Job for Measure<'_> {
-    type Output = RunResult;
-
-    fn run<V: Provider>(self, provider: V) -> Result<RunResult, Failure> {
+impl Measure<'_> {
+    fn run(self) -> Result<RunResult, Failure> {
         let Self {
             config,
             server,
@@ -88,7 +84,7 @@ impl Job for Measure<'_> {
             show,
         } = self;
         let address = server.to_string();
-        let mut client = Client::start(provider, config, loaded, &address, watch)?;
+        let mut client = Client::start(fabric, config, loaded, &address, watch)?;
         // Asked before anything else: a server with other limits takes no call of this run.
         let server_record = server_report::facts(&client.cores, &client.connections);
         check_limits(server_record.as_ref(), config)?;
@@ -97,9 +93,9 @@ impl Job for Measure<'_> {
         let server_before = client.ask_server();
         let client_before = client.counters();
         let counted_before = counted(config, watch);
-        let shared = client.node.attributes().iter();
+        let shared = client.node.control().attributes().iter();
         let own_queues = shared.map(|it| it.shared_receive_queue).any(|it| !it);
-        let pages = client.node.pages().to_vec();
+        let pages = client.node.control().pages().to_vec();
         let client_record = Record::new(&Machine::detect(), &config.load.cores, loaded, fabric);
         let records = (client_record, server_record);
         let ends = (loaded, fabric, &pages[..], own_queues);
@@ -133,7 +129,7 @@ impl Job for Measure<'_> {
         } = client;
         let first = connections.first().cloned();
         drop(connections);
-        drop(node.shutdown());
+        drop(node);
         // Only after the shutdown: the probe runs on a core of the load.
         let probe = idle.filter(|_| measured.failure.is_none());
         let probe = probe.map(|idle| idle.probe(free_core(config)));
@@ -256,7 +252,7 @@ fn counts(counters: &CounterSnapshot) -> server_report::Counts {
 
 /// Checks that the profile can be used with a server at this address.
 pub(super) fn check_profile(config: &RunConfig, server: &Address) -> Result<(), Failure> {
-    let fabric = Fabric::to_connect(server, config.device.as_deref())?;
+    let fabric = Fabric::of(server, config.device.as_deref(), Use::Connect)?;
     profile(config, &fabric).map(|_| ())
 }
 
@@ -291,32 +287,34 @@ fn profile(config: &RunConfig, fabric: &Fabric) -> Result<Loaded, Failure> {
 }
 
 /// The client's node, with a generator on each core.
-struct Client<V: Provider> {
+struct Client {
     // Declared before the node, so dropped before it: reconnecting must end before the cores do.
     connections: Connections,
-    node: Node<V, Generator<BenchWorkload>>,
+    node: Node,
     cores: LoadCores<BenchWorkload>,
 }
 
-impl<V: Provider> Client<V> {
+impl Client {
     /// Starts the cores and makes the connections.
     fn start(
-        provider: V,
+        fabric: &Fabric,
         config: &RunConfig,
         loaded: &Loaded,
         address: &str,
         watch: &Watch,
     ) -> Result<Self, Failure> {
-        let numbers: Vec<_> = config.load.cores.iter().copied().map(Some).collect();
-        let mut node_config = NodeConfig::from_profile(&loaded.profile, numbers);
-        if config.reverse {
-            node_config = node_config.with_reverse_calls(ReverseRequestSupport::Inline);
-        }
         let cores = LoadCores::new(&config.load.cores);
-        let node = Node::start(provider, &node_config, |core| {
-            Generator::new(cores.control(core))
-        })
-        .map_err(|error| Failure::failed("the client could not be set up").because(error))?;
+        let reverse = config.reverse;
+        let node = Node::builder()
+            .profile(loaded.profile.clone())
+            .pinned(config.load.cores.iter().copied())
+            .configure(move |config| match reverse {
+                true => config.with_reverse_calls(ReverseRequestSupport::Inline),
+                false => config,
+            })
+            .application(cores.generators())
+            .start_on(fabric.clone())
+            .map_err(|error| Failure::failed("the client could not be set up").because(error))?;
         let options = ConnectOptions {
             timeout: Duration::from_millis(u64::from(loaded.profile.connect_timeout_ms)),
             authentication: of_server(config.host.as_ref()),
@@ -358,7 +356,7 @@ impl<V: Provider> Client<V> {
 
     /// The counters of all cores, summed.
     fn counters(&self) -> CounterSnapshot {
-        let all = self.node.cores().iter().map(CoreHandle::counters);
+        let all = self.node.control().cores().iter().map(CoreView::counters);
         all.reduce(|sum, core| sum.plus(&core)).unwrap_or_default()
     }
 

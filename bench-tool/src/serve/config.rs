@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::operate::Operation;
-use crate::address::Address;
 use crate::authentication::Host;
 use crate::sizing::{Need, ProfileChoice};
+use rpcrdma_control::Address;
 
 /// The configuration of a server over RPC-over-RDMA.
 pub(crate) struct ServeConfig {
@@ -43,6 +43,7 @@ pub(crate) enum Service {
 }
 
 /// The configuration of an NFS server.
+#[derive(Clone)]
 pub(crate) struct Nfs3Config {
     /// Space for files in bytes.
     pub space_bytes: u64,

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use rpcrdma_control::{Node, NodeError, NodeLimits, Provider};
-use rpcrdma_engine::Application;
+use rpcrdma::Node;
+use rpcrdma_control::{NodeError, NodeLimits};
 use serde::Deserialize;
 
 use crate::exit::Failure;
@@ -63,10 +63,11 @@ pub(crate) trait Limited {
     fn limit(&self, limits: &Limits) -> Result<NodeLimits, NodeError>;
 }
 
-impl<V: Provider, A: Application> Limited for Node<V, A> {
+impl Limited for Node {
     fn limit(&self, limits: &Limits) -> Result<NodeLimits, NodeError> {
-        let limits = limits.of_node(self.limits_reserved(), self.cores().len());
-        self.set_limits(limits)?;
+        let control = self.control();
+        let limits = limits.of_node(control.limits_reserved(), self.cores());
+        control.set_limits(limits)?;
         Ok(limits)
     }
 }

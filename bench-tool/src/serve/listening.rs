@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use rpcrdma_control::{ListenOptions, Node, Provider};
-use rpcrdma_engine::Application;
+use rpcrdma::Node;
+use rpcrdma_control::{Address, ListenOptions};
 use rpcrdma_tuning::Profile;
 
 use super::operate::Operator;
-use crate::address::Address;
 use crate::authentication::{Host, of_clients};
 use crate::exit::Failure;
 
@@ -15,8 +14,8 @@ use crate::exit::Failure;
 ///
 /// # Errors
 /// If the node cannot listen on the address.
-pub(crate) fn listen<V: Provider, A: Application>(
-    node: &Node<V, A>,
+pub(crate) fn listen(
+    node: &Node,
     address: &Address,
     host: Option<&Host>,
 ) -> Result<String, Failure> {
@@ -27,6 +26,7 @@ pub(crate) fn listen<V: Provider, A: Application>(
     };
     let address = address.to_string();
     let listening = node
+        .control()
         .listen(&address, options)
         .map_err(|error| Failure::failed(format!("cannot listen on {address}")).because(error))?;
     Ok(format!("{}{for_whom}", listening.address))
@@ -36,17 +36,14 @@ pub(crate) fn listen<V: Provider, A: Application>(
 ///
 /// # Errors
 /// If the node ended before.
-pub(crate) fn end<V: Provider, A: Application>(
-    node: Node<V, A>,
-    profile: &Profile,
-    operator: &mut Operator,
-) -> Result<(), Failure> {
+pub(crate) fn end(node: Node, profile: &Profile, operator: &mut Operator) -> Result<(), Failure> {
     let timeout = Duration::from_millis(u64::from(profile.drain_timeout_ms));
     operator.draining(timeout);
     let report = node
         .drain(timeout)
         .map_err(|error| Failure::failed("the server did not end cleanly").because(error))?;
-    drop(node.shutdown());
+    // The threads end here, before the log says that the server has.
+    drop(node);
     operator.ended(&report, timeout);
     Ok(())
 }

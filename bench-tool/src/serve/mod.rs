@@ -24,14 +24,14 @@ use std::io::Read;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rpcrdma_control::{Node, NodeConfig, NodeError, Provider};
-use rpcrdma_engine::{Application, CoreHandle};
+use rpcrdma::Node;
+use rpcrdma_control::{CoreView, Fabric, NodeConfig, Use};
+use rpcrdma_engine::Application;
 use rpcrdma_protocol::v2::ReverseRequestSupport;
-use rpcrdma_tuning::Loaded;
+use rpcrdma_tuning::{Loaded, Profile};
 
 use crate::bench_program::{BenchService, Common};
 use crate::exit::Failure;
-use crate::fabric::{Fabric, Job};
 use crate::machine::Machine;
 use crate::record::{Limits, Record};
 use crate::signals::Stop;
@@ -47,7 +47,7 @@ use self::operate::Operator;
 /// # Errors
 /// A usage failure for an unusable profile; a failure if the server cannot be set up or cannot listen.
 pub(crate) fn execute(config: &ServeConfig) -> Result<(), Failure> {
-    let fabric = Fabric::to_listen(&config.listen, config.device.as_deref())?;
+    let fabric = Fabric::of(&config.listen, config.device.as_deref(), Use::Listen)?;
     let fabric = fabric.delayed(config.delay)?;
     let loaded = &config.need.profile(&config.profile, &fabric)?;
     let operator = Operator::start(&config.operation, &config.cores)?;
@@ -64,21 +64,48 @@ pub(crate) fn execute(config: &ServeConfig) -> Result<(), Failure> {
                 fabric: &fabric,
                 operator,
             };
-            fabric.run(&loaded.profile, serve)
+            serve.run()
         }
         Service::Nfs3(nfs3) => {
             let serve = ServeOnFabric {
                 config,
                 nfs3,
                 loaded,
+                fabric: &fabric,
                 operator,
             };
-            fabric.run(&loaded.profile, serve)
+            serve.run()
         }
     }
 }
 
-/// The bench server, generic over the fabric.
+/// Starts a server's node, which runs `application` on each core.
+///
+/// # Errors
+/// If the node cannot be set up.
+fn start_node<A: Application>(
+    config: &ServeConfig,
+    fabric: &Fabric,
+    profile: Profile,
+    operator: &Operator,
+    configure: impl FnOnce(NodeConfig) -> NodeConfig + 'static,
+    application: impl FnMut(usize) -> A + 'static,
+) -> Result<Node, Failure> {
+    let events = operator.events();
+    Node::builder()
+        .profile(profile)
+        .pinned(config.cores.iter().copied())
+        .faults(operator.faults())
+        .configure(|config| NodeConfig {
+            events: Some(events),
+            ..configure(config)
+        })
+        .application(application)
+        .start_on(fabric.clone())
+        .map_err(|error| Failure::failed("the server could not be set up").because(error))
+}
+
+/// The bench server.
 struct Serve<'a> {
     config: &'a ServeConfig,
     time: Duration,
@@ -88,47 +115,29 @@ struct Serve<'a> {
     operator: Operator,
 }
 
-impl Job for Serve<'_> {
-    type Output = ();
-
-    fn run<V: Provider>(self, provider: V) -> Result<(), Failure> {
-        let cores = self.config.cores.iter().copied().map(Some).collect();
-        let mut config = NodeConfig {
-            events: Some(self.operator.events()),
-            ..NodeConfig::from_profile(&self.loaded.profile, cores)
-        };
-        if self.reverse {
-            config = config.with_reverse_calls(ReverseRequestSupport::Inline);
-        }
-        let common = Arc::new(Common::new(
-            config.core.bulk_buffers,
-            config.core.bulk_buffer_bytes,
-        ));
-        let time = self.time;
-        let service = |_| BenchService::new(Arc::clone(&common)).working_for(time);
-        let failed =
-            |error: NodeError| Failure::failed("the server could not be set up").because(error);
-        let faults = self.operator.faults().clone();
-        if faults.is_empty() {
-            let node = Node::start(provider, &config, service).map_err(failed)?;
-            self.serve(node, &common)
-        } else {
-            let node = Node::start_with_faults(provider, &config, &faults, service);
-            self.serve(node.map_err(failed)?, &common)
-        }
-    }
-}
-
 impl Serve<'_> {
-    fn serve<V: Provider, A: Application>(
-        mut self,
-        node: Node<V, A>,
-        common: &Common,
-    ) -> Result<(), Failure> {
+    fn run(mut self) -> Result<(), Failure> {
+        let (time, reverse) = (self.time, self.reverse);
+        let core = NodeConfig::from_profile(&self.loaded.profile, Vec::new()).core;
+        let common = Arc::new(Common::new(core.bulk_buffers, core.bulk_buffer_bytes));
+        let configure = move |config: NodeConfig| match reverse {
+            true => config.with_reverse_calls(ReverseRequestSupport::Inline),
+            false => config,
+        };
+        let shared = Arc::clone(&common);
+        let service = move |_| BenchService::new(Arc::clone(&shared)).working_for(time);
+        let node = start_node(
+            self.config,
+            self.fabric,
+            self.loaded.profile.clone(),
+            &self.operator,
+            configure,
+            service,
+        )?;
         self.operator.attend(&node)?;
-        let cores = node.cores().to_vec();
+        let cores = node.control().cores().to_vec();
         common.set_counters(Box::new(move || {
-            let all = cores.iter().map(CoreHandle::counters);
+            let all = cores.iter().map(CoreView::counters);
             all.reduce(|sum, core| sum.plus(&core)).unwrap_or_default()
         }));
         common.set_facts(self.facts());
@@ -141,9 +150,7 @@ impl Serve<'_> {
         operator.wait(&node);
         end(node, &self.loaded.profile, operator)
     }
-}
 
-impl Serve<'_> {
     /// The record of this server, for its clients' reports.
     fn facts(&self) -> String {
         let (machine, cores) = (Machine::detect(), &self.config.cores);

@@ -3,16 +3,15 @@
 use std::net::TcpListener;
 use std::sync::Arc;
 
-use rpcrdma_control::{Node, NodeConfig, NodeError, Provider};
-use rpcrdma_engine::Application;
+use rpcrdma_control::{Fabric, NodeConfig};
 use rpcrdma_tuning::{Loaded, Profile};
 
 use super::config::{Nfs3Config, ServeConfig};
 use super::listening::{end, listen};
 use super::operate::{Operation, Operator};
+use super::start_node;
 use crate::address::ListenAddress;
 use crate::exit::Failure;
-use crate::fabric::Job;
 use rpcrdma_nfs3::server::fabric::{CallChannel, NfsApplication, ServerHandle};
 use rpcrdma_nfs3::server::rpc_service::RpcService;
 use rpcrdma_nfs3::server::tcp::{Answers, TcpServer};
@@ -39,12 +38,8 @@ fn rpc_service<P: Pages>(config: &Nfs3Config, pages: P) -> RpcService<P> {
     RpcService::new(Service::new(pages, limits))
 }
 
-/// The configuration of a node whose only core keeps file data in bulk buffers, and the memory of these files.
-fn with_files(
-    profile: &Profile,
-    core: Option<usize>,
-    space_bytes: u64,
-) -> (NodeConfig, LeasedPages) {
+/// The profile of a node whose only core keeps file data in bulk buffers, and the memory of these files.
+fn with_files(profile: &Profile, space_bytes: u64) -> (Profile, LeasedPages) {
     let mut profile = profile.clone();
     // The profile's bytes for running calls stay the same, in more and smaller buffers.
     let pieces = profile.bulk_buffer_bytes.div_ceil(BUFFER_BYTES).max(1);
@@ -59,10 +54,8 @@ fn with_files(
         placed_max = u32::try_from(kept).unwrap_or(u32::MAX);
         profile.placement_spares = profile.placement_spares.saturating_add(placed_max);
     }
-    let mut config = NodeConfig::from_profile(&profile, vec![core]);
-    config.core.bulk_buffers_kept = LeasedPages::buffers(space_bytes, BUFFER_BYTES);
     let pages = LeasedPages::new(space_bytes, PAGE_BYTES, BUFFER_BYTES, placed_max);
-    (config, pages)
+    (profile, pages)
 }
 
 /// A TCP server, and its address with the actual port.
@@ -107,7 +100,7 @@ pub(crate) fn serve_on_tcp(
         .map_err(|error| Failure::failed(format!("cannot serve at {address}")).because(error))
 }
 
-/// The NFS server over RPC-over-RDMA, with MOUNT over TCP; generic over the fabric.
+/// The NFS server over RPC-over-RDMA, with MOUNT over TCP.
 pub(super) struct ServeOnFabric<'a> {
     /// The server's configuration.
     pub(super) config: &'a ServeConfig,
@@ -115,51 +108,41 @@ pub(super) struct ServeOnFabric<'a> {
     pub(super) nfs3: &'a Nfs3Config,
     /// The tuning profile.
     pub(super) loaded: &'a Loaded,
+    /// Where it is.
+    pub(super) fabric: &'a Fabric,
     /// Metrics, log, limits and stop request.
     pub(super) operator: Operator,
 }
 
-impl Job for ServeOnFabric<'_> {
-    type Output = ();
-
-    fn run<V: Provider>(self, provider: V) -> Result<(), Failure> {
+impl ServeOnFabric<'_> {
+    pub(super) fn run(mut self) -> Result<(), Failure> {
         let space_bytes = self.nfs3.space_bytes;
         // An NFS server has exactly one core, because its files are not shared between cores.
-        let core = self.config.cores.first().copied();
-        let (mut config, pages) = with_files(&self.loaded.profile, core, space_bytes);
-        config.events = Some(self.operator.events());
+        let (profile, pages) = with_files(&self.loaded.profile, space_bytes);
+        let configure = move |mut config: NodeConfig| {
+            config.core.bulk_buffers_kept = LeasedPages::buffers(space_bytes, BUFFER_BYTES);
+            config
+        };
         let mut pages = Some(pages);
         let channel = Arc::new(CallChannel::new());
-        let service = |_| {
+        let (of_core, nfs3) = (Arc::clone(&channel), self.nfs3.clone());
+        let service = move |_| {
             let pages = pages
                 .take()
                 .unwrap_or_else(|| LeasedPages::new(0, PAGE_BYTES, BUFFER_BYTES, 0));
-            NfsApplication::new(rpc_service(self.nfs3, pages), Arc::clone(&channel))
+            NfsApplication::new(rpc_service(&nfs3, pages), Arc::clone(&of_core))
         };
-        let failed = |error: NodeError| {
-            Failure::failed("the server could not be set up")
-                .because(error)
-                .advice("less --space takes less memory at the start")
-        };
-        let faults = self.operator.faults().clone();
-        if faults.is_empty() {
-            let node = Node::start(provider, &config, service).map_err(failed)?;
-            self.serve(node, channel)
-        } else {
-            let node = Node::start_with_faults(provider, &config, &faults, service);
-            self.serve(node.map_err(failed)?, channel)
-        }
-    }
-}
-
-impl ServeOnFabric<'_> {
-    fn serve<V: Provider, A: Application>(
-        mut self,
-        node: Node<V, A>,
-        channel: Arc<CallChannel>,
-    ) -> Result<(), Failure> {
+        let node = start_node(
+            self.config,
+            self.fabric,
+            profile,
+            &self.operator,
+            configure,
+            service,
+        )
+        .map_err(|failure| failure.advice("less --space takes less memory at the start"))?;
         self.operator.attend(&node)?;
-        if let Some(core) = node.cores().first().cloned() {
+        if let Some(core) = node.control().cores().first().cloned() {
             channel.set_wake(move || core.wake());
         }
         let (mount_host, mount_port) = &self.nfs3.mount_listen;

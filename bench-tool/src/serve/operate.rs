@@ -7,17 +7,18 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use rpcrdma::Node;
 use rpcrdma_control::{
-    DrainReport, EventSink, Fault, FaultPlan, Node, NodeEvent, NodeLimits, NodeSnapshot, Provider,
+    Address, DrainReport, EventSink, Fault, FaultPlan, NodeEvent, NodeLimits, NodeSnapshot,
 };
-use rpcrdma_engine::{Application, CloseReason, ConnectionKey};
+use rpcrdma_engine::{CloseReason, ConnectionKey};
 use signal_hook::consts::SIGHUP;
 
 use super::limits::{Limited, Limits};
 use super::log::{Event, Log, LogFormat, LogLevel, Logger};
 use super::metrics::{self, Identity};
 use super::notify::Notifier;
-use crate::address::{Address, ListenAddress};
+use crate::address::ListenAddress;
 use crate::exit::{Failure, written};
 use crate::metrics::http::{Answer, HttpServer};
 use crate::metrics::{self as pages, TEXT_FORMAT};
@@ -234,13 +235,10 @@ impl Operator {
     ///
     /// # Errors
     /// If the limits cannot be read or applied.
-    pub(crate) fn attend<V: Provider, A: Application>(
-        &self,
-        node: &Node<V, A>,
-    ) -> Result<(), Failure> {
+    pub(crate) fn attend(&self, node: &Node) -> Result<(), Failure> {
         // Fails only for a second node, and there is only one.
-        let _ = self.board.watch.set(Box::new(node.watch()));
-        let pages = node.pages().iter();
+        let _ = self.board.watch.set(Box::new(node.control().watch()));
+        let pages = node.control().pages().iter();
         for warning in pages.filter_map(|pages| pages.warning.as_ref()) {
             self.warn(warning);
         }

@@ -266,11 +266,11 @@ impl<L: Load> Runner for RunRunner<'_, L> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::address::Address;
     use crate::commands::tests::sweep as args;
     use crate::load::Watch;
     use crate::run::report::RunResult;
     use crate::run::report::tests::result;
+    use rpcrdma_control::Address;
     use rpcrdma_testkit::CheckWords;
 
     /// A load whose latency grows with size and depth. It fails and stops at the configured points.

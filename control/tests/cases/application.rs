@@ -98,7 +98,7 @@ fn node<F: Fabric>(
     (question, is_first): (&[u8], bool),
     announced: &[u8],
     knows: bool,
-) -> (Node<F::Provider, Asking>, Arc<Mutex<Log>>) {
+) -> (Node<Asking>, Arc<Mutex<Log>>) {
     let mut config = NodeConfig::from_profile(&profile(), vec![None]);
     let announced = ApplicationProperties::NONE.with(PROPERTY, announced);
     let announced = announced.expect("it fits");

@@ -41,7 +41,7 @@ pub(super) fn client_host() -> Arc<dyn HostAuthentication> {
     host("the-client", "key", "5a")
 }
 
-fn server<F: Fabric>(authentication: Authentication, timeout: Duration) -> (TestNode<F>, String) {
+fn server<F: Fabric>(authentication: Authentication, timeout: Duration) -> (TestNode, String) {
     let (server, address) = (start::<F>(&profile(), 1), F::address());
     let options = ListenOptions {
         authentication,
@@ -65,7 +65,7 @@ pub(super) fn connecting(authentication: Authentication) -> ConnectOptions {
 
 /// Connects in vain: the error. Nothing reached the service.
 fn refused<F: Fabric>(
-    server: &TestNode<F>,
+    server: &TestNode,
     address: &str,
     authentication: Authentication,
 ) -> ConnectError {
@@ -139,7 +139,7 @@ pub(crate) fn where_it_is_not_required_its_absence_is_no_error<F: Fabric>() {
 
 pub(crate) fn a_client_that_offers_nothing_is_told_what_is_required<F: Fabric>() {
     let (server, address) = server::<F>(Authentication::Required(server_host()), PATIENCE);
-    let error = refused(&server, &address, Authentication::Fabric);
+    let error = refused::<F>(&server, &address, Authentication::Fabric);
     assert_eq!(failure(&error), AuthenticationFailure::RequiredByPeer);
     assert_says(&error, &[&address, "requires authentication"]);
     server.counts("authentications_refused", 1);
@@ -148,7 +148,7 @@ pub(crate) fn a_client_that_offers_nothing_is_told_what_is_required<F: Fabric>()
 
 pub(crate) fn a_client_that_requires_it_refuses_a_server_without<F: Fabric>() {
     let (server, address) = server::<F>(Authentication::None, PATIENCE);
-    let error = refused(&server, &address, Authentication::Required(client_host()));
+    let error = refused::<F>(&server, &address, Authentication::Required(client_host()));
     assert_eq!(failure(&error), AuthenticationFailure::NotOffered);
 }
 
@@ -156,15 +156,15 @@ pub(crate) fn a_wrong_key_is_refused_by_either_end<F: Fabric>() {
     for policy in [Authentication::Required, Authentication::Optional] {
         let (server, address) = server::<F>(policy(server_host()), PATIENCE);
         let other_key = policy(host("the-client", "key", "5b"));
-        let error = refused(&server, &address, other_key);
+        let error = refused::<F>(&server, &address, other_key);
         assert_eq!(failure(&error), AuthenticationFailure::WrongProof);
         let other_name = policy(host("the-client", "another", "5a"));
-        let error = refused(&server, &address, other_name);
+        let error = refused::<F>(&server, &address, other_name);
         assert_eq!(failure(&error), AuthenticationFailure::RefusedByPeer);
         // The latter of the two.
         server.counts("authentications_refused", 1);
         let its_own_name = policy(server_host());
-        let error = refused(&server, &address, its_own_name);
+        let error = refused::<F>(&server, &address, its_own_name);
         assert_eq!(failure(&error), AuthenticationFailure::RefusedByPeer);
         assert!(server.peers().is_empty());
     }

@@ -4,8 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rpcrdma_control::{
-    ConnectError, ConnectOptions, Connection, Fault, FaultPlan, FaultyApplication, FaultyProvider,
-    Node, NodeConfig, Versions,
+    ConnectError, ConnectOptions, Connection, Fault, FaultPlan, Node, NodeConfig, Versions,
 };
 use rpcrdma_engine::ring_client::CallStatus;
 use rpcrdma_engine::{
@@ -52,14 +51,14 @@ impl Application for Echo {
 }
 
 /// A server of one core with faults.
-struct FaultyServer<F: Fabric> {
-    node: Node<FaultyProvider<F::Provider>, FaultyApplication<Echo>>,
+struct FaultyServer {
+    node: Node<Echo>,
     plan: FaultPlan,
     address: String,
 }
 
-impl<F: Fabric> FaultyServer<F> {
-    fn start(profile: &Profile, faults: &[&str]) -> Self {
+impl FaultyServer {
+    fn start<F: Fabric>(profile: &Profile, faults: &[&str]) -> Self {
         let faults = faults
             .iter()
             .map(|text| -> Fault { text.parse().expect(text) });
@@ -87,7 +86,7 @@ impl<F: Fabric> FaultyServer<F> {
     }
 
     /// A client of it, with a connection.
-    fn client(&self, profile: &Profile) -> (TestNode<F>, Connection) {
+    fn client<F: Fabric>(&self, profile: &Profile) -> (TestNode, Connection) {
         let client = start::<F>(profile, 1);
         let connection = connected(&client, &self.address);
         (client, connection)
@@ -101,8 +100,8 @@ fn failed<T>(error: CallError) -> Result<T, CallStatus> {
 pub(crate) fn calls_that_are_struck_end_with_an_error_and_are_the_same_in_each_run<F: Fabric>() {
     /// The calls that fail of 40.
     fn struck<F: Fabric>(fault: &str) -> Vec<u32> {
-        let server = FaultyServer::<F>::start(&profile(), &[fault]);
-        let (mut client, connection) = server.client(&profile());
+        let server = FaultyServer::start::<F>(&profile(), &[fault]);
+        let (mut client, connection) = server.client::<F>(&profile());
         let calls = (1..=40_u32).filter(|number| {
             let args = number.to_be_bytes();
             let ended = client.call(&connection, ECHO, &args);
@@ -133,14 +132,14 @@ pub(crate) fn a_call_whose_reply_is_dropped_times_out_and_the_next_is_answered<F
 
 /// Whether the call behind one whose reply is dropped had its answer in time.
 fn next_is_answered_after_a_dropped_reply<F: Fabric>() -> bool {
-    let server = FaultyServer::<F>::start(&profile(), &["drop-reply:after=1,times=1"]);
-    let (mut patient, other) = server.client(&profile());
+    let server = FaultyServer::start::<F>(&profile(), &["drop-reply:after=1,times=1"]);
+    let (mut patient, other) = server.client::<F>(&profile());
     patient.assert_echo(&other, b"1st.");
     let hasty = Profile {
         call_timeout_ms: 1000,
         ..profile()
     };
-    let (mut client, connection) = server.client(&hasty);
+    let (mut client, connection) = server.client::<F>(&hasty);
     let dropped = client.call(&connection, ECHO, b"2nd.");
     assert_eq!(dropped, failed(CallError::TimedOut));
     let next = client.call(&connection, ECHO, b"3rd.");
@@ -160,8 +159,8 @@ pub(crate) fn a_connection_is_lost_at_the_send_that_is_struck<F: Fabric>() {
         keep_alive_interval_ms: 0,
         ..profile()
     };
-    let server = FaultyServer::<F>::start(&profile, &["disconnect:after=20,times=1"]);
-    let (mut client, connection) = server.client(&profile);
+    let server = FaultyServer::start::<F>(&profile, &["disconnect:after=20,times=1"]);
+    let (mut client, connection) = server.client::<F>(&profile);
     let mut answered = 0_u64;
     let lost = loop {
         assert!(answered <= 20, "no call failed");
@@ -184,8 +183,8 @@ pub(crate) fn a_connection_is_lost_at_the_send_that_is_struck<F: Fabric>() {
 }
 
 pub(crate) fn connects_that_are_struck_are_refused<F: Fabric>() {
-    let server = FaultyServer::<F>::start(&profile(), &["refuse-connect:every=2"]);
-    let (mut client, first) = server.client(&profile());
+    let server = FaultyServer::start::<F>(&profile(), &["refuse-connect:every=2"]);
+    let (mut client, first) = server.client::<F>(&profile());
     for times in 1..=2 {
         match refused(&client, &server.address) {
             ConnectError::Rejected { reason, .. } => {
@@ -202,8 +201,8 @@ pub(crate) fn connects_that_are_struck_are_refused<F: Fabric>() {
 
 pub(crate) fn messages_that_are_struck_come_late_and_in_order<F: Fabric>() {
     let fault = format!("delay-message:for={}ms,every=2", LATE.as_millis());
-    let server = FaultyServer::<F>::start(&profile(), &[&fault]);
-    let (mut client, connection) = server.client(&profile());
+    let server = FaultyServer::start::<F>(&profile(), &[&fault]);
+    let (mut client, connection) = server.client::<F>(&profile());
     // Twice as many as there are credits: the second half waits for Receives of the first.
     let begin = Begin::now();
     let numbers = 0..16_u32;
@@ -224,8 +223,8 @@ pub(crate) fn a_connection_that_ends_does_not_wait_for_what_is_late<F: Fabric>()
         connections_max: 1,
         ..profile()
     };
-    let server = FaultyServer::<F>::start(&one, &["delay-message:for=60s,after=4,times=1"]);
-    let (mut client, connection) = server.client(&profile());
+    let server = FaultyServer::start::<F>(&one, &["delay-message:for=60s,after=4,times=1"]);
+    let (mut client, connection) = server.client::<F>(&profile());
     // TIME: an end that waits for what is late comes after 60 s or more, counted from here. One that does not takes milliseconds,
     // on an emulated device up to a second.
     let begin = Instant::now();
@@ -259,8 +258,8 @@ pub(crate) fn receives_that_are_struck_are_posted_late<F: Fabric>() {
         ..profile()
     };
     let fault = format!("late-receive:for={}ms", LATE.as_millis());
-    let server = FaultyServer::<F>::start(&few, &[&fault]);
-    let (mut client, connection) = server.client(&few);
+    let server = FaultyServer::start::<F>(&few, &[&fault]);
+    let (mut client, connection) = server.client::<F>(&few);
     // Five Receives are there, and one was taken for the properties: each serves its next message late.
     let begin = Begin::now();
     for number in 0..20_u32 {
@@ -323,7 +322,7 @@ fn long_call<F: Fabric>(faults: &[&str]) -> Option<(Result<usize, CallError>, u6
         bulk_buffers: 16,
         ..profile()
     };
-    let server = FaultyServer::<F>::start(&profile, faults);
+    let server = FaultyServer::start::<F>(&profile, faults);
     let attributes = &server.node.attributes()[0];
     if attributes.read_depth_max == 0 || attributes.windows_max == 0 {
         println!("{} has no RDMA Read: nothing to fail", attributes.device);

@@ -165,7 +165,7 @@ pub(crate) fn listening() -> ListenOptions {
 }
 
 /// A node that listens, and its address.
-fn server<F: Fabric>(profile: &Profile, cores: usize) -> (TestNode<F>, String) {
+fn server<F: Fabric>(profile: &Profile, cores: usize) -> (TestNode, String) {
     let (server, address) = (start::<F>(profile, cores), F::address());
     server
         .node
@@ -175,19 +175,19 @@ fn server<F: Fabric>(profile: &Profile, cores: usize) -> (TestNode<F>, String) {
 }
 
 /// Connects to a server that has room.
-fn connected<F: Fabric>(client: &TestNode<F>, address: &str) -> Connection {
+fn connected(client: &TestNode, address: &str) -> Connection {
     let connection = client.node.connect(address, options());
     connection.expect("a server listens, and has room")
 }
 
 /// Why a connect fails that must.
-fn refused<F: Fabric>(client: &TestNode<F>, address: &str) -> ConnectError {
+fn refused(client: &TestNode, address: &str) -> ConnectError {
     let connection = client.node.connect(address, options());
     connection.expect_err("nothing can be had there")
 }
 
 /// A server and a client of one core each, its address, and a connection between them.
-fn joined<F: Fabric>(profile: &Profile) -> (TestNode<F>, TestNode<F>, String, Connection) {
+fn joined<F: Fabric>(profile: &Profile) -> (TestNode, TestNode, String, Connection) {
     let (server, address) = server::<F>(profile, 1);
     let client = start::<F>(profile, 1);
     let connection = connected(&client, &address);

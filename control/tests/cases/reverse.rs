@@ -11,9 +11,9 @@ use crate::support::{ECHO, Fabric, PATIENCE, TestNode, profile, start_with};
 const NONE: ReverseRequestSupport = ReverseRequestSupport::None;
 const INLINE: ReverseRequestSupport = ReverseRequestSupport::Inline;
 
-fn node<F: Fabric>(level: ReverseRequestSupport) -> TestNode<F> {
+fn node<F: Fabric>(level: ReverseRequestSupport) -> TestNode {
     let config = NodeConfig::from_profile(&profile(), vec![None]);
-    start_with(&profile(), &config.with_reverse_calls(level))
+    start_with::<F>(&profile(), &config.with_reverse_calls(level))
 }
 
 /// With host authentication, in whose messages properties are exchanged too, and without.

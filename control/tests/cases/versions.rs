@@ -13,7 +13,7 @@ use super::{listening, options};
 use crate::support::{ECHO, Fabric, PATIENCE, TestNode, assert_is, foreign, profile, start};
 
 /// A node that listens for these versions, and its address.
-fn server<F: Fabric>(options: ListenOptions) -> (TestNode<F>, String) {
+fn server<F: Fabric>(options: ListenOptions) -> (TestNode, String) {
     let (server, address) = (start::<F>(&profile(), 1), F::address());
     let listening = server.node.listen(&address, options);
     let address = listening.expect("the name is free").address;

@@ -161,6 +161,11 @@ fn serve<V: Provider>(
                     port_event: Some(port_event),
                     ..
                 } => port.handle_event(port_event),
+                // A test that waits in vain for this end shows why.
+                ManagerEvent::Failed { error, .. } => println!("the foreign end: {error}"),
+                ManagerEvent::Rejected { reason, .. } => {
+                    println!("the foreign end was rejected: {reason:?}");
+                }
                 _ => {}
             }
         }

@@ -116,8 +116,8 @@ pub(crate) trait Fabric: 'static {
 }
 
 /// A node with the test application on every core, and a client of each core.
-pub(crate) struct TestNode<F: Fabric> {
-    pub(crate) node: Node<F::Provider, TestApplication>,
+pub(crate) struct TestNode {
+    pub(crate) node: Node<TestApplication>,
     pub(crate) clients: Vec<RingClient>,
     released: Arc<AtomicBool>,
     peers: Peers,
@@ -145,13 +145,13 @@ pub(crate) fn profile() -> Profile {
 }
 
 /// Starts a node of `cores` cores.
-pub(crate) fn start<F: Fabric>(profile: &Profile, cores: usize) -> TestNode<F> {
+pub(crate) fn start<F: Fabric>(profile: &Profile, cores: usize) -> TestNode {
     let config = NodeConfig::from_profile(profile, vec![None; cores]);
-    start_with(profile, &config)
+    start_with::<F>(profile, &config)
 }
 
 /// As [`start`], of any configuration.
-pub(crate) fn start_with<F: Fabric>(profile: &Profile, config: &NodeConfig) -> TestNode<F> {
+pub(crate) fn start_with<F: Fabric>(profile: &Profile, config: &NodeConfig) -> TestNode {
     let mut clients = Vec::new();
     let released = Arc::new(AtomicBool::new(false));
     let peers = Peers::default();
@@ -177,7 +177,7 @@ pub(crate) fn start_with<F: Fabric>(profile: &Profile, config: &NodeConfig) -> T
     }
 }
 
-impl<F: Fabric> TestNode<F> {
+impl TestNode {
     /// Submits a call on `connection`.
     pub(crate) fn submit(&mut self, connection: &Connection, procedure: u32, args: &[u8]) {
         let message = CallMessage {

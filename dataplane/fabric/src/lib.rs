@@ -27,6 +27,7 @@
 //! [`share`] how holders of one resource each get their guaranteed part.
 #![allow(unsafe_code)]
 
+pub mod address;
 pub mod clock;
 pub mod interface;
 pub mod memory;

@@ -100,7 +100,7 @@ impl Application for Caller {
 
 /// A client whose XIDs the test chooses.
 struct Numbered {
-    node: EngineNode<ShmProvider, Caller>,
+    node: EngineNode<Caller>,
     orders: Sender<Order>,
     versions: Versions,
 }

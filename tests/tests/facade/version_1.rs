@@ -83,7 +83,7 @@ impl Application for Echo {
 }
 
 struct Old {
-    node: EngineNode<ShmProvider, Echo>,
+    node: EngineNode<Echo>,
     released: Arc<AtomicBool>,
     cut: Arc<AtomicBool>,
     calls: Arc<AtomicU32>,

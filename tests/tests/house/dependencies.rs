@@ -124,7 +124,7 @@ const MAY_USE: &[(&str, &str)] = &[
     ("rpcrdma-engine", "protocol fabric"),
     ("rpcrdma-control", "protocol fabric engine tuning"),
     ("rpcrdma", "protocol fabric engine control tuning"),
-    ("bench-tool", "protocol fabric engine control tuning doctor explain nfs3 units"),
+    ("bench-tool", "rpcrdma protocol fabric engine control tuning doctor explain nfs3 units"),
     ("rpcrdma-c", "rpcrdma tuning"),
     ("rpcrdma-examples", "rpcrdma protocol fabric engine control tuning"),
     ("rpcrdma-tests", "rpcrdma protocol fabric engine control tuning explain testkit"),

@@ -3,18 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rpcrdma_control::{ConnectOptions, Node, NodeConfig, Provider};
+use rpcrdma::Node;
+use rpcrdma_control::{Address, ConnectOptions, Fabric};
 use rpcrdma_tuning::Loaded;
 
 use super::Session;
-use crate::address::Address;
 use crate::authentication::of_server;
 use crate::exit::Failure;
-use crate::fabric::Fabric;
 use crate::load::connections::Connections;
 use crate::load::control::SingleCall;
 use crate::load::cores::LoadCores;
-use crate::load::generator::Generator;
 use crate::load::measure::Checkpoints;
 use crate::load::measured::Measured;
 use crate::load::{Amount, Watch};
@@ -66,21 +64,21 @@ pub(crate) fn profile(config: &NfsConfig, fabric: &Fabric) -> Result<Loaded, Fai
 }
 
 /// Connections to a server over RPC-over-RDMA.
-pub(crate) struct FabricSession<V: Provider> {
+pub(crate) struct FabricSession {
     // Declared before the node, so dropped before it: reconnecting must end before the cores do.
     connections: Connections,
     /// Keeps the cores running.
-    _node: Node<V, Generator<NfsWorkload>>,
+    _node: Node,
     cores: LoadCores<NfsWorkload>,
     credential: Credential,
     /// Upper bound of a READ outside of a load, in bytes.
     read_bytes_max: u32,
 }
 
-impl<V: Provider> FabricSession<V> {
+impl FabricSession {
     /// Starts the cores and makes the connections.
     pub(crate) fn connect(
-        provider: V,
+        fabric: &Fabric,
         config: &NfsConfig,
         credential: &Credential,
         address: &Address,
@@ -90,12 +88,12 @@ impl<V: Provider> FabricSession<V> {
         let count = config.load.connections as usize;
         let numbers: Vec<usize> = config.load.cores.iter().take(count).copied().collect();
         let cores = LoadCores::new(&numbers);
-        let numbers = numbers.into_iter().map(Some).collect();
-        let node_config = NodeConfig::from_profile(&loaded.profile, numbers);
-        let node = Node::start(provider, &node_config, |core| {
-            Generator::new(cores.control(core))
-        })
-        .map_err(|error| Failure::failed("the cores could not be set up").because(error))?;
+        let node = Node::builder()
+            .profile(loaded.profile.clone())
+            .pinned(numbers)
+            .application(cores.generators())
+            .start_on(fabric.clone())
+            .map_err(|error| Failure::failed("the cores could not be set up").because(error))?;
         let options = ConnectOptions {
             timeout: Duration::from_millis(loaded.profile.connect_timeout_ms.into()),
             authentication: of_server(None),
@@ -128,7 +126,7 @@ impl<V: Provider> FabricSession<V> {
     }
 }
 
-impl<V: Provider> Session for FabricSession<V> {
+impl Session for FabricSession {
     fn measure(
         &mut self,
         work: Arc<Work>,

@@ -8,7 +8,6 @@ use rpcrdma_engine::{Application, ConnectionKey, CoreConfig};
 
 use super::{BenchPlan, BenchWorkload};
 use crate::bench_program::{self, BenchService, NULL};
-use crate::fabric::Fabric;
 use crate::load::control::{LoadControl, LoadOrder};
 use crate::load::gate::Gate;
 use crate::load::generator::Generator;
@@ -17,6 +16,7 @@ use crate::progress::Progress;
 use crate::signals::Stop;
 use crate::sizing::Need;
 use crate::sizing::ProfileChoice;
+use rpcrdma_control::Fabric;
 
 /// The load that `bench-tool run` puts on a core for null calls: a closed loop with `depth` calls outstanding on each
 /// connection, recorded per interval. It never ends.

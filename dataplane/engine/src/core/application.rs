@@ -162,3 +162,12 @@ pub trait Application: Send + 'static {
         let _ = (connection, reason);
     }
 }
+
+/// Serves no program, makes no call, and has nothing to do at set times.
+impl Application for () {
+    const CLOCK_INTERVAL_POLLS: u32 = 16;
+
+    fn programs(&self) -> Programs {
+        Programs::new([])
+    }
+}

@@ -2,6 +2,8 @@
 
 use std::io;
 
+use crate::address::AddressError;
+
 /// Why a work request was not posted. Nothing was posted, and the caller keeps its buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PostError {
@@ -100,6 +102,15 @@ impl SetupError {
         match limits.iter().find(is_wrong) {
             Some(&(what, asked, limit)) => Err(Self::Limit { what, asked, limit }),
             None => Ok(()),
+        }
+    }
+}
+
+impl From<AddressError> for ManagerError {
+    fn from(error: AddressError) -> Self {
+        Self::BadAddress {
+            address: error.address,
+            why: format!("it {}", error.fault),
         }
     }
 }

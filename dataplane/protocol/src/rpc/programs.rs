@@ -116,6 +116,19 @@ impl Programs {
         self
     }
 
+    /// How many there are. `None` if every program is taken.
+    #[must_use]
+    pub fn count(&self) -> Option<usize> {
+        self.listed().map(<[Program]>::len)
+    }
+
+    /// These programs and, behind them, those of `others`. If one of the two takes every program, so does the sum.
+    #[must_use]
+    pub fn and(self, others: Self) -> Self {
+        let both = self.0.zip(others.0);
+        Self(both.map(|(these, those)| these.into_iter().chain(those).collect()))
+    }
+
     /// Whether the program of this index sees procedure 0. True if every program is taken.
     #[must_use]
     pub fn sees_null(&self, index: usize) -> bool {

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use rpcrdma_control::{Connection, Node, Provider};
+use rpcrdma_control::{Connection, Node};
 use rpcrdma_engine::ring_client::{CallMessage, CallStatus, RingClient, RingService};
 use rpcrdma_engine::{
     Activity, Application, Call, CallError, CallTag, ConnectionKey, Context, Outcome, Reply,
@@ -115,13 +115,13 @@ impl Application for BackEnd {
 }
 
 /// The node, and the main thread's ring to its core.
-pub(crate) struct ClientNode<V: Provider> {
-    pub(crate) node: Node<V, BackEnd>,
+pub(crate) struct ClientNode {
+    pub(crate) node: Node<BackEnd>,
     ring: RingClient,
 }
 
-impl<V: Provider> ClientNode<V> {
-    pub(crate) fn new(node: Node<V, BackEnd>, ring: RingClient) -> Self {
+impl ClientNode {
+    pub(crate) fn new(node: Node<BackEnd>, ring: RingClient) -> Self {
         Self { node, ring }
     }
 
@@ -191,8 +191,8 @@ pub(crate) struct Client {
 impl Client {
     /// A client that the server knows by `name`, and a session. With `called_back` the connection is the back channel
     /// of the session too.
-    pub(crate) fn start<V: Provider>(
-        node: &mut ClientNode<V>,
+    pub(crate) fn start(
+        node: &mut ClientNode,
         connection: Connection,
         name: &str,
         called_back: Option<&CalledBack>,
@@ -231,9 +231,9 @@ impl Client {
     }
 
     /// Makes a COMPOUND of SEQUENCE and what `build` adds, and has `take` read the results of that.
-    pub(crate) fn on_session<V: Provider, T>(
+    pub(crate) fn on_session<T>(
         &mut self,
-        node: &mut ClientNode<V>,
+        node: &mut ClientNode,
         build: impl FnOnce(Compound) -> Compound,
         take: impl FnOnce(&mut Results<'_>) -> Result<T, Wrong>,
     ) -> Result<T, Box<dyn Error>> {
@@ -246,7 +246,7 @@ impl Client {
     }
 
     /// Ends the session, and has the server forget the client.
-    pub(crate) fn end<V: Provider>(&self, node: &mut ClientNode<V>) -> Result<(), Box<dyn Error>> {
+    pub(crate) fn end(&self, node: &mut ClientNode) -> Result<(), Box<dyn Error>> {
         let (client, session) = (self.id.to_be_bytes(), &self.session);
         let both = [
             (op::DESTROY_SESSION, &session[..]),

@@ -74,8 +74,8 @@ struct OpenFile {
 
 impl OpenFile {
     /// Opens it; `None` where the server asks for another try.
-    fn open<V: Provider>(
-        node: &mut ClientNode<V>,
+    fn open(
+        node: &mut ClientNode,
         client: &mut Client,
         path: &str,
         access: u32,
@@ -102,9 +102,9 @@ impl OpenFile {
     }
 
     /// CLOSE, or DELEGRETURN: gives a state of it back (RFC 8881 sections 18.2 and 18.6).
-    fn give_back<V: Provider>(
+    fn give_back(
         &self,
-        node: &mut ClientNode<V>,
+        node: &mut ClientNode,
         client: &mut Client,
         operation: u32,
         state: &StateId,

@@ -86,8 +86,8 @@ pub(crate) fn run<V: Provider>(
     Ok(())
 }
 
-struct Run<'a, V: Provider> {
-    node: &'a Node<V, Requester>,
+struct Run<'a> {
+    node: &'a Node<Requester>,
     address: &'a str,
     plan: &'a Plan,
     wanted: Arc<Wanted>,
@@ -96,7 +96,7 @@ struct Run<'a, V: Provider> {
     last_end: Duration,
 }
 
-impl<V: Provider> Run<'_, V> {
+impl Run<'_> {
     fn rounds(&self) -> Result<(), Failure> {
         // TIME: how long calls are made. No limit for what they do.
         let end_of_calls = self.plan.duration.map(|duration| Instant::now() + duration);

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::thread::ScopedJoinHandle;
 
-use rpcrdma_control::{ListenOptions, ShmProvider};
+use rpcrdma_control::{ListenOptions, Node, NodeConfig, ShmProvider};
 use rpcrdma_engine::ring_client::{CallMessage, CallStatus, RingApplication};
 use rpcrdma_engine::{Application, BulkArguments, ConnectionKey, Outcome, ReplyWriter, Request};
 use rpcrdma_engine::{Call, CallError};
@@ -95,7 +95,7 @@ fn server() -> Server {
 }
 
 /// Starts a server that listens on shared memory.
-fn serve(name: &str, server: Server) -> Node<ShmProvider, Server> {
+fn serve(name: &str, server: Server) -> Node<Server> {
     let need = Need {
         connections_per_core: Some(8),
         credits: Some(16),
@@ -134,7 +134,7 @@ fn root(server: &Server) -> FileHandle {
 }
 
 /// Runs a load against a new server.
-fn run(line: &str) -> (serde_json::Value, Node<ShmProvider, Server>) {
+fn run(line: &str) -> (serde_json::Value, Node<Server>) {
     let (name, server) = (fresh_name(), server());
     let root = root(&server);
     let node = serve(&name, server);
@@ -177,9 +177,8 @@ fn watched_against(
     };
     let credential = Credential::new(0, 0, "test");
     let address: Address = format!("shm:{name}").parse().unwrap();
-    let provider = ShmProvider::from_profile(&loaded.profile);
     let mut session =
-        FabricSession::connect(provider, &config, &credential, &address, &loaded).unwrap();
+        FabricSession::connect(&fabric, &config, &credential, &address, &loaded).unwrap();
     let manner = Manner {
         config: &config,
         quiet: true,

@@ -34,7 +34,7 @@ impl Manager {
     pub(super) fn start_listening(&mut self, address: &str) -> Result<ListenerId, ManagerError> {
         let name = socket::parse_address(address)?;
         let doing = format!("listening on `{address}`");
-        let socket = match socket::listen(name) {
+        let socket = match socket::listen(&name) {
             Ok(socket) => socket,
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
                 return Err(ManagerError::InUse {

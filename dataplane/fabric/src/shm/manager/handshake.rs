@@ -144,7 +144,7 @@ impl Manager {
             return self.connect_later(id, &address);
         }
         let name = socket::parse_address(&address)?;
-        match socket::connect(name) {
+        match socket::connect(&name) {
             Ok(Some(socket)) => self.send_request(id, socket, &address),
             Ok(None) => self.connect_later(id, &address),
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {

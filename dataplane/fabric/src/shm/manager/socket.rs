@@ -15,6 +15,7 @@ use rustix::net::{
 };
 
 use super::wire::MESSAGE_BYTES_MAX;
+use crate::address::Address;
 use crate::interface::ManagerError;
 use crate::memory::EXTERNAL_MAX;
 
@@ -26,30 +27,14 @@ pub(super) const FILES_MAX: usize = FILES + EXTERNAL_MAX;
 /// The length of the accept queue; the kernel caps it at `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
 
-const SCHEME: &str = "shm:";
-const NAME_BYTES_MAX: usize = 80;
-
 /// The name in `shm:NAME`.
-pub(super) fn parse_address(address: &str) -> Result<&str, ManagerError> {
-    let bad = |why: String| ManagerError::BadAddress {
-        address: address.to_owned(),
-        why,
-    };
-    let Some(name) = address.strip_prefix(SCHEME) else {
-        return Err(bad("it must look like shm:NAME".to_owned()));
-    };
-    if name.is_empty() || name.len() > NAME_BYTES_MAX {
-        return Err(bad(format!(
-            "the name after shm: must have 1 to {NAME_BYTES_MAX} characters, and has {}",
-            name.len()
-        )));
-    }
-    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-    match name.chars().find(|c| !allowed(*c)) {
-        Some(other) => Err(bad(format!(
-            "the name after shm: may hold letters, digits, `.`, `_` and `-`, but not {other:?}"
-        ))),
-        None => Ok(name),
+pub(super) fn parse_address(address: &str) -> Result<String, ManagerError> {
+    match address.parse()? {
+        Address::Shm(name) => Ok(name),
+        Address::Rdma { .. } => Err(ManagerError::BadAddress {
+            address: address.to_owned(),
+            why: "it is of a network, and those of this machine look like shm:NAME".to_owned(),
+        }),
     }
 }
 

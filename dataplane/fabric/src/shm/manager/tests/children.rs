@@ -89,7 +89,7 @@ fn server_that_dies(address: &str, step: &str) {
     println!("listening");
     if step == "listening" {
         // The server dies with a client in the backlog, so it accepts nothing.
-        let name = socket::parse_address(address).unwrap().to_owned();
+        let name = socket::parse_address(address).unwrap();
         wait_for_backlog(&name);
         die();
     }

@@ -22,14 +22,14 @@ const SHORT: Duration = Duration::from_millis(50);
 
 fn raw_connect(address: &str) -> OwnedFd {
     let name = socket::parse_address(address).unwrap();
-    socket::connect(name).unwrap().unwrap()
+    socket::connect(&name).unwrap().unwrap()
 }
 
 /// A listening socket without a manager, and its address.
 fn raw_listener() -> (OwnedFd, String) {
     let address = fresh_address();
     let name = socket::parse_address(&address).unwrap();
-    (socket::listen(name).unwrap(), address)
+    (socket::listen(&name).unwrap(), address)
 }
 
 /// A raw client with a request that the server accepted: its socket, and the connection and queue pair of the server.

@@ -1,0 +1,468 @@
+//! From an address to the fabric and device that a node uses for it, and to the profile that fits them.
+
+use std::ffi::OsStr;
+use std::fs::OpenOptions;
+use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv6Addr};
+use std::path::Path;
+use std::time::Duration;
+
+use rpcrdma_fabric::address::Address;
+use rpcrdma_fabric::interface::{ManagerError, SetupError};
+use rpcrdma_fabric::verbs::{Context, device_at, device_towards};
+use rpcrdma_tuning::{Detected, Device, Layers, Settings};
+
+use crate::provider::VerbsProvider;
+
+/// Time limit for resolving the route to an address.
+const RESOLVE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The kernel's directory of RDMA devices.
+const DEVICES: &str = "/sys/class/infiniband";
+
+/// The directory of the device files that processes open.
+const FILES: &str = "/dev/infiniband";
+
+/// A fabric, with its device: where a node runs.
+///
+/// # Example
+/// ```
+/// use rpcrdma_control::{Fabric, Use};
+///
+/// let fabric = Fabric::of(&"shm:example".parse()?, None, Use::Listen)?;
+/// assert_eq!((fabric.name(), fabric.device()), ("shm", None));
+/// assert_eq!(fabric.layers(None)?.build()?.name, "shm");
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fabric {
+    /// Shared memory of one machine.
+    Shm {
+        /// Artificial one-way delay of every message that this process sends.
+        delay: Duration,
+    },
+    /// An RDMA device.
+    Verbs {
+        /// Its name.
+        device: String,
+    },
+}
+
+/// What a node does at the address that chooses its fabric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// It listens there.
+    Listen,
+    /// It connects to there.
+    Connect,
+    /// It listens there if the address is of this machine, and else connects.
+    Either,
+}
+
+/// Why a fabric or its device cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum FabricError {
+    /// A device was named for the fabric that has none.
+    #[error("the shm fabric has no devices, and {named} was named")]
+    NoDevices {
+        /// The name.
+        named: String,
+    },
+    /// The named device does not have the address to listen on.
+    #[error("{address} is an address of the device {found}, and {named} was named")]
+    OtherDevice {
+        /// The address.
+        address: String,
+        /// The device that has it.
+        found: String,
+        /// The name.
+        named: String,
+    },
+    /// No device has the address to listen on.
+    #[error("cannot listen on {address}")]
+    NotHere {
+        /// The address.
+        address: String,
+        /// Why.
+        source: ManagerError,
+    },
+    /// The address is reached through no device.
+    #[error("cannot connect to {address}")]
+    NoWay {
+        /// The address.
+        address: String,
+        /// Why.
+        source: ManagerError,
+    },
+    /// No device can be used, or not the named one.
+    #[error("no RDMA device can be used")]
+    NoDevice(#[source] SetupError),
+    /// The device is of a family that cannot be used.
+    #[error("the device {device} is of the family {family}, which cannot be used: {reason}")]
+    Family {
+        /// Its name.
+        device: String,
+        /// The family.
+        family: String,
+        /// Why.
+        reason: String,
+    },
+    /// The device has no IP address.
+    #[error("the device {device} has no IP address in its table ({gids})")]
+    NoAddress {
+        /// Its name.
+        device: String,
+        /// The kernel's directory of the addresses.
+        gids: String,
+    },
+    /// An RDMA device cannot delay messages.
+    #[error("{device} cannot delay messages: only the shm fabric can")]
+    NoDelay {
+        /// Its name.
+        device: String,
+    },
+    /// The profile cannot be read.
+    #[error("the profile cannot be used")]
+    Profile(#[from] rpcrdma_tuning::Error),
+}
+
+impl FabricError {
+    /// What to do: one sentence without a full stop, if there is something to say.
+    #[must_use]
+    pub fn advice(&self) -> Option<String> {
+        let text = match self {
+            Self::NoDevices { .. } => "name no device, or give an address rdma:HOST:PORT",
+            Self::OtherDevice { .. } | Self::Family { .. } => LOOK_AT_DEVICES,
+            Self::NotHere { .. } | Self::NoWay { .. } => general_advice(),
+            Self::NoDevice(_) => {
+                return closed_file(Path::new(FILES)).or_else(|| Some(general_advice().to_owned()));
+            }
+            Self::NoAddress { .. } => {
+                "give its network interface one (`ip address add`), or name an address of a server that runs elsewhere"
+            }
+            Self::NoDelay { .. } => {
+                "delay the link instead: `tc qdisc add dev DEVICE root netem delay TIME` does it on an Ethernet device \
+                 below soft-RoCE"
+            }
+            Self::Profile(_) => return None,
+        };
+        Some(text.to_owned())
+    }
+
+    /// Whether what was asked for contradicts itself, so that nothing was tried.
+    #[must_use]
+    pub const fn is_usage(&self) -> bool {
+        match self {
+            Self::NoDevices { .. }
+            | Self::OtherDevice { .. }
+            | Self::Family { .. }
+            | Self::NoDelay { .. }
+            | Self::Profile(_) => true,
+            Self::NotHere { .. }
+            | Self::NoWay { .. }
+            | Self::NoDevice(_)
+            | Self::NoAddress { .. } => false,
+        }
+    }
+}
+
+/// Advice if there is no device, or a wrong one.
+const LOOK_AT_DEVICES: &str =
+    "`rdma link` shows the devices and the network interface of each; name one of them";
+
+/// Advice if no device can be used.
+fn general_advice() -> &'static str {
+    if rpcrdma_fabric::verbs::facilities().is_ok() {
+        LOOK_AT_DEVICES
+    } else {
+        "without rdma-core, shm:NAME joins processes of one machine"
+    }
+}
+
+impl Fabric {
+    /// Shared memory without a delay.
+    pub const SHM: Self = Self::Shm {
+        delay: Duration::ZERO,
+    };
+
+    /// The fabric of an address. To listen, the device is the one that has the address; where all have it (a wildcard), it is
+    /// `named` or, without one, the first with an active port. To connect, it is `named` or, without one, the device on
+    /// the route to the address.
+    ///
+    /// # Errors
+    /// If `named` does not fit the address, rdma-core is missing, or no device has or reaches the address.
+    pub fn of(address: &Address, named: Option<&str>, purpose: Use) -> Result<Self, FabricError> {
+        match (address, named) {
+            (Address::Shm(_), None) => Ok(Self::SHM),
+            (Address::Shm(_), Some(named)) => Err(FabricError::NoDevices {
+                named: named.to_owned(),
+            }),
+            (Address::Rdma { .. }, _) => match purpose {
+                Use::Listen => Self::at(address, named),
+                Use::Connect => Self::towards(address, named),
+                // An address of this machine is that of a listener.
+                Use::Either if device_at(&address.to_string()).is_ok() => Self::at(address, named),
+                Use::Either => Self::towards(address, named),
+            },
+        }
+    }
+
+    fn at(address: &Address, named: Option<&str>) -> Result<Self, FabricError> {
+        let found = device_at(&address.to_string()).map_err(|source| FabricError::NotHere {
+            address: address.to_string(),
+            source,
+        })?;
+        match (found, named) {
+            (Some(found), Some(named)) if found != named => Err(FabricError::OtherDevice {
+                address: address.to_string(),
+                found,
+                named: named.to_owned(),
+            }),
+            (Some(device), _) => Ok(Self::Verbs { device }),
+            (None, named) => Self::device_named(named),
+        }
+    }
+
+    fn towards(address: &Address, named: Option<&str>) -> Result<Self, FabricError> {
+        if named.is_some() {
+            return Self::device_named(named);
+        }
+        let found = device_towards(&address.to_string(), RESOLVE_TIMEOUT);
+        found
+            .map(|device| Self::Verbs { device })
+            .map_err(|source| FabricError::NoWay {
+                address: address.to_string(),
+                source,
+            })
+    }
+
+    /// The named device, or the first one with an active port.
+    ///
+    /// # Errors
+    /// [`FabricError::NoDevice`].
+    pub fn device_named(named: Option<&str>) -> Result<Self, FabricError> {
+        let context = Context::open(named).map_err(FabricError::NoDevice)?;
+        Ok(Self::Verbs {
+            device: context.name().to_owned(),
+        })
+    }
+
+    /// The same fabric with an artificial one-way delay of every message that this process sends.
+    ///
+    /// # Errors
+    /// [`FabricError::NoDelay`], unless `by` is zero.
+    pub fn delayed(self, by: Duration) -> Result<Self, FabricError> {
+        match self {
+            Self::Shm { .. } => Ok(Self::Shm { delay: by }),
+            verbs @ Self::Verbs { .. } if by.is_zero() => Ok(verbs),
+            Self::Verbs { device } => Err(FabricError::NoDelay { device }),
+        }
+    }
+
+    /// The provider's name, for reports.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Shm { .. } => "shm",
+            Self::Verbs { .. } => "verbs",
+        }
+    }
+
+    /// The device's name; `None` on shm.
+    #[must_use]
+    pub fn device(&self) -> Option<&str> {
+        match self {
+            Self::Shm { .. } => None,
+            Self::Verbs { device } => Some(device),
+        }
+    }
+
+    /// Whether `address` is of this fabric, on whichever device.
+    #[must_use]
+    pub const fn is_of(&self, address: &Address) -> bool {
+        matches!(
+            (self, address),
+            (Self::Shm { .. }, Address::Shm(_)) | (Self::Verbs { .. }, Address::Rdma { .. })
+        )
+    }
+
+    /// The layers of a profile, with the limits of the device: of `chosen`, or else of the family of the device, or else the
+    /// built-in defaults ([`Layers::defaults`]). Further layers may be put on top: the limits hold for them too.
+    ///
+    /// # Errors
+    /// When the device cannot be opened, or is of a family that cannot be used.
+    pub fn layers(&self, chosen: Option<Layers>) -> Result<Layers, FabricError> {
+        let Self::Verbs { device } = self else {
+            return Ok(chosen.map_or_else(|| Layers::named("shm"), Ok)?);
+        };
+        let layers = match chosen {
+            Some(chosen) => chosen,
+            None => match Device::named(Path::new("/"), device).detect() {
+                Detected::Profile(name) => Layers::named(&name)?,
+                Detected::Unknown => Layers::defaults(),
+                Detected::Refused { family, reason } => {
+                    return Err(FabricError::Family {
+                        device: device.clone(),
+                        family: family.to_owned(),
+                        reason,
+                    });
+                }
+            },
+        };
+        Ok(layers.limited(&self.limits()?, device))
+    }
+
+    /// The device's limits for the knobs; on shm there are none.
+    ///
+    /// # Errors
+    /// [`FabricError::NoDevice`].
+    pub fn limits(&self) -> Result<Settings, FabricError> {
+        let Self::Verbs { device } = self else {
+            return Ok(Settings::default());
+        };
+        let context = Context::open(Some(device)).map_err(FabricError::NoDevice)?;
+        Ok(VerbsProvider::limits(context.limits()))
+    }
+
+    /// An address of a device for a server that only this machine uses: an IP address of the device's first port, with port
+    /// number 0, so that the system chooses one.
+    ///
+    /// # Errors
+    /// If there is no device, or it has no IP address.
+    pub fn own_rdma_address(named: Option<&str>) -> Result<Address, FabricError> {
+        let fabric = Self::device_named(named)?;
+        let device = fabric.device().unwrap_or_default();
+        let gids = format!("{DEVICES}/{device}/ports/1/gids");
+        let address = std::fs::read_dir(&gids)
+            .into_iter()
+            .flatten()
+            .filter_map(|entry| std::fs::read_to_string(entry.ok()?.path()).ok())
+            .find_map(|gid| address_of(gid.trim()));
+        let address = address.ok_or_else(|| FabricError::NoAddress {
+            device: device.to_owned(),
+            gids,
+        })?;
+        Ok(Address::Rdma {
+            host: address.to_string(),
+            port: 0,
+        })
+    }
+}
+
+/// Advice if there are devices that this user may not open: rdma-core leaves these devices out without a message.
+fn closed_file(folder: &Path) -> Option<String> {
+    let files = std::fs::read_dir(folder).ok()?;
+    let closed = files
+        .filter_map(|file| Some(file.ok()?.path()))
+        .filter(|path| path.file_name().is_some_and(is_device_file))
+        .find(|path| {
+            let opened = OpenOptions::new().read(true).write(true).open(path);
+            opened.is_err_and(|error| error.kind() == ErrorKind::PermissionDenied)
+        })?;
+    Some(format!(
+        "{} may not be opened by this user: join the group that owns it (`ls -l {}`), often `rdma`",
+        closed.display(),
+        folder.display()
+    ))
+}
+
+fn is_device_file(name: &OsStr) -> bool {
+    let name = name.to_string_lossy();
+    name == "rdma_cm" || name.starts_with("uverbs")
+}
+
+/// The IP address of a RoCE GID. Link-local addresses are left out, because they need a zone.
+fn address_of(gid: &str) -> Option<IpAddr> {
+    let ip: Ipv6Addr = gid.parse().ok()?;
+    match ip.to_ipv4_mapped() {
+        Some(ip) => (!ip.is_unspecified()).then_some(IpAddr::V4(ip)),
+        None => (!ip.is_unspecified() && !ip.is_unicast_link_local()).then_some(IpAddr::V6(ip)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shm_needs_nothing_and_has_no_device() {
+        let address: Address = "shm:x".parse().unwrap();
+        for purpose in [Use::Listen, Use::Connect, Use::Either] {
+            let fabric = Fabric::of(&address, None, purpose).unwrap();
+            assert_eq!(fabric, Fabric::SHM);
+            assert!(fabric.is_of(&address));
+            let error = Fabric::of(&address, Some("mlx5_0"), purpose).unwrap_err();
+            assert!(error.is_usage() && error.advice().is_some());
+            assert!(error.to_string().contains("mlx5_0"), "{error}");
+        }
+        assert_eq!(Fabric::SHM.limits().unwrap(), Settings::default());
+        let loaded = Fabric::SHM.layers(None).unwrap().build().unwrap();
+        assert_eq!(loaded.name, "shm");
+        let chosen = Fabric::SHM.layers(Some(Layers::defaults())).unwrap();
+        assert_eq!(chosen.build().unwrap().name, "defaults");
+    }
+
+    #[test]
+    fn only_shm_delays() {
+        let by = Duration::from_millis(1);
+        assert_eq!(Fabric::SHM.delayed(by).unwrap(), Fabric::Shm { delay: by });
+        let device = Fabric::Verbs {
+            device: "rxe0".to_owned(),
+        };
+        assert_eq!(device.clone().delayed(Duration::ZERO).unwrap(), device);
+        let error = device.delayed(by).unwrap_err();
+        assert!(error.is_usage() && error.to_string().contains("rxe0"));
+    }
+}
+
+// The stage `verbs` of ./check selects unit tests by this word.
+#[cfg(test)]
+mod verbs_tests {
+    use super::*;
+
+    #[test]
+    fn files_that_may_not_be_opened_are_named() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = std::env::temp_dir().join(format!("rpcrdma-files-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        assert_eq!(closed_file(&folder), None);
+        std::fs::write(folder.join("other"), "").unwrap();
+        std::fs::write(folder.join("uverbs7"), "").unwrap();
+        assert_eq!(closed_file(&folder), None, "it can be opened");
+        for name in ["other", "uverbs7"] {
+            let closed = std::fs::Permissions::from_mode(0o000);
+            std::fs::set_permissions(folder.join(name), closed).unwrap();
+        }
+        // Root may open any file, so the test proves nothing there.
+        if OpenOptions::new()
+            .read(true)
+            .open(folder.join("other"))
+            .is_err()
+        {
+            let advice = closed_file(&folder).expect("it cannot be opened");
+            assert!(advice.contains("uverbs7"), "{advice}");
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(closed_file(&folder), None, "no folder");
+    }
+
+    #[test]
+    fn gids_stand_for_addresses() {
+        for (gid, address) in [
+            ("0000:0000:0000:0000:0000:ffff:0a09:0001", Some("10.9.0.1")),
+            (
+                "2001:0db8:0000:0000:0000:0000:0000:0007",
+                Some("2001:db8::7"),
+            ),
+            ("fe80:0000:0000:0000:5054:00ff:fe12:3456", None),
+            ("0000:0000:0000:0000:0000:0000:0000:0000", None),
+            ("nonsense", None),
+        ] {
+            assert_eq!(
+                address_of(gid),
+                address.map(|address| address.parse().unwrap()),
+                "{gid}"
+            );
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! Addresses of servers: `shm:NAME` on this machine, `rdma:HOST:PORT` over a network.
+
+use std::fmt;
+use std::net::Ipv6Addr;
+use std::str::FromStr;
+
+/// Upper bound of a shm name in bytes: the address of an abstract socket holds 107, of which the fabric's prefix and the
+/// user's number take 23.
+pub const SHM_NAME_BYTES_MAX: usize = 80;
+
+/// The address of a server. [`str::parse`] is the only place that reads one, so managers, programs and command lines take the
+/// same texts.
+///
+/// # Example
+/// ```
+/// use rpcrdma_fabric::address::Address;
+///
+/// let address: Address = "rdma:[2001:db8::7]:20049".parse()?;
+/// assert_eq!(address, Address::Rdma { host: "2001:db8::7".to_owned(), port: 20049 });
+/// assert_eq!(address.to_string(), "rdma:[2001:db8::7]:20049");
+/// # Ok::<(), rpcrdma_fabric::address::AddressError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Address {
+    /// A name on the shared-memory fabric, for processes of this machine.
+    Shm(String),
+    /// A host and port, reached through RDMA-CM.
+    Rdma {
+        /// Host name, IPv4 address, or IPv6 address (without brackets; with a zone if it is link-local).
+        host: String,
+        /// Port in RDMA-CM's TCP port space; NFS uses 20049 (RFC 8267). For a listener, 0 means any free port.
+        port: u16,
+    },
+}
+
+/// A text that is not an address, and why.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{address}` {fault}")]
+pub struct AddressError {
+    /// The text.
+    pub address: String,
+    /// What is wrong with it.
+    pub fault: AddressFault,
+}
+
+/// What is wrong with the text of an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AddressFault {
+    /// It does not start with a known scheme.
+    #[error(
+        "has no known scheme: write shm:NAME (another process of this machine) or rdma:HOST:PORT"
+    )]
+    Scheme,
+    /// The shm name is empty, too long, or has a forbidden character.
+    #[error(
+        "is not a shm name: 1 to {SHM_NAME_BYTES_MAX} letters, digits, `-`, `_` or `.`, as in shm:bench"
+    )]
+    Name,
+    /// The host is missing, or an IPv6 address without brackets.
+    #[error("names no host: write HOST:PORT, as in 192.0.2.7:20049 or [2001:db8::7]:20049")]
+    Host,
+    /// The port is missing, or not a number below 65536.
+    #[error("has no port below 65536: write HOST:PORT, as in server:20049")]
+    Port,
+    /// Port 0 is for listeners only.
+    #[error("has port 0, which only a server can use: give the port that the server printed")]
+    PortZero,
+}
+
+impl AddressFault {
+    /// The error of `address`.
+    #[must_use]
+    pub fn of(self, address: &str) -> AddressError {
+        AddressError {
+            address: address.to_owned(),
+            fault: self,
+        }
+    }
+}
+
+impl FromStr for Address {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Self, AddressError> {
+        if let Some(name) = text.strip_prefix("shm:") {
+            let good = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+            if name.is_empty() || name.len() > SHM_NAME_BYTES_MAX || !name.bytes().all(good) {
+                return Err(AddressFault::Name.of(text));
+            }
+            return Ok(Self::Shm(name.to_owned()));
+        }
+        let Some(rest) = text.strip_prefix("rdma:") else {
+            return Err(AddressFault::Scheme.of(text));
+        };
+        let (host, port) = host_and_port(rest).map_err(|fault| fault.of(text))?;
+        Ok(Self::Rdma { host, port })
+    }
+}
+
+impl Address {
+    /// Parses the address of a server to connect to.
+    ///
+    /// # Errors
+    /// As `parse`, and for port 0.
+    pub fn to_connect(text: &str) -> Result<Self, AddressError> {
+        match text.parse()? {
+            Self::Rdma { port: 0, .. } => Err(AddressFault::PortZero.of(text)),
+            address => Ok(address),
+        }
+    }
+}
+
+/// Parses `HOST:PORT`, where an IPv6 address has brackets.
+///
+/// # Errors
+/// [`AddressFault::Host`] and [`AddressFault::Port`].
+pub fn host_and_port(text: &str) -> Result<(String, u16), AddressFault> {
+    let (host, port) = if let Some(rest) = text.strip_prefix('[') {
+        let (host, rest) = rest.split_once(']').ok_or(AddressFault::Host)?;
+        let (ip, zone) = host.split_once('%').unwrap_or((host, "0"));
+        if zone.is_empty() || ip.parse::<Ipv6Addr>().is_err() {
+            return Err(AddressFault::Host);
+        }
+        (host, rest.strip_prefix(':').ok_or(AddressFault::Port)?)
+    } else {
+        let (host, port) = text.rsplit_once(':').ok_or(AddressFault::Port)?;
+        // A colon in the host means an IPv6 address, whose last colon may or may not begin the port.
+        if host.contains(':') {
+            return Err(AddressFault::Host);
+        }
+        (host, port)
+    };
+    if host.is_empty() || host.contains(char::is_whitespace) {
+        return Err(AddressFault::Host);
+    }
+    let port = port.parse().map_err(|_| AddressFault::Port)?;
+    Ok((host.to_owned(), port))
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Shm(name) => write!(f, "shm:{name}"),
+            Self::Rdma { host, port } if host.contains(':') => write!(f, "rdma:[{host}]:{port}"),
+            Self::Rdma { host, port } => write!(f, "rdma:{host}:{port}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn fault(text: &str) -> AddressFault {
+        let error = text.parse::<Address>().expect_err(text);
+        assert_eq!(error.address, text);
+        assert!(error.to_string().contains(text), "{error}");
+        error.fault
+    }
+
+    #[test]
+    fn good_addresses_print_as_they_were_written() {
+        for text in [
+            "shm:bench",
+            "shm:a.b-c_9",
+            "rdma:server:20049",
+            "rdma:192.0.2.7:1",
+            "rdma:[2001:db8::7]:65535",
+            "rdma:[fe80::1%eth0]:20049",
+            "rdma:0.0.0.0:0",
+        ] {
+            assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
+        }
+        let (host, port) = ("::1".to_owned(), 20049);
+        assert_eq!("rdma:[::1]:20049".parse(), Ok(Address::Rdma { host, port }));
+    }
+
+    #[test]
+    fn bad_addresses_say_what_is_wrong() {
+        let long = format!("shm:{}", "x".repeat(SHM_NAME_BYTES_MAX + 1));
+        for text in ["shm:", "shm:a/b", "shm:a b", "shm:ä", long.as_str()] {
+            assert_eq!(fault(text), AddressFault::Name);
+        }
+        for text in ["", "bench", "tcp:host:1", "SHM:x"] {
+            assert_eq!(fault(text), AddressFault::Scheme);
+        }
+        for text in [
+            "rdma::20049",
+            "rdma:2001:db8::7:20049",
+            "rdma:[nonsense]:1",
+            "rdma:[fe80::1%]:1",
+            "rdma:[fe80::1%no such thing]:1",
+            "rdma:[%eth0]:1",
+            "rdma:[::1:1",
+            "rdma:a b:1",
+        ] {
+            assert_eq!(fault(text), AddressFault::Host);
+        }
+        for text in [
+            "rdma:host",
+            "rdma:host:",
+            "rdma:host:65536",
+            "rdma:[::1]",
+            "rdma:[::1]1",
+        ] {
+            assert_eq!(fault(text), AddressFault::Port);
+        }
+        let zero = AddressFault::PortZero.of("rdma:host:0");
+        assert_eq!(Address::to_connect("rdma:host:0"), Err(zero));
+        assert_eq!(Address::to_connect("rdma:host:1"), "rdma:host:1".parse());
+    }
+
+    #[test]
+    fn the_longest_name_fits_a_socket_address() {
+        let prefix = format!("rpcrdma-shm.{}.", u32::MAX);
+        assert_eq!(prefix.len(), 23);
+        assert!(prefix.len() + SHM_NAME_BYTES_MAX <= 107);
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text in "(rdma:|shm:|)\\PC{0,24}") {
+            if let Ok(address) = text.parse::<Address>() {
+                prop_assert_eq!(address.to_string().parse(), Ok(address));
+            }
+        }
+    }
+}
