@@ -54,8 +54,9 @@ pub struct ConnectOptions {
     /// Who the server must be. This end proves itself as well, in the same exchange.
     pub authentication: Authentication,
     /// The versions that may be spoken. With both, version 2 is asked for first, and a server with version 1 only is
-    /// remembered for [`VERSION_1_REMEMBERED`](crate::VERSION_1_REMEMBERED). If authentication is required, version 2
-    /// is used in any case.
+    /// remembered for [`VERSION_1_REMEMBERED`](crate::VERSION_1_REMEMBERED). A server that closes the connection at version
+    /// 2 is asked for version 1 in the rest of `timeout`, unless it has answered version 2 before, or `authentication` has a
+    /// mechanism. If authentication is required, version 2 is used in any case.
     pub versions: Versions,
     /// What to announce for the application, in place of
     /// [`CoreConfig::application_properties`](rpcrdma_engine::CoreConfig::application_properties).

@@ -459,15 +459,17 @@ impl<V: Provider> ControlThread<V> {
                 counters,
             });
         }
-        // Before `fail_attempt`, which takes the waiter: `note_unanswered` looks for one that still waits.
-        self.note_unanswered(id);
-        self.note_closed(id, counters);
+        // Before `fail_attempt`, which takes the waiter: an attempt that still waits may go on.
+        let again = self.note_closed(id, reason, counters);
         self.fail_attempt(id, |attempt, stage| ended(attempt, stage, reason));
         let tracked = self.connections.get(&id);
         if let Some(target) = tracked.and_then(Tracked::target) {
             self.keeper.lost(target, reason);
         }
         self.forget(id);
+        if let Some((attempt, core)) = again {
+            self.connect_version_1(attempt, core);
+        }
     }
 
     /// The core has adopted the queue pair, with Receives posted: now the peer may be answered, and may send.
@@ -617,6 +619,10 @@ impl<V: Provider> ControlThread<V> {
         }
         if tracked.stage == Stage::Ready {
             ControlCounters::add(&self.counters.connections_closed);
+        } else if let End::Client(attempt) = &tracked.end
+            && tracked.versions == Versions::One
+        {
+            self.versions.doubt(&attempt.address);
         }
         self.occupancy.release(tracked.core);
         if let (End::Server, Some(peer)) = (&tracked.end, &tracked.peer) {

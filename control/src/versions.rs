@@ -1,7 +1,7 @@
 //! The version with which a connection begins, and a memory of servers with version 1 only (RFC 8166 section 7, -00
 //! section 4.3.3).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 pub use rpcrdma_protocol::connection::Versions;
@@ -9,7 +9,7 @@ use rpcrdma_protocol::constants::{RPCRDMA_VERSION_1, RPCRDMA_VERSION_2};
 
 /// How long a server is assumed to speak version 1 only, after it said so, or after it did not answer the first message
 /// of a connection. The time is limited because the server may be replaced or upgraded. An assumption from silence ends
-/// sooner: when the server refuses version 1 with ERR_VERS, or does not answer version 1 either.
+/// sooner: when the server refuses version 1 with ERR_VERS, does not answer version 1 either, or takes no connection.
 pub const VERSION_1_REMEMBERED: Duration = Duration::from_secs(60);
 
 /// Servers remembered at most.
@@ -30,14 +30,19 @@ pub(crate) fn have_common(permitted: Versions, low: u32, high: u32) -> bool {
 pub(crate) enum Source {
     /// It said so, by ERR_VERS.
     Server,
-    /// It did not answer version 2. It may just have been slow.
+    /// It did not answer version 2, or closed the connection instead. It may just have been slow, or have died.
     Silence,
 }
 
 /// The servers that are assumed to speak version 1 only.
+///
+/// One that has ever answered version 2 is not assumed so from silence: who can make it silent, or close its connections,
+/// does not choose the version.
 #[derive(Debug, Default)]
 pub(crate) struct VersionMemory {
     until: HashMap<String, (Instant, Source)>,
+    /// The addresses at which version 2 was answered.
+    answered: HashSet<String>,
 }
 
 impl VersionMemory {
@@ -50,14 +55,27 @@ impl VersionMemory {
         permitted
     }
 
-    /// The server at `address` seems to speak version 1 only.
-    pub(crate) fn remember(&mut self, address: &str, source: Source, now: Instant) {
+    /// The server at `address` has answered version 2.
+    pub(crate) fn note_version_2(&mut self, address: &str) {
+        if self.answered.len() < SERVERS_MAX && !self.answered.contains(address) {
+            self.answered.insert(address.to_owned());
+        }
+    }
+
+    /// The server at `address` seems to speak version 1 only. False when silence says nothing of it: version 2 was answered
+    /// there, or at so many addresses that not all of them are known.
+    pub(crate) fn remember(&mut self, address: &str, source: Source, now: Instant) -> bool {
+        let is_unknown = self.answered.len() < SERVERS_MAX && !self.answered.contains(address);
+        if source == Source::Silence && !is_unknown {
+            return false;
+        }
         self.until.retain(|_, (until, _)| *until > now);
         // Without the bound, an application that connects to ever new addresses would grow this map.
         if self.until.len() < SERVERS_MAX {
             let known = (now + VERSION_1_REMEMBERED, source);
             self.until.insert(address.to_owned(), known);
         }
+        true
     }
 
     /// The server at `address` does not speak version 1.
@@ -65,7 +83,8 @@ impl VersionMemory {
         self.until.remove(address);
     }
 
-    /// The server at `address` did not answer version 1 either: its silence says nothing about its versions.
+    /// No connection of version 1 could be made to the server at `address`, or it did not answer there either: its silence
+    /// says nothing about its versions.
     pub(crate) fn doubt(&mut self, address: &str) {
         if matches!(self.until.get(address), Some((_, Source::Silence))) {
             self.until.remove(address);
@@ -118,6 +137,30 @@ mod tests {
                 "{source:?}"
             );
         }
+    }
+
+    #[test]
+    fn nothing_is_inferred_from_the_silence_of_a_server_that_answered_version_2() {
+        let mut memory = VersionMemory::default();
+        // TIME: a beginning, to which the test itself adds what passes.
+        let now = Instant::now();
+        memory.note_version_2("shm:a");
+        for (address, source, is_inferred) in [
+            ("shm:a", Source::Silence, false),
+            ("shm:b", Source::Silence, true),
+            ("shm:a", Source::Server, true),
+        ] {
+            assert_eq!(memory.remember(address, source, now), is_inferred);
+            let chosen = memory.choose(address, Versions::Both, now);
+            let expected = [Versions::Both, Versions::One][usize::from(is_inferred)];
+            assert_eq!(chosen, expected, "{address}, {source:?}");
+        }
+        // Nothing that was answered is forgotten: what is not known any more counts as answered.
+        for number in 0..2 * SERVERS_MAX {
+            memory.note_version_2(&format!("shm:{number}"));
+        }
+        assert_eq!(memory.answered.len(), SERVERS_MAX);
+        assert!(!memory.remember("shm:c", Source::Silence, now));
     }
 
     #[test]

@@ -82,6 +82,15 @@ impl Attempt {
         }
     }
 
+    /// The same attempt by another connection. Nobody waits for this one any more.
+    pub(crate) fn go_on(&mut self) -> Self {
+        Self {
+            address: self.address.clone(),
+            waiter: self.waiter.take(),
+            ..*self
+        }
+    }
+
     /// Reports the outcome to the waiter. Only the first outcome counts.
     pub(crate) fn answer(&mut self, outcome: Result<Connection, ConnectError>) {
         if let Some(waiter) = self.waiter.take() {

@@ -60,6 +60,9 @@ impl<V: Provider> ControlThread<V> {
         };
         ControlCounters::add(&self.counters.properties_decided);
         let answer = matches!(tracked.end, End::Server);
+        if let End::Client(attempt) = &tracked.end {
+            self.versions.note_version_2(&attempt.address);
+        }
         let application = tracked.announces;
         let own = Announced {
             properties: &self.settings.properties,

@@ -2,13 +2,14 @@
 
 use std::time::Instant;
 
-use rpcrdma_engine::ConnectionCounters;
+use rpcrdma_engine::{CloseReason, ConnectionCounters};
 use rpcrdma_fabric::interface::ConnectionId;
 use rpcrdma_protocol::cm_private_data::PrivateData;
 use rpcrdma_protocol::connection::{Terms, Versions};
 
 use super::connection::{Attempt, Tracked};
 use super::{ControlThread, Settings};
+use crate::core_choice::CoreChoice;
 use crate::error::Stage;
 use crate::provider::Provider;
 use crate::versions::Source;
@@ -44,32 +45,43 @@ impl<V: Provider> ControlThread<V> {
     }
 
     /// Handles the end of a connection. A server that did not answer version 2 may know only version 1: the next
-    /// attempt is made with version 1.
-    pub(super) fn note_unanswered(&mut self, id: ConnectionId) {
-        let Some(tracked) = self.connections.get_mut(&id) else {
-            return;
-        };
-        let is_unanswered =
-            tracked.stage == Stage::ExchangingProperties && tracked.versions == Versions::Both;
-        let waits = |attempt: &&mut Attempt| is_unanswered && attempt.waiter.is_some();
-        if let Some(attempt) = tracked.attempt().filter(waits) {
-            self.versions
-                .remember(&attempt.address, Source::Silence, Instant::now());
-        }
+    /// attempt is made with version 1. Returns the attempt that waits for this one, if that is so.
+    ///
+    /// Nothing is inferred where this end can authenticate hosts, which version 1 cannot.
+    pub(super) fn note_unanswered(&mut self, id: ConnectionId) -> Option<&mut Attempt> {
+        let tracked = self.connections.get_mut(&id)?;
+        let is_unanswered = tracked.stage == Stage::ExchangingProperties
+            && tracked.versions == Versions::Both
+            && !tracked.session.has_mechanism();
+        let attempt = tracked.attempt().filter(|_| is_unanswered)?;
+        attempt.waiter.as_ref()?;
+        let is_inferred = self
+            .versions
+            .remember(&attempt.address, Source::Silence, Instant::now());
+        is_inferred.then_some(attempt)
     }
 
-    /// Handles a closed connection. If the server did not answer version 1 either, the next attempt is made with
-    /// version 2.
-    pub(super) fn note_closed(&mut self, id: ConnectionId, counters: ConnectionCounters) {
-        let Some(tracked) = self.connections.get_mut(&id) else {
-            return;
-        };
-        let is_unanswered = tracked.versions == Versions::One
-            && counters.messages_sent != 0
-            && counters.messages_received == 0;
-        if let Some(attempt) = tracked.attempt().filter(|_| is_unanswered) {
-            self.versions.doubt(&attempt.address);
+    /// Handles a closed connection. If the server closed it in place of an answer to version 2, its attempt goes on with
+    /// version 1, once: returns it, and its core. If the server did not answer version 1 either, the next attempt is
+    /// made with version 2.
+    pub(super) fn note_closed(
+        &mut self,
+        id: ConnectionId,
+        reason: CloseReason,
+        counters: ConnectionCounters,
+    ) -> Option<(Attempt, CoreChoice)> {
+        if counters.messages_sent == 0 || counters.messages_received != 0 {
+            return None;
         }
+        let tracked = self.connections.get_mut(&id)?;
+        let core = CoreChoice::Core(tracked.core);
+        if tracked.versions == Versions::One {
+            let attempt = tracked.attempt()?;
+            self.versions.doubt(&attempt.address);
+            return None;
+        }
+        let attempt = self.note_unanswered(id)?;
+        (reason == CloseReason::Peer).then(|| (attempt.go_on(), core))
     }
 }
 

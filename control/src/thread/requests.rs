@@ -6,11 +6,13 @@ use std::time::{Duration, Instant};
 use rpcrdma_engine::{CloseReason, Command};
 use rpcrdma_fabric::interface::{ConnectionId, Manager};
 use rpcrdma_protocol::cm_private_data::PrivateData;
+use rpcrdma_protocol::connection::Versions;
+use rpcrdma_protocol::v2::ApplicationProperties;
 
 use super::ControlThread;
 use super::connection::{Attempt, End, Tracked, Waiter};
 use super::drain::{Drain, DrainStep};
-use crate::authentication::Session;
+use crate::authentication::{Authentication, Session};
 use crate::connection::{ConnectOptions, DrainReport, Listening};
 use crate::core_choice::CoreChoice;
 use crate::counters::ControlCounters;
@@ -60,13 +62,31 @@ impl<V: Provider> ControlThread<V> {
     }
 
     fn connect(&mut self, address: String, options: ConnectOptions, waiter: Waiter) {
-        match self.start_connect(&address, options.core) {
+        let permitted = options.permitted();
+        let versions = self.versions.choose(&address, permitted, Instant::now());
+        let attempt = Attempt::new(address, options.timeout, waiter);
+        let session = Session::client(options.authentication);
+        let announces = options.application_properties;
+        self.begin_attempt(attempt, options.core, versions, session, announces);
+    }
+
+    /// Makes an attempt with version 1, which neither authenticates nor announces anything.
+    pub(super) fn connect_version_1(&mut self, attempt: Attempt, core: CoreChoice) {
+        let session = Session::client(Authentication::None);
+        self.begin_attempt(attempt, core, Versions::One, session, None);
+    }
+
+    fn begin_attempt(
+        &mut self,
+        mut attempt: Attempt,
+        core: CoreChoice,
+        versions: Versions,
+        session: Session,
+        announces: Option<ApplicationProperties>,
+    ) {
+        match self.start_connect(&attempt.address, core) {
             Ok((id, core)) => {
                 ControlCounters::add(&self.counters.connects_sent);
-                let permitted = options.permitted();
-                let versions = self.versions.choose(&address, permitted, Instant::now());
-                let session = Session::client(options.authentication);
-                let attempt = Attempt::new(address, options.timeout, waiter);
                 if let Some(deadline) = attempt.deadline {
                     self.deadlines.add(deadline);
                 }
@@ -81,14 +101,17 @@ impl<V: Provider> ControlThread<V> {
                     versions,
                     peer_data: PrivateData::default(),
                     session,
-                    announces: options.application_properties,
+                    announces,
                     ending: None,
                 };
                 self.connections.insert(id, tracked);
             }
             Err(error) => {
                 ControlCounters::add(&self.counters.connects_failed);
-                waiter.answer(Err(error));
+                if versions == Versions::One {
+                    self.versions.doubt(&attempt.address);
+                }
+                attempt.answer(Err(error));
             }
         }
     }

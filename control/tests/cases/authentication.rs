@@ -225,8 +225,8 @@ pub(crate) fn a_peer_that_calls_early_is_cut_off_before_any_service_sees_it<F: F
 }
 
 /// A peer that sends its properties without HOSTAUTH, and calls when it is answered, whatever the answer is.
-fn call_at_once(_: &[u8]) -> Vec<u8> {
-    null_call()
+fn call_at_once(_: &[u8]) -> Option<Vec<u8>> {
+    Some(null_call())
 }
 
 pub(crate) fn a_peer_that_calls_although_it_was_refused_is_cut_off<F: Fabric>() {

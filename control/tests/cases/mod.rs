@@ -69,6 +69,14 @@ macro_rules! cases {
             #[test]
             fn a_server_that_does_not_answer_version_2_is_asked_for_version_1();
             #[test]
+            fn a_server_that_closes_at_version_2_is_asked_for_version_1_once();
+            #[test]
+            fn a_close_is_no_version_1_where_hosts_may_authenticate_themselves();
+            #[test]
+            fn a_close_is_no_version_1_where_version_2_was_answered();
+            #[test]
+            fn a_server_that_closed_and_left_is_asked_for_version_2_when_it_is_back();
+            #[test]
             fn where_hosts_authenticate_themselves_there_is_no_version_1();
             #[test]
             fn a_server_whose_receive_buffers_hold_no_message_is_told_from_one_that_died();

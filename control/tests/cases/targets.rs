@@ -16,7 +16,7 @@ use super::{connected, listening, options, server};
 use crate::support::{ECHO, Fabric, PATIENCE, assert_is, foreign, profile, start};
 
 /// Soon again, and for ever.
-fn soon() -> Reconnect {
+pub(super) fn soon() -> Reconnect {
     Reconnect {
         first_ms: 5,
         most_ms: 20,
@@ -24,7 +24,7 @@ fn soon() -> Reconnect {
     }
 }
 
-fn next(target: &Target) -> TargetEvent {
+pub(super) fn next(target: &Target) -> TargetEvent {
     target.wait(PATIENCE).expect("something happens to it")
 }
 

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use rpcrdma_control::{
-    Authentication, ConnectError, ConnectOptions, ListenOptions, Stage, Versions,
+    Authentication, ConnectError, ConnectOptions, ListenOptions, Stage, TargetEvent, Versions,
 };
 
 use rpcrdma_testkit::Wait;
 
 use super::authentication::{client_host, connecting, server_host};
+use super::targets::{next, soon};
 use super::{listening, options};
 use crate::support::{ECHO, Fabric, PATIENCE, TestNode, assert_is, foreign, profile, start};
 
@@ -108,6 +109,96 @@ pub(crate) fn a_server_that_does_not_answer_version_2_is_asked_for_version_1<F: 
     let connection = connection.expect("version 1 has no first message of its own");
     assert_eq!(connection.version, 1);
     silent.stop();
+}
+
+/// So does libevpl of May 2026. The attempt itself goes on, and so does that of a target.
+pub(crate) fn a_server_that_closes_at_version_2_is_asked_for_version_1_once<F: Fabric>() {
+    let address = F::address();
+    let old = foreign::start::<F>(&address, foreign::version_1_or_close);
+    let mut client = start::<F>(&profile(), 1);
+    for connects in [2, 3] {
+        let connection = client.node.connect(&address, options());
+        let connection = connection.expect("it speaks version 1");
+        assert_eq!(connection.version, 1);
+        // The foreign end sends no more than fits the entry of a Send: on a device that is 64 octets.
+        client.assert_echo(&connection, &[7; 8]);
+        // TIME: what it speaks is remembered for a minute, and the second connect takes milliseconds.
+        client.counts("connects_sent", connects);
+    }
+    drop(client);
+    old.stop();
+    let address = F::address();
+    let old = foreign::start::<F>(&address, foreign::version_1_or_close);
+    let client = start::<F>(&profile(), 1);
+    let target = client.node.keep_connected(&address, options(), soon());
+    match next(&target) {
+        TargetEvent::Established { connection } => assert_eq!(connection.version, 1),
+        event => panic!("{event}"),
+    }
+    client.counts("target_attempts", 1);
+    drop((target, client));
+    old.stop();
+    // One that closes every connection is not asked for ever.
+    let address = F::address();
+    let broken = foreign::start::<F>(&address, foreign::close);
+    let mut client = start::<F>(&profile(), 1);
+    let connection = client.node.connect(&address, options());
+    let connection = connection.expect("version 1 begins with a call");
+    client.call(&connection, ECHO, &[]).expect_err("it closes");
+    client.counts("connects_sent", 2);
+    broken.stop();
+}
+
+pub(crate) fn a_close_is_no_version_1_where_hosts_may_authenticate_themselves<F: Fabric>() {
+    let address = F::address();
+    let old = foreign::start::<F>(&address, foreign::version_1_or_close);
+    let client = start::<F>(&profile(), 1);
+    let policies = [
+        Authentication::Required(client_host()),
+        Authentication::Optional(client_host()),
+    ];
+    for (policy, connects) in policies.into_iter().zip(1..) {
+        let error = client.node.connect(&address, connecting(policy));
+        let error = error.expect_err("it closes");
+        assert_is!(error, ConnectError::PeerGone { .. });
+        client.counts("connects_sent", connects);
+    }
+    old.stop();
+}
+
+/// Who can cut the connections of a server does not choose the version.
+pub(crate) fn a_close_is_no_version_1_where_version_2_was_answered<F: Fabric>() {
+    let (server, address) = server::<F>(of(Versions::Both));
+    let client = start::<F>(&profile(), 1);
+    let connection = client.node.connect(&address, options());
+    assert_eq!(connection.expect("it listens").version, 2);
+    drop(server);
+    let cutter = foreign::start::<F>(&address, foreign::version_1_or_close);
+    for connects in [2, 3] {
+        let error = client.node.connect(&address, options());
+        let error = error.expect_err("it closes");
+        assert_is!(error, ConnectError::PeerGone { .. });
+        client.counts("connects_sent", connects);
+    }
+    cutter.stop();
+}
+
+/// A server that ended just as it was asked may have had version 2.
+pub(crate) fn a_server_that_closed_and_left_is_asked_for_version_2_when_it_is_back<F: Fabric>() {
+    let address = F::address();
+    let ending = foreign::start_for_one::<F>(&address, foreign::close);
+    let client = start::<F>(&profile(), 1);
+    client
+        .node
+        .connect(&address, options())
+        .expect_err("nobody listens any more");
+    client.counts("connects_sent", 2);
+    ending.stop();
+    let server = start::<F>(&profile(), 1);
+    let listening = server.node.listen(&address, of(Versions::Both));
+    listening.expect("the name is free");
+    let connection = client.node.connect(&address, options());
+    assert_eq!(connection.expect("it listens").version, 2);
 }
 
 pub(crate) fn where_hosts_authenticate_themselves_there_is_no_version_1<F: Fabric>() {

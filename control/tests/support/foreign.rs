@@ -9,8 +9,8 @@ use rpcrdma_control::{PortNeed, Provider};
 use rpcrdma_fabric::clock::Clock;
 use rpcrdma_fabric::interface::prelude::*;
 use rpcrdma_fabric::interface::{
-    CompletionBatch, CompletionKind, Manager, ManagerEvent, Port, PostError, QueuePairId,
-    ReceiveQueueAttributes, SendOptions, Status,
+    CompletionBatch, CompletionKind, ListenerId, Manager, ManagerEvent, Port, PostError,
+    QueuePairId, ReceiveQueueAttributes, SendOptions, Status,
 };
 use rpcrdma_fabric::memory::{Buffer, HugePageSize, HugePages, Pool, PoolShape};
 use rpcrdma_protocol::v2::{
@@ -33,17 +33,27 @@ impl Foreign {
     }
 }
 
-/// Makes the answer to a message; an empty one is not sent.
-pub(crate) type Answer = fn(&[u8]) -> Vec<u8>;
+/// Makes the answer to a message; an empty one is not sent. Without one the connection is closed.
+pub(crate) type Answer = fn(&[u8]) -> Option<Vec<u8>>;
 
 /// Starts it on `address`, and returns when it listens.
 pub(crate) fn start<F: Fabric>(address: &str, answer: Answer) -> Foreign {
+    start_server::<F>(address, false, answer)
+}
+
+/// As [`start`]; it listens until somebody connects.
+pub(crate) fn start_for_one<F: Fabric>(address: &str, answer: Answer) -> Foreign {
+    start_server::<F>(address, true, answer)
+}
+
+fn start_server<F: Fabric>(address: &str, for_one: bool, answer: Answer) -> Foreign {
     let stop = Arc::new(AtomicBool::new(false));
     let provider = F::provider(&profile());
     let mut manager = provider.manager().expect("a manager");
-    manager.listen(address).expect("the name is free");
+    let listener = manager.listen(address).expect("the name is free");
+    let role = Role::Server(for_one.then_some(listener));
     let asked = Arc::clone(&stop);
-    let thread = std::thread::spawn(move || serve(&provider, manager, &asked, None, answer));
+    let thread = std::thread::spawn(move || serve(&provider, manager, &asked, role, answer));
     Foreign { stop, thread }
 }
 
@@ -53,10 +63,8 @@ pub(crate) fn connect<F: Fabric>(address: &str, first: Option<Vec<u8>>, answer: 
     let provider = F::provider(&profile());
     let manager = provider.manager().expect("a manager");
     let asked = Arc::clone(&stop);
-    let address = address.to_owned();
-    let thread = std::thread::spawn(move || {
-        serve(&provider, manager, &asked, Some((&address, first)), answer);
-    });
+    let role = Role::Client(address.to_owned(), first);
+    let thread = std::thread::spawn(move || serve(&provider, manager, &asked, role, answer));
     Foreign { stop, thread }
 }
 
@@ -82,12 +90,18 @@ fn pool(port: &mut impl Port, buffers: u32) -> Pool {
     port.carve(shape).expect("the arena has room")
 }
 
-/// With an address to connect to and a first message it is a client, else a server.
+enum Role {
+    /// It closes the listener when somebody connects, if there is one here.
+    Server(Option<ListenerId>),
+    /// An address to connect to, and the first message.
+    Client(String, Option<Vec<u8>>),
+}
+
 fn serve<V: Provider>(
     provider: &V,
     mut manager: V::Manager,
     stop: &AtomicBool,
-    client: Option<(&str, Option<Vec<u8>>)>,
+    role: Role,
     answer: Answer,
 ) {
     let clock = Clock::new();
@@ -118,12 +132,16 @@ fn serve<V: Provider>(
     }
     let mut queues = queues.into_iter().cycle();
     port.flush_receives();
-    let mut first = None;
-    if let Some((address, message)) = client {
-        let asked = manager.connect(address, &handle, &[]);
-        asked.expect("a server listens");
-        first = message;
+    let (mut first, mut listener) = (None, None);
+    match role {
+        Role::Server(closes) => listener = closes,
+        Role::Client(address, message) => {
+            let asked = manager.connect(&address, &handle, &[]);
+            asked.expect("a server listens");
+            first = message;
+        }
     }
+    let mut connections = Vec::new();
     let mut events = Vec::new();
     while !stop.load(Ordering::Relaxed) {
         manager
@@ -134,9 +152,14 @@ fn serve<V: Provider>(
                 ManagerEvent::ConnectRequest { connection, .. } => {
                     let seed = manager.prepare(connection, &handle).expect("a queue pair");
                     let queue = queues.next().expect("there is a queue");
-                    port.adopt_queue_pair(seed, queue)
+                    let queue_pair = port
+                        .adopt_queue_pair(seed, queue)
                         .expect("it can be planted");
+                    connections.push((queue_pair, connection));
                     manager.accept(connection, &[]).expect("it can be accepted");
+                    if let Some(listener) = listener.take() {
+                        manager.close_listener(listener);
+                    }
                 }
                 ManagerEvent::ConnectReply { connection, .. } => {
                     let seed = manager.prepare(connection, &handle).expect("a queue pair");
@@ -172,11 +195,16 @@ fn serve<V: Provider>(
         let mut batch = CompletionBatch::new();
         port.poll(clock.now(), &mut batch);
         for completion in batch.drain() {
-            if let CompletionKind::Receive { receive, .. } = completion.kind {
+            if let CompletionKind::Receive { receive, bytes, .. } = completion.kind {
                 if completion.status == Status::Success {
-                    let answer = answer(port.received(&receive));
-                    if !answer.is_empty() {
-                        send_copied(&mut port, completion.queue_pair, &mut send, &answer);
+                    let of = completion.queue_pair;
+                    match answer(&port.received(&receive)[..bytes as usize]) {
+                        Some(answer) if answer.is_empty() => {}
+                        Some(answer) => send_copied(&mut port, of, &mut send, &answer),
+                        None => {
+                            let closed = connections.iter().find(|(it, _)| *it == of);
+                            manager.disconnect(closed.expect("a peer connected").1);
+                        }
                     }
                 }
                 port.post_receive(receive);
@@ -199,34 +227,52 @@ fn send_copied(port: &mut impl Port, to: QueuePairId, send: &mut Buffer, message
 }
 
 /// No answer.
-pub(crate) fn nothing(_: &[u8]) -> Vec<u8> {
-    Vec::new()
+pub(crate) fn nothing(_: &[u8]) -> Option<Vec<u8>> {
+    Some(Vec::new())
+}
+
+/// The end of the connection.
+pub(crate) fn close(_: &[u8]) -> Option<Vec<u8>> {
+    None
+}
+
+/// The results of an echo, by version 1. The connection ends at any other version.
+pub(crate) fn version_1_or_close(message: &[u8]) -> Option<Vec<u8>> {
+    if message.get(4..8) != Some(&[0, 0, 0, 1]) {
+        return None;
+    }
+    // RDMA_MSG without chunks, with a grant of 32; an accepted reply without verifier; and the arguments of the call, which
+    // are behind headers of 28 and 40 octets.
+    let header = [1_u32, 32, 0, 0, 0, 0].map(u32::to_be_bytes).concat();
+    let reply = [1_u32, 0, 0, 0, 0].map(u32::to_be_bytes).concat();
+    let xid = message.get(..4)?;
+    Some([xid, &header, xid, &reply, message.get(68..)?].concat())
 }
 
 /// RDMA_ERROR with ERR_VERS and versions 1 to 1, as a server of RFC 8166 section 4.5.1 sends it.
-pub(crate) fn version_1_alone(message: &[u8]) -> Vec<u8> {
+pub(crate) fn version_1_alone(message: &[u8]) -> Option<Vec<u8>> {
     let mut answer = vec![0; 28];
     // XID and version as they came.
     answer[..8].copy_from_slice(&message[..8]);
     for (word, value) in [(2, 32), (3, 4), (4, 1), (5, 1), (6, 1)] {
         answer[4 * word + 3] = value;
     }
-    answer
+    Some(answer)
 }
 
 /// A property set with receive buffers of 512 octets, too small for the first message.
-pub(crate) fn small_receive_buffers(message: &[u8]) -> Vec<u8> {
+pub(crate) fn small_receive_buffers(message: &[u8]) -> Option<Vec<u8>> {
     announce(message, &[Property::ReceiveBufferSize(Some(512))])
 }
 
 /// Properties in answer to properties, and in answer to a call others: segments of one octet.
-pub(crate) fn smaller_segments_with_each_message(message: &[u8]) -> Vec<u8> {
+pub(crate) fn smaller_segments_with_each_message(message: &[u8]) -> Option<Vec<u8>> {
     let is_call = message.get(12..16) == Some(&[0; 4]);
     let segment_bytes = if is_call { 1 } else { 1 << 20 };
     announce(message, &[Property::SegmentSizeMax(Some(segment_bytes))])
 }
 
-fn announce(message: &[u8], properties: &[Property<'_>]) -> Vec<u8> {
+fn announce(message: &[u8], properties: &[Property<'_>]) -> Option<Vec<u8>> {
     let prefix = Prefix {
         xid: xid(message),
         credit: CreditWord {
@@ -238,15 +284,15 @@ fn announce(message: &[u8], properties: &[Property<'_>]) -> Vec<u8> {
     let mut answer = vec![0; 256];
     let bytes = encode_connprop(&mut answer, prefix, properties).expect("it fits");
     answer.truncate(bytes);
-    answer
+    Some(answer)
 }
 
 /// RDMA2_ERROR, whatever was asked.
-pub(crate) fn nothing_but_errors(message: &[u8]) -> Vec<u8> {
+pub(crate) fn nothing_but_errors(message: &[u8]) -> Option<Vec<u8>> {
     let mut answer = vec![0; 64];
     let bytes = encode_error(&mut answer, xid(message), &TransportError::System).expect("it fits");
     answer.truncate(bytes);
-    answer
+    Some(answer)
 }
 
 fn xid(message: &[u8]) -> u32 {

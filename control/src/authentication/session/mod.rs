@@ -120,6 +120,11 @@ impl Session {
         self.deadline
     }
 
+    /// Whether this end has a mechanism to authenticate hosts, required or not.
+    pub(crate) fn has_mechanism(&self) -> bool {
+        self.policy.mechanism().is_some()
+    }
+
     /// The deadline has passed: returns why the connection is closed.
     pub(crate) fn expire(&mut self) -> AuthenticationFailure {
         self.deadline = None;
