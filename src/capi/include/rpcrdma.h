@@ -189,7 +189,8 @@
 typedef struct rpcrdma_buffer rpcrdma_buffer;
 
 /*
- One call, as either end sees it. `rpcrdma_put_...` writes what goes out, `rpcrdma_get_...` reads what came in.
+ One call, as either end sees it. `rpcrdma_put_...` writes what goes out, `rpcrdma_get_...` reads what came in, each from where
+ the last one ended.
 
  At the client what goes out are the arguments, and what comes in are the results, once rpcrdma_call_run() or a poller
  has brought them. In a handler it is the other way round.
