@@ -73,7 +73,7 @@ pub use service::{Incoming, Later, Refusal, Reply, Results, Service};
 
 pub use rpcrdma_control::{
     Authentication, DrainReport, HostAuthentication, NodeSnapshot, PresharedKey, PresharedKeys,
-    Reconnect,
+    Reconnect, Versions,
 };
 pub use rpcrdma_engine::{CloseReason, ConnectionKey, HostIdentity};
 pub use rpcrdma_fabric::memory::ExternalMemory;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rpcrdma_control::{
-    Authentication, ConnectOptions, CoreChoice, GivenUp, Reconnect, TargetEvent, Use,
+    Authentication, ConnectOptions, CoreChoice, GivenUp, Reconnect, TargetEvent, Use, Versions,
 };
 use rpcrdma_fabric::memory::ExternalMemory;
 use rpcrdma_tuning::Profile;
@@ -21,6 +21,8 @@ pub struct ClientBuilder {
     node: Option<Node>,
     new_node: NodeBuilder,
     connections: usize,
+    first_core: usize,
+    versions: Versions,
     depth: u32,
     connect_timeout: Duration,
     timeout: Option<Duration>,
@@ -37,6 +39,8 @@ impl Default for ClientBuilder {
             node: None,
             new_node: NodeBuilder::default(),
             connections: 1,
+            first_core: 0,
+            versions: Versions::default(),
             depth: 64,
             connect_timeout: Duration::from_secs(5),
             timeout: None,
@@ -107,6 +111,20 @@ impl ClientBuilder {
     #[must_use]
     pub fn connections(mut self, connections: usize) -> Self {
         self.connections = connections.max(1);
+        self
+    }
+
+    /// The core of the first connection; the next one is on the next core. Without this it is the first core of the node.
+    #[must_use]
+    pub fn core(mut self, core: usize) -> Self {
+        self.first_core = core;
+        self
+    }
+
+    /// The versions of RPC-over-RDMA that it tries. The default is version 2, and version 1 where the server speaks no other.
+    #[must_use]
+    pub fn versions(mut self, versions: Versions) -> Self {
+        self.versions = versions;
         self
     }
 
@@ -220,12 +238,14 @@ impl ClientBuilder {
         let changes = Arc::new(Changes::default());
         let mut lines = Vec::with_capacity(self.connections);
         for number in 0..self.connections {
+            let number = self.first_core.wrapping_add(number) % node.cores();
             let core = Arc::clone(node.core(number));
             let line = Arc::new(Line::new(address, patience, self.repeat));
             let slots = Arc::new(Slots::new(self.depth));
             let submissions = core.open_to_slots(&line, &slots)?;
             let options = ConnectOptions {
-                core: CoreChoice::Core(number % node.cores()),
+                core: CoreChoice::Core(number),
+                versions: self.versions,
                 timeout: self.connect_timeout,
                 authentication: self.authentication.clone(),
                 application_properties: Some(node.new_name()),

@@ -6,6 +6,7 @@ use clap::builder::PossibleValue;
 use crate::nfs_client::config::Stable;
 use crate::protocol::Protocol;
 use crate::run::config::OwnFabric;
+use crate::run::through::Through;
 use crate::serve::log::{LogFormat, LogLevel};
 use crate::workloads::bench::op::{Op, Placement};
 use crate::workloads::nfs::steps::{Access, NfsOp};
@@ -41,6 +42,12 @@ choices! {
         Inline: "In the messages, copied",
         Send: "Placed by the Sends: one round trip, no registration, no RDMA",
         Rdma: "By RDMA Read and Write, through memory that is exposed for one call",
+    }
+    Through {
+        Core: "An application on the polling core, without a hop",
+        Poller: "A thread for each connection, which sends and takes replies without waiting",
+        Call: "Blocking calls, in --depth threads for each connection",
+        Async: "Futures, in one thread for each connection",
     }
     Protocol {
         Auto: "Version 2, or version 1 if the server does not support version 2",

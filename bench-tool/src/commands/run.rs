@@ -11,6 +11,7 @@ use crate::exit::Failure;
 use crate::machine::Machine;
 use crate::metrics::load::LoadMetrics;
 use crate::run::config::{BulkConfig, RunConfig, Server};
+use crate::run::through::Through;
 use crate::run::{self, Gated, Load};
 use crate::workloads::bench::op::{Op, Placement};
 use crate::workloads::bench::sizes::Sizes;
@@ -61,6 +62,8 @@ Examples:
       the percentile curve, and rate and latency over time, as a page
   bench-tool run --reverse --op echo --size 256
       the server calls its client on the client's connection, as in a callback
+  bench-tool run --through poller --depth 32
+      what a program gets whose thread calls by a poller of the library; call and async are blocking calls and futures
   bench-tool run --connect shm:bench --cores 0
       against `bench-tool serve --listen shm:bench`
   bench-tool run --connect rdma:server:20049
@@ -107,6 +110,10 @@ pub(crate) struct RunArgs {
     /// The server calls this end, null or echo, in the reverse direction, and reports the times; start it with `serve --reverse`
     #[arg(long, conflicts_with_all = ["rate", "to_knee"])]
     pub reverse: bool,
+
+    /// Who makes the calls: with all but `core`, what a program gets that calls from its own threads; null and echo only
+    #[arg(long, value_enum, default_value_t = Through::Core, conflicts_with_all = ["reverse", "retry"])]
+    pub through: Through,
 
     /// Options of every run
     #[command(flatten)]
@@ -179,6 +186,7 @@ impl RunArgs {
             sizes: self.sizes,
             bulk,
             reverse: self.reverse,
+            through: self.through,
             protocol: self.common.protocol,
             slowed: self.common.slowed.slowed(),
             load,
@@ -228,6 +236,14 @@ fn bulk(args: &RunArgs) -> Result<Option<BulkConfig>, Failure> {
             args.op.name()
         );
         return Err(Failure::usage(what).advice("give --op null or --op echo with --reverse"));
+    }
+    if args.through != Through::Core && args.op.is_bulk() {
+        let what = format!(
+            "--through {} makes calls without bulk data, and --op {} has some",
+            args.through.name(),
+            args.op.name()
+        );
+        return Err(Failure::usage(what).advice("give --op null or --op echo, or --through core"));
     }
     if !args.op.is_bulk() && args.sizes.is_some() {
         return refuse("--sizes", "read, --op write or --op mix");

@@ -13,6 +13,7 @@ use crate::machine::Machine;
 use crate::report::metric::Metric;
 use crate::report::output::{Output, Outputs};
 use crate::run::Load;
+use crate::run::through::Through;
 use crate::sweep::grid::Point;
 use crate::sweep::plot::{self, Picture};
 use crate::sweep::runs::SweepPlan;
@@ -225,6 +226,7 @@ impl SweepArgs {
             },
             retry: Duration::ZERO,
             reverse: false,
+            through: Through::Core,
             common: self.common.clone(),
             sizes: None,
             output: OutputArgs::default(),

@@ -100,14 +100,14 @@ pub(crate) struct LoadAnswer<W> {
 
 /// An order to the generator of a core.
 #[derive(Debug)]
-pub(super) enum Order<W> {
+pub(crate) enum Order<W> {
     Call(SingleCall),
     Load(Box<LoadOrder<W>>),
 }
 
 /// The answer to an order.
 #[derive(Debug)]
-pub(super) enum Answer<W> {
+pub(crate) enum Answer<W> {
     Call(Result<SingleReply, SingleError>),
     Load(Box<LoadAnswer<W>>),
 }
@@ -120,7 +120,7 @@ pub(crate) struct LoadControl<W> {
     /// Orders answered so far.
     answered: AtomicU32,
     /// Passes full histograms to the collector, and empty ones back.
-    pub(super) exchange: Arc<Exchange>,
+    pub(crate) exchange: Arc<Exchange>,
     order: Mutex<Option<Order<W>>>,
     answer: Mutex<Option<Answer<W>>>,
     /// Pairs of a lost connection and its replacement that the core has not applied yet.
@@ -185,7 +185,7 @@ impl<W: Workload> LoadControl<W> {
         self.abandoned.store(true, Ordering::Relaxed);
     }
 
-    pub(super) fn is_abandoned(&self) -> bool {
+    pub(crate) fn is_abandoned(&self) -> bool {
         self.abandoned.load(Ordering::Relaxed)
     }
 
@@ -212,7 +212,7 @@ impl<W: Workload> LoadControl<W> {
     }
 
     /// The next order, for a core that has taken `taken` orders so far.
-    pub(super) fn take(&self, taken: u32) -> Option<Order<W>> {
+    pub(crate) fn take(&self, taken: u32) -> Option<Order<W>> {
         // SYNC POINT load-order: pairs with the Release in `LoadControl::ask`.
         if self.asked.load(Ordering::Acquire) == taken {
             return None;
@@ -220,7 +220,7 @@ impl<W: Workload> LoadControl<W> {
         self.order.lock().ok()?.take()
     }
 
-    pub(super) fn answer(&self, answer: Answer<W>) {
+    pub(crate) fn answer(&self, answer: Answer<W>) {
         if let Ok(mut place) = self.answer.lock() {
             *place = Some(answer);
         }

@@ -30,8 +30,8 @@ const CALLS_PER_POLL: usize = 32;
 /// connections.
 const HOUSEKEEPING_POLLS: u32 = 1024;
 
-/// The tag of a single call; no slot of a load has this number.
-const SINGLE: CallTag = CallTag::MAX;
+/// The tag of a single call; no slot of a load has this number. The highest bit is the node's.
+const SINGLE: CallTag = CallTag::MAX >> 1;
 
 /// A place for one outstanding call.
 #[derive(Clone, Copy, Debug)]

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::authentication::Host;
 use crate::load::LoadConfig;
 use crate::protocol::Protocol;
+use crate::run::through::Through;
 use crate::sizing::ProfileChoice;
 use crate::workloads::bench::op::{Op, Placement};
 use crate::workloads::bench::sizes::Sizes;
@@ -96,6 +97,8 @@ pub(crate) struct RunConfig {
     pub bulk: Option<BulkConfig>,
     /// Whether the server makes the calls (reverse direction).
     pub reverse: bool,
+    /// Who makes the calls at this end.
+    pub through: Through,
     /// The allowed versions of RPC-over-RDMA.
     pub protocol: Protocol,
     /// Artificial delays; the run passes them on to a server that it starts.
@@ -124,6 +127,36 @@ impl RunConfig {
         };
         let (&client, &server) = (self.load.cores.first()?, cores.first()?);
         (client != server).then_some([client, server])
+    }
+
+    /// The connections to the server. Threads that call through the library have theirs beside one for questions to the
+    /// server.
+    #[must_use]
+    pub(crate) fn connections(&self) -> u32 {
+        let own = u32::from(self.through != Through::Core);
+        self.load.connections.saturating_add(own)
+    }
+
+    /// The calls that one core may have outstanding, in so many connections: a poller has its calls beside those of
+    /// its client.
+    pub(crate) fn calls(&self, connections: u32) -> Option<u32> {
+        let of_clients = match self.through {
+            Through::Core => 0,
+            _ => connections + 1,
+        };
+        let calls = connections.checked_mul(self.load.depth)?;
+        calls
+            .checked_add(of_clients)
+            .filter(|calls| *calls <= 1 << 16)
+    }
+
+    /// The parts of the load, each of one core or thread.
+    #[must_use]
+    pub(crate) fn parts(&self) -> usize {
+        match self.through {
+            Through::Core => self.load.cores.len(),
+            through => through.threads(self.load.connections, self.load.depth) as usize,
+        }
     }
 
     /// The cores that this run polls on, those of a server that it starts too.

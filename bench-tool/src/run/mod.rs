@@ -6,6 +6,7 @@ pub(crate) mod node_load;
 pub(crate) mod own_server;
 pub(crate) mod report;
 mod server_report;
+pub(crate) mod through;
 
 use std::time::Duration;
 
@@ -146,7 +147,7 @@ pub(crate) fn measure(
     let call_bytes = config.sizes.is_none().then(|| config.call_bytes());
     let watch = Watch {
         stop,
-        progress: Progress::new(config.load.cores.len()).with_call_bytes(call_bytes),
+        progress: Progress::new(config.parts()).with_call_bytes(call_bytes),
         server_process: own.as_ref().map(OwnServer::process_id),
         gate: Gate::default(),
     };
@@ -230,7 +231,7 @@ fn server_bulk_calls(config: &RunConfig, cores: &[usize]) -> u64 {
         return 0;
     }
     let cores = u64::try_from(cores.len()).unwrap_or(1).max(1);
-    let calls = u64::from(config.load.connections).div_ceil(cores) * u64::from(config.load.depth);
+    let calls = u64::from(config.connections()).div_ceil(cores) * u64::from(config.load.depth);
     // Twice: a call may arrive while the payload of the call before it is still being sent.
     let wanted = calls.saturating_mul(2);
     let fitting = SERVER_BULK_BYTES / config.call_bytes().max(1);
@@ -243,10 +244,7 @@ fn server_arguments(
     listen: &Address,
     cores: &[usize],
 ) -> Result<Vec<String>, Failure> {
-    let connections = config
-        .load
-        .connections
-        .saturating_add(config.idle_connections);
+    let connections = config.connections().saturating_add(config.idle_connections);
     let mut arguments = vec![
         "serve".to_owned(),
         "--listen".to_owned(),

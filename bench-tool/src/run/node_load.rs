@@ -28,6 +28,7 @@ use crate::record::Record;
 use crate::report::figures::Totals;
 use crate::run::report::per_call::PerCall;
 use crate::run::report::{Memory, RunResult};
+use crate::run::through::{Threads, Through};
 use crate::sizing::{BulkNeed, Need};
 use crate::workloads::bench::bulk::BulkPlan;
 use crate::workloads::bench::op::{Op, Placement};
@@ -260,11 +261,8 @@ fn profile(config: &RunConfig, fabric: &Fabric) -> Result<Loaded, Failure> {
     let cores = u32::try_from(config.load.cores.len())
         .unwrap_or(u32::MAX)
         .max(1);
-    let connections = config.load.connections.div_ceil(cores);
-    let calls = connections
-        .checked_mul(config.load.depth)
-        .filter(|calls| *calls <= 1 << 16);
-    let calls = calls.ok_or_else(|| {
+    let connections = config.connections().div_ceil(cores);
+    let calls = config.calls(connections).ok_or_else(|| {
         Failure::usage(format!(
             "{connections} connections with {} calls each are more than the 65536 calls that one core can have outstanding",
             config.load.depth
@@ -288,7 +286,8 @@ fn profile(config: &RunConfig, fabric: &Fabric) -> Result<Loaded, Failure> {
 
 /// The client's node, with a generator on each core.
 struct Client {
-    // Declared before the node, so dropped before it: reconnecting must end before the cores do.
+    // Declared before the node, so dropped before it: threads that call, and reconnecting, must end before the cores do.
+    threads: Option<Threads>,
     connections: Connections,
     node: Node,
     cores: LoadCores<BenchWorkload>,
@@ -321,15 +320,27 @@ impl Client {
             versions: config.protocol.versions(),
             ..ConnectOptions::default()
         };
+        let count = match config.through {
+            Through::Core => config.load.connections as usize,
+            _ => 1,
+        };
         let connections = Connections::connect(
             &node,
             address,
-            (config.load.connections as usize, cores.count()),
+            (count, cores.count()),
             &options,
             config.load.retry,
             &watch.stop,
         )?;
+        let threads = match config.through {
+            Through::Core => None,
+            through => {
+                let clients = connect_clients(&node, address, config, &options)?;
+                Some(Threads::start(through, &clients, config.load.depth)?)
+            }
+        };
         Ok(Self {
+            threads,
             connections,
             node,
             cores,
@@ -343,7 +354,8 @@ impl Client {
         checkpoints: &mut Checkpoints<'_>,
     ) -> Measured {
         let workload = |part, _| BenchWorkload::new(plan(config, part));
-        let measured = self.cores.measure(
+        let cores = self.threads.as_ref().map_or(&self.cores, |it| &it.cores);
+        let measured = cores.measure(
             &mut self.connections,
             workload,
             &config.load.amount(),
@@ -364,6 +376,33 @@ impl Client {
     fn ask_server(&self) -> Option<server_report::Counts> {
         server_report::ask(&self.cores, &self.connections)
     }
+}
+
+/// The clients of threads that call through the library: one for each connection.
+fn connect_clients(
+    node: &Node,
+    address: &str,
+    config: &RunConfig,
+    options: &ConnectOptions,
+) -> Result<Vec<rpcrdma::Client>, Failure> {
+    // A poller has places for its own calls.
+    let depth = match config.through {
+        Through::Poller => 1,
+        _ => config.load.depth,
+    };
+    let connect = |number| {
+        node.client()
+            .core(number)
+            .depth(depth)
+            .connect_timeout(options.timeout)
+            .versions(options.versions)
+            .authentication(options.authentication.clone())
+            .connect(address)
+    };
+    (0..config.load.connections as usize)
+        .map(connect)
+        .collect::<Result<_, _>>()
+        .map_err(|error| Failure::failed(format!("cannot connect to {address}")).because(error))
 }
 
 /// A core of the load on which the run's own server does not poll.

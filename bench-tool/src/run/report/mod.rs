@@ -134,6 +134,9 @@ pub(crate) struct Report {
     pub op: Word,
     /// `forward` if the client calls; `reverse` if the server calls, which then also measures.
     pub direction: Word,
+    /// Who made the calls: `core`, `poller`, `call` or `async`, as with `--through`.
+    #[serde(default = "of_core")]
+    pub through: Word,
     /// Payload of one operation; an echo carries it in both directions.
     pub size_bytes: u64,
     /// The sizes of a mix of sizes, whose largest is `size_bytes`; `None` if all operations have `size_bytes`.
@@ -204,6 +207,7 @@ impl Report {
             connect,
             op: config.op.name().into(),
             direction: if config.reverse { "reverse" } else { "forward" }.into(),
+            through: config.through.name().into(),
             size_bytes: config.size_bytes,
             sizes: config.sizes.map(|sizes| SizeShare::of(&sizes)),
             operations: config.bulk.map_or(1, |bulk| bulk.operations),
@@ -236,6 +240,11 @@ impl Report {
             memory: result.memory.clone(),
         }
     }
+}
+
+/// What older reports, which do not say it, are of.
+fn of_core() -> Word {
+    "core".into()
 }
 
 fn warnings(
@@ -282,6 +291,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::load::measured::Losses;
     use crate::load::{Limit, LoadConfig};
+    use crate::run::through::Through;
 
     pub(crate) fn config() -> RunConfig {
         RunConfig {
@@ -295,6 +305,7 @@ pub(crate) mod tests {
             sizes: None,
             bulk: None,
             reverse: false,
+            through: Through::Core,
             protocol: crate::protocol::Protocol::Auto,
             slowed: crate::run::config::Slowed::default(),
             load: LoadConfig {
@@ -396,7 +407,7 @@ pub(crate) mod tests {
         let value: serde_json::Value = serde_json::to_value(report()).unwrap();
         let object = value.as_object().unwrap();
         // Add a new key to this list and to docs/bench-tool.md.
-        let expected = "schema version revision command machine fabric device protocol placement profile op direction \
+        let expected = "schema version revision command machine fabric device protocol placement profile op direction through \
             size_bytes sizes depth connections cores duration_s calls errors rate_per_s \
             bandwidth_bytes_per_s latency_ns histogram latency_corrected_ns counters floor memory warnings loop \
             idle_connections offered_rate_per_s clock clock_read_ns interrupted connect server_identity \

@@ -103,9 +103,15 @@ pub(crate) fn write_heading(text: &mut String, report: &Report) -> fmt::Result {
         "reverse" => " in the reverse direction (the server calls, and measures)",
         _ => "",
     };
+    let through = match &*report.through {
+        "poller" => " by pollers of the library",
+        "call" => " by blocking calls of the library",
+        "async" => " by futures of the library",
+        _ => "",
+    };
     writeln!(
         text,
-        "{}{direction}, RPC-over-RDMA {} over {}{device}{delay}{service_time}, {}",
+        "{}{direction}{through}, RPC-over-RDMA {} over {}{device}{delay}{service_time}, {}",
         work(report),
         report.protocol,
         report.fabric,

@@ -6,6 +6,7 @@ pub(crate) mod null_calls;
 pub(crate) mod op;
 pub(crate) mod sizes;
 
+use rpcrdma::Procedure;
 use rpcrdma_engine::{
     BulkReply, Call, CallError, CallRefused, CallTag, ConnectionKey, Context, Outcome, Reply,
     ReplyWriter, Request,
@@ -13,10 +14,11 @@ use rpcrdma_engine::{
 use rpcrdma_fabric::interface::Port;
 use rpcrdma_protocol::rpc::Programs;
 
-use self::bulk::{BenchStep, BulkLoad, BulkPlan};
+pub(crate) use self::bulk::BenchStep;
+use self::bulk::{BulkLoad, BulkPlan};
 use crate::bench_program::{
-    self, BackStatus, CALL_BACK, CALLS_BACK_MAX, CallBack, CalledBack, ECHO, Payload, answer_echo,
-    programs,
+    self, BackStatus, CALL_BACK, CALLS_BACK_MAX, CallBack, CalledBack, ECHO, NULL, Payload,
+    answer_echo, programs,
 };
 use crate::load::measured::Errors;
 use crate::load::workload::{Verdict, Workload};
@@ -78,6 +80,20 @@ impl BenchWorkload {
         };
         workload.draw();
         workload
+    }
+
+    /// The call of a step as a program makes it: its procedure, with its arguments in `args`. Calls with bulk data and in the
+    /// reverse direction are not made so, and become null calls.
+    pub(crate) fn message(&mut self, step: BenchStep, args: &mut Vec<u8>) -> Procedure {
+        let (call, bytes) = match &self.maker {
+            Maker::Message(call, payload) => (*call, payload.args_bytes()),
+            Maker::Bulk(_) | Maker::Back(..) => (bench_program::call(NULL), 0),
+        };
+        args.resize(bytes, 0);
+        if let Maker::Message(_, payload) = &self.maker {
+            payload.write(args, step.number);
+        }
+        Procedure::new(call.program, call.version, call.procedure)
     }
 
     /// Draws which operations of the next call read.
