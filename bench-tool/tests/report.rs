@@ -148,9 +148,7 @@ fn the_page_of_nfs_is_made_again_too() {
     let (_server, line) = Running::listening(&mut tool(line));
     let (_, address) = line.split_once("tcp:").expect(&line);
     let address = address.split([' ', ')']).next().unwrap();
-    let port = address.rsplit(':').next().unwrap();
-    let nfs =
-        format!("nfs --connect tcp:{address} --mount-port {port} --export /export --warmup 0");
+    let nfs = format!("nfs --connect tcp:{address} --export /export --warmup 0");
     let read = format!("{nfs} --op mix --size 4097 --file-size 100kB --count 200");
     check_again(&folder, "read", &measured(&folder, "read", &read, ""));
     let knee = format!("{nfs} --op getattr --to-knee --duration 50ms");

@@ -136,10 +136,7 @@ fn nfs_follows_its_schema() {
     let (_server, line) = Running::listening(&mut tool(line));
     let (_, address) = line.split_once("tcp:").expect(&line);
     let address = address.split([' ', ')']).next().unwrap();
-    let port = address.rsplit(':').next().unwrap();
-    let nfs = format!(
-        "nfs --connect tcp:{address} --mount-port {port} --export /export --warmup 0 --json -"
-    );
+    let nfs = format!("nfs --connect tcp:{address} --export /export --warmup 0 --json -");
     followed(&format!(
         "{nfs} --op mix --size 4097 --file-size 100kB --count 200 --verify"
     ));

@@ -35,8 +35,10 @@ const SIZE_BYTES_MAX: u64 = 64 << 20;
 /// `bench-tool nfs`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Mounts the export itself (MOUNT version 3 over TCP, without a kernel client), makes files in its own folder, calls, \
-checks the answers, and removes the files, also after Ctrl-C. Over tcp: the kernel's TCP carries the calls: compare the \
+Mounts the export itself (MOUNT version 3, without a kernel client), makes files in its own folder, calls, checks the \
+answers, and removes the files, also after Ctrl-C. It mounts by the connection that NFS uses, if the server has MOUNT \
+there, as `bench-tool serve --service nfs3` has. Linux servers do not: then it asks the TCP port of mountd, which the \
+port mapper knows, or --mount-port.\n\nOver tcp: the kernel's TCP carries the calls: compare the \
 server's RDMA with it; it does not measure this project's data plane.\n\n\
 Examples:
   bench-tool nfs --connect rdma:server:20049 --export /srv --op read --size 64KiB --depth 8
@@ -62,7 +64,7 @@ pub(crate) struct NfsArgs {
     #[arg(long, value_name = "PATH")]
     pub export: String,
 
-    /// TCP port of the server's mountd [default: ask the server's port mapper]
+    /// Mount at this TCP port, that of the server's mountd [default: where NFS is served; if MOUNT is not there, the port that the server's port mapper returns]
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub mount_port: Option<u16>,
 

@@ -20,7 +20,7 @@ pub(crate) enum NfsAddress {
 }
 
 impl NfsAddress {
-    /// The host that answers MOUNT calls. These always use TCP.
+    /// The host of the port mapper and of a mount port, both on TCP.
     pub(crate) fn host(&self) -> &str {
         match self {
             Self::Tcp { host, .. } | Self::Fabric(Address::Rdma { host, .. }) => host,

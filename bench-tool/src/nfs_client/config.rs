@@ -56,6 +56,7 @@ pub(crate) struct NfsConfig {
     pub(crate) command: String,
     pub(crate) server: NfsAddress,
     pub(crate) export: String,
+    /// TCP port that answers MOUNT calls; `None` asks for MOUNT at `server`, and then its port mapper.
     pub(crate) mount_port: Option<u16>,
     pub(crate) op: NfsOp,
     /// Bytes of one READ or WRITE; 0 for operations without data.

@@ -3,6 +3,7 @@
 //! | module | contents |
 //! |---|---|
 //! | [`address`], `config` | the address of the server, and the options |
+//! | `mounted` | the export, by which way it is mounted |
 //! | `files` | the test files |
 //! | `session` | connections to a server, and the measured calls |
 //! | `report` | the report |
@@ -13,6 +14,7 @@
 pub(crate) mod address;
 pub(crate) mod config;
 mod files;
+mod mounted;
 mod report;
 mod session;
 
@@ -27,6 +29,7 @@ use rpcrdma_tuning::Loaded;
 use self::address::NfsAddress;
 use self::config::{FILL_BYTES_MAX, FILL_DEPTH, NfsConfig, Stable};
 use self::files::{Files, FilesPlan, file_system};
+use self::mounted::Mounted;
 use self::report::{Outcome, Transport};
 use self::session::Session;
 use self::session::fabric::FabricSession;
@@ -47,9 +50,7 @@ use crate::signals::Stop;
 use crate::workloads::nfs::Work;
 use crate::workloads::nfs::steps::{Access, NfsOp, StepPlan};
 use crate::workloads::nfs::tally::Tally;
-use rpcrdma_nfs3::client::CALL_TIMEOUT;
 use rpcrdma_nfs3::client::credential::Credential;
-use rpcrdma_nfs3::client::mount::MountService;
 use rpcrdma_nfs3::wire::results::Fsinfo;
 use rpcrdma_nfs3::wire::types::Stability;
 
@@ -158,28 +159,25 @@ fn drive(
     let machine_name = rustix::system::uname();
     let machine_name = machine_name.nodename().to_string_lossy();
     let credential = Credential::new(config.uid, config.gid, &machine_name);
-    let host = config.server.host();
-    let mut mountd = MountService::connect(host, config.mount_port, &credential, CALL_TIMEOUT)?;
-    let root = mountd.mount(&config.export)?;
     let plan = FilesPlan {
         folder: format!("bench-tool-{machine_name}-{}", std::process::id()),
         files: config.files,
         file_bytes: config.file_bytes,
         seed: config.seed,
     };
-    let files = Files::new(root, plan);
     let manner = Manner {
         config,
+        credential: &credential,
         quiet,
         stop,
         gate: &gate,
     };
-    let outcome = match &config.server {
+    match &config.server {
         NfsAddress::Tcp { host, port } => {
             let server = TcpServer {
                 host: host.clone(),
                 port: *port,
-                credential,
+                credential: credential.clone(),
                 retry: config.load.retry,
             };
             let mut session = TcpSession {
@@ -187,33 +185,29 @@ fn drive(
                 connections: config.load.connections,
                 cores: config.load.cores.clone(),
             };
-            manner.run(&mut session, files, Transport::KernelTcp, calls)
+            manner.run(&mut session, plan, Transport::KernelTcp, calls)
         }
         NfsAddress::Fabric(address) => {
             let fabric = Fabric::of(address, config.device.as_deref(), Use::Connect)?;
             let loaded = session::fabric::profile(config, &fabric)?;
             let job = OverFabric {
                 manner,
-                files,
+                plan,
                 address,
-                credential: &credential,
                 fabric: &fabric,
                 loaded: &loaded,
                 calls,
             };
             job.run()
         }
-    };
-    mountd.unmount(&config.export);
-    outcome
+    }
 }
 
 /// A run over RPC-over-RDMA.
 struct OverFabric<'a> {
     manner: Manner<'a>,
-    files: Files,
+    plan: FilesPlan,
     address: &'a Address,
-    credential: &'a Credential,
     fabric: &'a Fabric,
     loaded: &'a Loaded,
     calls: Calls<'a>,
@@ -221,14 +215,11 @@ struct OverFabric<'a> {
 
 impl OverFabric<'_> {
     fn run(self) -> Result<(), Failure> {
-        let config = self.manner.config;
-        let mut session = FabricSession::connect(
-            self.fabric,
-            config,
-            self.credential,
-            self.address,
-            self.loaded,
-        )?;
+        let Manner {
+            config, credential, ..
+        } = self.manner;
+        let mut session =
+            FabricSession::connect(self.fabric, config, credential, self.address, self.loaded)?;
         let transport = Transport::Fabric {
             fabric: self.fabric.name(),
             device: self.fabric.device().map(str::to_owned),
@@ -243,7 +234,7 @@ impl OverFabric<'_> {
             )),
         };
         self.manner
-            .run(&mut session, self.files, transport, self.calls)
+            .run(&mut session, self.plan, transport, self.calls)
     }
 }
 
@@ -251,6 +242,7 @@ impl OverFabric<'_> {
 #[derive(Clone, Copy)]
 pub(crate) struct Manner<'a> {
     config: &'a NfsConfig,
+    credential: &'a Credential,
     quiet: bool,
     stop: &'a Stop,
     gate: &'a Gate,
@@ -260,14 +252,15 @@ impl Manner<'_> {
     fn run(
         self,
         session: &mut dyn Session,
-        files: Files,
+        plan: FilesPlan,
         transport: Transport,
         calls: Calls<'_>,
     ) -> Result<(), Failure> {
+        let mounted = Mounted::new(self.config, self.credential, session)?;
         let mut run = Run {
             config: self.config,
             session,
-            files,
+            files: Files::new(mounted.root(), plan),
             quiet: self.quiet,
             stop: self.stop,
             gate: self.gate,
@@ -276,8 +269,11 @@ impl Manner<'_> {
         };
         // Remove the files even if the calls failed; the first failure is the one to report.
         let done = run.prepare().and_then(|()| calls(&mut run));
-        let removed = run.remove();
-        done.and(removed)
+        let done = done.and(run.remove());
+        // A server that let other calls fail would let this one wait until its time is over.
+        let session = done.is_ok().then_some(run.session);
+        mounted.unmount(&self.config.export, session);
+        done
     }
 }
 

@@ -27,4 +27,9 @@ pub(crate) trait Session {
     /// A connection for single calls. Each part of a run takes a new one: servers close idle connections, and the one
     /// before may be broken.
     fn caller(&mut self) -> Result<Box<dyn NfsCaller + '_>, Failure>;
+
+    /// As [`Session::caller`], but does not wait until a lost connection is made again: for what is not needed.
+    fn caller_now(&mut self) -> Result<Box<dyn NfsCaller + '_>, Failure> {
+        self.caller()
+    }
 }

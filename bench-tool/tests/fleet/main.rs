@@ -503,9 +503,8 @@ fn clients_call_an_nfs_server_each_in_its_own_folder() {
     let (_server, line) = Running::listening(&mut tool(line));
     let (_, address) = line.split_once("tcp:").expect(&line);
     let address = &address[..address.find([' ', ')']).unwrap_or(address.len())];
-    let port = address.rsplit(':').next().unwrap();
     let report = Ended::of(&mut tool(&format!(
-        "fleet --clients 2 {NOBODY_LATE} --json - --quiet -- nfs --connect tcp:{address} --mount-port {port} --export /export \
+        "fleet --clients 2 {NOBODY_LATE} --json - --quiet -- nfs --connect tcp:{address} --export /export \
          --op mix --verify --files 2 --file-size 64KiB --count 40 --warmup 0"
     )))
     .json();

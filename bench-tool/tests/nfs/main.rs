@@ -18,16 +18,11 @@ use self::checkpoint::report_in;
 use self::json::Json as _;
 use self::server::{Fault, Server};
 
-/// A run with the files of `server`, whose MOUNT is at `port`.
-fn command_at(server: &Server, port: u16, arguments: &str) -> Command {
-    let address = server.address();
-    let place = format!("--connect {address} --export /export --mount-port {port}");
+/// A run with the files of `server`.
+fn command(server: &Server, arguments: &str) -> Command {
+    let place = format!("--connect {} --export /export", server.address());
     let line = format!("nfs {place} --warmup 0 {arguments}");
     rpcrdma_testkit::command(env!("CARGO_BIN_EXE_bench-tool"), &line)
-}
-
-fn command(server: &Server, arguments: &str) -> Command {
-    command_at(server, server.port(), arguments)
 }
 
 fn nfs(server: &Server, arguments: &str) -> Ended {
@@ -290,6 +285,25 @@ fn nobody_there_is_said_with_the_port() {
     let port = SocketAddrV4::try_from(getsockname(&taken).unwrap())
         .unwrap()
         .port();
-    let output = Ended::of(&mut command_at(&server, port, "")).with_code(1);
+    let output = nfs(&server, &format!("--mount-port {port}")).with_code(1);
     output.check_errors(&[&format!("mountd on 127.0.0.1 port {port}")]);
+}
+
+#[test]
+fn mount_is_asked_elsewhere_only_if_the_server_has_none_with_nfs() {
+    let server = Server::start(Fault::NoMount);
+    let unknown = nfs(&server, "").with_code(1);
+    // The port mapper of this machine was asked, if there is one.
+    assert!(!unknown.errors.contains(&server.address()), "{unknown}");
+    // As with a Linux server: MOUNT has its own port.
+    let mountd = Server::start(Fault::None);
+    let port = format!("--mount-port {}", mountd.port());
+    report_of_calls(&server, &format!("--op write {port}"), 20);
+    assert_eq!((mountd.mounts(), mountd.writes()), (2, 0));
+    let absent = format!("--mount-port {}", server.port());
+    let absent = nfs(&server, &absent).with_code(1);
+    absent.check_errors(&["has no MOUNT version 3"]);
+    // With NFS, and not at the port mapper.
+    report_of_calls(&mountd, "--op write", 20);
+    assert_eq!(mountd.mounts(), 4);
 }

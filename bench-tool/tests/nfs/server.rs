@@ -43,6 +43,8 @@ pub(crate) enum Fault {
     Stuck,
     /// The first call of each procedure is done, and its reply lost with the connection.
     Fickle,
+    /// The program MOUNT is not there.
+    NoMount,
 }
 
 /// The number of the root; files count from there.
@@ -63,6 +65,8 @@ struct Shared {
     /// Calls so far that could have been answered wrongly.
     calls: AtomicU64,
     writes: AtomicU64,
+    /// Calls of MOUNT.
+    mounts: AtomicU64,
     /// Procedures that were called.
     called: Mutex<BTreeSet<u32>>,
     /// XIDs of the calls at which a connection was cut or that were put off, and whether each came again.
@@ -90,6 +94,7 @@ impl Server {
             store: Mutex::new(store),
             calls: AtomicU64::new(0),
             writes: AtomicU64::new(0),
+            mounts: AtomicU64::new(0),
             called: Mutex::default(),
             failed: Mutex::default(),
         });
@@ -126,6 +131,11 @@ impl Server {
     /// The XIDs of the calls at which a connection was cut or that were put off, and whether each came again.
     pub(crate) fn failed(&self) -> Vec<(u32, bool)> {
         self.shared.failed.lock().unwrap().clone()
+    }
+
+    /// Calls of MOUNT so far.
+    pub(crate) fn mounts(&self) -> u64 {
+        self.shared.mounts.load(Ordering::Relaxed)
     }
 
     pub(crate) fn writes(&self) -> u64 {
@@ -173,13 +183,21 @@ impl Shared {
                     *came_again |= *xid == call.xid;
                 }
                 let mut reply = vec![0; (1 << 20) + 4096];
+                let is_mount = call.program == mount::PROGRAM;
+                let status = if is_mount && self.fault == Fault::NoMount {
+                    AcceptStatus::ProgUnavail
+                } else {
+                    AcceptStatus::Success
+                };
                 let head = HEADER_BYTES
-                    + ReplyHeader::accepted(call.xid, AcceptStatus::Success)
+                    + ReplyHeader::accepted(call.xid, status)
                         .encode(&mut reply[HEADER_BYTES..])
                         .unwrap();
                 let mut args = Reader::new(&message[bytes..]);
                 let mut writer = Writer::new(&mut reply[head..]);
-                if call.program == mount::PROGRAM {
+                if status != AcceptStatus::Success {
+                    // No results.
+                } else if is_mount {
                     self.mount(call.procedure, &mut writer);
                 } else if let Some(words) = self.put_off(call.procedure) {
                     self.failed.lock().unwrap().push((call.xid, false));
@@ -205,6 +223,7 @@ impl Shared {
     }
 
     fn mount(&self, procedure: u32, out: &mut Writer<'_>) {
+        self.mounts.fetch_add(1, Ordering::Relaxed);
         if procedure == mount::MountProcedure::Mnt.number() {
             if self.fault == Fault::NotExported {
                 mount::MountStatus::Access.encode(out).unwrap();

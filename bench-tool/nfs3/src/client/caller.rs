@@ -6,9 +6,11 @@ use std::time::Instant;
 use rpcrdma_protocol::rpc::{AcceptStatus, RejectStatus};
 use rpcrdma_protocol::{DecodeError, EncodeError};
 
+use super::mount::MountCaller;
 use super::request::Request;
 use super::{CALL_TIMEOUT, PUT_OFF_PAUSE};
 use crate::wire::Status;
+use crate::wire::mount::MountProcedure;
 use crate::wire::record::RecordError;
 
 /// The results of a call, with their data.
@@ -75,8 +77,31 @@ pub trait NfsCaller {
         self.call_for(request, 0).map(|results| results.stream)
     }
 
+    /// Makes a call of MOUNT once, on the same connection, and waits for its results.
+    fn call_mount_once(
+        &mut self,
+        procedure: MountProcedure,
+        args: &[u8],
+    ) -> Result<Vec<u8>, CallFailed>;
+
     /// The longest READ in bytes.
     fn read_bytes_max(&self) -> u32;
+}
+
+/// MOUNT on the connection of NFS. A call is repeated after its connection was lost and restored.
+impl MountCaller for dyn NfsCaller + '_ {
+    fn call_mount(
+        &mut self,
+        procedure: MountProcedure,
+        args: &[u8],
+    ) -> Result<Vec<u8>, CallFailed> {
+        loop {
+            match self.call_mount_once(procedure, args) {
+                Err(error) if error.is_of_connection() && self.restore() => {}
+                outcome => return outcome,
+            }
+        }
+    }
 }
 
 /// Why a call gave no results.
@@ -112,6 +137,12 @@ pub enum CallFailed {
 }
 
 impl CallFailed {
+    /// Whether the server does not have the program, or not in this version.
+    pub(crate) const fn is_without_program(&self) -> bool {
+        use AcceptStatus::{ProgMismatch, ProgUnavail};
+        matches!(self, Self::Refused(ProgUnavail | ProgMismatch { .. }))
+    }
+
     /// Whether the call may succeed on another connection.
     fn is_of_connection(&self) -> bool {
         matches!(self, Self::Connection(_) | Self::Closed | Self::Lost(_))

@@ -5,13 +5,15 @@ use std::time::Duration;
 
 use rpcrdma::Node;
 use rpcrdma_control::{Address, ConnectOptions, Fabric};
+use rpcrdma_engine::{Call, CallError};
+use rpcrdma_protocol::rpc::AcceptStatus;
 use rpcrdma_tuning::Loaded;
 
 use super::Session;
 use crate::authentication::of_server;
 use crate::exit::Failure;
 use crate::load::connections::Connections;
-use crate::load::control::SingleCall;
+use crate::load::control::{SingleCall, SingleError, SingleReply};
 use crate::load::cores::LoadCores;
 use crate::load::measure::Checkpoints;
 use crate::load::measured::Measured;
@@ -24,7 +26,9 @@ use crate::workloads::nfs::{NfsWorkload, RESULTS_BYTES_MAX, Work, call_of};
 use rpcrdma_nfs3::client::CALL_TIMEOUT;
 use rpcrdma_nfs3::client::caller::{CallFailed, NfsCaller, Results};
 use rpcrdma_nfs3::client::credential::Credential;
+use rpcrdma_nfs3::client::mount::REPLY_BYTES_MAX as MOUNT_REPLY_BYTES_MAX;
 use rpcrdma_nfs3::client::request::{ARGUMENTS_BYTES_MAX, Request};
+use rpcrdma_nfs3::wire::mount::{self, MountProcedure};
 
 /// How long outstanding calls may take after the measurement.
 const END_TIMEOUT: Duration = Duration::from_secs(60);
@@ -158,6 +162,10 @@ impl Session for FabricSession {
 
     fn caller(&mut self) -> Result<Box<dyn NfsCaller + '_>, Failure> {
         self.connections.restore(&self.cores, || false)?;
+        self.caller_now()
+    }
+
+    fn caller_now(&mut self) -> Result<Box<dyn NfsCaller + '_>, Failure> {
         Ok(Box::new(OverFabric {
             connections: &mut self.connections,
             cores: &self.cores,
@@ -175,36 +183,73 @@ struct OverFabric<'a> {
     read_bytes_max: u32,
 }
 
+impl OverFabric<'_> {
+    fn call_single(
+        &self,
+        call: Call,
+        args: &[u8],
+        results_bytes_max: usize,
+        data_bytes_max: u32,
+    ) -> Result<SingleReply, CallFailed> {
+        let Some(first) = self.connections.first() else {
+            return Err(CallFailed::Closed);
+        };
+        let auth = self.credential.auth();
+        let call = SingleCall {
+            connection: first.key,
+            call,
+            credential: (auth.flavor, auth.body.to_vec()),
+            args: args.to_vec(),
+            results_bytes_max,
+            data_bytes_max,
+        };
+        let control = self.cores.control(first.core);
+        control.call(call, CALL_TIMEOUT).map_err(failed)
+    }
+}
+
+fn failed(error: SingleError) -> CallFailed {
+    let refused = CallFailed::Refused;
+    match error {
+        SingleError::Failed(CallError::ProgramUnavailable) => refused(AcceptStatus::ProgUnavail),
+        SingleError::Failed(CallError::ProgramMismatch { low, high }) => {
+            refused(AcceptStatus::ProgMismatch { low, high })
+        }
+        error if error.is_lost() => CallFailed::Lost(error.to_string()),
+        error => CallFailed::Fabric(error.to_string()),
+    }
+}
+
 impl NfsCaller for OverFabric<'_> {
     fn call_once(
         &mut self,
         request: &Request<'_>,
         data_bytes_max: u32,
     ) -> Result<Results, CallFailed> {
-        let Some(first) = self.connections.first() else {
-            return Err(CallFailed::Closed);
-        };
         let mut args = [0; ARGUMENTS_BYTES_MAX];
         let bytes = request.encode(&mut args)?;
-        let auth = self.credential.auth();
-        let call = SingleCall {
-            connection: first.key,
-            call: call_of(request.procedure().number()),
-            credential: (auth.flavor, auth.body.to_vec()),
-            args: args.get(..bytes).unwrap_or(&[]).to_vec(),
-            results_bytes_max: RESULTS_BYTES_MAX,
-            data_bytes_max,
+        let args = args.get(..bytes).unwrap_or(&[]);
+        let call = call_of(request.procedure().number());
+        let reply = self.call_single(call, args, RESULTS_BYTES_MAX, data_bytes_max)?;
+        Ok(Results {
+            stream: reply.results,
+            bulk: reply.bulk,
+            ..Results::default()
+        })
+    }
+
+    fn call_mount_once(
+        &mut self,
+        procedure: MountProcedure,
+        args: &[u8],
+    ) -> Result<Vec<u8>, CallFailed> {
+        let call = Call {
+            program: mount::PROGRAM,
+            version: mount::VERSION,
+            procedure: procedure.number(),
         };
-        let control = self.cores.control(first.core);
-        match control.call(call, CALL_TIMEOUT) {
-            Ok(reply) => Ok(Results {
-                stream: reply.results,
-                bulk: reply.bulk,
-                ..Results::default()
-            }),
-            Err(error) if error.is_lost() => Err(CallFailed::Lost(error.to_string())),
-            Err(error) => Err(CallFailed::Fabric(error.to_string())),
-        }
+        let reply = self.call_single(call, args, MOUNT_REPLY_BYTES_MAX, 0)?;
+        Ok(reply.results)
     }
 
     fn restore(&mut self) -> bool {

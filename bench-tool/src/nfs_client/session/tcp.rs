@@ -33,6 +33,7 @@ use rpcrdma_nfs3::client::credential::Credential;
 use rpcrdma_nfs3::client::request::{ARGUMENTS_BYTES_MAX, Request};
 use rpcrdma_nfs3::client::tcp::{TcpCaller, TcpCallerConfig, connect, first_xid};
 use rpcrdma_nfs3::wire as nfs;
+use rpcrdma_nfs3::wire::mount::{self, MountProcedure};
 use rpcrdma_nfs3::wire::record::{self, Records};
 
 /// The longest sleep, so that a stop request is noticed in time.
@@ -190,6 +191,16 @@ impl NfsCaller for OverTcp<'_> {
             stream,
             ..Results::default()
         })
+    }
+
+    fn call_mount_once(
+        &mut self,
+        procedure: MountProcedure,
+        args: &[u8],
+    ) -> Result<Vec<u8>, CallFailed> {
+        let program = (mount::PROGRAM, mount::VERSION, procedure.number());
+        self.caller
+            .call(program, self.server.credential.auth(), args)
     }
 
     fn restore(&mut self) -> bool {

@@ -8,14 +8,14 @@ use rpcrdma_engine::ring_client::{CallMessage, CallStatus, RingApplication};
 use rpcrdma_engine::{Application, BulkArguments, ConnectionKey, Outcome, ReplyWriter, Request};
 use rpcrdma_engine::{Call, CallError};
 use rpcrdma_fabric::interface::PeerIdentity;
-use rpcrdma_protocol::rpc::{AuthStatus, Programs, RejectStatus};
-use rpcrdma_testkit::{Seen, reach, until};
+use rpcrdma_protocol::rpc::{AuthStatus, Program, Programs, RejectStatus};
+use rpcrdma_testkit::{CheckWords as _, Seen, reach, until};
 
 use super::*;
 use crate::commands::tests::nfs_at;
 use crate::load::gate::Gate;
 use crate::machine::Machine;
-use crate::nfs_client::files::{Files, FilesPlan};
+use crate::nfs_client::files::FilesPlan;
 use crate::nfs_client::report::{Outcome as RunOutcome, Report};
 use crate::nfs_client::{Manner, Transport};
 use crate::record::Record;
@@ -26,7 +26,8 @@ use rpcrdma_nfs3::server::fabric::NfsApplication;
 use rpcrdma_nfs3::server::rpc_service::RpcService;
 use rpcrdma_nfs3::server::{DATA_BYTES_MAX, Service};
 use rpcrdma_nfs3::store::{HeapPages, Limits, Store};
-use rpcrdma_nfs3::wire::{FileHandle, mount};
+use rpcrdma_nfs3::wire as nfs;
+use rpcrdma_nfs3::wire::FileHandle;
 
 /// A knob of both ends: an end that is kept from its work for seconds is not taken for dead.
 const PATIENT: &str = "keep_alive_silent_ticks_max=255";
@@ -38,6 +39,7 @@ struct Server {
     calls: Arc<AtomicU64>,
     /// Calls behind this many are not made and have no answer.
     calls_max: u64,
+    has_mount: bool,
 }
 
 impl Server {
@@ -53,7 +55,10 @@ impl Server {
 
 impl Application for Server {
     fn programs(&self) -> Programs {
-        self.application.programs()
+        match self.has_mount {
+            true => self.application.programs(),
+            false => Programs::new([Program::new(nfs::PROGRAM, [nfs::VERSION..=nfs::VERSION])]),
+        }
     }
 
     fn opened(&mut self, connection: ConnectionKey, peer: &PeerIdentity) {
@@ -91,6 +96,7 @@ fn server() -> Server {
         application: NfsApplication::new(RpcService::new(service), Arc::default()),
         calls: Arc::default(),
         calls_max: u64::MAX,
+        has_mount: true,
     }
 }
 
@@ -136,34 +142,28 @@ fn root(server: &Server) -> FileHandle {
 /// Runs a load against a new server.
 fn run(line: &str) -> (serde_json::Value, Node<Server>) {
     let (name, server) = (fresh_name(), server());
-    let root = root(&server);
     let node = serve(&name, server);
-    (run_against(&name, root, line, &Stop::new()), node)
+    (run_against(&name, line, &Stop::new()), node)
 }
 
-fn run_against(name: &str, root: FileHandle, line: &str, stop: &Stop) -> serde_json::Value {
-    outcome_against(name, root, line, stop).unwrap()
+fn run_against(name: &str, line: &str, stop: &Stop) -> serde_json::Value {
+    outcome_against(name, line, stop).unwrap()
 }
 
-fn outcome_against(
-    name: &str,
-    root: FileHandle,
-    line: &str,
-    stop: &Stop,
-) -> Result<serde_json::Value, Failure> {
-    watched_against(name, root, line, stop, None)
+fn outcome_against(name: &str, line: &str, stop: &Stop) -> Result<serde_json::Value, Failure> {
+    watched_against(name, line, stop, None)
 }
 
 /// As [`outcome_against`], with someone who sees what was measured so far, several times in a second.
 fn watched_against(
     name: &str,
-    root: FileHandle,
     line: &str,
     stop: &Stop,
     see: Option<&mut dyn FnMut(&RunOutcome)>,
 ) -> Result<serde_json::Value, Failure> {
     let line = format!("--warmup 0 --set {PATIENT} {line}");
     let mut config = nfs_at(&format!("shm:{name}"), &line).unwrap();
+    config.export = EXPORT.to_owned();
     config.load.checkpoint = see.is_some().then_some(Duration::from_millis(50));
     let machine = Machine::detect();
     config.load.cores = machine.cores_usable.iter().take(1).copied().collect();
@@ -181,6 +181,7 @@ fn watched_against(
         FabricSession::connect(&fabric, &config, &credential, &address, &loaded).unwrap();
     let manner = Manner {
         config: &config,
+        credential: &credential,
         quiet: true,
         stop,
         gate: &Gate::default(),
@@ -199,16 +200,11 @@ fn watched_against(
         Some(see) => see,
         None => &mut nobody,
     };
-    manner.run(
-        &mut session,
-        Files::new(root, plan),
-        transport,
-        &mut |run| {
-            let outcome = run.outcome_at(config.load.rate_per_s, see)?;
-            report = Some(Report::new(&config, &machine, &outcome));
-            Ok(())
-        },
-    )?;
+    manner.run(&mut session, plan, transport, &mut |run| {
+        let outcome = run.outcome_at(config.load.rate_per_s, see)?;
+        report = Some(Report::new(&config, &machine, &outcome));
+        Ok(())
+    })?;
     Ok(serde_json::to_value(report.unwrap()).unwrap())
 }
 
@@ -220,7 +216,6 @@ fn calls_of_intervals(report: &serde_json::Value) -> u64 {
 #[test]
 fn every_interval_of_both_connections_is_reported() {
     let (name, server) = (fresh_name(), server());
-    let root = root(&server);
     let _node = serve(&name, server);
     let (stop, busy) = (Stop::new(), AtomicUsize::new(0));
     let line = "--op getattr --duration 10m --interval 100ms --connections 2 --depth 2";
@@ -230,7 +225,7 @@ fn every_interval_of_both_connections_is_reported() {
         busy.store(with_calls.count(), Ordering::Relaxed);
     };
     let report = std::thread::scope(|scope| {
-        let run = scope.spawn(|| watched_against(&name, root, line, &stop, Some(&mut see)));
+        let run = scope.spawn(|| watched_against(&name, line, &stop, Some(&mut see)));
         // The thread that collects intervals may be kept from it, and intervals are then longer.
         wait_for_run("four intervals with calls", &run, || {
             busy.load(Ordering::Relaxed) >= 4
@@ -348,11 +343,11 @@ fn a_server_may_be_restarted_while_files_are_made() {
     let (name, mut server) = (fresh_name(), server());
     // In the middle of the files.
     server.calls_max = 40;
-    let (root, calls) = (root(&server), Arc::clone(&server.calls));
+    let calls = Arc::clone(&server.calls);
     let node = serve(&name, server);
     let line = "--op getattr --files 90 --count 100 --retry 10m";
     let (report, node) = std::thread::scope(|scope| {
-        let run = scope.spawn(|| run_against(&name, root, line, &Stop::new()));
+        let run = scope.spawn(|| run_against(&name, line, &Stop::new()));
         let mut node = node;
         wait_until(&calls, 41, &run);
         let mut server = node.shutdown().remove(0);
@@ -377,7 +372,7 @@ fn a_server_that_is_restarted_is_connected_to_again_and_calls_in_flight_are_made
         "--op write --stable file --size 70000 --connections 3 --protocol v1",
     ] {
         let (name, server) = (fresh_name(), server());
-        let (root, calls) = (root(&server), Arc::clone(&server.calls));
+        let calls = Arc::clone(&server.calls);
         let node = serve(&name, server);
         let stop = Stop::new();
         let line = format!(
@@ -385,7 +380,7 @@ fn a_server_that_is_restarted_is_connected_to_again_and_calls_in_flight_are_made
         );
         let (report, node) = std::thread::scope(|scope| {
             let mut node = node;
-            let run = scope.spawn(|| run_against(&name, root, &line, &stop));
+            let run = scope.spawn(|| run_against(&name, &line, &stop));
             for _ in 0..2 {
                 wait_for(&calls, 300, &run);
                 let server = node.shutdown().remove(0);
@@ -414,10 +409,10 @@ fn a_server_that_is_restarted_is_connected_to_again_and_calls_in_flight_are_made
 #[test]
 fn verify_reads_back_in_blocks_of_the_written_size() {
     let (name, server) = (fresh_name(), server());
-    let (root, calls) = (root(&server), Arc::clone(&server.calls));
+    let calls = Arc::clone(&server.calls);
     let node = serve(&name, server);
     let line = "--op write --size 1MiB --file-size 4MiB --files 1 --count 4 --verify";
-    let report = run_against(&name, root, line, &Stop::new());
+    let report = run_against(&name, line, &Stop::new());
     assert_eq!(
         (&report["blocks_checked"], &report["blocks_wrong"]),
         (&4.into(), &0.into())
@@ -430,18 +425,30 @@ fn verify_reads_back_in_blocks_of_the_written_size() {
 #[test]
 fn a_server_that_does_not_come_back_ends_the_run_in_the_time_that_was_given() {
     let (name, server) = (fresh_name(), server());
-    let (root, calls) = (root(&server), Arc::clone(&server.calls));
+    let calls = Arc::clone(&server.calls);
     let node = serve(&name, server);
     let stop = Stop::new();
     let line = "--op read --size 4KiB --file-size 64KiB --files 1 --duration 10m --retry 300ms";
     let failure = std::thread::scope(|scope| {
-        let run = scope.spawn(|| outcome_against(&name, root, line, &stop));
+        let run = scope.spawn(|| outcome_against(&name, line, &stop));
         wait_for(&calls, 100, &run);
         let _ = node.shutdown();
         run.join().unwrap().unwrap_err()
     });
     let text = failure.to_string();
     assert!(text.contains("could not be made again"), "{text}");
+}
+
+#[test]
+fn server_on_shm_without_mount_is_an_error() {
+    for protocol in ["v1", "v2"] {
+        let (name, mut server) = (fresh_name(), server());
+        server.has_mount = false;
+        let _node = serve(&name, server);
+        let line = format!("--op null --count 1 --protocol {protocol}");
+        let failure = outcome_against(&name, &line, &Stop::new()).unwrap_err();
+        failure.check_words(&[&format!("shm:{name} has no MOUNT version 3")]);
+    }
 }
 
 #[test]
