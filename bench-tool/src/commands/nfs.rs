@@ -8,6 +8,7 @@ use rpcrdma_nfs3::wire::mount::PATH_BYTES_MAX;
 use rpcrdma_units as units;
 use rustix::process::{getgid, getuid};
 
+use super::authentication::AuthenticationArgs;
 use super::common::{LengthArgs, OutputArgs, PaceArgs};
 use super::profile::ProfileChoiceArgs;
 use super::values;
@@ -136,6 +137,10 @@ pub(crate) struct NfsArgs {
     #[arg(long, value_enum)]
     pub protocol: Option<Protocol>,
 
+    /// Host authentication of this end and the server
+    #[command(flatten)]
+    pub authentication: AuthenticationArgs,
+
     /// Tuning
     #[command(flatten)]
     pub profile: ProfileChoiceArgs,
@@ -226,6 +231,7 @@ impl NfsArgs {
             gid: self.gid.unwrap_or_else(|| getgid().as_raw()),
             device: self.device.clone(),
             protocol: self.protocol.unwrap_or_default(),
+            host: self.authentication.host()?,
             profile: self.profile.choice(),
             load,
         })
@@ -256,10 +262,21 @@ fn refuse_what_another_transport_has(args: &NfsArgs) -> Result<(), Failure> {
     match &args.connect {
         NfsAddress::Tcp { .. } if args.device.is_some() => refuse("--device", "rdma:HOST:PORT"),
         NfsAddress::Tcp { .. } if args.protocol.is_some() => refuse("--protocol", "rdma:HOST:PORT"),
+        NfsAddress::Tcp { .. } if args.authentication.psk_file.is_some() => {
+            refuse("--psk-file", "rdma:HOST:PORT and shm:NAME")
+        }
         NfsAddress::Tcp { .. } => match args.profile.choice().given() {
             Some(flag) => refuse(flag, "rdma:HOST:PORT"),
             None => Ok(()),
         },
+        NfsAddress::Fabric(_)
+            if args.authentication.psk_file.is_some() && args.mount_port.is_some() =>
+        {
+            Err(Failure::usage(
+                "--mount-port is not possible with --psk-file: nobody proves a key on TCP",
+            )
+            .advice("leave out --mount-port: a server with keys has MOUNT where it has NFS"))
+        }
         NfsAddress::Fabric(_) => Ok(()),
     }
 }

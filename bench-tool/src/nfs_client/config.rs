@@ -1,6 +1,7 @@
 //! The configuration of `bench-tool nfs`.
 
 use super::address::NfsAddress;
+use crate::authentication::Host;
 use crate::exit::Failure;
 use crate::load::LoadConfig;
 use crate::protocol::Protocol;
@@ -72,6 +73,8 @@ pub(crate) struct NfsConfig {
     pub(crate) gid: u32,
     pub(crate) device: Option<String>,
     pub(crate) protocol: Protocol,
+    /// This endpoint's identity; with it, the server must authenticate.
+    pub(crate) host: Option<Host>,
     pub(crate) profile: ProfileChoice,
     /// The options of the load.
     pub(crate) load: LoadConfig,

@@ -35,11 +35,12 @@ impl Mounted {
             if let Some(root) = mount::mount(&mut *session.caller()?, &server, export)? {
                 return Ok(Self { root, port: None });
             }
-            // A port mapper of this machine knows nothing of a server on shm.
-            if let NfsAddress::Fabric(Address::Shm(_)) = config.server {
+            // A port mapper of this machine knows nothing of a server on shm, and none proves a key.
+            let is_shm = matches!(config.server, NfsAddress::Fabric(Address::Shm(_)));
+            if is_shm || config.host.is_some() {
                 let failure = Failure::failed(format!("{server} has no MOUNT version 3"));
                 return Err(failure.advice(
-                    "`bench-tool serve --service nfs3` has; give --mount-port if a TCP port of the server has",
+                    "`bench-tool serve --service nfs3` has; give --mount-port if a TCP port of the server has, without keys",
                 ));
             }
         }

@@ -100,7 +100,7 @@ impl FabricSession {
             .map_err(|error| Failure::failed("the cores could not be set up").because(error))?;
         let options = ConnectOptions {
             timeout: Duration::from_millis(loaded.profile.connect_timeout_ms.into()),
-            authentication: of_server(None),
+            authentication: of_server(config.host.as_ref()),
             versions: config.protocol.versions(),
             ..ConnectOptions::default()
         };
