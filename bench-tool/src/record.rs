@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use rpcrdma_control::Fabric;
 use rpcrdma_doctor::{DeviceRecord, Needs, System};
 use rpcrdma_tuning::{Loaded, Profile};
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::machine::Machine;
-use rpcrdma_control::Fabric;
 
 /// One end of a run.
 #[derive(Clone, Debug, Serialize)]

@@ -1,9 +1,9 @@
 //! Computes the tuning profile from what a run or a server needs of its cores.
 
+use rpcrdma_control::Fabric;
 use rpcrdma_tuning::{Layers, Loaded, Origin, Profile, Settings};
 
 use crate::exit::Failure;
-use rpcrdma_control::Fabric;
 
 /// Generous bound of the headers around a payload.
 const MESSAGE_OVERHEAD_BYTES: u64 = 4096;

@@ -3,10 +3,12 @@
 #[path = "support/checkpoint.rs"]
 mod checkpoint;
 
+use std::fs::Permissions;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt as _;
 
-use rpcrdma_testkit::{Ended, Folder, Running, command, until};
+use rpcrdma_testkit::{CheckWords as _, Ended, Folder, Running, command, until};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -16,20 +18,39 @@ fn tool(line: &str) -> std::process::Command {
     command(env!("CARGO_BIN_EXE_bench-tool"), line)
 }
 
-/// Starts a server; it, and its address by TCP, which is that of MOUNT too.
+/// Starts a server; it, and the line that it prints.
+fn started(arguments: &str) -> (Running, String) {
+    let line = format!("serve --service nfs3 --space 64MiB {arguments}");
+    Running::listening(&mut tool(&line))
+}
+
+/// The address by TCP in the line of a server; `None` if there is none.
+fn tcp_address(line: &str) -> Option<&str> {
+    let (_, address) = line.split_once("tcp:")?;
+    address.split_whitespace().next()
+}
+
+/// Starts a server; it, and its address by TCP.
 fn start(arguments: &str) -> (Running, String) {
-    let line = format!("serve --service nfs3 {arguments}");
-    let (server, line) = Running::listening(&mut tool(&line));
-    let (_, address) = line.split_once("tcp:").expect(&line);
-    let end = address.find([' ', ')']).unwrap_or(address.len());
-    (server, address[..end].to_owned())
+    let (server, line) = started(arguments);
+    let address = tcp_address(&line).expect(&line).to_owned();
+    (server, address)
+}
+
+/// A name on shm that no other test has.
+fn shm(name: &str) -> String {
+    format!("shm:nfs3-{name}-{}", std::process::id())
+}
+
+/// A command that makes calls of a server at `connect`.
+fn calls_at(connect: &str, arguments: &str) -> std::process::Command {
+    let line = format!("nfs --connect {connect} --export /export --warmup 0 {arguments}");
+    tool(&line)
 }
 
 /// A command that makes calls of a server by TCP.
 fn calls(address: &str, arguments: &str) -> std::process::Command {
-    let port = address.rsplit(':').next().unwrap();
-    let line = format!("nfs --connect tcp:{address} --mount-port {port} --export /export");
-    tool(&format!("{line} --warmup 0 {arguments}"))
+    calls_at(&format!("tcp:{address}"), arguments)
 }
 
 /// Calls of a server by TCP, all of which succeed.
@@ -37,17 +58,87 @@ fn call(address: &str, arguments: &str) {
     Ended::of(&mut calls(address, arguments)).check_code(0);
 }
 
-/// A server by RPC-over-RDMA has its files on a core; calls by TCP are answered there.
+const MIX: &str = "--op mix --verify --size 4097 --file-size 100kB --count 100 --depth 4";
+
+/// The TCP sockets that a process listens on.
+fn tcp_listeners(process_id: u32) -> usize {
+    let process = format!("/proc/{process_id}");
+    let files = std::fs::read_dir(format!("{process}/fd")).unwrap();
+    let targets = files.filter_map(|file| std::fs::read_link(file.ok()?.path()).ok());
+    let own: Vec<String> = targets.map(|it| it.display().to_string()).collect();
+    let tables = ["tcp", "tcp6"].map(|table| {
+        // Without IPv6 there is no table of it.
+        std::fs::read_to_string(format!("{process}/net/{table}")).unwrap_or_default()
+    });
+    let sockets = tables.iter().flat_map(|table| table.lines().skip(1));
+    let listening = sockets.filter(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        // The fourth column is the state, TCP_LISTEN; the tenth the inode.
+        words[3] == "0A" && own.contains(&format!("socket:[{}]", words[9]))
+    });
+    listening.count()
+}
+
+/// A server by RPC-over-RDMA has its files on a core; calls by TCP are answered there. The Linux client calls so too: MOUNT
+/// by TCP, and NFS by RPC-over-RDMA.
 #[test]
 fn calls_by_tcp_reach_the_core_that_has_the_files() {
-    let listen = format!("--listen shm:nfs3-{}", std::process::id());
-    let (server, address) = start(&format!(
-        "{listen} --mount-listen 127.0.0.1:0 --space 64MiB"
-    ));
-    call(
-        &address,
-        "--op mix --verify --size 4097 --file-size 100kB --count 100 --depth 4",
-    );
+    let at = shm("tcp");
+    let (server, line) = started(&format!("--listen {at} --mount-listen 127.0.0.1:0"));
+    let address = tcp_address(&line).expect(&line);
+    line.check_words(&[
+        &format!("listening on {at} for processes of this user"),
+        &format!("and on tcp:{address} for anybody who reaches it"),
+    ]);
+    assert_eq!(tcp_listeners(server.id()), 1);
+    call(address, MIX);
+    let (_, port) = address.rsplit_once(':').unwrap();
+    let mount_port = format!("--mount-port {port} {MIX}");
+    Ended::of(&mut calls_at(&at, &mount_port)).check_code(0);
+    server.end_by(Signal::TERM).check_code(0);
+}
+
+/// A server with keys serves clients that prove one, and nobody else: the key file guards MOUNT and NFS alike.
+#[test]
+fn server_with_keys_listens_on_no_tcp_port() {
+    let folder = Folder::new("nfs3-keys");
+    let keys = folder.write("keys", format!("lab {}\n", "5a".repeat(32)));
+    std::fs::set_permissions(&keys, Permissions::from_mode(0o600)).unwrap();
+    let at = shm("keys");
+    let keys = format!("--psk-file {keys}");
+    let (server, line) = started(&format!("--listen {at} {keys} --identity server"));
+    assert_eq!(tcp_address(&line), None, "{line}");
+    line.check_words(&[&format!("{at} for hosts with a key of --psk-file")]);
+    assert_eq!(tcp_listeners(server.id()), 0);
+    let stranger = Ended::of(&mut calls_at(&at, MIX)).with_code(1);
+    stranger.check_errors(&["requires authentication"]);
+    let known = format!("{keys} --identity client {MIX}");
+    Ended::of(&mut calls_at(&at, &known)).check_code(0);
+    let around = format!("{keys} --identity client --mount-port 1");
+    Ended::of(&mut calls_at(&at, &around)).check_failed(2, &["--mount-port", "--psk-file"]);
+    server.end_by(Signal::TERM).check_code(0);
+    let tcp = "--listen tcp:127.0.0.1:0".to_owned();
+    let mount = format!("--listen {at} --mount-listen 127.0.0.1:0");
+    for (option, listen) in [("--listen", tcp), ("--mount-listen", mount)] {
+        let line = format!("serve --service nfs3 {listen} {keys} --identity server");
+        let refused = Ended::of(&mut tool(&line)).with_code(2);
+        let words = format!("{option} tcp:127.0.0.1:0 is not possible with --psk-file");
+        refused.check_errors(&[&words, "what to do"]);
+    }
+}
+
+#[test]
+fn our_client_mounts_over_shm_without_any_tcp_port() {
+    let at = shm("alone");
+    let (server, line) = started(&format!("--listen {at}"));
+    assert_eq!(tcp_address(&line), None, "{line}");
+    assert_eq!(tcp_listeners(server.id()), 0);
+    for protocol in ["v1", "v2"] {
+        let line = format!("{MIX} --protocol {protocol}");
+        Ended::of(&mut calls_at(&at, &line)).check_code(0);
+    }
+    let nowhere = format!("nfs --connect {at} --export /nowhere");
+    Ended::of(&mut tool(&nowhere)).check_failed(1, &["MNT3ERR_NOENT", "--export"]);
     server.end_by(Signal::TERM).check_code(0);
 }
 
@@ -78,6 +169,11 @@ fn invalid_nfs3_serve_options_are_usage_errors_with_advice() {
         ),
         ("--listen tcp:127.0.0.1:0", "--service nfs3"),
         ("--service nfs3 --listen tcp:localhost", "port"),
+        (
+            "--service nfs3 --listen tcp:127.0.0.1:0 --mount-listen 127.0.0.1:0",
+            "--mount-listen",
+        ),
+        ("--listen shm:x --mount-listen 127.0.0.1:0", "nfs3"),
     ] {
         let output = Ended::of(&mut tool(&format!("serve {line}"))).with_code(2);
         output.check_errors(&[words]);

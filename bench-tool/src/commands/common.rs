@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use rpcrdma_control::Address;
 use rpcrdma_doctor::{CoreList, core_list};
 
 use super::authentication::AuthenticationArgs;
@@ -18,7 +19,6 @@ use crate::metrics::load::LoadMetrics;
 use crate::protocol::Protocol;
 use crate::report::output::Outputs;
 use crate::run::config::{OwnFabric, Slowed};
-use rpcrdma_control::Address;
 
 /// Upper bound of the operations in one call, in the type that clap needs.
 pub(super) const OPERATIONS_MAX: i64 = 8;

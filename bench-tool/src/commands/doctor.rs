@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use rpcrdma_control::Fabric;
 use rpcrdma_doctor::{Needs, Report, Severity, System};
 use serde::Serialize;
 
@@ -11,7 +12,6 @@ use crate::exit::{Failure, Status};
 use crate::report::origin::Origin;
 use crate::report::output::{Output, put_report};
 use crate::sizing::Need;
-use rpcrdma_control::Fabric;
 
 /// The `schema` of the JSON report. The keys of a schema never change their meaning.
 const SCHEMA: &str = "rpcrdma.bench-tool.doctor/1";

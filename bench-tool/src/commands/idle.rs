@@ -1,12 +1,12 @@
 //! The command line of `bench-tool idle`.
 
 use clap::Args;
+use rpcrdma_control::Address;
 
 use super::authentication::AuthenticationArgs;
 use crate::exit::Failure;
 use crate::protocol::Protocol;
 use crate::run::idle::{self, IdleConfig};
-use rpcrdma_control::Address;
 
 /// `bench-tool idle`, a hidden command that `run` starts.
 #[derive(Args, Debug)]

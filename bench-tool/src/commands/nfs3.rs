@@ -1,10 +1,11 @@
 //! The options of `bench-tool serve --service nfs3`.
 
 use clap::Args;
+use rpcrdma_control::{AddressError, host_and_port};
 
 use super::values;
+use crate::address::ListenAddress;
 use crate::serve::config::Nfs3Config;
-use rpcrdma_control::{AddressError, host_and_port};
 
 /// The options of an NFS server.
 #[derive(Args, Clone, Debug)]
@@ -18,9 +19,9 @@ pub(crate) struct Nfs3Args {
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
     pub max_files: u32,
 
-    /// TCP address of MOUNT, and of NFS over TCP, when --listen is rdma: or shm:
-    #[arg(long, value_name = "HOST:PORT", default_value = "0.0.0.0:20048", value_parser = host_port)]
-    pub mount_listen: (String, u16),
+    /// Serve MOUNT and NFS on this TCP address too, when --listen is rdma: or shm:. The Linux client needs it to mount; anybody who reaches it is served, so --psk-file is refused with it [default: no TCP]
+    #[arg(long, value_name = "HOST:PORT", value_parser = host_port)]
+    pub mount_listen: Option<(String, u16)>,
 }
 
 impl Nfs3Args {
@@ -30,6 +31,12 @@ impl Nfs3Args {
             files_max: self.max_files,
             mount_listen: self.mount_listen.clone(),
         }
+    }
+
+    /// The address of `--mount-listen`.
+    pub(super) fn mount_address(&self) -> Option<ListenAddress> {
+        let (host, port) = self.mount_listen.clone()?;
+        Some(ListenAddress::Tcp { host, port })
     }
 }
 

@@ -11,6 +11,7 @@ use super::operate::OperateArgs;
 use super::profile::ProfileChoiceArgs;
 use super::values;
 use crate::address::ListenAddress;
+use crate::authentication::Admission;
 use crate::exit::Failure;
 use crate::machine::Machine;
 use crate::serve::config::{ServeConfig, Service};
@@ -65,6 +66,8 @@ Examples:
   bench-tool serve --listen rdma:0.0.0.0:20049 --metrics 127.0.0.1:9464
       curl http://127.0.0.1:9464/metrics
   bench-tool serve --service nfs3 --listen rdma:0.0.0.0:20049 --space 8GiB
+      bench-tool nfs --connect rdma:server:20049 --export /export
+  bench-tool serve --service nfs3 --listen rdma:0.0.0.0:20049 --mount-listen 0.0.0.0:20048
       mount -t nfs -o vers=3,proto=rdma,port=20049,mountport=20048,mountproto=tcp,nolock server:/export /mnt
   bench-tool serve --service nfs3 --listen tcp:0.0.0.0:2049
       mount -t nfs -o vers=3,proto=tcp,port=2049,mountport=2049,mountproto=tcp,nolock server:/export /mnt
@@ -157,7 +160,8 @@ pub(super) fn execute(args: &ServeArgs) -> Result<(), Failure> {
         ListenAddress::Tcp { host, port } if args.service == ServiceName::Nfs3 => {
             check_tcp(args)?;
             let (config, operation) = (args.nfs3.config(), args.operation());
-            nfs3::serve_on_tcp(&config, &operation, (host, *port), args.max_connections)
+            let (at, admission) = ((host.as_str(), *port), args.admission()?);
+            nfs3::serve_on_tcp(&config, &operation, at, &admission, args.max_connections)
         }
         ListenAddress::Tcp { .. } => Err(Failure::usage(format!(
             "the bench service cannot be served at {}: it measures RPC-over-RDMA",
@@ -222,6 +226,10 @@ impl ServeArgs {
         }
         let cores = cores(self, &Machine::detect())?;
         let service = match self.service {
+            ServiceName::Bench if self.nfs3.mount_listen.is_some() => {
+                let what = "--mount-listen is an option of nfs3, and has no effect with bench";
+                return Err(Failure::usage(what));
+            }
             ServiceName::Bench => Service::Bench {
                 time: self.slowed.service_time,
                 reverse: self.reverse,
@@ -257,10 +265,18 @@ impl ServeArgs {
                 park: false,
             },
             profile: self.profile.choice(),
-            host: self.authentication.host()?,
+            admission: self.admission()?,
             service,
             operation: self.operation(),
         })
+    }
+
+    /// Who may connect to the listeners that the options ask for.
+    fn admission(&self) -> Result<Admission, Failure> {
+        let mount = self.nfs3.mount_address();
+        let mount = mount.iter().map(|address| ("--mount-listen", address));
+        let listeners = [("--listen", &self.listen)].into_iter().chain(mount);
+        Admission::new(self.authentication.host()?, listeners)
     }
 
     fn operation(&self) -> Operation {
@@ -296,8 +312,8 @@ fn check_tcp(args: &ServeArgs) -> Result<(), Failure> {
         ("--delay", !args.slowed.delay.is_zero()),
         ("--service-time", !args.slowed.service_time.is_zero()),
         ("--fault", !args.faults.is_empty()),
-        ("--psk-file", args.authentication.psk_file.is_some()),
         ("--limits", args.operate.limits.is_some()),
+        ("--mount-listen", args.nfs3.mount_listen.is_some()),
     ];
     match given.iter().find(|(_, is_given)| *is_given) {
         Some((option, _)) => Err(Failure::usage(format!(

@@ -1,9 +1,10 @@
 //! The export as it is mounted: by the connection that NFS uses, where the server has MOUNT there, and else by a TCP port.
 
+use rpcrdma_control::Address;
+
 use super::address::NfsAddress;
 use super::config::NfsConfig;
 use super::session::Session;
-use crate::address::Address;
 use crate::exit::Failure;
 use rpcrdma_nfs3::client::CALL_TIMEOUT;
 use rpcrdma_nfs3::client::credential::Credential;

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use rpcrdma_control::Address;
+
 use crate::authentication::Host;
 use crate::load::LoadConfig;
 use crate::protocol::Protocol;
@@ -9,7 +11,6 @@ use crate::run::through::Through;
 use crate::sizing::ProfileChoice;
 use crate::workloads::bench::op::{Op, Placement};
 use crate::workloads::bench::sizes::Sizes;
-use rpcrdma_control::Address;
 
 /// The fabric of a run's own server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

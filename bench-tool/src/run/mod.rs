@@ -10,6 +10,8 @@ pub(crate) mod through;
 
 use std::time::Duration;
 
+use rpcrdma_control::{Address, Fabric};
+
 use self::config::{OwnFabric, RunConfig, Server};
 use self::own_server::{OwnServer, START_TIMEOUT};
 use self::report::{Report, RunResult, table};
@@ -23,7 +25,6 @@ use crate::report::climb::climb;
 use crate::report::finish::{put, put_checkpoint, put_knee};
 use crate::report::output::Outputs;
 use crate::signals::Stop;
-use rpcrdma_control::{Address, Fabric};
 use rpcrdma_doctor::format_cores;
 
 /// Length of one floor round.

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use super::operate::Operation;
-use crate::authentication::Host;
-use crate::sizing::{Need, ProfileChoice};
 use rpcrdma_control::Address;
+
+use super::operate::Operation;
+use crate::authentication::Admission;
+use crate::sizing::{Need, ProfileChoice};
 
 /// The configuration of a server over RPC-over-RDMA.
 pub(crate) struct ServeConfig {
@@ -21,8 +22,8 @@ pub(crate) struct ServeConfig {
     pub need: Need,
     /// Tuning profile as given.
     pub profile: ProfileChoice,
-    /// This endpoint's identity; with it, clients must authenticate.
-    pub host: Option<Host>,
+    /// Who may connect.
+    pub admission: Admission,
     /// The RPC program.
     pub service: Service,
     /// Metrics, log and limits.
@@ -49,6 +50,6 @@ pub(crate) struct Nfs3Config {
     pub space_bytes: u64,
     /// Upper bound of the number of files, including directories.
     pub files_max: u32,
-    /// The TCP address of MOUNT.
-    pub mount_listen: (String, u16),
+    /// Host and port of a second listener, on TCP, of a server over RPC-over-RDMA.
+    pub mount_listen: Option<(String, u16)>,
 }

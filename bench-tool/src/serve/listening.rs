@@ -7,19 +7,29 @@ use rpcrdma_control::{Address, ListenOptions};
 use rpcrdma_tuning::Profile;
 
 use super::operate::Operator;
-use crate::authentication::{Host, of_clients};
+use crate::address::ListenAddress;
+use crate::authentication::Admission;
 use crate::exit::Failure;
 
-/// Makes `node` listen on `address`. Returns a text with the address and which clients it accepts.
+/// A listener of the server.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    /// Its address, with the port that the system chose if port 0 was requested.
+    pub address: String,
+    /// Who may connect, in words.
+    pub clients: &'static str,
+}
+
+/// Makes `node` listen on `address` for the clients that `admission` lets connect.
 ///
 /// # Errors
 /// If the node cannot listen on the address.
 pub(crate) fn listen(
     node: &Node,
     address: &Address,
-    host: Option<&Host>,
-) -> Result<String, Failure> {
-    let (authentication, for_whom) = of_clients(host, address);
+    admission: &Admission,
+) -> Result<Listener, Failure> {
+    let (authentication, clients) = admission.to(&ListenAddress::Fabric(address.clone()))?;
     let options = ListenOptions {
         authentication,
         ..ListenOptions::default()
@@ -29,7 +39,10 @@ pub(crate) fn listen(
         .control()
         .listen(&address, options)
         .map_err(|error| Failure::failed(format!("cannot listen on {address}")).because(error))?;
-    Ok(format!("{}{for_whom}", listening.address))
+    Ok(Listener {
+        address: listening.address,
+        clients,
+    })
 }
 
 /// Lets running calls finish, then closes the connections.

@@ -141,9 +141,9 @@ impl Serve<'_> {
             all.reduce(|sum, core| sum.plus(&core)).unwrap_or_default()
         }));
         common.set_facts(self.facts());
-        let listening = listen(&node, &self.config.listen, self.config.host.as_ref())?;
+        let listener = listen(&node, &self.config.listen, &self.config.admission)?;
         let operator = &mut self.operator;
-        operator.ready(&listening)?;
+        operator.ready(&[listener], "")?;
         if self.config.operation.is_of_run {
             ask_when_stdin_closes(operator.stop().clone());
         }

@@ -1,5 +1,6 @@
 //! `bench-tool serve --service nfs3`: NFS version 3 over TCP or RPC-over-RDMA.
 
+use std::io;
 use std::net::TcpListener;
 use std::sync::Arc;
 
@@ -7,10 +8,11 @@ use rpcrdma_control::{Fabric, NodeConfig};
 use rpcrdma_tuning::{Loaded, Profile};
 
 use super::config::{Nfs3Config, ServeConfig};
-use super::listening::{end, listen};
+use super::listening::{Listener, end, listen};
 use super::operate::{Operation, Operator};
 use super::start_node;
 use crate::address::ListenAddress;
+use crate::authentication::Admission;
 use crate::exit::Failure;
 use rpcrdma_nfs3::server::fabric::{CallChannel, NfsApplication, ServerHandle};
 use rpcrdma_nfs3::server::rpc_service::RpcService;
@@ -58,24 +60,34 @@ fn with_files(profile: &Profile, space_bytes: u64) -> (Profile, LeasedPages) {
     (profile, pages)
 }
 
-/// A TCP server, and its address with the actual port.
+/// What is served, behind the addresses of the listeners.
+fn served() -> String {
+    format!(" (NFS version 3 and MOUNT, {EXPORT})")
+}
+
+/// A TCP server, and its listener.
+///
+/// # Errors
+/// If it cannot listen on the address, or `admission` does not let it.
 fn tcp_server<A: Answers>(
-    host: &str,
-    port: u16,
+    (host, port): (&str, u16),
+    admission: &Admission,
     connections_max: u32,
     answers: A,
-) -> Result<(TcpServer<A>, ListenAddress), Failure> {
+) -> Result<(TcpServer<A>, Listener), Failure> {
     let address = |port: u16| ListenAddress::Tcp {
         host: host.to_owned(),
         port,
     };
-    let cannot = |error: std::io::Error| {
+    let (_, clients) = admission.to(&address(port))?;
+    let cannot = |error: io::Error| {
         Failure::failed(format!("cannot listen on {}", address(port))).because(error)
     };
     let listener = TcpListener::bind((host, port)).map_err(cannot)?;
     let bound = listener.local_addr().map_err(cannot)?.port();
     let server = TcpServer::new(listener, connections_max as usize, answers).map_err(cannot)?;
-    Ok((server, address(bound)))
+    let address = address(bound).to_string();
+    Ok((server, Listener { address, clients }))
 }
 
 /// Serves NFS and MOUNT on TCP.
@@ -86,21 +98,24 @@ pub(crate) fn serve_on_tcp(
     config: &Nfs3Config,
     operation: &Operation,
     (host, port): (&str, u16),
+    admission: &Admission,
     connections_max: Option<u32>,
 ) -> Result<(), Failure> {
     let mut operator = Operator::start(operation, &[])?;
     let connections_max = connections_max.unwrap_or(CONNECTIONS_DEFAULT);
     let rpc = rpc_service(config, HeapPages::new(config.space_bytes, PAGE_BYTES));
-    let (mut server, address) = tcp_server(host, port, connections_max, rpc)?;
-    operator.ready(&format!(
-        "{address} (NFS version 3, {EXPORT}, MOUNT at the same port)"
-    ))?;
+    let (mut server, listener) = tcp_server((host, port), admission, connections_max, rpc)?;
+    operator.ready(&[listener], &served())?;
     server
         .run(|| operator.is_asked_to_stop(None))
-        .map_err(|error| Failure::failed(format!("cannot serve at {address}")).because(error))
+        .map_err(cannot_serve)
 }
 
-/// The NFS server over RPC-over-RDMA, with MOUNT over TCP.
+fn cannot_serve(error: io::Error) -> Failure {
+    Failure::failed("cannot wait for clients on TCP").because(error)
+}
+
+/// The NFS server over RPC-over-RDMA, and on TCP too if it is asked to.
 pub(super) struct ServeOnFabric<'a> {
     /// The server's configuration.
     pub(super) config: &'a ServeConfig,
@@ -124,13 +139,15 @@ impl ServeOnFabric<'_> {
             config
         };
         let mut pages = Some(pages);
-        let channel = Arc::new(CallChannel::new());
-        let (of_core, nfs3) = (Arc::clone(&channel), self.nfs3.clone());
+        // To the core, for the thread of TCP.
+        let channel = self.nfs3.mount_listen.as_ref();
+        let channel = channel.map(|_| Arc::new(CallChannel::new()));
+        let (of_core, nfs3) = (channel.clone(), self.nfs3.clone());
         let service = move |_| {
             let pages = pages
                 .take()
                 .unwrap_or_else(|| LeasedPages::new(0, PAGE_BYTES, BUFFER_BYTES, 0));
-            NfsApplication::new(rpc_service(&nfs3, pages), Arc::clone(&of_core))
+            NfsApplication::new(rpc_service(&nfs3, pages), of_core.clone())
         };
         let node = start_node(
             self.config,
@@ -142,22 +159,28 @@ impl ServeOnFabric<'_> {
         )
         .map_err(|failure| failure.advice("less --space takes less memory at the start"))?;
         self.operator.attend(&node)?;
-        if let Some(core) = node.control().cores().first().cloned() {
-            channel.set_wake(move || core.wake());
-        }
-        let (mount_host, mount_port) = &self.nfs3.mount_listen;
-        let handle = ServerHandle::new(channel);
-        let (mut server, mount_address) =
-            tcp_server(mount_host, *mount_port, CONNECTIONS_DEFAULT, handle)?;
-        let listening = listen(&node, &self.config.listen, self.config.host.as_ref())?;
+        let admission = &self.config.admission;
+        let on_tcp = self.nfs3.mount_listen.as_ref().zip(channel);
+        let on_tcp = on_tcp.map(|((host, port), channel)| {
+            if let Some(core) = node.control().cores().first().cloned() {
+                channel.set_wake(move || core.wake());
+            }
+            let handle = ServerHandle::new(channel);
+            tcp_server((host, *port), admission, CONNECTIONS_DEFAULT, handle)
+        });
+        let (server, on_tcp) = on_tcp.transpose()?.unzip();
+        let mut listeners = vec![listen(&node, &self.config.listen, admission)?];
+        listeners.extend(on_tcp);
         let operator = &mut self.operator;
-        operator.ready(&format!(
-            "{listening} (NFS version 3, {EXPORT}, MOUNT at {mount_address})"
-        ))?;
-        let served = server.run(|| operator.is_asked_to_stop(Some(&node)));
+        operator.ready(&listeners, &served())?;
+        let stopped = match server {
+            Some(mut server) => server.run(|| operator.is_asked_to_stop(Some(&node))),
+            None => {
+                operator.wait(&node);
+                Ok(())
+            }
+        };
         end(node, &self.loaded.profile, operator)?;
-        served.map_err(|error| {
-            Failure::failed(format!("cannot serve at {mount_address}")).because(error)
-        })
+        stopped.map_err(cannot_serve)
     }
 }

@@ -15,6 +15,7 @@ use rpcrdma_engine::{CloseReason, ConnectionKey};
 use signal_hook::consts::SIGHUP;
 
 use super::limits::{Limited, Limits};
+use super::listening::Listener;
 use super::log::{Event, Log, LogFormat, LogLevel, Logger};
 use super::metrics::{self, Identity};
 use super::notify::Notifier;
@@ -293,11 +294,11 @@ impl Operator {
         &self.stop
     }
 
-    /// Reports that the server accepts clients. `address` is the address with remarks.
+    /// Reports that the server accepts clients at `listeners`. `remark` follows them.
     ///
     /// # Errors
     /// If standard output cannot be written.
-    pub(crate) fn ready(&mut self, address: &str) -> Result<(), Failure> {
+    pub(crate) fn ready(&mut self, listeners: &[Listener], remark: &str) -> Result<(), Failure> {
         self.board.enter(Phase::Ready);
         let metrics = self.http.as_ref().map_or_else(String::new, |http| {
             format!(" (metrics at http://{}/metrics)", http.address())
@@ -308,14 +309,20 @@ impl Operator {
         } else {
             format!(" (injects {})", faults.join(" and "))
         };
+        let addresses = listeners.iter();
+        let addresses = addresses.map(|it| format!("{} for {}", it.address, it.clients));
+        let addresses: Vec<_> = addresses.collect();
+        self.status = format!("{READY_PREFIX}{}{remark}", addresses.join(", and on "));
         let mut out = std::io::stdout().lock();
-        let written_line = writeln!(out, "{READY_PREFIX}{address}{metrics}{injects}");
+        let written_line = writeln!(out, "{}{metrics}{injects}", self.status);
         let told = written_line.and_then(|()| out.flush());
         written(told)?;
-        self.status = format!("{READY_PREFIX}{address}");
         self.notifier.ready(&self.status);
-        self.logger
-            .log(Event::new(LogLevel::Info, "listening").with("address", address));
+        for listener in listeners {
+            let event = Event::new(LogLevel::Info, "listening");
+            let event = event.with("address", &*listener.address);
+            self.logger.log(event.with("clients", listener.clients));
+        }
         for fault in faults {
             let event = Event::new(LogLevel::Warn, "fault_on");
             self.logger.log(event.with("fault", fault));

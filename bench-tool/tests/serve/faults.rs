@@ -157,7 +157,7 @@ fn messages_and_receives_that_are_late_make_calls_slow() {
 #[test]
 fn an_nfs_server_injects_faults() {
     let fault = "drop-reply:every=7";
-    let arguments = format!("--service nfs3 --mount-listen 127.0.0.1:0 --fault {fault}");
+    let arguments = format!("--service nfs3 --fault {fault}");
     let (server, mut log) = start(&address("faults-nfs"), &arguments);
     let injects = format!("(injects {fault})");
     assert!(server.line.contains(&injects), "{}", server.line);

@@ -52,7 +52,8 @@ fn connections_and_the_end_are_logged() {
     let address = address("log");
     let (server, mut log) = start(&address, "--max-connections 1");
     let listening = log.until("listening");
-    assert!(listening["address"].as_str().unwrap().starts_with(&address));
+    assert_eq!(listening["address"], address);
+    assert_eq!(listening["clients"], "processes of this user");
     run(&address, "--count 10").check_code(0);
     let ready = log.until("connection_ready");
     assert_eq!(ready["version"], 2);

@@ -133,7 +133,7 @@ fn health_and_readiness_are_pages() {
 #[test]
 fn an_nfs_server_has_metrics() {
     for listen in ["tcp:127.0.0.1:0", &address("nfs")] {
-        let arguments = "--service nfs3 --metrics 127.0.0.1:0 --mount-listen 127.0.0.1:0";
+        let arguments = "--service nfs3 --metrics 127.0.0.1:0";
         let server = Server::start(&mut serve(listen, arguments));
         let page = metrics(&server);
         assert_eq!(page.sum("rpcrdma_server_info", "service=\"nfs3\""), 1.0);

@@ -49,8 +49,17 @@ told_to_wait() {
     awk -v mount="$files" '$5 == mount { here = 1 } here && $1 == "events:" { print $(NF - 2); exit }' /proc/self/mountstats
 }
 
+# MOUNT and NFS on one connection: the TCP port is not asked.
+ours() {
+    "$bench" nfs --connect "rdma:$LAB_IP:$port" "${patient[@]}" --export /export --warmup 0 --op mix --size 4097 \
+        --file-size 100kB --count 100 --verify "$@" </dev/null
+}
+
 check "the modules of the client are there" modprobe -a nfsv3 rpcrdma
 check "the server listens" serve --space 256MiB --max-files 20000 || exit 1
+for version in v1 v2; do
+    check "our client mounts by RDMA, version $version" ours --protocol $version
+done
 check "the client mounts it" mounted || exit 1
 works
 check "it is mounted a second time, with access control lists asked for" mounted "$other" acl,nosharecache || exit 1

@@ -35,7 +35,8 @@ const CALL_LOOK_PERIOD: Duration = Duration::from_micros(200);
 #[derive(Debug)]
 pub struct NfsApplication<P> {
     rpc: RpcService<P>,
-    channel: Arc<CallChannel>,
+    /// Calls on TCP come by it, if there are any.
+    channel: Option<Arc<CallChannel>>,
     peers: Peers,
 }
 
@@ -63,8 +64,8 @@ impl Peers {
 }
 
 impl<P: Pages> NfsApplication<P> {
-    /// Serves `rpc`, also to the calls that come by `channel`.
-    pub fn new(rpc: RpcService<P>, channel: Arc<CallChannel>) -> Self {
+    /// Serves `rpc`, also to the calls that come by `channel` if there is one.
+    pub fn new(rpc: RpcService<P>, channel: Option<Arc<CallChannel>>) -> Self {
         Self {
             rpc,
             channel,
@@ -246,7 +247,10 @@ impl<P: Pages + 'static> Application for NfsApplication<P> {
     }
 
     fn poll<V: Port>(&mut self, core: &mut Context<'_, V>, _now: Ticks) -> Activity {
-        let Some(mut asked) = self.channel.asked.pop() else {
+        let Some(channel) = &self.channel else {
+            return Activity::Idle;
+        };
+        let Some(mut asked) = channel.asked.pop() else {
             return Activity::Idle;
         };
         if self.rpc.service.stock(&mut || core.take_bulk()) {
@@ -257,7 +261,7 @@ impl<P: Pages + 'static> Application for NfsApplication<P> {
             .answer(asked.peer, &asked.message, &mut asked.output)
             .is_ok();
         // This fails only if an abandoned call still occupies the place, and then nobody waits for it.
-        let _ = self.channel.answered.push(asked);
+        let _ = channel.answered.push(asked);
         Activity::Busy
     }
 }

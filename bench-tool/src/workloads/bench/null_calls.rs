@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rpcrdma_control::NodeConfig;
+use rpcrdma_control::{Fabric, NodeConfig};
 use rpcrdma_engine::{Application, ConnectionKey, CoreConfig};
 
 use super::{BenchPlan, BenchWorkload};
@@ -16,7 +16,6 @@ use crate::progress::Progress;
 use crate::signals::Stop;
 use crate::sizing::Need;
 use crate::sizing::ProfileChoice;
-use rpcrdma_control::Fabric;
 
 /// The load that `bench-tool run` puts on a core for null calls: a closed loop with `depth` calls outstanding on each
 /// connection, recorded per interval. It never ends.

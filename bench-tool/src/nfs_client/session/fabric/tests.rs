@@ -93,7 +93,7 @@ fn unanswered(request: &Request<'_>) -> Outcome {
 fn server() -> Server {
     let service = Service::new(HeapPages::new(64 << 20, 4096), Limits { files_max: 100 });
     Server {
-        application: NfsApplication::new(RpcService::new(service), Arc::default()),
+        application: NfsApplication::new(RpcService::new(service), None),
         calls: Arc::default(),
         calls_max: u64::MAX,
         has_mount: true,
