@@ -70,6 +70,14 @@ impl Joint {
         })
     }
 
+    /// The same files, where `b` has channels of lower numbers that carry no connection yet: with other ports.
+    #[must_use]
+    pub fn at_channel(mut self, number: u32) -> Self {
+        let [_, b] = &mut self.ends;
+        b.doorbell_number = number;
+        self
+    }
+
     /// Connects one more pair of queue pairs on the channel, adopted at both ends.
     ///
     /// # Errors
