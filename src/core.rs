@@ -235,8 +235,8 @@ impl<A: Application> CoreApplication<A> {
 
     fn finish(&mut self, message: Box<Message>, status: Status) {
         if let Some(Some(lane)) = self.lanes.get_mut(message.lane) {
-            if message.sent.is_some() {
-                count(&lane.line().outstanding, false);
+            if let Some(number) = message.sent.and_then(|sent| sent.number) {
+                lane.line().end(number);
             }
             lane.finish(message, status);
         }
@@ -348,8 +348,8 @@ impl<A: Application> CoreApplication<A> {
     }
 }
 
-/// As [`make`], so that the call can be made again. It waits if calls of its line are to be made again, or as many are
-/// under way as the server keeps the replies of.
+/// As [`make`], so that the call can be made again. It waits if calls of its line are to be made again, or as many were made
+/// since the oldest one under way as the server keeps the replies of.
 #[inline(never)]
 fn make_repeatable<P: Port>(
     core: &mut Context<'_, P>,
@@ -371,17 +371,17 @@ fn make_repeatable<P: Port>(
         let tag = tag_of(index);
         return core.call_again(sent.xid, |core| make(core, message, connection, tag));
     }
-    let outstanding = line.outstanding.load(Ordering::Relaxed);
+    let kept = servers.calls_max(connection);
     let is_lost = line.lost.load(Ordering::Relaxed) > 0;
-    if is_lost || outstanding >= servers.calls_max(connection) {
+    if is_lost || kept.is_some_and(|kept| line.span() >= kept) {
         return Err(CallRefused::NoCredit);
     }
     let xid = core.next_xid();
     make(core, message, connection, tag_of(index))?;
-    message.sent = Some(Sent { xid, node });
+    let number = kept.map(|_| line.begin());
+    message.sent = Some(Sent { xid, node, number });
     // From now on it is for how long the call is made again.
     message.wait_until = 0;
-    count(&line.outstanding, true);
     Ok(())
 }
 

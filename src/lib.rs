@@ -33,6 +33,7 @@
 //! | [`ExternalMemory`] | memory of the program that is used so: hugepages, memfds, dma-bufs |
 //! | [`Node`] | polling cores that servers and clients can share |
 //! | [`Metrics`] | counters and levels for exporters |
+//! | [`once`] | the duplicate request cache, also for servers with their own transport |
 //!
 //! It is for programs that serve or call any ONC RPC program, block and file stores above all. `docs/embedding.md` of the
 //! repository goes on from here: calls in batches, calls that must not run twice, bulk data, a complete appliance. Without a
@@ -52,7 +53,7 @@ mod error;
 mod exchange;
 mod metrics;
 mod node;
-mod once;
+pub mod once;
 mod polled;
 mod procedure;
 mod server;

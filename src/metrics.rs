@@ -6,13 +6,13 @@ use std::sync::Arc;
 use rpcrdma_control::{ControlCounters, NodeSnapshot};
 use rpcrdma_engine::{CounterSnapshot, LevelSnapshot};
 
-use crate::once::Clients;
+use crate::once::{Clients, Waiter};
 
 /// Reads the counters and levels of a node, from any thread and also after the node has ended. No call waits for that.
 #[derive(Clone)]
 pub struct Metrics {
     watch: Arc<dyn Fn() -> NodeSnapshot + Send + Sync>,
-    once: Option<Arc<Clients>>,
+    once: Option<Arc<Clients<Waiter>>>,
 }
 
 /// One value.
@@ -33,7 +33,7 @@ pub struct Metric {
 impl Metrics {
     pub(crate) fn new(
         watch: Arc<dyn Fn() -> NodeSnapshot + Send + Sync>,
-        once: Option<Arc<Clients>>,
+        once: Option<Arc<Clients<Waiter>>>,
     ) -> Self {
         Self { watch, once }
     }

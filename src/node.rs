@@ -20,7 +20,7 @@ use crate::core::CoreApplication;
 use crate::error::{Error, Failure};
 use crate::exchange::CoreShared;
 use crate::metrics::Metrics;
-use crate::once::{Clients, Names};
+use crate::once::{Clients, Names, Waiter};
 use crate::polled::PolledCore;
 use crate::procedure::Procedure;
 use crate::service::{Incoming, Procedures, Program, Programs, Refusal, Reply, Service, Versions};
@@ -47,7 +47,7 @@ pub struct Node {
     profile: Arc<Profile>,
     warnings: Arc<[String]>,
     /// The replies that are kept, if it serves procedures that must not run twice.
-    once: Option<Arc<Clients>>,
+    once: Option<Arc<Clients<Waiter>>>,
     names: Arc<Names>,
 }
 
@@ -361,13 +361,14 @@ impl<A: Application> NodeBuilder<A> {
     /// know which of its calls ran; one that repeats them ([`ClientBuilder::repeat`](crate::ClientBuilder::repeat)) gets
     /// the first reply again then.
     ///
-    /// The server keeps the replies to the last 64 calls or more of each connection of a client. It knows a client of
-    /// version 2 by a name that facade clients announce, and any other by its address: then XIDs and arguments of its
-    /// programs must tell their calls apart, for two minutes. A call that comes again while it runs is answered when it
-    /// has run.
+    /// The server keeps the replies to the last 128 such calls of each client; the module [`once`](crate::once) says what is
+    /// promised. It knows a client of version 2 by a name that facade clients announce, one for each connection, and any
+    /// other by its address: then XIDs and arguments of its programs must tell their calls apart, for two minutes. A call
+    /// that comes again while it runs is answered when it has run.
     ///
-    /// Results of more than 512 bytes, bulk data included, are not kept: the call that comes again fails with SYSTEM_ERR,
-    /// and does not run. So does a new call while 128 calls of its client run.
+    /// Results of more than 512 bytes, bulk data included, and those that do not fit into the reply are not kept: the call
+    /// that comes again fails with SYSTEM_ERR, and does not run. So does a new call while 128 calls of its client run, and no
+    /// more entries are free.
     #[must_use]
     pub fn procedure_once(
         mut self,

@@ -185,9 +185,12 @@ pub struct Reply<'a, 'w> {
 impl Encode for Reply<'_, '_> {
     fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
         // The writer remembers it, and the core answers SYSTEM_ERR.
-        let _ = self.writer.write(bytes);
+        let fits = self.writer.write(bytes).is_ok();
         if let Some(kept) = &mut self.kept {
             kept.push(bytes);
+            if !fits {
+                kept.give_up();
+            }
         }
         self
     }
@@ -197,7 +200,10 @@ impl Encode for Reply<'_, '_> {
         if let Some(kept) = &mut self.kept {
             kept.push_item(&buffer.item);
         }
-        let _ = self.writer.attach(0, &mut buffer.item);
+        let fits = self.writer.attach(0, &mut buffer.item).is_ok();
+        if let Some(kept) = self.kept.as_mut().filter(|_| !fits) {
+            kept.give_up();
+        }
         self
     }
 
@@ -424,7 +430,7 @@ impl Programs {
     }
 
     /// Keeps replies, with the other cores of the node.
-    pub(crate) fn keep(&mut self, clients: &Arc<once::Clients>) {
+    pub(crate) fn keep(&mut self, clients: &Arc<once::Clients<once::Waiter>>) {
         self.once = Some(once::Calls::new(clients));
     }
 
@@ -463,19 +469,19 @@ impl Programs {
 
     pub(crate) fn opened(&mut self, connection: ConnectionKey, peer: &PeerIdentity) {
         if let Some(once) = &mut self.once {
-            once.opened(connection, peer);
+            once.callers.opened(connection, peer);
         }
     }
 
     pub(crate) fn announced(&mut self, connection: ConnectionKey, properties: &PeerProperties) {
         if let Some(once) = &mut self.once {
-            once.announced(connection, properties);
+            once.callers.announced(connection, properties);
         }
     }
 
     pub(crate) fn connected(&mut self, connection: ConnectionKey, peer: Option<&HostIdentity>) {
         if let Some(once) = &mut self.once {
-            once.connected(connection, peer);
+            once.callers.connected(connection, peer);
         }
         for program in &mut self.programs {
             program.service.connected(connection, peer);
@@ -484,7 +490,7 @@ impl Programs {
 
     pub(crate) fn disconnected(&mut self, connection: ConnectionKey, reason: CloseReason) {
         if let Some(once) = &mut self.once {
-            once.disconnected(connection);
+            once.callers.disconnected(connection);
         }
         for program in &mut self.programs {
             program.service.disconnected(connection, reason);

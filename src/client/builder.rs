@@ -191,8 +191,11 @@ impl ClientBuilder {
     ///
     /// A call goes on for as long as one that was not sent ([`ClientBuilder::patience`], counted from the first loss). It
     /// fails with `Disconnected` after that, when the server was restarted and has lost what it kept, and when it
-    /// sends bulk data, which is given away when it is sent. While many calls are under way, new ones wait, so that the
-    /// server has the replies to all of them.
+    /// sends bulk data, which is given away when it is sent. A server of version 1, or another one that announces no name,
+    /// does not show that it was restarted: there the call runs again.
+    ///
+    /// At most 64 calls of a connection are made from the oldest one without an answer to the newest, so that the server has
+    /// the replies to all of them; further ones wait. So one call that takes long holds up others behind the next 63.
     #[must_use]
     pub fn repeat(mut self, repeat: bool) -> Self {
         self.repeat = repeat;

@@ -15,9 +15,14 @@ pub(crate) struct Line {
     pub(crate) patience: Duration,
     /// Calls that are lost with the connection are made again.
     pub(crate) repeats: bool,
-    /// If it repeats calls: those that were sent, and have not ended. Its core alone changes this and the next.
-    pub(crate) outstanding: AtomicU32,
-    /// Those of them that wait for the connection, to be made again before any new one.
+    /// If it repeats calls: which have not ended of the 64 that begin with the oldest such, as bits. Its core alone changes
+    /// this and the next three.
+    under_way: AtomicU64,
+    /// The number of the oldest of them.
+    oldest: AtomicU32,
+    /// The number that the next call gets.
+    next: AtomicU32,
+    /// Calls that wait for the connection, to be made again before any new one.
     pub(crate) lost: AtomicU32,
     /// The key on the core: generation and index; [`NO_CONNECTION`] while there is none.
     connection: AtomicU64,
@@ -31,13 +36,20 @@ pub(crate) struct Line {
 /// No index of a connection is as high.
 const NO_CONNECTION: u64 = u64::MAX;
 
+fn bit(place: u32) -> u64 {
+    debug_assert!(place < u64::BITS, "a span is 64 at most");
+    1_u64.checked_shl(place).unwrap_or(0)
+}
+
 impl Line {
     /// A line that is not connected.
     pub(crate) fn new(address: &str, patience: Duration, repeats: bool) -> Self {
         Self {
             patience,
             repeats,
-            outstanding: AtomicU32::new(0),
+            under_way: AtomicU64::new(0),
+            oldest: AtomicU32::new(0),
+            next: AtomicU32::new(0),
             lost: AtomicU32::new(0),
             address: address.to_owned(),
             connection: AtomicU64::new(NO_CONNECTION),
@@ -45,6 +57,41 @@ impl Line {
             why: Mutex::new(None),
             established: AtomicU64::new(0),
         }
+    }
+
+    /// How many calls were sent since the oldest one that has not ended, with that one. They are at most 64.
+    pub(crate) fn span(&self) -> u32 {
+        match self.under_way.load(Ordering::Relaxed) {
+            0 => 0,
+            _ => {
+                let oldest = self.oldest.load(Ordering::Relaxed);
+                self.next.load(Ordering::Relaxed).wrapping_sub(oldest)
+            }
+        }
+    }
+
+    /// A call is sent, where [`Line::span`] is below 64. Returns its number.
+    pub(crate) fn begin(&self) -> u32 {
+        let number = self.next.load(Ordering::Relaxed);
+        self.next.store(number.wrapping_add(1), Ordering::Relaxed);
+        let under_way = self.under_way.load(Ordering::Relaxed);
+        if under_way == 0 {
+            self.oldest.store(number, Ordering::Relaxed);
+        }
+        let place = number.wrapping_sub(self.oldest.load(Ordering::Relaxed));
+        self.under_way
+            .store(under_way | bit(place), Ordering::Relaxed);
+        number
+    }
+
+    /// The call of this number has ended.
+    pub(crate) fn end(&self, number: u32) {
+        let oldest = self.oldest.load(Ordering::Relaxed);
+        let left = self.under_way.load(Ordering::Relaxed) & !bit(number.wrapping_sub(oldest));
+        let ended = if left == 0 { 0 } else { left.trailing_zeros() };
+        self.oldest
+            .store(oldest.wrapping_add(ended), Ordering::Relaxed);
+        self.under_way.store(left >> ended, Ordering::Relaxed);
     }
 
     #[inline]
@@ -101,5 +148,43 @@ impl Line {
 
     pub(crate) fn established(&self) -> u64 {
         self.established.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Calls begin, and one of those under way ends.
+        #[test]
+        fn span_is_from_the_oldest_call_under_way(
+            first in any::<u32>(),
+            ends in prop::collection::vec((0_u32..4, any::<prop::sample::Index>()), 0..300),
+        ) {
+            let line = Line::new("", Duration::ZERO, true);
+            line.next.store(first, Ordering::Relaxed);
+            let mut under_way = VecDeque::new();
+            let mut next = first;
+            for (begins, ends) in ends {
+                for _ in 0..begins {
+                    let span = under_way.front().map_or(0, |oldest| next.wrapping_sub(*oldest));
+                    prop_assert_eq!(line.span(), span);
+                    if span < 64 {
+                        prop_assert_eq!(line.begin(), next);
+                        under_way.push_back(next);
+                        next = next.wrapping_add(1);
+                    }
+                }
+                if !under_way.is_empty() {
+                    let ended = under_way.remove(ends.index(under_way.len()));
+                    line.end(ended.expect("it is under way"));
+                }
+            }
+        }
     }
 }

@@ -216,7 +216,11 @@ mod tests {
         message.args.extend_from_slice(b"args");
         message.extras_mut().credential = (1, b"body".to_vec());
         message.wait_until = 7;
-        message.sent = Some(Sent { xid: 1, node: None });
+        message.sent = Some(Sent {
+            xid: 1,
+            node: None,
+            number: None,
+        });
         message.results.extend_from_slice(b"results!");
         message.status = Status::NotConnected;
         let mut message = message.again(64);

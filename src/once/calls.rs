@@ -1,36 +1,35 @@
-//! The calls of a core's connections that must not run twice.
+//! The calls of a core's services that must not run twice.
 
-use std::hash::{BuildHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use rpcrdma_engine::{
-    BulkArguments, BulkItem, ConnectionKey, HostIdentity, Outcome, PeerProperties, Request,
-};
-use rpcrdma_fabric::interface::PeerIdentity;
+use rpcrdma_engine::{BulkArguments, BulkItem, DeferToken, Outcome, Request};
 
-use super::clients::{ClientId, Clients, Session, Waiter};
-use super::property::Announced;
-use super::window::{Begun, KEPT_BYTES_MAX, Key, Ticket};
+use super::callers::Callers;
+use super::clients::{Clients, Session, Waits};
+use super::window::{Begun, KEPT_BYTES_MAX, Ticket};
 use crate::exchange::CoreShared;
 
-/// How much is looked at of the arguments, and of what came beside them, in bytes.
-const CHECKED_BYTES: usize = 256;
+/// Who sent a call again that runs: a call on this core that is answered later.
+#[derive(Debug)]
+pub(crate) struct Waiter {
+    core: Arc<CoreShared>,
+    token: DeferToken,
+}
 
-/// The flavor of RPCSEC_GSS (RFC 2203 section 4). Its credentials have a number that differs when a call is sent again.
-const RPCSEC_GSS: u32 = 6;
+impl Waits for Waiter {
+    fn answer(self, outcome: Outcome, results: &[u8]) {
+        let mut answer = self.core.new_answer();
+        answer.token = Some(self.token);
+        answer.outcome = Some(outcome);
+        answer.results.extend_from_slice(results);
+        self.core.answer(answer);
+    }
+}
 
 /// What a core knows of the callers of its connections, and results on their way.
 pub(crate) struct Calls {
-    clients: Arc<Clients>,
-    /// By the index of their connection.
-    callers: Vec<Option<Caller>>,
+    pub(crate) callers: Callers<Waiter>,
     pub(crate) kept: Kept,
-}
-
-struct Caller {
-    id: ClientId,
-    /// What is kept of its calls. `None` before it is connected, or where there is no room for it.
-    session: Option<Arc<Session>>,
 }
 
 /// What is to be done with a call.
@@ -44,7 +43,7 @@ pub(crate) enum Verdict {
 /// A call that runs. It must come to [`Running::finish`], or nobody gets an answer who sends it again.
 #[derive(Debug)]
 pub(crate) struct Running {
-    session: Arc<Session>,
+    session: Arc<Session<Waiter>>,
     ticket: Ticket,
 }
 
@@ -100,6 +99,12 @@ impl Kept {
         }
     }
 
+    /// Results did not fit into the reply: the call was answered with SYSTEM_ERR, and is when it comes again.
+    #[cold]
+    pub(crate) fn give_up(&mut self) {
+        self.is_whole = false;
+    }
+
     /// Appends an item with its padding.
     pub(crate) fn push_item(&mut self, item: &BulkItem) {
         let padding_bytes = item.len().next_multiple_of(4) - item.len();
@@ -116,53 +121,10 @@ impl Kept {
 }
 
 impl Calls {
-    pub(crate) fn new(clients: &Arc<Clients>) -> Self {
+    pub(crate) fn new(clients: &Arc<Clients<Waiter>>) -> Self {
         Self {
-            clients: Arc::clone(clients),
-            callers: Vec::new(),
+            callers: Callers::new(clients),
             kept: Kept::default(),
-        }
-    }
-
-    pub(crate) fn opened(&mut self, connection: ConnectionKey, peer: &PeerIdentity) {
-        // One that never became ready has not ended for an application.
-        self.disconnected(connection);
-        let index = connection.index as usize;
-        if self.callers.len() <= index {
-            self.callers.resize_with(index + 1, || None);
-        }
-        let address = peer.address.map(ClientId::Host);
-        self.callers[index] = Some(Caller {
-            id: address.unwrap_or(ClientId::Process(peer.key)),
-            session: None,
-        });
-    }
-
-    pub(crate) fn announced(&mut self, connection: ConnectionKey, properties: &PeerProperties) {
-        let caller = self.caller(connection);
-        // One that has called before its properties were there goes on as what it was then.
-        let caller = caller.filter(|caller| caller.session.is_none());
-        if let (Some(caller), Some(announced)) = (caller, Announced::of(properties)) {
-            caller.id = ClientId::Named(announced.name, None);
-        }
-    }
-
-    pub(crate) fn connected(&mut self, connection: ConnectionKey, host: Option<&HostIdentity>) {
-        let caller = self.caller(connection);
-        let Some(caller) = caller.filter(|caller| caller.session.is_none()) else {
-            return;
-        };
-        if let ClientId::Named(_, proved) = &mut caller.id {
-            *proved = host.cloned();
-        }
-        self.attach(connection);
-    }
-
-    pub(crate) fn disconnected(&mut self, connection: ConnectionKey) {
-        let place = self.callers.get_mut(connection.index as usize);
-        let caller = place.and_then(Option::take);
-        if let Some(caller) = caller.filter(|caller| caller.session.is_some()) {
-            self.clients.detach(&caller.id);
         }
     }
 
@@ -173,83 +135,60 @@ impl Calls {
         request: &Request<'_>,
         items: Option<&BulkArguments<'_>>,
     ) -> Verdict {
-        let key = key(&self.clients, request, items);
-        let Some(session) = self.session(request.connection) else {
+        let session = self.callers.session(request.connection).cloned();
+        let Some(session) = session else {
             return Verdict::Answer(Outcome::SystemError);
         };
+        let clients = self.callers.clients();
+        let named = [request.program, request.version, request.procedure];
+        let mut key = clients.key(request.xid, named, &request.credential, request.args);
+        if let Some(items) = items {
+            for index in 0..items.len() {
+                let (at, bytes) = (items.args_offset(index), items.bytes(index));
+                key.add(at.unwrap_or(0), bytes.unwrap_or(0), items.parts(index));
+            }
+        }
         let wait = || {
             let token = request.defer()?;
             let core = Arc::clone(core);
             Some(Waiter { core, token })
         };
-        let begun = session.begin(&key, &mut self.kept.bytes, wait);
-        let outcome = match begun {
+        let begun = clients.begin(&session, &key.finish(), &mut self.kept.bytes, wait);
+        Verdict::Answer(match begun {
             Begun::Run(ticket) => {
                 self.kept.clear();
                 return Verdict::Run(Running { session, ticket });
             }
-            // Nothing of it ran.
-            Begun::Full => return Verdict::Answer(Outcome::SystemError),
             Begun::Finished(outcome) => outcome,
             Begun::Waits(_) => Outcome::Deferred,
-            Begun::CannotWait => Outcome::SystemError,
-        };
-        self.clients.count_repeated();
-        Verdict::Answer(outcome)
+            // Nothing of it ran, or nobody can wait for it.
+            Begun::Full | Begun::CannotWait => Outcome::SystemError,
+        })
     }
 
     /// The results of a call that came again.
     pub(crate) fn results(&self) -> &[u8] {
         &self.kept.bytes
     }
-
-    fn caller(&mut self, connection: ConnectionKey) -> Option<&mut Caller> {
-        self.callers.get_mut(connection.index as usize)?.as_mut()
-    }
-
-    fn session(&mut self, connection: ConnectionKey) -> Option<Arc<Session>> {
-        if self.caller(connection)?.session.is_none() {
-            // It calls before it is connected, as one may that proves no identity.
-            self.attach(connection);
-        }
-        self.caller(connection)?.session.clone()
-    }
-
-    fn attach(&mut self, connection: ConnectionKey) {
-        let clients = Arc::clone(&self.clients);
-        if let Some(caller) = self.caller(connection) {
-            caller.session = clients.attach(&caller.id);
-        }
-    }
 }
 
-/// What makes a call the same when it comes again.
-fn key(clients: &Clients, request: &Request<'_>, items: Option<&BulkArguments<'_>>) -> Key {
-    let mut hasher = clients.hash.build_hasher();
-    let (flavor, body) = (request.credential.flavor, request.credential.body);
-    (request.xid, request.procedure, flavor).hash(&mut hasher);
-    if flavor != RPCSEC_GSS {
-        body.hash(&mut hasher);
-    }
-    let first = |bytes: &[u8], max: usize| bytes.len().min(max);
-    request.args.len().hash(&mut hasher);
-    hasher.write(&request.args[..first(request.args, CHECKED_BYTES)]);
-    if let Some(items) = items {
-        let mut left = CHECKED_BYTES;
-        for index in 0..items.len() {
-            (items.args_offset(index), items.bytes(index)).hash(&mut hasher);
-            for part in items.parts(index) {
-                let checked = first(part, left);
-                hasher.write(&part[..checked]);
-                left -= checked;
-            }
-        }
-    }
-    Key {
-        xid: request.xid,
-        program: request.program,
-        version: request.version,
-        procedure: request.procedure,
-        digest: hasher.finish(),
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_that_do_not_fit_are_not_kept() {
+        let mut kept = Kept::default();
+        kept.push(&[1; KEPT_BYTES_MAX - 4]);
+        assert_eq!(kept.whole().map(<[u8]>::len), Some(KEPT_BYTES_MAX - 4));
+        kept.push(&[1; 5]);
+        kept.push(&[]);
+        assert_eq!(kept.whole(), None, "too long to keep");
+        kept.clear();
+        kept.give_up();
+        kept.push(&[1; 4]);
+        assert_eq!(kept.whole(), None, "too long to send");
+        kept.clear();
+        assert_eq!(kept.whole(), Some(&[][..]));
     }
 }

@@ -1,33 +1,53 @@
 //! Calls that must not run twice: a duplicate request cache (RFC 5531 section 8 has the reason for one).
 //!
 //! A client whose connection is lost does not know which of its calls ran, and sends them again. A procedure that is
-//! marked as not idempotent then runs once all the same: its first reply is kept, and sent again.
+//! not idempotent then runs once all the same: its first reply is kept, and sent again. Procedures of a
+//! [`Service`](crate::Service) that are marked get this by themselves. A server that is an
+//! [`Application`](rpcrdma_engine::Application) of the engine, or has its own transport, uses the types of this module.
 //!
-//! * **Who calls** ([`clients`]). A client of version 2 gives each of its connections a name by a property ([`property`]), and
-//!   connects again under the same name. Any other is known by its address.
-//! * **What is the same call** ([`calls`]): client, XID, program, version, procedure, and a keyed hash over the credential,
-//!   the lengths, and the first bytes of the arguments.
-//! * **How much is kept** ([`window`]). Each client has its own entries, which no other client can displace, however many
-//!   calls it makes. A client that has at most [`CALLS_MAX`] calls under way finds the replies to all of them.
+//! * **Who calls** ([`ClientId`], [`Callers`]). A client of version 2 gives each of its connections a name by a property, and
+//!   connects again under the same name. Clients without a name are known by their address: those of one address are one
+//!   client, on any port, as the Linux server has it over RDMA.
+//! * **What is the same call** ([`Clients::key`]): same client, XID, program, version, procedure, credential and arguments, on
+//!   any connection. The stream of the arguments counts whole; of bulk data count the place, the length, and the first
+//!   and last 256 bytes.
+//! * **How much is kept** ([`Clients`]). A client is sure of [`ENTRIES`] calls: those that run, and those that finished last.
+//!   No other client can displace them, however many calls it makes. One without a name may use free entries, up
+//!   to [`ENTRIES_MAX`] in all. It is forgotten [`KEPT_FOR`] after a call finished, and a client that has left when its
+//!   place is needed for another.
+//! * **What is promised.** A call that comes again does not run again if fewer than [`ENTRIES`] others of its client that must
+//!   not run twice have run since it finished, those that still run included. Results longer than [`KEPT_BYTES_MAX`] are
+//!   not kept: then the call that comes again gets SYSTEM_ERR, and does not run. A server that is started again knows nothing
+//!   of its former calls.
 //!
-//! A client that repeats calls keeps to that ([`repeat`]).
+//! A client that repeats calls ([`ClientBuilder::repeat`](crate::ClientBuilder::repeat)) makes at most [`ENTRIES`] / 2 calls, from
+//! the oldest one that has no answer to the newest. So fewer than [`ENTRIES`] can come between a call and its repetition: those that
+//! it made before and after, in any order. A call that it gave up on does not count, though it may still run.
 //!
 //! All cores of a node share it, because a client that connects again may come to another core. Each client has its own
 //! lock, which the one core takes that has its connection. Two cores want one only while calls of a lost connection
 //! finish, and where several connections are known by one address. Procedures that are idempotent take no lock and look
 //! at nothing here.
 
+mod callers;
 mod calls;
 mod clients;
+mod key;
 mod property;
 mod repeat;
 mod window;
 
-pub(crate) use self::calls::{Calls, Kept, Running, Verdict};
-pub(crate) use self::clients::Clients;
+pub use self::callers::Callers;
+pub use self::clients::{ClientId, Clients, Peer, Session, Waits};
+pub use self::key::KeyOf;
+pub use self::window::{Begun, ENTRIES, ENTRIES_MAX, KEPT_BYTES_MAX, KEPT_FOR, Key, Ticket};
+
+pub(crate) use self::calls::{Calls, Kept, Running, Verdict, Waiter};
 pub(crate) use self::property::Names;
 pub(crate) use self::repeat::{Sent, Servers};
 
-/// Calls that a client may have under way for the replies to all of them to be there when it connects again. The server
-/// announces it.
+/// Calls that a client may make, from the oldest one without an answer to the newest, for the replies to all of them to be
+/// there when it connects again: between one of them and its repetition come at most 63 that were made before it, and 63
+/// made after it. The server announces it.
 pub(crate) const CALLS_MAX: u32 = 64;
+const _: () = assert!(ENTRIES >= 2 * CALLS_MAX as usize - 1 && CALLS_MAX <= u64::BITS);

@@ -2,6 +2,7 @@
 
 use rpcrdma_engine::{ConnectionKey, PeerProperties};
 
+use super::CALLS_MAX;
 use super::property::Announced;
 
 /// How a call was sent, and what it takes to send it again.
@@ -10,6 +11,8 @@ pub(crate) struct Sent {
     pub(crate) xid: u32,
     /// The node that it was sent to, if that has announced one.
     pub(crate) node: Option<[u8; 12]>,
+    /// Its number among the calls of its line, if the server keeps replies.
+    pub(crate) number: Option<u32>,
 }
 
 /// The servers at the other ends of a core's connections, by the index of the connection.
@@ -38,13 +41,11 @@ impl Servers {
         self.of(connection).map(|announced| announced.node())
     }
 
-    /// How many calls may be under way on a connection, so that the server keeps the replies to all of them.
-    pub(crate) fn calls_max(&self, connection: ConnectionKey) -> u32 {
-        match self.of(connection) {
-            Some(announced) if announced.calls_max > 0 => announced.calls_max,
-            // It keeps no replies, or does not say how many.
-            _ => u32::MAX,
-        }
+    /// How many calls may be made while the oldest of them has no answer, so that the server keeps the replies to all of
+    /// them. `None` if it keeps no replies, or does not say how many.
+    pub(crate) fn calls_max(&self, connection: ConnectionKey) -> Option<u32> {
+        let announced = self.of(connection)?.calls_max;
+        (announced > 0).then_some(announced.min(CALLS_MAX))
     }
 
     fn of(&self, connection: ConnectionKey) -> Option<&Announced> {

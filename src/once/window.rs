@@ -5,23 +5,28 @@ use std::time::{Duration, Instant};
 
 use rpcrdma_engine::Outcome;
 
-/// Calls that are remembered for each connection: those that run, and behind them those that finished last.
-/// Twice [`super::CALLS_MAX`], so that replies with bulk data, which others overtake, are still there.
-pub(super) const ENTRIES: usize = 128;
+/// Calls of a client that are remembered, which no other client displaces: those that run, and behind them those that finished last.
+pub const ENTRIES: usize = 128;
+
+/// As many calls of a client are remembered at most, if the entries are free.
+pub const ENTRIES_MAX: usize = 32 * ENTRIES;
 
 /// The longest results that are kept, in bytes. Those of NFS procedures that are not idempotent have 300 at most.
-pub(crate) const KEPT_BYTES_MAX: usize = 512;
+pub const KEPT_BYTES_MAX: usize = 512;
 
 /// How long a client that is known by its address alone may take to repeat a call: longer than clients take to connect
 /// again. After that it may be another program that counts from the same XID.
-pub(super) const KEPT_FOR: Duration = Duration::from_secs(120);
+pub const KEPT_FOR: Duration = Duration::from_secs(120);
+
+/// How long a client that was lent no entries does not ask again.
+const ASKS_EVERY: Duration = Duration::from_secs(1);
 
 /// The end of a chain.
 const NONE: u32 = u32::MAX;
 
-/// What makes two calls of a client the same call.
+/// What makes two calls of a client the same call ([`Clients::key`](super::Clients::key)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Key {
+pub struct Key {
     pub(super) xid: u32,
     pub(super) program: u32,
     pub(super) version: u32,
@@ -33,11 +38,11 @@ pub(crate) struct Key {
 /// The right to finish a call that runs, once.
 #[derive(Debug)]
 #[must_use = "a call that does not finish keeps its entry"]
-pub(crate) struct Ticket(u32);
+pub struct Ticket(Key);
 
 /// What a call turned out to be.
 #[derive(Debug)]
-pub(crate) enum Begun<W> {
+pub enum Begun<W> {
     /// It is new: run it.
     Run(Ticket),
     /// It has run. Its results, if the outcome is a success, were copied out.
@@ -74,10 +79,10 @@ struct Entry<W> {
 
 /// The calls of a client. `W` is who waits for one that runs.
 ///
-/// Nothing is allocated but by [`Window::new`] and [`Window::grow`]. An entry of a call that runs is never given up; those
+/// Nothing is allocated but by [`Window::new`] and [`Window::resize`]. An entry of a call that runs is never given up; those
 /// of finished calls are, the one that finished first before the others.
 #[derive(Debug)]
-pub(crate) struct Window<W> {
+pub(super) struct Window<W> {
     entries: Vec<Entry<W>>,
     /// [`KEPT_BYTES_MAX`] bytes for each entry.
     results: Vec<u8>,
@@ -86,50 +91,81 @@ pub(crate) struct Window<W> {
     free: Vec<u32>,
     /// In the order in which they finished.
     finished: VecDeque<u32>,
+    /// When it had no free entry for a new call, the last time that this was noted.
+    lacked: Option<Instant>,
 }
 
 impl<W> Window<W> {
-    /// For a client with one connection.
-    pub(super) fn new() -> Self {
-        let mut window = Self {
-            entries: Vec::new(),
-            results: Vec::new(),
-            chains: Vec::new(),
-            free: Vec::new(),
-            finished: VecDeque::new(),
-        };
-        window.grow();
-        window
-    }
-
-    /// Makes entries for one more connection.
-    pub(super) fn grow(&mut self) {
-        let before = self.entries.len();
-        let entries = before + ENTRIES;
+    /// With so many entries.
+    pub(super) fn new(entries: usize) -> Self {
         let free = |_| Entry {
             key: Key::default(),
             state: State::Free,
             next: NONE,
         };
-        self.entries.extend((before..entries).map(free));
-        // Not written to: it takes memory only as far as it is used.
-        let mut results = vec![0; entries * KEPT_BYTES_MAX];
-        if let Some(space) = results.get_mut(..self.results.len()) {
-            space.copy_from_slice(&self.results);
+        let numbers = (0..entries).rev();
+        Self {
+            entries: (0..entries).map(free).collect(),
+            // Not written to: it takes memory only as far as it is used.
+            results: vec![0; entries * KEPT_BYTES_MAX],
+            chains: vec![NONE; entries.next_power_of_two()],
+            free: numbers.filter_map(|it| u32::try_from(it).ok()).collect(),
+            finished: VecDeque::with_capacity(entries),
+            lacked: None,
         }
-        self.results = results;
-        let numbers = (before..entries)
-            .rev()
-            .filter_map(|it| u32::try_from(it).ok());
-        self.free.reserve_exact(entries);
-        self.free.extend(numbers);
-        self.finished.reserve_exact(entries);
-        self.chains = vec![NONE; entries.next_power_of_two()];
-        for index in 0..before {
-            if !matches!(self.entries[index].state, State::Free) {
-                self.link(index);
+    }
+
+    /// Makes it so many entries, as far as the calls that run have their places. Those that finished last stay.
+    pub(super) fn resize(&mut self, entries: usize) {
+        let running = self.entries.len() - self.free.len() - self.finished.len();
+        let mut fresh = Self::new(entries.max(running));
+        let more = (running + self.finished.len()).saturating_sub(fresh.entries.len());
+        let finished: Vec<u32> = self.finished.drain(..).skip(more).collect();
+        let runs = |entry: &Entry<W>| matches!(entry.state, State::Running { .. });
+        let numbers = (0..self.entries.len()).filter(|it| runs(&self.entries[*it]));
+        let running: Vec<usize> = numbers.collect();
+        let finished = finished.into_iter().map(|it| it as usize);
+        for from in running.into_iter().chain(finished) {
+            let Some(to) = fresh.free.pop() else {
+                return debug_assert!(false, "there are places for all of them");
+            };
+            let (at, kept) = (to as usize * KEPT_BYTES_MAX, from * KEPT_BYTES_MAX);
+            let kept = &self.results[kept..kept + KEPT_BYTES_MAX];
+            if let State::Finished { bytes, .. } = self.entries[from].state {
+                let bytes = bytes.unwrap_or(0);
+                fresh.results[at..at + bytes].copy_from_slice(&kept[..bytes]);
+                fresh.finished.push_back(to);
             }
+            let state = std::mem::replace(&mut self.entries[from].state, State::Free);
+            let entry = &mut fresh.entries[to as usize];
+            (entry.key, entry.state) = (self.entries[from].key, state);
+            fresh.link(to as usize);
         }
+        *self = fresh;
+    }
+
+    /// How many entries it has.
+    pub(super) fn entries(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// How many of its entries have a call that runs, or one that is not forgotten yet.
+    pub(super) fn in_use(&mut self, now: Instant) -> usize {
+        self.forget_old(now);
+        self.entries.len() - self.free.len()
+    }
+
+    /// Whether a call is new and another one has to be forgotten for it. At most once in [`ASKS_EVERY`].
+    pub(super) fn lacks_entries(&mut self, key: &Key, now: Instant) -> bool {
+        if self.in_use(now) < self.entries.len() || self.entries.len() >= ENTRIES_MAX {
+            return false;
+        }
+        let asked_lately = |at| now.saturating_duration_since(at) < ASKS_EVERY;
+        if self.lacked.is_some_and(asked_lately) || self.find(key).is_some() {
+            return false;
+        }
+        self.lacked = Some(now);
+        true
     }
 
     /// Whether no call runs.
@@ -178,7 +214,7 @@ impl<W> Window<W> {
         entry.key = *key;
         entry.state = State::Running { waiting: None };
         self.link(index as usize);
-        Begun::Run(Ticket(index))
+        Begun::Run(Ticket(*key))
     }
 
     /// Notes how a call ended, with its results if they are short enough to be kept. Returns who waits for it.
@@ -189,9 +225,9 @@ impl<W> Window<W> {
         outcome: Outcome,
         results: Option<&[u8]>,
     ) -> Option<W> {
-        let Ticket(index) = ticket;
-        let entry = self.entries.get_mut(index as usize)?;
-        let start = index as usize * KEPT_BYTES_MAX;
+        let index = self.find(&ticket.0)?;
+        let entry = self.entries.get_mut(index)?;
+        let start = index * KEPT_BYTES_MAX;
         let bytes = results.and_then(|results| {
             let space = self.results.get_mut(start..start + KEPT_BYTES_MAX)?;
             space.get_mut(..results.len())?.copy_from_slice(results);
@@ -206,7 +242,7 @@ impl<W> Window<W> {
             debug_assert!(false, "a ticket is of a call that runs");
             return None;
         };
-        self.finished.push_back(index);
+        self.finished.extend(u32::try_from(index));
         waiting
     }
 

@@ -31,7 +31,7 @@ fn again(window: &mut Window<u32>, key: Key) -> (Begun<u32>, Vec<u8>) {
 
 #[test]
 fn a_call_that_ran_gives_its_results_and_runs_no_more() {
-    let mut window = Window::new();
+    let mut window = Window::new(ENTRIES);
     let ticket = run(&mut window, key(1));
     assert!(!window.is_idle());
     assert_eq!(
@@ -52,7 +52,7 @@ fn a_call_that_ran_gives_its_results_and_runs_no_more() {
 
 #[test]
 fn a_call_is_known_by_all_of_its_key() {
-    let mut window = Window::new();
+    let mut window = Window::new(ENTRIES);
     let first = key(1);
     let ticket = run(&mut window, first);
     window.finish(ticket, None, Outcome::Success, Some(&[]));
@@ -82,7 +82,7 @@ fn a_call_is_known_by_all_of_its_key() {
 
 #[test]
 fn results_that_are_too_long_are_answered_with_an_error_and_the_call_does_not_run_again() {
-    let mut window = Window::new();
+    let mut window = Window::new(ENTRIES);
     let longest = [5; KEPT_BYTES_MAX];
     let too_long = [5; KEPT_BYTES_MAX + 1];
     for (xid, results, kept) in [
@@ -103,7 +103,7 @@ fn results_that_are_too_long_are_answered_with_an_error_and_the_call_does_not_ru
 
 #[test]
 fn repeated_call_waits_while_the_first_runs() {
-    let mut window = Window::new();
+    let mut window = Window::new(ENTRIES);
     let ticket = run(&mut window, key(1));
     let mut wait = |waiter| window.begin(&key(1), None, &mut Vec::new(), || waiter);
     assert!(matches!(wait(None), Begun::CannotWait));
@@ -117,7 +117,7 @@ fn repeated_call_waits_while_the_first_runs() {
 
 #[test]
 fn calls_that_run_are_never_given_up_and_another_does_not_run_beside_too_many() {
-    let mut window = Window::new();
+    let mut window = Window::new(ENTRIES);
     let entries = u32::try_from(ENTRIES).unwrap();
     let mut tickets: Vec<_> = (0..entries).map(|xid| run(&mut window, key(xid))).collect();
     assert!(matches!(again(&mut window, key(entries)).0, Begun::Full));
@@ -127,13 +127,44 @@ fn calls_that_run_are_never_given_up_and_another_does_not_run_beside_too_many() 
     // The one that finished makes room.
     let _ = run(&mut window, key(entries));
     assert!(matches!(again(&mut window, key(0)).0, Begun::Waits(None)));
-    window.grow();
+    window.resize(2 * ENTRIES);
     let _ = run(&mut window, key(entries - 1));
+    // Too few entries for what runs: those stay.
+    window.resize(1);
+    assert_eq!(window.entries(), ENTRIES + 1);
+    assert!(matches!(again(&mut window, key(0)).0, Begun::Waits(_)));
+}
+
+#[test]
+fn window_asks_for_entries_once_a_second_and_up_to_its_limit() {
+    // TIME: a beginning, to which the test itself adds what passes.
+    let begin = Instant::now();
+    let mut window = Window::new(ENTRIES);
+    let new = u32::MAX;
+    for xid in 0..u32::try_from(ENTRIES).unwrap() {
+        assert!(!window.lacks_entries(&key(new), begin));
+        let ticket = run(&mut window, key(xid));
+        window.finish(ticket, Some(begin), Outcome::Success, Some(&[]));
+    }
+    assert!(!window.lacks_entries(&key(0), begin), "it is there");
+    assert!(window.lacks_entries(&key(new), begin));
+    let soon = begin + Duration::from_millis(999);
+    assert!(!window.lacks_entries(&key(new), soon));
+    assert!(window.lacks_entries(&key(new), begin + ASKS_EVERY));
+    assert!(
+        !window.lacks_entries(&key(new), begin + KEPT_FOR + ASKS_EVERY),
+        "all are old"
+    );
+    let mut window = Window::new(ENTRIES_MAX);
+    for xid in 0..u32::try_from(ENTRIES_MAX).unwrap() {
+        let _ = run(&mut window, key(xid));
+    }
+    assert!(!window.lacks_entries(&key(new), begin));
 }
 
 #[test]
 fn a_client_without_a_name_is_forgotten_in_time() {
-    let mut window = Window::<u32>::new();
+    let mut window = Window::<u32>::new(ENTRIES);
     // TIME: a beginning, to which the test itself adds what passes.
     let begin = Instant::now();
     let at = |window: &mut Window<u32>, after: Duration| {
@@ -154,7 +185,7 @@ enum Op {
     Begin(u32, bool),
     /// One of the calls that run finishes, with results of so many bytes.
     Finish(usize, usize),
-    Grow,
+    Resize(usize),
     Pass(u64),
 }
 
@@ -162,7 +193,7 @@ fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         8 => (0_u32..400, any::<bool>()).prop_map(|(xid, waits)| Op::Begin(xid, waits)),
         6 => (any::<usize>(), 0..2 * KEPT_BYTES_MAX).prop_map(|(which, bytes)| Op::Finish(which, bytes)),
-        1 => Just(Op::Grow),
+        1 => (1_usize..5).prop_map(Op::Resize),
         1 => (0_u64..60).prop_map(Op::Pass),
     ]
 }
@@ -183,7 +214,7 @@ proptest! {
         ops in prop::collection::vec(op(), 0..700),
         forgets in any::<bool>(),
     ) {
-        let mut window = Window::new();
+        let mut window = Window::new(ENTRIES);
         let mut oracle = Oracle::default();
         let mut tickets: Vec<(u32, Ticket)> = Vec::new();
         let mut capacity = ENTRIES;
@@ -249,11 +280,15 @@ proptest! {
                     oracle.order.push_back(xid);
                 }
                 Op::Finish(..) => {}
-                Op::Grow if capacity < 4 * ENTRIES => {
-                    window.grow();
-                    capacity += ENTRIES;
+                Op::Resize(units) => {
+                    capacity = oracle.running.len().max(units * ENTRIES);
+                    window.resize(units * ENTRIES);
+                    while oracle.running.len() + oracle.order.len() > capacity {
+                        let first = oracle.order.pop_front().expect("one has finished");
+                        oracle.finished.remove(&first);
+                    }
+                    prop_assert_eq!(window.entries(), capacity);
                 }
-                Op::Grow => {}
                 Op::Pass(seconds) => now += Duration::from_secs(seconds),
             }
             prop_assert_eq!(window.is_idle(), oracle.running.is_empty());

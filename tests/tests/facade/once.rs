@@ -338,9 +338,31 @@ fn arguments_beside_the_stream_tell_calls_apart() {
         results[3]
     };
     let data = [3; 20_000];
-    let mut other = data;
-    other[255] = 4;
+    let (mut first, mut last) = (data, data);
+    (first[255], last[20_000 - 256]) = (4, 4);
     assert_eq!((enter(&data), enter(&data)), (1, 1));
-    assert_eq!((enter(&other), enter(&data[1..])), (2, 3));
+    assert_eq!((enter(&first), enter(&last), enter(&data[1..])), (2, 3, 4));
     assert_eq!(enter(&data), 1);
+}
+
+/// Half a connection: the first one is there for the server, which goes on to answer by it, and its client is by another.
+#[test]
+fn a_call_whose_reply_was_overtaken_is_known_after_127_others() {
+    let at = address();
+    let (_server, entries, later) = ledger(&at);
+    let client = Numbered::new(Some([1; 16]), Versions::Two);
+    let first = client.connect(&at);
+    let _lost = client.send(first, 100, ENTER_LATER, &[], &[]);
+    let (answer, number) = later.recv_timeout(PATIENCE).unwrap();
+    answer.reply(|results| {
+        results.u32(number);
+    });
+    client.cut(first);
+    let second = client.connect(&at);
+    for xid in 0..127 {
+        assert_eq!(client.enter(second, 1000 + xid, xid), number + 1 + xid);
+    }
+    let again = client.send(second, 100, ENTER_LATER, &[], &[]);
+    assert_eq!(again.recv_timeout(PATIENCE).unwrap(), Ok(vec![0, 0, 0, 1]));
+    assert_eq!(entries.load(Ordering::SeqCst), 128);
 }
