@@ -33,11 +33,11 @@ const BUFFER_BYTES: u32 = 64 * 1024;
 /// The server may keep placement segments for at most one part in this many of its space.
 const PLACED_SHARE: u64 = 4;
 
-fn rpc_service<P: Pages>(config: &Nfs3Config, pages: P) -> RpcService<P> {
+fn rpc_service<P: Pages>(config: &Nfs3Config, pages: P, connections_max: u32) -> RpcService<P> {
     let limits = Limits {
         files_max: config.files_max,
     };
-    RpcService::new(Service::new(pages, limits))
+    RpcService::new(Service::new(pages, limits, connections_max as usize))
 }
 
 /// The profile of a node whose only core keeps file data in bulk buffers, and the memory of these files.
@@ -103,7 +103,8 @@ pub(crate) fn serve_on_tcp(
 ) -> Result<(), Failure> {
     let mut operator = Operator::start(operation, &[])?;
     let connections_max = connections_max.unwrap_or(CONNECTIONS_DEFAULT);
-    let rpc = rpc_service(config, HeapPages::new(config.space_bytes, PAGE_BYTES));
+    let pages = HeapPages::new(config.space_bytes, PAGE_BYTES);
+    let rpc = rpc_service(config, pages, connections_max);
     let (mut server, listener) = tcp_server((host, port), admission, connections_max, rpc)?;
     operator.ready(&[listener], &served())?;
     server
@@ -143,11 +144,13 @@ impl ServeOnFabric<'_> {
         let channel = self.nfs3.mount_listen.as_ref();
         let channel = channel.map(|_| Arc::new(CallChannel::new()));
         let (of_core, nfs3) = (channel.clone(), self.nfs3.clone());
+        let connections_max = self.loaded.profile.connections_max + CONNECTIONS_DEFAULT;
         let service = move |_| {
             let pages = pages
                 .take()
                 .unwrap_or_else(|| LeasedPages::new(0, PAGE_BYTES, BUFFER_BYTES, 0));
-            NfsApplication::new(rpc_service(&nfs3, pages), of_core.clone())
+            let rpc = rpc_service(&nfs3, pages, connections_max);
+            NfsApplication::new(rpc, of_core.clone())
         };
         let node = start_node(
             self.config,

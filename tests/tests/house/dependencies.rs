@@ -118,7 +118,7 @@ const MAY_USE: &[(&str, &str)] = &[
     ("rpcrdma-fabric", ""),
     ("rpcrdma-tuning", ""),
     ("rpcrdma-units", ""),
-    ("rpcrdma-nfs3", "protocol fabric engine"),
+    ("rpcrdma-nfs3", "rpcrdma protocol fabric engine"),
     ("rpcrdma-explain", "protocol units"),
     ("rpcrdma-doctor", "fabric control tuning units"),
     ("rpcrdma-engine", "protocol fabric"),

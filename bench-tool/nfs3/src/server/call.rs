@@ -1,38 +1,21 @@
 //! A call and its reply, in a form for every transport.
 
-use std::fmt;
-use std::net::IpAddr;
-
+use rpcrdma::once::Peer;
 use rpcrdma_protocol::rpc::OpaqueAuth;
 use rpcrdma_protocol::xdr::Writer;
 
+use super::Session;
 use crate::store::{Number, Piece};
 use crate::wire::Status;
 use crate::wire::xdr::Encode;
 
-/// The identity of a caller that stays the same when it connects again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Peer {
-    /// A host, on any transport.
-    Host(IpAddr),
-    /// A peer without an address: a process of this machine, by the fabric's key.
-    Process(u64),
-}
-
-impl fmt::Display for Peer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Host(address) => address.fmt(f),
-            Self::Process(key) => write!(f, "process {key}"),
-        }
-    }
-}
-
 /// A call.
 #[derive(Clone, Copy, Debug)]
 pub struct Call<'a> {
-    /// The caller.
+    /// Where the caller is.
     pub peer: Peer,
+    /// What the server keeps of the caller's calls; `None` if its transport knows the caller by `peer` alone.
+    pub session: Option<&'a Session>,
     /// The number of the call. Retransmissions have the same.
     pub xid: u32,
     /// The procedure.

@@ -1,6 +1,7 @@
 //! NFS by RPC-over-RDMA: the service on a polling core, and the channel by which a thread that serves
 //! TCP has its calls answered there.
 
+use std::convert::Infallible;
 use std::fmt;
 use std::io;
 use std::net::IpAddr;
@@ -9,9 +10,10 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use crossbeam_queue::ArrayQueue;
+use rpcrdma::once::{Callers, Peer};
 use rpcrdma_engine::{
-    Activity, Application, BulkArguments, BulkItem, ConnectionKey, Context, Outcome, ReplyWriter,
-    Request,
+    Activity, Application, BulkArguments, BulkItem, CloseReason, ConnectionKey, Context,
+    HostIdentity, Outcome, PeerProperties, ReplyWriter, Request,
 };
 use rpcrdma_fabric::clock::Ticks;
 use rpcrdma_fabric::interface::{PeerIdentity, Port};
@@ -19,7 +21,7 @@ use rpcrdma_fabric::memory::{Lease, SharedLease};
 use rpcrdma_protocol::rpc::Programs;
 
 use super::Service;
-use super::call::{Call, Items, NoItems, Payload, Peer, Reply};
+use super::call::{Call, Items, NoItems, Payload, Reply};
 use super::rpc_service::{RpcService, programs};
 use super::tcp::Answers;
 use crate::store::{Pages, Piece};
@@ -37,39 +39,16 @@ pub struct NfsApplication<P> {
     rpc: RpcService<P>,
     /// Calls on TCP come by it, if there are any.
     channel: Option<Arc<CallChannel>>,
-    peers: Peers,
-}
-
-/// The peer of each connection, by the index of the connection.
-#[derive(Debug, Default)]
-struct Peers(Vec<Peer>);
-
-impl Peers {
-    const UNKNOWN: Peer = Peer::Process(0);
-
-    fn opened(&mut self, connection: ConnectionKey, peer: &PeerIdentity) {
-        let index = connection.index as usize;
-        if self.0.len() <= index {
-            self.0.resize(index + 1, Self::UNKNOWN);
-        }
-        if let Some(place) = self.0.get_mut(index) {
-            *place = peer.address.map_or(Peer::Process(peer.key), Peer::Host);
-        }
-    }
-
-    fn of(&self, connection: ConnectionKey) -> Peer {
-        let known = self.0.get(connection.index as usize);
-        known.copied().unwrap_or(Self::UNKNOWN)
-    }
+    callers: Callers<Infallible>,
 }
 
 impl<P: Pages> NfsApplication<P> {
     /// Serves `rpc`, also to the calls that come by `channel` if there is one.
     pub fn new(rpc: RpcService<P>, channel: Option<Arc<CallChannel>>) -> Self {
         Self {
+            callers: rpc.service.callers(),
             rpc,
             channel,
-            peers: Peers::default(),
         }
     }
 
@@ -85,8 +64,11 @@ impl<P: Pages> NfsApplication<P> {
         items: &I,
         writer: &mut ReplyWriter<'_>,
     ) -> Outcome {
+        let peer = self.callers.peer(request.connection);
+        let session = self.callers.session(request.connection);
         let call = Call {
-            peer: self.peers.of(request.connection),
+            peer: peer.unwrap_or(Peer::Process(0)),
+            session: session.map(|session| &**session),
             xid: request.xid,
             procedure: request.procedure,
             credential: request.credential,
@@ -230,7 +212,19 @@ impl<P: Pages + 'static> Application for NfsApplication<P> {
     }
 
     fn opened(&mut self, connection: ConnectionKey, peer: &PeerIdentity) {
-        self.peers.opened(connection, peer);
+        self.callers.opened(connection, peer);
+    }
+
+    fn peer_properties(&mut self, connection: ConnectionKey, properties: &PeerProperties) {
+        self.callers.announced(connection, properties);
+    }
+
+    fn connected(&mut self, connection: ConnectionKey, peer: Option<&HostIdentity>) {
+        self.callers.connected(connection, peer);
+    }
+
+    fn disconnected(&mut self, connection: ConnectionKey, _reason: CloseReason) {
+        self.callers.disconnected(connection);
     }
 
     fn call(&mut self, request: &Request<'_>, reply: &mut ReplyWriter<'_>) -> Outcome {
@@ -358,35 +352,5 @@ impl Answers for ServerHandle {
                 None => std::thread::sleep(CALL_LOOK_PERIOD),
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::net::Ipv4Addr;
-
-    use super::*;
-
-    #[test]
-    fn a_host_is_the_same_peer_in_each_of_its_connections() {
-        let (one, other) = (Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2));
-        let identity = |key, address: Option<Ipv4Addr>| PeerIdentity {
-            key,
-            address: address.map(IpAddr::from),
-            name: String::new(),
-        };
-        let at = |index, generation| ConnectionKey { index, generation };
-        let mut peers = Peers::default();
-        peers.opened(at(3, 0), &identity(1, Some(one)));
-        peers.opened(at(0, 0), &identity(2, Some(other)));
-        peers.opened(at(1, 0), &identity(77, None));
-        assert_eq!(peers.of(at(3, 0)), Peer::Host(one.into()));
-        assert_eq!(peers.of(at(0, 0)), Peer::Host(other.into()));
-        assert_eq!(peers.of(at(1, 0)), Peer::Process(77));
-        // The first one is gone, and its place is used again.
-        peers.opened(at(3, 1), &identity(2, Some(other)));
-        assert_eq!(peers.of(at(3, 1)), Peer::Host(other.into()));
-        peers.opened(at(4, 0), &identity(1, Some(one)));
-        assert_eq!(peers.of(at(4, 0)), Peer::Host(one.into()));
     }
 }

@@ -5,7 +5,6 @@
 //! | [`store`](crate::store) | the file system |
 //! | [`call`] | a call and its reply, for every transport |
 //! | `procedures` | the 22 procedures |
-//! | [`replay`] | the duplicate request cache |
 //! | [`mount`] | the MOUNT program |
 //! | [`rpc_service`] | which program answers a call |
 //! | [`tcp`] | both programs on TCP |
@@ -14,6 +13,7 @@
 //! A transport has each message judged by the [`programs`](rpc_service::programs), and passes a call to
 //! [`RpcService::call`](rpc_service::RpcService::call), with the data items outside its stream if there are any. Then it sends
 //! the reply, and gets the reply's payload from the service. One thread owns the service, and calls run to completion.
+//! The duplicate request cache is that of [`rpcrdma::once`].
 //!
 //! `docs/nfs3.md` is the documentation for users.
 
@@ -21,21 +21,25 @@ pub mod call;
 pub mod fabric;
 pub mod mount;
 mod procedures;
-pub mod replay;
 pub mod rpc_service;
 pub mod tcp;
 
+use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use rpcrdma::once::{self, Begun, Callers, ClientId, Clients};
 use rpcrdma_engine::{BulkItem, Outcome};
 use rpcrdma_fabric::memory::{Lease, SharedLease};
+use rpcrdma_protocol::xdr::Reader;
 
 use self::call::{Call, Items, Payload, Reply};
-use self::replay::ReplayCache;
 use crate::store::{Limits, Pages, Store};
-use crate::wire::Procedure;
+use crate::wire::arguments::Write;
 use crate::wire::auth_sys::Identity;
 use crate::wire::types::Time;
+use crate::wire::xdr::Decode;
+use crate::wire::{self, Procedure};
 
 /// The path of the export.
 pub const EXPORT: &str = "/export";
@@ -43,25 +47,31 @@ pub const EXPORT: &str = "/export";
 /// The longest READ and WRITE, in bytes.
 pub const DATA_BYTES_MAX: u32 = 1 << 20;
 
+/// What is kept of the calls of a client. Nobody waits for a call that runs: it has ended before the next one begins.
+pub type Session = once::Session<Infallible>;
+
 /// The NFS service.
 #[derive(Debug)]
 pub struct Service<P> {
     store: Store<P>,
-    replays: ReplayCache,
+    clients: Arc<Clients<Infallible>>,
+    /// The results of a call that came again.
+    kept: Vec<u8>,
     clock: Clock,
 }
 
 impl<P: Pages> Service<P> {
-    /// An empty file system in `pages`.
+    /// An empty file system in `pages`, for so many connections at a time, on all transports.
     #[must_use]
-    pub fn new(pages: P, limits: Limits) -> Self {
+    pub fn new(pages: P, limits: Limits, connections_max: usize) -> Self {
         let mut clock = Clock::default();
         let now = clock.now();
         // The start time tells this instance from earlier ones.
         let instance = u64::from(now.seconds) << 32 | u64::from(now.nanoseconds);
         Self {
             store: Store::new(pages, limits, instance, now),
-            replays: ReplayCache::new(),
+            clients: Arc::new(Clients::new(connections_max)),
+            kept: Vec::with_capacity(once::KEPT_BYTES_MAX),
             clock,
         }
     }
@@ -88,16 +98,59 @@ impl<P: Pages> Service<P> {
         if procedure.is_idempotent() {
             return self.execute(procedure, call, items, &caller, now, reply);
         }
-        let key = self.replays.key(call, items);
-        if let Some(results) = self.replays.find(&key, now.seconds) {
-            reply.replay(results);
-            return Outcome::Success;
-        }
+        let by_peer;
+        let session = match call.session {
+            Some(session) => session,
+            None => {
+                let Some(found) = self.clients.visit(&ClientId::Unnamed(call.peer)) else {
+                    return Outcome::SystemError;
+                };
+                by_peer = found;
+                &by_peer
+            }
+        };
+        let key = self.key(procedure, call, items);
+        let begun = self.clients.begin(session, &key, &mut self.kept, || None);
+        let ticket = match begun {
+            Begun::Run(ticket) => ticket,
+            Begun::Finished(outcome) => {
+                reply.replay(&self.kept);
+                return outcome;
+            }
+            Begun::Full | Begun::Waits(_) | Begun::CannotWait => return Outcome::SystemError,
+        };
         let outcome = self.execute(procedure, call, items, &caller, now, reply);
-        if outcome == Outcome::Success {
-            self.replays.keep(key, now.seconds, reply.stream());
-        }
+        session.finish(ticket, outcome, Some(reply.stream()));
         outcome
+    }
+
+    /// What makes a call the same when it comes again. The data of WRITE count as bulk data also in the stream.
+    fn key<I: Items>(&self, procedure: Procedure, call: &Call<'_>, items: &I) -> once::Key {
+        let data_at = match procedure {
+            Procedure::Write => written_data_at(call.args),
+            _ => call.args.len(),
+        };
+        let (stream, data) = call.args.split_at(data_at);
+        let named = [wire::PROGRAM, wire::VERSION, call.procedure];
+        let mut key = self.clients.key(call.xid, named, &call.credential, stream);
+        key.add(data_at, data.len(), std::iter::once(data));
+        for index in 0..items.count() {
+            let bytes = items.pieces(index).map(|piece| piece.bytes.len()).sum();
+            let pieces = items.pieces(index).map(|piece| piece.bytes);
+            key.add(index, bytes, pieces);
+        }
+        key.finish()
+    }
+
+    /// The clients at the other ends of a core's connections.
+    pub(crate) fn callers(&self) -> Callers<Infallible> {
+        Callers::new(&self.clients)
+    }
+
+    /// The number of calls that came again and were not executed.
+    #[must_use]
+    pub fn repeated(&self) -> u64 {
+        self.clients.repeated()
     }
 
     /// Takes buffers for files, as many as are needed. Call it before each call. Returns whether memory is
@@ -120,6 +173,13 @@ impl<P: Pages> Service<P> {
         self.store
             .pieces(payload.file, payload.offset_bytes, payload.bytes)
     }
+}
+
+/// Where the data begin in the arguments of a WRITE, or would.
+fn written_data_at(args: &[u8]) -> usize {
+    let mut reader = Reader::new(args);
+    let before_length = Write::decode(&mut reader).map(|_| reader.position());
+    before_length.map_or(args.len(), |at| args.len().min(at + 4))
 }
 
 /// The clock of attributes. No two readings are the same, so that a client sees every change of a file.

@@ -2,12 +2,13 @@
 
 use std::collections::VecDeque;
 
+use rpcrdma::once::Peer;
 use rpcrdma_engine::Outcome;
 use rpcrdma_protocol::EncodeError;
 use rpcrdma_protocol::constants::AUTH_SYS;
 use rpcrdma_protocol::xdr::{Reader, Writer};
 
-use super::call::{Call, Peer, Reply};
+use super::call::{Call, Reply};
 use super::{EXPORT, Service};
 use crate::store::{Number, Pages, Store};
 use crate::wire::auth_sys::Identity;

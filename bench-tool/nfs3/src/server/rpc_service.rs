@@ -3,6 +3,7 @@
 use std::io;
 use std::net::IpAddr;
 
+use rpcrdma::once::Peer;
 use rpcrdma_engine::Outcome;
 use rpcrdma_protocol::rpc::{
     AcceptStatus, Program, Programs, ReplyBody, ReplyHeader, Verdict, judge,
@@ -10,7 +11,7 @@ use rpcrdma_protocol::rpc::{
 use rpcrdma_protocol::xdr::padding_bytes;
 
 use super::Service;
-use super::call::{Call, Items, NoItems, Peer, Reply};
+use super::call::{Call, Items, NoItems, Reply};
 use super::mount::Mounts;
 use super::tcp::Answers;
 use crate::store::Pages;
@@ -103,6 +104,7 @@ impl<P: Pages> Answers for RpcService<P> {
         let header = routed.header;
         let call = Call {
             peer: Peer::Host(peer),
+            session: None,
             xid: header.xid,
             procedure: header.procedure,
             credential: header.credential,
@@ -178,7 +180,7 @@ mod tests {
 
     fn service() -> RpcService<HeapPages> {
         let pages = HeapPages::new(1 << 20, 4096);
-        RpcService::new(Service::new(pages, Limits { files_max: 10 }))
+        RpcService::new(Service::new(pages, Limits { files_max: 10 }, 4))
     }
 
     fn octets(words: &[u32]) -> Vec<u8> {

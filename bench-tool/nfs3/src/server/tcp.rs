@@ -220,6 +220,7 @@ fn is_passing(error: &io::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::thread::JoinHandle;
@@ -232,7 +233,7 @@ mod tests {
     use super::super::rpc_service::RpcService;
     use super::*;
     use crate::store::{HeapPages, Limits, Store};
-    use crate::wire::types::{Place, Stability};
+    use crate::wire::types::{Place, SetAttributes, Stability};
     use crate::wire::xdr::Encode;
     use crate::wire::{ACL_PROGRAM, FileHandle, PROGRAM, Procedure, VERSION, arguments};
     use crate::wire::{mount, record};
@@ -250,7 +251,7 @@ mod tests {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             let address = listener.local_addr().unwrap();
             let pages = HeapPages::new(64 << 20, 4096);
-            let service = Service::new(pages, Limits { files_max: 100 });
+            let service = Service::new(pages, Limits { files_max: 100 }, connections_max);
             let root = service.store().handle(Store::<HeapPages>::ROOT).unwrap();
             let mut server =
                 TcpServer::new(listener, connections_max, RpcService::new(service)).unwrap();
@@ -268,6 +269,19 @@ mod tests {
 
         fn connect(&self) -> TcpStream {
             let stream = TcpStream::connect(self.address).unwrap();
+            stream
+                .set_read_timeout(Some(rpcrdma_testkit::PATIENCE))
+                .unwrap();
+            stream
+        }
+
+        /// From another address of this host, as of another host.
+        fn connect_from(&self, address: Ipv4Addr) -> TcpStream {
+            use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+            let stream = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+            bind(&stream, &SocketAddr::from((address, 0))).unwrap();
+            connect(&stream, &self.address).unwrap();
+            let stream = TcpStream::from(stream);
             stream
                 .set_read_timeout(Some(rpcrdma_testkit::PATIENCE))
                 .unwrap();
@@ -367,7 +381,7 @@ mod tests {
             directory: server.root,
             name: b"file",
         };
-        let how = arguments::CreateHow::Guarded(crate::wire::types::SetAttributes::default());
+        let how = arguments::CreateHow::Guarded(SetAttributes::default());
         let create = arguments::Create { place, how };
         let args = bytes_of(&[&|writer| create.encode(writer).unwrap()]);
         send(&mut stream, 1, Procedure::Create, &args);
@@ -425,5 +439,75 @@ mod tests {
                 && third.read(&mut [0; 4]).is_ok_and(|bytes| bytes > 0);
             is_answered.then_some(())
         });
+    }
+
+    /// The status of the results of a reply.
+    fn status(stream: &mut TcpStream) -> u32 {
+        u32::from_be_bytes(*results(&reply(stream)).first_chunk().unwrap())
+    }
+
+    const DONE: u32 = 0;
+    const EXISTS: u32 = 17;
+
+    #[test]
+    fn call_is_known_on_any_connection_of_its_host_after_a_flood_of_another() {
+        let server = Running::start(4);
+        let place = Place {
+            directory: server.root,
+            name: b"made",
+        };
+        let attributes = SetAttributes::default();
+        let mkdir = arguments::Mkdir { place, attributes };
+        let mkdir = bytes_of(&[&|writer| mkdir.encode(writer).unwrap()]);
+        let mut first = server.connect();
+        send(&mut first, 7, Procedure::Mkdir, &mkdir);
+        assert_eq!(status(&mut first), DONE);
+        let setattr = arguments::Setattr {
+            object: server.root,
+            attributes,
+            guard: None,
+        };
+        let setattr = bytes_of(&[&|writer| setattr.encode(writer).unwrap()]);
+        let flood = |stream: &mut TcpStream, count: u32| {
+            for xid in 1000..1000 + count {
+                send(stream, xid, Procedure::Setattr, &setattr);
+                assert_eq!(status(stream), DONE);
+            }
+        };
+        let mut other = server.connect_from(Ipv4Addr::new(127, 0, 0, 2));
+        flood(&mut other, 4200);
+        let mut second = server.connect();
+        send(&mut second, 7, Procedure::Mkdir, &mkdir);
+        assert_eq!(status(&mut second), DONE);
+        // Other connections of a host share its entries.
+        flood(&mut second, 120);
+        drop(first);
+        send(&mut second, 7, Procedure::Mkdir, &mkdir);
+        assert_eq!(status(&mut second), DONE);
+        send(&mut other, 7, Procedure::Mkdir, &mkdir);
+        assert_eq!(status(&mut other), EXISTS, "it is another host");
+    }
+
+    #[test]
+    fn symlink_with_another_target_is_another_call() {
+        let server = Running::start(4);
+        let place = Place {
+            directory: server.root,
+            name: b"link",
+        };
+        let attributes = SetAttributes::default();
+        let symlink = arguments::Symlink { place, attributes };
+        let mut target = vec![b't'; 4095];
+        let args = |target: &[u8]| {
+            bytes_of(&[&|writer| symlink.encode(writer).unwrap(), &|writer| {
+                target.encode(writer).unwrap();
+            }])
+        };
+        let mut stream = server.connect();
+        for (changed, expected) in [(b't', DONE), (b't', DONE), (b'u', EXISTS)] {
+            target[4000] = changed;
+            send(&mut stream, 7, Procedure::Symlink, &args(&target));
+            assert_eq!(status(&mut stream), expected);
+        }
     }
 }

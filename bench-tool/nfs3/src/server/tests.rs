@@ -1,15 +1,17 @@
 //! Whole calls: arguments in XDR, results in XDR.
 
+mod half_open;
 mod wild;
 
 use std::net::{IpAddr, Ipv4Addr};
 
 use proptest::prelude::*;
+use rpcrdma::once::Peer;
 use rpcrdma_protocol::constants::AUTH_SYS;
 use rpcrdma_protocol::rpc::OpaqueAuth;
 use rpcrdma_protocol::xdr::{Reader, Writer};
 
-use super::call::{NoItems, Peer};
+use super::call::NoItems;
 use super::fabric::item_of;
 use super::*;
 use crate::store::{HeapPages, Piece};
@@ -52,7 +54,7 @@ impl Client {
             identity: Identity::ROOT,
         };
         Self {
-            service: Service::new(pages, Limits { files_max }),
+            service: Service::new(pages, Limits { files_max }, 4),
             reply: Reply::new(),
             xid: 0,
             credential: bytes_of(body),
@@ -63,6 +65,7 @@ impl Client {
     fn call_of<'a>(&self, credential: &'a [u8], procedure: u32, args: &'a [u8]) -> Call<'a> {
         Call {
             peer: Peer::Host(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+            session: None,
             xid: self.xid,
             procedure,
             credential: OpaqueAuth {
@@ -433,6 +436,59 @@ fn data_beside_the_stream_are_written_as_those_in_it() {
     client.xid += 1;
     let getattr = client.again_with(Procedure::Getattr.number(), &bytes_of(file), &items);
     assert_eq!(getattr, refused);
+}
+
+#[test]
+fn written_data_tell_calls_apart_by_their_ends() {
+    let mut client = Client::new(10, 10);
+    let file = client.create(b"x");
+    let write = |data: &[u8], is_item: bool| {
+        let count_bytes = u32::try_from(data.len()).unwrap();
+        let write = arguments::Write {
+            file,
+            offset_bytes: 0,
+            count_bytes,
+            stability: Stability::FileSync,
+        };
+        encoded(&[
+            &|writer| write.encode(writer).unwrap(),
+            &|writer| match is_item {
+                true => writer.write_u32(count_bytes).unwrap(),
+                false => data.encode(writer).unwrap(),
+            },
+        ])
+    };
+    for is_item in [true, false] {
+        client.xid += 1;
+        let mut call = |data: &[u8]| {
+            let args = write(data, is_item);
+            let item = OneItem {
+                args_offset: args.len(),
+                data: data.to_vec(),
+                is_version_1: false,
+            };
+            let number = Procedure::Write.number();
+            let outcome = match is_item {
+                true => client.again_with(number, &args, &item),
+                false => client.again(number, &args),
+            };
+            assert_eq!(outcome, Outcome::Success);
+            client.service.repeated()
+        };
+        let data = [7; 3000];
+        let before = call(&data);
+        assert_eq!(call(&data), before + 1);
+        for at in [0, 255, 3000 - 256, 2999] {
+            let mut other = data;
+            other[at] = 8;
+            assert_eq!(call(&other), before + 1, "{at}");
+        }
+        // Data that nothing but a copy engine touches are not read for this.
+        let mut other = data;
+        other[1500] = 8;
+        assert_eq!(call(&other), before + 2);
+        assert_eq!(call(&data[..2996]), before + 2, "shorter");
+    }
 }
 
 #[test]

@@ -91,7 +91,7 @@ fn unanswered(request: &Request<'_>) -> Outcome {
 }
 
 fn server() -> Server {
-    let service = Service::new(HeapPages::new(64 << 20, 4096), Limits { files_max: 100 });
+    let service = Service::new(HeapPages::new(64 << 20, 4096), Limits { files_max: 100 }, 8);
     Server {
         application: NfsApplication::new(RpcService::new(service), None),
         calls: Arc::default(),
