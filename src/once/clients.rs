@@ -177,10 +177,11 @@ impl<W: Waits> Clients<W> {
     pub fn detach(&self, id: &ClientId) {
         let mut table = self.table();
         let table = &mut *table;
-        let Some(place) = table.clients.get_mut(id) else {
+        let place = table.clients.get_mut(id);
+        let Some(place) = place.filter(|place| place.connections > 0) else {
             return;
         };
-        place.connections = place.connections.saturating_sub(1);
+        place.connections -= 1;
         if place.connections == 0 {
             table.departures += 1;
             place.departure = table.departures;

@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use crossbeam_queue::ArrayQueue;
-use rpcrdma::once::{Callers, Peer};
+use rpcrdma::once::{Callers, Clients, Peer};
 use rpcrdma_engine::{
     Activity, Application, BulkArguments, BulkItem, CloseReason, ConnectionKey, Context,
     HostIdentity, Outcome, PeerProperties, ReplyWriter, Request,
@@ -45,8 +45,12 @@ pub struct NfsApplication<P> {
 impl<P: Pages> NfsApplication<P> {
     /// Serves `rpc`, also to the calls that come by `channel` if there is one.
     pub fn new(rpc: RpcService<P>, channel: Option<Arc<CallChannel>>) -> Self {
+        if let Some(channel) = &channel {
+            // The first time counts: a channel leads to one service.
+            let _ = channel.clients.set(Arc::clone(&rpc.service.clients));
+        }
         Self {
-            callers: rpc.service.callers(),
+            callers: Callers::new(&rpc.service.clients),
             rpc,
             channel,
         }
@@ -275,6 +279,7 @@ pub struct CallChannel {
     asked: ArrayQueue<Asked>,
     answered: ArrayQueue<Asked>,
     wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    clients: OnceLock<Arc<Clients<Infallible>>>,
 }
 
 impl fmt::Debug for CallChannel {
@@ -297,6 +302,7 @@ impl CallChannel {
             asked: ArrayQueue::new(1),
             answered: ArrayQueue::new(1),
             wake: OnceLock::new(),
+            clients: OnceLock::new(),
         }
     }
 
@@ -322,6 +328,10 @@ impl ServerHandle {
 }
 
 impl Answers for ServerHandle {
+    fn clients(&self) -> Option<&Clients<Infallible>> {
+        self.channel.clients.get().map(|clients| &**clients)
+    }
+
     fn answer(&mut self, peer: IpAddr, message: &[u8], output: &mut Vec<u8>) -> io::Result<()> {
         self.number += 1;
         let asked = Asked {

@@ -28,7 +28,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use rpcrdma::once::{self, Begun, Callers, ClientId, Clients};
+use rpcrdma::once::{self, Begun, ClientId, Clients};
 use rpcrdma_engine::{BulkItem, Outcome};
 use rpcrdma_fabric::memory::{Lease, SharedLease};
 use rpcrdma_protocol::xdr::Reader;
@@ -140,11 +140,6 @@ impl<P: Pages> Service<P> {
             key.add(index, bytes, pieces);
         }
         key.finish()
-    }
-
-    /// The clients at the other ends of a core's connections.
-    pub(crate) fn callers(&self) -> Callers<Infallible> {
-        Callers::new(&self.clients)
     }
 
     /// The number of calls that came again and were not executed.

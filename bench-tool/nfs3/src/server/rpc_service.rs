@@ -1,9 +1,10 @@
 //! Answers RPC calls of NFS and MOUNT, by either transport.
 
+use std::convert::Infallible;
 use std::io;
 use std::net::IpAddr;
 
-use rpcrdma::once::Peer;
+use rpcrdma::once::{Clients, Peer};
 use rpcrdma_engine::Outcome;
 use rpcrdma_protocol::rpc::{
     AcceptStatus, Program, Programs, ReplyBody, ReplyHeader, Verdict, judge,
@@ -112,6 +113,10 @@ impl<P: Pages> Answers for RpcService<P> {
         };
         let outcome = self.call(routed.program, &call, &NoItems);
         self.append(&outcome.reply_header(header.xid), output)
+    }
+
+    fn clients(&self) -> Option<&Clients<Infallible>> {
+        Some(&self.service.clients)
     }
 }
 

@@ -1,9 +1,11 @@
 //! NFS and MOUNT on TCP: one thread serves all connections.
 
+use std::convert::Infallible;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
+use rpcrdma::once::{ClientId, Clients, Peer};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::DATA_BYTES_MAX;
@@ -28,6 +30,9 @@ pub trait Answers {
     /// # Errors
     /// When the call cannot be answered. The connection must be closed then. A message that is no call is ignored.
     fn answer(&mut self, peer: IpAddr, message: &[u8], output: &mut Vec<u8>) -> io::Result<()>;
+
+    /// The duplicate request cache, if there is one: a host is one of its clients while it has a connection.
+    fn clients(&self) -> Option<&Clients<Infallible>>;
 }
 
 /// The server: what answers, and the connections by which it is called.
@@ -102,7 +107,11 @@ impl<A: Answers> TcpServer<A> {
         let mut ready = ready.into_iter();
         let answers = &mut self.answers;
         self.connections.retain_mut(|connection| {
-            !ready.next().unwrap_or(false) || connection.serve(answers).is_ok()
+            let stays = !ready.next().unwrap_or(false) || connection.serve(answers).is_ok();
+            if let Some(clients) = answers.clients().filter(|_| !stays) {
+                clients.detach(&connection.client());
+            }
+            stays
         });
         if has_arrivals {
             self.accept();
@@ -123,6 +132,9 @@ impl<A: Answers> TcpServer<A> {
             if self.connections.len() < self.connections_max
                 && let Ok(connection) = Connection::new(stream, address)
             {
+                if let Some(clients) = self.answers.clients() {
+                    clients.attach(&connection.client());
+                }
                 self.connections.push(connection);
             }
         }
@@ -140,6 +152,10 @@ impl Connection {
             output: Vec::new(),
             sent: 0,
         })
+    }
+
+    fn client(&self) -> ClientId {
+        ClientId::Unnamed(Peer::Host(self.peer))
     }
 
     fn interest(&self) -> PollFlags {
@@ -486,6 +502,33 @@ mod tests {
         assert_eq!(status(&mut second), DONE);
         send(&mut other, 7, Procedure::Mkdir, &mkdir);
         assert_eq!(status(&mut other), EXISTS, "it is another host");
+    }
+
+    #[test]
+    fn connected_host_is_not_forgotten_for_others_that_come_and_go() {
+        let server = Running::start(4);
+        let place = Place {
+            directory: server.root,
+            name: b"made",
+        };
+        let attributes = SetAttributes::default();
+        let mkdir = arguments::Mkdir { place, attributes };
+        let mkdir = bytes_of(&[&|writer| mkdir.encode(writer).unwrap()]);
+        let call = |stream: &mut TcpStream| {
+            send(stream, 7, Procedure::Mkdir, &mkdir);
+            status(stream)
+        };
+        let mut stays = server.connect();
+        assert_eq!(call(&mut stays), DONE);
+        // The server keeps what it knows of eight hosts.
+        for host in 2..20 {
+            let mut other = server.connect_from(Ipv4Addr::new(127, 0, 0, host));
+            assert_eq!(call(&mut other), EXISTS);
+        }
+        assert_eq!(call(&mut stays), DONE);
+        let mut again = server.connect();
+        drop(stays);
+        assert_eq!(call(&mut again), DONE);
     }
 
     #[test]
