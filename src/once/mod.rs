@@ -12,11 +12,12 @@
 //!   any connection. The stream of the arguments counts whole; of bulk data count the place, the length, and the first
 //!   and last 256 bytes.
 //! * **How much is kept** ([`Clients`]). A client is sure of [`ENTRIES`] calls: those that run, and those that finished last.
-//!   No other client can displace them, however many calls it makes. One without a name may use free entries, up
-//!   to [`ENTRIES_MAX`] in all. It is forgotten [`KEPT_FOR`] after a call finished, and a client that has left when its
-//!   place is needed for another.
+//!   No other client can displace them, however many calls it makes. One without a name may use free entries, up to
+//!   [`ENTRIES_MAX`] in all; memory for them is allocated when it needs them, five times at most. What is kept of a client
+//!   that has left is forgotten when its place is needed.
 //! * **What is promised.** A call that comes again does not run again if fewer than [`ENTRIES`] others of its client that must
-//!   not run twice have run since it finished, those that still run included. Results longer than [`KEPT_BYTES_MAX`] are
+//!   not run twice have run since it finished, those that still run included; and for a client without a name, if it comes
+//!   within [`KEPT_FOR`]. Results longer than [`KEPT_BYTES_MAX`] are
 //!   not kept: then the call that comes again gets SYSTEM_ERR, and does not run. A server that is started again knows nothing
 //!   of its former calls.
 //!
