@@ -165,7 +165,7 @@ impl World {
             .collect();
         let pages = HeapPages::new(1 << 20, 4096);
         let service = Service::new(pages, Limits { files_max: 1000 }, 4);
-        let application = NfsApplication::new(RpcService::new(service), Arc::default());
+        let application = NfsApplication::new(RpcService::new(service), None);
         let server = end(
             Role::Server,
             (server_port, server_handle),
