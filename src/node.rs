@@ -217,7 +217,7 @@ impl Default for NodeBuilder {
 }
 
 impl NodeBuilder {
-    /// Runs an application of `rpcrdma-engine` on each core, beside clients and services: it calls and answers on the core
+    /// Runs an application of `rpcrdma-engine` on each core, with clients and services: it calls and answers on the core
     /// itself, without a hop. `make` makes that of each core, by the core's number. Its programs come before those of the
     /// builder, tags of its calls are below 2^63, and the connections of clients are reported to it too.
     #[must_use]

@@ -130,15 +130,15 @@ impl RunConfig {
         (client != server).then_some([client, server])
     }
 
-    /// The connections to the server. Threads that call through the library have theirs beside one for questions to the
-    /// server.
+    /// The connections to the server. Threads that call through the library have theirs, and one more is for questions
+    /// to the server.
     #[must_use]
     pub(crate) fn connections(&self) -> u32 {
         let own = u32::from(self.through != Through::Core);
         self.load.connections.saturating_add(own)
     }
 
-    /// The calls that one core may have outstanding, in so many connections: a poller has its calls beside those of
+    /// The calls that one core may have outstanding, in so many connections: a poller has its calls and those of
     /// its client.
     pub(crate) fn calls(&self, connections: u32) -> Option<u32> {
         let of_clients = match self.through {

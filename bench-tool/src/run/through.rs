@@ -28,7 +28,7 @@ use crate::workloads::bench::{BenchStep, BenchWorkload};
 const LOOK_PERIOD: Duration = Duration::from_millis(1);
 
 /// Calls that a thread makes before it takes replies.
-const CALLS_AT_ONCE: usize = 32;
+const CALLS_PER_TURN: usize = 32;
 
 /// Looks in vain after which a poller's thread lets others run.
 const SPINS_MAX: u32 = 1000;
@@ -376,7 +376,7 @@ impl Load {
 
     fn make_calls(&mut self, way: &mut impl Way, now: Ticks) -> bool {
         let mut made = false;
-        for _ in 0..CALLS_AT_ONCE {
+        for _ in 0..CALLS_PER_TURN {
             let Some(start) = self.phase.due(self.phase.now(now)) else {
                 break;
             };

@@ -15,7 +15,7 @@ const WORDS: &[(&str, usize, &str)] = &[
     ("stands", 130, "is"),
     ("at once", 133, "immediately, or at the same time"),
     ("whoever", 27, "the one that"),
-    ("whatever", 153, "any, all"),
+    ("whatever", 152, "any, all"),
     ("comes to", 8, "becomes, is"),
     ("makes good", 0, "repeats, repairs"),
     ("is had", 0, "is available"),

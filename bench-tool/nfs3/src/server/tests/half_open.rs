@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use rpcrdma_engine::{
