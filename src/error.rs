@@ -175,6 +175,10 @@ pub(crate) enum Failure {
     )]
     Busy { depth: u32 },
     #[error(
+        "{wanted} cores cannot each have a processor that this process may use: make fewer cores, or give the process more (`taskset`, cpusets)"
+    )]
+    Processors { wanted: usize },
+    #[error(
         "{wanted} calls at a time are more than a core takes ({max}): lower the depth of its clients, or raise calls_outstanding_max"
     )]
     Depth { wanted: u32, max: u32 },
@@ -205,9 +209,11 @@ impl Failure {
         match self {
             Self::Fabric(FabricError::Profile(_)) => ErrorKind::Configuration,
             Self::Address(_) | Self::OtherFabric { .. } | Self::Fabric(_) => ErrorKind::Address,
-            Self::Profile(_) | Self::Node(_) | Self::Memory(_) | Self::Depth { .. } => {
-                ErrorKind::Configuration
-            }
+            Self::Profile(_)
+            | Self::Node(_)
+            | Self::Memory(_)
+            | Self::Processors { .. }
+            | Self::Depth { .. } => ErrorKind::Configuration,
             Self::Connect(ConnectError::ShuttingDown) | Self::ShuttingDown => {
                 ErrorKind::ShuttingDown
             }

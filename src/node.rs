@@ -184,6 +184,7 @@ pub struct NodeBuilder<A = ()> {
     settings: Settings,
     cores: Vec<Option<usize>>,
     is_polled: bool,
+    is_low_latency: bool,
     device: Option<String>,
     external: Vec<ExternalMemory>,
     authentication: Authentication,
@@ -203,6 +204,7 @@ impl Default for NodeBuilder {
             settings: Settings::default(),
             cores: Vec::new(),
             is_polled: false,
+            is_low_latency: false,
             device: None,
             external: Vec::new(),
             authentication: Authentication::default(),
@@ -231,6 +233,7 @@ impl NodeBuilder {
             settings: self.settings,
             cores: self.cores,
             is_polled: self.is_polled,
+            is_low_latency: self.is_low_latency,
             device: self.device,
             external: self.external,
             authentication: self.authentication,
@@ -303,6 +306,18 @@ impl<A: Application> NodeBuilder<A> {
     #[must_use]
     pub fn cores(mut self, cores: usize) -> Self {
         self.cores = vec![None; cores];
+        self
+    }
+
+    /// Cores that never sleep (`idle = "spin"`), each pinned to a processor that nothing else should run on: those of
+    /// [`NodeBuilder::pinned`], or else the last ones that this process may use.
+    ///
+    /// Without this, and without a profile that says otherwise, a core sleeps after 100 us without work and runs where the
+    /// scheduler puts it. That shares a machine well, and costs some 5 to 50 us for each call that finds its core asleep, and more
+    /// while another thread has its processor.
+    #[must_use]
+    pub fn low_latency(mut self) -> Self {
+        self.is_low_latency = true;
         self
     }
 
@@ -414,14 +429,36 @@ impl<A: Application> NodeBuilder<A> {
         if let Some(error) = self.profile_error.take() {
             return Err(error.into());
         }
-        let layers = match self.profile.take() {
-            Some(profile) => fabric.layers(Some(Layers::over(profile)))?,
-            None => fabric.layers(None)?.program(&Settings {
-                idle: Some(Idle::Park),
-                ..Settings::default()
-            }),
+        let idle = match (&self.profile, self.is_low_latency) {
+            (_, true) => Some(Idle::Spin),
+            (Some(_), false) => None,
+            (None, false) => Some(Idle::Park),
         };
+        let chosen = self.profile.take().map(Layers::over);
+        let layers = fabric.layers(chosen)?.program(&Settings {
+            idle,
+            ..Settings::default()
+        });
         Ok(layers.program(&self.settings).build()?)
+    }
+
+    /// The processor of each core, if it is pinned.
+    fn placed(&mut self) -> Result<Vec<Option<usize>>, Error> {
+        let mut cores = std::mem::take(&mut self.cores);
+        if cores.is_empty() {
+            cores.push(None);
+        }
+        if !self.is_low_latency || self.is_polled {
+            return Ok(cores);
+        }
+        // The last ones: interrupts and the threads of the program are more often on the first.
+        let mut free = rpcrdma_engine::processors();
+        free.retain(|cpu| !cores.contains(&Some(*cpu)));
+        let wanted = cores.len();
+        for core in cores.iter_mut().filter(|core| core.is_none()) {
+            *core = Some(free.pop().ok_or(Failure::Processors { wanted })?);
+        }
+        Ok(cores)
     }
 
     /// Starts the node, without a listener, on a fabric and device that were chosen before.
@@ -432,11 +469,7 @@ impl<A: Application> NodeBuilder<A> {
         let fitted = self.fitted(&fabric)?;
         let warnings: Vec<_> = fitted.clamps.iter().map(ToString::to_string).collect();
         let profile = Arc::new(fitted.profile);
-        let cores = if self.cores.is_empty() {
-            vec![None]
-        } else {
-            self.cores
-        };
+        let cores = self.placed()?;
         let mut programs = self.programs;
         for (program, versions) in self.procedures.programs() {
             let procedures = self.procedures.clone();

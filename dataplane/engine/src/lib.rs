@@ -98,7 +98,7 @@ pub use crate::bulk::{
 };
 pub use crate::close_reason::{CloseReason, Owed};
 pub use crate::config::{CoreConfig, IdlePolicy};
-pub use crate::core::{Application, Context, Core, RunError, pin_current_thread};
+pub use crate::core::{Application, Context, Core, RunError, pin_current_thread, processors};
 pub use crate::counters::{Counter, CounterSnapshot, Counters};
 pub use crate::handle::{
     Command, ConnectionCounters, CoreEvent, CoreHandle, Full, PROPERTY_BYTES_MAX,

@@ -1,5 +1,6 @@
 //! The crate `rpcrdma` as a program uses it, on shm.
 
+mod application;
 mod bulk;
 mod calls;
 mod connections;

@@ -191,8 +191,9 @@ fn park_time_max(keep_alive_interval: Duration) -> Duration {
     }
 }
 
-/// The processors that the calling thread may run on.
-fn processors() -> Vec<usize> {
+/// The processors that the calling thread may run on, in ascending order.
+#[must_use]
+pub fn processors() -> Vec<usize> {
     let cores = core_affinity::get_core_ids().unwrap_or_default();
     cores.into_iter().map(|core| core.id).collect()
 }

@@ -32,7 +32,7 @@ mod whole;
 
 pub use application::Application;
 pub use context::Context;
-pub use iterate::pin_current_thread;
+pub use iterate::{pin_current_thread, processors};
 
 use rpcrdma_fabric::clock::Clock;
 use rpcrdma_fabric::interface::{CompletionBatch, Port, REAP_MAX, SetupError};
