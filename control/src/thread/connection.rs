@@ -69,6 +69,8 @@ pub(crate) struct Attempt {
     pub(crate) waiter: Option<Waiter>,
     /// Who has asked for it.
     pub(crate) owner: Owner,
+    /// How its connection of version 2 ended, if this is one of version 1 in its place.
+    closed: Option<ConnectError>,
 }
 
 impl Attempt {
@@ -79,22 +81,31 @@ impl Attempt {
             deadline: Instant::now().checked_add(timeout),
             owner: waiter.owner(),
             waiter: Some(waiter),
+            closed: None,
         }
     }
 
-    /// The same attempt by another connection. Nobody waits for this one any more.
+    /// The same attempt by another connection, after the server closed this one. Nobody waits for this one any more.
     pub(crate) fn go_on(&mut self) -> Self {
+        let address = self.address.clone();
+        let stage = Stage::ExchangingProperties;
         Self {
+            closed: Some(ConnectError::PeerGone { address, stage }),
             address: self.address.clone(),
             waiter: self.waiter.take(),
             ..*self
         }
     }
 
-    /// Reports the outcome to the waiter. Only the first outcome counts.
+    /// Reports the outcome to the waiter. Only the first outcome counts. That version 1 was tried in vain says less than the
+    /// close before.
     pub(crate) fn answer(&mut self, outcome: Result<Connection, ConnectError>) {
         if let Some(waiter) = self.waiter.take() {
-            waiter.answer(outcome);
+            waiter.answer(match (outcome, self.closed.take()) {
+                (Ok(connection), _) => Ok(connection),
+                (Err(ConnectError::ShuttingDown), _) => Err(ConnectError::ShuttingDown),
+                (Err(error), closed) => Err(closed.unwrap_or(error)),
+            });
         }
     }
 }

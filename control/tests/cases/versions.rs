@@ -188,10 +188,15 @@ pub(crate) fn a_server_that_closed_and_left_is_asked_for_version_2_when_it_is_ba
     let address = F::address();
     let ending = foreign::start_for_one::<F>(&address, foreign::close);
     let client = start::<F>(&profile(), 1);
-    client
-        .node
-        .connect(&address, options())
-        .expect_err("nobody listens any more");
+    let error = client.node.connect(&address, options());
+    let error = error.expect_err("nobody listens any more");
+    assert_is!(
+        error,
+        ConnectError::PeerGone {
+            stage: Stage::ExchangingProperties,
+            ..
+        }
+    );
     client.counts("connects_sent", 2);
     ending.stop();
     let server = start::<F>(&profile(), 1);
