@@ -18,7 +18,7 @@ use crate::{ECHO, PROGRAM, address, block_on, builder, connect, profile};
 
 /// As `ECHO`, answered when the test says so.
 const HELD: Procedure = Procedure::new(PROGRAM, 1, 2);
-/// Answers with as many bytes as it is asked for.
+/// Answers with as many bytes as it is asked for, and by nothing if its argument is no word.
 const FILL: Procedure = Procedure::new(PROGRAM, 1, 3);
 /// Longer than a message: an opaque and its length.
 const LONG: usize = 100_000;
@@ -56,6 +56,7 @@ impl Application for Echo {
             Ok(bytes) if request.procedure == FILL.number => {
                 Some(pattern(u32::from_be_bytes(bytes) as usize, 9))
             }
+            _ if request.procedure == FILL.number => Some(Vec::new()),
             _ => None,
         };
         match reply.write(filled.as_deref().unwrap_or(request.args)) {
@@ -280,6 +281,25 @@ fn long_calls_of_version_1_that_are_never_answered_end() {
             .call()
             .map(|_| ());
         assert_eq!(ended.unwrap_err().kind(), ErrorKind::TimedOut);
+    }
+    nothing_is_held(&client);
+}
+
+/// A core keeps a quarter of its memory for the calls of peers: a call that needs some of that would wait for ever.
+#[test]
+fn long_calls_of_version_1_that_need_too_much_memory_are_refused() {
+    let at = address();
+    let _server = serve(&at, Versions::One);
+    let client = builder().knob("bulk_buffers=8").connect(&at).unwrap();
+    for (pieces, fits) in [(6, true), (7, false), (8, false), (9, false)] {
+        let data = pattern(pieces * 65_536 - 100, 1);
+        match client.request(FILL).bytes(&data).call() {
+            Ok(answer) => assert!(fits && answer.bytes().is_empty(), "{pieces}"),
+            Err(error) => {
+                assert!(!fits, "{pieces}: {error}");
+                assert_eq!(error.kind(), ErrorKind::TooLong);
+            }
+        }
     }
     nothing_is_held(&client);
 }

@@ -114,6 +114,11 @@ impl BulkPool {
         self.available() >= count
     }
 
+    /// The most buffers that a call of ours can ever have.
+    pub(crate) fn call_buffers_max(&self) -> usize {
+        self.total() - self.kept_back
+    }
+
     /// Whether a call of ours, or the application, can have `count` buffers.
     pub(crate) fn may_give(&mut self, count: usize) -> bool {
         count == 0 || self.has(count + self.kept_back)

@@ -233,6 +233,29 @@ fn long_calls_and_replies_go_to_chunks() {
     assert_eq!(pair.client.counters().fragments_received, 0);
 }
 
+/// A core keeps a quarter of its bulk buffers for the calls of peers: a call that needs one of these would wait for ever.
+#[test]
+fn calls_that_need_memory_kept_for_peers_are_refused() {
+    let small = CoreConfig {
+        bulk_buffers: 8,
+        ..bulk_config()
+    };
+    let mut pair = bulk_pair(&small, &bulk_config());
+    let connection = pair.connect_with(Versions::One, Versions::Both);
+    let long = |pieces: usize, tag| Wanted {
+        args: pattern(pieces * 65_536 - 100, tag),
+        ..Wanted::new(connection, TAKE, Placement::Auto, tag)
+    };
+    pair.run_whole(long(6, 1));
+    for (pieces, tag) in [(7, 7), (8, 8), (9, 9)] {
+        pair.client.app_mut().wanted.push_back(long(pieces, tag));
+    }
+    pair.until("the refusals", |pair| pair.client.app().refused.len() == 3);
+    let expected = [7, 8, 9].map(|tag| (tag, CallRefused::TooLong));
+    assert_eq!(pair.client.app().refused, expected);
+    assert_eq!(pair.client.core.bulk_buffers_free(), 8);
+}
+
 /// A reply that fits inline leaves the Reply chunk unused (RFC 8166 section 4.3).
 #[test]
 fn short_replies_leave_the_reply_chunk_unused() {

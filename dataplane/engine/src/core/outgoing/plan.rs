@@ -174,7 +174,7 @@ impl Outgoing {
         let buffers = fresh.map(|bytes| pool.buffers_for(bytes)).sum();
         let longest = plan.stream_bytes.max(reply_bytes);
         let is_too_long = in_stream && longest > core.config.message_bytes_max;
-        if is_too_long || buffers > pool.total() {
+        if is_too_long || buffers > pool.call_buffers_max() {
             return Err(CallRefused::TooLong);
         }
         let exposed = Exposed {
