@@ -252,7 +252,6 @@ impl ClientBuilder {
                 timeout: self.connect_timeout,
                 authentication: self.authentication.clone(),
                 application_properties: Some(node.new_name()),
-                ..ConnectOptions::default()
             };
             let sink = {
                 let (line, core, changes) =

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use rpcrdma_control::{Fabric, NodeConfig};
 use rpcrdma_engine::{Application, ConnectionKey, CoreConfig};
+use rpcrdma_tuning::Profile;
 
 use super::{BenchPlan, BenchWorkload};
 use crate::bench_program::{self, BenchService, NULL};
@@ -41,6 +42,15 @@ impl NullCalls {
     /// If the profile does not allow `depth` calls.
     #[must_use]
     pub fn core(&self) -> CoreConfig {
+        NodeConfig::from_profile(&self.profile(), Vec::new()).core
+    }
+
+    /// The profile of that core.
+    ///
+    /// # Panics
+    /// As [`NullCalls::core`].
+    #[must_use]
+    pub fn profile(&self) -> Profile {
         let need = Need {
             connections_per_core: Some(1),
             credits: Some(self.depth),
@@ -49,7 +59,7 @@ impl NullCalls {
             ..Need::default()
         };
         let loaded = need.profile(&ProfileChoice::default(), &Fabric::SHM);
-        NodeConfig::from_profile(&loaded.expect("the profile of shm").profile, Vec::new()).core
+        loaded.expect("the profile of shm").profile
     }
 
     /// The generator, as the application of a core.
