@@ -317,7 +317,12 @@ impl<A: Application> CoreApplication<A> {
     }
 
     fn take_in_flight(&mut self, tag: CallTag) -> Option<Box<Message>> {
-        let index = u32::try_from(tag & !OF_CLIENT).ok()?;
+        let index = u32::try_from(tag & !OF_CLIENT).ok();
+        debug_assert!(
+            index.is_some_and(|index| (index as usize) < self.in_flight.len()),
+            "an application's tags are below 2^63"
+        );
+        let index = index?;
         let call = self.in_flight.get_mut(index as usize)?.take()?;
         self.free.push(index);
         Some(call)

@@ -6,7 +6,7 @@ use rpcrdma_control::{AddressError, ConnectError, FabricError, NodeError};
 use rpcrdma_engine::{CallError, CallRefused};
 use rpcrdma_fabric::interface::SetupError;
 use rpcrdma_fabric::memory::NotLeased;
-use rpcrdma_protocol::v2::TransportError;
+use rpcrdma_protocol::v2::{ApplicationNumberRefused, TransportError};
 
 /// Why something failed. It prints as a sentence that says what failed, on what, and what to do; a program decides by
 /// [`Error::kind`].
@@ -136,6 +136,14 @@ pub(crate) enum Failure {
     },
     #[error("{}", sentence_with_advice(.0))]
     Fabric(#[from] FabricError),
+    #[error(
+        "the configuration of the node announces properties that leave no room for the name of the node: {0}"
+    )]
+    Properties(#[from] ApplicationNumberRefused),
+    #[error(
+        "program {program} is served by a service and taken by the application too: list the programs that the application takes (`Application::programs`), each once"
+    )]
+    ProgramTwice { program: u32 },
     #[error("the profile cannot be used: {0}")]
     Profile(#[from] rpcrdma_tuning::Error),
     #[error(transparent)]
@@ -175,7 +183,7 @@ pub(crate) enum Failure {
     )]
     Busy { depth: u32 },
     #[error(
-        "{wanted} cores cannot each have a processor that this process may use: make fewer cores, or give the process more (`taskset`, cpusets)"
+        "there are not {wanted} processors that this thread may use and no other node of this process has: make fewer cores, or give the process more (`taskset`, cpusets)"
     )]
     Processors { wanted: usize },
     #[error(
@@ -213,6 +221,8 @@ impl Failure {
             | Self::Node(_)
             | Self::Memory(_)
             | Self::Processors { .. }
+            | Self::Properties(_)
+            | Self::ProgramTwice { .. }
             | Self::Depth { .. } => ErrorKind::Configuration,
             Self::Connect(ConnectError::ShuttingDown) | Self::ShuttingDown => {
                 ErrorKind::ShuttingDown

@@ -9,7 +9,7 @@ use rpcrdma_control::{
     Address, Authentication, DrainReport, Fabric, FaultPlan, ListenOptions, NodeConfig, NodeHandle,
     Provider, ShmProvider, Use, VerbsProvider,
 };
-use rpcrdma_engine::{Application, ConnectionKey, IdlePolicy};
+use rpcrdma_engine::{Application, ConnectionKey, CoreConfig, IdlePolicy};
 use rpcrdma_fabric::clock::Clock;
 use rpcrdma_fabric::memory::ExternalMemory;
 use rpcrdma_protocol::v2::ApplicationProperties;
@@ -41,6 +41,8 @@ pub struct Node {
     handle: Arc<NodeHandle>,
     /// The threads, which end with the last clone.
     _threads: Arc<dyn Send + Sync>,
+    /// Given back after the threads have ended.
+    _reserved: Arc<Option<Reserved>>,
     cores: Arc<[Arc<CoreShared>]>,
     /// The cores that the program polls, until it takes them.
     polled: PolledCores,
@@ -220,8 +222,9 @@ impl Default for NodeBuilder {
 
 impl NodeBuilder {
     /// Runs an application of `rpcrdma-engine` on each core, with clients and services: it calls and answers on the core
-    /// itself, without a hop. `make` makes that of each core, by the core's number. Its programs come before those of the
-    /// builder, tags of its calls are below 2^63, and the connections of clients are reported to it too.
+    /// itself, without a hop. `make` makes that of each core, by the core's number. Tags of its calls are below 2^63, and the
+    /// connections of clients are reported to it too. Where the builder has services as well, it lists its programs
+    /// ([`Application::programs`]), and none of theirs: otherwise the node does not start.
     #[must_use]
     pub fn application<A: Application>(
         self,
@@ -310,7 +313,8 @@ impl<A: Application> NodeBuilder<A> {
     }
 
     /// Cores that never sleep (`idle = "spin"`), each pinned to a processor that nothing else should run on: those of
-    /// [`NodeBuilder::pinned`], or else the last ones that this process may use.
+    /// [`NodeBuilder::pinned`], or else the last ones that the calling thread may use and no other such node of this process
+    /// has. What other processes run there is not known.
     ///
     /// Without this, and without a profile that says otherwise, a core sleeps after 100 us without work and runs where the
     /// scheduler puts it. That shares a machine well, and costs some 5 to 50 us for each call that finds its core asleep, and more
@@ -442,23 +446,17 @@ impl<A: Application> NodeBuilder<A> {
         Ok(layers.program(&self.settings).build()?)
     }
 
-    /// The processor of each core, if it is pinned.
-    fn placed(&mut self) -> Result<Vec<Option<usize>>, Error> {
+    /// The processor of each core, if it is pinned, and those that no other node of this process gets.
+    fn placed(&mut self) -> Result<(Vec<Option<usize>>, Option<Reserved>), Error> {
         let mut cores = std::mem::take(&mut self.cores);
         if cores.is_empty() {
             cores.push(None);
         }
-        if !self.is_low_latency || self.is_polled {
-            return Ok(cores);
-        }
-        // The last ones: interrupts and the threads of the program are more often on the first.
-        let mut free = rpcrdma_engine::processors();
-        free.retain(|cpu| !cores.contains(&Some(*cpu)));
-        let wanted = cores.len();
-        for core in cores.iter_mut().filter(|core| core.is_none()) {
-            *core = Some(free.pop().ok_or(Failure::Processors { wanted })?);
-        }
-        Ok(cores)
+        let is_reserving = self.is_low_latency && !self.is_polled;
+        let reserved = is_reserving
+            .then(|| Reserved::take(&mut cores))
+            .transpose()?;
+        Ok((cores, reserved))
     }
 
     /// Starts the node, without a listener, on a fabric and device that were chosen before.
@@ -469,7 +467,7 @@ impl<A: Application> NodeBuilder<A> {
         let fitted = self.fitted(&fabric)?;
         let warnings: Vec<_> = fitted.clamps.iter().map(ToString::to_string).collect();
         let profile = Arc::new(fitted.profile);
-        let cores = self.placed()?;
+        let (cores, reserved) = self.placed()?;
         let mut programs = self.programs;
         for (program, versions) in self.procedures.programs() {
             let procedures = self.procedures.clone();
@@ -477,6 +475,17 @@ impl<A: Application> NodeBuilder<A> {
             programs.push((program, versions, Box::new(new)));
         }
         let mut config = NodeConfig::from_profile(&profile, cores);
+        config.external = self.external;
+        for change in self.configure {
+            config = change(config);
+        }
+        let applications: Vec<A> = (0..config.cores.len()).map(self.application).collect();
+        let taken = applications.first().map(Application::programs);
+        let twice = programs.iter().map(|(number, ..)| *number);
+        let mut twice = twice.filter(|it| taken.as_ref().is_some_and(|taken| taken.has(*it)));
+        if let Some(program) = twice.next() {
+            return Err(Failure::ProgramTwice { program }.into());
+        }
         let mut served: Vec<Programs> = (0..config.cores.len())
             .map(|core| {
                 let of_core = programs.iter().map(|(number, versions, new)| {
@@ -486,27 +495,27 @@ impl<A: Application> NodeBuilder<A> {
             })
             .collect();
         let once = served.iter().any(Programs::have_once).then(|| {
-            let connections_max = profile.connections_max as usize * served.len();
+            let connections_max = config.core.connections_max as usize * served.len();
             Arc::new(Clients::new(connections_max))
         });
         if let Some(clients) = &once {
             served.iter_mut().for_each(|it| it.keep(clients));
         }
         let names = Arc::new(Names::new(once.is_some()));
-        config.core.application_properties = names.as_server();
-        config.external = self.external;
-        for change in self.configure {
-            config = change(config);
-        }
-        let shared: Arc<[_]> = config.cores.iter().map(|_| shared_of(&profile)).collect();
+        config.core.application_properties = names.as_server(config.core.application_properties)?;
+        let sizes = Sizes::of(&config.core);
+        let shared: Arc<[_]> = served.iter().map(|_| sizes.shared()).collect();
         let clock = Clock::new();
-        let mut own = self.application;
-        let application = |core: usize| {
+        let mut of_cores = applications.into_iter().zip(served).zip(&*shared);
+        let application = |_| {
+            let ((application, programs), shared) = of_cores
+                .next()
+                .unwrap_or_else(|| unreachable!("there is one for each core"));
             CoreApplication::new(
-                own(core),
-                Arc::clone(&shared[core]),
-                std::mem::take(&mut served[core]),
-                (profile.calls_outstanding_max, deferred_max(&profile)),
+                application,
+                Arc::clone(shared),
+                programs,
+                (sizes.calls_max, sizes.deferred_max),
                 clock.clone(),
             )
         };
@@ -533,6 +542,7 @@ impl<A: Application> NodeBuilder<A> {
             fabric,
             handle,
             _threads: threads,
+            _reserved: Arc::new(reserved),
             cores: shared,
             polled,
             profile,
@@ -566,22 +576,68 @@ impl<A> fmt::Debug for NodeBuilder<A> {
     }
 }
 
-/// The calls of a core that can be deferred: each connection has one beyond those that all of them share.
-fn deferred_max(profile: &Profile) -> u32 {
-    let shared = profile.deferred_replies_max;
-    shared.saturating_add(profile.connections_max)
+/// The sizes of what a core shares with threads: those of the core itself, so that what the engine gives out has its place here.
+struct Sizes {
+    calls_max: u32,
+    /// The calls of a core that can be deferred: each connection has one beyond those that all of them share.
+    deferred_max: u32,
+    /// Pieces of registered memory, and the bytes of each.
+    bulk: (usize, usize),
 }
 
-fn shared_of(profile: &Profile) -> Arc<CoreShared> {
-    let bulk = (
-        profile.bulk_buffers as usize,
-        profile.bulk_buffer_bytes as usize,
-    );
-    CoreShared::new(
-        profile.calls_outstanding_max as usize,
-        deferred_max(profile) as usize,
-        bulk,
-    )
+impl Sizes {
+    fn of(core: &CoreConfig) -> Self {
+        Self {
+            calls_max: core.calls_outstanding_max,
+            deferred_max: core.deferred_max.saturating_add(core.connections_max),
+            bulk: (core.bulk_buffers as usize, core.bulk_buffer_bytes as usize),
+        }
+    }
+
+    fn shared(&self) -> Arc<CoreShared> {
+        CoreShared::new(
+            self.calls_max as usize,
+            self.deferred_max as usize,
+            self.bulk,
+        )
+    }
+}
+
+/// Processors that nodes of this process have for themselves ([`NodeBuilder::low_latency`]).
+static RESERVED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+
+/// A node's part of [`RESERVED`].
+struct Reserved(Vec<usize>);
+
+impl Reserved {
+    /// Pins each core that has no processor to one that nothing in this process has. The last ones come first: interrupts
+    /// and the threads of the program are more often on the others.
+    fn take(cores: &mut [Option<usize>]) -> Result<Self, Error> {
+        let mut reserved = RESERVED.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = rpcrdma_engine::processors();
+        free.retain(|cpu| !cores.contains(&Some(*cpu)) && !reserved.contains(cpu));
+        let wanted = cores.iter().filter(|core| core.is_none()).count();
+        if wanted > free.len() {
+            return Err(Failure::Processors { wanted }.into());
+        }
+        for core in &mut *cores {
+            *core = core.or_else(|| free.pop());
+        }
+        let taken: Vec<usize> = cores.iter().copied().flatten().collect();
+        reserved.extend(&taken);
+        Ok(Self(taken))
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        let mut reserved = RESERVED.lock().unwrap_or_else(PoisonError::into_inner);
+        for cpu in &self.0 {
+            if let Some(place) = reserved.iter().position(|it| it == cpu) {
+                reserved.swap_remove(place);
+            }
+        }
+    }
 }
 
 /// What a node is started with, on any fabric.

@@ -56,9 +56,12 @@ fn main() {
     let address = server_node
         .listen(&address, Authentication::Fabric)
         .expect("the name is free");
-    let pending = client_node
-        .control()
-        .connect_start(&address, ConnectOptions::default());
+    // Under callgrind, the first messages take longer than a server may otherwise need.
+    let options = ConnectOptions {
+        timeout: Duration::from_secs(300),
+        ..ConnectOptions::default()
+    };
+    let pending = client_node.control().connect_start(&address, options);
     // The connection is made by threads of the nodes and by the cores, which only this thread polls.
     let connected = std::thread::spawn(move || pending.wait());
     while !connected.is_finished() {

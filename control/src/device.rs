@@ -201,8 +201,14 @@ impl Fabric {
                 Use::Listen => Self::at(address, named),
                 Use::Connect => Self::towards(address, named),
                 // An address of this machine is that of a listener.
-                Use::Either if device_at(&address.to_string()).is_ok() => Self::at(address, named),
-                Use::Either => Self::towards(address, named),
+                Use::Either => match device_at(&address.to_string()) {
+                    // A client on another device of this machine, if one was named.
+                    Ok(Some(found)) if named.is_some_and(|named| named != found) => {
+                        Self::towards(address, named)
+                    }
+                    Ok(_) => Self::at(address, named),
+                    Err(_) => Self::towards(address, named),
+                },
             },
         }
     }
@@ -286,8 +292,9 @@ impl Fabric {
         )
     }
 
-    /// The layers of a profile, with the limits of the device: of `chosen`, or else of the family of the device, or else the
-    /// built-in defaults ([`Layers::defaults`]). Further layers may be put on top: the limits hold for them too.
+    /// The layers of a profile, with the limits of the device: of `chosen`, or else of the family of the device. A device of no
+    /// known family has the built-in defaults ([`Layers::defaults`]), with memory for bulk data. Further layers may be put on
+    /// top: the limits hold for them too.
     ///
     /// # Errors
     /// When the device cannot be opened, or is of a family that cannot be used.
@@ -295,21 +302,25 @@ impl Fabric {
         let Self::Verbs { device } = self else {
             return Ok(chosen.map_or_else(|| Layers::named("shm"), Ok)?);
         };
+        let limits = self.limits()?;
         let layers = match chosen {
             Some(chosen) => chosen,
-            None => match Device::named(Path::new("/"), device).detect() {
-                Detected::Profile(name) => Layers::named(&name)?,
-                Detected::Unknown => Layers::defaults(),
-                Detected::Refused { family, reason } => {
-                    return Err(FabricError::Family {
-                        device: device.clone(),
-                        family: family.to_owned(),
-                        reason,
-                    });
-                }
-            },
+            None => without_place(
+                match Device::named(Path::new("/"), device).detect() {
+                    Detected::Profile(name) => Layers::named(&name)?,
+                    Detected::Unknown => Layers::defaults().program(&of_unknown_family()),
+                    Detected::Refused { family, reason } => {
+                        return Err(FabricError::Family {
+                            device: device.clone(),
+                            family: family.to_owned(),
+                            reason,
+                        });
+                    }
+                },
+                &limits,
+            ),
         };
-        Ok(layers.limited(&self.limits()?, device))
+        Ok(layers.limited(&limits, device))
     }
 
     /// The device's limits for the knobs; on shm there are none.
@@ -347,6 +358,25 @@ impl Fabric {
             port: 0,
         })
     }
+}
+
+/// What a device of no known family has in addition to the built-in defaults, which have no memory for bulk data.
+fn of_unknown_family() -> Settings {
+    Settings {
+        bulk_buffers: Some(64),
+        placement_segments: Some(1),
+        placement_segment_bytes: Some(4096),
+        ..Settings::default()
+    }
+}
+
+/// Layers that nobody chose, without placement where a Receive has room for the message alone.
+fn without_place(layers: Layers, limits: &Settings) -> Layers {
+    let has_no_place = limits.receive_scatter_entries_max == Some(1);
+    layers.program(&Settings {
+        placement_segments: has_no_place.then_some(0),
+        ..Settings::default()
+    })
 }
 
 /// Advice if there are devices that this user may not open: rdma-core leaves these devices out without a message.
@@ -412,6 +442,46 @@ mod tests {
         assert_eq!(device.clone().delayed(Duration::ZERO).unwrap(), device);
         let error = device.delayed(by).unwrap_err();
         assert!(error.is_usage() && error.to_string().contains("rxe0"));
+    }
+}
+
+#[cfg(test)]
+mod family_tests {
+    use super::*;
+    use rpcrdma_tuning::Profile;
+
+    /// The bulk buffers and placement segments of layers on a device with these scatter entries.
+    fn built(layers: Layers, scatter_entries: u32) -> Result<(u32, u32), rpcrdma_tuning::Error> {
+        let limits = Settings {
+            receive_scatter_entries_max: Some(scatter_entries),
+            ..Settings::default()
+        };
+        let layers = without_place(layers, &limits).limited(&limits, "dev");
+        let profile = layers.build()?.profile;
+        Ok((profile.bulk_buffers, profile.placement_segments))
+    }
+
+    #[test]
+    fn device_of_no_family_has_memory_for_bulk_data() {
+        let unknown = || Layers::defaults().program(&of_unknown_family());
+        assert_eq!(built(unknown(), 4).unwrap(), (64, 1));
+        assert_eq!(built(unknown(), 1).unwrap(), (64, 0));
+    }
+
+    #[test]
+    fn device_with_one_entry_places_nothing_unless_the_program_asks_for_it() {
+        let places = Profile {
+            placement_segments: 1,
+            ..Profile::default()
+        };
+        assert_eq!(built(Layers::over(places.clone()), 1).unwrap().1, 0);
+        let limits = Settings {
+            receive_scatter_entries_max: Some(1),
+            ..Settings::default()
+        };
+        let asked = Layers::over(places).limited(&limits, "dev").build();
+        let refused = asked.unwrap_err().to_string();
+        assert!(refused.contains("placement_segments"), "{refused}");
     }
 }
 

@@ -350,6 +350,17 @@ impl ConnectError {
     }
 }
 
+impl ConnectError {
+    /// Whether the peer only did not answer: it gave no reason, and nothing failed at this end.
+    pub(crate) fn says_nothing(&self) -> bool {
+        match self {
+            Self::PeerGone { .. } | Self::Timeout { .. } => true,
+            Self::Fabric(error) => matches!(error, ManagerError::Refused { .. }),
+            _ => false,
+        }
+    }
+}
+
 /// Whether an end was refused for its identity, and not because an end was too slow or failed locally.
 fn is_refusal(failure: AuthenticationFailure) -> bool {
     !matches!(

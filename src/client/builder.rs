@@ -40,7 +40,7 @@ impl Default for ClientBuilder {
             new_node: NodeBuilder::default(),
             connections: 1,
             first_core: 0,
-            versions: Versions::default(),
+            versions: ConnectOptions::default().versions,
             depth: 64,
             connect_timeout: Duration::from_secs(5),
             timeout: None,

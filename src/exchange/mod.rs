@@ -102,8 +102,9 @@ impl CoreShared {
 
     /// Has the core look at the queues that are rarely used: after something was put there.
     fn ask_for_rare_work(&self) {
-        // SYNC POINT rare-work: Release, with the Acquire in `take_rare_work`: who takes this finds what was put there.
-        self.has_rare_work.store(true, Ordering::Release);
+        // SYNC POINT rare-work: Release, with the Acquire in `take_rare_work`: who takes this finds what was put there. A swap, as
+        // two threads may ask: the core takes the last, which then also has what the first one released.
+        self.has_rare_work.swap(true, Ordering::Release);
     }
 
     #[inline]

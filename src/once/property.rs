@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 use rpcrdma_engine::PeerProperties;
-use rpcrdma_protocol::v2::ApplicationProperties;
+use rpcrdma_protocol::v2::{ApplicationNumberRefused, ApplicationProperties};
 
 use super::CALLS_MAX;
 
@@ -62,9 +62,15 @@ impl Names {
         }
     }
 
-    /// What the node announces to its clients.
-    pub(crate) fn as_server(&self) -> ApplicationProperties {
-        self.announced(0).properties()
+    /// What the node announces to its clients: its name, and what its program announces.
+    ///
+    /// # Errors
+    /// When that leaves no room for the name, or has its number.
+    pub(crate) fn as_server(
+        &self,
+        with: ApplicationProperties,
+    ) -> Result<ApplicationProperties, ApplicationNumberRefused> {
+        self.announced(0).add_to(with)
     }
 
     /// What a new connection of a client announces, each time that it is made.
@@ -95,15 +101,23 @@ pub(crate) struct Announced {
 impl Announced {
     /// As a property.
     pub(crate) fn properties(&self) -> ApplicationProperties {
+        // Never refused: the number is in the range, and the only one.
+        self.add_to(ApplicationProperties::NONE)
+            .unwrap_or(ApplicationProperties::NONE)
+    }
+
+    /// As a property, behind others.
+    fn add_to(
+        &self,
+        others: ApplicationProperties,
+    ) -> Result<ApplicationProperties, ApplicationNumberRefused> {
         let mut data = [0; MARK.len() + NAME_BYTES + 4];
         let (mark, rest) = data.split_at_mut(MARK.len());
         let (name, calls) = rest.split_at_mut(NAME_BYTES);
         mark.copy_from_slice(&MARK);
         name.copy_from_slice(&self.name);
         calls.copy_from_slice(&self.calls_max.to_be_bytes());
-        // Never refused: the number is in the range, and the only one.
-        let properties = ApplicationProperties::NONE.with(NUMBER, &data);
-        properties.unwrap_or(ApplicationProperties::NONE)
+        others.with(NUMBER, &data)
     }
 
     /// The node, which no other node has.
@@ -161,7 +175,11 @@ mod tests {
         let nodes = [(Names::new(true), 64), (Names::new(false), 0)];
         let mut all = std::collections::HashSet::new();
         for (names, calls_max) in &nodes {
-            let of_node = [names.as_server(), names.as_client(), names.as_client()];
+            let of_node = [
+                names.as_server(ApplicationProperties::NONE).unwrap(),
+                names.as_client(),
+                names.as_client(),
+            ];
             for one in of_node.map(announced) {
                 assert_eq!((one.node(), one.calls_max), (names.node, *calls_max));
                 assert!(all.insert(one.name));

@@ -288,6 +288,7 @@ fn profile(config: &RunConfig, fabric: &Fabric) -> Result<Loaded, Failure> {
 struct Client {
     // Declared before the node, so dropped before it: threads that call, and reconnecting, must end before the cores do.
     threads: Option<Threads>,
+    clients: Vec<rpcrdma::Client>,
     connections: Connections,
     node: Node,
     cores: LoadCores<BenchWorkload>,
@@ -332,15 +333,17 @@ impl Client {
             config.load.retry,
             &watch.stop,
         )?;
-        let threads = match config.through {
-            Through::Core => None,
+        let (threads, clients) = match config.through {
+            Through::Core => (None, Vec::new()),
             through => {
                 let clients = connect_clients(&node, address, config, &options)?;
-                Some(Threads::start(through, &clients, config.load.depth)?)
+                let threads = Threads::start(through, &clients, config.load.depth)?;
+                (Some(threads), clients)
             }
         };
         Ok(Self {
             threads,
+            clients,
             connections,
             node,
             cores,
@@ -363,7 +366,18 @@ impl Client {
             watch,
             checkpoints,
         );
-        measured.0
+        let mut measured = measured.0;
+        for client in &self.clients {
+            let lost = client.reconnects() + u64::from(!client.is_connected());
+            if lost > 0 {
+                measured.losses.connections += lost;
+                let errors = &mut measured.errors;
+                errors.note("connections_lost", || {
+                    "the server closed it, or died".to_owned()
+                });
+            }
+        }
+        measured
     }
 
     /// The counters of all cores, summed.
@@ -395,6 +409,8 @@ fn connect_clients(
             .core(number)
             .depth(depth)
             .connect_timeout(options.timeout)
+            // A lost connection is an error of the load, as it is on a core, and no wait.
+            .patience(Duration::ZERO)
             .versions(options.versions)
             .authentication(options.authentication.clone())
             .connect(address)

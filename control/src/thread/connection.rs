@@ -97,14 +97,14 @@ impl Attempt {
         }
     }
 
-    /// Reports the outcome to the waiter. Only the first outcome counts. That version 1 was tried in vain says less than the
-    /// close before.
+    /// Reports the outcome to the waiter. Only the first outcome counts. A try of version 1 that ends without a reason says less
+    /// than the close before.
     pub(crate) fn answer(&mut self, outcome: Result<Connection, ConnectError>) {
         if let Some(waiter) = self.waiter.take() {
             waiter.answer(match (outcome, self.closed.take()) {
                 (Ok(connection), _) => Ok(connection),
-                (Err(ConnectError::ShuttingDown), _) => Err(ConnectError::ShuttingDown),
-                (Err(error), closed) => Err(closed.unwrap_or(error)),
+                (Err(error), Some(closed)) if error.says_nothing() => Err(closed),
+                (Err(error), _) => Err(error),
             });
         }
     }

@@ -128,6 +128,71 @@ fn application_calls_and_answers_on_the_cores_of_services_and_clients() {
     drop((client, node, server));
 }
 
+#[test]
+fn application_that_takes_the_program_of_a_service_is_refused() {
+    struct All;
+    impl Application for All {}
+    let service = || {
+        Node::builder()
+            .profile(profile())
+            .procedure(OWN, |_, _| Ok(()))
+    };
+    let refused = service().application(|_| All).start(&address());
+    let error = refused.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Configuration);
+    assert!(error.to_string().contains("programs"), "{error}");
+    let own = |_| Own {
+        number: 0,
+        connection: None,
+        ended: Arc::default(),
+    };
+    let refused = service().application(own).start(&address());
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::Configuration);
+    // Without services it may take all.
+    let alone = Node::builder().profile(profile()).application(|_| All);
+    drop(alone.start(&address()).expect("nobody else has a program"));
+}
+
+#[test]
+fn sizes_that_the_program_configures_are_those_of_the_whole_node() {
+    let at = address();
+    // More calls can be deferred than the profile says, and all of them are answered.
+    let server = Server::builder()
+        .profile(profile())
+        .knob("deferred_replies_max=1")
+        .configure(|mut config| {
+            config.core.deferred_max = 32;
+            config.cores = vec![None; 2];
+            config
+        })
+        .procedure(OWN, |call, _| {
+            let later = call.later()?;
+            std::thread::spawn(move || later.reply(|results| _ = results.u32(7)));
+            Ok(())
+        })
+        .listen(&at)
+        .expect("a node");
+    assert_eq!(server.node().cores(), 2);
+    let client = crate::connect(&at);
+    let mut poller = client.poller(16).expect("room");
+    for round in 0..20_u64 {
+        for tag in 0..16 {
+            let mut request = poller.request(OWN);
+            poller
+                .submit(&mut request, round * 16 + tag)
+                .expect("a place");
+        }
+        for _ in 0..16 {
+            let mut answer = poller
+                .wait()
+                .expect("calls are under way")
+                .result
+                .expect("an answer");
+            assert_eq!(answer.results().u32().expect("a word"), 7);
+        }
+    }
+}
+
 /// What the kernel says of the threads of this process with that name.
 fn processors_of(name: &str) -> Vec<String> {
     let tasks = std::fs::read_dir("/proc/self/task").expect("a directory");
@@ -152,7 +217,18 @@ fn low_latency_cores_are_pinned_and_never_sleep() {
     // Other tests have nodes whose cores are not pinned, at the same time.
     let processors = processors_of("rpcrdma-core-0");
     assert!(processors.contains(&last.to_string()), "{processors:?}");
-    drop(node);
+    let other = Node::builder().low_latency().start(&at);
+    match rpcrdma_engine::processors().iter().rev().nth(1) {
+        // Each has its own.
+        Some(before) => {
+            let processors = processors_of("rpcrdma-core-0");
+            assert!(processors.contains(&before.to_string()), "{processors:?}");
+        }
+        None => assert_eq!(other.as_ref().unwrap_err().kind(), ErrorKind::Configuration),
+    }
+    drop((node, other));
+    // What they had is free again.
+    drop(Node::builder().low_latency().start(&at).expect("a node"));
     let too_many = rpcrdma_engine::processors().len() + 1;
     let error = Node::builder().cores(too_many).low_latency().start(&at);
     assert_eq!(error.unwrap_err().kind(), ErrorKind::Configuration);

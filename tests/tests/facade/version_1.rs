@@ -147,6 +147,25 @@ fn nothing_is_held(client: &Client) {
 }
 
 #[test]
+fn results_of_any_length_are_refused_where_no_memory_holds_them() {
+    let at = address();
+    let _server = serve(&at, Versions::One);
+    let client = connect(&at);
+    for bytes_max in [usize::MAX, u32::MAX as usize, usize::MAX - 20] {
+        let mut request = client.request(ECHO);
+        let refused = request.opaque(b"some").results_bytes_max(bytes_max).call();
+        assert_eq!(
+            refused.unwrap_err().kind(),
+            ErrorKind::TooLong,
+            "{bytes_max}"
+        );
+    }
+    let mut answer = client.request(ECHO).opaque(b"some").call().unwrap();
+    assert_eq!(answer.results().opaque().unwrap(), b"some");
+    nothing_is_held(&client);
+}
+
+#[test]
 fn long_arguments_and_results_pass_by_either_version() {
     for (versions, is_chunked) in [(Versions::One, true), (Versions::Both, false)] {
         let at = address();

@@ -51,6 +51,8 @@ pub struct TcpServer<A> {
 struct Connection {
     stream: TcpStream,
     peer: IpAddr,
+    /// Its host is noted as connected in the duplicate request cache, which may have no room for it.
+    is_attached: bool,
     records: Records,
     output: Vec<u8>,
     /// Octets of the output that were sent.
@@ -108,7 +110,10 @@ impl<A: Answers> TcpServer<A> {
         let answers = &mut self.answers;
         self.connections.retain_mut(|connection| {
             let stays = !ready.next().unwrap_or(false) || connection.serve(answers).is_ok();
-            if let Some(clients) = answers.clients().filter(|_| !stays) {
+            if let Some(clients) = answers
+                .clients()
+                .filter(|_| !stays && connection.is_attached)
+            {
                 clients.detach(&connection.client());
             }
             stays
@@ -130,10 +135,10 @@ impl<A: Answers> TcpServer<A> {
             };
             // A connection above the limit is closed immediately.
             if self.connections.len() < self.connections_max
-                && let Ok(connection) = Connection::new(stream, address)
+                && let Ok(mut connection) = Connection::new(stream, address)
             {
                 if let Some(clients) = self.answers.clients() {
-                    clients.attach(&connection.client());
+                    connection.is_attached = clients.attach(&connection.client()).is_some();
                 }
                 self.connections.push(connection);
             }
@@ -148,6 +153,7 @@ impl Connection {
         Ok(Self {
             stream,
             peer: address.ip().to_canonical(),
+            is_attached: false,
             records: Records::new(MESSAGE_BYTES_MAX),
             output: Vec::new(),
             sent: 0,

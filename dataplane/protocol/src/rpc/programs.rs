@@ -122,6 +122,13 @@ impl Programs {
         self.listed().map(<[Program]>::len)
     }
 
+    /// Whether the program of this number is one of them, in any version.
+    #[must_use]
+    pub fn has(&self, number: u32) -> bool {
+        let listed = self.listed();
+        listed.is_none_or(|listed| listed.iter().any(|it| it.number == number))
+    }
+
     /// These programs and, behind them, those of `others`. If one of the two takes every program, so does the sum.
     #[must_use]
     pub fn and(self, others: Self) -> Self {

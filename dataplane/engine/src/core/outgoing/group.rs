@@ -116,7 +116,8 @@ impl OutgoingCall {
         call.items.clear();
         self.extend_stream(args.get(args_at..).unwrap_or(&[]));
         debug_assert_eq!(self.stream_bytes, plan.stream_bytes as usize);
-        let rpc_reply_bytes = REPLY_HEADER_BYTES_WITHOUT_AUTH + call.results_bytes_max;
+        let rpc_reply_bytes =
+            REPLY_HEADER_BYTES_WITHOUT_AUTH.saturating_add(call.results_bytes_max);
         self.rpc_reply_bytes_max = u32::try_from(rpc_reply_bytes).unwrap_or(u32::MAX);
         for (expected, way) in call.expected().iter().zip(&plan.reply.directions) {
             self.push_result(expected.bytes_max, has_memory(*way), pool);

@@ -311,7 +311,7 @@ impl Outgoing {
             Way::Chunks | Way::Stream => None,
         };
         let protocol = &connection.protocol;
-        let reply_bytes = REPLY_HEADER_BYTES_WITHOUT_AUTH + call.results_bytes_max;
+        let reply_bytes = REPLY_HEADER_BYTES_WITHOUT_AUTH.saturating_add(call.results_bytes_max);
         let mut results = [PlannedResult::default(); BULK_ITEMS_MAX];
         for (place, expected) in results.iter_mut().zip(call.expected()) {
             *place = PlannedResult {

@@ -198,7 +198,8 @@ impl Outgoing {
         } else {
             slot.push_results_with_targets(call, pool);
         }
-        let rpc_reply_bytes = REPLY_HEADER_BYTES_WITHOUT_AUTH + call.results_bytes_max;
+        let rpc_reply_bytes =
+            REPLY_HEADER_BYTES_WITHOUT_AUTH.saturating_add(call.results_bytes_max);
         slot.rpc_reply_bytes_max = u32::try_from(rpc_reply_bytes).unwrap_or(u32::MAX);
     }
 }
