@@ -14,7 +14,7 @@ use rpcrdma_fabric::interface::{PeerIdentity, Port};
 use rpcrdma_protocol::rpc::{self, OpaqueAuth};
 use rpcrdma_protocol::v2::TransportError;
 
-use crate::exchange::{Answer, CoreShared, Lane, Line, Message, Status};
+use crate::exchange::{Answer, CoreShared, Message, PeerConnection, Status, SubmissionQueue};
 use crate::once::{Sent, Servers};
 use crate::service::Programs;
 
@@ -31,10 +31,10 @@ pub(crate) struct CoreApplication<A = ()> {
     first_program: usize,
     shared: Arc<CoreShared>,
     programs: Programs,
-    /// The ways of calls from clients and pollers. A place is empty when its lane is over.
-    lanes: Vec<Option<Lane>>,
-    /// The lane that is looked at first, so that a busy one holds up no other.
-    first_lane: usize,
+    /// The calls from clients and pollers. A place is empty when its queue is over.
+    queues: Vec<Option<SubmissionQueue>>,
+    /// The queue that is looked at first, so that a busy one holds up no other.
+    first_queue: usize,
     /// Calls that wait for their replies, by tag.
     in_flight: Box<[Option<Box<Message>>]>,
     free: Vec<u32>,
@@ -67,9 +67,9 @@ impl<A: Application> CoreApplication<A> {
             application,
             shared,
             programs,
-            // A lane has at least one call.
-            lanes: Vec::with_capacity(calls_max as usize),
-            first_lane: 0,
+            // A queue has at least one call.
+            queues: Vec::with_capacity(calls_max as usize),
+            first_queue: 0,
             in_flight: (0..calls_max).map(|_| None).collect(),
             free: (0..calls_max).rev().collect(),
             waiting: VecDeque::with_capacity(calls_max as usize),
@@ -82,24 +82,24 @@ impl<A: Application> CoreApplication<A> {
         }
     }
 
-    /// Makes a call of a lane. False when it has to wait.
+    /// Makes a call of a queue. False when it has to wait.
     fn start<P: Port>(&mut self, core: &mut Context<'_, P>, mut message: Box<Message>) -> bool {
-        let Some(Some(lane)) = self.lanes.get_mut(message.lane) else {
-            debug_assert!(false, "a lane is there until its calls have ended");
+        let Some(Some(queue)) = self.queues.get_mut(message.queue) else {
+            debug_assert!(false, "a queue is there until its calls have ended");
             return true;
         };
-        let Some(connection) = lane.connection() else {
+        let Some(connection) = queue.connection() else {
             return self.wait_for_connection(core.now(), message);
         };
         let Some(&index) = self.free.last() else {
             self.put_back(message);
             return false;
         };
-        let made = if lane.line().repeats {
+        let made = if queue.peer().repeats {
             make_repeatable(
                 core,
                 &self.servers,
-                lane.line(),
+                queue.peer(),
                 &mut message,
                 connection,
                 index,
@@ -123,7 +123,7 @@ impl<A: Application> CoreApplication<A> {
                 self.put_back(message);
                 false
             }
-            // The connection has just ended: its loss is not in the line yet.
+            // The connection has just ended: its loss is not noted yet.
             Err(CallRefused::UnknownConnection | CallRefused::NotReady) => {
                 self.wait_for_connection(core.now(), message)
             }
@@ -149,14 +149,14 @@ impl<A: Application> CoreApplication<A> {
 
     #[cold]
     fn wait_for_connection(&mut self, now: Ticks, mut message: Box<Message>) -> bool {
-        let Some(Some(lane)) = self.lanes.get_mut(message.lane) else {
+        let Some(Some(queue)) = self.queues.get_mut(message.queue) else {
             return true;
         };
-        let line = lane.line();
+        let peer = queue.peer();
         if message.wait_until == 0 {
-            message.wait_until = now.saturating_add(self.clock.ticks(line.patience)).max(1);
+            message.wait_until = now.saturating_add(self.clock.ticks(peer.patience)).max(1);
         }
-        if line.is_given_up() || now >= message.wait_until {
+        if peer.is_given_up() || now >= message.wait_until {
             let status = match message.sent {
                 None => Status::NotConnected,
                 // It may have run.
@@ -186,31 +186,31 @@ impl<A: Application> CoreApplication<A> {
     }
 
     fn count_lost(&self, message: &Message, is_more: bool) {
-        if let Some(Some(lane)) = self.lanes.get(message.lane) {
-            count(&lane.line().lost, is_more);
+        if let Some(Some(queue)) = self.queues.get(message.queue) {
+            count(&queue.peer().lost, is_more);
         }
     }
 
-    /// Makes the calls that clients and pollers have submitted, from each lane in turn.
+    /// Makes the calls that clients and pollers have submitted, from each queue in turn.
     fn start_submitted<P: Port>(&mut self, core: &mut Context<'_, P>) -> bool {
         let mut left = MOVED_MAX;
-        let count = self.lanes.len();
-        // A division in each poll would cost more than the look at a lane.
-        let first = self.first_lane;
+        let count = self.queues.len();
+        // A division in each poll would cost more than the look at a queue.
+        let first = self.first_queue;
         for at in (first..count).chain(0..first.min(count)) {
-            while let Some(Some(lane)) = self.lanes.get_mut(at) {
-                lane.wake();
-                let Some(mut message) = lane.next() else {
-                    if lane.is_over() {
-                        self.remove_lane(at);
+            while let Some(Some(queue)) = self.queues.get_mut(at) {
+                queue.wake();
+                let Some(mut message) = queue.next() else {
+                    if queue.is_over() {
+                        self.remove_queue(at);
                     }
                     break;
                 };
-                message.lane = at;
+                message.queue = at;
                 self.start(core, message);
                 left -= 1;
                 if left == 0 {
-                    self.first_lane = if at + 1 < count { at + 1 } else { 0 };
+                    self.first_queue = if at + 1 < count { at + 1 } else { 0 };
                     return true;
                 }
             }
@@ -219,40 +219,40 @@ impl<A: Application> CoreApplication<A> {
     }
 
     #[cold]
-    fn add_lane(&mut self, lane: Lane) {
-        match self.lanes.iter_mut().find(|place| place.is_none()) {
-            Some(place) => *place = Some(lane),
-            None => self.lanes.push(Some(lane)),
+    fn add_queue(&mut self, queue: SubmissionQueue) {
+        match self.queues.iter_mut().find(|place| place.is_none()) {
+            Some(place) => *place = Some(queue),
+            None => self.queues.push(Some(queue)),
         }
     }
 
     #[cold]
-    fn remove_lane(&mut self, at: usize) {
-        if let Some(lane) = self.lanes.get_mut(at).and_then(Option::take) {
-            self.shared.release(lane);
+    fn remove_queue(&mut self, at: usize) {
+        if let Some(queue) = self.queues.get_mut(at).and_then(Option::take) {
+            self.shared.release(queue);
         }
     }
 
     fn finish(&mut self, message: Box<Message>, status: Status) {
-        if let Some(Some(lane)) = self.lanes.get_mut(message.lane) {
+        if let Some(Some(queue)) = self.queues.get_mut(message.queue) {
             if let Some(number) = message.sent.and_then(|sent| sent.number) {
-                lane.line().end(number);
+                queue.peer().end(number);
             }
-            lane.finish(message, status);
+            queue.finish(message, status);
         }
     }
 
     /// A call has failed. It is made again if it was lost with its connection, and its client wants that.
     #[cold]
     fn fail(&mut self, mut message: Box<Message>, error: CallError, now: Ticks) {
-        let Some(Some(lane)) = self.lanes.get(message.lane) else {
+        let Some(Some(queue)) = self.queues.get(message.queue) else {
             return;
         };
-        let line = lane.line();
+        let peer = queue.peer();
         if message.wait_until == 0 {
-            message.wait_until = now.saturating_add(self.clock.ticks(line.patience)).max(1);
+            message.wait_until = now.saturating_add(self.clock.ticks(peer.patience)).max(1);
         }
-        let is_in_time = now < message.wait_until && !line.is_given_up();
+        let is_in_time = now < message.wait_until && !peer.is_given_up();
         if error == CallError::Disconnected && message.can_be_repeated() && is_in_time {
             self.put_back(message);
         } else {
@@ -260,7 +260,7 @@ impl<A: Application> CoreApplication<A> {
         }
     }
 
-    /// Answers to deferred calls, calls that wait, new lanes, and memory for threads. Returns whether there was something to do.
+    /// Answers to deferred calls, calls that wait, new queues, and memory for threads. Returns whether there was something to do.
     #[inline(never)]
     fn do_rare_work<P: Port>(&mut self, core: &mut Context<'_, P>) -> bool {
         // First: what is asked for from now on is found in the next poll.
@@ -289,8 +289,8 @@ impl<A: Application> CoreApplication<A> {
                 is_busy |= self.start(core, message);
             }
         }
-        while let Some(lane) = self.shared.next_lane() {
-            self.add_lane(lane);
+        while let Some(queue) = self.shared.next_queue() {
+            self.add_queue(queue);
         }
         // Memory for threads comes last: where it is scarce, the calls that wait need it first.
         if !self.lacks_memory && self.shared.lacks_stock() {
@@ -353,18 +353,18 @@ impl<A: Application> CoreApplication<A> {
     }
 }
 
-/// As [`make`], so that the call can be made again. It waits if calls of its line are to be made again, or as many were made
+/// As [`make`], so that the call can be made again. It waits if calls of its connection are to be made again, or as many were made
 /// since the oldest one under way as the server keeps the replies of.
 #[inline(never)]
 fn make_repeatable<P: Port>(
     core: &mut Context<'_, P>,
     servers: &Servers,
-    line: &Line,
+    peer: &PeerConnection,
     message: &mut Message,
     connection: ConnectionKey,
     index: u32,
 ) -> Result<(), CallRefused> {
-    // The line may name a connection that has just ended, whose place another has.
+    // `peer` may name a connection that has just ended, whose place another has.
     if !core.is_ready(connection) {
         return Err(CallRefused::NotReady);
     }
@@ -377,13 +377,13 @@ fn make_repeatable<P: Port>(
         return core.call_again(sent.xid, |core| make(core, message, connection, tag));
     }
     let kept = servers.calls_max(connection);
-    let is_lost = line.lost.load(Ordering::Relaxed) > 0;
-    if is_lost || kept.is_some_and(|kept| line.span() >= kept) {
+    let is_lost = peer.lost.load(Ordering::Relaxed) > 0;
+    if is_lost || kept.is_some_and(|kept| peer.span() >= kept) {
         return Err(CallRefused::NoCredit);
     }
     let xid = core.next_xid();
     make(core, message, connection, tag_of(index))?;
-    let number = kept.map(|_| line.begin());
+    let number = kept.map(|_| peer.begin());
     message.sent = Some(Sent { xid, node, number });
     // From now on it is for how long the call is made again.
     message.wait_until = 0;
@@ -395,7 +395,7 @@ const fn tag_of(index: u32) -> CallTag {
     OF_CLIENT | index as CallTag
 }
 
-/// Counts a call of a line. Only its core does.
+/// Counts a call of a connection. Only its core does.
 fn count(of: &AtomicU32, is_more: bool) {
     let count = of.load(Ordering::Relaxed);
     let count = if is_more {
@@ -610,7 +610,7 @@ impl<A: Application> Application for CoreApplication<A> {
         if self.has_rare_work | self.shared.has_rare_work() {
             is_busy |= self.do_rare_work(core);
         }
-        if !self.lanes.is_empty() {
+        if !self.queues.is_empty() {
             is_busy |= self.start_submitted(core);
         }
         Activity::from_busy(is_busy)
@@ -648,10 +648,10 @@ impl<A> Drop for CoreApplication<A> {
         let in_flight = self.in_flight.iter_mut().filter_map(Option::take);
         let kept = self.waiting.drain(..).chain(self.lost.drain(..));
         for message in in_flight.chain(kept) {
-            if let Some(Some(lane)) = self.lanes.get_mut(message.lane) {
-                lane.finish(message, Status::ShuttingDown);
+            if let Some(Some(queue)) = self.queues.get_mut(message.queue) {
+                queue.finish(message, Status::ShuttingDown);
             }
         }
-        self.shared.close(self.lanes.drain(..).flatten());
+        self.shared.close(self.queues.drain(..).flatten());
     }
 }

@@ -11,9 +11,9 @@ use rpcrdma_fabric::memory::ExternalMemory;
 use rpcrdma_tuning::Profile;
 
 use super::Client;
-use super::line::ClientLine;
+use super::connection::ClientConnection;
 use crate::error::{Error, Failure, sentence};
-use crate::exchange::{Line, Slots};
+use crate::exchange::{PeerConnection, Slots};
 use crate::node::{Node, NodeBuilder};
 
 /// Chooses how a [`Client`] calls.
@@ -212,8 +212,8 @@ impl ClientBuilder {
         let (client, changes) = self.begin(address)?;
         // From here: starting the node does not count.
         let deadline = Instant::now().checked_add(given);
-        for line in &client.inner.lines {
-            changes.wait(&line.line, deadline, given)?;
+        for connection in &client.inner.connections {
+            changes.wait(&connection.peer, deadline, given)?;
         }
         Ok(client)
     }
@@ -239,13 +239,13 @@ impl ClientBuilder {
         let timeout = self.timeout.unwrap_or(timeout);
         let results_bytes_max = profile.message_bytes_max as usize;
         let changes = Arc::new(Changes::default());
-        let mut lines = Vec::with_capacity(self.connections);
+        let mut connections = Vec::with_capacity(self.connections);
         for number in 0..self.connections {
             let number = self.first_core.wrapping_add(number) % node.cores();
             let core = Arc::clone(node.core(number));
-            let line = Arc::new(Line::new(address, patience, self.repeat));
+            let peer = Arc::new(PeerConnection::new(address, patience, self.repeat));
             let slots = Arc::new(Slots::new(self.depth));
-            let submissions = core.open_to_slots(&line, &slots)?;
+            let submissions = core.open_to_slots(&peer, &slots)?;
             let options = ConnectOptions {
                 core: CoreChoice::Core(number),
                 versions: self.versions,
@@ -254,10 +254,10 @@ impl ClientBuilder {
                 application_properties: Some(node.new_name()),
             };
             let sink = {
-                let (line, core, changes) =
-                    (Arc::clone(&line), Arc::clone(&core), Arc::clone(&changes));
+                let (peer, core, changes) =
+                    (Arc::clone(&peer), Arc::clone(&core), Arc::clone(&changes));
                 move |event| {
-                    take_event(&line, event);
+                    take_event(&peer, event);
                     changes.tell();
                     // Calls wait for the connection, or for the end of it.
                     core.wake();
@@ -265,8 +265,8 @@ impl ClientBuilder {
             };
             let control = node.control();
             let target = control.keep_connected_with(address, options, self.reconnect, sink);
-            lines.push(Arc::new(ClientLine {
-                line,
+            connections.push(Arc::new(ClientConnection {
+                peer,
                 core,
                 slots,
                 submissions: Mutex::new(submissions),
@@ -277,7 +277,7 @@ impl ClientBuilder {
                 node: node.clone(),
             }));
         }
-        Ok((Client::new(lines), changes))
+        Ok((Client::new(connections), changes))
     }
 }
 
@@ -290,13 +290,13 @@ impl fmt::Debug for ClientBuilder {
     }
 }
 
-fn take_event(line: &Line, event: TargetEvent) {
+fn take_event(peer: &PeerConnection, event: TargetEvent) {
     match event {
-        TargetEvent::Established { connection } => line.set_connected(connection.key),
-        TargetEvent::Lost { reason, .. } => line.set_lost(reason.to_string(), false),
-        TargetEvent::Failed { error, .. } => line.set_lost(sentence(&error), false),
-        TargetEvent::GivenUp(GivenUp::Failed(error)) => line.set_lost(sentence(&error), true),
-        TargetEvent::GivenUp(GivenUp::Closed(reason)) => line.set_lost(reason.to_string(), true),
+        TargetEvent::Established { connection } => peer.set_connected(connection.key),
+        TargetEvent::Lost { reason, .. } => peer.set_lost(reason.to_string(), false),
+        TargetEvent::Failed { error, .. } => peer.set_lost(sentence(&error), false),
+        TargetEvent::GivenUp(GivenUp::Failed(error)) => peer.set_lost(sentence(&error), true),
+        TargetEvent::GivenUp(GivenUp::Closed(reason)) => peer.set_lost(reason.to_string(), true),
     }
 }
 
@@ -314,15 +314,20 @@ impl Changes {
     }
 
     /// Waits until the connection is there; for ever without a deadline.
-    fn wait(&self, line: &Line, deadline: Option<Instant>, given: Duration) -> Result<(), Error> {
+    fn wait(
+        &self,
+        peer: &PeerConnection,
+        deadline: Option<Instant>,
+        given: Duration,
+    ) -> Result<(), Error> {
         let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
-            if line.connection().is_some() {
+            if peer.connection().is_some() {
                 return Ok(());
             }
-            let address = line.address.clone();
-            if line.is_given_up() {
-                let why = line.why().unwrap_or_default();
+            let address = peer.address.clone();
+            if peer.is_given_up() {
+                let why = peer.why().unwrap_or_default();
                 return Err(Failure::GivenUp { address, why }.into());
             }
             let left = deadline.map_or(Duration::MAX, |it| {
@@ -332,7 +337,7 @@ impl Changes {
                 return Err(Failure::NotConnected {
                     address,
                     after_ms: u64::try_from(given.as_millis()).unwrap_or(u64::MAX),
-                    last: line.why(),
+                    last: peer.why(),
                 }
                 .into());
             }

@@ -1,7 +1,7 @@
 //! Clients: threads and tasks that call a server.
 
 mod builder;
-mod line;
+mod connection;
 mod poller;
 mod request;
 mod response;
@@ -15,7 +15,7 @@ pub use self::poller::{Ended, Poller};
 pub use self::request::{Pending, Request};
 pub use self::response::Response;
 
-use self::line::ClientLine;
+use self::connection::ClientConnection;
 use crate::buffers::Buffers;
 use crate::error::Error;
 use crate::node::Node;
@@ -50,15 +50,15 @@ pub struct Client {
 }
 
 struct Inner {
-    lines: Box<[Arc<ClientLine>]>,
+    connections: Box<[Arc<ClientConnection>]>,
     next: AtomicUsize,
 }
 
 impl Client {
-    fn new(lines: Vec<Arc<ClientLine>>) -> Self {
+    fn new(connections: Vec<Arc<ClientConnection>>) -> Self {
         Self {
             inner: Arc::new(Inner {
-                lines: lines.into(),
+                connections: connections.into(),
                 next: AtomicUsize::new(0),
             }),
         }
@@ -83,14 +83,14 @@ impl Client {
     /// Begins a call: add the arguments with the methods of [`Encode`](crate::Encode), then send it.
     #[inline]
     pub fn request(&self, procedure: Procedure) -> Request {
-        Request::new(self.line(), procedure)
+        Request::new(self.connection(), procedure)
     }
 
     /// As [`Client::request`], in the memory of a reply that has been read, of this client or another: a loop that hands on
     /// what it got saves a look for spare memory in each call.
     #[inline]
     pub fn again(&self, procedure: Procedure, last: Response) -> Request {
-        Request::again(self.line(), procedure, last)
+        Request::again(self.connection(), procedure, last)
     }
 
     /// Calls `procedure` with a stream of XDR, and waits for the reply.
@@ -115,55 +115,55 @@ impl Client {
     /// # Errors
     /// [`ErrorKind::Configuration`](crate::ErrorKind::Configuration) when the core has no room for so many calls.
     pub fn poller(&self, depth: u32) -> Result<Poller, Error> {
-        Poller::new(self.line(), depth)
+        Poller::new(self.connection(), depth)
     }
 
     /// Registered memory for bulk data of this client's calls. With several connections it is of the core of the first, and
     /// calls of the other cores cannot send it; [`Encode::buffer_for`](crate::Encode::buffer_for) of a request always fits.
     #[must_use]
     pub fn buffers(&self) -> Buffers {
-        Buffers::new(&self.inner.lines[0].core)
+        Buffers::new(&self.inner.connections[0].core)
     }
 
     /// Whether all of its connections are there.
     #[must_use]
     pub fn is_connected(&self) -> bool {
-        let mut lines = self.inner.lines.iter();
-        lines.all(|line| line.line.connection().is_some())
+        let mut connections = self.inner.connections.iter();
+        connections.all(|connection| connection.peer.connection().is_some())
     }
 
     /// How often a lost connection was made again.
     #[must_use]
     pub fn reconnects(&self) -> u64 {
-        let lines = self.inner.lines.iter();
-        lines
-            .map(|line| line.line.established().saturating_sub(1))
+        let connections = self.inner.connections.iter();
+        connections
+            .map(|connection| connection.peer.established().saturating_sub(1))
             .sum()
     }
 
     /// Its node.
     #[must_use]
     pub fn node(&self) -> &Node {
-        &self.inner.lines[0].node
+        &self.inner.connections[0].node
     }
 
     /// The next connection in turn.
     #[inline]
-    fn line(&self) -> &Arc<ClientLine> {
-        let lines = &self.inner.lines;
-        if let [line] = &**lines {
-            return line;
+    fn connection(&self) -> &Arc<ClientConnection> {
+        let connections = &self.inner.connections;
+        if let [connection] = &**connections {
+            return connection;
         }
         let next = self.inner.next.fetch_add(1, Ordering::Relaxed);
-        &lines[next % lines.len()]
+        &connections[next % connections.len()]
     }
 }
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client")
-            .field("address", &self.inner.lines[0].line.address)
-            .field("connections", &self.inner.lines.len())
+            .field("address", &self.inner.connections[0].peer.address)
+            .field("connections", &self.inner.connections.len())
             .finish_non_exhaustive()
     }
 }

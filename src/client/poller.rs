@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use super::line::ClientLine;
+use super::connection::ClientConnection;
 use super::request::{Request, Unsent, check, failure, sleep_for, spin_for};
 use super::response::Response;
 use crate::error::{Error, Failure};
-use crate::exchange::{Completions, Status, Submissions};
+use crate::exchange::{CompletionSource, Status, SubmissionSink};
 use crate::procedure::Procedure;
 
 /// Up to `depth` calls of one thread, which come back in the order in which their replies came.
@@ -44,9 +44,9 @@ use crate::procedure::Procedure;
 /// # }
 /// ```
 pub struct Poller {
-    line: Arc<ClientLine>,
-    submissions: Submissions,
-    completions: Completions,
+    connection: Arc<ClientConnection>,
+    submissions: SubmissionSink,
+    completions: CompletionSource,
     depth: u32,
     outstanding: u32,
 }
@@ -61,11 +61,11 @@ pub struct Ended {
 }
 
 impl Poller {
-    pub(super) fn new(line: &Arc<ClientLine>, depth: u32) -> Result<Self, Error> {
+    pub(super) fn new(connection: &Arc<ClientConnection>, depth: u32) -> Result<Self, Error> {
         let depth = depth.max(1);
-        let (submissions, completions) = line.core.open_to_poller(&line.line, depth)?;
+        let (submissions, completions) = connection.core.open_to_poller(&connection.peer, depth)?;
         Ok(Self {
-            line: Arc::clone(line),
+            connection: Arc::clone(connection),
             submissions,
             completions,
             depth,
@@ -76,13 +76,13 @@ impl Poller {
     /// Begins a call on the connection of this poller.
     #[inline]
     pub fn request(&self, procedure: Procedure) -> Request {
-        Request::new(&self.line, procedure)
+        Request::new(&self.connection, procedure)
     }
 
     /// As [`Poller::request`], in the memory of a reply that has been read, as [`Client::again`](crate::Client::again).
     #[inline]
     pub fn again(&self, procedure: Procedure, last: Response) -> Request {
-        Request::again(&self.line, procedure, last)
+        Request::again(&self.connection, procedure, last)
     }
 
     /// Sends a call that [`Poller::request`] began. It comes back with `tag` by [`Poller::complete`].
@@ -99,7 +99,7 @@ impl Poller {
         }
         // Checked before it is taken: a request that is refused stays whole.
         let unsent = request.unsent().ok_or(Failure::AlreadySent)?;
-        if !Arc::ptr_eq(&unsent.line, &self.line) {
+        if !Arc::ptr_eq(&unsent.connection, &self.connection) {
             return Err(Failure::OtherPoller.into());
         }
         check(&unsent.message)?;
@@ -108,7 +108,7 @@ impl Poller {
         message.begin_trace();
         self.submissions.push(message);
         self.outstanding += 1;
-        self.line.core.wake();
+        self.connection.core.wake();
         Ok(())
     }
 
@@ -117,7 +117,7 @@ impl Poller {
     pub fn complete(&mut self) -> Option<Ended> {
         let mut message = self.completions.next().or_else(|| {
             // A core that has ended brings nothing by itself.
-            let has_failed = self.line.core.fail_if_closed();
+            let has_failed = self.connection.core.fail_if_closed();
             has_failed.then(|| self.completions.next()).flatten()
         })?;
         self.outstanding -= 1;
@@ -127,7 +127,7 @@ impl Poller {
             Status::Success => Ok(Response::new(message)),
             status => {
                 message.recycle();
-                Err(failure(&self.line, status))
+                Err(failure(&self.connection, status))
             }
         };
         Some(Ended { tag, result })
@@ -148,7 +148,7 @@ impl Poller {
     /// # Errors
     /// As [`Poller::wait`].
     pub fn wait_for(&mut self, timeout: Duration) -> Result<Option<Ended>, Error> {
-        if let Some(ended) = spin_for(self.line.spin.min(timeout), || self.complete()) {
+        if let Some(ended) = spin_for(self.connection.spin.min(timeout), || self.complete()) {
             return Ok(Some(ended));
         }
         sleep_for(timeout, |context| self.poll_next(context)).transpose()
@@ -167,7 +167,7 @@ impl Poller {
             return Poll::Ready(Ok(ended));
         }
         if self.is_empty() {
-            let address = self.line.line.address.clone();
+            let address = self.connection.peer.address.clone();
             let nothing = Failure::NothingUnderWay { address };
             return Poll::Ready(Err(nothing.into()));
         }

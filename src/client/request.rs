@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rpcrdma_engine::{BULK_ITEMS_MAX, CallRefused, ExpectedResult};
 
-use super::line::ClientLine;
+use super::connection::ClientConnection;
 use super::response::Response;
 use crate::buffers::{Buffer, Buffers};
 use crate::encode::{Encode, length_word};
@@ -29,33 +29,50 @@ pub struct Request {
 
 /// A message and where it is to go.
 pub(super) struct Unsent {
-    pub(super) line: Arc<ClientLine>,
+    pub(super) connection: Arc<ClientConnection>,
     pub(super) message: Box<Message>,
 }
 
 impl Request {
     #[inline]
-    pub(super) fn new(line: &Arc<ClientLine>, procedure: Procedure) -> Self {
-        Self::of_message(line, procedure, Message::with_room(line.results_bytes_max))
+    pub(super) fn new(connection: &Arc<ClientConnection>, procedure: Procedure) -> Self {
+        Self::of_message(
+            connection,
+            procedure,
+            Message::with_room(connection.results_bytes_max),
+        )
     }
 
     /// As [`Request::new`], with the message of a reply.
     #[inline]
-    pub(super) fn again(line: &Arc<ClientLine>, procedure: Procedure, last: Response) -> Self {
+    pub(super) fn again(
+        connection: &Arc<ClientConnection>,
+        procedure: Procedure,
+        last: Response,
+    ) -> Self {
         match last.into_message() {
-            Some(message) => {
-                Self::of_message(line, procedure, message.again(line.results_bytes_max))
-            }
-            None => Self::new(line, procedure),
+            Some(message) => Self::of_message(
+                connection,
+                procedure,
+                message.again(connection.results_bytes_max),
+            ),
+            None => Self::new(connection, procedure),
         }
     }
 
     #[inline]
-    fn of_message(line: &Arc<ClientLine>, procedure: Procedure, mut message: Box<Message>) -> Self {
+    fn of_message(
+        connection: &Arc<ClientConnection>,
+        procedure: Procedure,
+        mut message: Box<Message>,
+    ) -> Self {
         message.procedure = procedure.into();
-        let line = Arc::clone(line);
+        let connection = Arc::clone(connection);
         Self {
-            unsent: Some(Unsent { line, message }),
+            unsent: Some(Unsent {
+                connection,
+                message,
+            }),
             timeout: None,
         }
     }
@@ -153,8 +170,10 @@ impl Request {
     #[inline]
     pub fn call(&mut self) -> Result<Response, Error> {
         let mut pending = self.call_async();
-        let line = pending.line();
-        let timeout = self.timeout.or(line.map(|line| line.timeout));
+        let connection = pending.connection();
+        let timeout = self
+            .timeout
+            .or(connection.map(|connection| connection.timeout));
         pending.wait(timeout.unwrap_or_default())
     }
 
@@ -195,7 +214,7 @@ impl Encode for Request {
 
     fn buffer_for(&mut self, bytes: usize) -> Option<Buffer> {
         let unsent = self.unsent.as_ref()?;
-        Buffers::new(&unsent.line.core).take(bytes)
+        Buffers::new(&unsent.connection.core).take(bytes)
     }
 }
 
@@ -231,30 +250,30 @@ pub(super) fn check(message: &Message) -> Result<(), Error> {
 
 /// Why a call has no results.
 #[cold]
-pub(super) fn failure(line: &ClientLine, status: Status) -> Error {
-    let address = line.line.address.clone();
-    let patience = line.line.patience.as_millis();
+pub(super) fn failure(connection: &ClientConnection, status: Status) -> Error {
+    let address = connection.peer.address.clone();
+    let patience = connection.peer.patience.as_millis();
     let after_ms = u64::try_from(patience).unwrap_or(u64::MAX);
     let failure = match status {
         Status::Failed(error) => Failure::Call { address, error },
         Status::Refused(CallRefused::TooLong) => Failure::CallTooLong {
             address,
-            max: line.node.profile().message_bytes_max,
-            bulk: line.node.profile().bulk_pool_bytes(),
+            max: connection.node.profile().message_bytes_max,
+            bulk: connection.node.profile().bulk_pool_bytes(),
         },
         Status::Refused(error) => Failure::Refused { address, error },
         Status::ResultsTooLong(bytes) => Failure::ResultsTooLong {
             bytes,
-            max: line.results_bytes_max,
+            max: connection.results_bytes_max,
         },
-        Status::NotConnected if line.line.is_given_up() => Failure::GivenUp {
+        Status::NotConnected if connection.peer.is_given_up() => Failure::GivenUp {
             address,
-            why: line.line.why().unwrap_or_default(),
+            why: connection.peer.why().unwrap_or_default(),
         },
         Status::NotConnected => Failure::NotConnected {
             address,
             after_ms,
-            last: line.line.why(),
+            last: connection.peer.why(),
         },
         Status::ShuttingDown | Status::Success => Failure::ShuttingDown,
     };
@@ -272,14 +291,16 @@ pub struct Pending {
 enum State {
     Unsent(Unsent),
     /// Its reply comes to the slot of that index.
-    Sent(Arc<ClientLine>, usize),
+    Sent(Arc<ClientConnection>, usize),
     Done,
 }
 
 impl Pending {
-    fn line(&self) -> Option<&Arc<ClientLine>> {
+    fn connection(&self) -> Option<&Arc<ClientConnection>> {
         match &self.state {
-            State::Unsent(Unsent { line, .. }) | State::Sent(line, _) => Some(line),
+            State::Unsent(Unsent { connection, .. }) | State::Sent(connection, _) => {
+                Some(connection)
+            }
             State::Done => None,
         }
     }
@@ -291,32 +312,36 @@ impl Pending {
             return Ok(true);
         };
         check(&unsent.message)?;
-        let Some(slot) = unsent.line.slots.take() else {
+        let Some(slot) = unsent.connection.slots.take() else {
             return Ok(false);
         };
         let state = std::mem::replace(&mut self.state, State::Done);
-        let State::Unsent(Unsent { line, mut message }) = state else {
+        let State::Unsent(Unsent {
+            connection,
+            mut message,
+        }) = state
+        else {
             return Ok(true);
         };
         message.tag = slot as u64;
         message.begin_trace();
-        line.submit(message);
-        self.state = State::Sent(line, slot);
+        connection.submit(message);
+        self.state = State::Sent(connection, slot);
         Ok(true)
     }
 
     /// The reply, if it has come.
     #[inline]
     fn take(&mut self) -> Option<Result<Response, Error>> {
-        let State::Sent(line, slot) = &self.state else {
+        let State::Sent(connection, slot) = &self.state else {
             return None;
         };
-        let mut message = line.slots.look(*slot).or_else(|| {
+        let mut message = connection.slots.look(*slot).or_else(|| {
             // A core that has ended brings nothing by itself.
-            let has_failed = line.core.fail_if_closed();
-            has_failed.then(|| line.slots.look(*slot)).flatten()
+            let has_failed = connection.core.fail_if_closed();
+            has_failed.then(|| connection.slots.look(*slot)).flatten()
         })?;
-        let State::Sent(line, _) = std::mem::replace(&mut self.state, State::Done) else {
+        let State::Sent(connection, _) = std::mem::replace(&mut self.state, State::Done) else {
             return None;
         };
         message.end_trace();
@@ -324,7 +349,7 @@ impl Pending {
             Status::Success => Ok(Response::new(message)),
             status => {
                 message.recycle();
-                Err(failure(&line, status))
+                Err(failure(&connection, status))
             }
         })
     }
@@ -333,7 +358,9 @@ impl Pending {
     #[inline]
     fn wait(&mut self, timeout: Duration) -> Result<Response, Error> {
         if self.send()? {
-            let spin = self.line().map_or(Duration::ZERO, |line| line.spin);
+            let spin = self
+                .connection()
+                .map_or(Duration::ZERO, |connection| connection.spin);
             if let Some(result) = spin_for(spin.min(timeout), || self.take()) {
                 return result;
             }
@@ -348,10 +375,10 @@ impl Pending {
     fn timed_out(&self, timeout: Duration) -> Error {
         let failure = match &self.state {
             State::Unsent(unsent) => Failure::Busy {
-                depth: u32::try_from(unsent.line.slots.count()).unwrap_or(u32::MAX),
+                depth: u32::try_from(unsent.connection.slots.count()).unwrap_or(u32::MAX),
             },
-            State::Sent(line, _) => Failure::TimedOut {
-                address: line.line.address.clone(),
+            State::Sent(connection, _) => Failure::TimedOut {
+                address: connection.peer.address.clone(),
                 after_ms: u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX),
             },
             State::Done => Failure::AlreadySent,
@@ -420,8 +447,8 @@ impl Future for Pending {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         if !self.send()? {
             let Self { state, waiter } = &mut *self;
-            if let State::Unsent(Unsent { line, .. }) = state {
-                line.slots.await_free(waiter, context.waker());
+            if let State::Unsent(Unsent { connection, .. }) = state {
+                connection.slots.await_free(waiter, context.waker());
             }
             // Registered first, then tried again: a permit that comes back in between is not missed.
             if !self.send()? {
@@ -432,10 +459,10 @@ impl Future for Pending {
         if let Some(result) = self.take() {
             return Poll::Ready(result);
         }
-        let State::Sent(line, slot) = &self.state else {
+        let State::Sent(connection, slot) = &self.state else {
             return Poll::Ready(Err(Failure::AlreadySent.into()));
         };
-        line.slots.register(*slot, context.waker());
+        connection.slots.register(*slot, context.waker());
         // With that of a core that closes: either it finds the call, or it is found closed.
         fence(Ordering::SeqCst);
         self.take().map_or(Poll::Pending, Poll::Ready)
@@ -446,8 +473,8 @@ impl Drop for Pending {
     fn drop(&mut self) {
         match std::mem::replace(&mut self.state, State::Done) {
             State::Unsent(unsent) => unsent.message.recycle(),
-            State::Sent(line, slot) => {
-                if let Some(message) = line.slots.abandon(slot) {
+            State::Sent(connection, slot) => {
+                if let Some(message) = connection.slots.abandon(slot) {
                     message.recycle();
                 }
             }

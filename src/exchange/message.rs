@@ -39,8 +39,8 @@ pub(crate) struct Message {
     pub(crate) has_extras: bool,
     /// The index of the slot in which a thread waits, or the sender's own name for the call.
     pub(crate) tag: u64,
-    /// On the core: the place of the lane that it came by.
-    pub(crate) lane: usize,
+    /// On the core: the place of the queue that it came by.
+    pub(crate) queue: usize,
     pub(crate) args: Vec<u8>,
     /// The stream of the reply. The core never raises its capacity.
     pub(crate) results: Vec<u8>,
@@ -120,7 +120,7 @@ impl Message {
             procedure: Call::default(),
             has_extras: false,
             tag: 0,
-            lane: 0,
+            queue: 0,
             args: Vec::new(),
             // Reserved and not touched: it takes memory only as far as replies are long.
             results: Vec::with_capacity(results_bytes),

@@ -2,18 +2,18 @@
 //!
 //! ```text
 //!  threads                                core
-//!  ── a lane: a ring of calls ────────►   in flight, by tag
+//!  ── a queue: a ring of calls ───────►   in flight, by tag
 //!  ◄─ its way back: slots, or a ring ───  completed
 //!  ── answers to deferred calls ──────►   sent
 //!  ◄─ stock: pieces of memory ──────────  taken from the core's pool
 //! ```
 //!
 //! Every queue is bounded, and what comes back always has room. Messages are reused, so that a core neither allocates nor
-//! frees, but for calls whose sender has given them up, and for the lane of a client or poller that is dropped.
+//! frees, but for calls whose sender has given them up, and for the queue of a client or poller that is dropped.
 
-mod lane;
-mod line;
+mod connection;
 mod message;
+mod queue;
 mod slots;
 
 use std::fmt;
@@ -25,10 +25,10 @@ use crossbeam_utils::CachePadded;
 use rpcrdma_engine::{BulkItem, DeferToken, Outcome};
 use rpcrdma_fabric::memory::Lease;
 
-use self::lane::News;
-pub(crate) use self::lane::{Completions, Lane, Submissions};
-pub(crate) use self::line::Line;
+pub(crate) use self::connection::PeerConnection;
 pub(crate) use self::message::{Message, Status};
+use self::queue::News;
+pub(crate) use self::queue::{CompletionSource, SubmissionQueue, SubmissionSink};
 pub(crate) use self::slots::{Slots, Waiter};
 use crate::error::{Error, Failure};
 
@@ -48,10 +48,10 @@ pub(crate) struct Answer {
 
 /// What a core shares with threads.
 pub(crate) struct CoreShared {
-    /// Lanes that the core has not taken yet.
-    new_lanes: ArrayQueue<Lane>,
-    /// Lanes that the core has left behind.
-    closed_lanes: Mutex<Vec<Lane>>,
+    /// Queues that the core has not taken yet.
+    new_queues: ArrayQueue<SubmissionQueue>,
+    /// Queues that the core has left behind.
+    closed_queues: Mutex<Vec<SubmissionQueue>>,
     answers: ArrayQueue<Box<Answer>>,
     /// Answers that the core is done with, to be filled anew.
     answers_free: ArrayQueue<Box<Answer>>,
@@ -64,7 +64,7 @@ pub(crate) struct CoreShared {
     /// Calls that were set aside for connections and pollers.
     reserved: AtomicUsize,
     wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
-    /// There is something in the queues that are rarely used, or was: all but the lanes.
+    /// There is, or was, something in the queues that are rarely used: new ones, answers, memory.
     has_rare_work: CachePadded<AtomicBool>,
 }
 
@@ -72,9 +72,9 @@ impl CoreShared {
     pub(crate) fn new(calls_max: usize, deferred_max: usize, bulk: (usize, usize)) -> Arc<Self> {
         let (bulk_pieces, bulk_piece_bytes) = bulk;
         Arc::new(Self {
-            // Each lane has reserved at least one call.
-            new_lanes: ArrayQueue::new(calls_max.max(1)),
-            closed_lanes: Mutex::default(),
+            // Each queue has reserved at least one call.
+            new_queues: ArrayQueue::new(calls_max.max(1)),
+            closed_queues: Mutex::default(),
             answers: ArrayQueue::new(deferred_max.max(1)),
             answers_free: ArrayQueue::new(deferred_max.max(1)),
             stock: ArrayQueue::new(STOCK.min(bulk_pieces / 2).max(1)),
@@ -126,12 +126,12 @@ impl CoreShared {
     /// When the core has no room for so many.
     pub(crate) fn open_to_slots(
         self: &Arc<Self>,
-        line: &Arc<Line>,
+        peer: &Arc<PeerConnection>,
         slots: &Arc<Slots>,
-    ) -> Result<Submissions, Error> {
-        let (ring, lane) = Lane::to_slots(line, slots);
-        self.add(lane)?;
-        Ok(Submissions::new(ring, self))
+    ) -> Result<SubmissionSink, Error> {
+        let (ring, queue) = SubmissionQueue::to_slots(peer, slots);
+        self.add(queue)?;
+        Ok(SubmissionSink::new(ring, self))
     }
 
     /// Makes a way to the core and back to a poller, for so many calls.
@@ -140,22 +140,22 @@ impl CoreShared {
     /// When the core has no room for so many.
     pub(crate) fn open_to_poller(
         self: &Arc<Self>,
-        line: &Arc<Line>,
+        peer: &Arc<PeerConnection>,
         calls: u32,
-    ) -> Result<(Submissions, Completions), Error> {
-        let (ring, completions, lane) = Lane::to_poller(line, calls);
-        self.add(lane)?;
-        Ok((Submissions::new(ring, self), completions))
+    ) -> Result<(SubmissionSink, CompletionSource), Error> {
+        let (ring, completions, queue) = SubmissionQueue::to_poller(peer, calls);
+        self.add(queue)?;
+        Ok((SubmissionSink::new(ring, self), completions))
     }
 
-    fn add(&self, lane: Lane) -> Result<(), Error> {
-        let (calls, max) = (lane.calls as usize, self.new_lanes.capacity());
+    fn add(&self, queue: SubmissionQueue) -> Result<(), Error> {
+        let (calls, max) = (queue.calls as usize, self.new_queues.capacity());
         let more = |taken: usize| taken.checked_add(calls).filter(|all| *all <= max);
         // Relaxed: a count, and nothing else is read by it.
         let reserved = self
             .reserved
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
-        if reserved.is_err() || self.new_lanes.push(lane).is_err() {
+        if reserved.is_err() || self.new_queues.push(queue).is_err() {
             return Err(Failure::Depth {
                 wanted: u32::try_from(calls).unwrap_or(u32::MAX),
                 max: u32::try_from(max).unwrap_or(u32::MAX),
@@ -166,20 +166,20 @@ impl CoreShared {
         Ok(())
     }
 
-    pub(crate) fn next_lane(&self) -> Option<Lane> {
-        self.new_lanes.pop()
+    pub(crate) fn next_queue(&self) -> Option<SubmissionQueue> {
+        self.new_queues.pop()
     }
 
-    /// A lane is over: its calls are for others.
-    pub(crate) fn release(&self, lane: Lane) {
+    /// A queue is over: its calls are for others.
+    pub(crate) fn release(&self, queue: SubmissionQueue) {
         self.reserved
-            .fetch_sub(lane.calls as usize, Ordering::Relaxed);
+            .fetch_sub(queue.calls as usize, Ordering::Relaxed);
     }
 
     /// The core has ended: what was submitted, or is from now on, fails.
-    pub(crate) fn close(&self, lanes: impl IntoIterator<Item = Lane>) {
-        self.closed_lanes().extend(lanes);
-        // Release, with the Acquire of `fail_if_closed`: who sees it finds the lanes.
+    pub(crate) fn close(&self, queues: impl IntoIterator<Item = SubmissionQueue>) {
+        self.closed_queues().extend(queues);
+        // Release, with the Acquire of `fail_if_closed`: who sees it finds the queues.
         self.is_closed.store(true, Ordering::Release);
         // With that of a waiter that registers, and of `answer`: either what it put is found here, or it finds that the core
         // has ended.
@@ -208,20 +208,20 @@ impl CoreShared {
     #[cold]
     fn fail_submitted(&self) {
         let mut news = Vec::new();
-        let over: Vec<Lane> = {
-            let mut lanes = self.closed_lanes();
-            lanes.extend(std::iter::from_fn(|| self.new_lanes.pop()));
-            for lane in &mut *lanes {
-                lane.fail(&mut news);
+        let over: Vec<SubmissionQueue> = {
+            let mut queues = self.closed_queues();
+            queues.extend(std::iter::from_fn(|| self.new_queues.pop()));
+            for queue in &mut *queues {
+                queue.fail(&mut news);
             }
-            lanes.extract_if(.., |lane| lane.is_over()).collect()
+            queues.extract_if(.., |queue| queue.is_over()).collect()
         };
         // Without the lock: a waker may poll its task, which submits or waits, and comes back here.
         news.into_iter().for_each(News::tell);
-        over.into_iter().for_each(|lane| self.release(lane));
+        over.into_iter().for_each(|queue| self.release(queue));
     }
 
-    /// A client or poller has left its lane: the core forgets it now, and not when it wakes up by itself.
+    /// A client or poller has left its queue: the core forgets it now, and not when it wakes up by itself.
     #[cold]
     fn note_left(&self) {
         if !self.fail_if_closed() {
@@ -229,8 +229,8 @@ impl CoreShared {
         }
     }
 
-    fn closed_lanes(&self) -> MutexGuard<'_, Vec<Lane>> {
-        self.closed_lanes
+    fn closed_queues(&self) -> MutexGuard<'_, Vec<SubmissionQueue>> {
+        self.closed_queues
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }

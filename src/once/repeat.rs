@@ -11,7 +11,7 @@ pub(crate) struct Sent {
     pub(crate) xid: u32,
     /// The node that it was sent to, if that has announced one.
     pub(crate) node: Option<[u8; 12]>,
-    /// Its number among the calls of its line, if the server keeps replies.
+    /// Its number among the calls of its connection, if the server keeps replies.
     pub(crate) number: Option<u32>,
 }
 

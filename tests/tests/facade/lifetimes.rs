@@ -253,7 +253,7 @@ fn a_waker_may_poll_when_its_core_has_ended() {
     });
     let mut call = client.call_async(ECHO, &[]);
     assert!(poll(&mut call, &Waker::from(Arc::clone(&inline))).is_pending());
-    // The core ends with the call in its lane, and wakes.
+    // The core ends with the call in its queue, and wakes.
     let ending = std::thread::spawn(move || drop(core));
     until("the end of the core", || ending.is_finished().then_some(()));
     ending.join().unwrap();

@@ -5,17 +5,17 @@ use std::time::Duration;
 
 use rpcrdma_control::Target;
 
-use crate::exchange::{CoreShared, Line, Message, Slots, Submissions};
+use crate::exchange::{CoreShared, Message, PeerConnection, Slots, SubmissionSink};
 use crate::node::Node;
 
 /// One connection of a client, with what its calls need.
-pub(super) struct ClientLine {
-    pub(super) line: Arc<Line>,
+pub(super) struct ClientConnection {
+    pub(super) peer: Arc<PeerConnection>,
     pub(super) core: Arc<CoreShared>,
     /// Where calls wait for their replies, but for those of pollers.
     pub(super) slots: Arc<Slots>,
     /// The way to the core for those calls.
-    pub(super) submissions: Mutex<Submissions>,
+    pub(super) submissions: Mutex<SubmissionSink>,
     pub(super) results_bytes_max: usize,
     pub(super) timeout: Duration,
     pub(super) spin: Duration,
@@ -24,7 +24,7 @@ pub(super) struct ClientLine {
     pub(super) node: Node,
 }
 
-impl ClientLine {
+impl ClientConnection {
     /// Hands a call to the core. Its tag is the slot that it comes back to.
     #[inline]
     pub(super) fn submit(&self, message: Box<Message>) {
@@ -36,9 +36,9 @@ impl ClientLine {
     }
 }
 
-impl Drop for ClientLine {
+impl Drop for ClientConnection {
     fn drop(&mut self) {
         // Calls that nobody waits for any more need not wait for the connection.
-        self.line.give_up();
+        self.peer.give_up();
     }
 }

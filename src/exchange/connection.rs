@@ -9,7 +9,7 @@ use rpcrdma_engine::ConnectionKey;
 use crate::trace;
 
 /// A connection of a client, as its core and its threads see it.
-pub(crate) struct Line {
+pub(crate) struct PeerConnection {
     pub(crate) address: String,
     /// How long a call that was not sent waits for the connection.
     pub(crate) patience: Duration,
@@ -41,8 +41,8 @@ fn bit(place: u32) -> u64 {
     1_u64.checked_shl(place).unwrap_or(0)
 }
 
-impl Line {
-    /// A line that is not connected.
+impl PeerConnection {
+    /// One that is not connected.
     pub(crate) fn new(address: &str, patience: Duration, repeats: bool) -> Self {
         Self {
             patience,
@@ -70,7 +70,7 @@ impl Line {
         }
     }
 
-    /// A call is sent, where [`Line::span`] is below 64. Returns its number.
+    /// A call is sent, where [`PeerConnection::span`] is below 64. Returns its number.
     pub(crate) fn begin(&self) -> u32 {
         let number = self.next.load(Ordering::Relaxed);
         self.next.store(number.wrapping_add(1), Ordering::Relaxed);
@@ -166,23 +166,23 @@ mod tests {
             first in any::<u32>(),
             ends in prop::collection::vec((0_u32..4, any::<prop::sample::Index>()), 0..300),
         ) {
-            let line = Line::new("", Duration::ZERO, true);
-            line.next.store(first, Ordering::Relaxed);
+            let peer = PeerConnection::new("", Duration::ZERO, true);
+            peer.next.store(first, Ordering::Relaxed);
             let mut under_way = VecDeque::new();
             let mut next = first;
             for (begins, ends) in ends {
                 for _ in 0..begins {
                     let span = under_way.front().map_or(0, |oldest| next.wrapping_sub(*oldest));
-                    prop_assert_eq!(line.span(), span);
+                    prop_assert_eq!(peer.span(), span);
                     if span < 64 {
-                        prop_assert_eq!(line.begin(), next);
+                        prop_assert_eq!(peer.begin(), next);
                         under_way.push_back(next);
                         next = next.wrapping_add(1);
                     }
                 }
                 if !under_way.is_empty() {
                     let ended = under_way.remove(ends.index(under_way.len()));
-                    line.end(ended.expect("it is under way"));
+                    peer.end(ended.expect("it is under way"));
                 }
             }
         }

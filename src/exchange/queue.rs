@@ -8,13 +8,13 @@ use atomic_waker::AtomicWaker;
 use rpcrdma_engine::ConnectionKey;
 use rtrb::{Consumer, Producer, RingBuffer};
 
-use super::{CoreShared, Line, Message, Slots, Status};
+use super::{CoreShared, Message, PeerConnection, Slots, Status};
 
 /// The core's end of a ring of calls, and where they go when they have ended.
-pub(crate) struct Lane {
+pub(crate) struct SubmissionQueue {
     submitted: Consumer<Box<Message>>,
-    back: WayBack,
-    line: Arc<Line>,
+    back: CompletionSink,
+    peer: Arc<PeerConnection>,
     /// Calls that the core has taken and not returned.
     under_way: u32,
     /// As many as were reserved for it.
@@ -23,9 +23,9 @@ pub(crate) struct Lane {
     has_news: bool,
 }
 
-/// Where the calls of a lane go when they have ended. It always has room: for a slot there is one call, and the ring is as
+/// Where the calls of a queue go when they have ended. It always has room: for a slot there is one call, and the ring is as
 /// long as the one to the core.
-enum WayBack {
+enum CompletionSink {
     Slots(Arc<Slots>),
     Ring(Producer<Box<Message>>, Arc<PollerWaker>),
 }
@@ -38,7 +38,7 @@ pub(crate) struct PollerWaker {
 }
 
 /// A thread's end of the way to a core.
-pub(crate) struct Submissions {
+pub(crate) struct SubmissionSink {
     ring: Ring,
     /// Dropped after the ring, as the order of fields says: the core finds that it was left.
     _left: Left,
@@ -46,58 +46,61 @@ pub(crate) struct Submissions {
 
 type Ring = Producer<Box<Message>>;
 
-/// Tells the core that a lane was left.
+/// Tells the core that a queue was left.
 struct Left(Arc<CoreShared>);
 
-/// What a lane of a core that has ended brings, and to whom.
+/// What a queue of a core that has ended brings, and to whom.
 pub(super) enum News {
     Ended(Arc<Slots>, Box<Message>),
     OfPoller(Arc<PollerWaker>),
 }
 
 /// A poller's end of the way back.
-pub(crate) struct Completions {
+pub(crate) struct CompletionSource {
     ended: Consumer<Box<Message>>,
     waker: Arc<PollerWaker>,
 }
 
-impl Lane {
-    /// A lane whose calls come back to slots.
-    pub(super) fn to_slots(line: &Arc<Line>, slots: &Arc<Slots>) -> (Ring, Self) {
+impl SubmissionQueue {
+    /// A queue whose calls come back to slots.
+    pub(super) fn to_slots(peer: &Arc<PeerConnection>, slots: &Arc<Slots>) -> (Ring, Self) {
         let calls = u32::try_from(slots.count()).unwrap_or(u32::MAX);
-        Self::new(line, calls, WayBack::Slots(Arc::clone(slots)))
+        Self::new(peer, calls, CompletionSink::Slots(Arc::clone(slots)))
     }
 
-    /// A lane whose calls come back in the order in which they end.
-    pub(super) fn to_poller(line: &Arc<Line>, calls: u32) -> (Ring, Completions, Self) {
+    /// A queue whose calls come back in the order in which they end.
+    pub(super) fn to_poller(
+        peer: &Arc<PeerConnection>,
+        calls: u32,
+    ) -> (Ring, CompletionSource, Self) {
         let (producer, ended) = RingBuffer::new(calls as usize);
         let waker = Arc::<PollerWaker>::default();
-        let back = WayBack::Ring(producer, Arc::clone(&waker));
-        let (submissions, lane) = Self::new(line, calls, back);
-        (submissions, Completions { ended, waker }, lane)
+        let back = CompletionSink::Ring(producer, Arc::clone(&waker));
+        let (submissions, queue) = Self::new(peer, calls, back);
+        (submissions, CompletionSource { ended, waker }, queue)
     }
 
-    fn new(line: &Arc<Line>, calls: u32, back: WayBack) -> (Ring, Self) {
+    fn new(peer: &Arc<PeerConnection>, calls: u32, back: CompletionSink) -> (Ring, Self) {
         let (submissions, submitted) = RingBuffer::new(calls as usize);
-        let lane = Self {
+        let queue = Self {
             submitted,
             back,
-            line: Arc::clone(line),
+            peer: Arc::clone(peer),
             under_way: 0,
             calls,
             has_news: false,
         };
-        (submissions, lane)
+        (submissions, queue)
     }
 
     /// The connection that its calls go by.
     #[inline]
     pub(crate) fn connection(&self) -> Option<ConnectionKey> {
-        self.line.connection()
+        self.peer.connection()
     }
 
-    pub(crate) fn line(&self) -> &Line {
-        &self.line
+    pub(crate) fn peer(&self) -> &PeerConnection {
+        &self.peer
     }
 
     /// Takes the next call to make.
@@ -114,8 +117,8 @@ impl Lane {
         self.under_way -= 1;
         message.status = status;
         match &mut self.back {
-            WayBack::Slots(slots) => slots.put(message),
-            WayBack::Ring(ended, _) => {
+            CompletionSink::Slots(slots) => slots.put(message),
+            CompletionSink::Ring(ended, _) => {
                 let pushed = ended.push(message);
                 debug_assert!(pushed.is_ok(), "it holds all calls of its poller");
                 self.has_news = true;
@@ -127,16 +130,16 @@ impl Lane {
     pub(super) fn fail(&mut self, news: &mut Vec<News>) {
         while let Some(mut message) = self.next() {
             match &self.back {
-                WayBack::Slots(slots) => {
+                CompletionSink::Slots(slots) => {
                     self.under_way -= 1;
                     message.status = Status::ShuttingDown;
                     news.push(News::Ended(Arc::clone(slots), message));
                 }
-                WayBack::Ring(..) => self.finish(message, Status::ShuttingDown),
+                CompletionSink::Ring(..) => self.finish(message, Status::ShuttingDown),
             }
         }
         if std::mem::take(&mut self.has_news)
-            && let WayBack::Ring(_, waker) = &self.back
+            && let CompletionSink::Ring(_, waker) = &self.back
         {
             news.push(News::OfPoller(Arc::clone(waker)));
         }
@@ -146,7 +149,7 @@ impl Lane {
     #[inline]
     pub(crate) fn wake(&mut self) {
         if std::mem::take(&mut self.has_news)
-            && let WayBack::Ring(_, waker) = &self.back
+            && let CompletionSink::Ring(_, waker) = &self.back
         {
             waker.wake();
         }
@@ -169,7 +172,7 @@ impl News {
     }
 }
 
-impl Submissions {
+impl SubmissionSink {
     pub(super) fn new(ring: Ring, core: &Arc<CoreShared>) -> Self {
         let _left = Left(Arc::clone(core));
         Self { ring, _left }
@@ -201,7 +204,7 @@ impl PollerWaker {
     }
 }
 
-impl Completions {
+impl CompletionSource {
     /// Takes a call that has ended.
     #[inline]
     pub(crate) fn next(&mut self) -> Option<Box<Message>> {
@@ -217,9 +220,9 @@ impl Completions {
     }
 }
 
-impl Drop for Completions {
+impl Drop for CompletionSource {
     fn drop(&mut self) {
-        // The lane may have calls under way for long, and nobody waits for them.
+        // The queue may have calls under way for long, and nobody waits for them.
         drop(self.waker.waker.take());
     }
 }
