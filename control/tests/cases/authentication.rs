@@ -208,12 +208,19 @@ fn null_call() -> Vec<u8> {
 
 pub(crate) fn a_peer_that_calls_early_is_cut_off_before_any_service_sees_it<F: Fabric>() {
     let (server, address) = server::<F>(Authentication::Required(server_host()), PATIENCE);
-    let early = foreign::connect::<F>(&address, Some(null_call()), foreign::nothing);
-    server.wait_closed(1);
-    let counters = server.node.cores()[0].counters();
-    assert_eq!(counters.messages_unauthenticated, 1, "{counters:?}");
-    assert_eq!((counters.calls_received, counters.replies_sent), (0, 0));
-    early.stop();
+    let wait = Wait::begin("a call before any identity");
+    for times in 1.. {
+        let early = foreign::connect_insisting::<F>(&address, null_call());
+        server.wait_closed(times);
+        early.stop();
+        let counters = server.node.cores()[0].counters();
+        assert_eq!((counters.calls_received, counters.replies_sent), (0, 0));
+        if counters.messages_unauthenticated == 1 {
+            break;
+        }
+        // Software iWARP sometimes ends a connection before it has brought a message.
+        wait.look(|| format!("{counters:?}"));
+    }
     // The listener goes on.
     let mut client = start::<F>(&profile(), 1);
     let options = connecting(Authentication::Required(client_host()));

@@ -59,6 +59,17 @@ fn start_server<F: Fabric>(address: &str, for_one: bool, answer: Answer) -> Fore
 
 /// Starts a client that connects to `address` and sends `first`, or nothing, and then answers what comes.
 pub(crate) fn connect<F: Fabric>(address: &str, first: Option<Vec<u8>>, answer: Answer) -> Foreign {
+    start_client::<F>(address, First(first, 1), answer)
+}
+
+/// As [`connect`], with a client that sends `first` again, some times, while it is connected: software iWARP keeps a message that
+/// comes while its connection is being accepted until the next one comes.
+pub(crate) fn connect_insisting<F: Fabric>(address: &str, first: Vec<u8>) -> Foreign {
+    // Fewer than there are Receives for it.
+    start_client::<F>(address, First(Some(first), 4), nothing)
+}
+
+fn start_client<F: Fabric>(address: &str, first: First, answer: Answer) -> Foreign {
     let stop = Arc::new(AtomicBool::new(false));
     let provider = F::provider(&profile());
     let manager = provider.manager().expect("a manager");
@@ -90,11 +101,18 @@ fn pool(port: &mut impl Port, buffers: u32) -> Pool {
     port.carve(shape).expect("the arena has room")
 }
 
+/// The first message of a client, and how often it sends that.
+struct First(Option<Vec<u8>>, u32);
+
+/// Turns of a client between two Sends of its first message.
+// TIME: a turn takes a millisecond or more. A message that is sent again too soon is one of several in a row, which is no fault.
+const TURNS_BEFORE_REPETITION: u32 = 100;
+
 enum Role {
     /// It closes the listener when somebody connects, if there is one here.
     Server(Option<ListenerId>),
     /// An address to connect to, and the first message.
-    Client(String, Option<Vec<u8>>),
+    Client(String, First),
 }
 
 fn serve<V: Provider>(
@@ -132,7 +150,8 @@ fn serve<V: Provider>(
     }
     let mut queues = queues.into_iter().cycle();
     port.flush_receives();
-    let (mut first, mut listener) = (None, None);
+    let (mut first, mut listener) = (First(None, 0), None);
+    let (mut connected, mut turns) = (None, 0_u32);
     match role {
         Role::Server(closes) => listener = closes,
         Role::Client(address, message) => {
@@ -144,6 +163,14 @@ fn serve<V: Provider>(
     let mut connections = Vec::new();
     let mut events = Vec::new();
     while !stop.load(Ordering::Relaxed) {
+        if let (First(Some(message), 1..), Some(queue_pair)) = (&first, connected) {
+            if turns.is_multiple_of(TURNS_BEFORE_REPETITION) {
+                send_copied(&mut port, queue_pair, &mut send, message);
+                port.flush_sends();
+                first.1 -= 1;
+            }
+            turns += 1;
+        }
         manager
             .wait(Duration::from_millis(1), &mut events)
             .expect("the manager works");
@@ -172,9 +199,7 @@ fn serve<V: Provider>(
                         println!("the foreign end did not confirm: {error}");
                         continue;
                     }
-                    if let Some(message) = first.take() {
-                        send_copied(&mut port, queue_pair, &mut send, &message);
-                    }
+                    connected = Some(queue_pair);
                 }
                 ManagerEvent::Established {
                     port_event: Some(port_event),
