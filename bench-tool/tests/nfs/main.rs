@@ -180,6 +180,20 @@ fn a_server_that_is_wrong_is_found_out() {
 }
 
 #[test]
+fn messages_that_are_no_replies_to_its_calls_are_ignored() {
+    let server = Server::start(Fault::Talkative);
+    report_of_calls(&server, "--op getattr --depth 4", 200);
+}
+
+#[test]
+fn reply_that_cannot_be_decoded_ends_only_its_call() {
+    let server = Server::start(Fault::Unknown);
+    let output = failure(&server, "--op getattr --depth 4 --count 100");
+    output.check_out(&["malformed_replies 10"]);
+    output.check_errors(&["90 completed"]);
+}
+
+#[test]
 fn a_refusal_says_what_to_do() {
     for (fault, words) in [
         (Fault::NotExported, ["MNT3ERR_ACCES", "insecure"]),

@@ -45,6 +45,10 @@ pub(crate) enum Fault {
     Fickle,
     /// The program MOUNT is not there.
     NoMount,
+    /// Before each reply the server calls, and replies to a call that nobody made.
+    Talkative,
+    /// A reply has a status that no RFC defines, now and then.
+    Unknown,
 }
 
 /// The number of the root; files count from there.
@@ -210,6 +214,24 @@ impl Shared {
                     return;
                 }
                 let bytes = head + writer.position();
+                if self.fault == Fault::Talkative {
+                    // A call (message type 0) with the XID of the client's, and a reply to no call.
+                    for (xid, kind) in [(call.xid, 0), (call.xid ^ 1 << 31, 1)] {
+                        let words: [u32; 6] = [1 << 31 | 20, xid, kind, 2, 9, 9];
+                        let message: Vec<u8> =
+                            words.into_iter().flat_map(u32::to_be_bytes).collect();
+                        if stream.write_all(&message).is_err() {
+                            return;
+                        }
+                    }
+                }
+                if !is_mount
+                    && call.procedure == Procedure::Getattr.number()
+                    && self.is_due(Fault::Unknown)
+                {
+                    // Behind XID, type, reply status, flavor and length of the verifier.
+                    reply[HEADER_BYTES + 20..HEADER_BYTES + 24].copy_from_slice(&[0, 0, 0, 9]);
+                }
                 reply[..HEADER_BYTES].copy_from_slice(&header(bytes - HEADER_BYTES).unwrap());
                 if stream.write_all(&reply[..bytes]).is_err() {
                     return;

@@ -530,16 +530,27 @@ impl Driver {
         self.heard = Instant::now();
         let now = self.clock.now();
         while let Some(message) = self.records.next_message()? {
-            let (header, bytes) = ReplyHeader::decode(message).map_err(Lost::Reply)?;
-            let index = header.xid & ((1 << SLOT_BITS) - 1);
+            // A call of the server is for nobody here, and no reason to lose the connection.
+            let Some(xid) = ReplyHeader::xid_of(message) else {
+                continue;
+            };
+            let index = xid & ((1 << SLOT_BITS) - 1);
             let slot = self.slots.get_mut(index as usize);
             // No slot waits for this XID: it is the second reply to a call that was sent again after a reconnect.
-            let Some(slot) = slot.filter(|slot| slot.is_waiting && slot.xid == header.xid) else {
+            let Some(slot) = slot.filter(|slot| slot.is_waiting && slot.xid == xid) else {
                 continue;
             };
             slot.is_waiting = false;
             let (step, start) = (slot.step, slot.start);
             let errors = &mut self.measured.errors;
+            let (header, bytes) = match ReplyHeader::decode(message) {
+                Ok(decoded) => decoded,
+                Err(error) => {
+                    errors.note("malformed_replies", || error.to_string());
+                    self.free.push(index);
+                    continue;
+                }
+            };
             let refused = match header.body {
                 ReplyBody::Accepted { status, .. } => match status {
                     AcceptStatus::Success => None,
@@ -652,8 +663,6 @@ enum Lost {
     Silent,
     #[error(transparent)]
     Record(#[from] record::RecordError),
-    #[error("a message is not an RPC reply: {0}")]
-    Reply(rpcrdma_protocol::DecodeError),
 }
 
 /// Offsets in an encoded call: the XID is the first word after the record mark, the procedure is the sixth (RFC 5531,

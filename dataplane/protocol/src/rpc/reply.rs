@@ -79,6 +79,14 @@ impl fmt::Display for RejectStatus {
 }
 
 impl<'a> ReplyHeader<'a> {
+    /// The XID of `message`, if it is a reply, whether the rest of it can be decoded or not: so a reply that cannot be decoded
+    /// ends only its call (RFC 5531 section 9).
+    #[must_use]
+    pub fn xid_of(message: &[u8]) -> Option<u32> {
+        let words = message.first_chunk::<8>()?;
+        (word(words, 1) == RPC_REPLY).then_some(word(words, 0))
+    }
+
     /// The header of a successful reply with verifier AUTH_NONE.
     #[inline]
     #[must_use]

@@ -103,10 +103,11 @@ impl TcpCaller {
     fn results(&mut self) -> Result<Vec<u8>, CallFailed> {
         loop {
             if let Some(record) = self.records.next_message()? {
-                let (header, bytes) = ReplyHeader::decode(record).map_err(CallFailed::Reply)?;
-                if header.xid != self.xid {
+                // Calls of the server, and replies to other calls.
+                if ReplyHeader::xid_of(record) != Some(self.xid) {
                     continue;
                 }
+                let (header, bytes) = ReplyHeader::decode(record).map_err(CallFailed::Reply)?;
                 return match header.body {
                     ReplyBody::Accepted {
                         status: AcceptStatus::Success,
