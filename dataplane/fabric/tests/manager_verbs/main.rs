@@ -67,6 +67,42 @@ fn port_disconnect_is_reported_to_both_managers() {
     }
 }
 
+/// RDMA-CM sends no disconnect before the client has confirmed, and does not say so.
+#[test]
+fn end_before_the_client_has_confirmed_reaches_it() {
+    if is_iwarp() {
+        // The client confirms nothing there, and the end of the stream reaches it at any time.
+        return;
+    }
+    let (mut client, mut server) = (End::new(), End::new());
+    let (_listener, address) = server.listen();
+    let asked = client.manager.connect(&address, &client.handle, b"");
+    let asked = asked.expect("a device leads there");
+    let ends = &mut [&mut client, &mut server];
+    let ManagerEvent::ConnectRequest { connection, .. } = event(ends, 1, "the request") else {
+        panic!("the request comes first")
+    };
+    ends[1].adopt_queue_pair(connection);
+    let accepted = ends[1].manager.accept(connection, b"");
+    accepted.expect("it waits for the answer");
+    ends[1].manager.disconnect(connection);
+    let reply = event(ends, 0, "the reply");
+    assert!(matches!(reply, ManagerEvent::ConnectReply { .. }));
+    ends[0].adopt_queue_pair(asked);
+    let confirmed = ends[0].manager.confirm(asked);
+    confirmed.expect("the server has sent no end yet");
+    loop {
+        match event(ends, 0, "the end") {
+            ManagerEvent::Disconnected { connection, .. } => {
+                assert_eq!(connection, asked);
+                break;
+            }
+            ManagerEvent::Established { .. } => {}
+            _ => panic!("only the end is left"),
+        }
+    }
+}
+
 #[test]
 fn timers_and_retries_are_those_of_the_options_at_both_ends() {
     if is_iwarp() {

@@ -168,6 +168,7 @@ impl Manager {
             peer: Parameters::default(),
             prepared: None,
             timer: None,
+            disconnects_late: false,
         };
         if numeric.is_none() {
             self.host_names

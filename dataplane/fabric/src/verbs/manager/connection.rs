@@ -45,9 +45,32 @@ pub(super) struct Connection {
     /// `Some` after `prepare` has handed the queue pair over.
     pub(super) prepared: Option<Prepared>,
     pub(super) timer: Option<Instant>,
+    /// It was disconnected before the client had confirmed it, which sends nothing.
+    pub(super) disconnects_late: bool,
 }
 
 impl Connection {
+    /// Sends a disconnect, or answers the peer's. Returns whether there is one to send, now or later: RDMA-CM sends none before
+    /// the client has confirmed the connection, and does not say so.
+    pub(super) fn disconnect(&mut self) -> bool {
+        if !self.stage.peer_answers_the_end() {
+            return false;
+        }
+        self.disconnects_late |= self.stage == Stage::Accepted;
+        let id = self.id.as_mut();
+        id.is_some_and(|id| id.disconnect().is_ok())
+    }
+
+    /// The client has confirmed the connection.
+    pub(super) fn confirmed(&mut self) {
+        if std::mem::take(&mut self.disconnects_late)
+            && let Some(id) = &mut self.id
+        {
+            // This fails only when the peer has ended the connection already, which is an event too.
+            let _ = id.disconnect();
+        }
+    }
+
     /// Whether dropping the identifier may block: a connect in progress on iWARP.
     pub(super) fn is_held_by_a_connect(&self) -> bool {
         match &self.side {

@@ -119,13 +119,10 @@ impl Manager {
                     .by_queue_pair
                     .get(&(*port, queue_pair))
                     .and_then(|number| self.connections.get_mut(number));
-                if let Some(connection) = connection
-                    && connection.stage.peer_answers_the_end()
-                    && let Some(id) = &mut connection.id
-                {
+                if let Some(connection) = connection {
                     // The peer's answer is an event. This fails only when the peer has ended the
                     // connection already, which is an event too.
-                    let _ = id.disconnect();
+                    let _ = connection.disconnect();
                 }
             }
         }
@@ -212,6 +209,9 @@ impl Manager {
         let Some(connection) = self.connections.get_mut(&number) else {
             return;
         };
+        if event.kind == EventKind::Established {
+            connection.confirmed();
+        }
         let (step, stage) = step(connection.stage, event.kind);
         match step {
             Step::Stay => {}

@@ -99,6 +99,7 @@ impl Manager {
             peer,
             prepared: None,
             timer: None,
+            disconnects_late: false,
         };
         self.connections.insert(number, connection);
     }
@@ -204,12 +205,7 @@ impl Manager {
         let Ok(connection) = self.open(number) else {
             return;
         };
-        let answered = connection.stage.peer_answers_the_end()
-            && connection
-                .id
-                .as_mut()
-                .is_some_and(|id| id.disconnect().is_ok());
-        if !answered {
+        if !connection.disconnect() {
             // Destroying the identifier withdraws our request, or rejects the peer's.
             self.remove(number);
             return;
