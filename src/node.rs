@@ -446,19 +446,6 @@ impl<A: Application> NodeBuilder<A> {
         Ok(layers.program(&self.settings).build()?)
     }
 
-    /// The processor of each core, if it is pinned, and those that no other node of this process gets.
-    fn placed(&mut self) -> Result<(Vec<Option<usize>>, Option<Reserved>), Error> {
-        let mut cores = std::mem::take(&mut self.cores);
-        if cores.is_empty() {
-            cores.push(None);
-        }
-        let is_reserving = self.is_low_latency && !self.is_polled;
-        let reserved = is_reserving
-            .then(|| Reserved::take(&mut cores))
-            .transpose()?;
-        Ok((cores, reserved))
-    }
-
     /// Starts the node, without a listener, on a fabric and device that were chosen before.
     ///
     /// # Errors
@@ -467,7 +454,10 @@ impl<A: Application> NodeBuilder<A> {
         let fitted = self.fitted(&fabric)?;
         let warnings: Vec<_> = fitted.clamps.iter().map(ToString::to_string).collect();
         let profile = Arc::new(fitted.profile);
-        let (cores, reserved) = self.placed()?;
+        let mut cores = std::mem::take(&mut self.cores);
+        if cores.is_empty() {
+            cores.push(None);
+        }
         let mut programs = self.programs;
         for (program, versions) in self.procedures.programs() {
             let procedures = self.procedures.clone();
@@ -479,6 +469,9 @@ impl<A: Application> NodeBuilder<A> {
         for change in self.configure {
             config = change(config);
         }
+        let is_reserving = self.is_low_latency && !self.is_polled;
+        let reserved = is_reserving.then(|| Reserved::take(&mut config.cores));
+        let reserved = reserved.transpose()?;
         let applications: Vec<A> = (0..config.cores.len()).map(self.application).collect();
         let taken = applications.first().map(Application::programs);
         let twice = programs.iter().map(|(number, ..)| *number);

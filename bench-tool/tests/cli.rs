@@ -22,6 +22,8 @@ mod patient;
 mod reverse;
 #[path = "support/signal.rs"]
 mod signal;
+#[path = "cli/through.rs"]
+mod through;
 #[path = "support/usable.rs"]
 mod usable;
 #[path = "support/watched.rs"]

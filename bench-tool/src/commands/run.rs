@@ -11,7 +11,7 @@ use crate::exit::Failure;
 use crate::machine::Machine;
 use crate::metrics::load::LoadMetrics;
 use crate::run::config::{BulkConfig, RunConfig, Server};
-use crate::run::through::Through;
+use crate::run::through::{THREADS_MAX, Through};
 use crate::run::{self, Gated, Load};
 use crate::workloads::bench::op::{Op, Placement};
 use crate::workloads::bench::sizes::Sizes;
@@ -160,6 +160,14 @@ impl RunArgs {
     /// A usage failure with the argument and what to give instead.
     pub(super) fn config(&self, machine: &Machine, command: String) -> Result<RunConfig, Failure> {
         let (bulk, size_bytes) = self.work()?;
+        let threads = self.through.threads(self.connections, self.depth);
+        if threads > THREADS_MAX {
+            let what = format!(
+                "--through {} would take {threads} threads, and {THREADS_MAX} are the most",
+                self.through.name()
+            );
+            return Err(Failure::usage(what).advice("lower --depth or --connections"));
+        }
         if let Some(cores) = &self.common.cores {
             machine.check_cores(cores)?;
         }

@@ -31,12 +31,14 @@ pub(crate) const SWEEPS: [&str; 2] = [sweep::SCHEMA, fleet::sweep::report::SCHEM
 const GIVE: &str = "give runs as `bench-tool run --json` writes them, one, several in a row, or a list of them; or a sweep";
 
 /// The keys of the work, which repeats of a run share. Runs that differ in them are not accepted as one side.
-const WORK: [&str; 20] = [
+const WORK: [&str; 22] = [
     "schema",
     "pattern",
     "clients_asked",
     "clients",
     "op",
+    "direction",
+    "through",
     "size_bytes",
     "sizes",
     "operations",
@@ -115,7 +117,17 @@ impl Run {
     /// A short description of what is wrong with it.
     pub(crate) fn new(report: &Value) -> Result<Self, String> {
         let keys = WORK.into_iter().chain(CIRCUMSTANCES);
-        let facts = keys.map(|key| (key, fact(report, key))).collect();
+        let mut facts: BTreeMap<_, _> = keys.map(|key| (key, fact(report, key))).collect();
+        // Older runs do not say it, and those of `nfs` never.
+        for (key, usual) in [("direction", "forward"), ("through", "core")] {
+            facts.entry(key).and_modify(|it| {
+                *it = if it.is_null() {
+                    usual.into()
+                } else {
+                    it.take()
+                }
+            });
+        }
         let report = Report::deserialize(report).map_err(|error| error.to_string())?;
         if !SCHEMAS.contains(&report.schema.as_str()) {
             let schema: String = report.schema.chars().take(64).collect();

@@ -143,7 +143,7 @@ impl RunConfig {
     pub(crate) fn calls(&self, connections: u32) -> Option<u32> {
         let of_clients = match self.through {
             Through::Core => 0,
-            _ => connections + 1,
+            _ => connections.saturating_add(1),
         };
         let calls = connections.checked_mul(self.load.depth)?;
         calls

@@ -28,7 +28,8 @@ use crate::record::Record;
 use crate::report::figures::Totals;
 use crate::run::report::per_call::PerCall;
 use crate::run::report::{Memory, RunResult};
-use crate::run::through::{Threads, Through};
+use crate::run::through::{DISCONNECTED, Threads, Through};
+use crate::signals::Stop;
 use crate::sizing::{BulkNeed, Need};
 use crate::workloads::bench::bulk::BulkPlan;
 use crate::workloads::bench::op::{Op, Placement};
@@ -109,6 +110,10 @@ impl Measure<'_> {
         let mut measured = client.measure(config, watch, &mut checkpoints);
         let disturbances = counted(config, watch).warnings_since(&counted_before);
         let client_counted = client.counters().since(&client_before);
+        // Threads do not read the counters of the cores when the measured time begins and ends.
+        if config.through != Through::Core && measured.counters.is_none() {
+            measured.counters = Some(client_counted);
+        }
         // A lost connection may still be lost here: its calls went to other connections, or none were left. The
         // server's counters below need the first connection.
         if measured.failure.is_none() {
@@ -126,10 +131,15 @@ impl Measure<'_> {
             Some(_) => None,
         };
         let Client {
-            node, connections, ..
+            threads,
+            clients,
+            node,
+            connections,
+            ..
         } = client;
         let first = connections.first().cloned();
-        drop(connections);
+        // Each client has the node, too.
+        drop((threads, clients, connections));
         drop(node);
         // Only after the shutdown: the probe runs on a core of the load.
         let probe = idle.filter(|_| measured.failure.is_none());
@@ -261,10 +271,12 @@ fn profile(config: &RunConfig, fabric: &Fabric) -> Result<Loaded, Failure> {
     let cores = u32::try_from(config.load.cores.len())
         .unwrap_or(u32::MAX)
         .max(1);
-    let connections = config.connections().div_ceil(cores);
-    let calls = config.calls(connections).ok_or_else(|| {
+    let carrying = config.load.connections.div_ceil(cores);
+    // The one for questions to the server is on the first core.
+    let connections = carrying + u32::from(config.through != Through::Core);
+    let calls = config.calls(carrying).ok_or_else(|| {
         Failure::usage(format!(
-            "{connections} connections with {} calls each are more than the 65536 calls that one core can have outstanding",
+            "{carrying} connections with {} calls each are more than the 65536 calls that one core can have outstanding",
             config.load.depth
         ))
         .advice("lower --depth or --connections, or give --cores more of them")
@@ -336,7 +348,7 @@ impl Client {
         let (threads, clients) = match config.through {
             Through::Core => (None, Vec::new()),
             through => {
-                let clients = connect_clients(&node, address, config, &options)?;
+                let clients = connect_clients(&node, address, config, &options, &watch.stop)?;
                 let threads = Threads::start(through, &clients, config.load.depth)?;
                 (Some(threads), clients)
             }
@@ -367,16 +379,12 @@ impl Client {
             checkpoints,
         );
         let mut measured = measured.0;
-        for client in &self.clients {
-            let lost = client.reconnects() + u64::from(!client.is_connected());
-            if lost > 0 {
-                measured.losses.connections += lost;
-                let errors = &mut measured.errors;
-                errors.note("connections_lost", || {
-                    "the server closed it, or died".to_owned()
-                });
-            }
-        }
+        // In this order: a client that connects meanwhile counts twice, and not never.
+        let lost = |it: &rpcrdma::Client| u64::from(!it.is_connected()) + it.reconnects();
+        let lost: u64 = self.clients.iter().map(lost).sum();
+        // The thread that lost its connection may know that before its client does.
+        let lost = lost.max(u64::from(measured.errors.of(DISCONNECTED) > 0));
+        measured.losses.connections += lost;
         measured
     }
 
@@ -398,6 +406,7 @@ fn connect_clients(
     address: &str,
     config: &RunConfig,
     options: &ConnectOptions,
+    stop: &Stop,
 ) -> Result<Vec<rpcrdma::Client>, Failure> {
     // A poller has places for its own calls.
     let depth = match config.through {
@@ -411,11 +420,14 @@ fn connect_clients(
             .connect_timeout(options.timeout)
             // A lost connection is an error of the load, as it is on a core, and no wait.
             .patience(Duration::ZERO)
+            // No blocking call outlives the load that is given up.
+            .timeout(END_TIMEOUT)
             .versions(options.versions)
             .authentication(options.authentication.clone())
             .connect(address)
     };
     (0..config.load.connections as usize)
+        .take_while(|_| !stop.is_asked())
         .map(connect)
         .collect::<Result<_, _>>()
         .map_err(|error| Failure::failed(format!("cannot connect to {address}")).because(error))

@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
 
-use rpcrdma::{Client, Encode, Error, Pending, Poller, Procedure, Response};
+use rpcrdma::{Client, Encode, Error, ErrorKind, Pending, Poller, Procedure, Response};
 use rpcrdma_engine::Reply;
 use rpcrdma_fabric::clock::{Clock, Ticks};
 use rpcrdma_protocol::rpc::OpaqueAuth;
@@ -29,6 +29,15 @@ const LOOK_PERIOD: Duration = Duration::from_millis(1);
 
 /// Calls that a thread makes before it takes replies.
 const CALLS_PER_TURN: usize = 32;
+
+/// Error name of calls that ended with their connection.
+pub(crate) const DISCONNECTED: &str = "calls_disconnected";
+
+/// The most threads of a load.
+pub(crate) const THREADS_MAX: u32 = 1024;
+
+/// A sleep may end so much later than was asked for: in an open loop a thread sleeps only until so long before the next call.
+const SLEEP_LATE: Duration = Duration::from_micros(200);
 
 /// Looks in vain after which a poller's thread lets others run.
 const SPINS_MAX: u32 = 1000;
@@ -198,6 +207,8 @@ impl Way for Blocking {
 /// As many futures as calls, polled by their thread when they are woken.
 struct Futures {
     client: Client,
+    /// Where the next look begins, so that no place waits for others.
+    next: usize,
     places: Vec<(Option<Pending>, Arc<Woken>)>,
 }
 
@@ -224,6 +235,7 @@ impl Futures {
     fn new(client: Client, depth: u32) -> Self {
         Self {
             client,
+            next: 0,
             places: Vec::with_capacity(depth as usize),
         }
     }
@@ -252,19 +264,24 @@ impl Way for Futures {
     }
 
     fn complete(&mut self) -> Option<(Place, Result<Response, Error>)> {
-        for ((future, woken), place) in self.places.iter_mut().zip(0..) {
-            // SYNC POINT future-woken: Acquire, with the Release in `Woken::wake_by_ref`.
-            if !woken.is_woken.swap(false, Ordering::Acquire) {
-                continue;
-            }
-            let Some(pending) = future else {
+        let count = self.places.len();
+        for at in (self.next..count).chain(0..self.next.min(count)) {
+            let Some((future, woken)) = self.places.get_mut(at) else {
+                break;
+            };
+            // SYNC POINT future-woken: Acquire, with the Release in `Woken::wake_by_ref`. A swap of every place would cost more
+            // than a call.
+            let is_woken = woken.is_woken.load(Ordering::Relaxed)
+                && woken.is_woken.swap(false, Ordering::Acquire);
+            let Some(pending) = future.as_mut().filter(|_| is_woken) else {
                 continue;
             };
             let waker = Waker::from(Arc::clone(woken));
             let polled = Pin::new(pending).poll(&mut Context::from_waker(&waker));
             if let Poll::Ready(result) = polled {
                 *future = None;
-                return Some((place, result));
+                self.next = at + 1;
+                return Some((Place::try_from(at).unwrap_or(Place::MAX), result));
             }
         }
         None
@@ -361,7 +378,7 @@ impl Load {
             }
             now = self.clock.now();
             if !made && !ended {
-                way.rest(self.outstanding(), self.phase.idle_for(now, LOOK_PERIOD));
+                self.rest(way, now);
                 now = self.clock.now();
             }
         }
@@ -371,6 +388,19 @@ impl Load {
             measured: self.measured,
             last: self.phase.into_recorder(),
             workload: self.workload,
+        }
+    }
+
+    fn rest(&self, way: &mut impl Way, now: Ticks) {
+        let longest = self.phase.idle_for(now, LOOK_PERIOD);
+        let longest = match self.phase.next_due() {
+            Some(_) => longest.saturating_sub(SLEEP_LATE),
+            None => longest,
+        };
+        if longest.is_zero() {
+            std::thread::yield_now();
+        } else {
+            way.rest(self.outstanding(), longest);
         }
     }
 
@@ -403,6 +433,10 @@ impl Load {
         while let Some((place, result)) = way.complete() {
             ended = true;
             let end = self.clock.now();
+            // A blocking call may have lasted over the end of an interval: it is recorded in that in which it ended.
+            if self.phase.is_calling() {
+                self.phase.advance(end, self.outstanding() as usize);
+            }
             let response = match result {
                 Ok(response) => response,
                 Err(error) => {
@@ -432,13 +466,18 @@ impl Load {
     #[cold]
     fn failed(&mut self, place: Place, error: &Error) {
         self.free.push(place);
-        let errors = &mut self.measured.errors;
-        errors.note("calls_failed", || error.to_string());
-        // With the connection the run is over, as it is on a core without --retry.
-        if matches!(
-            error.kind(),
-            rpcrdma::ErrorKind::Disconnected | rpcrdma::ErrorKind::NotConnected
-        ) {
+        let (name, is_over) = match error.kind() {
+            ErrorKind::Disconnected | ErrorKind::NotConnected => (DISCONNECTED, true),
+            // No other call of this load would be taken.
+            ErrorKind::TooLong | ErrorKind::Unsupported | ErrorKind::ShuttingDown => {
+                ("calls_refused", true)
+            }
+            _ => ("calls_failed", false),
+        };
+        self.measured.errors.note(name, || error.to_string());
+        // As on a core without --retry.
+        if is_over && self.phase.is_calling() {
+            self.measured.interrupted = true;
             self.phase.end(self.clock.now());
         }
     }

@@ -228,7 +228,10 @@ fn low_latency_cores_are_pinned_and_never_sleep() {
     }
     drop((node, other));
     // What they had is free again.
-    drop(Node::builder().low_latency().start(&at).expect("a node"));
+    let again = Node::builder().low_latency().start(&at).expect("a node");
+    let processors = processors_of("rpcrdma-core-0");
+    assert!(processors.contains(&last.to_string()), "{processors:?}");
+    drop(again);
     let too_many = rpcrdma_engine::processors().len() + 1;
     let error = Node::builder().cores(too_many).low_latency().start(&at);
     assert_eq!(error.unwrap_err().kind(), ErrorKind::Configuration);

@@ -527,7 +527,6 @@ impl Driver {
             }
             Err(error) => return Err(error.into()),
         }
-        self.heard = Instant::now();
         let now = self.clock.now();
         while let Some(message) = self.records.next_message()? {
             // A call of the server is for nobody here, and no reason to lose the connection.
@@ -541,6 +540,8 @@ impl Driver {
                 continue;
             };
             slot.is_waiting = false;
+            // Other messages are no sign that calls are answered.
+            self.heard = Instant::now();
             let (step, start) = (slot.step, slot.start);
             let errors = &mut self.measured.errors;
             let (header, bytes) = match ReplyHeader::decode(message) {

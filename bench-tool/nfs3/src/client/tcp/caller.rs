@@ -2,7 +2,7 @@
 
 use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rpcrdma_protocol::EncodeError;
 use rpcrdma_protocol::rpc::{AcceptStatus, CallHeader, OpaqueAuth, ReplyBody, ReplyHeader};
@@ -37,6 +37,7 @@ pub struct TcpCaller {
     records: Records,
     message: Vec<u8>,
     xid: u32,
+    timeout: Duration,
 }
 
 impl TcpCaller {
@@ -60,6 +61,7 @@ impl TcpCaller {
             stream,
             records: Records::new(config.reply_bytes_max),
             message: Vec::new(),
+            timeout: config.timeout,
             // Servers remember XIDs by address and port, so an earlier process with the same port must not have used them.
             xid: first_xid(),
         })
@@ -101,11 +103,17 @@ impl TcpCaller {
     }
 
     fn results(&mut self) -> Result<Vec<u8>, CallFailed> {
+        // A server that sends other messages does not renew the limit.
+        let deadline = Instant::now() + self.timeout;
         loop {
             if let Some(record) = self.records.next_message()? {
                 // Calls of the server, and replies to other calls.
                 if ReplyHeader::xid_of(record) != Some(self.xid) {
-                    continue;
+                    if Instant::now() < deadline {
+                        continue;
+                    }
+                    let late = io::Error::new(io::ErrorKind::TimedOut, "no answer in time");
+                    return Err(late.into());
                 }
                 let (header, bytes) = ReplyHeader::decode(record).map_err(CallFailed::Reply)?;
                 return match header.body {
