@@ -236,6 +236,7 @@ fn long_calls_and_replies_go_to_chunks() {
 /// A core keeps a quarter of its bulk buffers for the calls of peers: a call that needs one of these would wait for ever.
 #[test]
 fn calls_that_need_memory_kept_for_peers_are_refused() {
+    unless_skipped!("calls_that_need_memory_kept_for_peers_are_refused");
     let small = CoreConfig {
         bulk_buffers: 8,
         ..bulk_config()

@@ -55,6 +55,7 @@ const PLACEMENT_ON_IWARP: &[(&str, &str)] = &[
 /// Tests of the engine that cannot run there.
 #[rustfmt::skip]
 const ENGINE_ON_IWARP: &[(&str, &str)] = &[
+    ("calls_that_need_memory_kept_for_peers_are_refused", READS),
     ("a_write_chunk_that_is_too_small_is_made_larger_once", READS),
     ("every_combination_of_lists", READS),
     ("segments_are_no_longer_than_the_peer_takes", READS),
