@@ -169,7 +169,7 @@ pub(crate) enum Failure {
     #[error("the call to `{address}` failed: {error}{}", advice(*error))]
     Call { address: String, error: CallError },
     #[error(
-        "the call to `{address}` was not sent, for it is too long: headers and arguments may have {max} bytes (message_bytes_max); bulk data, and by version 1 of RPC-over-RDMA what fits no message, results too, may have three quarters of {bulk} bytes (bulk_buffers)"
+        "the call to `{address}` was not sent, for it is too long: headers and arguments may have {max} bytes (message_bytes_max); bulk data, and by version 1 of RPC-over-RDMA what fits no message, results too, may have {bulk} bytes (bulk_buffers), less a quarter or 32 buffers that are kept for the calls of peers, and 16 pieces by version 1 (bulk_buffer_bytes)"
     )]
     CallTooLong {
         address: String,

@@ -314,7 +314,9 @@ impl<A: Application> NodeBuilder<A> {
 
     /// Cores that never sleep (`idle = "spin"`), each pinned to a processor that nothing else should run on: those of
     /// [`NodeBuilder::pinned`], or else the last ones that the calling thread may use and no other such node of this process
-    /// has. What other processes run there is not known.
+    /// has. What other processes run there is not known. If there are too few such processors, the node does not start. A profile
+    /// does not change this, and the knob `idle` does. It has no effect on cores that the program polls. For a client, start a
+    /// node with it and use [`Node::client`].
     ///
     /// Without this, and without a profile that says otherwise, a core sleeps after 100 us without work and runs where the
     /// scheduler puts it. That shares a machine well, and costs some 5 to 50 us for each call that finds its core asleep, and more
@@ -446,7 +448,7 @@ impl<A: Application> NodeBuilder<A> {
         Ok(layers.program(&self.settings).build()?)
     }
 
-    /// Starts the node, without a listener, on a fabric and device that were chosen before.
+    /// Starts the node, without a listener, on a fabric and device that were chosen before, and not by [`NodeBuilder::device`].
     ///
     /// # Errors
     /// As [`NodeBuilder::start`].

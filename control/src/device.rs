@@ -55,7 +55,7 @@ pub enum Use {
     Listen,
     /// It connects to there.
     Connect,
-    /// It listens there if the address is of this machine, and else connects.
+    /// It listens there if the address is of this machine, unless another device is named; otherwise it connects.
     Either,
 }
 

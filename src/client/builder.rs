@@ -115,6 +115,7 @@ impl ClientBuilder {
     }
 
     /// The core of the first connection; the next one is on the next core. Without this it is the first core of the node.
+    /// Numbers beyond the last core go on from the first.
     #[must_use]
     pub fn core(mut self, core: usize) -> Self {
         self.first_core = core;
@@ -122,6 +123,7 @@ impl ClientBuilder {
     }
 
     /// The versions of RPC-over-RDMA that it tries. The default is version 2, and version 1 where the server speaks no other.
+    /// Where authentication is required, only version 2 is spoken, and this changes nothing.
     #[must_use]
     pub fn versions(mut self, versions: Versions) -> Self {
         self.versions = versions;
@@ -189,10 +191,10 @@ impl ClientBuilder {
     /// idempotent or marked ([`NodeBuilder::procedure_once`]), or it knows repeated calls by address and XID, as NFS servers
     /// do.
     ///
-    /// A call goes on for as long as one that was not sent ([`ClientBuilder::patience`], counted from the first loss). It
-    /// fails with `Disconnected` after that, when the server was restarted and has lost what it kept, and when it
-    /// sends bulk data, which is given away when it is sent. A server of version 1, or another one that announces no name,
-    /// does not show that it was restarted: there the call runs again.
+    /// A lost call is repeated for as long as one that was not sent waits ([`ClientBuilder::patience`], counted from the first
+    /// loss). It fails with `Disconnected` in three cases: this time is over; the server was restarted and has lost what it
+    /// kept; or the call sent bulk data, which was given away with the first attempt. A server of version 1, or one that
+    /// announces no name, does not show that it was restarted: the call runs again there.
     ///
     /// At most 64 calls of a connection are made from the oldest one without an answer to the newest, so that the server has
     /// the replies to all of them; further ones wait. So one call that takes long holds up others behind the next 63.
