@@ -137,6 +137,14 @@ fn calls_that_a_connection_took_with_it_are_repeated_and_none_is_missing() {
     let report = broken(&ended);
     assert_eq!(number(&report, "connections_lost"), 1, "{report}");
     assert!((1..3000).contains(&number(&report, "calls")), "{report}");
+    // So it does for threads that call through the library.
+    for through in ["poller", "call", "async"] {
+        let ended = run(&address, &format!("{load} --through {through}")).with_code(1);
+        let report = broken(&ended);
+        assert!(number(&report, "connections_lost") >= 1, "{report}");
+        assert!((1..3000).contains(&number(&report, "calls")), "{report}");
+        assert!(number(&report, "errors") >= 1, "{report}");
+    }
     server.end();
 }
 
