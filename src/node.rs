@@ -319,8 +319,8 @@ impl<A: Application> NodeBuilder<A> {
     /// node with it and use [`Node::client`].
     ///
     /// Without this, and without a profile that says otherwise, a core sleeps after 100 us without work and runs where the
-    /// scheduler puts it. That shares a machine well, and costs some 5 to 50 us for each call that finds its core asleep, and more
-    /// while another thread has its processor.
+    /// scheduler puts it. That shares a machine well. A call that finds its core asleep waits for a wake-up, which took about 35 us
+    /// on a virtual machine (docs/performance.md), and longer while another thread has the processor.
     #[must_use]
     pub fn low_latency(mut self) -> Self {
         self.is_low_latency = true;
