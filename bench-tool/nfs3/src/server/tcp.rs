@@ -471,22 +471,27 @@ mod tests {
     const DONE: u32 = 0;
     const EXISTS: u32 = 17;
 
-    #[test]
-    fn call_is_known_on_any_connection_of_its_host_after_a_flood_of_another() {
-        let server = Running::start(4);
+    /// The arguments of MKDIR.
+    fn mkdir_in(directory: FileHandle) -> Vec<u8> {
         let place = Place {
-            directory: server.root,
+            directory,
             name: b"made",
         };
         let attributes = SetAttributes::default();
         let mkdir = arguments::Mkdir { place, attributes };
-        let mkdir = bytes_of(&[&|writer| mkdir.encode(writer).unwrap()]);
+        bytes_of(&[&|writer| mkdir.encode(writer).unwrap()])
+    }
+
+    #[test]
+    fn call_is_known_on_any_connection_of_its_host_after_a_flood_of_another() {
+        let server = Running::start(4);
+        let mkdir = mkdir_in(server.root);
         let mut first = server.connect();
         send(&mut first, 7, Procedure::Mkdir, &mkdir);
         assert_eq!(status(&mut first), DONE);
         let setattr = arguments::Setattr {
             object: server.root,
-            attributes,
+            attributes: SetAttributes::default(),
             guard: None,
         };
         let setattr = bytes_of(&[&|writer| setattr.encode(writer).unwrap()]);
@@ -513,13 +518,7 @@ mod tests {
     #[test]
     fn connected_host_is_not_forgotten_for_others_that_come_and_go() {
         let server = Running::start(4);
-        let place = Place {
-            directory: server.root,
-            name: b"made",
-        };
-        let attributes = SetAttributes::default();
-        let mkdir = arguments::Mkdir { place, attributes };
-        let mkdir = bytes_of(&[&|writer| mkdir.encode(writer).unwrap()]);
+        let mkdir = mkdir_in(server.root);
         let call = |stream: &mut TcpStream| {
             send(stream, 7, Procedure::Mkdir, &mkdir);
             status(stream)
