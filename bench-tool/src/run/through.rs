@@ -294,13 +294,14 @@ impl Way for Futures {
 }
 
 /// Takes the orders of one thread until the run is over.
-fn serve(control: &LoadControl<BenchWorkload>, is_over: &AtomicBool, mut way: impl Way) {
+fn serve<W: Way>(control: &LoadControl<BenchWorkload>, is_over: &AtomicBool, mut way: W) {
     let mut taken = 0;
     while !is_over.load(Ordering::Relaxed) {
         match control.take(taken) {
             Some(Order::Load(order)) => {
                 taken = taken.wrapping_add(1);
-                let answer = Load::new(control, *order, &way).run(control, &mut way);
+                let places = W::places(order.amount.depth);
+                let answer = Load::new(control, *order, places).run(control, &mut way);
                 control.answer(Answer::Load(Box::new(answer)));
             }
             // Single calls go by the core's own generator.
@@ -327,12 +328,11 @@ struct Load {
 }
 
 impl Load {
-    fn new<W: Way>(
+    fn new(
         control: &LoadControl<BenchWorkload>,
         order: LoadOrder<BenchWorkload>,
-        _way: &W,
+        places: u32,
     ) -> Self {
-        let places = W::places(order.amount.depth);
         Self {
             workload: order.workload,
             phase: LoadPhase::new(&order.amount, Arc::clone(&control.exchange)),
