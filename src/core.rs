@@ -11,7 +11,7 @@ use rpcrdma_engine::{
 };
 use rpcrdma_fabric::clock::{Clock, Ticks};
 use rpcrdma_fabric::interface::{PeerIdentity, Port};
-use rpcrdma_protocol::rpc::{self, OpaqueAuth};
+use rpcrdma_protocol::rpc;
 use rpcrdma_protocol::v2::TransportError;
 
 use crate::exchange::{Answer, CoreShared, Message, PeerConnection, Status, SubmissionQueue};
@@ -433,20 +433,20 @@ fn make_with_extras<P: Port>(
     connection: ConnectionKey,
     tag: CallTag,
 ) -> Result<(), CallRefused> {
+    // Anew each time that it is tried: a number of RPCSEC_GSS is not used twice.
+    message.sign(core.next_xid());
     let (procedure, args, extras) = (message.procedure, &message.args, message.extras());
     if !extras.items.is_empty() || !extras.expected.is_empty() {
         return make_bulk(core, message, connection, tag);
     }
     let inline_max = core.results_inline_bytes_max(connection);
-    if inline_max.is_none_or(|most| extras.results_bytes_max <= most) {
-        let (flavor, ref body) = extras.credential;
-        let credential = OpaqueAuth { flavor, body };
+    if inline_max.is_none_or(|most| extras.reply_bytes_max() <= most) {
+        let auth = extras.caller.auth();
         let write = |space: &mut [u8]| {
             space.copy_from_slice(args);
             args.len()
         };
-        let made =
-            core.call_authenticated(connection, procedure, credential, args.len(), tag, write);
+        let made = core.call_authenticated(connection, procedure, auth, args.len(), tag, write);
         if inline_max.is_none() || made != Err(CallRefused::TooLong) {
             return made;
         }
@@ -467,10 +467,11 @@ fn make_bulk<P: Port>(
     let procedure = message.procedure;
     let args = std::mem::take(&mut message.args);
     let extras = message.extras_mut();
-    let (flavor, ref body) = extras.credential;
+    let reply_bytes_max = extras.reply_bytes_max();
+    let auth = extras.caller.auth();
     let mut call = BulkCall::new(procedure, &args);
-    call.credential = OpaqueAuth { flavor, body };
-    call.results_bytes_max = extras.results_bytes_max;
+    (call.credential, call.verifier) = (auth.credential, auth.verifier);
+    call.results_bytes_max = reply_bytes_max;
     let mut targets = extras.targets.iter_mut().peekable();
     let mut expected = extras.expected.iter().cloned().enumerate();
     let mut fits =
@@ -560,6 +561,7 @@ impl<A: Application> Application for CoreApplication<A> {
         };
         match result {
             Ok(reply) => {
+                message.keep_verifier(reply.verifier);
                 let status = put_results(&mut message, reply.results);
                 self.finish(message, status);
             }
@@ -588,6 +590,7 @@ impl<A: Application> Application for CoreApplication<A> {
                     let item = std::mem::take(&mut result.item);
                     message.extras_mut().result_items.push(item);
                 }
+                message.keep_verifier(bulk.reply.verifier);
                 put_results(&mut message, bulk.reply.results)
             }
             Err(error) => return self.fail(message, error, now),

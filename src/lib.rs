@@ -44,6 +44,7 @@
 
 #![forbid(unsafe_code)]
 
+mod auth;
 mod buffers;
 mod client;
 mod core;
@@ -60,6 +61,7 @@ mod server;
 mod service;
 mod trace;
 
+pub use auth::{Sign, Unauthenticated};
 pub use buffers::{Buffer, Buffers};
 pub use client::{Client, ClientBuilder, Ended, Pending, Poller, Request, Response};
 pub use decode::{Bulk, Decoder};
@@ -76,9 +78,9 @@ pub use rpcrdma_control::{
     Authentication, DrainReport, HostAuthentication, NodeSnapshot, PresharedKey, PresharedKeys,
     Reconnect, Versions,
 };
-pub use rpcrdma_engine::{CloseReason, ConnectionKey, HostIdentity};
+pub use rpcrdma_engine::{CloseReason, ConnectionKey, HostIdentity, VerifierRefused};
 pub use rpcrdma_fabric::memory::ExternalMemory;
-pub use rpcrdma_protocol::rpc::AuthStatus;
+pub use rpcrdma_protocol::rpc::{Auth, AuthStatus};
 pub use rpcrdma_tuning::{Idle, Profile};
 
 /// The result of what can fail here.

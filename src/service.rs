@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use rpcrdma_engine::{
     BulkArguments, CloseReason, ConnectionKey, DeferToken, HostIdentity, Outcome, PeerProperties,
-    ReplyWriter, Request,
+    ReplyWriter, Request, VerifierRefused,
 };
 use rpcrdma_fabric::interface::PeerIdentity;
 use rpcrdma_protocol::constants::{AUTH_NONE, AUTH_SYS};
-use rpcrdma_protocol::rpc::{self, AuthStatus};
+use rpcrdma_protocol::rpc::{self, Auth, AuthStatus};
 
+use crate::auth::Unauthenticated;
 use crate::buffers::{Buffer, Buffers};
 use crate::decode::{Decoder, Position};
 use crate::encode::{Encode, length_word};
@@ -50,6 +51,20 @@ pub trait Service: Send + 'static {
     /// once, when the core starts.
     fn flavors(&self) -> Option<Vec<u32>> {
         Some(vec![AUTH_NONE, AUTH_SYS])
+    }
+
+    /// Judges the caller of a call whose credential is neither AUTH_NONE nor AUTH_SYS, before it runs and before its reply is looked
+    /// for among those that are kept. Returns the verifier of the reply. By default all callers are taken, and the verifier is
+    /// AUTH_NONE.
+    ///
+    /// [`Incoming::credential`], [`Incoming::verifier`] and [`Incoming::signed`] have what it takes. With RPCSEC_GSS the reply to a
+    /// call that creates a context has a verifier that [`Service::call`] makes ([`Reply::set_verifier`]).
+    ///
+    /// # Errors
+    /// What becomes of the call instead.
+    fn authenticate(&mut self, call: &Incoming<'_>) -> Result<Auth, Unauthenticated> {
+        let _ = call;
+        Ok(Auth::NONE)
     }
 
     /// Its procedures, if the core is to refuse calls of others (PROC_UNAVAIL). Asked once, when the core starts.
@@ -151,6 +166,20 @@ impl<'a> Incoming<'a> {
         (credential.flavor, credential.body)
     }
 
+    /// The caller's verifier: its flavor, and its body.
+    #[must_use]
+    pub fn verifier(&self) -> (u32, &'a [u8]) {
+        let verifier = self.request.verifier;
+        (verifier.flavor, verifier.body)
+    }
+
+    /// The call from its XID to the end of its credential, which the verifier of RPCSEC_GSS is computed over (RFC 2203 section
+    /// 5.3.1).
+    #[must_use]
+    pub fn signed(&self) -> &'a [u8] {
+        self.request.signed()
+    }
+
     /// The arguments that were not read yet.
     pub fn args(&mut self) -> &mut Decoder<'a> {
         &mut self.arguments
@@ -180,6 +209,22 @@ pub struct Reply<'a, 'w> {
     writer: &'a mut ReplyWriter<'w>,
     /// Takes the results as well, if the call must not run twice.
     kept: Option<&'a mut Kept>,
+}
+
+impl Reply<'_, '_> {
+    /// Gives the reply this verifier, in place of AUTH_NONE. It comes before all results.
+    ///
+    /// # Errors
+    /// [`VerifierRefused`] when there are results, or [`Service::authenticate`] has set a verifier.
+    pub fn set_verifier(&mut self, verifier: &Auth) -> Result<(), VerifierRefused> {
+        self.writer.set_verifier(verifier.get())
+    }
+}
+
+impl From<VerifierRefused> for Refusal {
+    fn from(_: VerifierRefused) -> Self {
+        Self::SystemError
+    }
 }
 
 impl Encode for Reply<'_, '_> {
@@ -446,6 +491,12 @@ impl Programs {
         let Some(program) = self.programs.get_mut(index) else {
             return Outcome::ProgramUnavailable;
         };
+        // Most calls have no other flavors, and spare themselves the question.
+        if request.credential.flavor > AUTH_SYS
+            && let Err(outcome) = program.authenticate(core, request, reply)
+        {
+            return outcome;
+        }
         if program.must_run_once(request)
             && let Some(once) = &mut self.once
         {
@@ -499,6 +550,33 @@ impl Programs {
 }
 
 impl Program {
+    /// Asks the service for the verifier of the reply.
+    #[cold]
+    fn authenticate(
+        &mut self,
+        core: &Arc<CoreShared>,
+        request: &Request<'_>,
+        reply: &mut ReplyWriter<'_>,
+    ) -> Result<(), Outcome> {
+        let mut position = Position::default();
+        let call = Incoming {
+            request,
+            arguments: Decoder::of_call(&[], Default::default(), &mut position),
+            core,
+            is_deferred: false,
+            running: None,
+        };
+        match self.service.authenticate(&call) {
+            Ok(Auth::NONE) => Ok(()),
+            Ok(verifier) => {
+                let set = reply.set_verifier(verifier.get());
+                set.map_err(|_| Outcome::SystemError)
+            }
+            Err(Unauthenticated::Denied(status)) => Err(Outcome::AuthError(status)),
+            Err(Unauthenticated::Discarded) => Err(Outcome::Discarded),
+        }
+    }
+
     #[inline]
     fn call(&mut self, call: &mut Incoming<'_>, reply: &mut Reply<'_, '_>) -> Outcome {
         let request = call.request;

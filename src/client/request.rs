@@ -13,6 +13,7 @@ use rpcrdma_engine::{BULK_ITEMS_MAX, CallRefused, ExpectedResult};
 
 use super::connection::ClientConnection;
 use super::response::Response;
+use crate::auth::{Sign, Signed};
 use crate::buffers::{Buffer, Buffers};
 use crate::encode::{Encode, length_word};
 use crate::error::{Error, Failure};
@@ -144,10 +145,19 @@ impl Request {
     /// Calls with this credential: its flavor, and its body of at most 400 bytes (RFC 5531 section 8.2).
     pub fn credential(&mut self, flavor: u32, body: &[u8]) -> &mut Self {
         if let Some(message) = self.message() {
-            let credential = &mut message.extras_mut().credential;
-            credential.0 = flavor;
-            credential.1.clear();
-            credential.1.extend_from_slice(body);
+            let caller = &mut message.extras_mut().caller;
+            caller.flavor = flavor;
+            caller.body.clear();
+            caller.body.extend_from_slice(body);
+        }
+        self
+    }
+
+    /// Calls with the credential and verifier that `signer` makes when the call is sent, in place of
+    /// [`Request::credential`]. The reply has its verifier ([`Response::verifier`]).
+    pub fn sign(&mut self, signer: Arc<dyn Sign>) -> &mut Self {
+        if let Some(message) = self.message() {
+            message.extras_mut().caller.signed = Some(Box::new(Signed::new(signer)));
         }
         self
     }

@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+use rpcrdma_protocol::rpc::Auth;
+
+use crate::auth::Signed;
 use crate::decode::{Decoder, Position};
 use crate::exchange::Message;
 
@@ -44,6 +47,23 @@ impl Response {
     pub fn results_from_start(&mut self) -> Decoder<'_> {
         self.position.rewind();
         self.results()
+    }
+
+    /// The verifier of the reply to a call that was signed ([`Request::sign`](crate::Request::sign)); AUTH_NONE otherwise.
+    #[must_use]
+    pub fn verifier(&self) -> Auth {
+        self.signed().map_or(Auth::NONE, |signed| signed.reply)
+    }
+
+    /// The credential with which such a call was sent the last time: that of the number which the verifier is of.
+    #[must_use]
+    pub fn credential(&self) -> Auth {
+        self.signed().map_or(Auth::NONE, |signed| signed.credential)
+    }
+
+    fn signed(&self) -> Option<&Signed> {
+        let message = self.message.as_ref().filter(|it| it.has_extras)?;
+        message.extras().caller.signed.as_deref()
     }
 
     /// The results as a stream of XDR, without what came beside it.

@@ -3,8 +3,11 @@
 use std::cell::RefCell;
 use std::fmt;
 
-use rpcrdma_engine::{BulkItem, Call, CallError, CallRefused, ExpectedResult};
+use rpcrdma_engine::{BulkItem, Call, CallAuth, CallError, CallRefused, ExpectedResult};
+use rpcrdma_protocol::constants::AUTH_BODY_BYTES_MAX;
+use rpcrdma_protocol::rpc::{Auth, OpaqueAuth};
 
+use crate::auth::Signed;
 use crate::decode::{Decoder, Position};
 use crate::once::Sent;
 use crate::trace::CallTrace;
@@ -53,10 +56,29 @@ pub(crate) struct Message {
     extras: Box<Extras>,
 }
 
+/// Who calls.
+#[derive(Default)]
+pub(crate) struct Caller {
+    pub(crate) flavor: u32,
+    pub(crate) body: Vec<u8>,
+    /// What replaces them in a call that is signed.
+    pub(crate) signed: Option<Box<Signed>>,
+}
+
+impl Caller {
+    pub(crate) fn auth(&self) -> CallAuth<'_> {
+        let (flavor, body) = (self.flavor, &*self.body);
+        match &self.signed {
+            Some(signed) => signed.auth(),
+            None => OpaqueAuth { flavor, body }.into(),
+        }
+    }
+}
+
 /// What few calls have: a credential, and bulk data.
 #[derive(Default)]
 pub(crate) struct Extras {
-    pub(crate) credential: (u32, Vec<u8>),
+    pub(crate) caller: Caller,
     /// Each behind so many bytes of the arguments.
     pub(crate) items: Vec<(usize, BulkItem)>,
     pub(crate) expected: Vec<ExpectedResult>,
@@ -65,6 +87,18 @@ pub(crate) struct Extras {
     pub(crate) result_items: Vec<BulkItem>,
     /// Bytes that the stream of the reply has at most, where data may come beside it.
     pub(crate) results_bytes_max: usize,
+}
+
+impl Extras {
+    /// The most bytes behind the header of a reply with verifier AUTH_NONE: the body of another one counts too.
+    pub(crate) fn reply_bytes_max(&self) -> usize {
+        let verifier_bytes = self
+            .caller
+            .signed
+            .as_ref()
+            .map_or(0, |_| AUTH_BODY_BYTES_MAX);
+        self.results_bytes_max.saturating_add(verifier_bytes)
+    }
 }
 
 /// In their boxes, in which they travel.
@@ -177,6 +211,23 @@ impl Message {
         &mut self.extras
     }
 
+    /// Signs it, if it is to be signed, for the message with this XID.
+    pub(crate) fn sign(&mut self, xid: u32) {
+        if let Some(signed) = &mut self.extras.caller.signed {
+            signed.sign(xid, self.procedure);
+        }
+    }
+
+    /// Keeps the verifier of its reply, if it was signed.
+    #[inline]
+    pub(crate) fn keep_verifier(&mut self, verifier: OpaqueAuth<'_>) {
+        if self.has_extras
+            && let Some(signed) = &mut self.extras.caller.signed
+        {
+            signed.reply = Auth::new(verifier.flavor, verifier.body).unwrap_or(Auth::NONE);
+        }
+    }
+
     /// Makes it ready for another call.
     #[inline]
     fn clear(&mut self) {
@@ -187,8 +238,9 @@ impl Message {
         self.sent = None;
         if std::mem::take(&mut self.has_extras) {
             let extras = &mut *self.extras;
-            extras.credential.0 = 0;
-            extras.credential.1.clear();
+            extras.caller.flavor = 0;
+            extras.caller.body.clear();
+            extras.caller.signed = None;
             extras.items.clear();
             extras.expected.clear();
             extras.targets.clear();
@@ -214,7 +266,8 @@ mod tests {
     fn a_message_for_another_call_has_nothing_of_the_last_one() {
         let mut message = Message::with_room(8);
         message.args.extend_from_slice(b"args");
-        message.extras_mut().credential = (1, b"body".to_vec());
+        message.extras_mut().caller.flavor = 1;
+        message.extras_mut().caller.body.extend_from_slice(b"body");
         message.wait_until = 7;
         message.sent = Some(Sent {
             xid: 1,
@@ -229,6 +282,7 @@ mod tests {
         assert!(!message.has_extras);
         assert_eq!(message.wait_until, 0);
         assert_eq!(message.sent, None);
-        assert_eq!(message.extras_mut().credential, (0, Vec::new()));
+        let auth = message.extras_mut().caller.auth();
+        assert_eq!(auth.credential, OpaqueAuth::NONE);
     }
 }

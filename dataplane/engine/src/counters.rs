@@ -150,6 +150,8 @@ counters! {
     deferred,
     /// Deferred replies whose connection had ended.
     deferred_dropped,
+    /// Calls of peers that the application discarded: they get no answer.
+    calls_discarded,
     /// Calls of peers answered with an RPC error by the engine or the application.
     rpc_errors_sent,
     /// Replies of the application that were too long, or found no message buffer.

@@ -2,6 +2,7 @@
 
 use rpcrdma_fabric::clock::Ticks;
 use rpcrdma_fabric::share::Share;
+use rpcrdma_protocol::rpc::Auth;
 
 use crate::ledger::DEFERRED_CALLS;
 use crate::rpc::{ConnectionKey, DeferId, DeferToken, ReplyRefused};
@@ -21,6 +22,7 @@ pub(crate) struct Deferred {
 struct Slot {
     generation: u32,
     call: Option<Deferred>,
+    has_verifier: bool,
 }
 
 #[derive(Debug)]
@@ -30,6 +32,8 @@ pub(crate) struct Deferrals {
     share: Share,
     /// How many each connection has, by its place.
     held: Box<[u32]>,
+    /// The verifiers of the replies, by slot, as far as a call with one had the slot.
+    verifiers: Vec<Auth>,
 }
 
 impl Deferrals {
@@ -40,12 +44,14 @@ impl Deferrals {
         let slot = Slot {
             generation: 0,
             call: None,
+            has_verifier: false,
         };
         Self {
             slots: vec![slot; places as usize].into_boxed_slice(),
             free: (0..places).rev().collect(),
             share: Share::new(places, guaranteed),
             held: vec![0; connections as usize].into_boxed_slice(),
+            verifiers: Vec::new(),
         }
     }
 
@@ -72,18 +78,40 @@ impl Deferrals {
         Some(DeferId { slot, generation })
     }
 
-    /// Puts a call into the slot that [`Deferrals::next`] returned.
-    pub(crate) fn take(&mut self, call: Deferred) {
+    /// Puts a call into the slot that [`Deferrals::next`] returned. Its reply gets this verifier in place of AUTH_NONE.
+    pub(crate) fn take(&mut self, call: Deferred, verifier: Option<&Auth>) {
         let Some(index) = self.free.pop() else {
             debug_assert!(false, "a slot was free a moment ago");
             return;
         };
         if let Some(slot) = self.slots.get_mut(index as usize) {
             slot.call = Some(call);
+            slot.has_verifier = verifier.is_some();
+        }
+        if let Some(verifier) = verifier {
+            self.keep_verifier(index as usize, verifier);
         }
         if let Some(held) = self.held.get_mut(call.connection.index as usize) {
             self.share.take(held, DEFERRED_CALLS);
         }
+    }
+
+    /// Few programs give replies verifiers: the first one of a core makes the room for all, and no later one allocates.
+    #[cold]
+    fn keep_verifier(&mut self, index: usize, verifier: &Auth) {
+        self.verifiers.resize(self.slots.len(), Auth::NONE);
+        if let Some(place) = self.verifiers.get_mut(index) {
+            *place = *verifier;
+        }
+    }
+
+    /// The verifier of the reply to the call with this token, if it is not AUTH_NONE.
+    pub(crate) fn verifier(&self, token: &DeferToken) -> Option<Auth> {
+        let index = token.0.slot as usize;
+        let has_verifier = self.slots.get(index).is_some_and(|it| it.has_verifier);
+        has_verifier
+            .then(|| self.verifiers.get(index).copied())
+            .flatten()
     }
 
     fn slot_mut(&mut self, id: DeferId) -> Option<&mut Slot> {

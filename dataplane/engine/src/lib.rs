@@ -107,8 +107,8 @@ pub use crate::ledger::{LEDGER, LedgerEntry};
 pub use crate::levels::{LevelSnapshot, PollTimeSnapshot};
 pub use crate::placement_segments::PlacementConfig;
 pub use crate::request::Request;
-pub use crate::responder::{ReplyTooLong, ReplyWriter};
+pub use crate::responder::{ReplyTooLong, ReplyWriter, VerifierRefused};
 pub use crate::rpc::{
-    Activity, Call, CallError, CallRefused, CallTag, ConnectionKey, DeferToken, Outcome, Reply,
-    ReplyRefused,
+    Activity, Call, CallAuth, CallError, CallRefused, CallTag, ConnectionKey, DeferToken, Outcome,
+    Reply, ReplyRefused,
 };

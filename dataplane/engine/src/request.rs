@@ -31,15 +31,27 @@ pub struct Request<'a> {
     /// The caller's credential. If RPCSEC_GSS protects arguments and results
     /// ([`OpaqueAuth::permits_reduction`]), all items of the reply stay in its stream.
     pub credential: OpaqueAuth<'a>,
-    /// The caller's verifier, which the engine does not check.
+    /// The caller's verifier, which the engine does not check. [`ReplyWriter::set_verifier`](crate::ReplyWriter::set_verifier)
+    /// sets that of the reply.
     pub verifier: OpaqueAuth<'a>,
     /// The arguments: an XDR stream.
     pub args: &'a [u8],
+    /// The whole message.
+    pub(crate) message: &'a [u8],
     /// Makes the token for [`Request::defer`]; on demand, because few calls are deferred.
     pub(crate) deferrals: &'a Deferrals,
 }
 
-impl Request<'_> {
+impl<'a> Request<'a> {
+    /// The octets of the call from its XID to the end of its credential: what the verifier of a call with RPCSEC_GSS is computed
+    /// over (RFC 2203 section 5.3.1).
+    #[must_use]
+    pub fn signed(&self) -> &'a [u8] {
+        let behind = self.verifier.encoded_bytes() + self.args.len();
+        let signed_bytes = self.message.len().saturating_sub(behind);
+        self.message.get(..signed_bytes).unwrap_or(&[])
+    }
+
     /// The token with which this call is answered later, if [`Outcome::Deferred`](crate::Outcome::Deferred) is returned now.
     /// `None` when the core has no room for another deferred call.
     #[must_use]

@@ -5,7 +5,9 @@ use rpcrdma_fabric::memory::{Lease, SharedLease};
 use rpcrdma_protocol::constants::{
     REPLY_HEADER_BYTES_WITHOUT_AUTH, V2_HEADER_BYTES_WITHOUT_CHUNKS,
 };
-use rpcrdma_protocol::rpc::{AcceptStatus, Programs, ReplyHeader, Verdict, judge};
+use rpcrdma_protocol::rpc::{
+    AcceptStatus, Auth, OpaqueAuth, Programs, ReplyHeader, Verdict, judge,
+};
 
 use crate::bulk::{BulkItem, ItemPart, ReplyItems, give_lease};
 use crate::connection::Connection;
@@ -44,6 +46,8 @@ pub struct ReplyWriter<'a> {
     /// The send buffer from the start of the results to the end of one message.
     space: &'a mut [u8],
     written: usize,
+    /// Where results begin: behind the verifier.
+    results_at: usize,
     messages: MessagesOf<'a>,
     spilled: Option<MessageBuffer>,
     too_long: bool,
@@ -52,6 +56,11 @@ pub struct ReplyWriter<'a> {
     items: &'a mut ReplyItems,
     counters: &'a Counters,
 }
+
+/// The verifier is longer than one may be, or comes too late: results are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the reply takes no such verifier, or not any more")]
+pub struct VerifierRefused;
 
 /// The results are longer than a message may be, or no buffer for a long message is free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -64,6 +73,25 @@ impl ReplyWriter<'_> {
     #[must_use]
     pub fn written(&self) -> usize {
         self.written
+    }
+
+    /// Gives the reply this verifier in place of AUTH_NONE (RFC 5531 section 9), also when the call is deferred, or has no results.
+    /// It comes before all results.
+    ///
+    /// # Errors
+    /// [`VerifierRefused`] for a body of more than 400 bytes, or once there are results.
+    pub fn set_verifier(&mut self, verifier: OpaqueAuth<'_>) -> Result<(), VerifierRefused> {
+        let bytes = verifier.encoded_bytes() - OpaqueAuth::NONE.encoded_bytes();
+        let is_empty = self.written == 0 && self.results_at == RESULTS_OFFSET;
+        if !is_empty || bytes > self.space.len() || self.spilled.is_some() {
+            return Err(VerifierRefused);
+        }
+        let kept = Auth::new(verifier.flavor, verifier.body).ok_or(VerifierRefused)?;
+        self.items.verifier = Some(kept);
+        let space = std::mem::take(&mut self.space);
+        self.space = space.get_mut(bytes..).unwrap_or(&mut []);
+        self.results_at += bytes;
+        Ok(())
     }
 
     /// Appends `bytes`.
@@ -99,7 +127,10 @@ impl ReplyWriter<'_> {
             self.spill()?;
         }
         let space = match &mut self.spilled {
-            Some(buffer) => buffer.space().get_mut(RESULTS_OFFSET..).unwrap_or(&mut []),
+            Some(buffer) => {
+                let results_at = self.results_at;
+                buffer.space().get_mut(results_at..).unwrap_or(&mut [])
+            }
             None => &mut *self.space,
         };
         match space.get_mut(start..end) {
@@ -157,7 +188,7 @@ impl ReplyWriter<'_> {
     ) -> Result<(), ReplyTooLong> {
         // Version 2 alone cannot express to which operation a Write chunk belongs: chunks are
         // used in order (-00 section 4.4.6). The extension uses the position.
-        let stream_offset = RESULTS_OFFSET + self.written;
+        let stream_offset = self.results_at + self.written;
         if self.items.place(request_position, stream_offset, item) {
             return Ok(());
         }
@@ -202,7 +233,7 @@ impl ReplyWriter<'_> {
         let written = self.space.get(..self.written).unwrap_or(&[]);
         let target = buffer
             .space()
-            .get_mut(RESULTS_OFFSET..RESULTS_OFFSET + written.len());
+            .get_mut(self.results_at..self.results_at + written.len());
         if let Some(target) = target {
             target.copy_from_slice(written);
         }
@@ -226,6 +257,8 @@ pub(crate) enum Served {
     },
     /// The service will answer later.
     Deferred,
+    /// The call gets no answer.
+    Discarded,
 }
 
 /// The parts of a core that are needed to serve a call.
@@ -290,14 +323,17 @@ impl ServeContext<'_> {
             credential: header.credential,
             verifier: header.verifier,
             args: message.get(header_bytes..).unwrap_or(&[]),
+            message,
             deferrals: &*self.deferrals,
         };
         self.items.arguments_at = u32::try_from(header_bytes).unwrap_or(u32::MAX);
         self.items.may_reduce = header.credential.permits_reduction();
+        self.items.verifier = None;
         let limit = rpc.len().min(threshold_bytes.saturating_sub(before));
         let mut writer = ReplyWriter {
             space: rpc.get_mut(RESULTS_OFFSET..limit).unwrap_or(&mut []),
             written: 0,
+            results_at: RESULTS_OFFSET,
             messages: self.messages,
             spilled: None,
             too_long: false,
@@ -308,6 +344,7 @@ impl ServeContext<'_> {
         let mut outcome = answer(&request, &mut writer);
         let ReplyWriter {
             written,
+            results_at,
             messages,
             spilled,
             too_long,
@@ -315,14 +352,15 @@ impl ServeContext<'_> {
             ..
         } = writer;
         if outcome == Outcome::Success && !too_long {
+            let header = reply_header(outcome, xid, self.items.verifier.as_ref());
             return match spilled {
                 None => {
-                    encode(rpc, &ReplyHeader::success(xid));
-                    Served::Short(RESULTS_OFFSET + written)
+                    encode(rpc, &header);
+                    Served::Short(results_at + written)
                 }
                 Some(mut buffer) => {
-                    encode(buffer.space(), &ReplyHeader::success(xid));
-                    buffer.set_len(RESULTS_OFFSET + written);
+                    encode(buffer.space(), &header);
+                    buffer.set_len(results_at + written);
                     Served::Long(buffer)
                 }
             };
@@ -338,18 +376,26 @@ impl ServeContext<'_> {
         }
         let has_way_out = is_only_too_long && self.items.came_without_chunks();
         self.items.clear();
+        if outcome == Outcome::Discarded {
+            self.counters.calls_discarded.increment();
+            return Served::Discarded;
+        }
         if outcome == Outcome::Deferred && request.defer().is_some() {
-            self.deferrals.take(Deferred {
+            let call = Deferred {
                 connection: self.key,
                 xid,
                 found_at: self.now,
                 serve: None,
-            });
+            };
+            self.deferrals.take(call, self.items.verifier.as_ref());
             self.counters.deferred.increment();
             return Served::Deferred;
         }
         // A call that could not be deferred, because no token was free, is answered with SYSTEM_ERR.
-        let rpc_bytes = encode(rpc, &outcome.reply_header(xid));
+        let rpc_bytes = encode(
+            rpc,
+            &reply_header(outcome, xid, self.items.verifier.as_ref()),
+        );
         match length_needed_bytes.filter(|_| has_way_out) {
             Some(length_needed_bytes) => Served::TooLong {
                 length_needed_bytes,
@@ -360,6 +406,16 @@ impl ServeContext<'_> {
                 Served::Short(rpc_bytes)
             }
         }
+    }
+}
+
+/// The header of a reply with this outcome.
+#[inline]
+fn reply_header(outcome: Outcome, xid: u32, verifier: Option<&Auth>) -> ReplyHeader<'_> {
+    let header = outcome.reply_header(xid);
+    match verifier {
+        None => header,
+        Some(verifier) => header.with_verifier(verifier.get()),
     }
 }
 
@@ -382,7 +438,8 @@ pub(crate) fn write_reply_with_items(
     items: &mut [(usize, BulkItem)],
     attached: &mut ReplyItems,
 ) -> Option<u64> {
-    let header_bytes = encode(buffer.space(), &outcome.reply_header(xid));
+    let header = reply_header(outcome, xid, attached.verifier.as_ref());
+    let header_bytes = encode(buffer.space(), &header);
     buffer.set_len(header_bytes);
     if outcome != Outcome::Success {
         return Some(0);
@@ -417,8 +474,9 @@ pub(crate) fn write_short_reply(
     xid: u32,
     outcome: Outcome,
     results: &[u8],
+    verifier: Option<&Auth>,
 ) -> Option<usize> {
-    let header_bytes = outcome.reply_header(xid).encode(space).ok()?;
+    let header_bytes = reply_header(outcome, xid, verifier).encode(space).ok()?;
     if outcome != Outcome::Success {
         return Some(header_bytes);
     }

@@ -1,7 +1,7 @@
 //! Calls and replies in the form in which applications use them, and their keys.
 
 use rpcrdma_protocol::rpc::{
-    AcceptStatus, AuthStatus, OpaqueAuth, RejectStatus, ReplyBody, ReplyHeader,
+    AcceptStatus, AuthStatus, CallHeader, OpaqueAuth, RejectStatus, ReplyBody, ReplyHeader,
 };
 use rpcrdma_protocol::v2;
 
@@ -86,10 +86,13 @@ pub enum Outcome {
     AuthError(AuthStatus),
     /// The call will be answered later, with the token of [`Request::defer`](crate::Request::defer).
     Deferred,
+    /// The call gets no answer, as RPCSEC_GSS wants for one whose number was used before (RFC 2203 section 5.3.3.1). Its caller
+    /// waits until its own time limit, and is without the credit until then.
+    Discarded,
 }
 
 impl Outcome {
-    /// The reply header for this outcome (RFC 5531 section 9). A deferred call has no reply yet: its header is
+    /// The reply header for this outcome (RFC 5531 section 9). That of a call without a reply, or without one so far, is
     /// SYSTEM_ERR.
     #[must_use]
     pub fn reply_header(self, xid: u32) -> ReplyHeader<'static> {
@@ -99,7 +102,7 @@ impl Outcome {
             Self::ProgramMismatch { low, high } => AcceptStatus::ProgMismatch { low, high },
             Self::ProcedureUnavailable => AcceptStatus::ProcUnavail,
             Self::GarbageArgs => AcceptStatus::GarbageArgs,
-            Self::SystemError | Self::Deferred => AcceptStatus::SystemErr,
+            Self::SystemError | Self::Deferred | Self::Discarded => AcceptStatus::SystemErr,
             Self::AuthError(status) => {
                 return ReplyHeader {
                     xid,
@@ -120,6 +123,39 @@ pub struct Call {
     pub version: u32,
     /// Procedure of the program.
     pub procedure: u32,
+}
+
+impl Call {
+    /// The header of such a call.
+    pub(crate) const fn header<'a>(self, xid: u32, auth: CallAuth<'a>) -> CallHeader<'a> {
+        CallHeader {
+            xid,
+            program: self.program,
+            version: self.version,
+            procedure: self.procedure,
+            credential: auth.credential,
+            verifier: auth.verifier,
+        }
+    }
+}
+
+/// Who calls, and the proof of it (RFC 5531 section 8.2). Each has at most 400 bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CallAuth<'a> {
+    /// Who calls.
+    pub credential: OpaqueAuth<'a>,
+    /// The proof.
+    pub verifier: OpaqueAuth<'a>,
+}
+
+impl<'a> From<OpaqueAuth<'a>> for CallAuth<'a> {
+    /// This credential, with verifier AUTH_NONE.
+    fn from(credential: OpaqueAuth<'a>) -> Self {
+        Self {
+            credential,
+            verifier: OpaqueAuth::NONE,
+        }
+    }
 }
 
 /// A reply to a call of ours.
@@ -234,8 +270,8 @@ pub enum ReplyRefused {
     /// The reply would be longer than a message may be: answer something else.
     #[error("the reply is longer than a message may be")]
     TooLong,
-    /// The outcome is [`Outcome::Deferred`], which is no answer.
-    #[error("an outcome that is deferred again is no answer")]
+    /// The outcome is [`Outcome::Deferred`] or [`Outcome::Discarded`], which is no answer.
+    #[error("a call that was deferred is neither deferred again nor discarded")]
     NoAnswer,
     /// The token is not of this core, or was used.
     #[error("the token is of another core, or was used")]

@@ -4,6 +4,7 @@ mod application;
 mod bulk;
 mod calls;
 mod connections;
+mod gss;
 mod later;
 mod lifetimes;
 mod memory;

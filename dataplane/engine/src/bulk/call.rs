@@ -5,10 +5,10 @@ use std::ops::Range;
 
 use arrayvec::ArrayVec;
 use rpcrdma_fabric::memory::Lease;
-use rpcrdma_protocol::rpc::OpaqueAuth;
+use rpcrdma_protocol::rpc::{CallHeader, OpaqueAuth};
 
 use super::{BULK_ITEMS_MAX, BULK_PARTS_MAX, BulkItem};
-use crate::rpc::{Call, Reply};
+use crate::rpc::{Call, CallAuth, Reply};
 
 /// How the items of a call and of its reply are to travel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -87,6 +87,9 @@ pub struct BulkCall<'a> {
     pub call: Call,
     /// The credential (RFC 5531 section 8.2), of at most 400 bytes.
     pub credential: OpaqueAuth<'a>,
+    /// The verifier, of at most 400 bytes. If the reply has one too, the bytes of its body count in
+    /// [`BulkCall::results_bytes_max`].
+    pub verifier: OpaqueAuth<'a>,
     /// The argument stream without the items and without their padding.
     pub args: &'a [u8],
     /// The most bytes of the result stream, without results that may arrive outside it.
@@ -108,6 +111,7 @@ impl<'a> BulkCall<'a> {
         Self {
             call,
             credential: OpaqueAuth::NONE,
+            verifier: OpaqueAuth::NONE,
             args,
             results_bytes_max: 0,
             placement: Placement::Auto,
@@ -116,6 +120,15 @@ impl<'a> BulkCall<'a> {
             expected: ArrayVec::new(),
             targets: ArrayVec::new(),
         }
+    }
+
+    /// Its header.
+    pub(crate) fn header(&self, xid: u32) -> CallHeader<'a> {
+        let auth = CallAuth {
+            credential: self.credential,
+            verifier: self.verifier,
+        };
+        self.call.header(xid, auth)
     }
 
     /// Adds an item and takes its pieces out of `item`. Its place is behind the first `args_offset` bytes of the

@@ -5,6 +5,7 @@ use std::ops::Deref;
 use rpcrdma_fabric::interface::{Attributes, SEGMENTS_MAX};
 use rpcrdma_fabric::memory::{Lease, Pool, SharedLease};
 use rpcrdma_protocol::constants::PLAN_ITEMS_MAX;
+use rpcrdma_protocol::rpc::Auth;
 
 use super::attached::Attached;
 use super::directed::{OpenDirection, ReplyResult, use_direction};
@@ -46,6 +47,8 @@ pub(crate) struct ReplyItems {
     pub(crate) arguments_at: u32,
     /// Items may leave the stream: RPCSEC_GSS does not protect it as one whole (RFC 8166 section 8.2.2).
     pub(crate) may_reduce: bool,
+    /// The verifier of the reply in hand, if it is not AUTH_NONE.
+    pub(crate) verifier: Option<Auth>,
 }
 
 impl ReplyItems {
@@ -62,6 +65,7 @@ impl ReplyItems {
             results: Vec::with_capacity(PLAN_ITEMS_MAX),
             arguments_at: 0,
             may_reduce: true,
+            verifier: None,
         }
     }
 

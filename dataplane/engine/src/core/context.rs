@@ -6,14 +6,15 @@ use rpcrdma_fabric::memory::Lease;
 use rpcrdma_protocol::constants::{
     REPLY_HEADER_BYTES_WITHOUT_AUTH, V1_HEADER_BYTES_WITHOUT_CHUNKS,
 };
-use rpcrdma_protocol::rpc::{CallHeader, OpaqueAuth};
 
 use super::state::State;
 use crate::bulk::{BulkCall, BulkItem};
 use crate::close_reason::CloseReason;
 use crate::connection::{Connection, Stage};
 use crate::counters::Counters;
-use crate::rpc::{Call, CallRefused, CallTag, ConnectionKey, DeferToken, Outcome, ReplyRefused};
+use crate::rpc::{
+    Call, CallAuth, CallRefused, CallTag, ConnectionKey, DeferToken, Outcome, ReplyRefused,
+};
 
 /// Access of an application to its core, in [`crate::Application::poll`].
 ///
@@ -84,33 +85,26 @@ impl<P: Port> Context<'_, P> {
         tag: CallTag,
         write: impl FnOnce(&mut [u8]) -> usize,
     ) -> Result<(), CallRefused> {
-        let none = OpaqueAuth::NONE;
-        self.call_authenticated(connection, call, none, args_bytes_max, tag, write)
+        let auth = CallAuth::default();
+        self.call_authenticated(connection, call, auth, args_bytes_max, tag, write)
     }
 
-    /// As [`Context::call_in_place`], with a credential (RFC 5531 section 8.2) of at most 400
-    /// bytes.
+    /// As [`Context::call_in_place`], with a credential, or with one and its verifier. What a verifier is computed over has the
+    /// XID: it is [`Context::next_xid`].
     ///
     /// # Errors
     /// As [`Context::call_in_place`].
     #[inline]
-    pub fn call_authenticated(
+    pub fn call_authenticated<'a>(
         &mut self,
         connection: ConnectionKey,
         call: Call,
-        credential: OpaqueAuth<'_>,
+        auth: impl Into<CallAuth<'a>>,
         args_bytes_max: usize,
         tag: CallTag,
         write: impl FnOnce(&mut [u8]) -> usize,
     ) -> Result<(), CallRefused> {
-        let header = CallHeader {
-            xid: 0,
-            program: call.program,
-            version: call.version,
-            procedure: call.procedure,
-            credential,
-            verifier: OpaqueAuth::NONE,
-        };
+        let header = call.header(0, auth.into());
         let (core, outgoing) = (&mut self.state.resources, &mut self.state.outgoing);
         outgoing.start_call(core, connection, header, args_bytes_max, tag, write)
     }
@@ -266,12 +260,6 @@ impl<P: Port> Context<'_, P> {
     /// All connections, whatever their state.
     pub fn connections(&self) -> impl Iterator<Item = ConnectionKey> + '_ {
         self.state.resources.connections.keys()
-    }
-
-    /// Calls of ours that wait for replies, over all connections.
-    #[must_use]
-    pub fn calls_waiting(&self) -> u32 {
-        self.state.outgoing.requester.waiting()
     }
 
     /// Whether the core drains, and takes no new calls.

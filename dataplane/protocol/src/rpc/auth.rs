@@ -66,6 +66,50 @@ impl<'a> OpaqueAuth<'a> {
     }
 }
 
+/// A credential or verifier that has its own body.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Auth {
+    flavor: u32,
+    bytes: u16,
+    body: [u8; AUTH_BODY_BYTES_MAX],
+}
+
+impl Auth {
+    /// AUTH_NONE with its empty body.
+    pub const NONE: Self = Self {
+        flavor: AUTH_NONE,
+        bytes: 0,
+        body: [0; AUTH_BODY_BYTES_MAX],
+    };
+
+    /// One of this flavor; `None` for a body of more than 400 octets.
+    #[must_use]
+    pub fn new(flavor: u32, body: &[u8]) -> Option<Self> {
+        let mut auth = Self {
+            flavor,
+            bytes: u16::try_from(body.len()).ok()?,
+            ..Self::NONE
+        };
+        auth.body.get_mut(..body.len())?.copy_from_slice(body);
+        Some(auth)
+    }
+
+    /// It, borrowed.
+    #[must_use]
+    pub fn get(&self) -> OpaqueAuth<'_> {
+        OpaqueAuth {
+            flavor: self.flavor,
+            body: self.body.get(..usize::from(self.bytes)).unwrap_or(&[]),
+        }
+    }
+}
+
+impl fmt::Debug for Auth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.get().fmt(f)
+    }
+}
+
 /// The longest name of a machine in a body of AUTH_SYS, in octets.
 const MACHINE_NAME_BYTES_MAX: usize = 255;
 /// The most groups there, without the first one.

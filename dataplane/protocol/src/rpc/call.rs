@@ -87,11 +87,18 @@ impl<'a> CallHeader<'a> {
         Ok((header, reader.position()))
     }
 
+    /// The octets from the XID to the end of the credential: what the verifier of a call with RPCSEC_GSS is computed over
+    /// (RFC 2203 section 5.3.1).
+    #[must_use]
+    pub const fn signed_bytes(&self) -> usize {
+        6 * 4 + self.credential.encoded_bytes()
+    }
+
     /// Octets when encoded.
     #[inline]
     #[must_use]
     pub const fn encoded_bytes(&self) -> usize {
-        6 * 4 + self.credential.encoded_bytes() + self.verifier.encoded_bytes()
+        self.signed_bytes() + self.verifier.encoded_bytes()
     }
 
     /// Writes the header at the start of `space`, and returns the octets written: the arguments follow there.

@@ -10,7 +10,7 @@ mod judge;
 mod programs;
 mod reply;
 
-pub use auth::{AuthStatus, OpaqueAuth};
+pub use auth::{Auth, AuthStatus, OpaqueAuth};
 pub use call::CallHeader;
 pub use judge::{RoutedCall, Verdict, is_null_call, judge};
 pub use programs::{Program, Programs};

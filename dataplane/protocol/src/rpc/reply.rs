@@ -107,6 +107,19 @@ impl<'a> ReplyHeader<'a> {
         }
     }
 
+    /// The same reply with this verifier, if it is one that has a verifier: an accepted one.
+    #[must_use]
+    pub const fn with_verifier<'b>(self, verifier: OpaqueAuth<'b>) -> ReplyHeader<'b>
+    where
+        'a: 'b,
+    {
+        let body = match self.body {
+            ReplyBody::Accepted { status, .. } => ReplyBody::Accepted { verifier, status },
+            denied => denied,
+        };
+        ReplyHeader { body, ..self }
+    }
+
     /// Decodes the reply header at the start of `message`, and returns it with its length in octets: after
     /// [`AcceptStatus::Success`] the results begin there.
     ///

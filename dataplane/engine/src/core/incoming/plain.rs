@@ -7,6 +7,7 @@ use super::{Incoming, IncomingCall, Stream};
 use crate::bulk::BulkItem;
 use crate::core::application::Application;
 use crate::core::resources::Resources;
+use crate::deferrals::Deferred;
 use crate::message::{MessageBuffer, Use};
 use crate::responder::{
     RPC_OFFSET, ServeContext, Served, write_reply_with_items, write_short_reply,
@@ -77,7 +78,7 @@ impl Incoming {
                 length_needed_bytes,
                 rpc_bytes,
             } => self.refuse_too_long(core, index, xid, length_needed_bytes, rpc_bytes),
-            Served::Deferred => core.note_if_pending(index),
+            Served::Deferred | Served::Discarded => core.note_if_pending(index),
         }
     }
 
@@ -111,10 +112,25 @@ impl Incoming {
         results: &[u8],
         items: &mut [(usize, BulkItem)],
     ) -> Result<(), ReplyRefused> {
-        if outcome == Outcome::Deferred {
+        if matches!(outcome, Outcome::Deferred | Outcome::Discarded) {
             return Err(ReplyRefused::NoAnswer);
         }
         let call = self.deferrals.find(token)?;
+        core.reply.verifier = self.deferrals.verifier(token);
+        let started = self.write_reply(core, token, call, outcome, results, items);
+        core.reply.verifier = None;
+        started
+    }
+
+    fn write_reply<P: Port>(
+        &mut self,
+        core: &mut Resources<P>,
+        token: &DeferToken,
+        call: Deferred,
+        outcome: Outcome,
+        results: &[u8],
+        items: &mut [(usize, BulkItem)],
+    ) -> Result<(), ReplyRefused> {
         let (key, xid, found_at) = (call.connection, call.xid, call.found_at);
         let chunked = self.answer_deferred_chunked(core, token, outcome, results, items);
         if let Some(answered) = chunked {
@@ -132,9 +148,9 @@ impl Incoming {
             let threshold = connection.protocol.send_threshold_bytes() as usize;
             let scratch = core.transmit.scratch();
             let one_message = scratch.len().min(threshold);
-            let written = scratch
-                .get_mut(RPC_OFFSET..one_message)
-                .and_then(|space| write_short_reply(space, xid, outcome, results));
+            let written = scratch.get_mut(RPC_OFFSET..one_message).and_then(|space| {
+                write_short_reply(space, xid, outcome, results, core.reply.verifier.as_ref())
+            });
             let (port, counters) = (&mut core.port, &core.shared.counters);
             let transmit = &mut core.transmit;
             let is_sent = written.is_some_and(|rpc_bytes| {

@@ -176,6 +176,10 @@ impl Incoming {
                 core.note_if_pending(call.connection.index);
                 return Ok(Step::Waits);
             }
+            Served::Discarded => {
+                core.note_if_pending(call.connection.index);
+                return Ok(Step::Ends);
+            }
             Served::Short(rpc_bytes) | Served::TooLong { rpc_bytes, .. } => {
                 // The scratch buffer is needed for other messages before this reply can be sent.
                 let start = lists_bytes + RPC_OFFSET;

@@ -3,7 +3,6 @@
 use rpcrdma_fabric::interface::Port;
 use rpcrdma_fabric::memory::Lease;
 use rpcrdma_protocol::constants::REPLY_HEADER_BYTES_WITHOUT_AUTH;
-use rpcrdma_protocol::rpc::OpaqueAuth;
 use rpcrdma_protocol::v2::ReverseRequestSupport;
 use rpcrdma_protocol::v2::plan::layout::BulkItems;
 use rpcrdma_protocol::v2::plan::{
@@ -87,8 +86,7 @@ impl Outgoing {
             return Err(CallRefused::ForeignMemory);
         }
         let may_expose = self.may_expose(connection);
-        // Six words come before the credential (RFC 5531 section 9).
-        let rpc_bytes = 24 + call.credential.encoded_bytes() + OpaqueAuth::NONE.encoded_bytes();
+        let rpc_bytes = call.header(0).encoded_bytes();
         let may_reduce = call.credential.permits_reduction();
         // The Sends of a reply place results in segments of this core.
         let has_targets = !call.targets.is_empty();

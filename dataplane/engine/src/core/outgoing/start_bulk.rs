@@ -2,7 +2,7 @@
 
 use rpcrdma_fabric::interface::Port;
 use rpcrdma_protocol::constants::REPLY_HEADER_BYTES_WITHOUT_AUTH;
-use rpcrdma_protocol::rpc::{CallHeader, OpaqueAuth};
+use rpcrdma_protocol::rpc::CallHeader;
 use rpcrdma_protocol::v2::connection::Direction;
 
 use super::Outgoing;
@@ -46,14 +46,7 @@ impl Outgoing {
             counters.calls_refused_no_slot.increment();
             return Err(CallRefused::NoSlot);
         };
-        let header = CallHeader {
-            xid,
-            program: call.call.program,
-            version: call.call.version,
-            procedure: call.call.procedure,
-            credential: call.credential,
-            verifier: OpaqueAuth::NONE,
-        };
+        let header = call.header(xid);
         let message = match &plan {
             Plan::Inline | Plan::Stream(_) => {
                 if matches!(plan, Plan::Inline) {
