@@ -44,11 +44,12 @@ int main(int count, char **words)
     rpcrdma_client *client;
     rpcrdma_buffer *buffer;
     rpcrdma_call *call;
-    rpcrdma_service service = {PROGRAM, 1, 1, serve, NULL, NULL, calloc(BLOCKS, BLOCK_BYTES), NULL, 0};
+    rpcrdma_service service = {.program = PROGRAM, .version_low = 1, .version_high = 1, .call = serve};
     char data[BLOCK_BYTES];
     const void *came;
     size_t bytes;
 
+    service.user = calloc(BLOCKS, BLOCK_BYTES);
     check(rpcrdma_server_start(address, &service, 1, NULL, &server));
     check(rpcrdma_client_connect(address, NULL, &client));
     check(rpcrdma_client_call(client, WRITE, &call));

@@ -49,7 +49,11 @@ int main(int count, char **words)
 try {
     const std::string address = count > 1 ? words[1] : "shm:later";
     std::future<void> worker;
-    const rpcrdma_service service{SQUARE.program, 1, 1, serve, nullptr, nullptr, &worker, nullptr, 0};
+    rpcrdma_service service{};
+    service.program = SQUARE.program;
+    service.version_low = service.version_high = 1;
+    service.call = serve;
+    service.user = &worker;
     rpcrdma_server *server;
     check(rpcrdma_server_start(address.c_str(), &service, 1, nullptr, &server));
     const Handle<rpcrdma_server> server_end(server);

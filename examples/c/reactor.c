@@ -37,7 +37,7 @@ static void submit(rpcrdma_poller *poller, rpcrdma_call *call, uint32_t number)
 int main(int count, char **words)
 {
     const char *address = count > 1 ? words[1] : "shm:reactor";
-    rpcrdma_service service = {PROGRAM, 1, 1, serve, NULL, NULL, NULL, NULL, 0};
+    rpcrdma_service service = {.program = PROGRAM, .version_low = 1, .version_high = 1, .call = serve};
     rpcrdma_options *options = rpcrdma_options_new();
     rpcrdma_node *node;
     rpcrdma_core *core;

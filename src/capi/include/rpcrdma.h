@@ -238,6 +238,24 @@ typedef struct rpcrdma_poller rpcrdma_poller;
 typedef struct rpcrdma_server rpcrdma_server;
 
 /*
+ A credential or verifier that a function of this program makes.
+ */
+typedef struct rpcrdma_auth {
+  /*
+   Its flavor.
+   */
+  uint32_t flavor;
+  /*
+   The bytes of its body: at most 400.
+   */
+  uint32_t bytes;
+  /*
+   Its body.
+   */
+  uint8_t body[400];
+} rpcrdma_auth;
+
+/*
  What is called: a procedure of a version of a program (RFC 5531 section 8.1).
  */
 typedef struct rpcrdma_procedure {
@@ -307,6 +325,25 @@ typedef struct rpcrdma_service {
    Their number.
    */
   size_t once_count;
+  /*
+   The flavors of credentials that it takes (RFC 5531 section 8.2), `flavors_count` of them, which are copied; a call with
+   another one is denied without it. NULL for all: `call` looks at them itself then.
+   */
+  const uint32_t *flavors;
+  /*
+   Their number.
+   */
+  size_t flavors_count;
+  /*
+   Judges the caller of a call whose credential is neither AUTH_NONE (0) nor AUTH_SYS (1), before `call` runs and before its
+   reply is looked for among those that are kept: with rpcrdma_call_credential(), rpcrdma_call_verifier() and
+   rpcrdma_call_signed(). rpcrdma_call_set_verifier() sets the verifier of the reply. With RPCSEC_GSS (6) `call` also answers
+   the calls of procedure 0 that create a context, and sets the verifier of that reply.
+
+   Returns RPCRDMA_OK; a status of RFC 5531 section 9 (1 for AUTH_BADCRED, 13 for RPCSEC_GSS_CREDPROBLEM, ...), with which the call is
+   denied; or a negative number: then the call gets no answer (RFC 2203 section 5.3.3.1). NULL takes all callers.
+   */
+  int (*authenticate)(void *user, struct rpcrdma_call *call);
 } rpcrdma_service;
 
 /*
@@ -330,6 +367,67 @@ typedef struct rpcrdma_completion {
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
+
+/*
+ Calls with a credential: its flavor, and its body of at most 400 bytes (RFC 5531 section 8.2), which is copied.
+ */
+int rpcrdma_call_set_credential(struct rpcrdma_call *call,
+                                uint32_t flavor,
+                                const void *body,
+                                size_t bytes);
+
+/*
+ The caller's credential in a handler: its flavor, and its body (RFC 5531 section 8.2), which is valid until the handler
+ returns. Of a call of this program that was signed (rpcrdma_call_sign()) and has its results: that of the message which was sent last,
+ until something else is read from it.
+ */
+int rpcrdma_call_credential(struct rpcrdma_call *call,
+                            uint32_t *flavor,
+                            const void **body,
+                            size_t *bytes);
+
+/*
+ The caller's verifier in a handler, as rpcrdma_call_credential(). Of a call of this program that was signed and has its results: the
+ verifier of the reply, until something else is read from it.
+ */
+int rpcrdma_call_verifier(struct rpcrdma_call *call,
+                          uint32_t *flavor,
+                          const void **body,
+                          size_t *bytes);
+
+/*
+ In a handler: the call from its XID to the end of its credential, which the verifier of RPCSEC_GSS is computed over (RFC 2203
+ section 5.3.1). It is valid until the handler returns.
+ */
+int rpcrdma_call_signed(struct rpcrdma_call *call,
+                        const void **octets,
+                        size_t *bytes);
+
+/*
+ Gives the reply to a handler's call this verifier, of at most 400 bytes, in place of AUTH_NONE. It comes before all results.
+
+ Errors: RPCRDMA_E_USAGE when results are written, or `authenticate` has set a verifier.
+ */
+int rpcrdma_call_set_verifier(struct rpcrdma_call *call,
+                              uint32_t flavor,
+                              const void *body,
+                              size_t bytes);
+
+/*
+ Calls with the credential and the verifier that `sign` makes each time that the call is sent, in place of
+ rpcrdma_call_set_credential(): RPCSEC_GSS needs another number in each message, and a verifier over the XID (RFC 2203
+ section 5.3.1).
+
+ `sign` makes the credential when `octets` is NULL, and then the verifier for the `bytes` bytes at `octets`: the call from its XID to
+ the end of its credential. It runs on threads of cores, and must not wait. `user` goes to it as it is, and must be valid until the client is
+ freed.
+ */
+int rpcrdma_call_sign(struct rpcrdma_call *call,
+                      void (*sign)(void *user,
+                                   const void *octets,
+                                   size_t bytes,
+                                   struct rpcrdma_auth *out),
+                      void *user);
 
 /*
  Says why the last function that failed on this thread did: a sentence in UTF-8. "" when none failed yet.
@@ -413,14 +511,6 @@ int rpcrdma_call_results_max(struct rpcrdma_call *call,
                              size_t bytes_max);
 
 /*
- Calls with a credential: its flavor, and its body of at most 400 bytes (RFC 5531 section 8.2), which is copied.
- */
-int rpcrdma_call_set_credential(struct rpcrdma_call *call,
-                                uint32_t flavor,
-                                const void *body,
-                                size_t bytes);
-
-/*
  How long rpcrdma_call_run() waits for the reply, in place of the client's own limit.
  */
 int rpcrdma_call_timeout(struct rpcrdma_call *call, uint32_t timeout_ms);
@@ -471,15 +561,6 @@ uint32_t rpcrdma_call_version(struct rpcrdma_call *call);
  the call now.
  */
 uint64_t rpcrdma_call_connection(struct rpcrdma_call *call);
-
-/*
- The caller's credential in a handler: its flavor, and its body (RFC 5531 section 8.2), which is valid until the handler
- returns.
- */
-int rpcrdma_call_credential(struct rpcrdma_call *call,
-                            uint32_t *flavor,
-                            const void **body,
-                            size_t *bytes);
 
 /*
  In a handler: the right to answer its call later, from any thread. What the handler writes and returns counts no more then.
@@ -870,6 +951,14 @@ void rpcrdma_poller_free(struct rpcrdma_poller *poller);
  */
 int rpcrdma_get_u32(struct rpcrdma_call *call,
                     uint32_t *word);
+
+/*
+ Says whether all that came in was read: a handler calls it before its call has effects, since arguments with more behind them are
+ not those of its procedure.
+
+ Errors: as rpcrdma_get_u32(), when there is more.
+ */
+int rpcrdma_get_end(struct rpcrdma_call *call);
 
 /*
  Takes a hyper (an XDR unsigned hyper).

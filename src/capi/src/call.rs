@@ -1,12 +1,12 @@
 //! Calls: the one handle by which both ends write what goes out and read what came in.
 
-use std::ffi::{CString, c_char, c_int, c_void};
+use std::ffi::{CString, c_char, c_int};
 use std::ptr::NonNull;
 use std::time::Duration;
 
 use rpcrdma::{
-    Buffer, ConnectionKey, Decoder, Encode, Incoming, Later, Malformed, Procedure, Refusal, Reply,
-    Request, Response,
+    Auth, Buffer, ConnectionKey, Decoder, Encode, Incoming, Later, Malformed, Procedure, Refusal,
+    Reply, Request, Response,
 };
 
 use crate::border::{Failed, done, value};
@@ -53,6 +53,8 @@ pub struct Call {
     core: u16,
     /// Its results may have data beside their stream.
     expects_bulk: bool,
+    /// What the reply to a caller that is judged gets.
+    pub(crate) verifier: Auth,
 }
 
 /// What can be done with a call now.
@@ -69,6 +71,8 @@ pub(crate) enum State {
     Served(Served),
     /// It is answered later.
     Deferred(Deferred),
+    /// Its caller is judged.
+    Judged(NonNull<Incoming<'static>>),
 }
 
 /// What a handler borrows. The lifetimes are those of [`Call::begin_serving`] to [`Call::end_serving`], which the compiler
@@ -176,6 +180,7 @@ impl Call {
             is_of_handler: false,
             core: 0,
             expects_bulk: false,
+            verifier: Auth::NONE,
         }
     }
 
@@ -229,6 +234,47 @@ impl Call {
         self.state = State::Ended;
     }
 
+    /// Lends the judge of callers what it reads.
+    ///
+    /// # Safety
+    /// `end_judging` comes before its end.
+    pub(crate) unsafe fn begin_judging(&mut self, call: &Incoming<'_>) {
+        self.state = State::Judged(NonNull::from(call).cast());
+    }
+
+    /// The verifier that the reply is to have.
+    pub(crate) fn end_judging(&mut self) -> Auth {
+        self.state = State::Ended;
+        std::mem::replace(&mut self.verifier, Auth::NONE)
+    }
+
+    /// The call as its service got it, to be read.
+    fn incoming(&mut self) -> Option<&Incoming<'static>> {
+        match &mut self.state {
+            State::Served(served) => Some(served.incoming()),
+            // SAFETY: it is borrowed until `end_judging`, and only read.
+            State::Judged(incoming) => Some(unsafe { incoming.as_ref() }),
+            _ => None,
+        }
+    }
+
+    /// A credential or verifier: of a call, in what runs at its service; of a reply, at its client. That is valid until the call
+    /// ends or begins again.
+    pub(crate) fn auth(
+        &mut self,
+        of_call: impl FnOnce(&Incoming<'static>) -> (u32, &'static [u8]),
+        of_reply: impl FnOnce(&Response) -> Auth,
+    ) -> Result<(u32, &[u8]), Failed> {
+        if let State::Response(response) = &self.state {
+            let auth = of_reply(response);
+            self.joined.clear();
+            self.joined.extend_from_slice(auth.get().body);
+            return Ok((auth.get().flavor, &self.joined));
+        }
+        let none = || Failed::usage("no handler has this call now, and it has no reply");
+        self.incoming().map(of_call).ok_or_else(none)
+    }
+
     /// Why it failed, with the advice that a program needs.
     #[cold]
     fn failed(&self, error: rpcrdma::Error) -> Failed {
@@ -275,11 +321,16 @@ impl Call {
         }
     }
 
-    fn request(&mut self) -> Result<&mut Request, Failed> {
+    pub(crate) fn request(&mut self) -> Result<&mut Request, Failed> {
         match &mut self.state {
             State::Request(request) => Ok(request),
             _ => Err(Failed::usage("the call was sent already, or is a peer's")),
         }
+    }
+
+    pub(crate) fn judged(&mut self) -> Result<&Incoming<'static>, Failed> {
+        let none = || Failed::usage("no handler has this call now");
+        self.incoming().ok_or_else(none)
     }
 
     fn served(&mut self) -> Result<&mut Incoming<'static>, Failed> {
@@ -374,27 +425,6 @@ pub unsafe extern "C" fn rpcrdma_call_results_max(call: *mut Call, bytes_max: us
     })
 }
 
-/// Calls with a credential: its flavor, and its body of at most 400 bytes (RFC 5531 section 8.2), which is copied.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rpcrdma_call_set_credential(
-    call: *mut Call,
-    flavor: u32,
-    body: *const c_void,
-    bytes: usize,
-) -> c_int {
-    done(|| {
-        // SAFETY: the contract of the header.
-        let (call, body) = unsafe {
-            (
-                pointers::exclusive(call, "call")?,
-                pointers::bytes(body, bytes, "body")?,
-            )
-        };
-        call.request()?.credential(flavor, body);
-        Ok(())
-    })
-}
-
 /// How long rpcrdma_call_run() waits for the reply, in place of the client's own limit.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpcrdma_call_timeout(call: *mut Call, timeout_ms: u32) -> c_int {
@@ -484,7 +514,7 @@ pub unsafe extern "C" fn rpcrdma_call_number(call: *mut Call) -> u32 {
     value(0, || {
         // SAFETY: the contract of the header.
         let call = unsafe { pointers::exclusive(call, "call") }?;
-        Ok(call.served()?.procedure())
+        Ok(call.judged()?.procedure())
     })
 }
 
@@ -494,7 +524,7 @@ pub unsafe extern "C" fn rpcrdma_call_version(call: *mut Call) -> u32 {
     value(0, || {
         // SAFETY: the contract of the header.
         let call = unsafe { pointers::exclusive(call, "call") }?;
-        Ok(call.served()?.version())
+        Ok(call.judged()?.version())
     })
 }
 
@@ -506,34 +536,7 @@ pub unsafe extern "C" fn rpcrdma_call_connection(call: *mut Call) -> u64 {
         // SAFETY: the contract of the header.
         let call = unsafe { pointers::exclusive(call, "call") }?;
         let core = call.core;
-        Ok(number_of(core, call.served()?.connection()))
-    })
-}
-
-/// The caller's credential in a handler: its flavor, and its body (RFC 5531 section 8.2), which is valid until the handler
-/// returns.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rpcrdma_call_credential(
-    call: *mut Call,
-    flavor: *mut u32,
-    body: *mut *const c_void,
-    bytes: *mut usize,
-) -> c_int {
-    done(|| {
-        // SAFETY: the contract of the header.
-        let (call, flavor_place, body_place, bytes_place) = unsafe {
-            (
-                pointers::exclusive(call, "call")?,
-                pointers::place(flavor, "flavor")?,
-                pointers::place(body, "body")?,
-                pointers::place(bytes, "bytes")?,
-            )
-        };
-        let (flavor, body) = call.served()?.credential();
-        flavor_place.set(flavor);
-        body_place.set(body.as_ptr().cast());
-        bytes_place.set(body.len());
-        Ok(())
+        Ok(number_of(core, call.judged()?.connection()))
     })
 }
 

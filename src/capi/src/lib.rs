@@ -36,6 +36,7 @@
     reason = "the beginning of the header has the conditions of all functions, for readers of C"
 )]
 
+pub mod auth;
 pub mod border;
 pub mod buffer;
 pub mod call;

@@ -49,6 +49,19 @@ pub unsafe extern "C" fn rpcrdma_get_u32(call: *mut Call, word: *mut u32) -> c_i
     })
 }
 
+/// Says whether all that came in was read: a handler calls it before its call has effects, since arguments with more behind them are
+/// not those of its procedure.
+///
+/// Errors: as rpcrdma_get_u32(), when there is more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rpcrdma_get_end(call: *mut Call) -> c_int {
+    done(|| {
+        // SAFETY: the contract of the header.
+        let call = unsafe { pointers::exclusive(call, "call") }?;
+        call.read(|from, _| from.end())
+    })
+}
+
 /// Takes a hyper (an XDR unsigned hyper).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpcrdma_get_u64(call: *mut Call, hyper: *mut u64) -> c_int {

@@ -4,8 +4,8 @@ use std::ffi::{CString, c_char, c_int, c_void};
 use std::ptr::NonNull;
 
 use rpcrdma::{
-    CloseReason, ConnectionKey, HostIdentity, Incoming, NodeBuilder, Procedure, Refusal, Reply,
-    Service,
+    Auth, AuthStatus, CloseReason, ConnectionKey, HostIdentity, Incoming, NodeBuilder, Procedure,
+    Refusal, Reply, Service, Unauthenticated,
 };
 
 use crate::border::Failed;
@@ -55,12 +55,25 @@ pub struct ServiceTable {
     pub once: *const ProcedureName,
     /// Their number.
     pub once_count: usize,
+    /// The flavors of credentials that it takes (RFC 5531 section 8.2), `flavors_count` of them, which are copied; a call with
+    /// another one is denied without it. NULL for all: `call` looks at them itself then.
+    pub flavors: *const u32,
+    /// Their number.
+    pub flavors_count: usize,
+    /// Judges the caller of a call whose credential is neither AUTH_NONE (0) nor AUTH_SYS (1), before `call` runs and before its
+    /// reply is looked for among those that are kept: with rpcrdma_call_credential(), rpcrdma_call_verifier() and
+    /// rpcrdma_call_signed(). rpcrdma_call_set_verifier() sets the verifier of the reply. With RPCSEC_GSS (6) `call` also answers
+    /// the calls of procedure 0 that create a context, and sets the verifier of that reply.
+    ///
+    /// Returns RPCRDMA_OK; a status of RFC 5531 section 9 (1 for AUTH_BADCRED, 13 for RPCSEC_GSS_CREDPROBLEM, ...), with which the call is
+    /// denied; or a negative number: then the call gets no answer (RFC 2203 section 5.3.3.1). NULL takes all callers.
+    pub authenticate: Option<unsafe extern "C" fn(user: *mut c_void, call: *mut Call) -> c_int>,
 }
 
 /// Adds the programs to what a node is made of.
 ///
 /// # Safety
-/// `services` is NULL, or points to `count` tables, whose `once` is NULL or points to `once_count` names; their handlers may be called from any thread with their `user` until the
+/// `services` is NULL, or points to `count` tables, whose `once` is NULL or points to `once_count` names, and `flavors` likewise; their handlers may be called from any thread with their `user` until the
 /// node has ended.
 pub(crate) unsafe fn add(
     mut builder: NodeBuilder,
@@ -87,11 +100,15 @@ pub(crate) unsafe fn add(
             return Err(Failed::argument(text));
         }
         let once: Vec<Procedure> = once.iter().map(|&named| named.into()).collect();
+        // SAFETY: the caller's promise.
+        let flavors = unsafe { pointers::values(table.flavors, table.flavors_count, "flavors") }?;
+        let flavors = (!flavors.is_empty()).then(|| flavors.to_vec());
         builder = builder.program(table.program, versions, move |core| {
             let core = u16::try_from(core).unwrap_or(u16::MAX);
             Handlers {
                 table,
                 once: once.clone(),
+                flavors: flavors.clone(),
                 call: NonNull::from(Box::leak(Box::new(Call::of_handler(core)))),
                 core,
             }
@@ -105,12 +122,14 @@ struct Handlers {
     table: ServiceTable,
     /// The procedures that must not run twice.
     once: Vec<Procedure>,
+    /// `None` for all.
+    flavors: Option<Vec<u32>>,
     /// What the handler gets, used again for each call. A pointer, because C has it too.
     call: NonNull<Call>,
     core: u16,
 }
 
-// SAFETY: `call` has no other owner, and `once` of the table is read no more. `user` and the handlers may be used by any thread, which `add` demands.
+// SAFETY: `call` has no other owner, and `once` and `flavors` of the table are read no more. `user` and the handlers may be used by any thread, which `add` demands.
 unsafe impl Send for Handlers {}
 
 impl Drop for Handlers {
@@ -135,9 +154,26 @@ impl Service for Handlers {
         refusal_of(code).map_or(Ok(()), Err)
     }
 
-    /// A handler in C looks at the flavor itself.
+    fn authenticate(&mut self, call: &Incoming<'_>) -> Result<Auth, Unauthenticated> {
+        let Some(handler) = self.table.authenticate else {
+            return Ok(Auth::NONE);
+        };
+        let handle = self.call.as_ptr();
+        // SAFETY: as in `call`.
+        let (code, verifier) = unsafe {
+            (*handle).begin_judging(call);
+            let code = handler(self.table.user, handle);
+            (code, (*handle).end_judging())
+        };
+        match u32::try_from(code) {
+            Ok(0) => Ok(verifier),
+            Ok(status) => Err(Unauthenticated::Denied(AuthStatus(status))),
+            Err(_) => Err(Unauthenticated::Discarded),
+        }
+    }
+
     fn flavors(&self) -> Option<Vec<u32>> {
-        None
+        self.flavors.clone()
     }
 
     fn non_idempotent(&self) -> Vec<Procedure> {

@@ -666,7 +666,15 @@ static void memory(const char *address)
 static void once(const char *address)
 {
     const rpcrdma_procedure other = {PROGRAM, 3, ONCE};
-    rpcrdma_service service = {PROGRAM, 1, 2, serve, connected, disconnected, &state, &other, 1};
+    rpcrdma_service service = {.program = PROGRAM,
+                               .version_low = 1,
+                               .version_high = 2,
+                               .call = serve,
+                               .connected = connected,
+                               .disconnected = disconnected,
+                               .user = &state,
+                               .once = &other,
+                               .once_count = 1};
     rpcrdma_options *options = patient_new();
     rpcrdma_server *server;
     rpcrdma_client *client;
@@ -739,7 +747,7 @@ static void cores(const char *address)
 /* A node whose core this thread polls, and which ends before its core. */
 static void polled(const char *address)
 {
-    rpcrdma_service service = {PROGRAM, 1, 2, serve, NULL, NULL, &state, NULL, 0};
+    rpcrdma_service service = {.program = PROGRAM, .version_low = 1, .version_high = 2, .call = serve, .user = &state};
     rpcrdma_options *options = rpcrdma_options_new();
     rpcrdma_node *node;
     rpcrdma_core *core, *second;
@@ -763,10 +771,170 @@ static void polled(const char *address)
     rpcrdma_options_free(options);
 }
 
+/* Flavor 6 with a mechanism of this test: a credential is a number, a verifier a sum. */
+struct gss {
+    uint32_t next, step, seen[100], judged;
+};
+
+static uint64_t sum_of(const void *octets, size_t bytes)
+{
+    uint64_t sum = 14695981039346656037u;
+    for (size_t i = 0; i < bytes; i++)
+        sum = (sum ^ ((const unsigned char *)octets)[i]) * 1099511628211u;
+    return sum;
+}
+
+static void sign(void *user, const void *octets, size_t bytes, rpcrdma_auth *out)
+{
+    struct gss *gss = user;
+    out->flavor = 6;
+    if (octets) {
+        const uint64_t sum = sum_of(octets, bytes);
+        memcpy(out->body, &sum, out->bytes = sizeof(sum));
+        return;
+    }
+    memcpy(out->body, &gss->next, out->bytes = sizeof(gss->next));
+    gss->next += gss->step;
+}
+
+static void sign_wrong(void *user, const void *octets, size_t bytes, rpcrdma_auth *out)
+{
+    sign(user, octets, bytes, out);
+    out->body[0] ^= octets != NULL;
+}
+
+static int judge(void *user, rpcrdma_call *call)
+{
+    struct gss *gss = user;
+    const void *credential, *verifier, *octets;
+    size_t credential_bytes, verifier_bytes, bytes;
+    uint32_t flavor, number, word;
+    gss->judged++;
+    FAILS(RPCRDMA_E_USAGE, rpcrdma_get_u32(call, &word));
+    FAILS(RPCRDMA_E_USAGE, rpcrdma_put_u32(call, 1));
+    FAILS(RPCRDMA_E_USAGE, rpcrdma_call_later(call, &state.later));
+    CHECK(rpcrdma_call_number(call) == ECHO && rpcrdma_call_version(call) == 1);
+    OK(rpcrdma_call_credential(call, &flavor, &credential, &credential_bytes));
+    CHECK(flavor == 6 && credential_bytes == sizeof(number));
+    OK(rpcrdma_call_verifier(call, &flavor, &verifier, &verifier_bytes));
+    OK(rpcrdma_call_signed(call, &octets, &bytes));
+    CHECK(bytes == 36 && !memcmp((const char *)octets + 32, credential, credential_bytes));
+    const uint64_t sum = sum_of(octets, bytes);
+    if (flavor != 6 || verifier_bytes != sizeof(sum) || memcmp(verifier, &sum, sizeof(sum)))
+        return 13;
+    memcpy(&number, credential, sizeof(number));
+    if (gss->seen[number % 100]++)
+        return -1;
+    char body[401] = "";
+    memcpy(body, &number, sizeof(number));
+    FAILS(RPCRDMA_E_ARGUMENT, rpcrdma_call_set_verifier(call, 6, body, sizeof(body)));
+    OK(rpcrdma_call_set_verifier(call, 6, body, 399));
+    return RPCRDMA_OK;
+}
+
+static int answer_whole(void *user, rpcrdma_call *call)
+{
+    const void *text;
+    size_t bytes;
+    CHECK(user);
+    OK(rpcrdma_get_opaque(call, &text, &bytes));
+    if (bytes == 5)
+        FAILS(RPCRDMA_E_USAGE, rpcrdma_call_set_verifier(call, 6, "again", 5));
+    const int error = rpcrdma_get_end(call);
+    return error ? error : rpcrdma_put_opaque(call, text, bytes);
+}
+
+typedef void signs(void *user, const void *octets, size_t bytes, rpcrdma_auth *out);
+
+static int run_signed(rpcrdma_client *client, rpcrdma_call **call, signs *how, void *user)
+{
+    OK(rpcrdma_client_call(client, NAMED[ECHO], call));
+    FAILS(RPCRDMA_E_ARGUMENT, rpcrdma_call_sign(*call, NULL, user));
+    OK(rpcrdma_call_sign(*call, how, user));
+    OK(rpcrdma_put_opaque(*call, "hello", 5));
+    return rpcrdma_call_run(*call);
+}
+
+static void signatures(void)
+{
+    static const uint32_t flavors[] = {0, 6};
+    struct gss gss = {.next = 1, .step = 1};
+    rpcrdma_service service = {.program = PROGRAM,
+                               .version_low = 1,
+                               .version_high = 1,
+                               .call = answer_whole,
+                               .user = &gss,
+                               .flavors = flavors,
+                               .flavors_count = 2,
+                               .authenticate = judge};
+    rpcrdma_server *server;
+    rpcrdma_client *client;
+    rpcrdma_call *call;
+    const void *body;
+    size_t bytes;
+    uint32_t flavor, number;
+    char address[100];
+    snprintf(address, sizeof(address), "shm:contract-signed-%d", (int)getpid());
+    OK(rpcrdma_server_start(address, &service, 1, patient, &server));
+    OK(rpcrdma_client_connect(address, patient, &client));
+    for (uint32_t i = 1; i < 5; i++) {
+        OK(run_signed(client, &call, sign, &gss));
+        OK(rpcrdma_call_verifier(call, &flavor, &body, &bytes));
+        CHECK(flavor == 6 && bytes == 399 && !memcmp(body, &i, sizeof(i)));
+        OK(rpcrdma_call_credential(call, &flavor, &body, &bytes));
+        memcpy(&number, body, sizeof(number));
+        CHECK(flavor == 6 && number == i);
+        FAILS(RPCRDMA_E_USAGE, rpcrdma_call_set_verifier(call, 6, "", 0));
+        OK(rpcrdma_get_opaque(call, &body, &bytes));
+        CHECK(bytes == 5 && !memcmp(body, "hello", 5));
+        OK(rpcrdma_get_end(call));
+        rpcrdma_call_free(call);
+    }
+    FAILS(RPCRDMA_E_DENIED, run_signed(client, &call, sign_wrong, &gss));
+    rpcrdma_call_free(call);
+    CHECK(gss.judged == 5);
+    /* Flavors that the service does not take are denied without it; AUTH_NONE goes to `call` alone. */
+    OK(rpcrdma_client_call(client, NAMED[ECHO], &call));
+    OK(rpcrdma_call_set_credential(call, 7, "cred", 4));
+    OK(rpcrdma_put_opaque(call, "x", 1));
+    FAILS(RPCRDMA_E_DENIED, rpcrdma_call_run(call));
+    OK(rpcrdma_client_again(client, call, NAMED[ECHO]));
+    OK(rpcrdma_put_opaque(call, "x", 1));
+    OK(rpcrdma_call_run(call));
+    OK(rpcrdma_call_verifier(call, &flavor, &body, &bytes));
+    CHECK(flavor == 0 && bytes == 0);
+    /* More than its arguments. */
+    OK(rpcrdma_client_again(client, call, NAMED[ECHO]));
+    OK(rpcrdma_put_opaque(call, "x", 1));
+    OK(rpcrdma_put_u32(call, 1));
+    FAILS(RPCRDMA_E_GARBAGE_ARGS, rpcrdma_call_run(call));
+    rpcrdma_call_free(call);
+    CHECK(gss.judged == 5);
+    /* A number that came before gets no answer. */
+    gss.step = 0;
+    OK(run_signed(client, &call, sign, &gss));
+    rpcrdma_call_free(call);
+    OK(rpcrdma_client_call(client, NAMED[ECHO], &call));
+    OK(rpcrdma_call_sign(call, sign, &gss));
+    OK(rpcrdma_call_timeout(call, 50));
+    OK(rpcrdma_put_opaque(call, "x", 1));
+    FAILS(RPCRDMA_E_TIMED_OUT, rpcrdma_call_run(call));
+    rpcrdma_call_free(call);
+    rpcrdma_client_free(client);
+    rpcrdma_server_free(server);
+    CHECK(gss.judged == 7);
+}
+
 int main(int count, char **words)
 {
     const char *address = count > 1 ? words[1] : "shm:contract";
-    rpcrdma_service service = {PROGRAM, 1, 2, serve, connected, disconnected, &state, NULL, 0};
+    rpcrdma_service service = {.program = PROGRAM,
+                               .version_low = 1,
+                               .version_high = 2,
+                               .call = serve,
+                               .connected = connected,
+                               .disconnected = disconnected,
+                               .user = &state};
     rpcrdma_server *server, *second;
     rpcrdma_client *client, *own;
     rpcrdma_node *node;
@@ -799,6 +967,7 @@ int main(int count, char **words)
     CHECK(number == 0);
     rpcrdma_node_free(node);
     memory(address);
+    signatures();
     restart(address, &service, &server, client);
     OK(rpcrdma_server_node(server, &node));
     FAILS(RPCRDMA_E_ARGUMENT, rpcrdma_node_metric(node, "calls_recieved", &number));

@@ -176,7 +176,7 @@ struct Context {
     handle: u32,
     next: AtomicU32,
     /// Every call has the same number.
-    stands_still: AtomicBool,
+    is_fixed: AtomicBool,
     /// What came of each call: the XID and the number that it was signed for.
     signed: Mutex<Vec<(u32, u32)>>,
 }
@@ -196,7 +196,7 @@ impl Context {
 
 impl Sign for Context {
     fn credential(&self) -> Auth {
-        let step = u32::from(!self.stands_still.load(Ordering::SeqCst));
+        let step = u32::from(!self.is_fixed.load(Ordering::SeqCst));
         self.credential_of(self.next.fetch_add(step, Ordering::SeqCst))
     }
 
@@ -234,7 +234,7 @@ fn create(client: &Client, key: u64) -> Arc<Context> {
         key,
         handle,
         next: AtomicU32::new(1),
-        stands_still: AtomicBool::new(false),
+        is_fixed: AtomicBool::new(false),
         signed: Mutex::default(),
     })
 }
@@ -312,7 +312,7 @@ fn caller_that_is_not_who_it_says_is_denied() {
             key,
             handle,
             next: AtomicU32::new(1000),
-            stands_still: AtomicBool::new(false),
+            is_fixed: AtomicBool::new(false),
             signed: Mutex::default(),
         })
     };
@@ -344,6 +344,8 @@ fn call_that_is_made_again_has_another_number_and_runs_once() {
     let first = contexts.connections.lock().unwrap()[0];
     server.node().close(0, first);
     until("the call on the second connection", || {
+        let discarded = server.metrics().total("calls_discarded");
+        assert_eq!(discarded, Some(0), "its number came before");
         (context.signed.lock().unwrap().len() >= 2).then_some(())
     });
     unanswered.reply(|results| {
@@ -373,7 +375,7 @@ fn call_with_a_number_that_came_before_gets_no_answer_and_holds_nothing() {
         let discarded = || server.metrics().total("calls_discarded").unwrap();
         // That of the first call.
         context.next.store(1, Ordering::SeqCst);
-        context.stands_still.store(true, Ordering::SeqCst);
+        context.is_fixed.store(true, Ordering::SeqCst);
         for round in 1..=2 {
             let mut request = signed(&client, &context, ECHO);
             request.opaque(b"again");
@@ -399,7 +401,7 @@ fn call_with_a_number_that_came_before_gets_no_answer_and_holds_nothing() {
                 (discarded() == 2 * round).then_some(())
             });
         }
-        context.stands_still.store(false, Ordering::SeqCst);
+        context.is_fixed.store(false, Ordering::SeqCst);
         context.next.store(1000, Ordering::SeqCst);
         signed(&client, &context, ECHO).opaque(b"2").call().unwrap();
         let level = |name: &str| server.metrics().level(name).unwrap();
