@@ -15,12 +15,14 @@ const HEADER_BYTES_MAX: usize = 40 + AUTH_BODY_BYTES_MAX;
 ///
 /// Its methods run on the thread of the core, which does nothing else meanwhile: they must not wait. If arguments depend on the
 /// number too, as with the integrity and privacy services, the call must not be made again
-/// ([`ClientBuilder::repeat`](crate::ClientBuilder::repeat)).
+/// ([`ClientBuilder::repeat`](crate::ClientBuilder::repeat)). Where no credential can be made, return one that the server
+/// denies, such as the flavor with an empty body.
 pub trait Sign: Send + Sync {
-    /// The credential of the call that is sent now.
+    /// The credential of the next call that is sent.
     fn credential(&self) -> Auth;
 
-    /// Its verifier. `signed` is the call from its XID to the end of its credential.
+    /// Its verifier. `signed` is the call from its XID to the end of its credential. It may be asked for again with another XID: one
+    /// that was made for a call that could not go is not used.
     fn verifier(&self, signed: &[u8]) -> Auth;
 }
 
@@ -30,7 +32,8 @@ pub enum Unauthenticated {
     /// The call is answered with AUTH_ERROR and this status (RFC 5531 section 9).
     Denied(AuthStatus),
     /// The call gets no answer, as RPCSEC_GSS wants for a number that came before or is too old (RFC 2203 section 5.3.3.1).
-    /// Its caller waits until its own time limit, and has one credit less until then.
+    /// Its caller has one credit less until its time limit (`call_timeout_ms`). A client of this library then ends the connection, if that
+    /// has version 1 or the call had bulk data.
     Discarded,
 }
 
@@ -39,6 +42,8 @@ pub(crate) struct Signed {
     signer: Arc<dyn Sign>,
     pub(crate) credential: Auth,
     verifier: Auth,
+    /// The XID that the verifier is for, while the message was not sent.
+    unsent: Option<u32>,
     pub(crate) reply: Auth,
 }
 
@@ -48,13 +53,24 @@ impl Signed {
             signer,
             credential: Auth::NONE,
             verifier: Auth::NONE,
+            unsent: None,
             reply: Auth::NONE,
         }
     }
 
-    /// Signs the call for the message with this XID.
+    /// The message was sent: the next one is another.
+    pub(crate) fn sent(&mut self) {
+        self.unsent = None;
+    }
+
+    /// Signs the call for the message with this XID. What could not be sent keeps its number: otherwise calls that wait would use up
+    /// numbers, and those of others would leave the window of the server before they are there.
     pub(crate) fn sign(&mut self, xid: u32, call: Call) {
-        self.credential = self.signer.credential();
+        match self.unsent.replace(xid) {
+            Some(last) if last == xid => return,
+            Some(_) => {}
+            None => self.credential = self.signer.credential(),
+        }
         let header = CallHeader {
             xid,
             program: call.program,

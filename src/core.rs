@@ -14,6 +14,7 @@ use rpcrdma_fabric::interface::{PeerIdentity, Port};
 use rpcrdma_protocol::rpc;
 use rpcrdma_protocol::v2::TransportError;
 
+use crate::auth::Signed;
 use crate::exchange::{Answer, CoreShared, Message, PeerConnection, Status, SubmissionQueue};
 use crate::once::{Sent, Servers};
 use crate::service::Programs;
@@ -425,16 +426,36 @@ fn make<P: Port>(
     core.call_in_place(connection, message.procedure, args.len(), tag, write)
 }
 
-/// As [`make`], with a credential, bulk data, or longer results than most calls have. What fits no message of version 1 goes
-/// in chunks.
+/// As [`make`], with what few calls have. A call that is signed is signed anew for each message: a number of RPCSEC_GSS is not
+/// used twice.
 fn make_with_extras<P: Port>(
     core: &mut Context<'_, P>,
     message: &mut Message,
     connection: ConnectionKey,
     tag: CallTag,
 ) -> Result<(), CallRefused> {
-    // Anew each time that it is tried: a number of RPCSEC_GSS is not used twice.
-    message.sign(core.next_xid());
+    let procedure = message.procedure;
+    let Some(signed) = message.signed_mut() else {
+        return make_of_any_length(core, message, connection, tag);
+    };
+    // Before it is signed: a call that waits is tried in each poll, and a verifier takes long to compute.
+    if core.credits(connection) == 0 {
+        return Err(CallRefused::NoCredit);
+    }
+    signed.sign(core.next_xid(), procedure);
+    make_of_any_length(core, message, connection, tag)?;
+    message.signed_mut().into_iter().for_each(Signed::sent);
+    Ok(())
+}
+
+/// As [`make`], with a credential, bulk data, or longer results than most calls have. What fits no message of version 1 goes
+/// in chunks.
+fn make_of_any_length<P: Port>(
+    core: &mut Context<'_, P>,
+    message: &mut Message,
+    connection: ConnectionKey,
+    tag: CallTag,
+) -> Result<(), CallRefused> {
     let (procedure, args, extras) = (message.procedure, &message.args, message.extras());
     if !extras.items.is_empty() || !extras.expected.is_empty() {
         return make_bulk(core, message, connection, tag);

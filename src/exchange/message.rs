@@ -66,6 +66,14 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
+    // Not in line: what every reply goes through would grow by it.
+    #[cold]
+    fn keep_verifier(&mut self, verifier: OpaqueAuth<'_>) {
+        if let Some(signed) = &mut self.signed {
+            signed.reply = Auth::new(verifier.flavor, verifier.body).unwrap_or(Auth::NONE);
+        }
+    }
+
     pub(crate) fn auth(&self) -> CallAuth<'_> {
         let (flavor, body) = (self.flavor, &*self.body);
         match &self.signed {
@@ -211,20 +219,16 @@ impl Message {
         &mut self.extras
     }
 
-    /// Signs it, if it is to be signed, for the message with this XID.
-    pub(crate) fn sign(&mut self, xid: u32) {
-        if let Some(signed) = &mut self.extras.caller.signed {
-            signed.sign(xid, self.procedure);
-        }
+    /// Who signs it, if it is to be signed.
+    pub(crate) fn signed_mut(&mut self) -> Option<&mut Signed> {
+        self.extras.caller.signed.as_deref_mut()
     }
 
     /// Keeps the verifier of its reply, if it was signed.
     #[inline]
     pub(crate) fn keep_verifier(&mut self, verifier: OpaqueAuth<'_>) {
-        if self.has_extras
-            && let Some(signed) = &mut self.extras.caller.signed
-        {
-            signed.reply = Auth::new(verifier.flavor, verifier.body).unwrap_or(Auth::NONE);
+        if self.has_extras {
+            self.extras.caller.keep_verifier(verifier);
         }
     }
 

@@ -23,8 +23,7 @@ impl<W> Clients<W> {
     /// The key of a call of this program, version and procedure, whose arguments have this stream. Bulk data is
     /// added then ([`KeyOf::add`]).
     ///
-    /// A credential of RPCSEC_GSS counts by its flavor alone: it has a number that differs when the call is sent again (RFC
-    /// 2203 section 5.3.3.1).
+    /// A credential of RPCSEC_GSS counts without its number, which differs when the call is sent again (RFC 2203 section 5.3.3.1).
     #[must_use]
     pub fn key(
         &self,
@@ -35,8 +34,12 @@ impl<W> Clients<W> {
     ) -> KeyOf {
         let mut hasher = self.hash.build_hasher();
         (xid, procedure, credential.flavor).hash(&mut hasher);
-        if credential.flavor != RPCSEC_GSS {
-            credential.body.hash(&mut hasher);
+        let body = credential.body;
+        if credential.flavor == RPCSEC_GSS {
+            // Without the third word: version, procedure, number, service, context (RFC 2203 section 5.2.2).
+            (body.get(..8), body.get(12..)).hash(&mut hasher);
+        } else {
+            body.hash(&mut hasher);
         }
         stream.hash(&mut hasher);
         let key = Key {
@@ -149,7 +152,10 @@ mod tests {
                 short
             );
         }
-        let gss = |body| key_of(auth(RPCSEC_GSS, body), &STREAM, 4, &[&DATA]);
-        assert_eq!(gss(b"one number"), gss(b"another"));
+        let gss = |body: &'static [u8]| key_of(auth(RPCSEC_GSS, body), &STREAM, 4, &[&DATA]);
+        assert_eq!(gss(b"versproc1111context"), gss(b"versproc2222context"));
+        for other in [&b"versproc1111others."[..], b"versprok1111context", b""] {
+            assert_ne!(gss(other), gss(b"versproc1111context"));
+        }
     }
 }

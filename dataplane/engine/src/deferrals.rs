@@ -106,12 +106,10 @@ impl Deferrals {
     }
 
     /// The verifier of the reply to the call with this token, if it is not AUTH_NONE.
-    pub(crate) fn verifier(&self, token: &DeferToken) -> Option<Auth> {
+    pub(crate) fn verifier(&self, token: &DeferToken) -> Option<&Auth> {
         let index = token.0.slot as usize;
-        let has_verifier = self.slots.get(index).is_some_and(|it| it.has_verifier);
-        has_verifier
-            .then(|| self.verifiers.get(index).copied())
-            .flatten()
+        let slot = self.slots.get(index).filter(|it| it.has_verifier);
+        slot.and_then(|_| self.verifiers.get(index))
     }
 
     fn slot_mut(&mut self, id: DeferId) -> Option<&mut Slot> {

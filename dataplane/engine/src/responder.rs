@@ -82,15 +82,17 @@ impl ReplyWriter<'_> {
     /// [`VerifierRefused`] for a body of more than 400 bytes, or once there are results.
     pub fn set_verifier(&mut self, verifier: OpaqueAuth<'_>) -> Result<(), VerifierRefused> {
         let bytes = verifier.encoded_bytes() - OpaqueAuth::NONE.encoded_bytes();
-        let is_empty = self.written == 0 && self.results_at == RESULTS_OFFSET;
-        if !is_empty || bytes > self.space.len() || self.spilled.is_some() {
-            return Err(VerifierRefused);
-        }
-        let kept = Auth::new(verifier.flavor, verifier.body).ok_or(VerifierRefused)?;
-        self.items.verifier = Some(kept);
-        let space = std::mem::take(&mut self.space);
-        self.space = space.get_mut(bytes..).unwrap_or(&mut []);
+        let kept = Auth::new(verifier.flavor, verifier.body);
+        let is_first = self.items.verifier.is_none() && self.written == 0;
+        let kept = kept.filter(|_| is_first && self.spilled.is_none());
+        self.items.verifier = Some(kept.ok_or(VerifierRefused)?);
         self.results_at += bytes;
+        let space = std::mem::take(&mut self.space);
+        // Lists that the reply returns may leave no room for it in one message.
+        match space.get_mut(bytes..) {
+            Some(rest) => self.space = rest,
+            None => self.spill().map_err(|_| VerifierRefused)?,
+        }
         Ok(())
     }
 
@@ -391,11 +393,11 @@ impl ServeContext<'_> {
             self.counters.deferred.increment();
             return Served::Deferred;
         }
-        // A call that could not be deferred, because no token was free, is answered with SYSTEM_ERR.
-        let rpc_bytes = encode(
-            rpc,
-            &reply_header(outcome, xid, self.items.verifier.as_ref()),
-        );
+        // A call that could not be deferred, because no token was free, is answered with SYSTEM_ERR. What fits in one message
+        // without a verifier need not fit with one.
+        let verifier = self.items.verifier.as_ref();
+        let verifier = verifier.filter(|it| it.get().encoded_bytes() + RESULTS_OFFSET <= rpc.len());
+        let rpc_bytes = encode(rpc, &reply_header(outcome, xid, verifier));
         match length_needed_bytes.filter(|_| has_way_out) {
             Some(length_needed_bytes) => Served::TooLong {
                 length_needed_bytes,

@@ -87,7 +87,8 @@ pub enum Outcome {
     /// The call will be answered later, with the token of [`Request::defer`](crate::Request::defer).
     Deferred,
     /// The call gets no answer, as RPCSEC_GSS wants for one whose number was used before (RFC 2203 section 5.3.3.1). Its caller
-    /// waits until its own time limit, and is without the credit until then.
+    /// has one credit less until its time limit; a requester of this crate then ends the connection, if that has version 1 or the call had
+    /// bulk data.
     Discarded,
 }
 

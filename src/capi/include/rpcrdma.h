@@ -340,8 +340,9 @@ typedef struct rpcrdma_service {
    rpcrdma_call_signed(). rpcrdma_call_set_verifier() sets the verifier of the reply. With RPCSEC_GSS (6) `call` also answers
    the calls of procedure 0 that create a context, and sets the verifier of that reply.
 
-   Returns RPCRDMA_OK; a status of RFC 5531 section 9 (1 for AUTH_BADCRED, 13 for RPCSEC_GSS_CREDPROBLEM, ...), with which the call is
-   denied; or a negative number: then the call gets no answer (RFC 2203 section 5.3.3.1). NULL takes all callers.
+   Returns RPCRDMA_OK; or a status of RFC 5531 section 9 with which the call is denied, such as 13 for
+   RPCSEC_GSS_CREDPROBLEM; or RPCRDMA_E_TIMED_OUT, and the call gets no answer, as RPCSEC_GSS wants for a number that came before
+   (RFC 2203 section 5.3.3.1). For every other negative number it is denied with AUTH_BADCRED. NULL takes all callers.
    */
   int (*authenticate)(void *user, struct rpcrdma_call *call);
 } rpcrdma_service;
@@ -378,8 +379,8 @@ int rpcrdma_call_set_credential(struct rpcrdma_call *call,
 
 /*
  The caller's credential in a handler: its flavor, and its body (RFC 5531 section 8.2), which is valid until the handler
- returns. Of a call of this program that was signed (rpcrdma_call_sign()) and has its results: that of the message which was sent last,
- until something else is read from it.
+ returns. Of a call of this program that was signed (rpcrdma_call_sign()) and has its results: that of the message which was sent
+ last, until this or rpcrdma_call_verifier() is called again.
  */
 int rpcrdma_call_credential(struct rpcrdma_call *call,
                             uint32_t *flavor,
@@ -388,7 +389,7 @@ int rpcrdma_call_credential(struct rpcrdma_call *call,
 
 /*
  The caller's verifier in a handler, as rpcrdma_call_credential(). Of a call of this program that was signed and has its results: the
- verifier of the reply, until something else is read from it.
+ verifier of the reply, until this or rpcrdma_call_credential() is called again.
  */
 int rpcrdma_call_verifier(struct rpcrdma_call *call,
                           uint32_t *flavor,
@@ -419,8 +420,8 @@ int rpcrdma_call_set_verifier(struct rpcrdma_call *call,
  section 5.3.1).
 
  `sign` makes the credential when `octets` is NULL, and then the verifier for the `bytes` bytes at `octets`: the call from its XID to
- the end of its credential. It runs on threads of cores, and must not wait. `user` goes to it as it is, and must be valid until the client is
- freed.
+ the end of its credential. It runs on threads of cores, and must not wait. `user` goes to it as it is, and must be valid until the node of the
+ client has ended. What is too long, or was not made, is sent as a credential that no server takes.
  */
 int rpcrdma_call_sign(struct rpcrdma_call *call,
                       void (*sign)(void *user,

@@ -59,8 +59,8 @@ unsafe fn put_auth(
 }
 
 /// The caller's credential in a handler: its flavor, and its body (RFC 5531 section 8.2), which is valid until the handler
-/// returns. Of a call of this program that was signed (rpcrdma_call_sign()) and has its results: that of the message which was sent last,
-/// until something else is read from it.
+/// returns. Of a call of this program that was signed (rpcrdma_call_sign()) and has its results: that of the message which was sent
+/// last, until this or rpcrdma_call_verifier() is called again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpcrdma_call_credential(
     call: *mut Call,
@@ -76,7 +76,7 @@ pub unsafe extern "C" fn rpcrdma_call_credential(
 }
 
 /// The caller's verifier in a handler, as rpcrdma_call_credential(). Of a call of this program that was signed and has its results: the
-/// verifier of the reply, until something else is read from it.
+/// verifier of the reply, until this or rpcrdma_call_credential() is called again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpcrdma_call_verifier(
     call: *mut Call,
@@ -162,6 +162,9 @@ pub struct AuthBody {
     pub body: [u8; 400],
 }
 
+/// The flavor of what a function in C did not make.
+const NO_FLAVOR: u32 = u32::MAX;
+
 /// A function of C that signs.
 struct Signer {
     sign: unsafe extern "C" fn(*mut c_void, *const c_void, usize, *mut AuthBody),
@@ -176,7 +179,7 @@ unsafe impl Sync for Signer {}
 impl Signer {
     fn made(&self, signed: &[u8]) -> Auth {
         let mut out = AuthBody {
-            flavor: 0,
+            flavor: NO_FLAVOR,
             bytes: 0,
             body: [0; 400],
         };
@@ -188,8 +191,9 @@ impl Signer {
         unsafe { (self.sign)(self.user, start, signed.len(), &raw mut out) };
         let body = out.body.get(..out.bytes as usize);
         let auth = body.and_then(|body| Auth::new(out.flavor, body));
-        // What is too long is no credential: the server denies the call.
-        auth.unwrap_or(Auth::NONE)
+        // Not AUTH_NONE, which is the credential of a caller without an identity.
+        auth.or_else(|| Auth::new(NO_FLAVOR, &[]))
+            .unwrap_or(Auth::NONE)
     }
 }
 
@@ -208,8 +212,8 @@ impl Sign for Signer {
 /// section 5.3.1).
 ///
 /// `sign` makes the credential when `octets` is NULL, and then the verifier for the `bytes` bytes at `octets`: the call from its XID to
-/// the end of its credential. It runs on threads of cores, and must not wait. `user` goes to it as it is, and must be valid until the client is
-/// freed.
+/// the end of its credential. It runs on threads of cores, and must not wait. `user` goes to it as it is, and must be valid until the node of the
+/// client has ended. What is too long, or was not made, is sent as a credential that no server takes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpcrdma_call_sign(
     call: *mut Call,

@@ -53,7 +53,7 @@ pub struct Call {
     core: u16,
     /// Its results may have data beside their stream.
     expects_bulk: bool,
-    /// What the reply to a caller that is judged gets.
+    /// What the reply to a caller that is judged gets; at a client, what was read last of who answered.
     pub(crate) verifier: Auth,
 }
 
@@ -266,10 +266,9 @@ impl Call {
         of_reply: impl FnOnce(&Response) -> Auth,
     ) -> Result<(u32, &[u8]), Failed> {
         if let State::Response(response) = &self.state {
-            let auth = of_reply(response);
-            self.joined.clear();
-            self.joined.extend_from_slice(auth.get().body);
-            return Ok((auth.get().flavor, &self.joined));
+            self.verifier = of_reply(response);
+            let auth = self.verifier.get();
+            return Ok((auth.flavor, auth.body));
         }
         let none = || Failed::usage("no handler has this call now, and it has no reply");
         self.incoming().map(of_call).ok_or_else(none)

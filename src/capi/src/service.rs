@@ -10,7 +10,7 @@ use rpcrdma::{
 
 use crate::border::Failed;
 use crate::call::{Call, ProcedureName, number_of, refusal_of};
-use crate::codes::closed_code;
+use crate::codes::{RPCRDMA_E_TIMED_OUT, closed_code};
 use crate::pointers;
 
 /// A program that a node serves. Set what is not used to zero.
@@ -65,8 +65,9 @@ pub struct ServiceTable {
     /// rpcrdma_call_signed(). rpcrdma_call_set_verifier() sets the verifier of the reply. With RPCSEC_GSS (6) `call` also answers
     /// the calls of procedure 0 that create a context, and sets the verifier of that reply.
     ///
-    /// Returns RPCRDMA_OK; a status of RFC 5531 section 9 (1 for AUTH_BADCRED, 13 for RPCSEC_GSS_CREDPROBLEM, ...), with which the call is
-    /// denied; or a negative number: then the call gets no answer (RFC 2203 section 5.3.3.1). NULL takes all callers.
+    /// Returns RPCRDMA_OK; or a status of RFC 5531 section 9 with which the call is denied, such as 13 for
+    /// RPCSEC_GSS_CREDPROBLEM; or RPCRDMA_E_TIMED_OUT, and the call gets no answer, as RPCSEC_GSS wants for a number that came before
+    /// (RFC 2203 section 5.3.3.1). For every other negative number it is denied with AUTH_BADCRED. NULL takes all callers.
     pub authenticate: Option<unsafe extern "C" fn(user: *mut c_void, call: *mut Call) -> c_int>,
 }
 
@@ -102,7 +103,7 @@ pub(crate) unsafe fn add(
         let once: Vec<Procedure> = once.iter().map(|&named| named.into()).collect();
         // SAFETY: the caller's promise.
         let flavors = unsafe { pointers::values(table.flavors, table.flavors_count, "flavors") }?;
-        let flavors = (!flavors.is_empty()).then(|| flavors.to_vec());
+        let flavors = (!table.flavors.is_null()).then(|| flavors.to_vec());
         builder = builder.program(table.program, versions, move |core| {
             let core = u16::try_from(core).unwrap_or(u16::MAX);
             Handlers {
@@ -168,7 +169,8 @@ impl Service for Handlers {
         match u32::try_from(code) {
             Ok(0) => Ok(verifier),
             Ok(status) => Err(Unauthenticated::Denied(AuthStatus(status))),
-            Err(_) => Err(Unauthenticated::Discarded),
+            Err(_) if code == RPCRDMA_E_TIMED_OUT => Err(Unauthenticated::Discarded),
+            Err(_) => Err(Unauthenticated::Denied(AuthStatus::BAD_CREDENTIAL)),
         }
     }
 

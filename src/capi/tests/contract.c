@@ -803,6 +803,17 @@ static void sign_wrong(void *user, const void *octets, size_t bytes, rpcrdma_aut
     out->body[0] ^= octets != NULL;
 }
 
+static void sign_nothing(void *user, const void *octets, size_t bytes, rpcrdma_auth *out)
+{
+    CHECK(user && out && (octets || !bytes));
+}
+
+static void sign_too_much(void *user, const void *octets, size_t bytes, rpcrdma_auth *out)
+{
+    sign(user, octets, bytes, out);
+    out->bytes = 401;
+}
+
 static int judge(void *user, rpcrdma_call *call)
 {
     struct gss *gss = user;
@@ -824,7 +835,7 @@ static int judge(void *user, rpcrdma_call *call)
         return 13;
     memcpy(&number, credential, sizeof(number));
     if (gss->seen[number % 100]++)
-        return -1;
+        return RPCRDMA_E_TIMED_OUT;
     char body[401] = "";
     memcpy(body, &number, sizeof(number));
     FAILS(RPCRDMA_E_ARGUMENT, rpcrdma_call_set_verifier(call, 6, body, sizeof(body)));
@@ -893,6 +904,11 @@ static void signatures(void)
     FAILS(RPCRDMA_E_DENIED, run_signed(client, &call, sign_wrong, &gss));
     rpcrdma_call_free(call);
     CHECK(gss.judged == 5);
+    /* What is no credential is not sent as one of AUTH_NONE, which the service takes. */
+    FAILS(RPCRDMA_E_DENIED, run_signed(client, &call, sign_nothing, &gss));
+    rpcrdma_call_free(call);
+    FAILS(RPCRDMA_E_DENIED, run_signed(client, &call, sign_too_much, &gss));
+    rpcrdma_call_free(call);
     /* Flavors that the service does not take are denied without it; AUTH_NONE goes to `call` alone. */
     OK(rpcrdma_client_call(client, NAMED[ECHO], &call));
     OK(rpcrdma_call_set_credential(call, 7, "cred", 4));
@@ -920,6 +936,13 @@ static void signatures(void)
     OK(rpcrdma_put_opaque(call, "x", 1));
     FAILS(RPCRDMA_E_TIMED_OUT, rpcrdma_call_run(call));
     rpcrdma_call_free(call);
+    rpcrdma_node *node;
+    uint64_t discarded = 0;
+    OK(rpcrdma_server_node(server, &node));
+    while (discarded == 0 && sched_yield() == 0)
+        OK(rpcrdma_node_metric(node, "calls_discarded", &discarded));
+    CHECK(discarded == 1);
+    rpcrdma_node_free(node);
     rpcrdma_client_free(client);
     rpcrdma_server_free(server);
     CHECK(gss.judged == 7);

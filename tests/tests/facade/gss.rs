@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rpcrdma::prelude::*;
 use rpcrdma::{
-    Auth, AuthStatus, ConnectionKey, HostIdentity, Later, Sign, Unauthenticated, Versions,
+    Auth, AuthStatus, ConnectionKey, HostIdentity, Later, Profile, Sign, Unauthenticated, Versions,
 };
 use rpcrdma_protocol::constants::{AUTH_NONE, AUTH_SYS, RPCSEC_GSS};
 use rpcrdma_testkit::{pattern, until};
@@ -123,7 +123,8 @@ impl Service for Guard {
         if Auth::new(flavor, checked) != Some(verifier(*key, call.signed())) {
             return denied(AuthStatus::GSS_CREDENTIAL_PROBLEM);
         }
-        if !numbers.insert(number) {
+        let last = numbers.iter().max().copied().unwrap_or(0);
+        if number + WINDOW <= last || !numbers.insert(number) {
             return Err(Unauthenticated::Discarded);
         }
         Ok(verifier(*key, &number.to_be_bytes()))
@@ -157,9 +158,13 @@ impl Service for Guard {
 }
 
 fn serve(at: &str) -> (Server, Arc<Contexts>, Receiver<(Later, u32)>) {
+    serve_with(at, profile())
+}
+
+fn serve_with(at: &str, profile: Profile) -> (Server, Arc<Contexts>, Receiver<(Later, u32)>) {
     let contexts = Arc::<Contexts>::default();
     let (later, deferred) = channel();
-    let server = Server::builder().profile(profile());
+    let server = Server::builder().profile(profile);
     let server = server.program(PROGRAM, 1..=1, {
         let contexts = Arc::clone(&contexts);
         move |_| Guard {
@@ -413,5 +418,37 @@ fn call_with_a_number_that_came_before_gets_no_answer_and_holds_nothing() {
             is_all_free.then_some(())
         });
         assert_eq!(contexts.runs.load(Ordering::SeqCst), 0);
+    }
+}
+
+#[test]
+fn calls_that_wait_for_credits_use_up_no_numbers() {
+    const CALLS: u32 = 300;
+    for versions in [Versions::Two, Versions::One] {
+        let at = address();
+        let (server, _, _later) = serve_with(
+            &at,
+            Profile {
+                credits_per_connection: 2,
+                ..profile()
+            },
+        );
+        let client = builder().versions(versions).connect(&at).unwrap();
+        let context = create(&client, 8);
+        let mut poller = client.poller(64).unwrap();
+        let mut made = 0;
+        while made < CALLS || !poller.is_empty() {
+            while made < CALLS && !poller.is_full() {
+                let mut request = poller.request(ECHO);
+                request.sign(Arc::clone(&context) as Arc<dyn Sign>);
+                poller.submit(request.opaque(b"one"), 0).unwrap();
+                made += 1;
+            }
+            let answer = poller.wait().unwrap().result.unwrap();
+            assert!(context.check(&answer));
+        }
+        // The first one was 1.
+        assert_eq!(context.next.load(Ordering::SeqCst), CALLS + 1);
+        assert_eq!(server.metrics().total("calls_discarded"), Some(0));
     }
 }

@@ -116,7 +116,9 @@ impl Incoming {
             return Err(ReplyRefused::NoAnswer);
         }
         let call = self.deferrals.find(token)?;
-        core.reply.verifier = self.deferrals.verifier(token);
+        if let Some(verifier) = self.deferrals.verifier(token) {
+            core.reply.verifier = Some(*verifier);
+        }
         let started = self.write_reply(core, token, call, outcome, results, items);
         core.reply.verifier = None;
         started
