@@ -97,6 +97,9 @@ pub(crate) fn a_connection_ends_with_its_target_or_its_connect<F: Fabric>() {
     // A fifth needs that one of these has ended.
     let small = Profile {
         connections_max: 4,
+        // TIME: software iWARP can miss the end of a connection that its peer gives up while it is accepted; keep-alive finds it,
+        // within a third of `PATIENCE`. A client that keeps a connection answers all the same, so that the test finds it.
+        keep_alive_silent_ticks_max: 40,
         ..profile()
     };
     let (server, address) = server::<F>(&small, 1);
@@ -120,11 +123,14 @@ pub(crate) fn a_connection_ends_with_its_target_or_its_connect<F: Fabric>() {
         }
         drop((target, pending));
     }
-    for node in [&server, &client] {
-        node.wait_until("the end of all connections", |node| {
-            let counters = node.node.cores()[0].counters();
-            counters.connections_planted == counters.connections_closed
-        });
+    for (name, node) in [("server", &server), ("client", &client)] {
+        node.wait_until(
+            &format!("the end of all connections of the {name}"),
+            |node| {
+                let counters = node.node.cores()[0].counters();
+                counters.connections_planted == counters.connections_closed
+            },
+        );
     }
     let connection = connected(&client, &address);
     client.assert_echo(&connection, b"room");
