@@ -454,7 +454,8 @@ impl<A: Application> NodeBuilder<A> {
     /// As [`NodeBuilder::start`].
     pub fn start_on(mut self, fabric: Fabric) -> Result<Node, Error> {
         let fitted = self.fitted(&fabric)?;
-        let warnings: Vec<_> = fitted.clamps.iter().map(ToString::to_string).collect();
+        let clamps = fitted.clamps.iter().map(ToString::to_string);
+        let warnings: Vec<_> = clamps.chain(fitted.lacks).collect();
         let profile = Arc::new(fitted.profile);
         let mut cores = std::mem::take(&mut self.cores);
         if cores.is_empty() {

@@ -302,7 +302,8 @@ impl Fabric {
         let Self::Verbs { device } = self else {
             return Ok(chosen.map_or_else(|| Layers::named("shm"), Ok)?);
         };
-        let limits = self.limits()?;
+        let context = Context::open(Some(device)).map_err(FabricError::NoDevice)?;
+        let limits = VerbsProvider::limits(context.limits());
         let layers = match chosen {
             Some(chosen) => chosen,
             None => without_place(
@@ -320,7 +321,11 @@ impl Fabric {
                 &limits,
             ),
         };
-        Ok(layers.limited(&limits, device))
+        let layers = layers.limited(&limits, device);
+        Ok(match context.limits().windows {
+            0 => layers.lacking(no_windows(device, context.windows_refused())),
+            _ => layers,
+        })
     }
 
     /// The device's limits for the knobs; on shm there are none.
@@ -358,6 +363,17 @@ impl Fabric {
             port: 0,
         })
     }
+}
+
+/// What becomes of bulk data on a device without memory windows. `refused` is the reason if the device reports some.
+fn no_windows(device: &str, refused: Option<&str>) -> String {
+    let reason = refused.map_or_else(String::new, |reason| {
+        format!(" that work, though it reports some ({reason})")
+    });
+    format!(
+        "{device} has no memory windows{reason}: without_windows = \"refuse\" keeps bulk data in messages and Sends, and \
+         \"register\" registers memory for each call"
+    )
 }
 
 /// What a device of no known family has in addition to the built-in defaults, which have no memory for bulk data.
@@ -413,6 +429,16 @@ fn address_of(gid: &str) -> Option<IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_device_without_windows_is_said_with_the_reason() {
+        let plain = no_windows("siw0", None);
+        assert!(plain.starts_with("siw0 has no memory windows: "), "{plain}");
+        let refused = no_windows("bnxt_re0", Some("the device refused a memory window"));
+        for words in ["though it reports some (the device refused", "\"register\""] {
+            assert!(refused.contains(words), "{refused}");
+        }
+    }
 
     #[test]
     fn shm_needs_nothing_and_has_no_device() {

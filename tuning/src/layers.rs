@@ -47,6 +47,8 @@ pub struct Loaded {
     pub name: String,
     /// Values that the device cannot provide: each deserves a warning.
     pub clamps: Vec<Clamp>,
+    /// What the device lacks, one sentence each: each deserves a warning.
+    pub lacks: Vec<String>,
     /// What the environment of the process should hold before a device is opened.
     pub environment: Vec<EnvironmentRule>,
     entries: BTreeMap<&'static str, Entry>,
@@ -104,6 +106,7 @@ pub struct Layers {
     /// Whose each limit is, and why.
     limit_entries: BTreeMap<&'static str, (String, Option<String>)>,
     environment: Vec<EnvironmentRule>,
+    lacks: Vec<String>,
 }
 
 impl Layers {
@@ -117,6 +120,7 @@ impl Layers {
             limits: Settings::default(),
             limit_entries: BTreeMap::new(),
             environment: Vec::new(),
+            lacks: Vec::new(),
         }
     }
 
@@ -241,6 +245,13 @@ impl Layers {
         self
     }
 
+    /// Notes that the actual device lacks something, in one sentence, which [`Loaded::lacks`] returns.
+    #[must_use]
+    pub fn lacking(mut self, what: String) -> Self {
+        self.lacks.push(what);
+        self
+    }
+
     /// Cuts the values down to what the device can do, checks them, alone and against each other, and
     /// hands out the profile. What was cut is in [`Loaded::clamps`].
     ///
@@ -258,6 +269,7 @@ impl Layers {
             profile: self.profile,
             name: self.name,
             clamps,
+            lacks: self.lacks,
             environment: self.environment,
             entries: self.entries,
         })

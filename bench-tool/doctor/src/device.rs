@@ -53,6 +53,8 @@ pub(crate) struct Limits {
     pub shared_receive_queues: u32,
     /// The number of memory windows of type 2 bound to a queue pair; 0 if the device has none.
     pub windows: u32,
+    /// Why a window could not be used, if the device reports some and has none.
+    pub windows_refused: Option<String>,
     /// Whether the device supports Send With Invalidate.
     pub send_with_invalidate: bool,
 }
@@ -297,8 +299,11 @@ fn judge_device(system: &System, device: &Device, findings: &mut Findings<'_>) {
         if limits.windows == 0 {
             findings.note_only(
                 Severity::Hint,
-                format!("{name} has no memory windows of type 2"),
-                "memory is registered for each call",
+                match &limits.windows_refused {
+                    None => format!("{name} has no memory windows of type 2"),
+                    Some(reason) => format!("{name} reports memory windows and has none: {reason}"),
+                },
+                "bulk data stays in messages and Sends, unless without_windows is \"register\"",
             );
         }
     }
@@ -347,6 +352,7 @@ fn ask(name: &str, ports: &mut [DevicePort]) -> Result<(Limits, Settings), Strin
         initiator_depth: limits.initiator_depth,
         shared_receive_queues: limits.shared_receive_queues,
         windows: limits.windows,
+        windows_refused: context.windows_refused().map(str::to_owned),
         send_with_invalidate: limits.send_with_invalidate,
     };
     Ok((limits, knobs))

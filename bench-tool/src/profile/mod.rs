@@ -34,15 +34,16 @@ pub(crate) fn list() -> Result<(), Failure> {
     print(&listed())
 }
 
-/// Warnings about values that the device reduces and about the environment, one sentence each. `variable` reads an
+/// Warnings about values that the device reduces, what it lacks, and the environment, one sentence each. `variable` reads an
 /// environment variable.
 #[must_use]
 pub(crate) fn warnings(loaded: &Loaded, variable: impl Fn(&str) -> Option<String>) -> Vec<String> {
     let clamps = loaded.clamps.iter().map(ToString::to_string);
+    let lacks = loaded.lacks.iter().cloned();
     let environment = complaints(loaded, variable)
         .into_iter()
         .map(|Complaint { what, fix, .. }| format!("{what} (before the start: {fix})"));
-    clamps.chain(environment).collect()
+    clamps.chain(lacks).chain(environment).collect()
 }
 
 /// [`warnings`] with the environment of this process.
@@ -161,5 +162,7 @@ mod tests {
         ]);
         let shm = Layers::named("shm").unwrap().build().unwrap();
         assert!(warnings_here(&shm).is_empty());
+        let lacking = Layers::named("shm").unwrap().lacking("no windows".to_owned());
+        assert_eq!(warnings_here(&lacking.build().unwrap()), ["no windows"]);
     }
 }

@@ -659,6 +659,7 @@ fn device_limits_and_missing_features_are_reported() {
         initiator_depth: 4,
         shared_receive_queues: 0,
         windows: 0,
+        windows_refused: Some("the device refused a memory window".to_owned()),
         send_with_invalidate: true,
     });
     let mut all = Vec::new();
@@ -670,5 +671,9 @@ fn device_limits_and_missing_features_are_reported() {
     about(&all, "100 queue pairs of 64 work requests");
     about(&all, "4 RDMA Reads each way");
     about(&all, "no shared receive queues").check(Severity::Hint, "");
-    about(&all, "no memory windows").check(Severity::Hint, "");
+    about(
+        &all,
+        "reports memory windows and has none: the device refused",
+    )
+    .check(Severity::Hint, "");
 }

@@ -14,6 +14,7 @@ use super::bindings::{self, Facilities, ibv_context, ibv_device_attr, ibv_port_a
 use super::errno::{done, failed, made};
 use super::events::{Listeners, next_event, set_nonblocking};
 use super::leaked;
+use super::trial::{self, Trial};
 use crate::interface::SetupError;
 
 /// The limits of a device, as it reports them (`ibv_query_device`).
@@ -39,9 +40,10 @@ pub struct DeviceLimits {
     pub shared_receive_queue_depth: u32,
     /// Segments of a Receive of a shared receive queue.
     pub shared_receive_queue_segments: u32,
-    /// Memory windows of type 2B, which are bound to a queue pair; zero if the device has none.
+    /// Memory windows of type 2B, which are bound to a queue pair; zero if the device has none. One is tried when the device
+    /// is opened, because libraries of devices lack what their drivers report ([`Context::windows_refused`]).
     pub windows: u32,
-    /// Send With Invalidate, in both directions.
+    /// Send With Invalidate, in both directions. It is tried like the windows.
     pub send_with_invalidate: bool,
     /// Ports; they are numbered from one.
     pub ports: u8,
@@ -112,6 +114,8 @@ pub struct Context {
     list: NonNull<*mut ibv_context>,
     name: String,
     limits: DeviceLimits,
+    /// Why the device has no memory windows although it reports some.
+    windows_refused: Option<String>,
     /// Only on software iWARP.
     placeholder: Option<Placeholder>,
     pub(super) listeners: Listeners,
@@ -124,7 +128,8 @@ unsafe impl Send for Context {}
 unsafe impl Sync for Context {}
 
 /// All contexts in use, so that each device has one [`Context`] in this process.
-static IN_USE: Mutex<Vec<Weak<Context>>> = Mutex::new(Vec::new());
+/// They are found by the address of the library's context.
+static IN_USE: Mutex<Vec<(usize, Weak<Context>)>> = Mutex::new(Vec::new());
 
 impl Context {
     /// Opens the device of this name, or the first that has an active port.
@@ -136,7 +141,7 @@ impl Context {
     /// When rdma-core is missing or sees no device, when none has that name, or none is active.
     pub fn open(name: Option<&str>) -> Result<Arc<Self>, SetupError> {
         let mut in_use = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
-        in_use.retain(|context| context.strong_count() > 0);
+        in_use.retain(|(_, context)| context.strong_count() > 0);
         let list = DeviceList::new()?;
         let found = list
             .iter()
@@ -145,22 +150,38 @@ impl Context {
             let known: Vec<String> = list.iter().map(name_of).collect();
             return Err(no_device(name, &known));
         };
-        let shared = in_use.iter().filter_map(Weak::upgrade);
-        if let Some(context) = shared.into_iter().find(|context| context.raw == raw) {
+        let address = raw.as_ptr().addr();
+        let shared = in_use.iter().find(|(other, _)| *other == address);
+        if let Some(context) = shared.and_then(|(_, context)| context.upgrade()) {
             return Ok(context);
         }
         let limits = query(raw)?;
         nonblocking(raw)?;
-        let context = Arc::new(Self {
+        let mut context = Arc::new(Self {
             raw,
             list: list.keep(),
             name: name_of(raw),
             placeholder: limits.soft_iwarp.then(|| Placeholder::new(raw)).flatten(),
             limits,
+            windows_refused: None,
             listeners: Listeners::default(),
         });
-        in_use.push(Arc::downgrade(&context));
+        let tried = trial::of(&context);
+        // What was tried holds nothing of the context any more.
+        if let Some(context) = Arc::get_mut(&mut context) {
+            context.limit(tried);
+        }
+        in_use.push((address, Arc::downgrade(&context)));
         Ok(context)
+    }
+
+    /// Takes from the limits what the device reports and does not do.
+    fn limit(&mut self, tried: Trial) {
+        if let Some(reason) = tried.windows_refused {
+            self.limits.windows = 0;
+            self.windows_refused = Some(reason);
+        }
+        self.limits.send_with_invalidate &= tried.invalidates;
     }
 
     /// The names of all devices that rdma-core finds, and whether each has an active port.
@@ -186,6 +207,13 @@ impl Context {
     #[must_use]
     pub fn limits(&self) -> &DeviceLimits {
         &self.limits
+    }
+
+    /// Why the device has no memory windows although it reports some: what it refused when one was tried. `None` where
+    /// the device works as it reports.
+    #[must_use]
+    pub fn windows_refused(&self) -> Option<&str> {
+        self.windows_refused.as_deref()
     }
 
     /// The effect of a fork on registered memory on this machine.
@@ -240,6 +268,11 @@ impl Context {
         query_port(self.raw, port)
             .filter(is_up)
             .map(|port| port.active_mtu)
+    }
+
+    /// The local identifier of a port on InfiniBand; zero on Ethernet.
+    pub(super) fn port_lid(&self, port: u8) -> u16 {
+        query_port(self.raw, port).map_or(0, |port| port.lid)
     }
 
     pub(crate) fn raw(&self) -> *mut ibv_context {

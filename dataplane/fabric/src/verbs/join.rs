@@ -2,16 +2,18 @@
 
 use std::ffi::c_int;
 use std::io;
+use std::ptr::NonNull;
 
 use super::bindings::{
-    self, ibv_access_flags, ibv_gid, ibv_mtu, ibv_qp_attr, ibv_qp_attr_mask as mask, ibv_qp_state,
+    self, ibv_access_flags, ibv_gid, ibv_mtu, ibv_qp, ibv_qp_attr, ibv_qp_attr_mask as mask,
+    ibv_qp_state,
 };
 use super::context::Context;
 use super::errno::{done, failed};
 use super::link::PortHandle;
 use super::manager::connected_pair;
 use super::port::Port;
-use super::queue_pair::{PreparedQueuePair, QueuePair};
+use super::queue_pair::{PreparedQueuePair, QueuePair, modify};
 use crate::interface::prelude::*;
 use crate::interface::{QueuePairId, ReceiveQueueId, SetupError};
 
@@ -77,8 +79,15 @@ pub fn prepared_pair(
         };
         let reads = own.initiator_depth().min(peer.responder_resources());
         let serves = own.responder_resources().min(peer.initiator_depth());
-        connect(&pair, numbers[end], (index, gid), reads, serves)
-            .map_err(failed("a queue pair could not be connected"))?;
+        connect(
+            own.context(),
+            pair.raw(),
+            numbers[end],
+            (index, gid),
+            reads,
+            serves,
+        )
+        .map_err(failed("a queue pair could not be connected"))?;
         Ok(PreparedQueuePair {
             queue_pair: pair,
             initiator_depth: reads,
@@ -97,9 +106,10 @@ fn established(queue_pair: QueuePair) -> PreparedQueuePair {
     }
 }
 
-/// Takes a queue pair from Reset to Ready to Send.
+/// Takes a queue pair of the device's first port from Reset to Ready to Send.
 fn connect(
-    pair: &QueuePair,
+    context: &Context,
+    pair: NonNull<ibv_qp>,
     peer: u32,
     (index, gid): (u8, ibv_gid),
     reads: u8,
@@ -117,15 +127,14 @@ fn connect(
     change(pair, &mut attributes, fields)?;
 
     attributes.qp_state = ibv_qp_state::IBV_QPS_RTR;
-    attributes.path_mtu = ibv_mtu::IBV_MTU_1024;
-    if let Some(mtu) = active_mtu(pair) {
-        attributes.path_mtu = mtu;
-    }
+    attributes.path_mtu = context.port_mtu(PORT).unwrap_or(ibv_mtu::IBV_MTU_1024);
     attributes.dest_qp_num = peer;
     attributes.rq_psn = FIRST_PACKET;
     attributes.max_dest_rd_atomic = serves;
     attributes.min_rnr_timer = MIN_RNR_TIMER;
     attributes.ah_attr.is_global = 1;
+    // On InfiniBand; zero on Ethernet.
+    attributes.ah_attr.dlid = context.port_lid(PORT);
     attributes.ah_attr.port_num = PORT;
     attributes.ah_attr.grh.dgid = gid;
     attributes.ah_attr.grh.sgid_index = index;
@@ -152,13 +161,17 @@ fn connect(
     change(pair, &mut attributes, fields)
 }
 
-fn change(pair: &QueuePair, attributes: &mut ibv_qp_attr, fields: mask) -> io::Result<()> {
+fn change(pair: NonNull<ibv_qp>, attributes: &mut ibv_qp_attr, fields: mask) -> io::Result<()> {
     let fields = mask::IBV_QP_STATE | fields;
-    pair.modify(attributes, c_int::try_from(fields.0).unwrap_or(0))
+    modify(pair, attributes, c_int::try_from(fields.0).unwrap_or(0))
 }
 
-fn active_mtu(pair: &QueuePair) -> Option<ibv_mtu::Type> {
-    pair.context().port_mtu(PORT)
+/// Connects a queue pair of the device's first port with itself.
+pub(super) fn connect_with_itself(context: &Context, pair: NonNull<ibv_qp>) -> io::Result<()> {
+    let address = gid(context).map_err(|_| io::Error::from(io::ErrorKind::AddrNotAvailable))?;
+    // SAFETY: the queue pair of the caller.
+    let number = unsafe { pair.as_ref() }.qp_num;
+    connect(context, pair, number, address, 0, 0)
 }
 
 /// An entry of the device's GID table, preferably one of an IPv4 address. On Ethernet the first entry

@@ -25,6 +25,8 @@ mod completion_queue;
 mod context;
 mod errno;
 mod events;
+#[cfg(all(test, not(loom), not(feature = "rdma-sys")))]
+mod fake;
 mod join;
 mod link;
 mod manager;
@@ -36,6 +38,7 @@ mod protection_domain;
 mod queue_pair;
 mod registrations;
 mod shared_receive_queue;
+mod trial;
 mod work_request;
 
 use std::io;

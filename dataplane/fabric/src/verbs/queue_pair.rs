@@ -11,7 +11,6 @@ use super::bindings::{
 };
 use super::cm::id::Id;
 use super::completion_queue::CompletionQueue;
-use super::context::Context;
 use super::errno::{done, failed, made};
 use super::leaked;
 use super::link::{PortHandle, PortShared, QueuePairSizes};
@@ -133,11 +132,6 @@ impl QueuePair {
         self.id
     }
 
-    /// Its device.
-    pub(super) fn context(&self) -> &Arc<Context> {
-        self.port.domain.context()
-    }
-
     /// Its own protection domain; `None` if it uses that of the port.
     pub(super) fn own_domain(&self) -> Option<&OwnDomain> {
         self.domain.as_ref()
@@ -164,8 +158,12 @@ impl QueuePair {
     ///
     /// The device's error: EINVAL for attributes that do not fit the current state.
     pub(crate) fn modify(&self, attributes: &mut ibv_qp_attr, mask: c_int) -> io::Result<()> {
-        // SAFETY: a queue pair that lives, and a whole structure.
-        done(unsafe { bindings::ibv_modify_qp(self.raw.as_ptr(), attributes, mask) })
+        modify(self.raw, attributes, mask)
+    }
+
+    /// The library's object, which lives as long as `self`.
+    pub(super) fn raw(&self) -> NonNull<ibv_qp> {
+        self.raw
     }
 
     /// Its timers and retries, as the device reports them.
@@ -280,7 +278,18 @@ pub(crate) fn state_mask() -> c_int {
     c_int::try_from(ibv_qp_attr_mask::IBV_QP_STATE.0).unwrap_or(1)
 }
 
-fn make(
+/// Changes the attributes of a queue pair that `mask` names.
+pub(super) fn modify(
+    pair: NonNull<ibv_qp>,
+    attributes: &mut ibv_qp_attr,
+    mask: c_int,
+) -> io::Result<()> {
+    // SAFETY: a queue pair that lives, and a whole structure.
+    done(unsafe { bindings::ibv_modify_qp(pair.as_ptr(), attributes, mask) })
+}
+
+/// Makes a queue pair in the state Reset, which the caller destroys.
+pub(super) fn make(
     domain: &ProtectionDomain,
     queue: &CompletionQueue,
     shared: Option<&SharedReceiveQueue>,

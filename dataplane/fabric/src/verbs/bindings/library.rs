@@ -100,7 +100,7 @@ macro_rules! functions {
     })*) => {
         /// The addresses of the functions.
         pub(crate) struct Functions {
-            $($($name: unsafe extern "C" fn($($type),*) $(-> $result)?,)*)*
+            $($(pub(crate) $name: unsafe extern "C" fn($($type),*) $(-> $result)?,)*)*
         }
 
         impl Functions {
@@ -127,8 +127,40 @@ macro_rules! functions {
             }
         }
 
+        #[cfg(test)]
+        thread_local! {
+            static REPLACED: std::cell::Cell<Option<&'static Functions>> =
+                const { std::cell::Cell::new(None) };
+        }
+
+        #[cfg(test)]
+        impl Functions {
+            /// Functions that may not be called.
+            pub(crate) fn absent() -> Self {
+                Self {
+                    $($($name: {
+                        unsafe extern "C" fn absent($($argument: $type),*) $(-> $result)? {
+                            let _ = ($($argument,)*);
+                            panic!("{} is not replaced", stringify!($name))
+                        }
+                        absent
+                    },)*)*
+                }
+            }
+
+            /// Replaces the functions of rdma-core for this thread. They are kept until the process ends, because objects
+            /// may outlive their use.
+            pub(crate) fn replace(by: Option<Self>) {
+                REPLACED.set(by.map(|by| &*Box::leak(Box::new(by))));
+            }
+        }
+
         /// The functions of the rdma-core of this machine, loaded once. After an error the next call tries again.
         pub(crate) fn loaded() -> Result<&'static Functions, super::library::Missing> {
+            #[cfg(test)]
+            if let Some(functions) = REPLACED.get() {
+                return Ok(functions);
+            }
             static LOADED: std::sync::OnceLock<Functions> = std::sync::OnceLock::new();
             if let Some(functions) = LOADED.get() {
                 return Ok(functions);

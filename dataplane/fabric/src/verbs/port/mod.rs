@@ -162,6 +162,7 @@ impl Port {
         let registers = config.registers(limits);
         check_dma_bufs(config.arena.external(), registers)?;
         let windows = Windows::new(&region, config.windows_max, registers, config.clock.now())?;
+        config.windows_max = windows.count();
         let works = Works::new(
             &domain,
             config.work_requests_max,

@@ -73,8 +73,8 @@ pub(super) struct Windows {
 }
 
 impl Windows {
-    /// Makes `count` windows on `region`. They are used in a random order, so that a key reveals
-    /// little about the next.
+    /// Makes `count` windows on `region`, or as many as the device gives, but one at least: its limit may be of all
+    /// processes together. They are used in a random order, so that a key reveals little about the next.
     pub(super) fn new(
         region: &Arc<MemoryRegion>,
         count: u32,
@@ -93,7 +93,11 @@ impl Windows {
             let means = if registers {
                 Means::Registration(None)
             } else {
-                let window = MemoryWindow::new(region)?;
+                let window = match MemoryWindow::new(region) {
+                    Ok(window) => window,
+                    Err(_) if slot > 0 => break,
+                    Err(error) => return Err(error),
+                };
                 windows.by_key.set(window.key() >> 8, slot);
                 Means::Window(window)
             };
@@ -106,8 +110,13 @@ impl Windows {
                 previous: NONE,
             });
         }
-        windows.free.extend(shuffled(count, seed));
+        windows.free.extend(shuffled(windows.count(), seed));
         Ok(windows)
+    }
+
+    /// Windows that there are.
+    pub(super) fn count(&self) -> u32 {
+        u32::try_from(self.slots.len()).unwrap_or(u32::MAX)
     }
 
     /// Whether a work request binds a window. A registration takes effect within the call.
