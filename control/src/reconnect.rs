@@ -96,6 +96,8 @@ struct Target {
     state: State,
     /// Attempts that failed since it was connected.
     failed: u32,
+    /// It was connected before.
+    was_connected: bool,
 }
 
 /// What the targets of one address share.
@@ -179,6 +181,7 @@ impl Targets {
             reconnect,
             state: State::Waiting(now),
             failed: 0,
+            was_connected: false,
         };
         self.peers.entry(address.to_owned()).or_default().targets += 1;
         self.targets.insert(id, target);
@@ -225,6 +228,7 @@ impl Targets {
         if let Some(target) = self.targets.get_mut(&id) {
             target.state = State::Connected(now);
             target.failed = 0;
+            target.was_connected = true;
         }
     }
 
@@ -236,7 +240,10 @@ impl Targets {
         let State::Trying(begin) = target.state else {
             return Step::GiveUp;
         };
-        let mut is_permanent = error.is_permanent();
+        // An address that was reached through the device of the node once is at another one only until routes or addresses
+        // change again; one that never was may be that of a wrong device.
+        let mut is_permanent =
+            error.is_permanent() && !(target.was_connected && error.is_of_the_route());
         if let ConnectError::VersionMismatch { low, high, .. } = *error {
             // The server may speak a permitted version that was not tried: then a retry can succeed.
             is_permanent = !have_common(target.versions, low, high);
@@ -318,7 +325,8 @@ impl Targets {
 
 impl ConnectError {
     /// Whether a retry is useless until the address, the permission, the keys, the version or the sizes of an end
-    /// change.
+    /// change. An address that is reached through another device than that of the node is so for a first connection;
+    /// a target that was connected before is tried again.
     #[must_use]
     pub fn is_permanent(&self) -> bool {
         match self {
@@ -337,9 +345,7 @@ impl ConnectError {
             ),
             Self::Fabric(error) => matches!(
                 error,
-                ManagerError::BadAddress { .. }
-                    | ManagerError::OtherDevice { .. }
-                    | ManagerError::DeviceRemoved { .. }
+                ManagerError::BadAddress { .. } | ManagerError::OtherDevice { .. }
             ),
             Self::Timeout { .. }
             | Self::PeerGone { .. }
@@ -351,6 +357,11 @@ impl ConnectError {
 }
 
 impl ConnectError {
+    /// Whether the route decided: it uses another device than the node.
+    const fn is_of_the_route(&self) -> bool {
+        matches!(self, Self::Fabric(ManagerError::OtherDevice { .. }))
+    }
+
     /// Whether the peer only did not answer: it gave no reason, and nothing failed at this end.
     pub(crate) fn says_nothing(&self) -> bool {
         match self {

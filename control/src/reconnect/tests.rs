@@ -20,6 +20,15 @@ fn refused() -> ConnectError {
     .into()
 }
 
+fn other_device() -> ConnectError {
+    ManagerError::OtherDevice {
+        address: "rdma:a:1".to_owned(),
+        device: "rxe1".to_owned(),
+        port_device: "rxe0".to_owned(),
+    }
+    .into()
+}
+
 fn mismatch() -> ConnectError {
     ConnectError::VersionMismatch {
         address: "shm:a".to_owned(),
@@ -268,6 +277,28 @@ fn so_many_attempts_in_a_row_may_fail_and_no_more() {
     assert_eq!(world.targets.next_due(), None);
 }
 
+/// The server's address moves to another device for a while, and back.
+#[test]
+fn an_address_at_another_device_ends_only_a_target_that_was_never_connected() {
+    let mut world = World::new(1000, 0);
+    let id = world.add("rdma:a:1", steady());
+    world.until_tried(id);
+    world.is_lost_after(id, 3600 * SECOND);
+    for _ in 0..20 {
+        world.until_tried(id);
+        let step = world.targets.handle_failed(id, &other_device(), world.now);
+        assert!(matches!(step, Step::Retry { .. }));
+    }
+    world.until_tried(id);
+    world.is_lost_after(id, 3600 * SECOND);
+    let wrong = world.add("rdma:b:1", steady());
+    world.until_tried(wrong);
+    let step = world
+        .targets
+        .handle_failed(wrong, &other_device(), world.now);
+    assert_eq!(step, Step::GiveUp);
+}
+
 #[test]
 fn target_gives_up_on_permanent_errors_and_retries_others() {
     let address = || "shm:a".to_owned();
@@ -290,6 +321,8 @@ fn target_gives_up_on_permanent_errors_and_retries_others() {
         (rejected(RejectReason::Draining), false),
         (rejected(RejectReason::Other(1)), false),
         (refused(), false),
+        (other_device(), true),
+        (ManagerError::DeviceRemoved { address: address() }.into(), false),
         (unauthenticated(AuthenticationFailure::WrongProof), true),
         (unauthenticated(AuthenticationFailure::TimedOut), false),
         (ConnectError::ShuttingDown, true),
