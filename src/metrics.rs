@@ -24,6 +24,9 @@ pub struct Metric {
     pub meaning: &'static str,
     /// The core that it is of; `None` for those of the node.
     pub core: Option<usize>,
+    /// It is of the fabric: of the port of the core or, without a core, of the manager of connections, which counts the
+    /// events of devices. Its name may be that of another metric.
+    pub is_of_fabric: bool,
     /// It only grows (a counter); else it goes up and down (a gauge).
     pub is_counter: bool,
     /// Its value.
@@ -54,6 +57,7 @@ impl Metrics {
                 name,
                 meaning: meaning.trim(),
                 core,
+                is_of_fabric: false,
                 is_counter,
                 value,
             });
@@ -72,11 +76,24 @@ impl Metrics {
             let levels = of_core.levels.iter().zip(LevelSnapshot::MEANINGS);
             levels.for_each(|(level, meaning)| add(Some(core), false, level, meaning));
         }
+        let of_cores = snapshot.cores.iter().enumerate();
+        let of_cores =
+            of_cores.flat_map(|(core, it)| it.fabric.iter().map(move |it| (Some(core), it)));
+        let of_manager = snapshot.fabric.iter().map(|it| (None, it));
+        values.extend(of_manager.chain(of_cores).map(|(core, it)| Metric {
+            name: it.name,
+            meaning: it.meaning,
+            core,
+            is_of_fabric: true,
+            is_counter: true,
+            value: it.value,
+        }));
         values
     }
 
     /// The sum of a counter over all cores; without one of that name in the cores, the counter of the control thread; without
-    /// a counter, the level ([`Metrics::level`]). `None` when there is none of that name.
+    /// a counter, the level ([`Metrics::level`]); without a level, the sum of the counters of the fabric. `None` when there is
+    /// none of that name.
     #[must_use]
     pub fn total(&self, name: &str) -> Option<u64> {
         let mut values = self.values();
@@ -84,6 +101,7 @@ impl Metrics {
         let sum = |is_of_core, is_counter| {
             let of_kind = |metric: &&Metric| {
                 (metric.core.is_some(), metric.is_counter) == (is_of_core, is_counter)
+                    && !metric.is_of_fabric
             };
             let values = values.iter().filter(of_kind).map(|metric| metric.value);
             values.reduce(|sum, value| sum + value)
@@ -91,6 +109,10 @@ impl Metrics {
         sum(true, true)
             .or_else(|| sum(false, true))
             .or_else(|| sum(true, false))
+            .or_else(|| {
+                let values = values.iter().map(|metric| metric.value);
+                values.reduce(|sum, value| sum + value)
+            })
     }
 
     /// The sum of a level over all cores, also where a counter has its name (`receives_posted`: how many are posted now, and
@@ -112,7 +134,8 @@ impl fmt::Debug for Metrics {
 }
 
 /// Registers with any registry of `prometheus-client`. Counters of cores are `rpcrdma_NAME` and levels `rpcrdma_level_NAME`,
-/// with the label `core`; the counters of the control thread are `rpcrdma_control_NAME`.
+/// with the label `core`; the counters of the control thread are `rpcrdma_control_NAME`, those of ports `rpcrdma_port_NAME`, and those
+/// of the manager of connections `rpcrdma_manager_NAME`.
 #[cfg(feature = "prometheus")]
 impl prometheus_client::collector::Collector for Metrics {
     fn encode(
@@ -128,6 +151,8 @@ impl prometheus_client::collector::Collector for Metrics {
 
         let values = self.values();
         let family_of = |metric: &Metric| match (metric.core, metric.is_counter) {
+            (None, _) if metric.is_of_fabric => format!("rpcrdma_manager_{}", metric.name),
+            (Some(_), _) if metric.is_of_fabric => format!("rpcrdma_port_{}", metric.name),
             (None, _) => format!("rpcrdma_control_{}", metric.name),
             (Some(_), true) => format!("rpcrdma_{}", metric.name),
             // Some counters have the same name.

@@ -10,7 +10,7 @@ use rpcrdma_fabric::interface::RejectReason;
 use crate::connection::Connection;
 use crate::error::ConnectError;
 
-/// What happened to a connection.
+/// What happened to a connection, or to a listener.
 #[derive(Clone, Debug)]
 pub enum NodeEvent {
     /// Both ends may call.
@@ -45,6 +45,16 @@ pub enum NodeEvent {
         peer: String,
         /// Why.
         reason: RejectReason,
+    },
+    /// A listener lost its device. The address is tried again each second.
+    ListenerLost {
+        /// The address.
+        address: String,
+    },
+    /// A listener that lost its device listens again.
+    ListenerRestored {
+        /// The address.
+        address: String,
     },
 }
 

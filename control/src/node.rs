@@ -13,7 +13,7 @@ use std::time::Duration;
 use rpcrdma_engine::{Application, ConnectionKey, Core, CoreConfig, CoreHandle};
 use rpcrdma_fabric::clock::Clock;
 use rpcrdma_fabric::interface::prelude::*;
-use rpcrdma_fabric::interface::{Attributes, Manager};
+use rpcrdma_fabric::interface::{Attributes, Manager, PublishedCounters};
 use rpcrdma_fabric::memory::{ExternalMemory, HugePageSize, HugePages, PageReport};
 use rpcrdma_protocol::v2::Properties;
 
@@ -175,6 +175,8 @@ pub struct NodeHandle {
     pages: Vec<PageReport>,
     attributes: Vec<Attributes>,
     counters: Arc<ControlCounters>,
+    /// The manager's counters.
+    fabric: Arc<PublishedCounters>,
     reserved: NodeLimits,
     credits_least: u16,
     /// Connects and targets so far: their numbers.
@@ -274,6 +276,7 @@ impl<A: Application> Node<A> {
         let wake = manager.waker();
         let (requests, inbox) = mpsc::channel();
         let counters = Arc::new(ControlCounters::default());
+        let fabric = Arc::new(PublishedCounters::of(|each| manager.each_counter(each)));
         let mut handle = NodeHandle {
             requests,
             wake: Arc::clone(&wake),
@@ -281,6 +284,7 @@ impl<A: Application> Node<A> {
             pages: Vec::new(),
             attributes: Vec::new(),
             counters: Arc::clone(&counters),
+            fabric: Arc::clone(&fabric),
             reserved: config.limits(),
             credits_least: config.credits_least(),
             asked: AtomicU64::new(0),
@@ -329,7 +333,7 @@ impl<A: Application> Node<A> {
             // `RandomState` is seeded by the system: nodes that start together do not retry in step.
             seed: std::collections::hash_map::RandomState::new().hash_one(std::process::id()),
         };
-        let thread = ControlThread::<V>::new(manager, links, inbox, settings, counters)
+        let thread = ControlThread::<V>::new(manager, links, inbox, settings, counters, fabric)
             .with_events(config.events.clone());
         let spawned = std::thread::Builder::new()
             .name("rpcrdma-control".to_owned())
@@ -565,7 +569,8 @@ impl NodeHandle {
 
     /// Returns a function that reads counters and levels. It works on any thread, and after the node has stopped.
     pub fn watch(&self) -> impl Fn() -> NodeSnapshot + Send + Sync + 'static {
-        crate::watch::watch(self.views.clone(), Arc::clone(&self.counters))
+        let (counters, fabric) = (Arc::clone(&self.counters), Arc::clone(&self.fabric));
+        crate::watch::watch(self.views.clone(), counters, fabric)
     }
 }
 

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 
 use rpcrdma_engine::{CloseReason, Command, ConnectionCounters, ConnectionKey, CoreEvent};
 use rpcrdma_fabric::interface::{
-    ConnectionId, ListenerId, Manager, ManagerEvent, PeerIdentity, PortSetup, RejectReason,
-    SetupError,
+    ConnectionId, ListenerId, Manager, ManagerEvent, PeerIdentity, PortSetup, PublishedCounters,
+    RejectReason, SetupError,
 };
 use rpcrdma_protocol::cm_private_data::PrivateData;
 use rpcrdma_protocol::connection::Versions;
@@ -71,6 +71,8 @@ pub(crate) struct ControlThread<V: Provider> {
     inbox: Receiver<Request>,
     settings: Settings,
     counters: Arc<ControlCounters>,
+    /// The manager's counters.
+    fabric: Arc<PublishedCounters>,
     events: Option<EventSink>,
     listeners: HashMap<ListenerId, ListenOptions>,
     connections: HashMap<ConnectionId, Tracked>,
@@ -94,6 +96,7 @@ impl<V: Provider> ControlThread<V> {
         inbox: Receiver<Request>,
         settings: Settings,
         counters: Arc<ControlCounters>,
+        fabric: Arc<PublishedCounters>,
     ) -> Self {
         let limits = settings.limits;
         let occupancy = Occupancy::new(cores.len(), limits.connections_per_core);
@@ -103,6 +106,7 @@ impl<V: Provider> ControlThread<V> {
             inbox,
             settings,
             counters,
+            fabric,
             events: None,
             listeners: HashMap::new(),
             connections: HashMap::new(),
@@ -153,6 +157,8 @@ impl<V: Provider> ControlThread<V> {
             self.expire_unauthenticated(late.unauthenticated);
             self.serve_targets(now);
             self.go_on_draining(now);
+            let manager = &self.manager;
+            self.fabric.publish(|each| manager.each_counter(each));
         }
         self.stop();
     }
@@ -230,6 +236,12 @@ impl<V: Provider> ControlThread<V> {
                 ControlCounters::add(&self.counters.connects_failed);
                 self.fail_attempt(connection, |_, _| error.into());
                 self.end(connection, CloseReason::Peer);
+            }
+            ManagerEvent::ListenerLost { address, .. } => {
+                self.tell(|| NodeEvent::ListenerLost { address });
+            }
+            ManagerEvent::ListenerRestored { address, .. } => {
+                self.tell(|| NodeEvent::ListenerRestored { address });
             }
             ManagerEvent::Disconnected {
                 connection,

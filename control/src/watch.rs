@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use rpcrdma_engine::{CoreHandle, CounterSnapshot, LevelSnapshot, PollTimeSnapshot};
-use rpcrdma_fabric::interface::Port;
+use rpcrdma_fabric::interface::{Counted, Port, PublishedCounters};
 
 use crate::counters::ControlCounters;
 
@@ -17,6 +17,8 @@ pub struct CoreSnapshot {
     pub levels: LevelSnapshot,
     /// How long its polls took.
     pub poll_times: PollTimeSnapshot,
+    /// What its port counted.
+    pub fabric: Vec<Counted>,
 }
 
 /// Counters and levels of a node.
@@ -26,6 +28,8 @@ pub struct NodeSnapshot {
     pub cores: Vec<CoreSnapshot>,
     /// The control thread's counters, by name.
     pub control: Vec<(&'static str, u64)>,
+    /// What the manager of connections counted, events of devices included.
+    pub fabric: Vec<Counted>,
 }
 
 /// A core, of whichever fabric, as any thread may see it: while it runs and after it has ended.
@@ -37,6 +41,7 @@ trait Observed: Send + Sync {
     fn counters(&self) -> CounterSnapshot;
     fn levels(&self) -> LevelSnapshot;
     fn poll_times(&self) -> PollTimeSnapshot;
+    fn fabric_counters(&self) -> Vec<Counted>;
     fn wake(&self);
 }
 
@@ -51,6 +56,10 @@ impl<P: Port> Observed for CoreHandle<P> {
 
     fn poll_times(&self) -> PollTimeSnapshot {
         Self::poll_times(self)
+    }
+
+    fn fabric_counters(&self) -> Vec<Counted> {
+        Self::fabric_counters(self)
     }
 
     fn wake(&self) {
@@ -81,6 +90,12 @@ impl CoreView {
         self.0.poll_times()
     }
 
+    /// What its port counted, as it published it last.
+    #[must_use]
+    pub fn fabric_counters(&self) -> Vec<Counted> {
+        self.0.fabric_counters()
+    }
+
     /// Wakes it if it is parked, so that its application is polled.
     pub fn wake(&self) {
         self.0.wake();
@@ -97,6 +112,7 @@ impl fmt::Debug for CoreView {
 pub(crate) fn watch(
     cores: Vec<CoreView>,
     control: Arc<ControlCounters>,
+    fabric: Arc<PublishedCounters>,
 ) -> impl Fn() -> NodeSnapshot + Send + Sync + 'static {
     move || NodeSnapshot {
         cores: cores
@@ -105,8 +121,10 @@ pub(crate) fn watch(
                 counters: core.counters(),
                 levels: core.levels(),
                 poll_times: core.poll_times(),
+                fabric: core.fabric_counters(),
             })
             .collect(),
         control: control.snapshot(),
+        fabric: fabric.snapshot(),
     }
 }

@@ -209,6 +209,9 @@ impl Peer {
             }
             ManagerEvent::Rejected { reason, .. } => panic!("rejected: {reason}"),
             ManagerEvent::Failed { error, .. } => panic!("no connection: {error}"),
+            ManagerEvent::ListenerLost { .. } | ManagerEvent::ListenerRestored { .. } => {
+                panic!("shm has no device to lose")
+            }
         }
     }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime};
 
+use rpcrdma_control::NodeSnapshot;
 use rpcrdma_engine::{CallRefused, CounterSnapshot};
 
 use crate::exit::Failure;
@@ -48,6 +49,67 @@ impl Losses {
     }
 }
 
+/// The counters of a node's fabric: of its ports (`port_NAME`, all cores together), and of its manager of connections
+/// (`manager_NAME`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct FabricCounts(pub(crate) BTreeMap<String, u64>);
+
+impl FabricCounts {
+    /// Those of a node now.
+    pub(crate) fn of(node: &NodeSnapshot) -> Self {
+        let mut counts = Self::default();
+        let ports = node.cores.iter().flat_map(|core| &core.fabric);
+        let all = ports.map(|it| ("port", it));
+        for (owner, it) in all.chain(node.fabric.iter().map(|it| ("manager", it))) {
+            *counts.0.entry(format!("{owner}_{}", it.name)).or_default() += it.value;
+        }
+        counts
+    }
+
+    /// What was added since `before`.
+    pub(crate) fn since(mut self, before: &Self) -> Self {
+        for (name, value) in &mut self.0 {
+            *value = value.saturating_sub(before.0.get(name).copied().unwrap_or(0));
+        }
+        self
+    }
+
+    fn merge(&mut self, other: &Self) {
+        for (name, value) in &other.0 {
+            *self.0.entry(name.clone()).or_default() += value;
+        }
+    }
+
+    /// A warning if devices reported what disturbs a measurement.
+    fn warning(&self) -> Option<String> {
+        const DISTURBING: [&str; 12] = [
+            "devices_failed",
+            "links_down",
+            "links_up",
+            "gid_changes",
+            "lid_changes",
+            "link_speed_changes",
+            "partition_key_changes",
+            "subnet_manager_changes",
+            "paths_migrated",
+            "address_changes",
+            "device_removals",
+            "listeners_lost",
+        ];
+        let found = DISTURBING.iter().filter_map(|name| {
+            let count = *self.0.get(&format!("manager_{name}"))?;
+            (count > 0).then(|| format!("{name} {count}"))
+        });
+        let found: Vec<_> = found.collect();
+        (!found.is_empty()).then(|| {
+            format!(
+                "devices reported events during the run: {} (docs/verbs.md, Events of devices)",
+                found.join(", ")
+            )
+        })
+    }
+}
+
 /// The results of a load, without those that a workload keeps itself.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Measured {
@@ -66,6 +128,8 @@ pub(crate) struct Measured {
     pub(crate) backlog: u64,
     /// The cores' counters over the measured time; `None` if it never began, and over TCP, which has no cores.
     pub(crate) counters: Option<CounterSnapshot>,
+    /// The counters of the fabric over the run, events of devices included; empty over TCP.
+    pub(crate) fabric: FabricCounts,
     pub(crate) losses: Losses,
     /// How often the server asked to repeat a call later, and the call had time for it.
     pub(crate) retried_later: u64,
@@ -89,7 +153,8 @@ impl Measured {
                 rpcrdma_units::count(self.backlog)
             )
         });
-        first.into_iter().chain(late).collect()
+        let device = self.fabric.warning();
+        first.into_iter().chain(late).chain(device).collect()
     }
 
     /// Counts the errors that a running load has published. Those of the warm-up are among them.
@@ -131,6 +196,7 @@ impl Measured {
             (Some(own), Some(other)) => Some(own.plus(&other)),
             (own, other) => own.or(other),
         };
+        self.fabric.merge(&other.fabric);
         self.losses.merge(&other.losses);
         self.retried_later += other.retried_later;
         self.began = self.began.or(other.began);
@@ -220,6 +286,37 @@ impl Beginning {
 
 #[cfg(test)]
 mod tests {
+    use super::FabricCounts;
+    use rpcrdma_control::{CoreSnapshot, NodeSnapshot};
+    use rpcrdma_fabric::interface::Counted;
+
+    #[test]
+    fn events_of_devices_during_a_run_are_a_warning() {
+        let counted = |name, value| Counted {
+            name,
+            meaning: "",
+            value,
+        };
+        let node = |links_down, polls| NodeSnapshot {
+            cores: vec![
+                CoreSnapshot {
+                    fabric: vec![counted("polls", polls)],
+                    ..CoreSnapshot::default()
+                };
+                2
+            ],
+            fabric: vec![counted("links_down", links_down)],
+            ..NodeSnapshot::default()
+        };
+        let before = FabricCounts::of(&node(3, 10));
+        let quiet = FabricCounts::of(&node(3, 15)).since(&before);
+        assert_eq!((quiet.0["port_polls"], quiet.warning()), (10, None));
+        let mut blinked = FabricCounts::of(&node(4, 15)).since(&before);
+        blinked.merge(&quiet);
+        let warning = blinked.warning().expect("the link went down");
+        assert!(warning.contains("links_down 1 ("), "{warning}");
+    }
+
     use super::*;
 
     #[test]

@@ -162,7 +162,9 @@ mod tests {
         ]);
         let shm = Layers::named("shm").unwrap().build().unwrap();
         assert!(warnings_here(&shm).is_empty());
-        let lacking = Layers::named("shm").unwrap().lacking("no windows".to_owned());
+        let lacking = Layers::named("shm")
+            .unwrap()
+            .lacking("no windows".to_owned());
         assert_eq!(warnings_here(&lacking.build().unwrap()), ["no windows"]);
     }
 }

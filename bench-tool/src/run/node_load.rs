@@ -22,7 +22,7 @@ use crate::load::Watch;
 use crate::load::connections::Connections;
 use crate::load::cores::LoadCores;
 use crate::load::measure::Checkpoints;
-use crate::load::measured::{Beginning, Measured};
+use crate::load::measured::{Beginning, FabricCounts, Measured};
 use crate::machine::Machine;
 use crate::record::Record;
 use crate::report::figures::Totals;
@@ -94,6 +94,7 @@ impl Measure<'_> {
         // No call is outstanding when the counters are read, so their differences are of whole calls.
         let server_before = client.ask_server();
         let client_before = client.counters();
+        let fabric_before = client.fabric_counts();
         let counted_before = counted(config, watch);
         let shared = client.node.control().attributes().iter();
         let own_queues = shared.map(|it| it.shared_receive_queue).any(|it| !it);
@@ -110,6 +111,7 @@ impl Measure<'_> {
         let mut measured = client.measure(config, watch, &mut checkpoints);
         let disturbances = counted(config, watch).warnings_since(&counted_before);
         let client_counted = client.counters().since(&client_before);
+        measured.fabric = client.fabric_counts().since(&fabric_before);
         // Threads do not read the counters of the cores when the measured time begins and ends.
         if config.through != Through::Core && measured.counters.is_none() {
             measured.counters = Some(client_counted);
@@ -394,6 +396,11 @@ impl Client {
         all.reduce(|sum, core| sum.plus(&core)).unwrap_or_default()
     }
 
+    /// The counters of the fabric.
+    fn fabric_counts(&self) -> FabricCounts {
+        FabricCounts::of(&self.node.metrics().snapshot())
+    }
+
     /// The counters of the server's cores; `None` if the server does not report them.
     fn ask_server(&self) -> Option<server_report::Counts> {
         server_report::ask(&self.cores, &self.connections)
@@ -495,9 +502,8 @@ fn result(
     &(loaded, fabric, pages, own_queues): &(&Loaded, &Fabric, &[PageReport], bool),
 ) -> RunResult {
     let counters = measured.counters.iter().flat_map(|it| it.iter());
-    let counters: BTreeMap<String, u64> = counters
-        .map(|(name, value)| (name.to_owned(), value))
-        .collect();
+    let counters = counters.map(|(name, value)| (name.to_owned(), value));
+    let counters: BTreeMap<String, u64> = counters.chain(measured.fabric.0.clone()).collect();
     let mut warnings = page_warnings(pages);
     warnings.extend(crate::profile::warnings_here(loaded));
     let errors = &measured.errors;

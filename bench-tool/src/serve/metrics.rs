@@ -349,6 +349,22 @@ pub(crate) fn page(identity: &Identity, is_ready: bool, node: &NodeSnapshot) -> 
             page.sample(&[("event", event)], count);
         }
     }
+    if !node.fabric.is_empty() || node.cores.iter().any(|core| !core.fabric.is_empty()) {
+        page.family(
+            "rpcrdma_fabric_events_total",
+            Kind::Counter,
+            "What the fabric counted: the manager of connections with the events of devices (no core), and the ports of \
+             the cores.",
+        );
+        for it in &node.fabric {
+            page.sample(&[("event", it.name)], it.value);
+        }
+        for (core, snapshot) in &cores {
+            for it in &snapshot.fabric {
+                page.sample(&with_core(core, &[("event", it.name)]), it.value);
+            }
+        }
+    }
     if !identity.faults.is_empty() {
         page.family(
             "rpcrdma_faults_injected_total",
@@ -443,8 +459,28 @@ mod tests {
     use std::time::Duration;
 
     use rpcrdma_engine::{CounterSnapshot, PollTimeSnapshot};
+    use rpcrdma_fabric::interface::Counted;
 
     use super::*;
+
+    fn counted(name: &'static str, value: u64) -> Counted {
+        Counted {
+            name,
+            meaning: "",
+            value,
+        }
+    }
+
+    #[test]
+    fn counters_of_the_fabric_are_on_the_page() {
+        let text = page(&identity(), true, &node());
+        for sample in [
+            "rpcrdma_fabric_events_total{event=\"links_down\"} 3",
+            "rpcrdma_fabric_events_total{core=\"5\",event=\"queue_full\"} 8",
+        ] {
+            assert_eq!(text.matches(sample).count(), 1, "{sample}");
+        }
+    }
 
     fn node() -> NodeSnapshot {
         let core = CoreSnapshot {
@@ -464,10 +500,12 @@ mod tests {
                 reply_time: Duration::from_millis(1),
                 busy_time: Duration::from_millis(1500),
             },
+            fabric: vec![counted("queue_full", 8)],
         };
         NodeSnapshot {
             cores: vec![core.clone(), core],
             control: vec![("rejected_exhausted", 4)],
+            fabric: vec![counted("links_down", 3)],
         }
     }
 

@@ -462,6 +462,12 @@ fn of_node(event: NodeEvent) -> Event {
         NodeEvent::Rejected { peer, reason } => Event::new(LogLevel::Warn, "connection_rejected")
             .with("peer", peer)
             .telling("reason", reason),
+        NodeEvent::ListenerLost { address } => {
+            Event::new(LogLevel::Warn, "listener_lost").with("address", address)
+        }
+        NodeEvent::ListenerRestored { address } => {
+            Event::new(LogLevel::Info, "listener_restored").with("address", address)
+        }
     }
 }
 

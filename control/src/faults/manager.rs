@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rpcrdma_fabric::interface::{
-    ConnectionId, ListenerId, Manager, ManagerError, ManagerEvent, Port, PortSetup, RejectReason,
-    SetupError,
+    ConnectionId, Counted, ListenerId, Manager, ManagerError, ManagerEvent, Port, PortSetup,
+    RejectReason, SetupError,
 };
 
 use super::draws::Draws;
@@ -104,6 +104,10 @@ impl<M: Manager> Manager for FaultyManager<M> {
         waited
     }
 
+    fn each_counter(&self, each: &mut dyn FnMut(Counted)) {
+        self.inner.each_counter(each);
+    }
+
     fn waker(&self) -> Arc<dyn Fn() + Send + Sync> {
         self.inner.waker()
     }
@@ -149,6 +153,12 @@ fn of_faulty<P: Port>(event: ManagerEvent<P>) -> ManagerEvent<FaultyPort<P>> {
             private_data,
         },
         ManagerEvent::Failed { connection, error } => ManagerEvent::Failed { connection, error },
+        ManagerEvent::ListenerLost { listener, address } => {
+            ManagerEvent::ListenerLost { listener, address }
+        }
+        ManagerEvent::ListenerRestored { listener, address } => {
+            ManagerEvent::ListenerRestored { listener, address }
+        }
         ManagerEvent::Disconnected {
             connection,
             port_event,

@@ -5,8 +5,8 @@ use std::os::fd::BorrowedFd;
 
 use rpcrdma_fabric::clock::{Clock, Ticks};
 use rpcrdma_fabric::interface::{
-    Access, Attributes, Completion, CompletionBatch, CompletionKind, Gather, Port, PortPoll,
-    PortReceives, PortSends, PortSetup, PortWindows, PostError, QueuePairId, Receive,
+    Access, Attributes, Completion, CompletionBatch, CompletionKind, Counted, Gather, Port,
+    PortPoll, PortReceives, PortSends, PortSetup, PortWindows, PostError, QueuePairId, Receive,
     ReceiveQueueAttributes, ReceiveQueueId, RemoteAddress, RemoteKey, SendOptions, SetupError,
     Status, Window, WorkId,
 };
@@ -420,8 +420,8 @@ impl<P: Port> PortPoll for FaultyPort<P> {
         self.inner.receiver_not_ready()
     }
 
-    fn counters(&self) -> Vec<(&'static str, u64)> {
-        self.inner.counters()
+    fn each_counter(&self, each: &mut dyn FnMut(Counted)) {
+        self.inner.each_counter(each);
     }
 }
 

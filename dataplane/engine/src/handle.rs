@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use crossbeam_queue::ArrayQueue;
 use rpcrdma_fabric::clock::Clock;
-use rpcrdma_fabric::interface::{PeerIdentity, Port, SetupError};
+use rpcrdma_fabric::interface::{Counted, PeerIdentity, Port, PublishedCounters, SetupError};
 use rpcrdma_protocol::connection::Terms;
 use rpcrdma_protocol::v2::connection::Role;
 use rpcrdma_protocol::v2::{ApplicationProperties, Properties};
@@ -192,6 +192,8 @@ pub(crate) struct Shared<P: Port> {
     pub(crate) notifications: ArrayQueue<CoreEvent>,
     pub(crate) counters: Counters,
     pub(crate) levels: Levels,
+    /// The counters of the port.
+    pub(crate) fabric: PublishedCounters,
     pub(crate) poll_times: PollTimes,
     waker: OnceLock<Arc<dyn Fn() + Send + Sync>>,
     parked: AtomicBool,
@@ -204,6 +206,7 @@ impl<P: Port> Shared<P> {
         mailbox_depth: u32,
         notifications: u32,
         clock: Clock,
+        fabric: PublishedCounters,
     ) -> Result<Arc<Self>, SetupError> {
         let flags = rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
         let wake = rustix::event::eventfd(0, flags).map_err(|error| SetupError::System {
@@ -217,6 +220,7 @@ impl<P: Port> Shared<P> {
             notifications: ArrayQueue::new(notifications.max(1) as usize),
             counters: Counters::default(),
             levels: Levels::default(),
+            fabric,
             poll_times: PollTimes::new(clock),
             waker: OnceLock::new(),
             parked: AtomicBool::new(false),
@@ -384,6 +388,12 @@ impl<P: Port> CoreHandle<P> {
     #[must_use]
     pub fn levels(&self) -> LevelSnapshot {
         self.shared.levels.snapshot()
+    }
+
+    /// The counters of its port, as it published them last.
+    #[must_use]
+    pub fn fabric_counters(&self) -> Vec<Counted> {
+        self.shared.fabric.snapshot()
     }
 
     /// How long the core's polls took.

@@ -529,5 +529,7 @@ pub(super) fn event_name<P: Port>(event: &ManagerEvent<P>) -> String {
         ManagerEvent::Rejected { reason, .. } => format!("Rejected ({reason})"),
         ManagerEvent::Failed { error, .. } => format!("Failed ({error})"),
         ManagerEvent::Disconnected { .. } => "Disconnected".to_owned(),
+        ManagerEvent::ListenerLost { .. } => "ListenerLost".to_owned(),
+        ManagerEvent::ListenerRestored { .. } => "ListenerRestored".to_owned(),
     }
 }

@@ -175,8 +175,8 @@ macro_rules! pass_on {
         }
     };
     (@ counters) => {
-        fn counters(&self) -> Vec<(&'static str, u64)> {
-            self.port.counters()
+        fn each_counter(&self, each: &mut dyn FnMut(rpcrdma_fabric::interface::Counted)) {
+            self.port.each_counter(each);
         }
     };
     ($($method:ident)*) => {

@@ -43,6 +43,10 @@ fn a_registry_of_prometheus_has_all_metrics_with_their_meanings() {
         "# TYPE rpcrdma_level_calls_outstanding gauge",
         "rpcrdma_level_calls_outstanding{core=\"0\"} 0",
         "rpcrdma_control_connections_ready_total 1",
+        "# HELP rpcrdma_port_records_in Records processed, without pads.",
+        "rpcrdma_port_polls_total{core=\"0\"} ",
+        "# HELP rpcrdma_manager_connections_established Connections established.",
+        "rpcrdma_manager_connections_established_total 1",
     ] {
         assert!(
             page.lines().any(|it| it.starts_with(line)),
@@ -51,6 +55,21 @@ fn a_registry_of_prometheus_has_all_metrics_with_their_meanings() {
     }
     let families = page.lines().filter(|line| line.starts_with("# TYPE "));
     assert_eq!(families.count(), server.metrics().values().len());
+}
+
+#[test]
+fn counters_of_the_fabric_are_among_the_metrics() {
+    let (server, _client) = call_once();
+    for (name, of_core) in [("records_in", true), ("connections_established", false)] {
+        until(name, || {
+            let values = server.metrics().values();
+            let found = values.iter().find(|metric| {
+                metric.is_of_fabric && metric.name == name && metric.core.is_some() == of_core
+            });
+            (found.expect("it is listed").value > 0).then_some(())
+        });
+    }
+    assert_eq!(server.metrics().total("handshakes_malformed"), Some(0));
 }
 
 /// Keeps what is written to it.
@@ -134,7 +153,8 @@ fn a_counter_and_a_level_of_one_name_are_two_values() {
     });
     drop((client, server));
     // The node has ended: nothing changes any more.
-    let values = metrics.values();
+    let mut values = metrics.values();
+    values.retain(|it| !it.is_of_fabric);
     let sum = |name, is_counter| {
         let of_name = values
             .iter()

@@ -121,6 +121,9 @@ impl Publisher {
         levels.placement_segments_free = wide(core.placement.spares());
         levels.placement_segments_leased = wide(core.placement.leased());
         core.shared.levels.publish(&levels);
+        core.shared
+            .fabric
+            .publish(|each| core.port.each_counter(each));
         let all = core.port.receiver_not_ready();
         let before = std::mem::replace(&mut self.receiver_not_ready, all);
         let counter = &core.shared.counters.receiver_not_ready;

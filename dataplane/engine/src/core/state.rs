@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use rpcrdma_fabric::clock::Clock;
-use rpcrdma_fabric::interface::{Port, SetupError};
+use rpcrdma_fabric::interface::{Port, PublishedCounters, SetupError};
 use rpcrdma_protocol::rpc::Programs;
 
 use super::incoming::Incoming;
@@ -60,7 +60,9 @@ impl<P: Port> State<P> {
         clock: &Clock,
     ) -> Result<(Self, CoreHandle<P>), SetupError> {
         config.validate(port.attributes())?;
-        let shared = Shared::new(config.mailbox_depth, config.notifications(), clock.clone())?;
+        let fabric = PublishedCounters::of(|each| port.each_counter(each));
+        let (mailbox, notifications) = (config.mailbox_depth, config.notifications());
+        let shared = Shared::new(mailbox, notifications, clock.clone(), fabric)?;
         let (queues, placement) = ReceiveQueues::new(&mut port, config)?;
         let receives = &shared.counters.receives_posted;
         receives.add(queues.made(config).into());

@@ -14,7 +14,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::{ManagerError, Port, PortSetup, SetupError};
+use super::{Counted, ManagerError, Port, PortSetup, SetupError};
 
 /// Names a listener of a manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -66,7 +66,7 @@ impl std::fmt::Display for RejectReason {
     }
 }
 
-/// What happened to a connection.
+/// What happened to a connection, or to a listener.
 pub enum ManagerEvent<P: Port> {
     /// A peer asks for a connection: answer with prepare and accept, or with reject.
     ConnectRequest {
@@ -112,6 +112,20 @@ pub enum ManagerEvent<P: Port> {
         /// Why.
         error: ManagerError,
     },
+    /// A listener lost its device, and hears nothing until [`ManagerEvent::ListenerRestored`].
+    ListenerLost {
+        /// The listener.
+        listener: ListenerId,
+        /// Where it listened.
+        address: String,
+    },
+    /// A listener that lost its device listens again: the address is there again.
+    ListenerRestored {
+        /// The listener.
+        listener: ListenerId,
+        /// Where it listens.
+        address: String,
+    },
     /// The peer closed the connection, or died.
     Disconnected {
         /// The connection, which is gone.
@@ -119,6 +133,22 @@ pub enum ManagerEvent<P: Port> {
         /// To be handed to the core that adopted the queue pair.
         port_event: Option<P::PortEvent>,
     },
+}
+
+impl<P: Port> ManagerEvent<P> {
+    /// The connection that the event is about; `None` for an event of a listener.
+    #[must_use]
+    pub fn connection(&self) -> Option<ConnectionId> {
+        match self {
+            Self::ConnectRequest { connection, .. }
+            | Self::ConnectReply { connection, .. }
+            | Self::Established { connection, .. }
+            | Self::Rejected { connection, .. }
+            | Self::Failed { connection, .. }
+            | Self::Disconnected { connection, .. } => Some(*connection),
+            Self::ListenerLost { .. } | Self::ListenerRestored { .. } => None,
+        }
+    }
 }
 
 /// Listens, connects, accepts. Lives in the control thread; may block for short system calls,
@@ -176,6 +206,9 @@ pub trait Manager: Send + 'static {
         timeout: Duration,
         events: &mut Vec<ManagerEvent<Self::Port>>,
     ) -> Result<(), ManagerError>;
+
+    /// Reports the manager's counters: always the same ones, in the same order.
+    fn each_counter(&self, each: &mut dyn FnMut(Counted));
 
     /// A way to end a [`Manager::wait`] early from another thread.
     fn waker(&self) -> std::sync::Arc<dyn Fn() + Send + Sync>;

@@ -27,6 +27,7 @@
 
 mod attributes;
 mod completion;
+mod counted;
 mod error;
 mod manager;
 mod port;
@@ -34,6 +35,8 @@ mod work;
 
 pub use attributes::Attributes;
 pub use completion::{Completion, CompletionBatch, CompletionKind, REAP_MAX, REAP_USUAL, Status};
+pub(crate) use counted::counters;
+pub use counted::{Counted, PublishedCounters};
 pub use error::{ManagerError, PostError, SetupError};
 pub use manager::{ConnectionId, ListenerId, Manager, ManagerEvent, PeerIdentity, RejectReason};
 pub use port::{

@@ -3,8 +3,8 @@
 use std::os::fd::BorrowedFd;
 
 use super::{
-    Arrival, Attributes, CompletionBatch, Gather, PostError, QueuePairId, Receive, ReceiveQueueId,
-    RemoteAddress, RemoteKey, SendOptions, SetupError, Window, WorkId,
+    Arrival, Attributes, CompletionBatch, Counted, Gather, PostError, QueuePairId, Receive,
+    ReceiveQueueId, RemoteAddress, RemoteKey, SendOptions, SetupError, Window, WorkId,
 };
 use crate::clock::Ticks;
 use crate::memory::{Buffer, Memory, PageReport, Pool, PoolShape};
@@ -279,8 +279,16 @@ pub trait PortPoll {
     /// that grants a credit only for a posted Receive counts none.
     fn receiver_not_ready(&self) -> u64;
 
+    /// Reports the provider's own counters: always the same ones, in the same order. It allocates nothing, and a core calls
+    /// it some times a second.
+    fn each_counter(&self, each: &mut dyn FnMut(Counted));
+
     /// The provider's own counters, as (name, value), for reports. Not for the hot path.
-    fn counters(&self) -> Vec<(&'static str, u64)>;
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let mut all = Vec::new();
+        self.each_counter(&mut |it| all.push((it.name, it.value)));
+        all
+    }
 }
 
 /// A core's protection domain, completion queue, receive queues, queue pairs and memory.

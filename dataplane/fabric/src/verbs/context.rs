@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::bindings::{self, Facilities, ibv_context, ibv_device_attr, ibv_port_attr};
 use super::errno::{done, failed, made};
-use super::events::{Listeners, next_event, set_nonblocking};
+use super::events::{EventCounts, Listeners, next_event, set_nonblocking};
 use super::leaked;
 use super::trial::{self, Trial};
 use crate::interface::SetupError;
@@ -119,6 +119,7 @@ pub struct Context {
     /// Only on software iWARP.
     placeholder: Option<Placeholder>,
     pub(super) listeners: Listeners,
+    events: EventCounts,
 }
 
 // SAFETY: a context of rdma-core may be used by any thread, with all calls that take it; the list
@@ -165,6 +166,7 @@ impl Context {
             limits,
             windows_refused: None,
             listeners: Listeners::default(),
+            events: EventCounts::default(),
         });
         let tried = trial::of(&context);
         // What was tried holds nothing of the context any more.
@@ -243,13 +245,16 @@ impl Context {
     pub fn dispatch_events(&self) -> io::Result<usize> {
         let mut count = 0;
         // SAFETY: the context is open as long as `self`.
-        while let Some((port, event)) = unsafe { next_event(self.raw()) }? {
-            if let Some(event) = event {
-                self.listeners.tell(port, event);
-            }
+        while let Some((port, event)) = unsafe { next_event(self.raw(), &self.events) }? {
+            self.listeners.tell(port, event);
             count += 1;
         }
         Ok(count)
+    }
+
+    /// How often each event came.
+    pub(super) fn events(&self) -> &EventCounts {
+        &self.events
     }
 
     /// The RDMA MTU of an active port: the payload of a packet, in octets. `None` if the port is not

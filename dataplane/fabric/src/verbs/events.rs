@@ -9,37 +9,167 @@
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crossbeam_queue::ArrayQueue;
 use rustix::fs::OFlags;
 
-use super::bindings::{self, ibv_async_event, ibv_context, ibv_event_type};
+use super::bindings::{self, ibv_async_event, ibv_context};
 
 /// Events that a port has not looked at yet. Events that a full ring loses also show in completions.
 const EVENTS_MAX: usize = 256;
 
-/// An event of a device about a port of ours.
+/// The object that an event is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum AsyncEvent {
-    /// The device is broken or removed.
-    DeviceFatal,
+enum About {
+    /// A queue pair.
+    QueuePair,
+    /// A completion queue.
+    CompletionQueue,
+    /// A shared receive queue.
+    ReceiveQueue,
+    /// The device, one of its ports, or an object that no port of ours has: all ports hear of it.
+    Device,
+}
+
+/// A row of a table of events: its name in the library, its counter, its meaning, and what is done.
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(not(test), allow(dead_code))] // The names and actions are compared with the documentation's table.
+pub(super) struct EventRow {
+    pub(super) name: &'static str,
+    pub(super) counter: &'static str,
+    pub(super) meaning: &'static str,
+    pub(super) action: &'static str,
+}
+
+/// Declares the events. The counters, the rows of docs/verbs.md and the match in the port follow from it.
+macro_rules! device_events {
+    ($($(#[doc = $meaning:literal])+
+        $event:ident = $number:literal $name:ident, $about:ident, $counter:ident, $action:literal;)*) => {
+        /// The kind of an event of a device.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(super) enum DeviceEvent {
+            $($(#[doc = $meaning])+ $event,)*
+        }
+
+        impl DeviceEvent {
+            /// The rows of the table, in the order of the kinds.
+            pub(super) const ROWS: &[EventRow] = &[$(EventRow {
+                name: stringify!($name),
+                counter: stringify!($counter),
+                meaning: concat!($($meaning),+).trim_ascii(),
+                action: $action,
+            },)*];
+
+            /// The event of this number, and what it is about.
+            fn of(number: u32) -> (Self, About) {
+                match number {
+                    $($number => (Self::$event, About::$about),)*
+                    _ => (Self::Unknown, About::Device),
+                }
+            }
+        }
+    };
+}
+
+device_events! {
     /// The completion queue lost entries.
-    CompletionQueueError,
-    /// A queue pair broke; by its number.
-    QueuePairFatal(u32),
-    /// A queue pair in error has taken its last Receive off the shared receive queue.
-    LastReceive(u32),
+    CompletionQueueError = 0 IBV_EVENT_CQ_ERR, CompletionQueue, completion_queue_errors,
+        "all connections of the core end";
+    /// A queue pair broke.
+    QueuePairFatal = 1 IBV_EVENT_QP_FATAL, QueuePair, queue_pair_errors,
+        "the connection ends";
+    /// A queue pair got a request that it does not permit.
+    QueuePairRequest = 2 IBV_EVENT_QP_REQ_ERR, QueuePair, queue_pair_request_errors,
+        "the connection ends";
+    /// A queue pair got a request for memory that it does not expose.
+    QueuePairAccess = 3 IBV_EVENT_QP_ACCESS_ERR, QueuePair, queue_pair_access_errors,
+        "the connection ends";
     /// A queue pair got its first message.
-    Communicating(u32),
+    Communicating = 4 IBV_EVENT_COMM_EST, QueuePair, queue_pairs_communicating,
+        "the connection may send, if its confirmation was lost";
+    /// A send queue was drained, which is not asked for here.
+    SendQueueDrained = 5 IBV_EVENT_SQ_DRAINED, QueuePair, send_queues_drained,
+        "none";
+    /// A queue pair moved to its alternate path, which is not set here.
+    PathMigrated = 6 IBV_EVENT_PATH_MIG, QueuePair, paths_migrated,
+        "none: the connection goes on";
+    /// A queue pair could not move to its alternate path.
+    PathMigrationFailed = 7 IBV_EVENT_PATH_MIG_ERR, QueuePair, path_migrations_failed,
+        "none: a path that stays dead ends the connection by its retries";
+    /// The device is broken or removed.
+    DeviceFatal = 8 IBV_EVENT_DEVICE_FATAL, Device, devices_failed,
+        "all connections on the device end";
+    /// A link came up.
+    PortUp = 9 IBV_EVENT_PORT_ACTIVE, Device, links_up,
+        "none: connections that lasted go on";
+    /// A link went down.
+    PortDown = 10 IBV_EVENT_PORT_ERR, Device, links_down,
+        "none: the device retries, and a link that stays down ends its connections by their retries";
+    /// The local identifier of a port changed (InfiniBand).
+    LidChanged = 11 IBV_EVENT_LID_CHANGE, Device, lid_changes,
+        "none: a connection by the old identifier ends by its retries";
+    /// The partition keys of a port changed.
+    PartitionKeysChanged = 12 IBV_EVENT_PKEY_CHANGE, Device, partition_key_changes,
+        "none: a connection in a lost partition ends by its retries";
+    /// Another subnet manager took over (InfiniBand).
+    SubnetManagerChanged = 13 IBV_EVENT_SM_CHANGE, Device, subnet_manager_changes,
+        "none: RDMA-CM asks the new one";
+    /// A shared receive queue broke.
+    ReceiveQueueFatal = 14 IBV_EVENT_SRQ_ERR, ReceiveQueue, receive_queue_errors,
+        "all connections of the core end";
     /// Fewer Receives are posted than the limit says.
-    ReceiveLimit,
-    /// The shared receive queue broke.
-    ReceiveQueueFatal,
-    /// The link went down.
-    PortDown,
-    /// The link came up.
-    PortUp,
+    ReceiveLimit = 15 IBV_EVENT_SRQ_LIMIT_REACHED, ReceiveQueue, receive_queue_limits,
+        "the limit is set again with the next Receives";
+    /// A queue pair in error has taken its last Receive off the shared receive queue.
+    LastReceive = 16 IBV_EVENT_QP_LAST_WQE_REACHED, QueuePair, last_receives,
+        "the end of the connection waits no longer";
+    /// The subnet manager asks to register again (InfiniBand), which the kernel does.
+    ClientReregister = 17 IBV_EVENT_CLIENT_REREGISTER, Device, client_reregistrations,
+        "none: the kernel registers";
+    /// The addresses of a port changed.
+    AddressesChanged = 18 IBV_EVENT_GID_CHANGE, Device, gid_changes,
+        "none: a connection of an address that is gone ends by its retries";
+    /// A work queue broke, of which there are none here.
+    WorkQueueFatal = 19 IBV_EVENT_WQ_FATAL, Device, work_queue_errors,
+        "none";
+    /// The speed of a link changed.
+    SpeedChanged = 20 IBV_EVENT_DEVICE_SPEED_CHANGE, Device, link_speed_changes,
+        "none";
+    /// An event of a newer libibverbs.
+    Unknown = 4294967295 OTHER, Device, unknown_events,
+        "none";
+}
+
+/// An event of a device for a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct AsyncEvent {
+    pub(super) kind: DeviceEvent,
+    /// The number of the queue pair that it is about, if it is about one.
+    pub(super) queue_pair: Option<u32>,
+}
+
+/// How often each event of a device came.
+#[derive(Debug)]
+pub(super) struct EventCounts([AtomicU64; DeviceEvent::ROWS.len()]);
+
+impl Default for EventCounts {
+    fn default() -> Self {
+        Self([const { AtomicU64::new(0) }; DeviceEvent::ROWS.len()])
+    }
+}
+
+impl EventCounts {
+    fn count(&self, kind: DeviceEvent) {
+        self.0[kind as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The count of a row of the table.
+    pub(super) fn of_row(&self, row: usize) -> u64 {
+        let count = self.0.get(row);
+        count.map_or(0, |count| count.load(Ordering::Relaxed))
+    }
 }
 
 /// The events of one port.
@@ -95,15 +225,15 @@ impl Listeners {
     }
 }
 
-/// The next event of a device, and the port that it is for; `None` for an event that no port needs.
+/// The next event of a device, which is counted, and the port that it is for; no port stands for all.
 ///
 /// # Safety
 ///
 /// `context` is open.
-#[allow(clippy::type_complexity)]
 pub(super) unsafe fn next_event(
     context: *mut ibv_context,
-) -> io::Result<Option<(Option<usize>, Option<AsyncEvent>)>> {
+    counts: &EventCounts,
+) -> io::Result<Option<(Option<usize>, AsyncEvent)>> {
     let mut event = MaybeUninit::<ibv_async_event>::zeroed();
     // SAFETY: an open context, and room for a whole event.
     if unsafe { bindings::ibv_get_async_event(context, event.as_mut_ptr()) } != 0 {
@@ -118,6 +248,7 @@ pub(super) unsafe fn next_event(
     let read = unsafe { read_event(event.as_ptr()) };
     // SAFETY: the event that was just got, acknowledged once.
     unsafe { bindings::ibv_ack_async_event(event.as_mut_ptr()) };
+    counts.count(read.1.kind);
     Ok(Some(read))
 }
 
@@ -127,64 +258,23 @@ pub(super) unsafe fn next_event(
 /// # Safety
 ///
 /// `event` was filled in by the library and is not acknowledged.
-unsafe fn read_event(event: *const ibv_async_event) -> (Option<usize>, Option<AsyncEvent>) {
-    /// The number of an event.
-    const fn number(event: ibv_event_type) -> u32 {
-        event as u32
-    }
-    const QP_FATAL: u32 = number(ibv_event_type::IBV_EVENT_QP_FATAL);
-    const QP_REQ_ERR: u32 = number(ibv_event_type::IBV_EVENT_QP_REQ_ERR);
-    const QP_ACCESS_ERR: u32 = number(ibv_event_type::IBV_EVENT_QP_ACCESS_ERR);
-    const LAST_WQE: u32 = number(ibv_event_type::IBV_EVENT_QP_LAST_WQE_REACHED);
-    const COMM_EST: u32 = number(ibv_event_type::IBV_EVENT_COMM_EST);
-    const CQ_ERR: u32 = number(ibv_event_type::IBV_EVENT_CQ_ERR);
-    const SRQ_ERR: u32 = number(ibv_event_type::IBV_EVENT_SRQ_ERR);
-    const SRQ_LIMIT: u32 = number(ibv_event_type::IBV_EVENT_SRQ_LIMIT_REACHED);
-    const DEVICE_FATAL: u32 = number(ibv_event_type::IBV_EVENT_DEVICE_FATAL);
-    const PORT_ERR: u32 = number(ibv_event_type::IBV_EVENT_PORT_ERR);
-    const PORT_ACTIVE: u32 = number(ibv_event_type::IBV_EVENT_PORT_ACTIVE);
-
+unsafe fn read_event(event: *const ibv_async_event) -> (Option<usize>, AsyncEvent) {
     // SAFETY: as the caller promises; an enumeration of C is as large as an integer.
-    let kind = unsafe { (&raw const (*event).event_type).cast::<u32>().read() };
-    // SAFETY: as the caller promises, and read only where the event's type says what it is.
-    let queue_pair = || unsafe {
-        let raw = (*event).element.qp;
-        ((*raw).qp_context.addr(), (*raw).qp_num)
+    let number = unsafe { (&raw const (*event).event_type).cast::<u32>().read() };
+    let (kind, about) = DeviceEvent::of(number);
+    // SAFETY: as the caller promises; the event's type says which member of the union it has.
+    let (port, queue_pair) = unsafe {
+        match about {
+            About::QueuePair => {
+                let pair = (*event).element.qp;
+                (Some((*pair).qp_context.addr()), Some((*pair).qp_num))
+            }
+            About::CompletionQueue => (Some((*(*event).element.cq).cq_context.addr()), None),
+            About::ReceiveQueue => (Some((*(*event).element.srq).srq_context.addr()), None),
+            About::Device => (None, None),
+        }
     };
-    let (port, event) = match kind {
-        QP_FATAL | QP_REQ_ERR | QP_ACCESS_ERR => {
-            let (port, number) = queue_pair();
-            (Some(port), AsyncEvent::QueuePairFatal(number))
-        }
-        LAST_WQE => {
-            let (port, number) = queue_pair();
-            (Some(port), AsyncEvent::LastReceive(number))
-        }
-        COMM_EST => {
-            let (port, number) = queue_pair();
-            (Some(port), AsyncEvent::Communicating(number))
-        }
-        CQ_ERR => {
-            // SAFETY: as above.
-            let port = unsafe { (*(*event).element.cq).cq_context.addr() };
-            (Some(port), AsyncEvent::CompletionQueueError)
-        }
-        SRQ_ERR | SRQ_LIMIT => {
-            // SAFETY: as above.
-            let port = unsafe { (*(*event).element.srq).srq_context.addr() };
-            let event = if kind == SRQ_LIMIT {
-                AsyncEvent::ReceiveLimit
-            } else {
-                AsyncEvent::ReceiveQueueFatal
-            };
-            (Some(port), event)
-        }
-        DEVICE_FATAL => (None, AsyncEvent::DeviceFatal),
-        PORT_ERR => (None, AsyncEvent::PortDown),
-        PORT_ACTIVE => (None, AsyncEvent::PortUp),
-        _ => return (None, None),
-    };
-    (port, Some(event))
+    (port, AsyncEvent { kind, queue_pair })
 }
 
 /// Makes reading `descriptor` return immediately.
@@ -192,4 +282,76 @@ pub(super) fn set_nonblocking(descriptor: impl AsFd) -> io::Result<()> {
     let flags = rustix::fs::fcntl_getfl(&descriptor)?;
     rustix::fs::fcntl_setfl(&descriptor, flags | OFlags::NONBLOCK)?;
     Ok(())
+}
+
+#[cfg(all(test, not(loom), not(feature = "rdma-sys")))]
+mod tests {
+    use super::*;
+    use crate::verbs::Context;
+    use crate::verbs::bindings::ibv_event_type as c;
+    use crate::verbs::fake::{Card, Fake};
+
+    /// The match has no wildcard: an event of new headers does not compile here, and needs a row in the table.
+    #[test]
+    fn every_event_of_libibverbs_has_a_row() {
+        macro_rules! names {
+            ($event:ident: $($name:ident)*) => {
+                match $event { $(c::$name => stringify!($name),)* }
+            };
+        }
+        let name = |event: c| {
+            names! { event:
+                IBV_EVENT_CQ_ERR IBV_EVENT_QP_FATAL IBV_EVENT_QP_REQ_ERR IBV_EVENT_QP_ACCESS_ERR IBV_EVENT_COMM_EST
+                IBV_EVENT_SQ_DRAINED IBV_EVENT_PATH_MIG IBV_EVENT_PATH_MIG_ERR IBV_EVENT_DEVICE_FATAL
+                IBV_EVENT_PORT_ACTIVE IBV_EVENT_PORT_ERR IBV_EVENT_LID_CHANGE IBV_EVENT_PKEY_CHANGE
+                IBV_EVENT_SM_CHANGE IBV_EVENT_SRQ_ERR IBV_EVENT_SRQ_LIMIT_REACHED IBV_EVENT_QP_LAST_WQE_REACHED
+                IBV_EVENT_CLIENT_REREGISTER IBV_EVENT_GID_CHANGE IBV_EVENT_WQ_FATAL
+            }
+        };
+        let last = c::IBV_EVENT_WQ_FATAL as u32;
+        for number in 0..=last {
+            // SAFETY: the enumeration has all numbers up to its last one.
+            let event = unsafe { std::mem::transmute::<u32, c>(number) };
+            let (kind, _) = DeviceEvent::of(number);
+            assert_eq!(DeviceEvent::ROWS[kind as usize].name, name(event));
+        }
+        assert_eq!(DeviceEvent::of(last + 2).0, DeviceEvent::Unknown);
+    }
+
+    #[test]
+    fn the_documentation_has_a_row_for_every_event() {
+        let text = include_str!("../../../../docs/verbs.md");
+        let rows = DeviceEvent::ROWS.iter();
+        for row in rows.chain(crate::verbs::cm::event::EventKind::ROWS) {
+            let line = format!(
+                "| `{}` | {} | `{}` | {} |",
+                row.name, row.meaning, row.counter, row.action
+            );
+            assert!(text.contains(&line), "docs/verbs.md lacks: {line}");
+        }
+    }
+
+    #[test]
+    fn events_of_the_device_are_counted_and_reach_every_port() {
+        let fake = Fake::install(Card::HONEST);
+        let context = Context::open(Some(fake.name())).expect("the fake device");
+        let rings = [1, 2].map(|port| Arc::new(EventRing::new(port)));
+        rings.iter().for_each(|ring| context.listeners.add(ring));
+        for number in [10, 18, 18, 77] {
+            fake.tell(number);
+        }
+        assert_eq!(context.dispatch_events().expect("no error"), 4);
+        for (kind, count) in [
+            (DeviceEvent::PortDown, 1),
+            (DeviceEvent::AddressesChanged, 2),
+            (DeviceEvent::Unknown, 1),
+            (DeviceEvent::PortUp, 0),
+        ] {
+            assert_eq!(context.events().of_row(kind as usize), count, "{kind:?}");
+        }
+        for ring in &rings {
+            let first = ring.pop().map(|event| event.kind);
+            assert_eq!(first, Some(DeviceEvent::PortDown));
+        }
+    }
 }

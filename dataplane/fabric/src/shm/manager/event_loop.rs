@@ -111,7 +111,7 @@ impl Manager {
             self.on_readable(id);
             let stage = self.connections.get(&id).map(|found| &found.stage);
             if stage.is_some_and(|stage| std::mem::discriminant(stage) == waited_in) {
-                self.counters.timed_out += 1;
+                self.counters.handshakes_timed_out += 1;
                 let error = self.timed_out(id);
                 self.gone(id, error);
             }
@@ -138,11 +138,11 @@ impl Manager {
                     return self.gone(id, peer("process closed the connection or died"));
                 }
                 Ok(Received::Oversized) => {
-                    self.counters.malformed += 1;
+                    self.counters.handshakes_malformed += 1;
                     return self.gone(id, peer("message is too long or brings too many files"));
                 }
                 Ok(Received::NoRoomForFiles) => {
-                    self.counters.out_of_files += 1;
+                    self.counters.accepts_out_of_files += 1;
                     let error = io::Error::from(Errno::MFILE);
                     return self.gone(id, self.system("receiving the peer's files", error));
                 }
@@ -176,7 +176,7 @@ impl Manager {
             }
             // A peer whose credentials cannot be read is refused like one of another user.
             _ => {
-                self.counters.not_permitted += 1;
+                self.counters.peers_not_permitted += 1;
                 send_rejection(&socket, RejectReason::NotPermitted, &[]);
             }
         }
@@ -186,7 +186,7 @@ impl Manager {
     /// client in, which is rejected with a reason. Then accepting pauses, because the listener stays
     /// readable and `accept` would fail again in every turn.
     fn on_accept_error(&mut self, id: u64, error: &io::Error) {
-        self.counters.out_of_files += 1;
+        self.counters.accepts_out_of_files += 1;
         let no_files = matches!(
             Errno::from_io_error(error),
             Some(Errno::MFILE | Errno::NFILE)

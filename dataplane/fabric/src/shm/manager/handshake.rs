@@ -16,26 +16,12 @@ use super::wire::{
 use crate::interface::{
     ConnectionId, ListenerId, ManagerError, ManagerEvent, PeerIdentity, RejectReason, SetupError,
 };
-use crate::shm::{CheckedPeer, NumberHold, Port, PortEvent, PortHandle};
+use crate::shm::{CheckedPeer, NumberHold, PortEvent, PortHandle};
 
 /// The delay after a connect found the backlog full: it starts here and doubles with each attempt.
 const CONNECT_DELAY_MIN: Duration = Duration::from_millis(1);
 /// The longest such delay.
 const CONNECT_DELAY_MAX: Duration = Duration::from_millis(32);
-
-impl ManagerEvent<Port> {
-    /// The connection that the event is about.
-    pub(super) fn connection(&self) -> ConnectionId {
-        match self {
-            Self::ConnectRequest { connection, .. }
-            | Self::ConnectReply { connection, .. }
-            | Self::Established { connection, .. }
-            | Self::Rejected { connection, .. }
-            | Self::Failed { connection, .. }
-            | Self::Disconnected { connection, .. } => *connection,
-        }
-    }
-}
 
 fn identity(peer: &Peer) -> PeerIdentity {
     PeerIdentity {
@@ -155,7 +141,7 @@ impl Manager {
     }
 
     fn connect_later(&mut self, id: u64, address: &str) -> Result<(), ManagerError> {
-        self.counters.backlog_full += 1;
+        self.counters.connects_backlog_full += 1;
         let now = Instant::now();
         self.lines.join(address, id);
         // The first in line tries again by its timer.
@@ -169,7 +155,7 @@ impl Manager {
             return Ok(());
         };
         if now >= client.give_up {
-            self.counters.timed_out += 1;
+            self.counters.handshakes_timed_out += 1;
             return Err(ManagerError::System {
                 doing: format!(
                     "connecting to `{address}`: its queue of new connections stayed full; \
@@ -204,7 +190,7 @@ impl Manager {
         let doing = format!("connecting to `{address}`");
         let peer = socket::peer(socket.as_fd()).map_err(|error| self.system(&doing, error))?;
         if !peer.is_permitted() {
-            self.counters.not_permitted += 1;
+            self.counters.peers_not_permitted += 1;
             return Err(peer_error(format!(
                 "process at `{address}`, {}, runs as user {}, but this process runs as user {}; \
                  both ends must run as the same user",
@@ -288,7 +274,7 @@ impl Manager {
             Err(error) => return Err(self.system("confirming a connection", error)),
         }
         connection.stage = Stage::Established;
-        self.counters.established += 1;
+        self.counters.connections_established += 1;
         self.unpin(id);
         self.ready.push(ManagerEvent::Established {
             connection: ConnectionId(id),
@@ -339,7 +325,7 @@ impl Manager {
             Verdict::Goes => true,
             Verdict::Over => false,
             Verdict::Broken(error) => {
-                self.counters.malformed += 1;
+                self.counters.handshakes_malformed += 1;
                 self.gone(id, error);
                 false
             }
@@ -441,7 +427,7 @@ impl Manager {
         let port_event = connection
             .local
             .map(|local| PortEvent::Established { local, memory });
-        self.counters.established += 1;
+        self.counters.connections_established += 1;
         self.half_open_ended();
         self.ready.push(ManagerEvent::Established {
             connection: ConnectionId(id),
@@ -452,7 +438,7 @@ impl Manager {
 
     /// The peer's memory failed its checks or a limit: ends the connection.
     fn refuse_memory(&mut self, id: u64, error: SetupError) -> Verdict {
-        self.counters.memory_refused += 1;
+        self.counters.peers_memory_refused += 1;
         self.gone(id, error.into());
         Verdict::Over
     }
@@ -511,7 +497,7 @@ impl Manager {
     pub(super) fn begin_server(&mut self, listener: ListenerId, socket: OwnedFd, peer: Peer) {
         let id = self.new_id();
         if let Err(_no_room) = self.waiting.watch(&socket, id) {
-            self.counters.out_of_files += 1;
+            self.counters.accepts_out_of_files += 1;
             send_rejection(&socket, RejectReason::ConnectionsExhausted, &[]);
             return;
         }

@@ -39,8 +39,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::interface::{
-    ConnectionId, ListenerId, Manager as ManagerInterface, ManagerError, ManagerEvent,
-    RejectReason, SetupError,
+    ConnectionId, Counted, ListenerId, Manager as ManagerInterface, ManagerError, ManagerEvent,
+    RejectReason, SetupError, counters,
 };
 use crate::shm::peer_memory::{PeerMemory, PeerMemoryLimits};
 use crate::shm::{Port, PortHandle, PreparedQueuePair};
@@ -119,15 +119,24 @@ struct Listener {
     socket: OwnedFd,
 }
 
-#[derive(Debug, Default)]
-struct Counters {
-    established: u64,
-    malformed: u64,
-    timed_out: u64,
-    not_permitted: u64,
-    memory_refused: u64,
-    backlog_full: u64,
-    out_of_files: u64,
+counters! {
+    /// Counters of the manager.
+    struct Counters {
+        /// Connections established.
+        connections_established,
+        /// Peers that broke the protocol of the handshake.
+        handshakes_malformed,
+        /// Handshakes that took too long.
+        handshakes_timed_out,
+        /// Peers of another user.
+        peers_not_permitted,
+        /// Peers whose memory was not mapped, because it failed a check or a limit.
+        peers_memory_refused,
+        /// Connect attempts that were put off, because the backlog was full or an older connect waited.
+        connects_backlog_full,
+        /// Failures for lack of file descriptors or kernel memory.
+        accepts_out_of_files,
+    }
 }
 
 impl std::fmt::Debug for Manager {
@@ -179,24 +188,12 @@ impl Manager {
         })
     }
 
-    /// Counters as (name, value), for reports: connections established; peers that broke the
-    /// protocol; handshakes that timed out; peers of another user; peers whose memory was not mapped
-    /// (it failed a check or a limit); connect attempts that were put off because the backlog was
-    /// full or an older connect waited; failures for lack of file descriptors or kernel memory;
-    /// channels known now.
+    /// Counters as (name, value), for reports.
     #[must_use]
     pub fn counters(&self) -> Vec<(&'static str, u64)> {
-        let counters = &self.counters;
-        vec![
-            ("connections_established", counters.established),
-            ("handshakes_malformed", counters.malformed),
-            ("handshakes_timed_out", counters.timed_out),
-            ("peers_not_permitted", counters.not_permitted),
-            ("peers_memory_refused", counters.memory_refused),
-            ("connects_backlog_full", counters.backlog_full),
-            ("accepts_out_of_files", counters.out_of_files),
-            ("channels", self.channels.len() as u64),
-        ]
+        let mut all = Vec::new();
+        self.counters.each(&mut |it| all.push((it.name, it.value)));
+        all
     }
 
     fn new_id(&mut self) -> u64 {
@@ -276,7 +273,8 @@ impl ManagerInterface for Manager {
     fn disconnect(&mut self, connection: ConnectionId) {
         self.remove(connection.0);
         // No event of a connection may follow `disconnect`.
-        self.ready.retain(|event| event.connection() != connection);
+        self.ready
+            .retain(|event| event.connection() != Some(connection));
     }
 
     fn wait(
@@ -287,6 +285,10 @@ impl ManagerInterface for Manager {
         // Ports drop a channel with its last queue pair and do not notify the manager.
         self.channels.sweep();
         self.run(timeout, events)
+    }
+
+    fn each_counter(&self, each: &mut dyn FnMut(Counted)) {
+        self.counters.each(each);
     }
 
     fn waker(&self) -> Arc<dyn Fn() + Send + Sync> {

@@ -7,7 +7,7 @@ use super::super::files;
 use super::Port;
 use super::core::channel_mut;
 use crate::clock::Ticks;
-use crate::interface::{Arrival, CompletionBatch, PortPoll, Receive};
+use crate::interface::{Arrival, CompletionBatch, Counted, PortPoll, Receive};
 
 /// Polls after which progress is exchanged with peers even if there is other work.
 const BUSY_EXCHANGE_POLLS: u64 = 64;
@@ -100,8 +100,8 @@ impl PortPoll for Port {
         self.core.counters.receiver_not_ready
     }
 
-    fn counters(&self) -> Vec<(&'static str, u64)> {
-        self.core.counters.list()
+    fn each_counter(&self, each: &mut dyn FnMut(Counted)) {
+        self.core.counters.each(each);
     }
 }
 

@@ -9,6 +9,7 @@ use super::channel::Channel;
 use super::id::Id;
 use crate::verbs::bindings::{self, rdma_cm_event, rdma_cm_event_type as c, rdma_conn_param};
 use crate::verbs::errno::done;
+use crate::verbs::events::EventRow;
 
 /// An event that was copied and acknowledged.
 #[derive(Debug)]
@@ -25,61 +26,82 @@ pub(in crate::verbs) struct Event {
     pub(in crate::verbs) request: Option<Id>,
 }
 
-/// The kind of an event. An unknown kind keeps its number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(in crate::verbs) enum EventKind {
-    /// A device was found that has the address, or through which it is reached.
-    AddressResolved,
-    /// No such device was found.
-    AddressError,
-    /// A path to the address was found.
-    RouteResolved,
-    /// No path was found.
-    RouteError,
-    /// A peer asks a listener for a connection.
-    ConnectRequest,
-    /// The peer accepted; our confirmation establishes the connection.
-    ConnectResponse,
-    /// The connection could not be made.
-    ConnectError,
-    /// The peer does not answer.
-    Unreachable,
-    /// The peer rejected.
-    Rejected,
-    /// The connection is established.
-    Established,
-    /// The peer ended the connection, or answered our disconnect.
-    Disconnected,
-    /// The device is being removed: everything on it must be released.
-    DeviceRemoval,
-    /// The address now belongs to another device (a bond that failed over).
-    AddressChange,
-    /// The connection has left the time-wait state: its numbers may be used again.
-    TimewaitExit,
-    /// Any other event, such as those of multicast, which this crate does not use.
-    Other(c_uint),
+/// Declares the events of RDMA-CM. The counters and the rows of docs/verbs.md follow from it; what is done depends on the
+/// stage of the connection (`manager::machine`).
+macro_rules! cm_events {
+    ($($(#[doc = $meaning:literal])+ $event:ident = $constant:ident, $counter:ident, $action:literal;)*) => {
+        /// The kind of an event. An unknown kind keeps its number.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub(in crate::verbs) enum EventKind {
+            $($(#[doc = $meaning])+ $event,)*
+            /// Any other event, such as those of multicast, which are not asked for here.
+            Other(c_uint),
+        }
+
+        impl EventKind {
+            /// The rows of the table, in the order of the kinds; the last one is for all others.
+            pub(in crate::verbs) const ROWS: &[EventRow] = &[
+                $(EventRow {
+                    name: stringify!($constant),
+                    counter: stringify!($counter),
+                    meaning: concat!($($meaning),+).trim_ascii(),
+                    action: $action,
+                },)*
+                EventRow {
+                    name: "other RDMA_CM_EVENT",
+                    counter: "cm_other_events",
+                    meaning: "Any other event, such as those of multicast, which are not asked for here.",
+                    action: "none",
+                },
+            ];
+
+            pub(in crate::verbs) fn from_c(event: c_uint) -> Self {
+                match event {
+                    $(c::$constant => Self::$event,)*
+                    other => Self::Other(other),
+                }
+            }
+
+            /// Its row in the table.
+            pub(in crate::verbs) fn row(self) -> usize {
+                const EVENTS: &[EventKind] = &[$(EventKind::$event),*];
+                let row = EVENTS.iter().position(|event| *event == self);
+                row.unwrap_or(EVENTS.len())
+            }
+        }
+    };
 }
 
-impl EventKind {
-    pub(in crate::verbs) fn from_c(event: c_uint) -> Self {
-        match event {
-            c::RDMA_CM_EVENT_ADDR_RESOLVED => Self::AddressResolved,
-            c::RDMA_CM_EVENT_ADDR_ERROR => Self::AddressError,
-            c::RDMA_CM_EVENT_ROUTE_RESOLVED => Self::RouteResolved,
-            c::RDMA_CM_EVENT_ROUTE_ERROR => Self::RouteError,
-            c::RDMA_CM_EVENT_CONNECT_REQUEST => Self::ConnectRequest,
-            c::RDMA_CM_EVENT_CONNECT_RESPONSE => Self::ConnectResponse,
-            c::RDMA_CM_EVENT_CONNECT_ERROR => Self::ConnectError,
-            c::RDMA_CM_EVENT_UNREACHABLE => Self::Unreachable,
-            c::RDMA_CM_EVENT_REJECTED => Self::Rejected,
-            c::RDMA_CM_EVENT_ESTABLISHED => Self::Established,
-            c::RDMA_CM_EVENT_DISCONNECTED => Self::Disconnected,
-            c::RDMA_CM_EVENT_DEVICE_REMOVAL => Self::DeviceRemoval,
-            c::RDMA_CM_EVENT_ADDR_CHANGE => Self::AddressChange,
-            c::RDMA_CM_EVENT_TIMEWAIT_EXIT => Self::TimewaitExit,
-            other => Self::Other(other),
-        }
-    }
+cm_events! {
+    /// A device was found that has the address, or through which it is reached.
+    AddressResolved = RDMA_CM_EVENT_ADDR_RESOLVED, cm_addresses_resolved, "the path is looked up";
+    /// No such device was found.
+    AddressError = RDMA_CM_EVENT_ADDR_ERROR, cm_address_errors, "the next address of the host is tried";
+    /// A path to the address was found.
+    RouteResolved = RDMA_CM_EVENT_ROUTE_RESOLVED, cm_routes_resolved, "the connection is requested";
+    /// No path was found.
+    RouteError = RDMA_CM_EVENT_ROUTE_ERROR, cm_route_errors, "the next address of the host is tried";
+    /// A peer asks a listener for a connection.
+    ConnectRequest = RDMA_CM_EVENT_CONNECT_REQUEST, cm_requests, "the node decides";
+    /// The peer accepted; our confirmation establishes the connection.
+    ConnectResponse = RDMA_CM_EVENT_CONNECT_RESPONSE, cm_responses, "the node confirms";
+    /// The connection could not be made.
+    ConnectError = RDMA_CM_EVENT_CONNECT_ERROR, cm_connect_errors, "the next address is tried, or the connection ends";
+    /// The peer does not answer.
+    Unreachable = RDMA_CM_EVENT_UNREACHABLE, cm_unreachable, "the next address is tried, or the connection ends";
+    /// The peer rejected.
+    Rejected = RDMA_CM_EVENT_REJECTED, cm_rejections, "the reason is reported; without one the next address is tried";
+    /// The connection is established.
+    Established = RDMA_CM_EVENT_ESTABLISHED, cm_established, "the server may send";
+    /// The peer ended the connection, or answered our disconnect.
+    Disconnected = RDMA_CM_EVENT_DISCONNECTED, cm_disconnects, "the connection ends";
+    /// The device is being removed: everything on it must be released.
+    DeviceRemoval = RDMA_CM_EVENT_DEVICE_REMOVAL, device_removals,
+        "the connection ends; a listener is reported lost, and tried again each second";
+    /// The address now belongs to another device (a bond that failed over).
+    AddressChange = RDMA_CM_EVENT_ADDR_CHANGE, address_changes, "the connection ends";
+    /// The connection has left the time-wait state: its numbers may be used again.
+    TimewaitExit = RDMA_CM_EVENT_TIMEWAIT_EXIT, cm_timewait_exits, "the connection ends, if it has not";
 }
 
 /// The peer's parameters of the connection. All zero and empty in events that carry none.

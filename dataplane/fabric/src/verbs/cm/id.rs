@@ -61,6 +61,15 @@ impl ConnectionParameters<'_> {
     }
 }
 
+/// The address families that an IPv6 wildcard covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::verbs) enum Families {
+    /// IPv6 alone.
+    Own,
+    /// IPv4 as well.
+    Both,
+}
+
 /// An identifier of RDMA-CM, without a queue pair. Dropping it destroys it: that withdraws a request of
 /// ours, rejects a request of a peer, and disconnects an established connection.
 #[derive(Debug)]
@@ -142,11 +151,16 @@ impl Id {
     }
 
     /// Binds the identifier to an address of this host. Remains of earlier connections at the port do
-    /// not make it fail, and an IPv6 wildcard does not cover IPv4.
-    pub(in crate::verbs) fn bind(&mut self, address: SocketAddr) -> io::Result<()> {
+    /// not make it fail. `families` decides for IPv6 alone.
+    pub(in crate::verbs) fn bind(
+        &mut self,
+        address: SocketAddr,
+        families: Families,
+    ) -> io::Result<()> {
         self.set_option::<c_int>(OPTION_REUSE_ADDRESS, 1)?;
         if address.is_ipv6() {
-            self.set_option::<c_int>(OPTION_ADDRESS_FAMILY_ONLY, 1)?;
+            let own = c_int::from(families == Families::Own);
+            self.set_option::<c_int>(OPTION_ADDRESS_FAMILY_ONLY, own)?;
         }
         let mut raw = RawAddress::from(address);
         // SAFETY: the identifier is alive; the address lives through the call and is as long as

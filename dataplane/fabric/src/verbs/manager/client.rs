@@ -381,7 +381,7 @@ impl Manager {
                 .map_err(|error| system("confirming a connection", error))?;
         }
         connection.stage = Stage::Established;
-        self.counters.established += 1;
+        self.counters.connections_established += 1;
         self.ready.push(ManagerEvent::Established {
             connection: ConnectionId(number),
             port_event: None,

@@ -7,11 +7,11 @@ use std::time::Instant;
 use super::blocking_calls;
 use super::machine::Stage;
 use super::negotiate::{QueuePairFacts, ReadDepths};
-use crate::interface::{ConnectionId, ManagerEvent, QueuePairId};
+use crate::interface::QueuePairId;
+use crate::verbs::PortHandle;
 use crate::verbs::cm::event::{Event, Parameters};
 use crate::verbs::cm::id::Id;
 use crate::verbs::queue_pair::QueuePair;
-use crate::verbs::{Port, PortHandle};
 
 /// Which end this is.
 pub(super) enum Side {
@@ -97,20 +97,6 @@ pub(super) struct Prepared {
     pub(super) queue_pair: QueuePairId,
     pub(super) facts: QueuePairFacts,
     pub(super) depths: ReadDepths,
-}
-
-impl ManagerEvent<Port> {
-    /// The connection that the event is about.
-    pub(super) fn connection(&self) -> ConnectionId {
-        match self {
-            Self::ConnectRequest { connection, .. }
-            | Self::ConnectReply { connection, .. }
-            | Self::Established { connection, .. }
-            | Self::Rejected { connection, .. }
-            | Self::Failed { connection, .. }
-            | Self::Disconnected { connection, .. } => *connection,
-        }
-    }
 }
 
 /// The highest number of RDMA Reads in flight on a queue pair of `port`, each way.

@@ -11,7 +11,7 @@ use crate::interface::ManagerError;
 use crate::verbs::cm::address::Target;
 use crate::verbs::cm::channel::Channel;
 use crate::verbs::cm::event::{Event, EventKind};
-use crate::verbs::cm::id::Id;
+use crate::verbs::cm::id::{Families, Id};
 
 /// The name of the device that has `address` (`rdma:HOST:PORT`), an address of this host; `None`
 /// for a wildcard, which all devices have.
@@ -33,7 +33,7 @@ pub fn device_at(address: &str) -> Result<Option<String>, ManagerError> {
         // Port 0, so that a listener at the given port does not make this fail.
         let mut any_port = *local;
         any_port.set_port(0);
-        id.bind(any_port)?;
+        id.bind(any_port, Families::Own)?;
         Ok(id.device_name())
     };
     bound().map_err(|error| listen_error(address, error))

@@ -93,7 +93,7 @@ impl Manager {
             return;
         };
         match context.dispatch_events() {
-            Ok(events) => self.counters.device_events += events as u64,
+            Ok(_) => {}
             // The device has failed. Its descriptor stays readable and would keep the loop busy.
             Err(_) => {
                 let _ = self.waiting.forget(context.event_descriptor());
@@ -128,16 +128,17 @@ impl Manager {
         }
     }
 
-    fn fire_timers(&mut self, now: Instant) {
+    pub(super) fn fire_timers(&mut self, now: Instant) {
         while let Some(number) = self.waiting.take_due(now) {
             let Some(connection) = self.connections.get_mut(&number) else {
+                self.listen_again(number, now);
                 continue;
             };
             connection.timer = None;
             if !connection.stage.waits_for_the_peer() {
                 continue;
             }
-            self.counters.timed_out += 1;
+            self.counters.handshakes_timed_out += 1;
             let patience = self.options.handshake_timeout;
             // The event that RDMA-CM itself reports after its own timeout.
             let timed_out = Event {
@@ -176,12 +177,7 @@ impl Manager {
     }
 
     pub(super) fn on_event(&mut self, event: Event) {
-        self.counters.events += 1;
-        match event.kind {
-            EventKind::DeviceRemoval => self.counters.device_removals += 1,
-            EventKind::AddressChange => self.counters.address_changes += 1,
-            _ => {}
-        }
+        self.cm_events[event.kind.row()] += 1;
         if let Some(id) = event.request {
             return self.on_request(event.number, id, event.parameters);
         }
@@ -189,7 +185,7 @@ impl Manager {
             // Only a listener on an address of the device gets this event. A wildcard listener gets
             // none and keeps listening on the other devices.
             if event.kind == EventKind::DeviceRemoval {
-                self.listeners.remove(&event.number);
+                self.lose_listener(event.number);
             }
             return;
         }
@@ -240,7 +236,7 @@ impl Manager {
                 let port_event = connection
                     .prepared
                     .map(|prepared| PortEvent::Established(prepared.queue_pair));
-                self.counters.established += 1;
+                self.counters.connections_established += 1;
                 self.set_timer(number, None);
                 self.ready.push(ManagerEvent::Established {
                     connection: ConnectionId(number),
@@ -276,7 +272,7 @@ impl Manager {
         match read_rejection(&client.address, event.status, &event.parameters) {
             Rejection::Otherwise(error) => self.try_next(number, Some(error)),
             Rejection::ByApplication(reason, private_data) => {
-                self.counters.rejected_by_peers += 1;
+                self.counters.connects_rejected_by_peer += 1;
                 self.remove(number);
                 self.ready.push(ManagerEvent::Rejected {
                     connection: ConnectionId(number),

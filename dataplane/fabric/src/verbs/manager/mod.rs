@@ -46,14 +46,16 @@ use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::interface::{
-    ConnectionId, ListenerId, Manager as ManagerInterface, ManagerError, ManagerEvent,
-    PeerIdentity, QueuePairId, RejectReason, SetupError,
+    ConnectionId, Counted, ListenerId, Manager as ManagerInterface, ManagerError, ManagerEvent,
+    PeerIdentity, QueuePairId, RejectReason, SetupError, counters,
 };
 use crate::verbs::cm::channel::Channel;
+use crate::verbs::cm::event::EventKind;
 use crate::verbs::cm::id::Id;
+use crate::verbs::events::DeviceEvent;
 use crate::verbs::{Context, Port, PortHandle, PreparedQueuePair};
 use crate::waiting::Waiting;
 pub use device::{device_at, device_towards};
@@ -86,6 +88,8 @@ pub struct Manager {
     /// can search for an address whose key collides with another's.
     peer_keys: RandomState,
     counters: Counters,
+    /// Events of RDMA-CM, by their rows.
+    cm_events: [u64; EventKind::ROWS.len()],
     /// The last field, so that it is dropped after the identifiers on it.
     channel: Arc<Channel>,
 }
@@ -96,21 +100,32 @@ const CHANNEL: u64 = 0;
 const FIRST_DEVICE: u64 = 1;
 
 struct Listener {
-    id: Id,
+    /// `None` while its device is gone.
+    id: Option<Id>,
+    /// Where it listens, with the port that the system chose.
+    address: SocketAddr,
+    /// When it is tried again.
+    timer: Option<Instant>,
 }
 
-#[derive(Debug, Default)]
-struct Counters {
-    events: u64,
-    requests: u64,
-    established: u64,
-    rejected_by_peers: u64,
-    connects_failed: u64,
-    timed_out: u64,
-    disconnected: u64,
-    address_changes: u64,
-    device_removals: u64,
-    device_events: u64,
+counters! {
+    /// Counters of the manager. Those of events are rows of their tables.
+    struct Counters {
+        /// Connections established.
+        connections_established,
+        /// Connects that the peer rejected.
+        connects_rejected_by_peer,
+        /// Connects that failed.
+        connects_failed,
+        /// Handshakes that took too long.
+        handshakes_timed_out,
+        /// Connections that the peer or the fabric ended.
+        connections_lost,
+        /// Listeners that lost their device.
+        listeners_lost,
+        /// Listeners whose device came back.
+        listeners_restored,
+    }
 }
 
 impl std::fmt::Debug for Manager {
@@ -164,30 +179,18 @@ impl Manager {
             last_number: 0,
             peer_keys: RandomState::new(),
             counters: Counters::default(),
+            cm_events: [0; EventKind::ROWS.len()],
             channel,
         })
     }
 
-    /// Counters as (name, value), for reports: events of RDMA-CM; connection requests received;
-    /// connections established; rejections by peers; connects that failed; handshakes that timed out;
-    /// connections that the peer or the fabric ended; address changes; device removals; events of
-    /// devices; connections known now, including those that wait for the peer to answer a disconnect.
+    /// Counters as (name, value), for reports, and the `connections` known now, including those that wait for the peer to
+    /// answer a disconnect.
     #[must_use]
     pub fn counters(&self) -> Vec<(&'static str, u64)> {
-        let counters = &self.counters;
-        vec![
-            ("cm_events", counters.events),
-            ("connect_requests", counters.requests),
-            ("connections_established", counters.established),
-            ("connects_rejected_by_peer", counters.rejected_by_peers),
-            ("connects_failed", counters.connects_failed),
-            ("handshakes_timed_out", counters.timed_out),
-            ("connections_lost", counters.disconnected),
-            ("address_changes", counters.address_changes),
-            ("device_removals", counters.device_removals),
-            ("device_events", counters.device_events),
-            ("connections", self.connections.len() as u64),
-        ]
+        let mut all = vec![("connections", self.connections.len() as u64)];
+        ManagerInterface::each_counter(self, &mut |it| all.push((it.name, it.value)));
+        all
     }
 
     fn new_number(&mut self) -> u64 {
@@ -244,7 +247,7 @@ impl ManagerInterface for Manager {
     }
 
     fn close_listener(&mut self, listener: ListenerId) {
-        self.listeners.remove(&listener.0);
+        self.stop_listening(listener.0);
     }
 
     /// Asks for a connection, with at most 56 bytes of private data. Returns an error for an invalid
@@ -291,7 +294,8 @@ impl ManagerInterface for Manager {
     fn disconnect(&mut self, connection: ConnectionId) {
         self.close(connection.0);
         // No event of a connection may follow `disconnect`.
-        self.ready.retain(|event| event.connection() != connection);
+        self.ready
+            .retain(|event| event.connection() != Some(connection));
     }
 
     fn wait(
@@ -300,6 +304,22 @@ impl ManagerInterface for Manager {
         events: &mut Vec<ManagerEvent<Port>>,
     ) -> Result<(), ManagerError> {
         self.run(timeout, events)
+    }
+
+    fn each_counter(&self, each: &mut dyn FnMut(Counted)) {
+        self.counters.each(each);
+        let rows = EventKind::ROWS.iter().zip(self.cm_events);
+        let devices = DeviceEvent::ROWS.iter().enumerate().map(|(index, row)| {
+            let counts = self.devices.iter().map(|it| it.events().of_row(index));
+            (row, counts.sum())
+        });
+        for (row, value) in rows.chain(devices) {
+            each(Counted {
+                name: row.counter,
+                meaning: row.meaning,
+                value,
+            });
+        }
     }
 
     fn waker(&self) -> Arc<dyn Fn() + Send + Sync> {

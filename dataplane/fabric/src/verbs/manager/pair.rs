@@ -12,7 +12,7 @@ use crate::interface::SetupError;
 use crate::verbs::cm::address;
 use crate::verbs::cm::channel::Channel;
 use crate::verbs::cm::event::{Event, EventKind};
-use crate::verbs::cm::id::{ConnectionParameters, Id};
+use crate::verbs::cm::id::{ConnectionParameters, Families, Id};
 use crate::verbs::errno::failed;
 use crate::verbs::queue_pair::QueuePair;
 use crate::verbs::{Context, PortHandle};
@@ -88,7 +88,7 @@ fn parameters(queue_pair: &QueuePair, port: &PortHandle) -> ConnectionParameters
 fn listener_on(channel: &Arc<Channel>, context: &Context) -> io::Result<Id> {
     for address in address::of_this_host()? {
         let mut id = Id::create(channel, LISTENER)?;
-        let bound = id.bind(address).is_ok();
+        let bound = id.bind(address, Families::Own).is_ok();
         if bound && id.context() == context.raw() {
             id.listen()?;
             return Ok(id);

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::client::{check_private_data, system, wrong_order};
 use super::connection::{Connection, Prepared, Side, depths_of, number_of};
@@ -15,10 +15,13 @@ use crate::interface::{
 };
 use crate::verbs::cm::address::{self, Target};
 use crate::verbs::cm::event::Parameters;
-use crate::verbs::cm::id::Id;
+use crate::verbs::cm::id::{Families, Id};
 use crate::verbs::cm::private_data;
 use crate::verbs::queue_pair::QueuePair;
 use crate::verbs::{PortEvent, PortHandle, PreparedQueuePair};
+
+/// The time between two attempts to listen at an address whose device is gone.
+const LISTEN_AGAIN: Duration = Duration::from_secs(1);
 
 fn gone() -> SetupError {
     SetupError::Peer {
@@ -38,16 +41,7 @@ impl Manager {
             return Err(bad(io::ErrorKind::NotFound.into()));
         };
         let number = self.new_number();
-        let listening = || -> io::Result<Id> {
-            let mut id = Id::create(&self.channel, number)?;
-            if let Some(value) = self.options.type_of_service {
-                id.set_type_of_service(value)?;
-            }
-            id.bind(*local)?;
-            id.listen()?;
-            Ok(id)
-        };
-        let id = listening().map_err(|error| {
+        let id = self.listen_at(number, *local).map_err(|error| {
             let taken = error.raw_os_error() == Some(libc::EADDRNOTAVAIL)
                 && local.port() != 0
                 && self.is_ours(*local);
@@ -56,8 +50,88 @@ impl Manager {
             }
             listen_error(address, error)
         })?;
-        self.listeners.insert(number, Listener { id });
+        let listener = Listener {
+            address: id.local_address().unwrap_or(*local),
+            id: Some(id),
+            timer: None,
+        };
+        self.listeners.insert(number, listener);
         Ok(ListenerId(number))
+    }
+
+    /// Listens at an address. A wildcard of IPv6 takes IPv4 as well, unless somebody listens at the port for IPv4 already.
+    fn listen_at(&self, number: u64, address: SocketAddr) -> io::Result<Id> {
+        if !(address.is_ipv6() && address.ip().is_unspecified()) {
+            return self.listen_for(number, address, Families::Own);
+        }
+        match self.listen_for(number, address, Families::Both) {
+            Err(error)
+                if matches!(
+                    error.raw_os_error(),
+                    Some(libc::EADDRINUSE | libc::EADDRNOTAVAIL)
+                ) =>
+            {
+                self.listen_for(number, address, Families::Own)
+            }
+            listening => listening,
+        }
+    }
+
+    fn listen_for(&self, number: u64, address: SocketAddr, families: Families) -> io::Result<Id> {
+        let mut id = Id::create(&self.channel, number)?;
+        if let Some(value) = self.options.type_of_service {
+            id.set_type_of_service(value)?;
+        }
+        id.bind(address, families)?;
+        id.listen()?;
+        Ok(id)
+    }
+
+    /// Forgets a listener.
+    pub(super) fn stop_listening(&mut self, number: u64) {
+        if let Some(mut listener) = self.listeners.remove(&number) {
+            self.waiting.set_timer(number, &mut listener.timer, None);
+        }
+    }
+
+    /// The device of a listener is removed, which waits until the identifier is gone.
+    pub(super) fn lose_listener(&mut self, number: u64) {
+        let Some(listener) = self.listeners.get_mut(&number) else {
+            return;
+        };
+        listener.id = None;
+        let at = Instant::now() + LISTEN_AGAIN;
+        self.waiting
+            .set_timer(number, &mut listener.timer, Some(at));
+        self.counters.listeners_lost += 1;
+        self.ready.push(ManagerEvent::ListenerLost {
+            listener: ListenerId(number),
+            address: address::display(listener.address),
+        });
+    }
+
+    /// Tries to listen again with a listener that lost its device, and sets the time of the next attempt.
+    pub(super) fn listen_again(&mut self, number: u64, now: Instant) {
+        let Some(lost) = self.listeners.get(&number) else {
+            return;
+        };
+        let address = lost.address;
+        let id = self.listen_at(number, address).ok();
+        let is_back = id.is_some();
+        if let Some(listener) = self.listeners.get_mut(&number) {
+            // The timer that is due was taken off the queue.
+            listener.timer = None;
+            listener.id = id;
+            let at = (!is_back).then_some(now + LISTEN_AGAIN);
+            self.waiting.set_timer(number, &mut listener.timer, at);
+        }
+        if is_back {
+            self.counters.listeners_restored += 1;
+            self.ready.push(ManagerEvent::ListenerRestored {
+                listener: ListenerId(number),
+                address: address::display(address),
+            });
+        }
     }
 
     /// Whether a device here has the address. RDMA-CM gives the same error for an address that no
@@ -66,12 +140,12 @@ impl Manager {
     fn is_ours(&self, mut address: SocketAddr) -> bool {
         address.set_port(0);
         Id::create(&self.channel, 0)
-            .and_then(|mut id| id.bind(address))
+            .and_then(|mut id| id.bind(address, Families::Own))
             .is_ok()
     }
 
     pub(super) fn address_of(&self, listener: ListenerId) -> Option<String> {
-        let local = self.listeners.get(&listener.0)?.id.local_address()?;
+        let local = self.listeners.get(&listener.0)?.address;
         Some(address::display(local))
     }
 
@@ -81,7 +155,6 @@ impl Manager {
             // Dropping the identifier rejects the request.
             return;
         }
-        self.counters.requests += 1;
         let number = self.new_number();
         id.set_number(number);
         self.ready.push(ManagerEvent::ConnectRequest {
@@ -224,7 +297,7 @@ impl Manager {
         let Some(mut connection) = self.remove(number) else {
             return;
         };
-        self.counters.disconnected += 1;
+        self.counters.connections_lost += 1;
         if let (true, Some(id)) = (connection.stage.peer_answers_the_end(), &mut connection.id) {
             // Answers the peer's disconnect, so that the peer does not repeat it. This fails when the
             // peer waits for no answer.
@@ -289,5 +362,74 @@ mod tests {
                 "{error}"
             );
         }
+    }
+}
+
+#[cfg(all(test, not(loom), not(feature = "rdma-sys")))]
+mod listener_tests {
+    use super::*;
+    use crate::interface::Manager as _;
+    use crate::verbs::Port;
+    use crate::verbs::fake::{Card, Fake};
+
+    fn events(manager: &mut Manager, patience: Duration) -> Vec<ManagerEvent<Port>> {
+        let mut events = Vec::new();
+        manager.wait(patience, &mut events).expect("no failure");
+        events
+    }
+
+    #[test]
+    fn a_listener_that_loses_its_device_comes_back_with_it() {
+        let fake = Fake::install(Card::HONEST);
+        let mut manager = Manager::new().expect("a manager");
+        let id = manager.listen("rdma:10.9.0.1:20049").expect("listening");
+        fake.set_gone(true);
+        let lost = events(&mut manager, Duration::ZERO);
+        assert!(
+            matches!(&lost[..], [ManagerEvent::ListenerLost { listener, address }]
+                if *listener == id && address == "rdma:10.9.0.1:20049")
+        );
+        assert_eq!(fake.listening(), [], "the device can be removed");
+        // Twice while it is gone, by time that the test itself adds.
+        for _ in 0..2 {
+            let later = Instant::now() + LISTEN_AGAIN * 2; // TIME: the time of the timer, which is not waited for.
+            manager.fire_timers(later);
+        }
+        assert_eq!(events(&mut manager, Duration::ZERO).len(), 0);
+        fake.set_gone(false);
+        let later = Instant::now() + LISTEN_AGAIN * 8; // TIME: as above.
+        manager.fire_timers(later);
+        let back = events(&mut manager, Duration::ZERO);
+        assert!(
+            matches!(&back[..], [ManagerEvent::ListenerRestored { listener, .. }] if *listener == id)
+        );
+        assert_eq!(fake.listening(), [(libc::AF_INET, true)]);
+        for counted in [
+            ("device_removals", 1),
+            ("listeners_lost", 1),
+            ("listeners_restored", 1),
+        ] {
+            assert!(manager.counters().contains(&counted), "{counted:?}");
+        }
+        // One that is closed while its device is gone does not come back.
+        fake.set_gone(true);
+        events(&mut manager, Duration::ZERO);
+        manager.close_listener(id);
+        fake.set_gone(false);
+        manager.fire_timers(later + LISTEN_AGAIN * 2);
+        assert_eq!(fake.listening(), []);
+    }
+
+    #[test]
+    fn an_ipv6_wildcard_takes_ipv4_as_well_unless_somebody_else_does() {
+        let fake = Fake::install(Card::HONEST);
+        let mut manager = Manager::new().expect("a manager");
+        let both = manager.listen("rdma:[::]:20049").expect("listening");
+        assert_eq!(fake.listening(), [(libc::AF_INET6, false)]);
+        manager.close_listener(both);
+        manager.listen("rdma:0.0.0.0:20049").expect("listening");
+        manager.listen("rdma:[::]:20049").expect("listening");
+        let own = [(libc::AF_INET, true), (libc::AF_INET6, true)];
+        assert_eq!(fake.listening(), own);
     }
 }

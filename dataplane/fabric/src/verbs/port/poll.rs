@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use super::super::bindings::ibv_wc;
 use super::Port;
 use crate::clock::Ticks;
-use crate::interface::{CompletionBatch, PortPoll, REAP_MAX};
+use crate::interface::{CompletionBatch, Counted, PortPoll, REAP_MAX};
 
 /// Polls between two checks of the device's events. They are rare, so a check in each poll would only
 /// cost time.
@@ -66,8 +66,8 @@ impl PortPoll for Port {
         self.counters.receiver_not_ready
     }
 
-    fn counters(&self) -> Vec<(&'static str, u64)> {
-        self.counters.list()
+    fn each_counter(&self, each: &mut dyn FnMut(Counted)) {
+        self.counters.each(each);
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::super::events::AsyncEvent;
+use super::super::events::{AsyncEvent, DeviceEvent};
 use super::super::link::PortEvent;
 use super::super::queue_pair::PreparedQueuePair;
 use super::super::registrations::OwnDomain;
@@ -299,24 +299,28 @@ impl Port {
         }
     }
 
+    /// Does what the table of events says. The match has no wildcard, so that a new event is not forgotten.
     fn take_event(&mut self, event: AsyncEvent) {
-        match event {
-            AsyncEvent::DeviceFatal
-            | AsyncEvent::CompletionQueueError
-            | AsyncEvent::ReceiveQueueFatal => self.fail_everything(),
-            AsyncEvent::QueuePairFatal(number) => {
+        let number = event.queue_pair.unwrap_or(u32::MAX);
+        match event.kind {
+            DeviceEvent::DeviceFatal
+            | DeviceEvent::CompletionQueueError
+            | DeviceEvent::ReceiveQueueFatal => self.fail_everything(),
+            DeviceEvent::QueuePairFatal
+            | DeviceEvent::QueuePairRequest
+            | DeviceEvent::QueuePairAccess => {
                 self.counters.queue_pair_fatal_events += 1;
                 if let Some(index) = self.queue_pairs.index_of_number(number) {
                     self.begin_error(index, true);
                 }
             }
-            AsyncEvent::LastReceive(number) => {
+            DeviceEvent::LastReceive => {
                 let index = self.queue_pairs.index_of_number(number);
                 if let Some(entry) = index.and_then(|index| self.queue_pairs.get_mut(index)) {
                     entry.last_receive = true;
                 }
             }
-            AsyncEvent::Communicating(number) => {
+            DeviceEvent::Communicating => {
                 let index = self.queue_pairs.index_of_number(number);
                 if let Some(entry) = index.and_then(|index| self.queue_pairs.get_mut(index))
                     && entry.state == State::Accepting
@@ -324,7 +328,7 @@ impl Port {
                     entry.state = State::Connected;
                 }
             }
-            AsyncEvent::ReceiveLimit => {
+            DeviceEvent::ReceiveLimit => {
                 self.counters.receive_limit_events += 1;
                 for queue in self.receive_queues.iter_mut() {
                     queue.disarmed();
@@ -332,8 +336,19 @@ impl Port {
             }
             // No connection ends here: the device retries, and a connection that stays dead fails
             // when its retries run out.
-            AsyncEvent::PortDown => self.counters.port_down_events += 1,
-            AsyncEvent::PortUp => self.counters.port_up_events += 1,
+            DeviceEvent::PortDown => self.counters.port_down_events += 1,
+            DeviceEvent::PortUp => self.counters.port_up_events += 1,
+            DeviceEvent::SendQueueDrained
+            | DeviceEvent::PathMigrated
+            | DeviceEvent::PathMigrationFailed
+            | DeviceEvent::LidChanged
+            | DeviceEvent::PartitionKeysChanged
+            | DeviceEvent::SubnetManagerChanged
+            | DeviceEvent::ClientReregister
+            | DeviceEvent::AddressesChanged
+            | DeviceEvent::WorkQueueFatal
+            | DeviceEvent::SpeedChanged
+            | DeviceEvent::Unknown => {}
         }
     }
 }

@@ -374,7 +374,7 @@ fn clients_of_another_user_are_turned_away() {
     };
     assert!(status.success(), "{status}");
     assert!(events.is_empty());
-    assert_eq!(server.counters.not_permitted, 1);
+    assert_eq!(server.counters.peers_not_permitted, 1);
 }
 
 #[test]

@@ -153,5 +153,5 @@ fn a_server_without_files() {
             }
         }
     }
-    assert!(server.counters.out_of_files >= 1);
+    assert!(server.counters.accepts_out_of_files >= 1);
 }

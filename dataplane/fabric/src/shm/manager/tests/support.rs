@@ -130,6 +130,8 @@ pub(super) fn name(event: &Event) -> &'static str {
         ManagerEvent::Rejected { .. } => "Rejected",
         ManagerEvent::Failed { .. } => "Failed",
         ManagerEvent::Disconnected { .. } => "Disconnected",
+        ManagerEvent::ListenerLost { .. } => "ListenerLost",
+        ManagerEvent::ListenerRestored { .. } => "ListenerRestored",
     }
 }
 

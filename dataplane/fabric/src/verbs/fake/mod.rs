@@ -4,9 +4,12 @@
 //! A [`Card`] says what it reports and what it does, which need not agree. Work requests complete when they are posted,
 //! in order, and move no bytes.
 
+mod cm;
+
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -71,7 +74,7 @@ struct Device {
     card: Card,
     windows: Cell<u32>,
     /// Events of the device that wait to be got.
-    events: RefCell<VecDeque<ibv_async_event>>,
+    events: RefCell<VecDeque<MaybeUninit<ibv_async_event>>>,
     _descriptor: OwnedFd,
 }
 
@@ -115,8 +118,30 @@ impl Fake {
         device.context.device = &raw mut device.device;
         device.list[0] = &raw mut device.context;
         DEVICE.set(&raw mut *device);
-        Functions::replace(Some(functions()));
+        Functions::replace(Some(cm::add(functions())));
         Self { device }
+    }
+
+    /// Reports the event of this number, about the device.
+    pub(super) fn tell(&self, number: u32) {
+        let mut event = MaybeUninit::<ibv_async_event>::zeroed();
+        // SAFETY: the enumeration is written as a number, as the library of a newer rdma-core does.
+        unsafe {
+            (&raw mut (*event.as_mut_ptr()).event_type)
+                .cast::<u32>()
+                .write(number);
+        }
+        self.device.events.borrow_mut().push_back(event);
+    }
+
+    /// Takes the device away from RDMA-CM, or gives it back.
+    pub(super) fn set_gone(&self, is_gone: bool) {
+        cm::set_gone(is_gone);
+    }
+
+    /// The address families of the listeners, and whether each hears its own alone.
+    pub(super) fn listening(&self) -> Vec<(c_int, bool)> {
+        cm::listening()
     }
 
     /// The name of the device.
@@ -445,8 +470,8 @@ unsafe extern "C" fn get_async_event(
         refuse::<()>(libc::EAGAIN);
         return -1;
     };
-    // SAFETY: the caller's event may be written.
-    unsafe { event.write(waiting) };
+    // SAFETY: the caller's event may be written, as a whole.
+    unsafe { event.cast::<MaybeUninit<ibv_async_event>>().write(waiting) };
     0
 }
 
