@@ -17,6 +17,7 @@ const FAMILIES: &[(&str, &str)] = families![
     "efa",
     "erdma",
     "hns",
+    "ionic",
     "irdma",
     "mana",
     "mlx4",

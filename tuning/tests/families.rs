@@ -96,9 +96,9 @@ fn families_hold_what_is_published_of_them() {
         ("mlx4", 1024, 30, 31, 16),
         ("mlx5", 988, 30, 31, 16),
         ("mlx5-connectx7", 988, 30, 31, 32),
-        ("irdma", 101, 13, 13, 8),
-        ("irdma/x722", 48, 13, 13, 8),
-        ("bnxt_re", 96, 6, 6, 126),
+        ("irdma", 216, 14, 14, 8),
+        ("irdma/x722", 48, 3, 3, 8),
+        ("bnxt_re", 208, 13, 13, 126),
         ("cxgb4", 280, 17, 4, 32),
         ("erdma", 96, 6, 1, 128),
         ("rxe", 512, 32, 27, 128),
@@ -277,6 +277,7 @@ fn devices_are_told_apart_by_driver_and_part_and_software_by_name() {
         ("cxgb4_0", Some("cxgb4"), Some(("1425", "6007")), "cxgb4"),
         ("qedr0", Some("qede"), Some(("1077", "8070")), "qedr"),
         ("hns_0", Some("hns3"), Some(("19e5", "a222")), "hns"),
+        ("ionic_0", Some("ionic"), Some(("1dd8", "1002")), "ionic"),
         ("mana_0", Some("mana"), Some(("1414", "00ba")), "mana"),
         ("erdma_0", Some("erdma"), Some(("1ded", "107f")), "erdma"),
         ("rxe0", None, None, "rxe"),
@@ -303,11 +304,11 @@ fn devices_are_told_apart_by_driver_and_part_and_software_by_name() {
 #[test]
 fn a_device_that_nobody_knows_has_no_profile_and_efa_is_refused() {
     let machine = Folder::new("others");
-    add_device(&machine, "ionic_0", Some("ionic"), Some(("1dd8", "1002")));
+    add_device(&machine, "new_0", Some("new"), Some(("1dd8", "9999")));
     add_device(&machine, "bare", None, None);
     add_device(&machine, "odd", Some("mlx6_core"), None);
     add_device(&machine, "rdmap0s6", Some("efa"), Some(("1d0f", "efa1")));
-    for name in ["ionic_0", "bare", "odd", "not_there"] {
+    for name in ["new_0", "bare", "odd", "not_there"] {
         assert_eq!(
             Device::named(&machine, name).detect(),
             Detected::Unknown,
