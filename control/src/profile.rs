@@ -9,7 +9,7 @@ use rpcrdma_protocol::v2::{
     ApplicationHeaderTypes, ApplicationProperties, Properties, ReverseRequestSupport,
 };
 use rpcrdma_tuning::{Hugepages, Idle, Profile, ReceiveQueues};
-use rpcrdma_tuning::{Settings, WithoutWindows};
+use rpcrdma_tuning::{RelaxedOrdering, Settings, WithoutWindows};
 
 use rpcrdma_fabric::verbs::{self, DeviceLimits, ManagerOptions};
 
@@ -139,6 +139,7 @@ impl VerbsProvider {
                 WithoutWindows::Refuse => verbs::WithoutWindows::Refuse,
                 WithoutWindows::Register => verbs::WithoutWindows::Register,
             },
+            relaxed_ordering: profile.relaxed_ordering == RelaxedOrdering::Allow,
             own_receive_queues: profile.receive_queues == ReceiveQueues::Own,
         }
     }

@@ -95,6 +95,14 @@ choices! {
         Own = "own",
     }
 
+    /// Whether a device may write incoming data in any order.
+    RelaxedOrdering {
+        /// Where the device and the machine can.
+        Allow = "allow",
+        /// In the order in which it came.
+        Refuse = "refuse",
+    }
+
     /// What becomes of explicit RDMA where the device has no memory windows of type 2.
     WithoutWindows {
         /// No memory is exposed: bulk data stays in messages, or is placed by Sends.

@@ -4,7 +4,7 @@
 
 use serde::de::MapAccess;
 
-use crate::choices::{Hugepages, Idle, ReceiveQueues, WithoutWindows};
+use crate::choices::{Hugepages, Idle, ReceiveQueues, RelaxedOrdering, WithoutWindows};
 use crate::entry::Entry;
 use crate::expand::knobs;
 use crate::values::{KnobInfo, KnobValue, Value, Values};
@@ -189,6 +189,11 @@ knobs! {
     /// the core, or to one peer alone where `receive_queues` is `own` (-00 section 10.1.1). Has no meaning on shm.
     without_windows: WithoutWindows = WithoutWindows::Refuse, "", Words(WithoutWindows::WORDS),
         because "-00 section 10.1.1: no memory is opened to other peers unless somebody asks for it";
+    /// Whether the device may write incoming data to memory in any order (`IBV_ACCESS_RELAXED_ORDERING`), which raises the
+    /// bandwidth of some machines. Completions stay in order and show whole data, and nothing here looks at data before.
+    /// Devices and kernels without it ignore it. Has no meaning on shm.
+    relaxed_ordering: RelaxedOrdering = RelaxedOrdering::Allow, "", Words(RelaxedOrdering::WORDS),
+        because "ibv_reg_mr(3): a completion ensures that all data is visible; not measured by this project";
 
     /// Time until a NIC resends what was not acknowledged: 4.096 µs times two to this power (InfiniBand specification,
     /// section 9.7.6.1.3). 14 is 67 ms, 16 is 268 ms, 18 is 1.07 s. A device may wait up to four times as long.

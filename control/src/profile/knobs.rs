@@ -63,6 +63,7 @@ const KNOBS: &[(&str, &str, At)] = &[
     ("receive_scatter_entries_max", "4", At::Device),
     ("receive_queues", "own", At::Fabrics),
     ("without_windows", "register", At::Device),
+    ("relaxed_ordering", "refuse", At::Device),
     ("ack_timeout_exponent", "15", At::Device),
     ("retry_count", "6", At::Device),
     ("rnr_retry_count", "6", At::Device),

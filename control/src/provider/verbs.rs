@@ -33,6 +33,8 @@ pub struct VerbsProvider {
     pub send_queue_depth_max: u32,
     /// How explicit RDMA works on a device without memory windows.
     pub without_windows: verbs::WithoutWindows,
+    /// Let the device write incoming data in any order.
+    pub relaxed_ordering: bool,
     /// Give each connection its own receive queue, even if the device has shared ones.
     pub own_receive_queues: bool,
 }
@@ -49,6 +51,7 @@ impl Default for VerbsProvider {
             receive_segments_max: 2,
             send_queue_depth_max: 256,
             without_windows: verbs::WithoutWindows::Refuse,
+            relaxed_ordering: true,
             own_receive_queues: false,
         }
     }
@@ -86,6 +89,7 @@ impl Provider for VerbsProvider {
             work_requests_max: work_requests,
             send_queue_depth_max: self.send_queue_depth_max,
             without_windows: self.without_windows,
+            relaxed_ordering: self.relaxed_ordering,
             send_segments_max: self.send_segments_max,
             inline_bytes_max: self.inline_bytes_max,
             device_inline_bytes_max: self.device_inline_bytes_max,

@@ -107,7 +107,8 @@ impl PortShared {
         let Some(memory) = &self.apart else {
             return Ok(None);
         };
-        let domain = Arc::new(ProtectionDomain::new(self.domain.context())?);
+        let (context, relaxed) = (self.domain.context(), self.domain.is_relaxed());
+        let domain = Arc::new(ProtectionDomain::new(context, relaxed)?);
         OwnDomain::new(&domain, memory).map(Some)
     }
 

@@ -92,6 +92,20 @@ impl MemoryRegion {
         bytes: usize,
         access: flag,
     ) -> Result<Self, SetupError> {
+        if domain.is_relaxed()
+            && let Ok(register) = bindings::ibv_reg_mr_iova2()
+        {
+            let relaxed = access | flag::IBV_ACCESS_RELAXED_ORDERING;
+            let relaxed = u32::try_from(relaxed.0).unwrap_or(u32::MAX);
+            let address = start.addr() as u64;
+            // SAFETY: as below.
+            let raw =
+                made(|| unsafe { register(domain.raw(), start.cast(), bytes, address, relaxed) });
+            // A driver should ignore the flag that it does not know. One that refuses it is asked without it.
+            if let Ok(raw) = raw {
+                return Ok(Self::made(raw, domain, mapping));
+            }
+        }
         let access = i32::try_from(access.0).unwrap_or(i32::MAX);
         // SAFETY: the range lies within the mapping, which this value keeps mapped until the
         // region is given back; the device writes only to what is posted or exposed, for which

@@ -15,6 +15,7 @@ use crate::interface::SetupError;
 pub(crate) struct ProtectionDomain {
     raw: NonNull<ibv_pd>,
     context: Arc<Context>,
+    is_relaxed: bool,
 }
 
 // SAFETY: calls that take a protection domain may be made from any thread.
@@ -23,18 +24,25 @@ unsafe impl Send for ProtectionDomain {}
 unsafe impl Sync for ProtectionDomain {}
 
 impl ProtectionDomain {
-    pub(crate) fn new(context: &Arc<Context>) -> Result<Self, SetupError> {
+    /// A domain. If `is_relaxed`, the device may write to its regions in any order.
+    pub(crate) fn new(context: &Arc<Context>, is_relaxed: bool) -> Result<Self, SetupError> {
         // SAFETY: an open context.
         let raw = made(|| unsafe { bindings::ibv_alloc_pd(context.raw()) })
             .map_err(failed("the device refused a protection domain"))?;
         Ok(Self {
             raw,
             context: Arc::clone(context),
+            is_relaxed,
         })
     }
 
     pub(crate) fn raw(&self) -> *mut ibv_pd {
         self.raw.as_ptr()
+    }
+
+    /// Whether the device may write to its regions in any order.
+    pub(crate) fn is_relaxed(&self) -> bool {
+        self.is_relaxed
     }
 
     pub(crate) fn context(&self) -> &Arc<Context> {

@@ -97,7 +97,7 @@ fn reason(error: &SetupError) -> String {
 }
 
 fn region(context: &Arc<Context>) -> Result<Arc<MemoryRegion>, SetupError> {
-    let domain = Arc::new(ProtectionDomain::new(context)?);
+    let domain = Arc::new(ProtectionDomain::new(context, false)?);
     let arena = Arena::private(&ArenaOptions {
         bytes: BYTES,
         huge_pages: HugePages::Never,
@@ -307,20 +307,24 @@ mod tests {
     }
 
     fn port(fake: &Fake, without_windows: WithoutWindows) -> Port {
+        port_with(fake, |config| config.without_windows = without_windows)
+    }
+
+    fn port_with(fake: &Fake, change: impl FnOnce(&mut PortConfig)) -> Port {
         let arena = Arena::private(&ArenaOptions {
             bytes: 1 << 20,
             huge_pages: HugePages::Never,
         });
-        let (port, _handle) = Port::new(PortConfig {
+        let mut config = PortConfig {
             device: Some(fake.name().to_owned()),
             queue_pairs_max: 4,
             receives_max: 16,
             work_requests_max: 64,
             windows_max: 64,
-            without_windows,
             ..PortConfig::new(arena.expect("memory"), Clock::new())
-        })
-        .expect("a port");
+        };
+        change(&mut config);
+        let (port, _handle) = Port::new(config).expect("a port");
         port
     }
 
@@ -349,5 +353,28 @@ mod tests {
         });
         let port = port(&fake, WithoutWindows::Refuse);
         assert_eq!(port.attributes().windows_max, 5);
+    }
+
+    #[test]
+    fn memory_is_registered_with_relaxed_ordering_where_it_is_wanted_and_taken() {
+        for (wanted, relaxes) in [(true, true), (true, false), (false, true)] {
+            let fake = Fake::install(Card {
+                relaxes,
+                ..Card::HONEST
+            });
+            drop(Context::open(Some(fake.name())).expect("the fake device"));
+            let before = fake.accesses().len();
+            drop(port_with(&fake, |config| {
+                config.relaxed_ordering = wanted;
+                config.without_windows = WithoutWindows::RegisterAnyway;
+            }));
+            let flag = ibv_access_flags::IBV_ACCESS_RELAXED_ORDERING.0;
+            // Without those of the trial, which the port's context makes again.
+            let of_port = fake.accesses().split_off(before + 1);
+            assert!(of_port.len() >= 2, "the arena and the staging memory");
+            for access in of_port {
+                assert_eq!(access & flag != 0, wanted && relaxes, "{access:#x}");
+            }
+        }
     }
 }

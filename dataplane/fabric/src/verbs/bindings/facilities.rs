@@ -1,9 +1,10 @@
 //! What the rdma-core of this machine can do.
 
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{CStr, c_int, c_uint, c_void};
 use std::io;
 use std::path::Path;
 use std::ptr::NonNull;
+use std::sync::OnceLock;
 
 use super::library::{Library, path};
 
@@ -64,6 +65,38 @@ pub(crate) fn ibv_is_fork_initialized() -> super::ibv_fork_status {
             symbol,
         )()
     }
+}
+
+/// Registers memory: start, length, address for work requests, access. Unlike `ibv_reg_mr` it takes optional access, and
+/// leaves it out where the kernel does not know it.
+pub(crate) type RegisterOptional =
+    unsafe extern "C" fn(*mut super::ibv_pd, *mut c_void, usize, u64, c_uint) -> *mut super::ibv_mr;
+
+#[cfg(test)]
+thread_local! {
+    /// What replaces `ibv_reg_mr_iova2` for this thread.
+    pub(crate) static REPLACED_REGISTER: std::cell::Cell<Option<RegisterOptional>> =
+        const { std::cell::Cell::new(None) };
+}
+
+/// The function that registers memory with optional access, looked up once.
+///
+/// # Errors
+///
+/// [`Missing`](super::library::Missing) if the library is older than rdma-core 28.
+pub(crate) fn ibv_reg_mr_iova2() -> io::Result<RegisterOptional> {
+    static FOUND: OnceLock<RegisterOptional> = OnceLock::new();
+    #[cfg(test)]
+    if let Some(register) = REPLACED_REGISTER.get() {
+        return Ok(register);
+    }
+    if let Some(register) = FOUND.get() {
+        return Ok(*register);
+    }
+    let symbol = Library::open(VERBS)?.symbol("ibv_reg_mr_iova2", c"IBVERBS_1.8")?;
+    // SAFETY: the header of this version declares the function so.
+    let register = unsafe { std::mem::transmute::<NonNull<c_void>, RegisterOptional>(symbol) };
+    Ok(*FOUND.get_or_init(|| register))
 }
 
 /// Registers a dma-buf: offset, length, address for work requests, descriptor, access.

@@ -23,7 +23,11 @@ mod types;
 #[cfg(not(feature = "rdma-sys"))]
 pub(crate) use self::{constants::*, functions::*, inline::*, types::*};
 pub use facilities::Facilities;
-pub(crate) use facilities::{available, facilities, ibv_is_fork_initialized, ibv_reg_dmabuf_mr};
+#[cfg(test)]
+pub(crate) use facilities::REPLACED_REGISTER;
+pub(crate) use facilities::{
+    available, facilities, ibv_is_fork_initialized, ibv_reg_dmabuf_mr, ibv_reg_mr_iova2,
+};
 #[cfg(feature = "rdma-sys")]
 pub(crate) use rdma_sys::*;
 

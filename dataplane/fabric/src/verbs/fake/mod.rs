@@ -8,7 +8,7 @@ mod cm;
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr::null_mut;
@@ -17,10 +17,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::bindings::{
-    _compat_ibv_port_attr, Functions, ibv_async_event, ibv_comp_channel, ibv_context, ibv_cq,
-    ibv_device, ibv_device_attr, ibv_device_cap_flags, ibv_gid, ibv_mr, ibv_mtu, ibv_mw,
-    ibv_mw_type, ibv_pd, ibv_port_attr, ibv_port_state, ibv_qp, ibv_qp_attr, ibv_qp_init_attr,
-    ibv_send_wr, ibv_srq, ibv_srq_init_attr, ibv_wc, ibv_wc_status, ibv_wr_opcode,
+    _compat_ibv_port_attr, Functions, REPLACED_REGISTER, ibv_async_event, ibv_comp_channel,
+    ibv_context, ibv_cq, ibv_device, ibv_device_attr, ibv_device_cap_flags, ibv_gid, ibv_mr,
+    ibv_mtu, ibv_mw, ibv_mw_type, ibv_pd, ibv_port_attr, ibv_port_state, ibv_qp, ibv_qp_attr,
+    ibv_qp_init_attr, ibv_send_wr, ibv_srq, ibv_srq_init_attr, ibv_wc, ibv_wc_status,
+    ibv_wr_opcode,
 };
 
 /// What the device reports, and what it does.
@@ -42,6 +43,8 @@ pub(super) struct Card {
     pub(super) sends_invalidate: bool,
     /// A queue pair can be connected.
     pub(super) connects: bool,
+    /// The driver takes a registration with relaxed ordering, or refuses it.
+    pub(super) relaxes: bool,
     /// Shared receive queues that the driver reports.
     pub(super) shared_receive_queues: c_int,
 }
@@ -57,6 +60,7 @@ impl Card {
         invalidates: true,
         sends_invalidate: true,
         connects: true,
+        relaxes: true,
         shared_receive_queues: 16,
     };
 }
@@ -73,6 +77,8 @@ struct Device {
     list: [*mut ibv_context; 2],
     card: Card,
     windows: Cell<u32>,
+    /// The access of each registration.
+    accesses: RefCell<Vec<c_uint>>,
     /// Events of the device that wait to be got.
     events: RefCell<VecDeque<MaybeUninit<ibv_async_event>>>,
     _descriptor: OwnedFd,
@@ -112,6 +118,7 @@ impl Fake {
             list: [null_mut(); 2],
             card,
             windows: Cell::new(0),
+            accesses: RefCell::default(),
             events: RefCell::default(),
             _descriptor: descriptor,
         });
@@ -119,6 +126,7 @@ impl Fake {
         device.list[0] = &raw mut device.context;
         DEVICE.set(&raw mut *device);
         Functions::replace(Some(cm::add(functions())));
+        REPLACED_REGISTER.set(Some(reg_mr_iova2));
         Self { device }
     }
 
@@ -132,6 +140,11 @@ impl Fake {
                 .write(number);
         }
         self.device.events.borrow_mut().push_back(event);
+    }
+
+    /// The access of the registrations so far.
+    pub(super) fn accesses(&self) -> Vec<c_uint> {
+        self.device.accesses.borrow().clone()
     }
 
     /// Takes the device away from RDMA-CM, or gives it back.
@@ -155,6 +168,7 @@ impl Fake {
 impl Drop for Fake {
     fn drop(&mut self) {
         Functions::replace(None);
+        REPLACED_REGISTER.set(None);
         DEVICE.set(null_mut());
     }
 }
@@ -302,14 +316,33 @@ unsafe extern "C" fn reg_mr(
     pd: *mut ibv_pd,
     addr: *mut c_void,
     length: usize,
-    _access: c_int,
+    access: c_int,
 ) -> *mut ibv_mr {
+    // SAFETY: the domain lives.
+    let device = unsafe { device((*pd).context) };
+    let access = c_uint::try_from(access).unwrap_or(0);
+    device.accesses.borrow_mut().push(access);
     let key = NEXT.fetch_add(1, Ordering::Relaxed) << 8;
     object(|mr: &mut ibv_mr| {
         // SAFETY: the domain lives.
         mr.context = unsafe { (*pd).context };
         (mr.pd, mr.addr, mr.length, mr.lkey, mr.rkey) = (pd, addr, length, key, key);
     })
+}
+
+unsafe extern "C" fn reg_mr_iova2(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    _address: u64,
+    access: c_uint,
+) -> *mut ibv_mr {
+    // SAFETY: the domain lives.
+    if !unsafe { device((*pd).context) }.card.relaxes {
+        return refuse(libc::EINVAL);
+    }
+    // SAFETY: as the caller promises.
+    unsafe { reg_mr(pd, addr, length, c_int::try_from(access).unwrap_or(0)) }
 }
 
 unsafe extern "C" fn dereg_mr(mr: *mut ibv_mr) -> c_int {

@@ -63,6 +63,8 @@ pub struct PortConfig {
     pub windows_max: u32,
     /// The behaviour on a device without windows.
     pub without_windows: WithoutWindows,
+    /// Let the device write incoming data to memory in any order, where it can (`IBV_ACCESS_RELAXED_ORDERING`).
+    pub relaxed_ordering: bool,
     /// Use one receive queue per queue pair even if the device has shared ones: for experiments, or,
     /// where memory is registered for calls, to give each queue pair its own protection domain. The
     /// whole arena is then registered once more for each queue pair. Each registration takes its time,
@@ -100,6 +102,7 @@ impl PortConfig {
             device_inline_bytes_max: 256,
             windows_max: 1024,
             without_windows: WithoutWindows::Refuse,
+            relaxed_ordering: true,
             own_receive_queues: false,
             responder_resources: 16,
             initiator_depth: 16,

@@ -150,7 +150,8 @@ impl Port {
         let number = PortNumber::new()?;
         // The device's objects carry this number, so that their events find the port.
         let mark = number.get() as usize;
-        let domain = Arc::new(ProtectionDomain::new(&context)?);
+        let domain = ProtectionDomain::new(&context, config.relaxed_ordering)?;
+        let domain = Arc::new(domain);
         let entries = config.receives_max + config.work_requests_max;
         let completion_queue = Arc::new(CompletionQueue::new(&context, entries, mark)?);
         let memory = config.arena.memory();
