@@ -225,7 +225,7 @@ impl Listeners {
     }
 }
 
-/// The next event of a device, which is counted, and the port that it is for; no port stands for all.
+/// The next event of a device, which is counted, and the port that it is for; `None` is for all ports.
 ///
 /// # Safety
 ///

@@ -96,11 +96,10 @@ impl MemoryRegion {
             && let Ok(register) = bindings::ibv_reg_mr_iova2()
         {
             let relaxed = access | flag::IBV_ACCESS_RELAXED_ORDERING;
-            let relaxed = u32::try_from(relaxed.0).unwrap_or(u32::MAX);
             let address = start.addr() as u64;
             // SAFETY: as below.
             let raw =
-                made(|| unsafe { register(domain.raw(), start.cast(), bytes, address, relaxed) });
+                made(|| unsafe { register(domain.raw(), start.cast(), bytes, address, relaxed.0) });
             // A driver should ignore the flag that it does not know. One that refuses it is asked without it.
             if let Ok(raw) = raw {
                 return Ok(Self::made(raw, domain, mapping));

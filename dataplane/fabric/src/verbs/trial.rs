@@ -32,7 +32,7 @@ use super::queue_pair::make;
 use crate::interface::SetupError;
 use crate::memory::{Arena, ArenaOptions, HugePages};
 
-/// A device that does not complete work of its own within this time does not do it.
+/// The time limit of one work request. It needs no peer.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The memory that the window exposes.
 const BYTES: u64 = 4096;

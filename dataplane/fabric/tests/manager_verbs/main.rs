@@ -527,11 +527,11 @@ fn ipv6_connects() {
     let (mut client, mut server) = (End::new(), End::new());
     let listener = server.manager.listen(&format!("rdma:[{ip}]:0"));
     let listener = listener.expect("an address of the device");
-    let told = server.manager.listener_address(listener);
-    let told = told.expect("it listens");
-    connect(&mut client, &mut server, &told);
+    let bound = server.manager.listener_address(listener);
+    let bound = bound.expect("it listens");
+    connect(&mut client, &mut server, &bound);
     // A listener on one address hears no other.
-    let port = told.rsplit(':').next().expect("its port");
+    let port = bound.rsplit(':').next().expect("its port");
     client
         .manager
         .connect(&at(port.parse().expect("a port")), &client.handle, &[])
@@ -555,8 +555,8 @@ fn ipv6_connects() {
         .manager
         .listen("rdma:[::]:0")
         .expect("any port is free");
-    let told = server.manager.listener_address(all).expect("it listens");
-    let port = told.strip_prefix("rdma:[::]:").expect("the wildcard");
+    let bound = server.manager.listener_address(all).expect("it listens");
+    let port = bound.strip_prefix("rdma:[::]:").expect("the wildcard");
     connect(&mut client, &mut server, &format!("rdma:[{ip}]:{port}"));
     connect(&mut client, &mut server, &at(port.parse().expect("a port")));
 }
