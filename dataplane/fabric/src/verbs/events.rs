@@ -130,7 +130,7 @@ device_events! {
         "none: the kernel registers";
     /// The addresses of a port changed.
     AddressesChanged = 18 IBV_EVENT_GID_CHANGE, Device, gid_changes,
-        "none: a connection of an address that is gone ends by its retries";
+        "none: a connection of a removed address ends by its retries";
     /// A work queue broke, of which there are none here.
     WorkQueueFatal = 19 IBV_EVENT_WQ_FATAL, Device, work_queue_errors,
         "none";

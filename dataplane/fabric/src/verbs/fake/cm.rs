@@ -23,7 +23,7 @@ struct Identifier {
 /// What listens, and what is to be reported.
 pub(super) struct Cm {
     /// No device has any address.
-    pub(super) is_gone: Cell<bool>,
+    pub(super) is_removed: Cell<bool>,
     /// What listens: the identifier, its family, and whether for that alone.
     listening: RefCell<Vec<(*mut rdma_cm_id, c_int, bool)>>,
     events: RefCell<VecDeque<rdma_cm_event>>,
@@ -32,18 +32,18 @@ pub(super) struct Cm {
 
 thread_local! {
     static CM: Cm = Cm {
-        is_gone: Cell::new(false),
+        is_removed: Cell::new(false),
         listening: RefCell::default(),
         events: RefCell::default(),
         descriptor: descriptor(),
     };
 }
 
-/// Sets whether the addresses are gone, with their device. Going, each listener hears of it.
-pub(super) fn set_gone(is_gone: bool) {
+/// Removes the device with its addresses, which each listener is notified of, or brings it back.
+pub(super) fn set_removed(is_removed: bool) {
     CM.with(|cm| {
-        cm.is_gone.set(is_gone);
-        if !is_gone {
+        cm.is_removed.set(is_removed);
+        if !is_removed {
             return;
         }
         for (id, ..) in cm.listening.borrow().iter() {
@@ -137,7 +137,7 @@ unsafe extern "C" fn set_option(
 }
 
 unsafe extern "C" fn bind_addr(id: *mut rdma_cm_id, address: *mut sockaddr) -> c_int {
-    if CM.with(|cm| cm.is_gone.get()) {
+    if CM.with(|cm| cm.is_removed.get()) {
         return fail(libc::ENODEV);
     }
     // SAFETY: from `create_id`; the address is as long as its family says.

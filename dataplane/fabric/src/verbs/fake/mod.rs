@@ -148,8 +148,8 @@ impl Fake {
     }
 
     /// Takes the device away from RDMA-CM, or gives it back.
-    pub(super) fn set_gone(&self, is_gone: bool) {
-        cm::set_gone(is_gone);
+    pub(super) fn set_removed(&self, is_removed: bool) {
+        cm::set_removed(is_removed);
     }
 
     /// The address families of the listeners, and whether each hears its own alone.

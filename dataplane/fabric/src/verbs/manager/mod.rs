@@ -100,7 +100,7 @@ const CHANNEL: u64 = 0;
 const FIRST_DEVICE: u64 = 1;
 
 struct Listener {
-    /// `None` while its device is gone.
+    /// `None` while its device is removed.
     id: Option<Id>,
     /// Where it listens, with the port that the system chose.
     address: SocketAddr,

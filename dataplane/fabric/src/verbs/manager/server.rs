@@ -20,7 +20,7 @@ use crate::verbs::cm::private_data;
 use crate::verbs::queue_pair::QueuePair;
 use crate::verbs::{PortEvent, PortHandle, PreparedQueuePair};
 
-/// The time between two attempts to listen at an address whose device is gone.
+/// The time between two attempts to listen at an address whose device is removed.
 const LISTEN_AGAIN: Duration = Duration::from_secs(1);
 
 fn gone() -> SetupError {
@@ -94,7 +94,7 @@ impl Manager {
         }
     }
 
-    /// The device of a listener is removed, which waits until the identifier is gone.
+    /// The device of a listener is removed, which waits until the identifier is destroyed.
     pub(super) fn lose_listener(&mut self, number: u64) {
         let Some(listener) = self.listeners.get_mut(&number) else {
             return;
@@ -383,20 +383,20 @@ mod listener_tests {
         let fake = Fake::install(Card::HONEST);
         let mut manager = Manager::new().expect("a manager");
         let id = manager.listen("rdma:10.9.0.1:20049").expect("listening");
-        fake.set_gone(true);
+        fake.set_removed(true);
         let lost = events(&mut manager, Duration::ZERO);
         assert!(
             matches!(&lost[..], [ManagerEvent::ListenerLost { listener, address }]
                 if *listener == id && address == "rdma:10.9.0.1:20049")
         );
         assert_eq!(fake.listening(), [], "the device can be removed");
-        // Twice while it is gone, by time that the test itself adds.
+        // Twice while it is removed, by time that the test itself adds.
         for _ in 0..2 {
             let later = Instant::now() + LISTEN_AGAIN * 2; // TIME: the time of the timer, which is not waited for.
             manager.fire_timers(later);
         }
         assert_eq!(events(&mut manager, Duration::ZERO).len(), 0);
-        fake.set_gone(false);
+        fake.set_removed(false);
         let later = Instant::now() + LISTEN_AGAIN * 8; // TIME: as above.
         manager.fire_timers(later);
         let back = events(&mut manager, Duration::ZERO);
@@ -411,11 +411,11 @@ mod listener_tests {
         ] {
             assert!(manager.counters().contains(&counted), "{counted:?}");
         }
-        // One that is closed while its device is gone does not come back.
-        fake.set_gone(true);
+        // One that is closed while its device is removed does not come back.
+        fake.set_removed(true);
         events(&mut manager, Duration::ZERO);
         manager.close_listener(id);
-        fake.set_gone(false);
+        fake.set_removed(false);
         manager.fire_timers(later + LISTEN_AGAIN * 2);
         assert_eq!(fake.listening(), []);
     }
