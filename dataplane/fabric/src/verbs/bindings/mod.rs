@@ -23,7 +23,7 @@ mod types;
 #[cfg(not(feature = "rdma-sys"))]
 pub(crate) use self::{constants::*, functions::*, inline::*, types::*};
 pub use facilities::Facilities;
-#[cfg(test)]
+#[cfg(all(test, not(loom), not(feature = "rdma-sys")))]
 pub(crate) use facilities::REPLACED_REGISTER;
 pub(crate) use facilities::{
     available, facilities, ibv_is_fork_initialized, ibv_reg_dmabuf_mr, ibv_reg_mr_iova2,
