@@ -20,5 +20,6 @@
 
 pub mod capture;
 mod decode;
+mod recent;
 
 pub use decode::{ExplainError, Explainer, Form};

@@ -11,6 +11,7 @@ use rpcrdma_units::count;
 use rustix::fs::FileType;
 
 use crate::exit::{Failure, Status};
+use crate::progress::say;
 use crate::signals::Stop;
 
 /// `bench-tool decode`.
@@ -82,7 +83,7 @@ pub(crate) fn execute(args: &DecodeArgs) -> Result<Status, Failure> {
     if args.files.is_empty() {
         let stdin = io::stdin();
         if stdin.is_terminal() {
-            eprintln!("reading hex from the terminal, one message a line; Ctrl-D ends it");
+            say("reading hex from the terminal, one message a line; Ctrl-D ends it");
         } else if has_counts && is_pipe(&stdin) {
             // Ctrl-C reaches the capturing program as well, which then ends the input: the summary is still to come.
             // A second one ends this program. SIGTERM does so immediately: it was sent to this program alone.
@@ -128,13 +129,17 @@ fn explain(
     let explained = explainer.explain(input, name);
     // The summary has them already.
     if let Some(counts) = explainer.counts().filter(|_| !has_counts) {
-        eprintln!(
-            "{name}: {} packets of RoCEv2, of which {} were sent again; {} others, {} that cannot be read",
+        say(&format!(
+            "{name}: {} packets of RoCEv2, of which {} were sent again; {} others, {} that cannot be read{}",
             count(counts.roce),
             count(counts.again),
             count(counts.other),
-            count(counts.damaged)
-        );
+            count(counts.damaged),
+            match counts.forgotten {
+                0 => String::new(),
+                flows => format!("; {} flows forgotten, because there were too many others", count(flows)),
+            }
+        ));
     }
     explained.map_err(failure)
 }

@@ -1,8 +1,6 @@
 //! Decodes messages one after another, and keeps what later messages need: the call of each xid, and the payloads and
 //! property sets that continue in the next message.
 
-use std::collections::{HashMap, HashSet};
-
 use rpcrdma_protocol::common::CommonPrefix;
 use rpcrdma_protocol::constants::{
     CONNPROP_BYTES_MAX, RPCRDMA_VERSION_1, RPCRDMA_VERSION_2, V2_PREFIX_BYTES,
@@ -10,6 +8,8 @@ use rpcrdma_protocol::constants::{
 use rpcrdma_protocol::rpc::{CallHeader, Direction, ReplyHeader, peek};
 use rpcrdma_protocol::v2::PropertySet;
 use rpcrdma_protocol::{DecodeError, Reason, v1, v2};
+
+use crate::recent::Recent;
 
 use super::convert::{error_v1, error_v2, outcome, property, rpc, set_lists, versions_error};
 use super::message::{Decoded, Message, Note, PartialPrefix, Rpc, Transmission, Wrong};
@@ -68,17 +68,23 @@ const ANSWER_INVAL_FLAG: &str = "answers RDMA2_ERR_INVAL_FLAG";
 /// One direction of one transaction: the xid, and whether the messages are replies.
 type Sequence = (u32, bool);
 
+/// Calls of one connection whose replies may come.
+const CALLS_MAX: usize = 4096;
+
+/// Messages of one connection that may go on in later ones, of each kind.
+const CONTINUED_MAX: usize = 1024;
+
 /// The state that later messages need.
 #[derive(Debug, Default)]
 pub(crate) struct Conversation {
     /// The program, version and procedure of each call, by xid.
-    calls: HashMap<u32, [u32; 3]>,
+    calls: Recent<u32, [u32; 3], CALLS_MAX>,
     /// The payloads that continue in the next message.
-    payloads: HashSet<Sequence>,
+    payloads: Recent<Sequence, (), CONTINUED_MAX>,
     /// The received parts of property sets that continue in the next message.
-    properties: HashMap<Sequence, Vec<u8>>,
+    properties: Recent<Sequence, Vec<u8>, CONTINUED_MAX>,
     /// The number of transmissions of each incomplete group.
-    groups: HashMap<Sequence, u32>,
+    groups: Recent<Sequence, u32, CONTINUED_MAX>,
 }
 
 impl Conversation {
@@ -282,9 +288,9 @@ impl Conversation {
         more: bool,
     ) -> Result<(), Fault> {
         let continued = if more {
-            !self.payloads.insert(sequence)
+            self.payloads.insert(sequence, ()).is_some()
         } else {
-            self.payloads.remove(&sequence)
+            self.payloads.remove(&sequence).is_some()
         };
         if more {
             message.notes.push(Note::ContinuesInNext);

@@ -1,17 +1,21 @@
 //! Decodes captures of RoCEv2 traffic. The events come in the order of completion. Messages are decoded like messages
 //! in hex, separately for each connection; a reply also has the time since its call.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::capture::{Counts, Event, Flow, Gap, Happened};
 use rpcrdma_protocol::cm_private_data::PrivateData;
+
+use crate::recent::Recent;
 
 use super::captured::{Captured, Told, What, nanoseconds};
 use super::conversation::Conversation;
 use super::message::Decoded;
 use super::round_trips::{Part, Place, RoundTrips, Sender};
 use super::summary::{Collector, Seen, Summary};
+
+/// Connections that are followed at the same time.
+const CONVERSATIONS_MAX: usize = 8192;
 
 /// The state that later events of the capture need.
 #[derive(Default)]
@@ -21,7 +25,7 @@ pub(crate) struct Explained {
     /// The number of messages so far.
     pub(crate) messages: u64,
     /// By connection; by direction if the connection is unknown.
-    conversations: HashMap<(Option<u64>, Option<Flow>), Conversation>,
+    conversations: Recent<(Option<u64>, Option<Flow>), Conversation, CONVERSATIONS_MAX>,
     /// The time of the last packet so far.
     pub(crate) end: Duration,
     round_trips: RoundTrips,
@@ -40,7 +44,7 @@ impl Explained {
     /// The summary, if it was collected.
     pub(crate) fn summary(self, name: &str, counts: Counts) -> Option<Summary> {
         let collected = self.collector?;
-        let summary = collected.finish(name, &self.round_trips.unanswered());
+        let summary = collected.finish(name, &self.round_trips);
         Some(summary.of_capture(counts, (self.start, self.end)))
     }
 
@@ -53,7 +57,7 @@ impl Explained {
             Event::Message(message) => {
                 self.messages += 1;
                 let without = flow.filter(|_| connection.is_none());
-                let conversation = self.conversations.entry((connection, without)).or_default();
+                let conversation = self.conversations.entry((connection, without));
                 let decoded = conversation.decode(&message.octets, None);
                 let part = match (&decoded, flow) {
                     (Decoded::Right(message), Some(flow)) => {

@@ -225,7 +225,7 @@ impl<W: Write> Explainer<W> {
             }
         }
         if let Some(collector) = collector {
-            let summary = collector.finish(name, &round_trips.unanswered());
+            let summary = collector.finish(name, &round_trips);
             self.show(&summary, |_| summary_text::paragraph(&summary))?;
         }
         if messages == 0 {

@@ -1,9 +1,9 @@
 //! Matches replies with their calls by xid.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::capture::Flow;
+use crate::recent::Recent;
 
 use super::message::{Message, Note};
 
@@ -70,11 +70,14 @@ pub(crate) enum Part {
     Other,
 }
 
+/// Transactions whose replies may come.
+const CALLS_MAX: usize = 1 << 17;
+
 /// The calls without a reply so far.
 #[derive(Debug, Default)]
 pub(crate) struct RoundTrips {
     /// By connection and xid.
-    calls: HashMap<(Option<u64>, u32), Vec<Call>>,
+    calls: Recent<(Option<u64>, u32), Vec<Call>, CALLS_MAX>,
 }
 
 impl RoundTrips {
@@ -106,7 +109,7 @@ impl RoundTrips {
         if message.notes.contains(&Note::ContinuesPrevious) {
             return Part::Other;
         }
-        let calls = self.calls.entry(key).or_default();
+        let calls = self.calls.entry(key);
         // A retransmitted call counts from its first transmission.
         if calls.iter().any(|call| call.sender == place.sender) {
             return Part::Again;
@@ -122,9 +125,14 @@ impl RoundTrips {
         Part::Call
     }
 
+    /// Calls that had no reply for so long that they were forgotten for later ones.
+    pub(crate) const fn forgotten(&self) -> u64 {
+        self.calls.forgotten()
+    }
+
     /// The calls that have no reply, in their order.
     pub(crate) fn unanswered(&self) -> Vec<Call> {
-        let mut calls: Vec<Call> = self.calls.values().flatten().copied().collect();
+        let mut calls: Vec<Call> = self.calls.iter().flat_map(|it| it.1).copied().collect();
         calls.sort_by_key(|call| (call.first_packet, call.xid));
         calls
     }

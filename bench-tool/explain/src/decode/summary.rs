@@ -9,7 +9,7 @@ use crate::capture::{Counts, Flow};
 
 use super::captured::{Memory, What, nanoseconds};
 use super::message::{Decoded, Message, Note, Segment};
-use super::round_trips::{Call, Part};
+use super::round_trips::{Call, Part, RoundTrips};
 use super::text::what_it_is;
 
 /// A summary. Its serialization is the stable JSON of `decode --json --summary`.
@@ -34,7 +34,7 @@ pub(crate) struct Summary {
     pub(crate) directions: Vec<Direction>,
     pub(crate) connections: Connections,
     pub(crate) calls: Calls,
-    /// The calls without a reply, in their order.
+    /// The calls without a reply, in their order; of very many, the last ones.
     pub(crate) unanswered: Vec<Unanswered>,
     /// The procedures that were called.
     pub(crate) procedures: Vec<Procedure>,
@@ -52,7 +52,20 @@ pub(crate) struct Packets {
     pub(crate) again: u64,
     pub(crate) other: u64,
     pub(crate) damaged: u64,
+    /// Directions of connections that were forgotten, because there were too many others.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(crate) flows_forgotten: u64,
 }
+
+/// What a summary lists of each kind: pairs of addresses, procedures, and connections with one sender. Each packet can have
+/// new ones.
+const LISTED_MAX: usize = 4096;
+
+/// Connections whose senders are collected at the same time.
+const CONNECTIONS_MAX: usize = 8192;
+
+/// Stands for the addresses of all pairs that are not listed.
+const OTHERS: &str = "others";
 
 /// What one address sent to another.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -298,6 +311,11 @@ impl Collector {
     fn direction(&mut self, flow: Option<Flow>) -> usize {
         let ends = flow.map(|flow| [flow.source.to_string(), flow.destination.to_string()]);
         let directions = &mut self.summary.directions;
+        let is_listed = self.directions.len() < LISTED_MAX || self.directions.contains_key(&ends);
+        let ends = ends.map(|it| match is_listed {
+            true => it,
+            false => [OTHERS, OTHERS].map(str::to_owned),
+        });
         *self.directions.entry(ends.clone()).or_insert_with(|| {
             let (from, to) = ends.map(|[from, to]| (from, to)).unzip();
             directions.push(Direction {
@@ -347,6 +365,11 @@ impl Collector {
         let direction = self.direction(seen.flow);
         if let (Some(connection), Some(flow)) = (seen.connection, seen.flow) {
             self.senders.entry(connection).or_default().insert(flow);
+            if self.senders.len() > CONNECTIONS_MAX
+                && let Some((oldest, senders)) = self.senders.pop_first()
+            {
+                self.count_connection(oldest, &senders);
+            }
         }
         let message = match seen.decoded {
             Decoded::Right(message) => message,
@@ -470,7 +493,8 @@ impl Collector {
             procedure: called,
             ..Procedure::default()
         };
-        let entry = self.procedures.entry(called);
+        let is_listed = self.procedures.len() < LISTED_MAX || self.procedures.contains_key(&called);
+        let entry = self.procedures.entry(called.filter(|_| is_listed));
         entry.or_insert((procedure, Times::default()))
     }
 
@@ -511,9 +535,26 @@ impl Collector {
         slowest.truncate(self.slowest_max);
     }
 
-    /// The summary of the input `name`, whose calls without a reply are `unanswered`.
-    pub(crate) fn finish(mut self, name: &str, unanswered: &[Call]) -> Summary {
+    fn count_connection(&mut self, connection: u64, senders: &BTreeSet<Flow>) {
+        let connections = &mut self.summary.connections;
+        connections.with_messages += 1;
+        if let (1, Some(flow)) = (senders.len(), senders.first())
+            && connections.one_way.len() < LISTED_MAX
+        {
+            connections.one_way.push(OneWay {
+                connection,
+                from: flow.source.to_string(),
+                to: flow.destination.to_string(),
+            });
+        }
+    }
+
+    /// The summary of the input `name`.
+    pub(crate) fn finish(mut self, name: &str, round_trips: &RoundTrips) -> Summary {
         self.keep_slowest();
+        for (connection, senders) in std::mem::take(&mut self.senders) {
+            self.count_connection(connection, &senders);
+        }
         for ((at, version, header_type, is_reply, meaning), volume) in self.kinds {
             let kind = Kind {
                 version,
@@ -532,28 +573,19 @@ impl Collector {
                 direction.credits.push(credits);
             }
         }
-        let connections = &mut self.summary.connections;
-        for (connection, senders) in &self.senders {
-            connections.with_messages += 1;
-            if let (1, Some(flow)) = (senders.len(), senders.first()) {
-                connections.one_way.push(OneWay {
-                    connection: *connection,
-                    from: flow.source.to_string(),
-                    to: flow.destination.to_string(),
-                });
-            }
-        }
         let procedures = self.procedures.into_values();
         self.summary.procedures = procedures.map(with_mean).collect();
-        let unanswered = unanswered.iter().map(|call| Unanswered {
+        let unanswered = round_trips.unanswered().into_iter();
+        let unanswered = unanswered.map(|call| Unanswered {
             xid: call.xid,
             connection: call.connection,
             call_packet: call.first_packet,
             procedure: call.called,
         });
         self.summary.unanswered = unanswered.collect();
-        self.summary.calls.unanswered =
-            u64::try_from(self.summary.unanswered.len()).unwrap_or(u64::MAX);
+        self.summary.calls.unanswered = u64::try_from(self.summary.unanswered.len())
+            .unwrap_or(u64::MAX)
+            + round_trips.forgotten();
         self.summary.what = "summary";
         self.summary.input = name.to_owned();
         self.summary
@@ -580,11 +612,17 @@ impl Summary {
             again: counts.again,
             other: counts.other,
             damaged: counts.damaged,
+            flows_forgotten: counts.forgotten,
         });
         self.begin_ns = first.map(nanoseconds);
         self.duration_ns = first.map(|first| nanoseconds(last.saturating_sub(first)));
         self
     }
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// Whether the message carries an RPC message or a part of one.

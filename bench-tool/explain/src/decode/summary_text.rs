@@ -32,8 +32,15 @@ fn write(text: &mut String, summary: &Summary) -> fmt::Result {
         time.unwrap_or_default()
     )?;
     if let Some(packets) = summary.packets {
+        let forgotten = match packets.flows_forgotten {
+            0 => String::new(),
+            flows => format!(
+                "; {} forgotten, because there were too many others",
+                plural(flows, "flow")
+            ),
+        };
         let rest = format!(
-            "{} of RoCEv2, of which {} were sent again; {} others, {} that cannot be read",
+            "{} of RoCEv2, of which {} were sent again; {} others, {} that cannot be read{forgotten}",
             count(packets.roce),
             count(packets.again),
             count(packets.other),

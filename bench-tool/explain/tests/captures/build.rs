@@ -3,7 +3,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use rpcrdma_explain::capture::{Happened, Packets, Traffic};
+use rpcrdma_explain::capture::{Counts, Happened, Packets, Traffic};
 
 /// A and B.
 pub(crate) const A: [u8; 4] = [10, 9, 0, 1];
@@ -253,6 +253,10 @@ fn pcapng(is_little: bool, link: u16, frames: &[Vec<u8>]) -> Vec<u8> {
 
 /// What happened in a capture of these packets, to its end.
 pub(crate) fn happened(packets: &[Send]) -> Vec<Happened> {
+    happened_with_counts(packets).0
+}
+
+pub(crate) fn happened_with_counts(packets: &[Send]) -> (Vec<Happened>, Counts) {
     let frames: Vec<Vec<u8>> = packets.iter().map(Send::ethernet).collect();
     let file = file(FORMATS[0], 1, &frames);
     let mut traffic = Traffic::default();
@@ -261,5 +265,5 @@ pub(crate) fn happened(packets: &[Send]) -> Vec<Happened> {
         all.extend(traffic.packet(&packet.expect("a packet")));
     }
     all.extend(traffic.finish());
-    all
+    (all, traffic.counts())
 }

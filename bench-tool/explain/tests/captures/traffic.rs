@@ -1,7 +1,8 @@
 //! What is made of packets: messages, what was sent again, what is missing, and which directions belong together.
 
 use crate::build::{
-    A, B, Send, a_to_b, acknowledged_by_b, b_to_a, happened, managed, read_request,
+    A, B, Send, a_to_b, acknowledged_by_b, b_to_a, happened, happened_with_counts, managed,
+    read_request,
 };
 use proptest::prelude::*;
 use rpcrdma_explain::capture::{Event, Gap, Happened, Message};
@@ -312,4 +313,29 @@ proptest! {
         prop_assert_eq!(messages(&sent), all);
         prop_assert_eq!(gaps(&sent), []);
     }
+}
+
+/// Of each direction there is the beginning of a message, and nothing else.
+#[test]
+fn directions_beyond_the_limit_are_forgotten_and_those_under_way_stay() {
+    const FORGED: usize = 20_000;
+    let mut packets = vec![a_to_b(FIRST, 9, b"under ")];
+    for number in 0..FORGED {
+        let [_, high, middle, low] = u32::try_from(number).unwrap().to_be_bytes();
+        packets.push(Send {
+            from: [11, high, middle, low],
+            ..a_to_b(FIRST, 1, b"forged")
+        });
+        if number % 1000 == 0 {
+            let sequence = u32::try_from(number / 1000).unwrap() + 10;
+            packets.push(a_to_b(MIDDLE, sequence, b"."));
+        }
+    }
+    packets.push(a_to_b(LAST, 30, b" way"));
+    let (happened, counts) = happened_with_counts(&packets);
+    let of = |is: fn(&Event) -> bool| happened.iter().filter(|it| is(&it.event)).count();
+    assert_eq!(of(|it| *it == Event::Gap(Gap::NoEnd)), FORGED);
+    assert_eq!(of(|it| matches!(it, Event::Message(_))), 1);
+    let kept = FORGED + 1 - usize::try_from(counts.forgotten).unwrap();
+    assert!((4000..=8192).contains(&kept), "{kept}");
 }

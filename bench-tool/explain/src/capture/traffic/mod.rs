@@ -7,15 +7,22 @@
 mod event;
 mod stream;
 
-use std::collections::HashMap;
 use std::net::IpAddr;
 
 use crate::capture::container::Packet;
 use crate::capture::frame::{self, Datagram, Frame};
 use crate::capture::manager::{self, End, ManagerMessage};
 use crate::capture::roce::{self, GENERAL_SERVICES_QUEUE_PAIR, Operation, RocePacket};
+use crate::recent::Recent;
 pub use event::{Event, Flow, Gap, Happened, Message, RemoteAccess};
 use stream::{Arrival, Segment, Stream};
+
+/// Directions of connections that are followed at the same time. Each packet of a capture can be of another one, so what is
+/// kept of them is limited; those without a packet for the longest time are forgotten.
+const FLOWS_MAX: usize = 8192;
+
+/// Requests for connections that may wait for their answers.
+const ASKED_MAX: usize = 4096;
 
 /// The numbers of packets by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,6 +35,9 @@ pub struct Counts {
     pub again: u64,
     /// Packets that could not be read.
     pub damaged: u64,
+    /// Directions of connections that were forgotten, because there were too many others. If one goes on, it counts as a new
+    /// connection.
+    pub forgotten: u64,
 }
 
 /// A connection request without an answer yet.
@@ -40,16 +50,24 @@ struct Asked {
 /// The state of all connections of a capture.
 #[derive(Debug, Default)]
 pub struct Traffic {
-    streams: HashMap<Flow, Stream>,
+    streams: Recent<Flow, Stream, FLOWS_MAX>,
     /// By the address of the requesting end, and its communication ID.
-    asked: HashMap<(IpAddr, u32), Asked>,
+    asked: Recent<(IpAddr, u32), Asked, ASKED_MAX>,
     connections: u64,
     counts: Counts,
 }
 
 impl Traffic {
-    /// Takes the next packet, and returns the events that it completes.
+    /// Takes the next packet, and returns the events that it completes, behind those of directions that are forgotten for it.
     pub fn packet(&mut self, packet: &Packet) -> Vec<Happened> {
+        // A packet begins two directions at most.
+        let forgotten = self.streams.make_room(2);
+        let mut all = ended(forgotten);
+        all.append(&mut self.take(packet));
+        all
+    }
+
+    fn take(&mut self, packet: &Packet) -> Vec<Happened> {
         let datagram = match frame::read(packet.link, &packet.octets) {
             Frame::Roce(datagram) => datagram,
             Frame::Other => {
@@ -97,23 +115,22 @@ impl Traffic {
 
     /// Ends all directions, and returns the events of packets that waited and of messages without an end.
     pub fn finish(&mut self) -> Vec<Happened> {
-        let mut flows: Vec<Flow> = self.streams.keys().copied().collect();
+        let flows = self.streams.iter().map(|(flow, _)| *flow);
+        let mut flows: Vec<Flow> = flows.collect();
         // The order of a hash map differs between runs; the output must not.
         flows.sort();
-        let mut all = Vec::new();
-        for flow in flows {
-            if let Some(mut stream) = self.streams.remove(&flow) {
-                let segments = stream.finish();
-                all.extend(happened(flow, stream.connection, segments));
-            }
-        }
-        all
+        let streams = flows.into_iter();
+        let streams = streams.filter_map(|flow| Some((flow, self.streams.remove(&flow)?)));
+        ended(streams.collect())
     }
 
     /// The numbers of packets by kind, so far.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        self.counts
+        Counts {
+            forgotten: self.streams.forgotten(),
+            ..self.counts
+        }
     }
 
     fn damaged(&mut self, packet: &Packet, reason: &'static str) -> Vec<Happened> {
@@ -122,7 +139,7 @@ impl Traffic {
     }
 
     fn streamed(&mut self, packet: &Packet, flow: Flow, roce: &RocePacket<'_>) -> Vec<Happened> {
-        let stream = self.streams.entry(flow).or_default();
+        let stream = self.streams.entry(flow);
         let Some(segments) = stream.arrives(&Arrival::new(packet, roce)) else {
             self.counts.again += 1;
             return Vec::new();
@@ -147,7 +164,7 @@ impl Traffic {
 
     /// A packet of `flow` acknowledges the packets of the other direction up to this sequence number.
     fn acknowledged(&mut self, flow: Flow, sequence: u32) -> Vec<Happened> {
-        self.streams.entry(flow).or_default();
+        self.streams.entry(flow);
         let Some(peer) = self.peer_of(flow, sequence) else {
             return Vec::new();
         };
@@ -172,7 +189,9 @@ impl Traffic {
                 && stream.has_lately_sent(sequence)
         });
         let peer = *candidates.next()?.0;
-        if candidates.next().is_some() {
+        let is_only = candidates.next().is_none();
+        drop(candidates);
+        if !is_only {
             return None;
         }
         self.pair(flow, peer);
@@ -198,7 +217,7 @@ impl Traffic {
     /// Takes the path MTU from a packet: every packet of a message but the last has the length of the path MTU.
     fn learn_mtu(&mut self, flow: Flow, payload_bytes: usize) {
         let mtu = u32::try_from(payload_bytes).unwrap_or_default();
-        let stream = self.streams.entry(flow).or_default();
+        let stream = self.streams.entry(flow);
         stream.path_mtu = mtu;
         if let Some(peer) = stream.peer
             && let Some(stream) = self.streams.get_mut(&peer)
@@ -312,6 +331,15 @@ impl Traffic {
         }
         left
     }
+}
+
+/// The last events of directions.
+fn ended(streams: Vec<(Flow, Stream)>) -> Vec<Happened> {
+    let ended = streams.into_iter().map(|(flow, mut stream)| {
+        let segments = stream.finish();
+        happened(flow, stream.connection, segments)
+    });
+    ended.flatten().collect()
 }
 
 /// Adds the direction and the connection to events.
