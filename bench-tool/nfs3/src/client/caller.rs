@@ -13,6 +13,9 @@ use crate::wire::Status;
 use crate::wire::mount::MountProcedure;
 use crate::wire::record::RecordError;
 
+/// How often a call is repeated after its connection was lost. A server that always closes it would never be left.
+const LOSSES_MAX: u32 = 100;
+
 /// The results of a call, with their data.
 #[derive(Debug, Default)]
 pub struct Results {
@@ -53,13 +56,17 @@ pub trait NfsCaller {
         data_bytes_max: u32,
     ) -> Result<Results, CallFailed> {
         let deadline = Instant::now() + CALL_TIMEOUT;
-        let mut is_repeated = false;
+        let (mut losses, mut is_repeated) = (0, false);
         loop {
             match self.call_once(request, data_bytes_max) {
-                Err(error) if error.is_of_connection() && self.restore() => is_repeated = true,
+                Err(error) if error.is_of_connection() && losses < LOSSES_MAX && self.restore() => {
+                    losses += 1;
+                    is_repeated = true;
+                }
                 Ok(results)
                     if results.are_put_off() && Instant::now() + PUT_OFF_PAUSE < deadline =>
                 {
+                    // WAIT: `PUT_OFF_PAUSE`; the whole until `deadline`.
                     std::thread::sleep(PUT_OFF_PAUSE);
                 }
                 outcome => {
@@ -95,9 +102,12 @@ impl MountCaller for dyn NfsCaller + '_ {
         procedure: MountProcedure,
         args: &[u8],
     ) -> Result<Vec<u8>, CallFailed> {
+        let mut losses = 0;
         loop {
             match self.call_mount_once(procedure, args) {
-                Err(error) if error.is_of_connection() && self.restore() => {}
+                Err(error) if error.is_of_connection() && losses < LOSSES_MAX && self.restore() => {
+                    losses += 1;
+                }
                 outcome => return outcome,
             }
         }
@@ -183,5 +193,43 @@ pub fn reject_words(status: RejectStatus) -> String {
                 status.0
             )
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server that closes the connection at each call, and always takes another one.
+    struct Closing(u32);
+
+    impl NfsCaller for Closing {
+        fn call_once(&mut self, _: &Request<'_>, _: u32) -> Result<Results, CallFailed> {
+            self.0 += 1;
+            Err(CallFailed::Closed)
+        }
+
+        fn restore(&mut self) -> bool {
+            true
+        }
+
+        fn call_mount_once(&mut self, _: MountProcedure, _: &[u8]) -> Result<Vec<u8>, CallFailed> {
+            self.0 += 1;
+            Err(CallFailed::Closed)
+        }
+
+        fn read_bytes_max(&self) -> u32 {
+            0
+        }
+    }
+
+    #[test]
+    fn server_that_always_closes_the_connection_is_left() {
+        let mut caller = Closing(0);
+        let failed = caller.call(&Request::Null);
+        assert!(matches!(failed, Err(CallFailed::Closed)) && caller.0 == LOSSES_MAX + 1);
+        let caller: &mut dyn NfsCaller = &mut caller;
+        let failed = caller.call_mount(MountProcedure::Null, &[]);
+        assert!(matches!(failed, Err(CallFailed::Closed)));
     }
 }

@@ -46,6 +46,7 @@ impl TcpCaller {
     /// # Errors
     /// When the server cannot be reached in time.
     pub fn connect(config: &TcpCallerConfig<'_>) -> Result<Self, ClientError> {
+        // WAIT: `config.timeout`.
         let stream = connect(config.host, config.port, config.what, config.timeout)?;
         let timeouts = stream
             .set_read_timeout(Some(config.timeout))
@@ -98,12 +99,13 @@ impl TcpCaller {
         if let Some(place) = self.message.first_chunk_mut() {
             *place = mark;
         }
+        // WAIT: `timeout` for each part; the whole has as many as the kernel takes.
         self.stream.write_all(&self.message)?;
         self.results()
     }
 
     fn results(&mut self) -> Result<Vec<u8>, CallFailed> {
-        // A server that sends other messages does not renew the limit.
+        // A server that sends other messages, or parts of one, does not renew the limit.
         let deadline = Instant::now() + self.timeout;
         loop {
             if let Some(record) = self.records.next_message()? {
@@ -112,8 +114,7 @@ impl TcpCaller {
                     if Instant::now() < deadline {
                         continue;
                     }
-                    let late = io::Error::new(io::ErrorKind::TimedOut, "no answer in time");
-                    return Err(late.into());
+                    return Err(late().into());
                 }
                 let (header, bytes) = ReplyHeader::decode(record).map_err(CallFailed::Reply)?;
                 return match header.body {
@@ -125,16 +126,60 @@ impl TcpCaller {
                     ReplyBody::Denied(status) => Err(CallFailed::Denied(status)),
                 };
             }
+            // WAIT: `timeout`.
             match self.stream.read(self.records.space()) {
                 Ok(0) => return Err(CallFailed::Closed),
+                Ok(_) if Instant::now() >= deadline => return Err(late().into()),
                 Ok(bytes) => self.records.filled(bytes),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    let late = io::Error::new(io::ErrorKind::TimedOut, "no answer in time");
-                    return Err(late.into());
+                    return Err(late().into());
                 }
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+}
+
+fn late() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "no answer in time")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    #[test]
+    fn server_that_sends_an_answer_byte_by_byte_does_not_renew_the_limit() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            // The mark of a record of 16 MiB; it ends when the client leaves.
+            let mut bytes = [0x81, 0, 0, 0].into_iter().chain(std::iter::repeat(7));
+            while bytes
+                .next()
+                .is_some_and(|byte| stream.write_all(&[byte]).is_ok())
+            {
+                // TIME: far less than the limit, so that bytes come as long as the client waits.
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        let mut caller = TcpCaller::connect(&TcpCallerConfig {
+            host: "127.0.0.1",
+            port,
+            what: "a test",
+            reply_bytes_max: 32 << 20,
+            timeout: Duration::from_millis(200),
+        })
+        .unwrap();
+        let failed = caller.call((1, 1, 0), OpaqueAuth::NONE, &[]);
+        assert!(
+            matches!(&failed, Err(CallFailed::Connection(error)) if error.kind() == io::ErrorKind::TimedOut),
+            "{failed:?}"
+        );
+        drop(caller);
+        server.join().unwrap();
     }
 }
