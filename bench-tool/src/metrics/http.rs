@@ -2,16 +2,16 @@
 //! and closes. Whatever a client sends or withholds, it uses only a limited number of slots, bytes and seconds.
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
-/// Upper bound of the simultaneous clients. A further client replaces the oldest one, so that silent clients cannot
-/// block the page.
-const CLIENTS_MAX: usize = 16;
+/// Upper bound of the simultaneous clients. A further client replaces the oldest one of the peer that has the most, so that
+/// silent clients cannot block the page for other peers.
+const CLIENTS_MAX: usize = 64;
 
 /// Upper bound of a request head in bytes.
 const REQUEST_BYTES_MAX: usize = 8192;
@@ -124,6 +124,7 @@ impl Drop for HttpServer {
         let _ = rustix::io::write(&self.end, &1_u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
             // A panic of the thread has already been printed; a destructor cannot report it.
+            // WAIT: for one turn, which the end wakes; pages are made without a wait.
             let _ = thread.join();
         }
     }
@@ -132,6 +133,7 @@ impl Drop for HttpServer {
 /// One client, with its request and its answer.
 struct Client {
     stream: TcpStream,
+    peer: IpAddr,
     request: Vec<u8>,
     answer: Vec<u8>,
     sent: usize,
@@ -164,6 +166,7 @@ fn turn(
         };
         waited.push(PollFd::new(&client.stream, interest));
     }
+    // WAIT: for the first deadline of a client, or for a client or the end of the server, in a thread of its own.
     match poll(&mut waited, timeout.as_ref()) {
         Ok(_) | Err(rustix::io::Errno::INTR) => {}
         // `poll` fails only for lack of memory or a wrong argument: waiting would fail again.
@@ -179,28 +182,58 @@ fn turn(
     // Only now: what came while this thread did not run is answered, however late it is.
     clients.retain(|client| client.deadline > now);
     if has_arrivals {
+        // WAIT: never, since the listener does not block.
         match listener.accept() {
-            Ok((stream, _)) => {
+            Ok((stream, address)) => {
+                let peer = peer_of(address.ip());
                 if clients.len() >= CLIENTS_MAX {
-                    clients.remove(0);
+                    displace_one(clients, peer);
                 }
                 // Read the clock again: the wait may have been long, and would shorten the client's time.
-                clients.extend(Client::new(stream, Instant::now() + time_max));
+                clients.extend(Client::new(stream, peer, Instant::now() + time_max));
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             // For example no free descriptors. The listener stays readable, so without a pause this would be a busy
             // loop.
+            // WAIT: this time.
             Err(_) => std::thread::sleep(Duration::from_millis(50)),
         }
     }
     !is_ended
 }
 
+/// What counts as one peer: an address of IPv4, or a network of IPv6 (/64), of which one host can have all addresses.
+fn peer_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            let [a, b, c, d, ..] = address.segments();
+            Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into()
+        }
+        address => address,
+    }
+}
+
+/// Ends a client in favour of one of `peer`: the oldest one of the peer that has the most, with the new one.
+fn displace_one(clients: &mut Vec<Client>, peer: IpAddr) {
+    let count = |of: IpAddr| {
+        let all = clients.iter().filter(|client| client.peer == of);
+        all.count() + usize::from(of == peer)
+    };
+    let most = clients.iter().map(|client| count(client.peer)).max();
+    let place = clients
+        .iter()
+        .position(|client| Some(count(client.peer)) == most);
+    if let Some(place) = place {
+        clients.remove(place);
+    }
+}
+
 impl Client {
-    fn new(stream: TcpStream, deadline: Instant) -> Option<Self> {
+    fn new(stream: TcpStream, peer: IpAddr, deadline: Instant) -> Option<Self> {
         stream.set_nonblocking(true).ok()?;
         Some(Self {
             stream,
+            peer,
             request: Vec::new(),
             answer: Vec::new(),
             sent: 0,
@@ -214,6 +247,7 @@ impl Client {
         // All of it that has come: there may be no later turn. A request that is too long has an answer too.
         while self.answer.is_empty() {
             let mut space = [0; 1024];
+            // WAIT: never, since the stream does not block.
             let count = match self.stream.read(&mut space) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(count) => count,
@@ -224,6 +258,7 @@ impl Client {
             self.answer = answer(&self.request, pages).unwrap_or_default();
         }
         let rest = self.answer.get(self.sent..).unwrap_or(&[]);
+        // WAIT: never, as above.
         match self.stream.write(rest) {
             Ok(count) if count < rest.len() => self.sent += count,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -369,6 +404,29 @@ mod tests {
         for stream in &mut silent[..=CLIENTS_MAX] {
             assert_eq!(stream.read(&mut nothing).unwrap(), 0, "closed");
         }
+    }
+
+    #[test]
+    fn silent_clients_displace_their_own_and_not_those_of_other_peers() {
+        use rustix::net::{AddressFamily, SocketType, bind, connect as connect_to, socket};
+        let server = server();
+        let other = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        bind(&other, &SocketAddr::from(([127, 0, 0, 2], 0))).unwrap();
+        connect_to(&other, &server.address()).unwrap();
+        let mut other = TcpStream::from(other);
+        let patience = Some(rpcrdma_testkit::PATIENCE);
+        other.set_read_timeout(patience).unwrap();
+        let mut silent: Vec<TcpStream> = (0..2 * CLIENTS_MAX).map(|_| connect(&server)).collect();
+        // The server has accepted all of them when it has closed this one.
+        assert_eq!(silent[CLIENTS_MAX].read(&mut [0; 1]).unwrap(), 0, "closed");
+        other.write_all(b"GET /page HTTP/1.1\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        other.read_to_string(&mut answer).unwrap();
+        assert!(answer.ends_with("words\n"), "{answer}");
+        let of = |text: &str| peer_of(text.parse().unwrap());
+        assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:1"));
+        assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
+        assert_eq!(of("::ffff:127.0.0.1"), of("127.0.0.1"));
     }
 
     #[test]

@@ -30,6 +30,22 @@ pub(crate) fn plain_text(text: String) -> String {
     }
 }
 
+/// A cell of CSV (RFC 4180). A spreadsheet would take text that begins like a formula for one, and execute it: an apostrophe
+/// makes it text. Numbers stay as they are.
+pub(crate) fn csv_cell(text: &str) -> String {
+    let is_formula =
+        text.starts_with(['=', '+', '-', '@', '\t', '\r']) && text.parse::<f64>().is_err();
+    let text = if is_formula {
+        format!("'{text}")
+    } else {
+        text.to_owned()
+    };
+    match text.contains([',', '"', '\n', '\r']) {
+        true => format!("\"{}\"", text.replace('"', "\"\"")),
+        false => text,
+    }
+}
+
 /// The value with all its texts and keys as [`plain_text`].
 pub(crate) fn plain_value(value: Value) -> Value {
     match value {
@@ -79,6 +95,25 @@ pub(crate) mod tests {
         }
         assert!(open.is_empty(), "left open: {open:?}");
         counts
+    }
+
+    #[test]
+    fn cells_of_csv_are_no_formulas_and_no_other_cells() {
+        for (text, cell) in [
+            ("send or rdma", "send or rdma"),
+            ("-1.5", "-1.5"),
+            ("", ""),
+            ("=cmd|' /C calc'!A0", "'=cmd|' /C calc'!A0"),
+            ("+1+1", "'+1+1"),
+            ("-2-3", "'-2-3"),
+            ("@SUM(A1)", "'@SUM(A1)"),
+            ("\t=1", "'\t=1"),
+            ("a,b", "\"a,b\""),
+            ("=A1,\"b\"", "\"'=A1,\"\"b\"\"\""),
+            ("a\n=1", "\"a\n=1\""),
+        ] {
+            assert_eq!(csv_cell(text), cell);
+        }
     }
 
     #[test]

@@ -65,6 +65,7 @@ impl Output {
         let bytes = contents.as_ref();
         match &self.target {
             Target::StandardOutput => {
+                // WAIT: for whoever reads standard output; a second signal ends the process.
                 let mut out = io::stdout().lock();
                 written(out.write_all(bytes).and_then(|()| out.flush()))
             }
@@ -147,17 +148,30 @@ fn write_in_place(path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// A temporary file in the same directory. Dropping this removes it, unless it was renamed.
 struct Temporary(PathBuf);
 
+/// How many names to try for a temporary file: others may have left theirs.
+const NAMES_MAX: u32 = 100;
+
 impl Temporary {
     fn create(path: &Path) -> io::Result<(File, Self)> {
         let Some(name) = path.file_name() else {
             return Err(io::ErrorKind::IsADirectory.into());
         };
-        let mut temporary_name = std::ffi::OsString::from(".");
-        temporary_name.push(name);
-        temporary_name.push(format!(".{}.tmp", std::process::id()));
-        let temporary = Self(path.with_file_name(temporary_name));
-        let file = File::create(&temporary.0)?;
-        Ok((file, temporary))
+        for number in 0..NAMES_MAX {
+            let mut temporary_name = std::ffi::OsString::from(".");
+            temporary_name.push(name);
+            temporary_name.push(format!(".{}.{number}.tmp", std::process::id()));
+            let path = path.with_file_name(temporary_name);
+            // A new file, and no link of others to somewhere else (O_EXCL).
+            match OpenOptions::new().write(true).create_new(true).open(&path) {
+                Ok(file) => return Ok((file, Self(path))),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(io::Error::new(
+            io::ErrorKind::AlreadyExists,
+            format!("all {NAMES_MAX} names of a temporary file in its directory are taken"),
+        ))
     }
 }
 
@@ -173,7 +187,14 @@ impl Drop for Temporary {
 /// # Errors
 /// If standard output cannot be written.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    // WAIT: for whoever reads standard output; a second signal ends the process.
     written(io::stdout().lock().write_all(text.as_bytes()))
+}
+
+/// Prints `text` to standard error. There is no place to report that it cannot be written.
+fn print_error(text: &str) {
+    // WAIT: for whoever reads standard error; a second signal ends the process.
+    let _ = io::stderr().lock().write_all(text.as_bytes());
 }
 
 /// Prints `text`, and writes `report` as JSON to `json`, if given. If `json` is standard output, the JSON replaces
@@ -186,13 +207,13 @@ pub(crate) fn put_report(
     report: &impl Serialize,
     json: Option<&Output>,
 ) -> Result<(), Failure> {
-    if !json.is_some_and(Output::is_standard_output) {
-        print(text)?;
-    }
-    let Some(output) = json else {
-        return Ok(());
+    let shown = match json {
+        Some(json) if json.is_standard_output() => Ok(()),
+        _ => print(text),
     };
-    output.write(json_text(report))
+    // Written even if nobody is left to print to.
+    let saved = json.map_or(Ok(()), |json| json.write(json_text(report)));
+    shown.and(saved)
 }
 
 /// A report as indented JSON with a final newline.
@@ -273,21 +294,23 @@ impl Outputs {
         warnings: &[String],
         contents_of: impl Fn(&str) -> C,
     ) -> Result<(), Failure> {
+        let mut shown = Ok(());
         if self.quiet {
             let mut text = String::new();
             let _ = table::write_warnings(&mut text, warnings);
-            eprint!("{}", text.trim_start());
+            print_error(text.trim_start());
         } else if self.files.iter().any(Output::is_standard_output) {
-            eprint!("{table}");
+            print_error(table);
         } else {
-            print(table)?;
+            shown = print(table);
         }
+        // Written even if nobody is left to print to, such as after the loss of a terminal.
         let all = self.write_files(contents_of);
         // The results must not be lost: with `quiet` nothing has shown them yet.
         if all.is_err() && self.quiet {
-            eprint!("{table}");
+            print_error(table);
         }
-        all
+        shown.and(all)
     }
 
     /// Writes the files.
@@ -311,6 +334,23 @@ impl Outputs {
 mod tests {
     use super::*;
     use rpcrdma_testkit::{CheckWords, Folder};
+
+    #[test]
+    fn temporary_file_of_somebody_else_is_neither_followed_nor_overwritten() {
+        let folder = Folder::new("temporary");
+        fs::write(folder.path("victim"), "precious").unwrap();
+        let name =
+            |number: u32| folder.path(&format!(".r.json.{}.{number}.tmp", std::process::id()));
+        std::os::unix::fs::symlink("victim", name(0)).unwrap();
+        fs::write(name(1), "theirs").unwrap();
+        let path = folder.path("r.json");
+        let output = Output::check("--json", Path::new(&path)).unwrap();
+        output.write("report").unwrap();
+        assert_eq!(folder.read("victim"), "precious");
+        assert_eq!(fs::read_to_string(name(1)).unwrap(), "theirs");
+        assert_eq!(folder.read("r.json"), "report");
+        assert_eq!(names(&folder).len(), 4, "and nothing else is left");
+    }
 
     fn names(folder: &Folder) -> Vec<String> {
         fs::read_dir(&**folder)

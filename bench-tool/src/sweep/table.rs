@@ -4,6 +4,7 @@ use std::fmt::{self, Write as _};
 
 use super::grid::Axis;
 use super::runs::{PointFailure, Swept, SweptPoint, SweptReport};
+use crate::report::escape::csv_cell;
 use crate::report::metric::Metric;
 use crate::report::table::{warnings_of, write_warnings};
 use rpcrdma_units::text_of;
@@ -226,7 +227,9 @@ fn line(run: &impl SweptReport) -> String {
         run.is_disturbed().to_string(),
     ];
     let cells = run.work().into_iter().chain(figures);
-    cells.chain(run.more_cells()).collect::<Vec<_>>().join(",")
+    let cells = cells.chain(run.more_cells());
+    let cells = cells.map(|cell| csv_cell(&cell));
+    cells.collect::<Vec<_>>().join(",")
 }
 
 #[cfg(test)]

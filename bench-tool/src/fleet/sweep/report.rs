@@ -129,11 +129,11 @@ fn text(value: Option<impl ToString>) -> String {
     value.map_or_else(String::new, |it| it.to_string())
 }
 
-/// A value of a client's report, in a line of CSV.
+/// A value of a client's report, as text.
 fn cell(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
-        Value::String(text) => text.replace([',', '"', '\n'], "?"),
+        Value::String(text) => text.clone(),
         other => other.to_string(),
     }
 }
@@ -372,6 +372,15 @@ mod tests {
         assert_eq!(cells.map(|it| lines[1][it]), ["2000", "2", "2", "3", "1"]);
         assert_eq!(cells.map(|it| lines[3][it]), ["1000", "1", "1", "3", "0"]);
         assert_eq!(lines[1][place("start_skew_ns_max")], "30000");
+    }
+
+    #[test]
+    fn what_a_client_says_is_no_formula_of_the_csv() {
+        let mut report = report();
+        report.swept.runs[0].clients[0].report["placement"] = "=cmd|' /C calc'!A0".into();
+        let csv = table::csv(&report.swept);
+        let cell = csv.lines().nth(1).and_then(|line| line.split(',').nth(3));
+        assert_eq!(cell.map(|it| it.starts_with("'=cmd|")), Some(true), "{csv}");
     }
 
     #[test]
