@@ -8,6 +8,9 @@ use crate::exit::Failure;
 /// Generous bound of the headers around a payload.
 const MESSAGE_OVERHEAD_BYTES: u64 = 4096;
 
+/// The least messages of an end whose load is known: the questions of a run to its server have answers of some kilobytes.
+const KNOWN_MESSAGE_BYTES: u32 = 16 << 10;
+
 /// Upper bound of the pieces of one payload; a call can have four times as many.
 const PAYLOAD_PIECES_MAX: u32 = 16;
 
@@ -129,6 +132,9 @@ pub(crate) struct Need {
     pub credits: Option<u32>,
     /// The largest payload in bytes; with `None` the profile decides.
     pub payload_bytes: Option<u64>,
+    /// Whether nobody sends anything but these payloads and the questions of a run. Then messages are no longer than that,
+    /// where nobody has chosen otherwise: each connection has memory for four of them.
+    pub is_known: bool,
     /// Payloads outside of messages.
     pub bulk: BulkNeed,
     /// Calls outstanding on one core; with `None` the profile decides.
@@ -204,7 +210,11 @@ impl Need {
             let payloads = bytes.saturating_mul(self.bulk.payloads.max(1).into());
             let message = payloads.saturating_add(MESSAGE_OVERHEAD_BYTES);
             let message = u32::try_from(message).unwrap_or(u32::MAX);
-            settings.message_bytes_max = Some(message.max(base.message_bytes_max));
+            let least = match self.is_known && !is_chosen("message_bytes_max") {
+                true => base.receive_buffer_bytes.max(KNOWN_MESSAGE_BYTES),
+                false => base.message_bytes_max,
+            };
+            settings.message_bytes_max = Some(message.max(least));
         }
         if let Some(calls) = self.calls_per_core {
             let credits = settings
@@ -393,6 +403,26 @@ mod tests {
             ..Need::default()
         };
         assert_eq!(profile(small).message_bytes_max, (1 << 20) + 4096);
+    }
+
+    #[test]
+    fn known_load_makes_messages_no_longer_than_it_needs() {
+        let known = |payload_bytes| Need {
+            payload_bytes: Some(payload_bytes),
+            is_known: true,
+            ..Need::default()
+        };
+        let sized = |payload_bytes| profile(known(payload_bytes)).message_bytes_max;
+        assert_eq!(sized(0), KNOWN_MESSAGE_BYTES);
+        assert_eq!(sized(8 << 20), (8 << 20) + 4096);
+        let with = |knob: &str| {
+            let set = vec![knob.to_owned()];
+            let choice = ProfileChoice { profile: None, set };
+            let loaded = known(0).profile(&choice, &Fabric::SHM).unwrap();
+            loaded.profile.message_bytes_max
+        };
+        assert_eq!(with("message_bytes_max=65536"), 65_536);
+        assert_eq!(with("receive_buffer_bytes=32768"), 32_768);
     }
 
     #[test]

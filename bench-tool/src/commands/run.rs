@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::common::{CommonArgs, OutputArgs, PaceArgs};
-use super::serve::knobs_of_options;
+use super::serve::knobs_of_run;
 use super::values;
 use crate::exit::Failure;
 use crate::machine::Machine;
@@ -103,7 +103,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "N", requires = "to_knee", value_parser = clap::value_parser!(u32).range(0..=10))]
     pub repeat_disturbed: Option<u32>,
 
-    /// How long to retry after a lost connection, with calls in flight repeated [default: 0: it ends the run]
+    /// How long to retry after a lost connection, with calls in flight repeated [default: 0: it ends the run], and to wait for a server that is starting [at least 5s]
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = values::time, conflicts_with = "idle_connections")]
     pub retry: Duration,
 
@@ -145,7 +145,8 @@ pub(crate) fn execute(
     } else {
         run::execute(&config, &machine, &outputs, load)
     };
-    ended.map_err(|failure| failure.naming_options(knobs_of_options(true)))
+    let options = knobs_of_run(config.size_bytes > 0);
+    ended.map_err(|failure| failure.naming_options(options))
 }
 
 impl RunArgs {
@@ -372,6 +373,16 @@ mod tests {
         };
         let line = format!("bench-tool run {line}");
         run(&line).config(&machine, line)
+    }
+
+    #[test]
+    fn hints_name_options_that_the_load_has() {
+        let named = |has_payloads| {
+            let failure = Failure::failed("lower message_bytes_max or connections_max");
+            let failure = failure.naming_options(knobs_of_run(has_payloads));
+            failure.to_string().contains("--size")
+        };
+        assert_eq!([named(false), named(true)], [false, true]);
     }
 
     #[test]

@@ -36,8 +36,8 @@ pub(crate) enum ServiceName {
 /// `bench-tool serve`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Prints one line that begins with `listening on ADDR` when it is ready. Ctrl-C or SIGTERM lets calls in \
-progress finish, then ends; a second one ends immediately.\n\n\
+Prints one line that begins with `listening on ADDR` when it is ready. Ctrl-C, SIGTERM or, without \
+--limits, SIGHUP lets calls in progress finish, then ends; a second Ctrl-C or SIGTERM ends immediately.\n\n\
 Faults: --fault KIND or --fault KIND:OPTION=VALUE,... injects faults, to see how clients handle them. The log counts \
 them at the end, the metrics at any time.
   delay-message:for=TIME  an arrived message reaches its core TIME late, such as for=10ms
@@ -154,7 +154,11 @@ pub(super) fn execute(args: &ServeArgs) -> Result<(), Failure> {
     match &args.listen {
         ListenAddress::Fabric(listen) => {
             let config = args.config(listen)?;
-            let options = knobs_of_options(args.exit_with_stdin);
+            let options = match args.exit_with_stdin {
+                // A run without payloads gives 1.
+                true => knobs_of_run(args.max_payload > Some(1)),
+                false => KNOBS_OF_OPTIONS,
+            };
             serve::execute(&config).map_err(|failure| failure.naming_options(options))
         }
         ListenAddress::Tcp { host, port } if args.service == ServiceName::Nfs3 => {
@@ -171,29 +175,33 @@ pub(super) fn execute(args: &ServeArgs) -> Result<(), Failure> {
     }
 }
 
-/// The knobs that options set: of `run` if the server is its own, because its user gave those.
-pub(super) const fn knobs_of_options(is_of_run: bool) -> &'static [(&'static str, &'static str)] {
-    if is_of_run {
-        &[
-            ("connections_max", "--connections"),
-            ("credits_per_connection", "--depth"),
-            ("message_bytes_max", "--size"),
-            ("bulk_buffers", "--size, --operations and --depth"),
-            ("bulk_buffer_bytes", "--size and --operations"),
-        ]
-    } else {
-        &[
-            ("connections_max", "--max-connections"),
-            ("credits_per_connection", "--credits"),
-            ("message_bytes_max", "--max-payload"),
-            (
-                "bulk_buffers",
-                "--max-payload, --max-operations and --bulk-calls",
-            ),
-            ("bulk_buffer_bytes", "--max-payload and --max-operations"),
-        ]
+/// The knobs that options of `run` set, for a load with payloads or without. Its own server names them too, because its user
+/// gave those.
+pub(super) const fn knobs_of_run(has_payloads: bool) -> &'static [(&'static str, &'static str)] {
+    const ALL: [(&str, &str); 5] = [
+        ("connections_max", "--connections"),
+        ("credits_per_connection", "--depth"),
+        ("message_bytes_max", "--size"),
+        ("bulk_buffers", "--size, --operations and --depth"),
+        ("bulk_buffer_bytes", "--size and --operations"),
+    ];
+    match has_payloads {
+        true => &ALL,
+        false => ALL.split_at(2).0,
     }
 }
+
+/// The knobs that options of `serve` set.
+const KNOBS_OF_OPTIONS: &[(&str, &str)] = &[
+    ("connections_max", "--max-connections"),
+    ("credits_per_connection", "--credits"),
+    ("message_bytes_max", "--max-payload"),
+    (
+        "bulk_buffers",
+        "--max-payload, --max-operations and --bulk-calls",
+    ),
+    ("bulk_buffer_bytes", "--max-payload and --max-operations"),
+];
 
 impl ServeArgs {
     /// Refuses a payload that no profile has room for, before the profile does: its text names knobs.
@@ -220,7 +228,7 @@ impl ServeArgs {
         )))
     }
 
-    fn config(&self, listen: &Address) -> Result<ServeConfig, Failure> {
+    pub(crate) fn config(&self, listen: &Address) -> Result<ServeConfig, Failure> {
         if let Some(fault) = given_twice(&self.faults) {
             return Err(Failure::usage(format!("--fault {fault} is given twice")));
         }
@@ -256,6 +264,7 @@ impl ServeArgs {
                 connections_per_core: self.max_connections.map(|all| all.div_ceil(core_count)),
                 credits: self.credits,
                 payload_bytes: self.max_payload,
+                is_known: self.exit_with_stdin,
                 bulk: BulkNeed {
                     calls: bulk_calls,
                     payloads: self.max_operations,

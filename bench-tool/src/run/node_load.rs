@@ -269,7 +269,7 @@ pub(super) fn check_profile(config: &RunConfig, server: &Address) -> Result<(), 
     profile(config, &fabric).map(|_| ())
 }
 
-fn profile(config: &RunConfig, fabric: &Fabric) -> Result<Loaded, Failure> {
+pub(super) fn profile(config: &RunConfig, fabric: &Fabric) -> Result<Loaded, Failure> {
     let cores = u32::try_from(config.load.cores.len())
         .unwrap_or(u32::MAX)
         .max(1);
@@ -287,6 +287,7 @@ fn profile(config: &RunConfig, fabric: &Fabric) -> Result<Loaded, Failure> {
         connections_per_core: Some(connections),
         credits: Some(config.credits()),
         payload_bytes: Some(config.size_bytes),
+        is_known: true,
         bulk: BulkNeed {
             calls: config.bulk.map_or(0, |_| calls),
             payloads: config.bulk.map_or(1, |bulk| bulk.operations),
@@ -339,6 +340,7 @@ impl Client {
             Through::Core => config.load.connections as usize,
             _ => 1,
         };
+        // WAIT: see there.
         let connections = Connections::connect(
             &node,
             address,
@@ -431,6 +433,7 @@ fn connect_clients(
             .timeout(END_TIMEOUT)
             .versions(options.versions)
             .authentication(options.authentication.clone())
+            // WAIT: the time-out of its options.
             .connect(address)
     };
     (0..config.load.connections as usize)

@@ -58,6 +58,7 @@ pub(crate) fn profile(config: &NfsConfig, fabric: &Fabric) -> Result<Loaded, Fai
     Need {
         connections_per_core: Some(connections),
         credits: Some(depth),
+        is_known: false,
         payload_bytes: Some(payload_bytes(config).into()),
         bulk: BulkNeed { calls, payloads: 1 },
         calls_per_core: Some(calls),
@@ -104,6 +105,7 @@ impl FabricSession {
             versions: config.protocol.versions(),
             ..ConnectOptions::default()
         };
+        // WAIT: see there.
         let connections = Connections::connect(
             &node,
             &address.to_string(),
