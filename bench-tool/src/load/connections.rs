@@ -17,7 +17,7 @@ use crate::exit::Failure;
 use crate::signals::Stop;
 
 /// Connects in flight at the same time: enough to hide the scheduling delays of the server.
-const CONNECTS_AT_ONCE: usize = 64;
+pub(crate) const CONNECTS_AT_ONCE: usize = 64;
 
 /// The pauses between attempts to replace a lost connection. The attempts themselves are unlimited: `--retry` ends
 /// them.
@@ -28,6 +28,13 @@ const RECONNECT: Reconnect = Reconnect {
     jitter_percent: 50,
     attempts_max: None,
 };
+
+/// How long the first connection of a load waits for a server that is starting; `--retry` can make it longer. A client of
+/// the library waits as long by default.
+const START_PATIENCE: Duration = Duration::from_secs(5);
+
+/// The pause before another attempt at the first connection.
+const START_PAUSE: Duration = Duration::from_millis(100);
 
 /// How often the thread looks for a new connection while it waits for nothing else.
 const LOOK_PERIOD: Duration = Duration::from_millis(10);
@@ -56,7 +63,7 @@ struct Line {
 
 impl Connections {
     /// Makes `count` connections to `address` and spreads them over `cores` cores. `options` holds everything but the
-    /// core. If `stop` is set meanwhile, it returns fewer.
+    /// core. If `stop` is set meanwhile, it returns fewer. The first one waits for a server that is starting.
     ///
     /// # Errors
     /// The first connection that fails; the message has its number.
@@ -92,11 +99,19 @@ impl Connections {
             target,
             lost: None,
         };
+        let deadline = Instant::now() + retry.max(START_PATIENCE);
+        // The others begin when the first one is there.
+        let others = count.saturating_sub(1);
         let lines: Vec<Line> = if retry.is_zero() {
+            // WAIT: never: the connection is made meanwhile.
             let start = |index| node.control().connect_start(address, options(index));
-            let made = connect_many(count, start, stop);
-            let made = made.map_err(|(made, error)| failed(made, Some(error)))?;
-            made.into_iter().map(|it| line(it, None)).collect()
+            // WAIT: for the time-out of the connection.
+            let first = until_started(|| start(0).wait(), deadline, stop);
+            let first = first.map_err(|error| failed(0, Some(error)))?;
+            let made = connect_many(others, |index| start(index + 1), stop);
+            let made = made.map_err(|(made, error)| failed(made + 1, Some(error)))?;
+            let all = first.into_iter().chain(made);
+            all.map(|it| line(it, None)).collect()
         } else {
             let start = |index| {
                 let options = options(index);
@@ -106,8 +121,11 @@ impl Connections {
                 let target = node.control().keep_connected(address, options, RECONNECT);
                 (target, patience)
             };
-            let made = start_many(count, start, established, stop);
-            made.map_err(|(made, error)| failed(made, error))?
+            let first = established_until(start(0), deadline, stop);
+            let first = first.map_err(|error| failed(0, error))?;
+            let made = start_many(others, |index| start(index + 1), established, stop);
+            let made = made.map_err(|(made, error)| failed(made + 1, error))?;
+            first.into_iter().chain(made).collect()
         };
         Ok(Self {
             address: address.to_owned(),
@@ -180,6 +198,7 @@ impl Connections {
     ) -> Result<(), Failure> {
         self.look_after(cores, false)?;
         while self.lines.iter().any(|line| line.lost.is_some()) && !is_stopping() {
+            // WAIT: `LOOK_PERIOD`; the whole until `retry` has passed, or a stop request.
             std::thread::sleep(LOOK_PERIOD);
             self.look_after(cores, false)?;
         }
@@ -201,6 +220,7 @@ impl Connections {
             if first.is_some_and(|it| it.connection.key != lost && it.lost.is_none()) {
                 return true;
             }
+            // WAIT: `LOOK_PERIOD`; the whole until `retry` has passed, or a stop request.
             std::thread::sleep(LOOK_PERIOD);
         }
         false
@@ -263,15 +283,60 @@ impl Line {
     }
 }
 
+/// Connects, and tries again until `deadline` while the server may be starting. `None` after a stop request.
+fn until_started<T>(
+    connect: impl Fn() -> Result<T, ConnectError>,
+    deadline: Instant,
+    stop: &Stop,
+) -> Result<Option<T>, ConnectError> {
+    while !stop.is_asked() {
+        // WAIT: for the time-out of a connection.
+        match connect() {
+            Err(error) if !error.is_permanent() && Instant::now() < deadline => {
+                // WAIT: for a server that is starting, until `deadline` or a stop request.
+                std::thread::sleep(START_PAUSE);
+            }
+            made => return made.map(Some),
+        }
+    }
+    Ok(None)
+}
+
+/// The same for a target, which makes its attempts itself. One that is under way at the deadline has its time.
+fn established_until(
+    (target, patience): (Target, Duration),
+    deadline: Instant,
+    stop: &Stop,
+) -> Result<Option<Line>, Option<ConnectError>> {
+    let given_up = deadline.max(Instant::now() + patience);
+    while !stop.is_asked() {
+        // WAIT: until the deadline, or a stop request.
+        match target.wait(START_PAUSE) {
+            None if Instant::now() >= given_up => return Err(None),
+            None => {}
+            Some(TargetEvent::Failed { error, .. })
+                if !error.is_permanent() && Instant::now() < deadline => {}
+            Some(event) => return line_of(target, event).map(Some),
+        }
+    }
+    Ok(None)
+}
+
 /// Waits for the first connection of a target.
 fn established((target, patience): (Target, Duration)) -> Result<Line, Option<ConnectError>> {
-    match target.wait(patience) {
-        Some(TargetEvent::Established { connection }) => Ok(Line {
+    // WAIT: `patience`.
+    let event = target.wait(patience).ok_or(None)?;
+    line_of(target, event)
+}
+
+fn line_of(target: Target, event: TargetEvent) -> Result<Line, Option<ConnectError>> {
+    match event {
+        TargetEvent::Established { connection } => Ok(Line {
             connection,
             target: Some(target),
             lost: None,
         }),
-        Some(TargetEvent::Failed { error, .. } | TargetEvent::GivenUp(GivenUp::Failed(error))) => {
+        TargetEvent::Failed { error, .. } | TargetEvent::GivenUp(GivenUp::Failed(error)) => {
             Err(Some(error))
         }
         _ => Err(None),
@@ -313,4 +378,34 @@ fn start_many<S, D, E>(
         }
     }
     Ok(done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rpcrdma_fabric::interface::ManagerError;
+    use std::cell::Cell;
+
+    #[test]
+    fn first_connection_waits_for_a_server_that_is_starting_and_for_nothing_else() {
+        let nobody = || {
+            ConnectError::Fabric(ManagerError::Refused {
+                address: "shm:x".to_owned(),
+            })
+        };
+        // TIME: the first deadline is never met, the second one has passed.
+        let (far, past) = (Instant::now() + rpcrdma_testkit::PATIENCE, Instant::now());
+        let tries = Cell::new(0);
+        let third = || {
+            tries.set(tries.get() + 1);
+            (tries.get() == 3).then_some(()).ok_or_else(nobody)
+        };
+        let stop = Stop::new();
+        assert!(matches!(until_started(third, far, &stop), Ok(Some(()))));
+        assert!(until_started(|| Err::<(), _>(nobody()), past, &stop).is_err());
+        let permanent = || Err::<(), _>(ConnectError::ShuttingDown);
+        assert!(until_started(permanent, far, &stop).is_err());
+        stop.ask();
+        assert!(matches!(until_started(third, far, &stop), Ok(None)));
+    }
 }
