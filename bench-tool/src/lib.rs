@@ -18,10 +18,13 @@
 //! `report` writes tables, JSON and charts of a result; `metrics` serves pages for Prometheus, of `serve` and of loads that go on.
 //! The crates `rpcrdma-explain`, `rpcrdma-doctor` and `rpcrdma-nfs3` decode, examine machines, and have the NFS client and server.
 #![forbid(unsafe_code)]
+// Both panic when nobody is left to print to, such as after the loss of a terminal: `progress::say`, `report::output::print`.
+#![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
 
 mod address;
 mod authentication;
 mod bench_program;
+mod children;
 mod clock;
 mod commands;
 mod compare;
@@ -46,6 +49,7 @@ mod serve;
 mod signals;
 mod sizing;
 mod sweep;
+mod threads;
 mod workloads;
 
 use std::process::ExitCode;
@@ -75,9 +79,11 @@ const VERSION_LINE: &str = concat!(
 /// The whole program: reads the command line, runs the command, and returns the exit status.
 #[must_use]
 pub fn main() -> ExitCode {
+    // A child that `children::OWN_PROGRAM` started would be called `exe` in lists of processes.
+    let _ = rustix::thread::set_name(c"bench-tool");
     let cli = commands::Cli::parse();
     let status = commands::execute(&cli.command, typed()).unwrap_or_else(|failure| {
-        eprintln!("bench-tool: {failure}");
+        progress::say(&format!("bench-tool: {failure}"));
         failure.status()
     });
     status.into()

@@ -155,6 +155,7 @@ impl Progress {
     // Threads that make calls lock this only when a connection is lost: latencies are merged, and read for a page, under
     // it.
     fn noted(&self) -> MutexGuard<'_, Noted> {
+        // WAIT: for threads that copy figures under this lock.
         self.noted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -221,6 +222,7 @@ impl Progress {
 
     /// Sets the text at the end of the line.
     pub(crate) fn note(&self, text: String) {
+        // WAIT: for threads that copy a text under this lock.
         if let Ok(mut note) = self.note.lock() {
             *note = text;
         }
@@ -257,6 +259,7 @@ impl ProgressLine {
     /// nothing. `expected` is the expected time including the warm-up.
     #[must_use]
     pub(crate) fn start(progress: &Progress, expected: Option<Duration>, quiet: bool) -> Self {
+        // WAIT: for whoever reads standard error. The first signal stops calls meanwhile, and the second one ends the process.
         if quiet || !io::stderr().is_terminal() {
             return Self {
                 end: None,
@@ -282,6 +285,7 @@ impl Drop for ProgressLine {
         drop(self.end.take());
         if let Some(thread) = self.thread.take() {
             // Ignore a panic: the line is only a display.
+            // WAIT: for one line to the terminal: whoever stops its output (Ctrl-S) waits, and a second Ctrl-C ends that.
             let _ = thread.join();
         }
     }
@@ -290,6 +294,7 @@ impl Drop for ProgressLine {
 fn write_lines(progress: &Progress, expected: Option<Duration>, ended: &mpsc::Receiver<()>) {
     let begin = Instant::now();
     let mut last = (begin, 0);
+    // WAIT: `PERIOD`, in a thread of its own; the end of the load closes the channel.
     while ended.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
         let now = Instant::now();
         let (calls, errors) = progress.totals();
@@ -298,6 +303,7 @@ fn write_lines(progress: &Progress, expected: Option<Duration>, ended: &mpsc::Re
         let per_s = calls.saturating_sub(last.1) as f64 / seconds.max(1e-9);
         last = (now, calls);
         let mut line = line(now - begin, expected, calls, errors, per_s);
+        // WAIT: as above.
         if let Ok(note) = progress.note.lock()
             && !note.is_empty()
         {
@@ -305,6 +311,7 @@ fn write_lines(progress: &Progress, expected: Option<Duration>, ended: &mpsc::Re
         }
         // \r moves to the start of the line, \x1b[K clears its rest. Errors are ignored: the measurement goes on
         // without a display.
+        // WAIT: for the terminal.
         let _ = write!(io::stderr().lock(), "\r{line}\x1b[K");
     }
     let _ = write!(io::stderr().lock(), "\r\x1b[K");
@@ -312,12 +319,14 @@ fn write_lines(progress: &Progress, expected: Option<Duration>, ended: &mpsc::Re
 
 /// Writes a message to standard error, in place of the progress line that may be there.
 pub(crate) fn say(message: &str) {
+    // WAIT: for whoever reads standard error. The first signal stops calls meanwhile, and the second one ends the process.
     let clear = if io::stderr().is_terminal() {
         "\r\x1b[K"
     } else {
         ""
     };
     // The message is one write, so that those of several threads do not mix.
+    // WAIT: for whoever reads standard error. The first signal stops calls meanwhile, and the second one ends the process.
     let _ = io::stderr()
         .lock()
         .write_all(format!("{clear}{message}\n").as_bytes());
@@ -340,6 +349,7 @@ impl Rounds {
             begin: Instant::now(),
             total,
             begun: 0,
+            // WAIT: for whoever reads standard error. The first signal stops calls meanwhile, and the second one ends the process.
             is_shown: !quiet && io::stderr().is_terminal(),
         }
     }
@@ -353,6 +363,7 @@ impl Rounds {
     pub(crate) fn next(&mut self, what: &str) -> String {
         if self.is_shown {
             let line = rounds_line(self.begin.elapsed(), self.begun, self.total, what);
+            // WAIT: for the terminal.
             let _ = write!(io::stderr().lock(), "\r{line}\x1b[K");
         }
         self.begun += 1;
@@ -363,6 +374,7 @@ impl Rounds {
 impl Drop for Rounds {
     fn drop(&mut self) {
         if self.is_shown && self.begun > 0 {
+            // WAIT: for the terminal.
             let _ = write!(io::stderr().lock(), "\r\x1b[K");
         }
     }

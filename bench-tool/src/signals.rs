@@ -1,14 +1,23 @@
-//! Stop requests: the first SIGINT or SIGTERM asks for a clean stop with a report, the second ends the process
-//! immediately.
+//! Stop requests: the first SIGINT, SIGTERM or SIGHUP asks for a clean stop with a report, a second SIGINT or SIGTERM ends
+//! the process immediately. Here is decided which signals a command follows, and how.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::time::Duration;
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::exit::Failure;
+use crate::threads;
+
+/// Signals of which the second one ends the process. SIGHUP is none of them: a shell and the kernel both send one when a
+/// terminal or an ssh connection is lost.
+const ENDING: [i32; 2] = [SIGINT, SIGTERM];
+
+/// How long a command that ends other processes may take for that after the second signal.
+const SECOND_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A stop request. Clones share it.
 #[derive(Clone, Debug, Default)]
@@ -23,17 +32,31 @@ impl Stop {
         Self::default()
     }
 
-    /// A request that SIGINT (Ctrl-C) and SIGTERM make. A second signal ends the process immediately with status 128
-    /// plus its number.
+    /// A request that SIGINT (Ctrl-C), SIGTERM and SIGHUP (the terminal or the ssh connection is lost) make. A second
+    /// SIGINT or SIGTERM ends the process immediately with status 128 plus its number. A SIGHUP that is ignored, as under
+    /// nohup, stays so.
     ///
     /// # Errors
     /// If the handlers cannot be installed, which does not happen on a healthy system.
     pub(crate) fn on_signals() -> Result<Self, Failure> {
         let stop = Self::new();
-        stop.install(&[SIGINT, SIGTERM]).map_err(|error| {
-            Failure::failed("cannot install the handlers of SIGINT and SIGTERM").because(error)
-        })?;
+        for signal in followed() {
+            stop.follow(signal)?;
+        }
         Ok(stop)
+    }
+
+    /// As [`Stop::on_signals`] for a command that reads its settings again at SIGHUP: that sets the flag.
+    ///
+    /// # Errors
+    /// As [`Stop::on_signals`].
+    pub(crate) fn on_signals_with_reload() -> Result<(Self, Arc<AtomicBool>), Failure> {
+        let (stop, reload) = (Self::new(), Arc::default());
+        for signal in ENDING {
+            stop.follow(signal)?;
+        }
+        signal_hook::flag::register(SIGHUP, Arc::clone(&reload)).map_err(not_installed)?;
+        Ok((stop, reload))
     }
 
     /// A request that only SIGINT (Ctrl-C) makes: SIGTERM ends the process. A second SIGINT ends it with status 130.
@@ -42,14 +65,16 @@ impl Stop {
     /// As [`Stop::on_signals`].
     pub(crate) fn on_interrupt() -> Result<Self, Failure> {
         let stop = Self::new();
-        stop.install(&[SIGINT]).map_err(|error| {
-            Failure::failed("cannot install the handler of SIGINT").because(error)
-        })?;
+        stop.follow(SIGINT)?;
         Ok(stop)
     }
 
-    fn install(&self, signals: &[i32]) -> io::Result<()> {
-        for &signal in signals {
+    fn follow(&self, signal: i32) -> Result<(), Failure> {
+        self.install(signal).map_err(not_installed)
+    }
+
+    fn install(&self, signal: i32) -> io::Result<()> {
+        if ENDING.contains(&signal) {
             // The order matters, because handlers run in the order of registration. The first signal finds the flag
             // clear, so nothing is shut down, and then sets it. The second finds it set and ends the process.
             signal_hook::flag::register_conditional_shutdown(
@@ -57,8 +82,8 @@ impl Stop {
                 128 + signal,
                 Arc::clone(&self.asked),
             )?;
-            signal_hook::flag::register(signal, Arc::clone(&self.asked))?;
         }
+        signal_hook::flag::register(signal, Arc::clone(&self.asked))?;
         Ok(())
     }
 
@@ -76,7 +101,25 @@ impl Stop {
     }
 }
 
-/// Stop requests of a command that ends other processes before it ends itself: a second signal is a request too.
+fn not_installed(error: io::Error) -> Failure {
+    Failure::failed("cannot install the handlers of signals").because(error)
+}
+
+/// The signals that ask for a stop.
+fn followed() -> Vec<i32> {
+    let hangs_up = (!is_ignored(SIGHUP)).then_some(SIGHUP);
+    ENDING.into_iter().chain(hangs_up).collect()
+}
+
+/// Whether this process ignores a signal, which it then inherited.
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|it| it.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|it| u64::from_str_radix(it.trim(), 16).ok());
+    ignored.unwrap_or(0) >> (signal - 1) & 1 == 1
+}
+
+/// Stop requests of a command that ends other processes before it ends itself: a second SIGINT or SIGTERM is a request too.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StopTwice {
     first: Stop,
@@ -85,22 +128,32 @@ pub(crate) struct StopTwice {
 }
 
 impl StopTwice {
-    /// Requests that SIGINT (Ctrl-C) and SIGTERM make.
+    /// Requests that SIGINT (Ctrl-C), SIGTERM and SIGHUP make. [`SECOND_TIMEOUT`] after the second one the process ends,
+    /// whatever it waits for.
     ///
     /// # Errors
-    /// As [`Stop::on_signals`].
+    /// As [`Stop::on_signals`]; and if their thread cannot be started.
     pub(crate) fn on_signals() -> Result<Self, Failure> {
         let it = Self::default();
         let clone = it.clone();
-        let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(|error| {
-            Failure::failed("cannot install the handlers of SIGINT and SIGTERM").because(error)
-        })?;
-        std::thread::spawn(move || signals.forever().for_each(|signal| clone.note(signal)));
+        let mut signals = Signals::new(followed()).map_err(not_installed)?;
+        let follow = move || {
+            // WAIT: for signals, in a thread of its own that ends with the process.
+            for signal in signals.forever() {
+                clone.note(signal);
+                if let Some(second) = clone.second() {
+                    // WAIT: what the second signal leaves to the rest of the process.
+                    std::thread::sleep(SECOND_TIMEOUT);
+                    std::process::exit(128 + second);
+                }
+            }
+        };
+        threads::start("signals", follow)?;
         Ok(it)
     }
 
     fn note(&self, signal: i32) {
-        if self.first.is_asked() {
+        if self.first.is_asked() && ENDING.contains(&signal) {
             // Relaxed: the number publishes no other data.
             self.second.store(signal, Ordering::Relaxed);
         }
@@ -142,6 +195,9 @@ mod tests {
         let stop = StopTwice::default();
         stop.note(SIGTERM);
         assert!(stop.is_asked() && stop.second().is_none());
+        // A lost terminal is said twice: by the shell, and by the kernel.
+        stop.note(SIGHUP);
+        assert_eq!(stop.second(), None);
         stop.note(SIGINT);
         assert_eq!(stop.second(), Some(SIGINT));
     }
@@ -149,7 +205,11 @@ mod tests {
     #[test]
     fn the_first_signal_only_asks() {
         let stop = Stop::on_signals().unwrap();
-        signal_hook::low_level::raise(SIGTERM).unwrap();
+        // Under nohup it is ignored, and stays so.
+        stop.follow(SIGHUP).unwrap();
+        signal_hook::low_level::raise(SIGHUP).unwrap();
         assert!(stop.is_asked());
+        // It would end this process if it counted as a second one.
+        signal_hook::low_level::raise(SIGHUP).unwrap();
     }
 }

@@ -12,6 +12,10 @@ use serde_json::Value;
 mod checkpoint;
 #[path = "cli/decode.rs"]
 mod decode;
+#[path = "cli/ends.rs"]
+mod ends;
+#[path = "support/hangup.rs"]
+mod hangup;
 #[path = "support/json.rs"]
 mod json;
 #[path = "support/page.rs"]

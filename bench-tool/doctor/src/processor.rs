@@ -135,6 +135,7 @@ fn taken(system: &System, cores: &[usize]) -> Vec<Taker> {
     let read = || (system.text("/proc/stat"), Tasks::read(system, &own));
     let (stat_before, before) = read();
     if system.is_real() {
+        // WAIT: `WATCHED`.
         std::thread::sleep(WATCHED);
     }
     let (stat, after) = read();

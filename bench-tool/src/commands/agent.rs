@@ -17,6 +17,7 @@ use crate::fleet::protocol::{Share, report_bytes_max};
 use crate::load::gate::Gate;
 use crate::machine::Machine;
 use crate::nfs_client;
+use crate::progress::say;
 use crate::report::output::verdict;
 use crate::report::view::LoadReport;
 use crate::run::node_load::NodeLoad;
@@ -47,15 +48,17 @@ pub(crate) struct AgentArgs {}
 /// Those of [`serve`].
 pub(super) fn execute(AgentArgs {}: &AgentArgs) -> Result<(), Failure> {
     if io::stdin().is_terminal() {
-        eprintln!("bench-tool: an agent is started by `bench-tool fleet`; Ctrl-D ends it");
+        say("bench-tool: an agent is started by `bench-tool fleet`; Ctrl-D ends it");
     }
     let stop = Stop::on_signals()?;
     let machine = Machine::detect();
     let ends = Ends {
+        // WAIT: for the coordinator: see `serve`.
         input: io::BufReader::new(io::stdin()),
         output: io::stdout(),
     };
     let on_end = || {
+        // WAIT: `END_TIMEOUT`, for a load that should end meanwhile.
         thread::sleep(END_TIMEOUT);
         // The load does not end, and nobody is there who could do something about it.
         std::process::exit(1);

@@ -78,6 +78,7 @@ impl DecodeArgs {
 /// If an input cannot be read, or standard output cannot be written. Wrong messages are not an error: the status is
 /// then [`Status::Failure`].
 pub(crate) fn execute(args: &DecodeArgs) -> Result<Status, Failure> {
+    // WAIT: for whoever reads standard output; a second signal ends the process.
     let mut explainer = args.explainer(BufWriter::new(io::stdout().lock()))?;
     let has_counts = args.summary || !args.json;
     if args.files.is_empty() {
@@ -89,6 +90,7 @@ pub(crate) fn execute(args: &DecodeArgs) -> Result<Status, Failure> {
             // A second one ends this program. SIGTERM does so immediately: it was sent to this program alone.
             let _ = Stop::on_interrupt()?;
         }
+        // WAIT: as above.
         explain(&mut explainer, stdin.lock(), "standard input", has_counts)?;
     }
     for path in &args.files {
@@ -137,7 +139,10 @@ fn explain(
             count(counts.damaged),
             match counts.forgotten {
                 0 => String::new(),
-                flows => format!("; {} flows forgotten, because there were too many others", count(flows)),
+                flows => format!(
+                    "; {} flows forgotten, because there were too many others",
+                    count(flows)
+                ),
             }
         ));
     }

@@ -11,6 +11,7 @@ use super::fleet_sweep::{self, SWEEP};
 use super::nfs3::host_port;
 use super::sweep::SweepFilesArgs;
 use super::values;
+use crate::children::OWN_PROGRAM;
 use crate::exit::Failure;
 use crate::fleet;
 use crate::fleet::config::{FleetConfig, FleetSweep, FleetWork};
@@ -90,7 +91,7 @@ pub(crate) struct FleetArgs {
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = values::time_above_zero)]
     pub start_timeout: Duration,
 
-    /// How long a client may be silent; it sends a sign of life every second
+    /// How long a client may be silent, or read nothing of a message to it; it sends a sign of life every second
     #[arg(long, value_name = "TIME", default_value = "15s", value_parser = values::time_above_zero)]
     pub silence_timeout: Duration,
 
@@ -299,16 +300,7 @@ impl FleetArgs {
                 }
                 Ok(launch)
             }
-            None if self.clients.is_some() => {
-                let program = std::env::current_exe().map_err(|error| {
-                    Failure::failed(
-                        "cannot find this program's file, which is needed to start agents",
-                    )
-                    .because(error)
-                    .advice("give --launch 'bench-tool agent'")
-                })?;
-                Ok(Launch::program(&program.to_string_lossy(), "agent"))
-            }
+            None if self.clients.is_some() => Ok(Launch::program(OWN_PROGRAM, "agent")),
             None => Err(
                 Failure::usage("nothing says how to launch agents on these hosts").advice(advice),
             ),

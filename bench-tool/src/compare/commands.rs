@@ -1,22 +1,23 @@
 //! Runs that `compare` makes itself: it alternates between two commands.
 
-use std::ffi::OsString;
-use std::io::{self, Read, Write};
-use std::panic::resume_unwind;
-use std::process::{Child, Command, Stdio};
-use std::thread::{self, JoinHandle};
+use std::io::{self, Read};
+use std::process::{Child, Stdio};
+use std::thread;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
-
 use super::runs::{Run, from_text};
+use crate::children::{OWN_PROGRAM, command, terminate};
 use crate::exit::Failure;
-use crate::progress::Rounds;
+use crate::progress::{Rounds, say};
 use crate::report::saved::{FILE_BYTES_MAX, read};
 use crate::signals::Stop;
+use crate::threads;
 
 /// How often to check a command and the stop request.
 const PERIOD: Duration = Duration::from_millis(20);
+
+/// How long a command may take to end after a stop request: a run gives its calls half a minute and its server one.
+const STOP_TIMEOUT: Duration = Duration::from_secs(100);
 
 /// Upper bound of the standard error output that is kept from a command.
 const MESSAGES_BYTES_MAX: u64 = 64 << 10;
@@ -89,34 +90,40 @@ fn output_of(words: &[String], name: &str, stop: &Stop) -> Result<Option<String>
     let mut child = Running(start(words, name)?);
     // One thread for each pipe: a command blocks if either of its pipes is full.
     let stdout = child.0.stdout.take();
-    let reader = thread::spawn(move || stdout.map_or(Ok(String::new()), read_all));
+    let read = move || stdout.map_or(Ok(String::new()), read_all);
+    let reader = threads::start("output", read)?;
     let stderr = child.0.stderr.take();
-    let messages = thread::spawn(move || stderr.map(read_messages).unwrap_or_default());
+    let read = move || stderr.map(read_messages).unwrap_or_default();
+    let messages = threads::start("messages", read)?;
     let status = loop {
         if stop.is_asked() {
             return Ok(None);
         }
         match child.0.try_wait() {
             Ok(Some(status)) => break status,
+            // WAIT: for the command, which has the time that its user gives it, or for a stop request.
             Ok(None) => thread::sleep(PERIOD),
             Err(error) => {
                 return Err(Failure::failed(format!("cannot wait for {name}")).because(error));
             }
         }
     };
+    // A process that the command left behind may keep its output open.
+    let goes_on = || !stop.is_asked();
     // A signal from the terminal also reaches the command and ends it early. Its output is then incomplete.
     if stop.is_asked() {
         return Ok(None);
     }
     if !status.success() {
         // Warnings of a run are in its report, but the reason of a failure is only here.
-        let _ = io::stderr().write_all(&read_by(messages, stop).unwrap_or_default());
+        let messages = threads::join_while(messages, goes_on).unwrap_or_default();
+        say(String::from_utf8_lossy(&messages).trim_end());
         return Err(
             Failure::failed(format!("{name} failed ({status}): {}", words.join(" ")))
                 .advice("its own message, above, says why"),
         );
     }
-    let Some(text) = read_by(reader, stop) else {
+    let Some(text) = threads::join_while(reader, goes_on) else {
         return Ok(None);
     };
     let text = text.map_err(|error| {
@@ -125,21 +132,10 @@ fn output_of(words: &[String], name: &str, stop: &Stop) -> Result<Option<String>
     Ok(Some(text))
 }
 
-/// Waits for a thread that reads the output of a command that has ended; `None` after a stop request. The wait can be
-/// long: a process that the command left behind may keep its output open.
-fn read_by<T>(reader: JoinHandle<T>, stop: &Stop) -> Option<T> {
-    while !reader.is_finished() {
-        if stop.is_asked() {
-            return None;
-        }
-        thread::sleep(PERIOD);
-    }
-    Some(reader.join().unwrap_or_else(|panic| resume_unwind(panic)))
-}
-
 /// Reads up to the limit and discards the rest, so that the command does not block on a full pipe.
 fn read_all(mut stdout: impl Read) -> io::Result<String> {
     let text = read(&mut stdout, FILE_BYTES_MAX);
+    // WAIT: for the end of the output, in a thread of its own.
     io::copy(&mut stdout, &mut io::sink())?;
     text
 }
@@ -151,32 +147,32 @@ fn read_messages(mut stderr: impl Read) -> Vec<u8> {
     let _ = (&mut stderr)
         .take(MESSAGES_BYTES_MAX)
         .read_to_end(&mut messages);
+    // WAIT: as above.
     let _ = io::copy(&mut stderr, &mut io::sink());
     messages
 }
 
 fn start(words: &[String], name: &str) -> Result<Child, Failure> {
-    let cannot = |program: &std::ffi::OsStr, error| {
-        Failure::failed(format!("cannot start {name}, {}", program.display()))
-            .because(error)
-            .advice("a command begins with `run`, `nfs`, or the path of a program")
-    };
     let (program, arguments) = match words {
         [first, ..] if OWN_COMMANDS.contains(&first.as_str()) => {
-            let program = std::env::current_exe().map_err(|error| cannot("".as_ref(), error))?;
             let report = ["--json", "-", "--quiet"].map(str::to_owned);
-            (program.into_os_string(), [words, &report].concat())
+            (OWN_PROGRAM, [words, &report].concat())
         }
-        [first, rest @ ..] => (OsString::from(first), rest.to_vec()),
-        [] => (OsString::new(), vec![]),
+        [first, rest @ ..] => (first.as_str(), rest.to_vec()),
+        [] => ("", vec![]),
     };
-    Command::new(&program)
+    command(program)
         .args(arguments)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
+        // WAIT: for the start of the program (exec), which needs no event.
         .spawn()
-        .map_err(|error| cannot(&program, error))
+        .map_err(|error| {
+            Failure::failed(format!("cannot start {name}, {program}"))
+                .because(error)
+                .advice("a command begins with `run`, `nfs`, or the path of a program")
+        })
 }
 
 /// A running command. Dropping this terminates it and waits for its end.
@@ -184,13 +180,7 @@ struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        if matches!(self.0.try_wait(), Ok(None)) {
-            if let Some(process) = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw) {
-                // Fails if the process has just ended, which is the goal.
-                let _ = kill_process(process, Signal::TERM);
-            }
-            let _ = self.0.wait();
-        }
+        terminate(&mut self.0, STOP_TIMEOUT);
     }
 }
 
@@ -200,6 +190,7 @@ mod tests {
     use super::*;
     use crate::report::metric::Metric;
     use rpcrdma_testkit::{Folder, until};
+    use rustix::process::{Pid, Signal, kill_process};
     use std::path::Path;
 
     fn words(text: &[&str]) -> Vec<String> {

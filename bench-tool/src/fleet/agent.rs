@@ -14,6 +14,7 @@ use crate::exit::Failure;
 use crate::load::gate::Gate;
 use crate::progress::Progress;
 use crate::signals::Stop;
+use crate::threads;
 
 /// Time between two signs of life.
 const PROGRESS_PERIOD: Duration = Duration::from_secs(1);
@@ -59,6 +60,7 @@ impl Shared {
     }
 
     fn output(&self) -> MutexGuard<'_, Output> {
+        // WAIT: for a message of another thread, and so for the coordinator: it reads, or its end closes the pipe.
         self.output.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -69,6 +71,7 @@ impl Shared {
     }
 
     fn round(&self) -> MutexGuard<'_, Round> {
+        // WAIT: for threads that hold this lock for some instructions.
         self.round.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -83,6 +86,7 @@ impl Shared {
         self.say(&FromAgent::Ready);
         let mut round = self.round();
         while round.start_ns.is_none() && !stop.is_asked() {
+            // WAIT: `LOOK_PERIOD`; the whole until the coordinator gives the start, ends the input, or asks for a stop.
             let waited = self.start.wait_timeout(round, LOOK_PERIOD);
             round = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -95,6 +99,7 @@ impl Shared {
             if left.is_zero() || stop.is_asked() {
                 break;
             }
+            // WAIT: `LOOK_PERIOD`; the whole until the start, or a stop request.
             thread::sleep(left.min(LOOK_PERIOD));
         }
         self.round().started_ns = Some(self.clock.now());
@@ -176,26 +181,30 @@ where
     });
     let (shares, rounds) = mpsc::channel();
     let reader = Arc::clone(&shared);
-    thread::spawn(move || {
+    let follow = move || {
         let ended = follow_all(&reader, &mut input, &shares);
         // Nobody waits for the results of the load that may run now.
         reader.stop.ask();
         let _ = shares.send(ended.map(|()| None));
         drop(shares);
         on_end();
-    });
+    };
+    threads::start("coordinator", follow)?;
     let (alive, ended) = mpsc::channel::<()>();
     let ticker = Arc::clone(&shared);
-    thread::spawn(move || {
+    let tick = move || {
+        // WAIT: `PROGRESS_PERIOD`, in a thread that nobody waits for.
         while ended.recv_timeout(PROGRESS_PERIOD) == Err(RecvTimeoutError::Timeout) {
             ticker.say_progress();
         }
-    });
+    };
+    threads::start("progress", tick)?;
     let gate = Gate::new({
         let shared = Arc::clone(&shared);
         move |progress: &Progress, stop: &Stop| shared.wait_for_start(progress, stop)
     });
     let mut outcome = Ok(());
+    // WAIT: for the next round: the coordinator sends one, or ends the input, and the second signal ends this process.
     for share in rounds {
         match share {
             Ok(Some(share)) => {

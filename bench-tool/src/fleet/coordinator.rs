@@ -236,6 +236,7 @@ impl<'a> Fleet<'a> {
     /// # Errors
     /// A second signal.
     fn look(&mut self) -> Result<(), Failure> {
+        // WAIT: `LOOK_PERIOD`. The coordinator waits for agents nowhere else, and for no longer.
         let first = self.events.recv_timeout(LOOK_PERIOD);
         self.patience = Instant::now() + STATUS_TIMEOUT;
         match first {
@@ -274,9 +275,24 @@ impl<'a> Fleet<'a> {
         Ok(())
     }
 
+    /// Goes on with messages that agents have not read, and leaves out clients that read nothing, or say nothing.
     fn look_for_silence(&mut self, now: Instant) {
         let limit = self.config.silence_timeout;
         let awake_since = self.awake_since;
+        for index in 0..self.clients.len() {
+            let process = self.clients[index].process.as_mut();
+            let since = process
+                .and_then(Process::go_on)
+                .map(|it| it.max(awake_since));
+            if since.is_some_and(|it| now.saturating_duration_since(it) > limit) {
+                let limit = duration(limit);
+                let why = format!(
+                    "it has read no message for {limit} (--silence-timeout): it hangs, or its network is down"
+                );
+                // It would not see the end of its input, so the drop kills it.
+                drop(self.take_out(index, why));
+            }
+        }
         let is_silent = |it: &Client| {
             let speaks = it.is_in_round() && it.state != State::Launched;
             // A report that takes long to arrive is no silence.

@@ -1,23 +1,23 @@
 //! Starts agents, and ends them: each is a child process in its own process group, whose standard input and output
 //! carry the messages.
 
-use std::io::{self, BufRead, BufReader, Read};
+use std::collections::VecDeque;
+use std::io::{self, BufRead, BufReader, Read, Write as _};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, ExitStatus, Stdio};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::thread::JoinHandle;
+use std::time::Instant;
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process_group, setrlimit};
 
 use super::protocol::{self, BytesMax, FromAgent, ReadError, ToAgent};
+use crate::children;
 use crate::exit::Failure;
 use crate::progress::say;
 use crate::report::escape::plain_text;
-
-/// How often to look whether a process has ended.
-const LOOK_PERIOD: Duration = Duration::from_millis(5);
+use crate::threads;
 
 /// Upper bound of a line of an agent's standard error that is passed on.
 const ERROR_LINE_BYTES_MAX: u64 = 4 << 10;
@@ -130,12 +130,58 @@ pub(crate) struct Event {
     pub(crate) told: Told,
 }
 
+/// The standard input of an agent. The coordinator never waits until an agent reads: what its pipe does not take stays here.
+#[derive(Debug)]
+struct Input {
+    pipe: ChildStdin,
+    unread: VecDeque<u8>,
+    /// When the agent last read something, or since when there is something to read.
+    moved: Instant,
+}
+
+impl Input {
+    fn new(pipe: ChildStdin) -> io::Result<Self> {
+        rustix::io::ioctl_fionbio(&pipe, true)?;
+        Ok(Self {
+            pipe,
+            unread: VecDeque::new(),
+            moved: Instant::now(),
+        })
+    }
+
+    fn add(&mut self, message: &ToAgent) {
+        if self.unread.is_empty() {
+            self.moved = Instant::now();
+        }
+        // A message is plain data, and is always written to a queue.
+        let _ = protocol::write(&mut self.unread, message);
+        self.go_on();
+    }
+
+    /// Writes what the pipe takes.
+    fn go_on(&mut self) {
+        while !self.unread.is_empty() {
+            // WAIT: never, since the pipe does not block.
+            match self.pipe.write(self.unread.as_slices().0) {
+                Ok(bytes) => {
+                    self.unread.drain(..bytes);
+                    self.moved = Instant::now();
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // An agent that cannot be reached ends soon, and its end is an event.
+                Err(_) => self.unread.clear(),
+            }
+        }
+    }
+}
+
 /// A running agent. The drop kills it, and waits for its end.
 #[derive(Debug)]
 pub(crate) struct Process {
     child: Child,
     // Closing it makes the agent end.
-    stdin: Option<ChildStdin>,
+    stdin: Option<Input>,
     /// When it last wrote something to its standard output.
     heard: Arc<Mutex<Instant>>,
     /// The last line of its standard error.
@@ -157,45 +203,59 @@ impl Process {
         bytes_max: BytesMax,
     ) -> io::Result<Self> {
         let (program, arguments) = words.split_first().ok_or(io::ErrorKind::InvalidInput)?;
-        let mut child = Command::new(program)
+        let mut child = children::command(program)
             .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             // In its own process group: Ctrl-C on the terminal reaches the coordinator only, which lets the agents
+            // WAIT: for the start of the program (exec), which needs no event.
             // report. And a launcher is killed together with what it started.
             .process_group(0)
             .spawn()?;
-        let stdin = child.stdin.take();
-        let last_error = Arc::default();
-        let heard = Arc::new(Mutex::new(Instant::now()));
-        if let Some(stdout) = child.stdout.take() {
-            let (events, heard) = (events.clone(), Arc::clone(&heard));
-            let stdout = BufReader::new(Heard { stdout, heard });
-            thread::spawn(move || read_messages(client, stdout, &events, bytes_max));
-        }
-        let errors = child.stderr.take().map(|stderr| {
-            let (name, last) = (name.to_owned(), Arc::clone(&last_error));
-            thread::spawn(move || pass_on(&name, BufReader::new(stderr), &last))
-        });
-        Ok(Self {
+        let (stdin, stdout, stderr) =
+            (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        // From here on a failure drops the process, and so ends it.
+        let mut process = Self {
             child,
-            stdin,
-            heard,
-            last_error,
-            errors,
-        })
+            stdin: None,
+            heard: Arc::new(Mutex::new(Instant::now())),
+            last_error: Arc::default(),
+            errors: None,
+        };
+        process.stdin = stdin.map(Input::new).transpose()?;
+        if let Some(stdout) = stdout {
+            let (events, heard) = (events.clone(), Arc::clone(&process.heard));
+            let stdout = BufReader::new(Heard { stdout, heard });
+            let read = move || read_messages(client, stdout, &events, bytes_max);
+            threads::start("agent", read).map_err(io::Error::other)?;
+        }
+        if let Some(stderr) = stderr {
+            let (name, last) = (name.to_owned(), Arc::clone(&process.last_error));
+            let read = move || pass_on(&name, BufReader::new(stderr), &last);
+            let errors = threads::start("agent-errors", read).map_err(io::Error::other)?;
+            process.errors = Some(errors);
+        }
+        Ok(process)
     }
 
-    /// Sends a message. An agent that cannot be reached ends soon, and its end is an event.
+    /// Sends a message as soon as the agent reads.
     pub(crate) fn say(&mut self, message: &ToAgent) {
         if let Some(stdin) = &mut self.stdin {
-            let _ = protocol::write(stdin, message);
+            stdin.add(message);
         }
+    }
+
+    /// Goes on with messages that the agent has not read. Returns since when it reads nothing, if there are some.
+    pub(crate) fn go_on(&mut self) -> Option<Instant> {
+        let stdin = self.stdin.as_mut()?;
+        stdin.go_on();
+        (!stdin.unread.is_empty()).then_some(stdin.moved)
     }
 
     /// When it last wrote something to its standard output: a long message arrives in many pieces.
     pub(crate) fn heard(&self) -> Instant {
+        // WAIT: for threads that hold this lock for some instructions.
         *self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -206,22 +266,17 @@ impl Process {
 
     /// Waits for its end until `deadline`; `None` if it has not ended.
     pub(crate) fn wait_until(&mut self, deadline: Instant) -> Option<ExitStatus> {
-        loop {
-            match self.child.try_wait() {
-                Ok(Some(status)) => return Some(status),
-                Ok(None) if Instant::now() < deadline => thread::sleep(LOOK_PERIOD),
-                Ok(None) | Err(_) => return None,
-            }
-        }
+        children::wait_until(&mut self.child, deadline)
+            .ok()
+            .flatten()
     }
 
     /// The last line of its standard error, when its process has ended and all of them are passed on.
     pub(crate) fn last_error(&mut self, deadline: Instant) -> Option<String> {
         // A process that it started may keep the pipe open: the join must not wait for that.
-        while self.errors.as_ref().is_some_and(|it| !it.is_finished()) && Instant::now() < deadline
-        {
-            thread::sleep(LOOK_PERIOD);
-        }
+        let errors = self.errors.take();
+        errors.and_then(|it| threads::join_while(it, || Instant::now() < deadline));
+        // WAIT: for threads that hold this lock for some instructions.
         let last = self.last_error.lock();
         let last = last.unwrap_or_else(PoisonError::into_inner).clone();
         (!last.is_empty()).then_some(last)
@@ -235,8 +290,7 @@ impl Drop for Process {
         }
         // KILL ends a stopped process too. The group may have been left by the child itself: kill that as well.
         let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        children::kill(&mut self.child);
     }
 }
 
@@ -249,6 +303,7 @@ struct Heard<R> {
 impl<R: Read> Read for Heard<R> {
     fn read(&mut self, space: &mut [u8]) -> io::Result<usize> {
         let bytes = self.stdout.read(space)?;
+        // WAIT: for threads that hold this lock for some instructions.
         *self.heard.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
         Ok(bytes)
     }
@@ -279,11 +334,13 @@ fn read_messages(
             at: Instant::now(),
             told,
         };
+        // WAIT: for the coordinator, in a thread of its own; it ends with it.
         if events.send(event).is_err() || is_last {
             break;
         }
     }
     // A launcher that writes on would block when the pipe is full, and not see the end of its input.
+    // WAIT: for the end of the agent, in a thread of its own.
     let _ = io::copy(&mut stdout, &mut io::sink());
 }
 
@@ -291,6 +348,7 @@ fn read_messages(
 fn pass_on(name: &str, mut stderr: impl BufRead, last: &Mutex<String>) {
     loop {
         let mut line = Vec::new();
+        // WAIT: for the agent, in a thread of its own, which its end ends.
         let read = (&mut stderr)
             .take(ERROR_LINE_BYTES_MAX)
             .read_until(b'\n', &mut line);
@@ -300,6 +358,7 @@ fn pass_on(name: &str, mut stderr: impl BufRead, last: &Mutex<String>) {
         let line = String::from_utf8_lossy(&line);
         let line = plain_text(line.trim_end().to_owned());
         say(&format!("[{name}] {line}"));
+        // WAIT: for threads that hold this lock for some instructions.
         if !line.is_empty()
             && let Ok(mut last) = last.lock()
         {
@@ -311,6 +370,7 @@ fn pass_on(name: &str, mut stderr: impl BufRead, last: &Mutex<String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fleet::protocol::Share;
     use crate::progress::Figures;
     use rpcrdma_testkit::CheckWords;
     use std::path::Path;
@@ -380,6 +440,33 @@ mod tests {
         assert_eq!(process.last_error(soon()).unwrap(), "?why");
         let (_process, events) = shell("exit 0");
         assert!(matches!(events.recv().unwrap().told, Told::End));
+    }
+
+    #[test]
+    fn messages_wait_for_an_agent_that_reads_later_and_nobody_waits_for_it() {
+        let folder = rpcrdma_testkit::Folder::new("later");
+        let cue = folder.path("cue");
+        let script = format!("until [ -e {cue} ]; do sleep 0.01; done; wc -c");
+        let (mut process, events) = shell(&script);
+        let message = ToAgent::Prepare(Share {
+            arguments: vec!["x".repeat(1000); 1000],
+            rate_per_s: None,
+            seed_offset: 0,
+            place: 0,
+            places: 1,
+            shows_latency: false,
+        });
+        let mut line = Vec::new();
+        protocol::write(&mut line, &message).unwrap();
+        process.say(&message);
+        assert!(process.go_on().is_some(), "no pipe takes so much");
+        folder.write("cue", "");
+        rpcrdma_testkit::until("all is read", || process.go_on().is_none().then_some(()));
+        process.close();
+        let Told::Rubbish(words) = events.recv().unwrap().told else {
+            panic!("the number of bytes is no message");
+        };
+        assert!(words.contains(&format!("`{}`", line.len())), "{words}");
     }
 
     #[test]

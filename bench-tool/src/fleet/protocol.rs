@@ -252,6 +252,7 @@ pub(crate) fn read<M: DeserializeOwned>(
     bytes_max: BytesMax,
 ) -> Result<Option<M>, ReadError> {
     let mut line = Vec::new();
+    // WAIT: for the other end, in a thread that nobody waits for.
     let bytes = input.take(bytes_max.other).read_until(b'\n', &mut line)?;
     if bytes == 0 {
         return Ok(None);
@@ -263,6 +264,7 @@ pub(crate) fn read<M: DeserializeOwned>(
             return Err(ReadError::TooLong(bytes_max.other));
         }
         let more = bytes_max.report.saturating_sub(bytes_max.other);
+        // WAIT: for the other end, in a thread that nobody waits for.
         input.take(more).read_until(b'\n', &mut line)?;
         if is_cut(&line, bytes_max.report) {
             return Err(ReadError::ReportTooLong(bytes_max.report));
@@ -282,6 +284,7 @@ pub(crate) fn read<M: DeserializeOwned>(
 pub(crate) fn write(output: &mut impl Write, message: &impl Serialize) -> io::Result<()> {
     let mut line = serde_json::to_vec(message)?;
     line.push(b'\n');
+    // WAIT: for the other end, which reads or ends; the coordinator writes to memory.
     output.write_all(&line)?;
     output.flush()
 }

@@ -9,8 +9,8 @@ pub(crate) mod copy;
 pub(crate) mod gaps;
 pub(crate) mod round_trip;
 
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
 use std::thread;
 
 pub(crate) use self::clock_cost::{ClockCost, clock_cost, clock_read_ns};
@@ -19,11 +19,12 @@ pub(crate) use self::gaps::{Gaps, gaps};
 pub(crate) use self::round_trip::{FloorSummary, RoundTrip, round_trip};
 
 use crate::exit::Failure;
+use crate::threads::start_scoped;
 
 /// Runs `first` and `second` at the same time, each on a thread pinned to its core. Both start when both are pinned.
 ///
 /// # Errors
-/// If a core cannot be pinned to; then neither runs.
+/// If a thread cannot be started, or a core cannot be pinned to; then neither runs.
 fn on_cores<A: Send, B: Send>(
     cores: [usize; 2],
     first: impl FnOnce() -> A + Send,
@@ -32,21 +33,29 @@ fn on_cores<A: Send, B: Send>(
     const NONE: usize = usize::MAX;
     // Calibrate the clock before the threads start: otherwise they would spend 0.2 s of the measurement on it.
     let _ = crate::clock::clock();
-    let refused = AtomicUsize::new(NONE);
-    let both_pinned = Barrier::new(2);
-    let start = |core: usize| {
-        if !core_affinity::set_for_current(core_affinity::CoreId { id: core }) {
-            // Relaxed: the barrier orders it before the loads below.
+    let refused = &AtomicUsize::new(NONE);
+    // Each thread tells the other one that it is pinned. If it never is, or never starts, its end of the channel closes.
+    let (first_ready, of_first) = mpsc::channel();
+    let (second_ready, of_second) = mpsc::channel();
+    let start = move |core: usize, ready: mpsc::Sender<()>, other: mpsc::Receiver<()>| {
+        if core_affinity::set_for_current(core_affinity::CoreId { id: core }) {
+            let _ = ready.send(());
+        } else {
+            // Relaxed: read when the thread has ended.
             refused.store(core, Ordering::Relaxed);
+            drop(ready);
         }
-        both_pinned.wait();
-        refused.load(Ordering::Relaxed) == NONE
+        // WAIT: for a thread that only pins itself; its end of the channel closes if it does not start.
+        other.recv().is_ok() && refused.load(Ordering::Relaxed) != core
     };
     let (first, second) = thread::scope(|scope| {
-        let first = scope.spawn(|| start(cores[0]).then(first));
-        let second = scope.spawn(|| start(cores[1]).then(second));
-        (first.join(), second.join())
-    });
+        let run = move || start(cores[0], first_ready, of_second).then(first);
+        let first = start_scoped(scope, "floor-1", run)?;
+        let run = move || start(cores[1], second_ready, of_first).then(second);
+        let second = start_scoped(scope, "floor-2", run)?;
+        // WAIT: for two measurements, each of which has its duration.
+        Ok::<_, Failure>((first.join(), second.join()))
+    })?;
     match (first, second) {
         (Ok(Some(first)), Ok(Some(second))) => Ok((first, second)),
         (Err(panic), _) | (_, Err(panic)) => std::panic::resume_unwind(panic),

@@ -155,6 +155,7 @@ impl<W: Workload> LoadControl<W> {
     ) -> Result<SingleReply, SingleError> {
         self.ask(Order::Call(call));
         let deadline = Instant::now() + timeout;
+        // WAIT: `timeout`.
         match self.wait(LOOK_PERIOD, || Instant::now() < deadline) {
             Some(Answer::Call(outcome)) => outcome,
             _ => Err(SingleError::Silent),
@@ -174,6 +175,7 @@ impl<W: Workload> LoadControl<W> {
         period: Duration,
         goes_on: impl FnMut() -> bool,
     ) -> Option<Box<LoadAnswer<W>>> {
+        // WAIT: as long as the caller says.
         match self.wait(period, goes_on) {
             Some(Answer::Load(answer)) => Some(answer),
             _ => None,
@@ -191,6 +193,7 @@ impl<W: Workload> LoadControl<W> {
 
     /// Gives an order. The caller has waited for the answer to the order before: there is one place only.
     fn ask(&self, order: Order<W>) {
+        // WAIT: for threads that hold this lock for some instructions.
         if let Ok(mut place) = self.order.lock() {
             *place = Some(order);
         }
@@ -206,6 +209,7 @@ impl<W: Workload> LoadControl<W> {
             if !goes_on() {
                 return None;
             }
+            // WAIT: `period`; the whole as long as the caller says.
             std::thread::sleep(period);
         }
         self.answer.lock().ok()?.take()
@@ -217,10 +221,12 @@ impl<W: Workload> LoadControl<W> {
         if self.asked.load(Ordering::Acquire) == taken {
             return None;
         }
+        // WAIT: for threads that hold this lock for some instructions.
         self.order.lock().ok()?.take()
     }
 
     pub(crate) fn answer(&self, answer: Answer<W>) {
+        // WAIT: for threads that hold this lock for some instructions.
         if let Ok(mut place) = self.answer.lock() {
             *place = Some(answer);
         }
@@ -230,6 +236,7 @@ impl<W: Workload> LoadControl<W> {
 
     /// Queues a replacement for the core: `fresh` takes the place of `lost`.
     pub(super) fn replace(&self, lost: ConnectionKey, fresh: ConnectionKey) {
+        // WAIT: for threads that hold this lock for some instructions.
         if let Ok(mut replaced) = self.replaced.lock() {
             replaced.push((lost, fresh));
         }

@@ -233,6 +233,7 @@ pub(crate) fn serve_board(
 
 /// Locks what a page shows. A thread that panicked left it whole: each change is an assignment.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // WAIT: for threads that copy figures under this lock.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -219,6 +219,7 @@ impl OverFabric<'_> {
             config, credential, ..
         } = self.manner;
         let mut session =
+            // WAIT: see `Connections::connect`.
             FabricSession::connect(self.fabric, config, credential, self.address, self.loaded)?;
         let transport = Transport::Fabric {
             fabric: self.fabric.name(),

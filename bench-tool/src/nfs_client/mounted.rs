@@ -46,6 +46,7 @@ impl Mounted {
             }
         }
         let host = config.server.host();
+        // WAIT: `CALL_TIMEOUT`.
         let mut port = MountPort::connect(host, config.mount_port, credential, CALL_TIMEOUT)?;
         Ok(Self {
             root: port.mount(export)?,

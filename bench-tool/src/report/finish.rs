@@ -7,6 +7,7 @@ use super::{hgrm, hlog, knee, page};
 use crate::exit::Failure;
 use crate::histogram::LatencyHistogram;
 use crate::load::timeline::Timeline;
+use crate::progress::say;
 
 /// Writes a report and its table. `latency` has the round-trip times; `failure` is why the load broke off, if it did;
 /// `errors_advice` says where the user finds the errors.
@@ -36,7 +37,7 @@ pub(crate) fn put_checkpoint(
     outputs: &Outputs,
 ) {
     if let Err(failure) = outputs.write_files(contents(report, measured)) {
-        eprintln!("bench-tool: no checkpoint: {failure}");
+        say(&format!("bench-tool: no checkpoint: {failure}"));
     }
 }
 

@@ -5,11 +5,11 @@
 //! core of the load, which is free by then. Unpinned, the scheduler could place it on the core where the server
 //! spins, and the probe would measure time slices.
 
-use std::io::{BufRead, BufReader, Write as _};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::io::Write as _;
+use std::process::{Child, ChildStdin, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
 use rpcrdma::Node;
@@ -23,8 +23,10 @@ use rpcrdma_tuning::Loaded;
 
 use crate::authentication::{Host, of_server};
 use crate::bench_program::{self, NULL};
+use crate::children::{OWN_PROGRAM, command, kill, lines, wait_for};
 use crate::exit::{Failure, written};
-use crate::load::connections::connect_many;
+use crate::load::connections::{CONNECTS_AT_ONCE, connect_many};
+use crate::progress;
 use crate::protocol::Protocol;
 use crate::run::config::RunConfig;
 use crate::run::report::RunResult;
@@ -43,6 +45,15 @@ const READY: &str = "ready";
 
 /// An answer that takes longer counts as late, in nanoseconds.
 const SOON_NS: u64 = 1_000_000;
+
+/// Time limit of one idle connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Time limit of a process for what it does before and after its connections and its probe.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Time limit for a process to end after its input closes.
+const END_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Time limit of the probe of one process.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -103,7 +114,8 @@ struct IdleProcess {
     child: Child,
     // Closing it makes the process end.
     stdin: Option<ChildStdin>,
-    lines: BufReader<ChildStdout>,
+    lines: Receiver<String>,
+    connections: u32,
 }
 
 impl IdleProcesses {
@@ -162,8 +174,7 @@ impl IdleProcess {
                 .because(error)
                 .advice("check the limit of processes (ulimit -u)")
         };
-        let program = std::env::current_exe().map_err(failed)?;
-        let mut child = Command::new(program)
+        let mut child = command(OWN_PROGRAM)
             .args([
                 "idle",
                 "--connect",
@@ -176,6 +187,7 @@ impl IdleProcess {
             .args(config.host.iter().flat_map(Host::arguments))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
+            // WAIT: for the start of the program (exec), which needs no event.
             .spawn()
             .map_err(failed)?;
         let stdin = child.stdin.take();
@@ -187,23 +199,32 @@ impl IdleProcess {
         Ok(Self {
             child,
             stdin,
-            lines: BufReader::new(stdout),
+            lines: lines(stdout, |line| Some(line.to_owned()))?,
+            connections,
         })
     }
 
-    fn line(&mut self) -> Result<String, Failure> {
-        let mut line = String::new();
-        match self.lines.read_line(&mut line) {
-            Ok(bytes) if bytes > 0 => Ok(line.trim_end().to_owned()),
-            _ => Err(Failure::failed(
-                "a process with idle connections ended; its message is above",
-            )),
-        }
+    /// The next line of the process, which works on it for at most `time`.
+    fn line(&mut self, time: Duration) -> Result<String, Failure> {
+        let time = time + ANSWER_TIMEOUT;
+        // WAIT: `time`.
+        self.lines.recv_timeout(time).map_err(|error| {
+            Failure::failed(match error {
+                RecvTimeoutError::Disconnected => {
+                    "a process with idle connections ended; its message is above".to_owned()
+                }
+                RecvTimeoutError::Timeout => format!(
+                    "a process with idle connections did not answer within {}",
+                    rpcrdma_units::duration(time)
+                ),
+            })
+        })
     }
 
     /// Waits until the connections are established. Returns how many of them use version 1.
     fn ready(&mut self) -> Result<u64, Failure> {
-        let line = self.line()?;
+        let batches = self.connections.div_ceil(CONNECTS_AT_ONCE as u32);
+        let line = self.line(CONNECT_TIMEOUT * batches)?;
         let count = line.strip_prefix(READY).map(str::trim_start);
         count
             .and_then(|count| count.parse().ok())
@@ -214,9 +235,10 @@ impl IdleProcess {
         let core = core.map_or_else(String::new, |core| format!(" {core}"));
         if let Some(stdin) = &mut self.stdin {
             // If the process has ended, reading its line below fails and reports it.
+            // WAIT: never, since a pipe takes a line whose predecessor has been answered.
             let _ = writeln!(stdin, "{PROBE}{core}");
         }
-        let line = self.line()?;
+        let line = self.line(PROBE_TIMEOUT)?;
         let numbers: Vec<u64> = line
             .split(' ')
             .filter_map(|word| word.parse().ok())
@@ -236,14 +258,9 @@ impl Drop for IdleProcess {
     fn drop(&mut self) {
         drop(self.stdin.take());
         // The process ends by itself when its input closes. The kill is for one that hangs.
-        for _ in 0..100 {
-            if matches!(self.child.try_wait(), Ok(Some(_)) | Err(_)) {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(20));
+        if matches!(wait_for(&mut self.child, END_TIMEOUT), Ok(None)) {
+            kill(&mut self.child);
         }
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -334,7 +351,9 @@ impl Application for Prober {
                 if let Some(core) = order.core
                     && let Err(error) = pin_current_thread(core)
                 {
-                    eprintln!("bench-tool: warning: idle connections are probed unpinned: {error}");
+                    progress::say(&format!(
+                        "bench-tool: warning: idle connections are probed unpinned: {error}"
+                    ));
                 }
                 self.waiting = order.connections;
             }
@@ -369,6 +388,8 @@ pub(crate) fn execute(config: &IdleConfig) -> Result<(), Failure> {
     let need = Need {
         connections_per_core: Some(config.connections),
         credits: Some(1),
+        payload_bytes: Some(0),
+        is_known: true,
         cores: 1,
         park: true,
         ..Need::default()
@@ -406,10 +427,11 @@ fn hold(config: &IdleConfig, fabric: Fabric, loaded: &Loaded) -> Result<(), Fail
         .start_on(fabric)
         .map_err(|error| Failure::failed("idle connections could not be set up").because(error))?;
     let start = |_| {
+        // WAIT: never: the connection is made meanwhile.
         node.control().connect_start(
             &address,
             ConnectOptions {
-                timeout: Duration::from_secs(30),
+                timeout: CONNECT_TIMEOUT,
                 authentication: of_server(config.host.as_ref()),
                 versions: config.protocol.versions(),
                 ..ConnectOptions::default()
@@ -428,6 +450,7 @@ fn hold(config: &IdleConfig, fabric: Fabric, loaded: &Loaded) -> Result<(), Fail
     )?;
     let of_version_1 = connections.iter().filter(|it| it.version == 1).count();
     say(&format!("{READY} {of_version_1}"))?;
+    // WAIT: for the run that has started this process: its input ends with it.
     for line in std::io::stdin().lines() {
         let Some(core) = line.ok().and_then(|line| asked(&line)) else {
             break;
@@ -444,6 +467,7 @@ fn hold(config: &IdleConfig, fabric: Fabric, loaded: &Loaded) -> Result<(), Fail
         ordered.fetch_add(1, Ordering::Release);
         // The core is asleep and reads the order only after a wake-up.
         node.control().wake_cores();
+        // WAIT: `PROBE_TIMEOUT`.
         let (answered, late, slowest_ns) = outcomes.recv_timeout(PROBE_TIMEOUT).unwrap_or_default();
         say(&format!("{answered} {late} {slowest_ns}"))?;
     }
@@ -452,6 +476,7 @@ fn hold(config: &IdleConfig, fabric: Fabric, loaded: &Loaded) -> Result<(), Fail
 }
 
 fn say(line: &str) -> Result<(), Failure> {
+    // WAIT: for the run that has started this process, which reads a line.
     let mut out = std::io::stdout().lock();
     written(writeln!(out, "{line}").and_then(|()| out.flush()))
 }

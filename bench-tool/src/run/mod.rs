@@ -15,6 +15,7 @@ use rpcrdma_control::{Address, Fabric};
 use self::config::{OwnFabric, RunConfig, Server};
 use self::own_server::{OwnServer, START_TIMEOUT};
 use self::report::{Report, RunResult, table};
+use crate::children::OWN_PROGRAM;
 use crate::exit::Failure;
 use crate::floor::{RoundTrip, round_trip};
 use crate::load::Watch;
@@ -205,15 +206,8 @@ fn start_server(
     };
     // A profile that cannot be used is the client's failure: the server would only repeat it.
     node_load::check_profile(config, &listen)?;
-    let program = std::env::current_exe().map_err(|error| {
-        Failure::failed(
-            "cannot find this program's file, which is needed to start the run's own server",
-        )
-        .because(error)
-        .advice("start `bench-tool serve` yourself and use --connect")
-    })?;
     OwnServer::start(
-        &program,
+        OWN_PROGRAM,
         &server_arguments(config, &listen, cores)?,
         START_TIMEOUT,
     )
@@ -393,6 +387,25 @@ mod tests {
         assert!(serve.exit_with_stdin);
         assert_eq!(serve.bulk_calls, Some(0));
         assert_eq!(serve.slowed.slowed(), Slowed::default());
+    }
+
+    #[test]
+    fn both_ends_of_a_run_have_memory_for_messages_of_its_load_and_no_more() {
+        let mut config = config();
+        (config.size_bytes, config.load.connections) = (0, 10_000);
+        (config.load.depth, config.bulk) = (1, None);
+        let address: Address = "shm:x".parse().unwrap();
+        let sizes = |config: &RunConfig| {
+            let core = crate::machine::cores_usable()[0];
+            let arguments = server_arguments(config, &address, &[core]).unwrap();
+            let serve = commands::serve(&arguments).config(&address).unwrap();
+            let server = serve.need.profile(&serve.profile, &Fabric::SHM).unwrap();
+            let client = node_load::profile(config, &Fabric::SHM).unwrap();
+            [server, client].map(|it| it.profile.reassembly_guaranteed_bytes() >> 20)
+        };
+        assert_eq!(sizes(&config), [625; 2], "MiB");
+        config.size_bytes = 1 << 20;
+        assert!(sizes(&config).iter().all(|it| *it > 40_000));
     }
 
     #[test]

@@ -4,14 +4,13 @@
 //! way, even by `kill -9`. Dropping [`OwnServer`] closes it in an orderly end. A server that does not end within
 //! [`STOP_TIMEOUT`] is killed.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::Read;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::process::{Child, ChildStdin, Stdio};
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::Duration;
 
+use crate::children::{command, kill, lines, wait_for};
 use crate::exit::Failure;
 
 /// Time limit for the server to reserve memory and listen. It is long, because a server that fails ends, and that is seen
@@ -21,6 +20,9 @@ pub(crate) const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// Time limit for the server to end after its input closes: far longer than the five seconds by default in which it waits
 /// for outstanding calls (`drain_timeout_ms`), on a busy machine too.
 pub(crate) const STOP_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Time limit for the exit status of a server that has closed its output.
+const STATUS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The line that a ready server prints starts with this; the address follows.
 pub(crate) const READY_PREFIX: &str = "listening on ";
@@ -41,20 +43,21 @@ impl OwnServer {
     /// If it cannot be started, ends before it is ready (its own message is on standard error), or is not ready
     /// within `timeout`.
     pub(crate) fn start(
-        program: &Path,
+        program: &str,
         arguments: &[String],
         timeout: Duration,
     ) -> Result<Self, Failure> {
-        let mut child = Command::new(program)
+        let mut child = command(program)
             .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             // In its own process group: Ctrl-C on the terminal reaches the client only, which ends its calls before
+            // WAIT: for the start of the program (exec), which needs no event.
             // it stops the server.
             .process_group(0)
             .spawn()
             .map_err(|error| {
-                Failure::failed(format!("cannot start the run's own server, {}", program.display()))
+                Failure::failed(format!("cannot start the run's own server, {}", program))
                     .because(error)
                     .advice("check the limit of processes (ulimit -u), or start `bench-tool serve` yourself and use --connect")
             })?;
@@ -74,19 +77,21 @@ impl OwnServer {
         stdout: Option<impl Read + Send + 'static>,
         timeout: Duration,
     ) -> Result<String, Failure> {
-        let (ready, line) = mpsc::channel();
-        if let Some(stdout) = stdout {
-            thread::spawn(move || read_lines(BufReader::new(stdout), &ready));
-        }
-        match line.recv_timeout(timeout) {
+        let address = stdout.map(|it| lines(it, address_of)).transpose()?;
+        // WAIT: `timeout`.
+        match address.map_or(Err(RecvTimeoutError::Disconnected), |it| it.recv_timeout(timeout)) {
             Ok(address) => Ok(address),
-            Err(mpsc::RecvTimeoutError::Disconnected) => {
-                // Its output has closed, so the process is ending and this wait is short.
-                let status = self.child.wait().map_or_else(|e| e.to_string(), |s| s.to_string());
+            Err(RecvTimeoutError::Disconnected) => {
+                // Its output has closed, so the process is ending.
+                let status = match wait_for(&mut self.child, STATUS_TIMEOUT) {
+                    Ok(Some(status)) => status.to_string(),
+                    Ok(None) => "its output was closed".to_owned(),
+                    Err(error) => error.to_string(),
+                };
                 Err(Failure::failed(format!("the run's own server ended before it was ready ({status})"))
                     .advice("its own message, above, says why"))
             }
-            Err(mpsc::RecvTimeoutError::Timeout) => Err(Failure::failed(format!(
+            Err(RecvTimeoutError::Timeout) => Err(Failure::failed(format!(
                 "the run's own server was not ready within {}",
                 rpcrdma_units::duration(timeout)
             ))
@@ -116,31 +121,22 @@ impl OwnServer {
 
     fn end(&mut self, timeout: Duration) -> Result<(), Failure> {
         drop(self.stdin.take());
-        let deadline = Instant::now() + timeout;
-        loop {
-            match self.child.try_wait() {
-                Ok(Some(status)) if status.success() => return Ok(()),
-                Ok(Some(status)) => {
-                    return Err(
-                        Failure::failed(format!("the run's own server failed ({status})"))
-                            .advice("its own message, above, says why; the numbers are in doubt"),
-                    );
-                }
-                Ok(None) if Instant::now() < deadline => thread::sleep(Duration::from_millis(2)),
-                Ok(None) => {
-                    let _ = self.child.kill();
-                    let _ = self.child.wait();
-                    return Err(Failure::failed(format!(
-                        "the run's own server did not end within {} and was killed",
-                        rpcrdma_units::duration(timeout)
-                    ))
-                    .advice("its messages, above, may say why; the calls are reported as they were measured"));
-                }
-                Err(error) => {
-                    return Err(
-                        Failure::failed("cannot wait for the run's own server").because(error)
-                    );
-                }
+        match wait_for(&mut self.child, timeout) {
+            Ok(Some(status)) if status.success() => Ok(()),
+            Ok(Some(status)) => Err(Failure::failed(format!(
+                "the run's own server failed ({status})"
+            ))
+            .advice("its own message, above, says why; the numbers are in doubt")),
+            Ok(None) => {
+                kill(&mut self.child);
+                Err(Failure::failed(format!(
+                    "the run's own server did not end within {} and was killed",
+                    rpcrdma_units::duration(timeout)
+                ))
+                .advice("its messages, above, may say why; the calls are reported as they were measured"))
+            }
+            Err(error) => {
+                Err(Failure::failed("cannot wait for the run's own server").because(error))
             }
         }
     }
@@ -153,30 +149,20 @@ impl Drop for OwnServer {
     }
 }
 
-/// Sends the address of the ready line, and then keeps reading: otherwise a full pipe would block the server.
-fn read_lines(mut stdout: impl BufRead, ready: &mpsc::Sender<String>) {
-    let mut line = String::new();
-    while matches!(stdout.read_line(&mut line), Ok(bytes) if bytes > 0) {
-        if let Some(rest) = line.strip_prefix(READY_PREFIX) {
-            // The address is the first word; more text may follow.
-            let address = rest.split_whitespace().next().unwrap_or_default();
-            let _ = ready.send(address.to_owned());
-        }
-        line.clear();
-    }
+/// The address of the ready line: the first word, behind which more text may follow.
+fn address_of(line: &str) -> Option<String> {
+    let rest = line.strip_prefix(READY_PREFIX)?;
+    Some(rest.split_whitespace().next()?.to_owned())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use rpcrdma_testkit::{CheckWords, PATIENCE};
+    use std::path::Path;
 
     fn shell(script: &str, timeout: Duration) -> Result<OwnServer, Failure> {
-        OwnServer::start(
-            Path::new("/bin/sh"),
-            &["-c".to_owned(), script.to_owned()],
-            timeout,
-        )
+        OwnServer::start("/bin/sh", &["-c".to_owned(), script.to_owned()], timeout)
     }
 
     fn is_alive(process_id: u32) -> bool {
@@ -235,8 +221,7 @@ mod tests {
 
     #[test]
     fn a_program_that_is_not_there_is_an_error() {
-        let failure =
-            OwnServer::start(Path::new("/nonexistent/bench-tool"), &[], PATIENCE).unwrap_err();
+        let failure = OwnServer::start("/nonexistent/bench-tool", &[], PATIENCE).unwrap_err();
         failure.check_words(&["/nonexistent/bench-tool"]);
     }
 }

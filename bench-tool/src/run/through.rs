@@ -129,6 +129,7 @@ impl Drop for Threads {
         self.is_over.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
             // A panic of it has been printed.
+            // WAIT: for the call that the thread waits for, which has a time-out.
             let _ = thread.join();
         }
     }
@@ -174,6 +175,7 @@ impl Way for Polled {
     fn rest(&mut self, outstanding: u32, longest: Duration) {
         self.1 = self.1.saturating_add(1);
         match outstanding {
+            // WAIT: `longest`.
             0 => std::thread::sleep(longest),
             // A poller is for threads that poll. But with fewer processors than threads that do so, the core gets none.
             _ if self.1 > SPINS_MAX => std::thread::yield_now(),
@@ -200,6 +202,7 @@ impl Way for Blocking {
     }
 
     fn rest(&mut self, _outstanding: u32, longest: Duration) {
+        // WAIT: `longest`.
         std::thread::sleep(longest);
     }
 }
@@ -277,6 +280,7 @@ impl Way for Futures {
                 continue;
             };
             let waker = Waker::from(Arc::clone(woken));
+            // WAIT: never: a future is polled.
             let polled = Pin::new(pending).poll(&mut Context::from_waker(&waker));
             if let Poll::Ready(result) = polled {
                 *future = None;
@@ -289,6 +293,7 @@ impl Way for Futures {
 
     fn rest(&mut self, _outstanding: u32, longest: Duration) {
         // A waker that came since the last look has left its token, so this returns immediately then.
+        // WAIT: `longest`.
         std::thread::park_timeout(longest);
     }
 }
@@ -306,6 +311,7 @@ fn serve<W: Way>(control: &LoadControl<BenchWorkload>, is_over: &AtomicBool, mut
             }
             // Single calls go by the core's own generator.
             Some(Order::Call(_)) => taken = taken.wrapping_add(1),
+            // WAIT: `LOOK_PERIOD`.
             None => std::thread::sleep(LOOK_PERIOD),
         }
     }

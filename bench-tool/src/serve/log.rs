@@ -7,12 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::{Map, Value};
 
 use crate::date::rfc3339;
 use crate::machine;
+use crate::threads;
 
 /// Upper bound of the events that wait for the writer. Further events are lost and counted.
 const WAITING_MAX: usize = 1024;
@@ -179,19 +180,31 @@ impl Drop for Log {
     fn drop(&mut self) {
         if let (Some(logger), Some(thread)) = (self.logger.take(), self.thread.take()) {
             // Other handles may still exist, so the channel stays open: an event must mark the end.
-            let end = Event::new(LogLevel::Error, END);
-            if logger.events.send(end).is_ok() {
-                // A panic of the thread has already been printed; a destructor cannot report it.
-                let _ = thread.join();
-            }
+            // If nobody reads standard error, neither the event nor the thread gets on, and the server ends without them.
+            let deadline = Instant::now() + END_TIMEOUT;
+            let mut end = Some(Event::new(LogLevel::Error, END));
+            let ends = || {
+                if let Some(Err(TrySendError::Full(event))) =
+                    end.take().map(|it| logger.events.try_send(it))
+                {
+                    end = Some(event);
+                }
+                Instant::now() < deadline
+            };
+            // A panic of the thread has already been printed; a destructor cannot report it.
+            let _ended = threads::ended_while(&thread, ends);
         }
     }
 }
+
+/// How long the end of a server waits for events that nobody reads.
+const END_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The name of the event that ends the log; it is not written.
 const END: &str = "";
 
 fn write_all(waiting: &Receiver<Event>, format: LogFormat, lost: &AtomicU64) {
+    // WAIT: for events, in a thread of its own, which the last one ends.
     for event in waiting {
         if event.name == END {
             break;
@@ -205,6 +218,7 @@ fn write_all(waiting: &Receiver<Event>, format: LogFormat, lost: &AtomicU64) {
             lines.push('\n');
         }
         // If standard error is closed, there is no place to report that.
+        // WAIT: for whoever reads standard error. Nobody waits for this thread but `Log::drop`, which has a limit.
         let _ = std::io::stderr().lock().write_all(lines.as_bytes());
     }
 }

@@ -36,6 +36,7 @@ use crate::machine::Machine;
 use crate::record::{Limits, Record};
 use crate::signals::Stop;
 use crate::sizing::call_payload_bytes_max;
+use crate::threads;
 
 use self::config::{ServeConfig, Service};
 use self::listening::{end, listen};
@@ -143,10 +144,11 @@ impl Serve<'_> {
         common.set_facts(self.facts());
         let listener = listen(&node, &self.config.listen, &self.config.admission)?;
         let operator = &mut self.operator;
-        operator.ready(&[listener], "")?;
         if self.config.operation.is_of_run {
-            ask_when_stdin_closes(operator.stop().clone());
+            ask_when_stdin_closes(operator.stop().clone())?;
         }
+        operator.ready(&[listener], "")?;
+        // WAIT: for a stop request.
         operator.wait(&node);
         end(node, &self.loaded.profile, operator)
     }
@@ -164,10 +166,12 @@ impl Serve<'_> {
 
 /// Stops the server when standard input closes. The run that started the server holds the other end, and it closes
 /// however that process ends, even by SIGKILL.
-fn ask_when_stdin_closes(stop: Stop) {
-    std::thread::spawn(move || {
+fn ask_when_stdin_closes(stop: Stop) -> Result<(), Failure> {
+    let read = move || {
         let mut rest = [0; 64];
+        // WAIT: for the end of the run, in a thread that nobody waits for.
         while matches!(std::io::stdin().lock().read(&mut rest), Ok(bytes) if bytes > 0) {}
         stop.ask();
-    });
+    };
+    threads::start("stdin", read).map(drop)
 }

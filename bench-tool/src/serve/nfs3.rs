@@ -179,6 +179,7 @@ impl ServeOnFabric<'_> {
         let stopped = match server {
             Some(mut server) => server.run(|| operator.is_asked_to_stop(Some(&node))),
             None => {
+                // WAIT: for a stop request.
                 operator.wait(&node);
                 Ok(())
             }

@@ -12,7 +12,6 @@ use rpcrdma_control::{
     Address, DrainReport, EventSink, Fault, FaultPlan, NodeEvent, NodeLimits, NodeSnapshot,
 };
 use rpcrdma_engine::{CloseReason, ConnectionKey};
-use signal_hook::consts::SIGHUP;
 
 use super::limits::{Limited, Limits};
 use super::listening::Listener;
@@ -200,13 +199,12 @@ impl Operator {
         };
         let (log, logger) = Log::start(operation.log_format, operation.log_level, processors)
             .map_err(|error| Failure::failed("the log cannot be started").because(error))?;
-        let reload = Arc::new(AtomicBool::new(false));
-        // Without limits and service manager, SIGHUP keeps its default: it ends the server with its terminal.
-        if operation.limits.is_some() || notifier.is_heard() {
-            signal_hook::flag::register(SIGHUP, Arc::clone(&reload)).map_err(|error| {
-                Failure::failed("cannot install the handler of SIGHUP").because(error)
-            })?;
-        }
+        // With nothing to read again, SIGHUP ends the server as SIGTERM does.
+        let (stop, reload) = if operation.limits.is_some() || notifier.is_heard() {
+            Stop::on_signals_with_reload()?
+        } else {
+            (Stop::on_signals()?, Arc::default())
+        };
         let http = match &operation.metrics {
             Some(at) => {
                 let board = Arc::clone(&board);
@@ -222,7 +220,7 @@ impl Operator {
             pulse: Pulse::default(),
             stuck_before: None,
             looked: Instant::now(),
-            stop: Stop::on_signals()?,
+            stop,
             limits: operation.limits.clone(),
             is_of_run: operation.is_of_run,
             reload,
@@ -313,7 +311,9 @@ impl Operator {
         let addresses = addresses.map(|it| format!("{} for {}", it.address, it.clients));
         let addresses: Vec<_> = addresses.collect();
         self.status = format!("{READY_PREFIX}{}{remark}", addresses.join(", and on "));
+        // WAIT: for whoever reads standard output, who asked for the line.
         let mut out = std::io::stdout().lock();
+        // WAIT: for whoever reads standard output, who asked for this line.
         let written_line = writeln!(out, "{}{metrics}{injects}", self.status);
         let told = written_line.and_then(|()| out.flush());
         written(told)?;
@@ -333,6 +333,7 @@ impl Operator {
     /// Waits for a stop request.
     pub(crate) fn wait(&mut self, limited: &dyn Limited) {
         while !self.is_asked_to_stop(Some(limited)) {
+            // WAIT: `WAIT_PERIOD`; the whole until a stop request.
             std::thread::sleep(WAIT_PERIOD);
         }
     }

@@ -7,12 +7,16 @@ use rpcrdma_testkit::{Ended, Folder, Running, command, until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+#[path = "../support/hangup.rs"]
+mod hangup;
 #[path = "../support/json.rs"]
 mod json;
 #[path = "../support/page.rs"]
 mod page;
 #[path = "../support/patient.rs"]
 mod patient;
+#[path = "../support/signal.rs"]
+mod signal;
 mod sweep;
 #[path = "../support/usable.rs"]
 mod usable;
@@ -467,6 +471,95 @@ fn a_second_ctrl_c_kills_the_clients() {
     until_at_least(&at, reported, 1.0);
     fleet.end_by(Signal::INT).check_code(130);
     check_gone(&agents);
+}
+
+#[test]
+fn lost_terminal_ends_a_fleet_with_its_report() {
+    hangup::let_programs_heed_it();
+    let (_server, address) = server("hangup");
+    let load = "--warmup 0 --duration 10m";
+    let (fleet, agents, _) = running(&mut fleet(&of_clients(2), &address, load), 2);
+    fleet.signal(Signal::HUP);
+    // Two are as good as one, whether they arrive as two or not.
+    let report = fleet.end_by(Signal::HUP).json();
+    check_gone(&agents);
+    assert_eq!(report["interrupted"], true);
+    check_sums(&report);
+}
+
+/// Words that no pipe takes: an agent that reads nothing has not read them.
+fn deaf(options: &str, folder: &Folder) -> Command {
+    let versions = [
+        "\"version\":\"",
+        env!("CARGO_PKG_VERSION"),
+        "\",\"protocol\":2",
+    ];
+    let hello = format!(
+        "{{\"message\":\"hello\",{},\"process_id\":1,\"node\":\"n\"}}",
+        versions.concat()
+    );
+    let greeted = folder.path("greeted");
+    let progress = r#"{"message":"progress","calls":0,"errors":0}"#;
+    let script =
+        format!("echo '{hello}'; echo >{greeted}; while sleep 0.2; do echo '{progress}'; done");
+    let agent = folder.write("agent", &script);
+    let mut command = tool(&format!("fleet {options} --hosts a --launch"));
+    command.arg(format!("sh {agent}"));
+    command.args(["--", "run", "--connect", "shm:nobody", "--count", "1"]);
+    command
+        .args(["--set", "idle=park"].repeat(6000))
+        .args(["--quiet"]);
+    command
+}
+
+#[test]
+fn agent_that_reads_nothing_is_left_at_its_limit() {
+    let folder = Folder::new("deaf");
+    // TIME: the agent never is ready, so each limit is met, however fast the machine is. It says something far more often
+    // than the second limit asks for.
+    for (options, words) in [
+        (
+            "--start-timeout 1s",
+            "not ready within 1 s (--start-timeout)",
+        ),
+        (
+            "--start-timeout 4m --silence-timeout 10s",
+            "it has read no message for 10 s (--silence-timeout)",
+        ),
+    ] {
+        let ended = Ended::of(&mut deaf(options, &folder));
+        ended.check_code(1);
+        ended.check_errors(&[words]);
+    }
+}
+
+#[test]
+fn signals_end_a_fleet_whose_agent_reads_nothing() {
+    let folder = Folder::new("deaf-signals");
+    let fleet = Running::start(&mut deaf(NOBODY_LATE, &folder));
+    until("the agent is there", || {
+        std::fs::exists(folder.path("greeted")).ok()?.then_some(())
+    });
+    signal::signal_taken(&fleet, Signal::TERM);
+    fleet.end_by(Signal::TERM).check_code(143);
+}
+
+/// Whoever reads standard error of the fleet has stopped, and an agent has filled it.
+#[test]
+fn two_signals_end_a_fleet_that_cannot_write() {
+    let folder = Folder::new("full");
+    let agent = folder.write("agent", "yes 'a long line of an agent' >&2");
+    let mut command = tool(&format!("fleet {NOBODY_LATE} --hosts a --launch"));
+    command.arg(format!("sh {agent}"));
+    command.args(["--", "run", "--connect", "shm:nobody", "--count", "1"]);
+    let mut fleet = Running::start(&mut command);
+    let errors = fleet.errors.take().expect("a pipe");
+    until("the pipe is full", || {
+        let waiting = rustix::io::ioctl_fionread(errors.get_ref()).ok()?;
+        (waiting > 60_000).then_some(())
+    });
+    signal::signal_taken(&fleet, Signal::TERM);
+    fleet.end_by(Signal::TERM).check_code(143);
 }
 
 #[test]

@@ -71,6 +71,16 @@ fn sighup_reads_limits_again_and_a_bad_file_changes_nothing() {
     server.end();
 }
 
+/// Such as the loss of a terminal: there is nothing to read again.
+#[test]
+fn sighup_drains_a_server_without_limits() {
+    crate::hangup::let_programs_heed_it();
+    let server = Server::start(&mut serve(&address("hangup"), ""));
+    let ended = server.process.end_by(Signal::HUP);
+    ended.check_code(0);
+    ended.check_errors(&["draining"]);
+}
+
 #[test]
 fn a_server_does_not_start_with_limits_that_it_cannot_keep() {
     let folder = Folder::new("limits-start");

@@ -5,6 +5,8 @@
 mod checkpoint;
 mod cores;
 mod faults;
+#[path = "../support/hangup.rs"]
+mod hangup;
 #[path = "../support/json.rs"]
 mod json;
 mod limits;

@@ -91,6 +91,7 @@ impl MountPort {
             Some(port) => port,
             None => port_of_mountd(host, timeout)?,
         };
+        // WAIT: the time-out of its configuration.
         let caller = TcpCaller::connect(&config(host, port, "mountd", timeout))?;
         Ok(Self {
             caller,
@@ -113,6 +114,7 @@ impl MountPort {
     /// As [`unmount`], on a new connection: the server may have closed this one, which was idle during the run.
     pub fn unmount(mut self, export: &str) {
         let config = config(&self.host, self.port, "mountd", self.timeout);
+        // WAIT: the time-out of its configuration.
         if let Ok(caller) = TcpCaller::connect(&config) {
             self.caller = caller;
             unmount(&mut self, export);
@@ -168,6 +170,7 @@ fn port_of_mountd(host: &str, timeout: Duration) -> Result<u16, ClientError> {
         ))
         .advice(ADVICE)
     };
+    // WAIT: the time-out of its configuration.
     let mut caller = TcpCaller::connect(&config(host, portmap::PORT, "rpcbind", timeout))
         .map_err(|failure| failure.advice(ADVICE))?;
     let mut args = [0; 16];

@@ -359,6 +359,7 @@ impl Answers for ServerHandle {
                 // The answer to an earlier call, which timed out.
                 Some(_) => {}
                 None if Instant::now() >= deadline => return Err(io::ErrorKind::TimedOut.into()),
+                // WAIT: `CALL_LOOK_PERIOD`; the whole until `deadline`.
                 None => std::thread::sleep(CALL_LOOK_PERIOD),
             }
         }

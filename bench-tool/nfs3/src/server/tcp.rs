@@ -98,6 +98,7 @@ impl<A: Answers> TcpServer<A> {
         for connection in &self.connections {
             waited.push(PollFd::new(&connection.stream, connection.interest()));
         }
+        // WAIT: `timeout`.
         match poll(&mut waited, Some(&timeout)) {
             Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(()),
             Ok(_) => {}
@@ -126,6 +127,7 @@ impl<A: Answers> TcpServer<A> {
 
     fn accept(&mut self) {
         loop {
+            // WAIT: never, since the listener does not block.
             let (stream, address) = match self.listener.accept() {
                 Ok(arrival) => arrival,
                 Err(error) => {
@@ -182,6 +184,7 @@ impl Connection {
     fn serve(&mut self, answers: &mut impl Answers) -> io::Result<()> {
         self.send()?;
         if self.answer_all(answers)? {
+            // WAIT: never, since the stream does not block.
             match self.stream.read(self.records.space()) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(count) => self.records.filled(count),
@@ -219,6 +222,7 @@ impl Connection {
 
     fn send(&mut self) -> io::Result<()> {
         while let Some(rest) = self.output.get(self.sent..).filter(|rest| !rest.is_empty()) {
+            // WAIT: never, as above.
             match self.stream.write(rest) {
                 Ok(count) => self.sent += count,
                 Err(error) if is_passing(&error) => return Ok(()),

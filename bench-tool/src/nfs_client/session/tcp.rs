@@ -70,11 +70,13 @@ pub(crate) struct TcpServer {
 
 impl TcpServer {
     fn connect(&self, timeout: Duration) -> Result<TcpStream, Failure> {
+        // WAIT: `timeout`.
         Ok(connect(&self.host, self.port, "NFS", timeout)?)
     }
 
     /// A connection for single calls.
     fn caller(&self) -> Result<TcpCaller, Failure> {
+        // WAIT: the time-out of its configuration.
         let connected = TcpCaller::connect(&TcpCallerConfig {
             host: &self.host,
             port: self.port,
@@ -104,6 +106,7 @@ impl Session for TcpSession {
         let cores = &self.cores;
         let mut collectors = Vec::new();
         // Connections first, then buffers and histograms: after the gate, only threads are left to start.
+        // WAIT: `ANSWER_TIMEOUT` for each.
         let streams = (0..self.connections)
             .map(|_| self.server.connect(ANSWER_TIMEOUT))
             .collect::<Result<Vec<_>, _>>()?;
@@ -133,6 +136,7 @@ impl Session for TcpSession {
         };
         let threads = start_all(drivers, spawn, &watch.stop)?;
         while threads.iter().any(|it| !it.is_finished()) {
+            // WAIT: `LOOK_PERIOD`; the whole until each driver ends, by its amount, a stop request or a lost connection.
             std::thread::sleep(LOOK_PERIOD);
             for (collector, exchange) in &mut collectors {
                 collector.collect(exchange);
@@ -149,6 +153,7 @@ impl Session for TcpSession {
         let (mut measured, mut tally) = (Measured::default(), Tally::default());
         measured.began = Some(began);
         for (thread, (mut collector, exchange)) in threads.into_iter().zip(collectors) {
+            // WAIT: it has ended.
             if let Ok((mut part, its, last)) = thread.join() {
                 let timeline = collector.finish(&exchange, &last, part.elapsed);
                 part.timelines.push(timeline);
@@ -210,6 +215,7 @@ impl NfsCaller for OverTcp<'_> {
                 self.caller = caller;
                 return true;
             }
+            // WAIT: `ATTEMPT_PAUSE`; the whole until `retry` has passed.
             std::thread::sleep(ATTEMPT_PAUSE);
         }
         false
@@ -238,6 +244,7 @@ fn start_all<D, T>(
                 stop.ask();
                 for thread in threads {
                     // Its results are of no use, and a panic has been printed.
+                    // WAIT: for threads that a stop request ends.
                     let _ = thread.join();
                 }
                 let what = "cannot start the thread of a connection";
@@ -402,6 +409,7 @@ impl Driver {
         if self.outstanding() > 0 && self.heard.elapsed() > ANSWER_TIMEOUT {
             return Err(Lost::Silent);
         }
+        // WAIT: `LOOK_PERIOD`.
         self.wait()
     }
 
@@ -491,6 +499,7 @@ impl Driver {
     fn send(&mut self) -> Result<bool, Lost> {
         let mut moved = false;
         while let Some(rest) = self.unsent.get(self.sent..).filter(|rest| !rest.is_empty()) {
+            // WAIT: never, since the stream does not block.
             match self.stream.write(rest) {
                 Ok(bytes) => {
                     self.sent += bytes;
@@ -514,6 +523,7 @@ impl Driver {
 
     /// Reads once and handles the complete replies. Returns whether anything arrived.
     fn receive(&mut self) -> Result<bool, Lost> {
+        // WAIT: never, since the stream does not block.
         match self.stream.read(self.records.space()) {
             Ok(0) => return Err(Lost::Closed),
             Ok(bytes) => self.records.filled(bytes),
@@ -596,6 +606,7 @@ impl Driver {
             tv_sec: 0,
             tv_nsec: 1_000_000,
         });
+        // WAIT: `LOOK_PERIOD` at most.
         match poll(&mut [PollFd::new(&self.stream, events)], Some(&timeout)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(io::Error::from(error).into()),
@@ -617,11 +628,13 @@ impl Driver {
         let since = Instant::now();
         let deadline = since + self.server.retry;
         self.stream = loop {
+            // WAIT: `ATTEMPT_TIMEOUT`.
             match self.server.connect(ATTEMPT_TIMEOUT) {
                 Ok(stream) => break stream,
                 Err(failure) if Instant::now() > deadline || self.watch.stop.is_asked() => {
                     return Err(failure);
                 }
+                // WAIT: `ATTEMPT_PAUSE`; the whole until `retry` has passed, or a stop request.
                 Err(_) => std::thread::sleep(ATTEMPT_PAUSE),
             }
         };

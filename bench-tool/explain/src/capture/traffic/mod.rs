@@ -257,7 +257,7 @@ impl Traffic {
             } => {
                 let asked = self.asked.remove(&(datagram.destination, peer_id));
                 let connection = asked.and_then(|asked| {
-                    all = self.connect(datagram.destination, datagram.source, asked, end);
+                    all = self.begin_connection(datagram.destination, datagram.source, asked, end);
                     self.connection_of(Flow {
                         queue_pair: asked.end.queue_pair,
                         ..flow
@@ -290,7 +290,7 @@ impl Traffic {
 
     /// Connects two queue pairs. Earlier connections of queue pairs with these numbers end, and their last events are
     /// returned: a device uses the numbers again.
-    fn connect(
+    fn begin_connection(
         &mut self,
         asker: IpAddr,
         granter: IpAddr,

@@ -44,6 +44,7 @@ pub fn connect(
     };
     let deadline = Instant::now() + timeout;
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    // WAIT: the time-outs of the resolver (resolv.conf).
     for address in (host, port).to_socket_addrs().map_err(cannot)? {
         match connect_to(address, deadline) {
             Ok(stream) => {
@@ -82,12 +83,14 @@ fn connect_from(port: Option<u16>, to: SocketAddr, deadline: Instant) -> io::Res
     if let Some(port) = port {
         bind(&socket, &SocketAddr::new(any, port))?;
     }
+    // WAIT: never, since the socket does not block.
     match rustix::net::connect(&socket, &to) {
         Ok(()) => {}
         Err(Errno::INPROGRESS) => {
             let left = deadline.saturating_duration_since(Instant::now());
             let left = Timespec::try_from(left).map_err(|_| io::ErrorKind::InvalidInput)?;
             let mut ready = [PollFd::new(&socket, PollFlags::OUT)];
+            // WAIT: until `deadline`.
             if poll(&mut ready, Some(&left))? == 0 {
                 return Err(io::ErrorKind::TimedOut.into());
             }
