@@ -12,5 +12,7 @@ mod files;
 mod sources;
 #[path = "house/times.rs"]
 mod times;
+#[path = "house/waits.rs"]
+mod waits;
 #[path = "house/words.rs"]
 mod words;
