@@ -85,7 +85,7 @@ pub(crate) fn lines<T: Send + 'static>(
     let follow = move || {
         let mut output = BufReader::new(output);
         let mut line = String::new();
-        // WAIT: for the end of the child, in a thread of its own that nobody waits for.
+        // WAIT: for the end of the child, in a separate thread that nobody waits for.
         while matches!(output.read_line(&mut line), Ok(bytes) if bytes > 0) {
             if let Some(it) = read(line.trim_end()) {
                 let _ = said.send(it);

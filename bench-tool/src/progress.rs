@@ -259,7 +259,7 @@ impl ProgressLine {
     /// nothing. `expected` is the expected time including the warm-up.
     #[must_use]
     pub(crate) fn start(progress: &Progress, expected: Option<Duration>, quiet: bool) -> Self {
-        // WAIT: for whoever reads standard error. The first signal stops calls meanwhile, and the second one ends the process.
+        // WAIT: for the reader of standard error. The first signal stops calls meanwhile, and the second one ends the process.
         if quiet || !io::stderr().is_terminal() {
             return Self {
                 end: None,
@@ -285,7 +285,7 @@ impl Drop for ProgressLine {
         drop(self.end.take());
         if let Some(thread) = self.thread.take() {
             // Ignore a panic: the line is only a display.
-            // WAIT: for one line to the terminal: whoever stops its output (Ctrl-S) waits, and a second Ctrl-C ends that.
+            // WAIT: for one line to the terminal: a second Ctrl-C ends a pause of its output (Ctrl-S).
             let _ = thread.join();
         }
     }
@@ -294,7 +294,7 @@ impl Drop for ProgressLine {
 fn write_lines(progress: &Progress, expected: Option<Duration>, ended: &mpsc::Receiver<()>) {
     let begin = Instant::now();
     let mut last = (begin, 0);
-    // WAIT: `PERIOD`, in a thread of its own; the end of the load closes the channel.
+    // WAIT: `PERIOD`, in a separate thread; the end of the load closes the channel.
     while ended.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
         let now = Instant::now();
         let (calls, errors) = progress.totals();
@@ -319,14 +319,14 @@ fn write_lines(progress: &Progress, expected: Option<Duration>, ended: &mpsc::Re
 
 /// Writes a message to standard error, in place of the progress line that may be there.
 pub(crate) fn say(message: &str) {
-    // WAIT: for whoever reads standard error. The first signal stops calls meanwhile, and the second one ends the process.
+    // WAIT: for the reader of standard error. The first signal stops calls meanwhile, and the second one ends the process.
     let clear = if io::stderr().is_terminal() {
         "\r\x1b[K"
     } else {
         ""
     };
     // The message is one write, so that those of several threads do not mix.
-    // WAIT: for whoever reads standard error. The first signal stops calls meanwhile, and the second one ends the process.
+    // WAIT: for the reader of standard error. The first signal stops calls meanwhile, and the second one ends the process.
     let _ = io::stderr()
         .lock()
         .write_all(format!("{clear}{message}\n").as_bytes());
@@ -349,7 +349,7 @@ impl Rounds {
             begin: Instant::now(),
             total,
             begun: 0,
-            // WAIT: for whoever reads standard error. The first signal stops calls meanwhile, and the second one ends the process.
+            // WAIT: for the reader of standard error. The first signal stops calls meanwhile, and the second one ends the process.
             is_shown: !quiet && io::stderr().is_terminal(),
         }
     }

@@ -129,7 +129,7 @@ pub(crate) struct StopTwice {
 
 impl StopTwice {
     /// Requests that SIGINT (Ctrl-C), SIGTERM and SIGHUP make. [`SECOND_TIMEOUT`] after the second one the process ends,
-    /// whatever it waits for.
+    /// also if it waits for something.
     ///
     /// # Errors
     /// As [`Stop::on_signals`]; and if their thread cannot be started.
@@ -138,7 +138,7 @@ impl StopTwice {
         let clone = it.clone();
         let mut signals = Signals::new(followed()).map_err(not_installed)?;
         let follow = move || {
-            // WAIT: for signals, in a thread of its own that ends with the process.
+            // WAIT: for signals, in a separate thread that ends with the process.
             for signal in signals.forever() {
                 clone.note(signal);
                 if let Some(second) = clone.second() {

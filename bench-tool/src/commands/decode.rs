@@ -78,7 +78,7 @@ impl DecodeArgs {
 /// If an input cannot be read, or standard output cannot be written. Wrong messages are not an error: the status is
 /// then [`Status::Failure`].
 pub(crate) fn execute(args: &DecodeArgs) -> Result<Status, Failure> {
-    // WAIT: for whoever reads standard output; a second signal ends the process.
+    // WAIT: for the reader of standard output; a second signal ends the process.
     let mut explainer = args.explainer(BufWriter::new(io::stdout().lock()))?;
     let has_counts = args.summary || !args.json;
     if args.files.is_empty() {

@@ -71,7 +71,7 @@ pub(super) fn man(args: &ManArgs, command: Command) -> Result<(), Failure> {
 }
 
 fn print(bytes: &[u8]) -> Result<(), Failure> {
-    // WAIT: for whoever reads standard output; a second signal ends the process.
+    // WAIT: for the reader of standard output; a second signal ends the process.
     written(io::stdout().lock().write_all(bytes))
 }
 

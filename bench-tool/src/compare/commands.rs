@@ -135,7 +135,7 @@ fn output_of(words: &[String], name: &str, stop: &Stop) -> Result<Option<String>
 /// Reads up to the limit and discards the rest, so that the command does not block on a full pipe.
 fn read_all(mut stdout: impl Read) -> io::Result<String> {
     let text = read(&mut stdout, FILE_BYTES_MAX);
-    // WAIT: for the end of the output, in a thread of its own.
+    // WAIT: for the end of the output, in a separate thread.
     io::copy(&mut stdout, &mut io::sink())?;
     text
 }

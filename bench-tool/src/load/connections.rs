@@ -17,7 +17,7 @@ use crate::exit::Failure;
 use crate::signals::Stop;
 
 /// Connects in flight at the same time: enough to hide the scheduling delays of the server.
-pub(crate) const CONNECTS_AT_ONCE: usize = 64;
+pub(crate) const CONNECTS_IN_FLIGHT: usize = 64;
 
 /// The pauses between attempts to replace a lost connection. The attempts themselves are unlimited: `--retry` ends
 /// them.
@@ -353,7 +353,7 @@ pub(crate) fn connect_many(
     start_many(count, start, PendingConnect::wait, stop)
 }
 
-/// Starts `count` operations, at most [`CONNECTS_AT_ONCE`] at a time, and waits for each in order. An error comes
+/// Starts `count` operations, at most [`CONNECTS_IN_FLIGHT`] at a time, and waits for each in order. An error comes
 /// with the number of operations completed before it.
 fn start_many<S, D, E>(
     count: usize,
@@ -362,10 +362,10 @@ fn start_many<S, D, E>(
     stop: &Stop,
 ) -> Result<Vec<D>, (usize, E)> {
     let mut done = Vec::with_capacity(count);
-    let mut pending = VecDeque::with_capacity(CONNECTS_AT_ONCE);
+    let mut pending = VecDeque::with_capacity(CONNECTS_IN_FLIGHT);
     let mut started = 0;
     while done.len() < count && !stop.is_asked() {
-        while started < count && pending.len() < CONNECTS_AT_ONCE {
+        while started < count && pending.len() < CONNECTS_IN_FLIGHT {
             pending.push_back(start(started));
             started += 1;
         }

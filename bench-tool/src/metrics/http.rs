@@ -166,7 +166,7 @@ fn turn(
         };
         waited.push(PollFd::new(&client.stream, interest));
     }
-    // WAIT: for the first deadline of a client, or for a client or the end of the server, in a thread of its own.
+    // WAIT: for the first deadline of a client, or for a client or the end of the server, in a separate thread.
     match poll(&mut waited, timeout.as_ref()) {
         Ok(_) | Err(rustix::io::Errno::INTR) => {}
         // `poll` fails only for lack of memory or a wrong argument: waiting would fail again.

@@ -65,7 +65,7 @@ impl Output {
         let bytes = contents.as_ref();
         match &self.target {
             Target::StandardOutput => {
-                // WAIT: for whoever reads standard output; a second signal ends the process.
+                // WAIT: for the reader of standard output; a second signal ends the process.
                 let mut out = io::stdout().lock();
                 written(out.write_all(bytes).and_then(|()| out.flush()))
             }
@@ -187,13 +187,13 @@ impl Drop for Temporary {
 /// # Errors
 /// If standard output cannot be written.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
-    // WAIT: for whoever reads standard output; a second signal ends the process.
+    // WAIT: for the reader of standard output; a second signal ends the process.
     written(io::stdout().lock().write_all(text.as_bytes()))
 }
 
 /// Prints `text` to standard error. There is no place to report that it cannot be written.
 fn print_error(text: &str) {
-    // WAIT: for whoever reads standard error; a second signal ends the process.
+    // WAIT: for the reader of standard error; a second signal ends the process.
     let _ = io::stderr().lock().write_all(text.as_bytes());
 }
 

@@ -25,7 +25,7 @@ use crate::authentication::{Host, of_server};
 use crate::bench_program::{self, NULL};
 use crate::children::{OWN_PROGRAM, command, kill, lines, wait_for};
 use crate::exit::{Failure, written};
-use crate::load::connections::{CONNECTS_AT_ONCE, connect_many};
+use crate::load::connections::{CONNECTS_IN_FLIGHT, connect_many};
 use crate::progress;
 use crate::protocol::Protocol;
 use crate::run::config::RunConfig;
@@ -223,7 +223,7 @@ impl IdleProcess {
 
     /// Waits until the connections are established. Returns how many of them use version 1.
     fn ready(&mut self) -> Result<u64, Failure> {
-        let batches = self.connections.div_ceil(CONNECTS_AT_ONCE as u32);
+        let batches = self.connections.div_ceil(CONNECTS_IN_FLIGHT as u32);
         let line = self.line(CONNECT_TIMEOUT * batches)?;
         let count = line.strip_prefix(READY).map(str::trim_start);
         count

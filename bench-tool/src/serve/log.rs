@@ -204,7 +204,7 @@ const END_TIMEOUT: Duration = Duration::from_secs(5);
 const END: &str = "";
 
 fn write_all(waiting: &Receiver<Event>, format: LogFormat, lost: &AtomicU64) {
-    // WAIT: for events, in a thread of its own, which the last one ends.
+    // WAIT: for events, in a separate thread, which the last one ends.
     for event in waiting {
         if event.name == END {
             break;
@@ -218,7 +218,7 @@ fn write_all(waiting: &Receiver<Event>, format: LogFormat, lost: &AtomicU64) {
             lines.push('\n');
         }
         // If standard error is closed, there is no place to report that.
-        // WAIT: for whoever reads standard error. Nobody waits for this thread but `Log::drop`, which has a limit.
+        // WAIT: for the reader of standard error. Nobody waits for this thread but `Log::drop`, which has a limit.
         let _ = std::io::stderr().lock().write_all(lines.as_bytes());
     }
 }

@@ -311,9 +311,9 @@ impl Operator {
         let addresses = addresses.map(|it| format!("{} for {}", it.address, it.clients));
         let addresses: Vec<_> = addresses.collect();
         self.status = format!("{READY_PREFIX}{}{remark}", addresses.join(", and on "));
-        // WAIT: for whoever reads standard output, who asked for the line.
+        // WAIT: for the reader of standard output, who asked for the line.
         let mut out = std::io::stdout().lock();
-        // WAIT: for whoever reads standard output, who asked for this line.
+        // WAIT: for the reader of standard output, who asked for this line.
         let written_line = writeln!(out, "{}{metrics}{injects}", self.status);
         let told = written_line.and_then(|()| out.flush());
         written(told)?;

@@ -56,7 +56,7 @@ fn report_is_written_also_when_nobody_is_left_to_print_to() {
         let json = folder.path(name);
         let line = format!("{line} --json {json}");
         let mut command = command(BENCH_TOOL, &line);
-        // An error of standard error has no place to be told, and is no panic.
+        // An error of standard error has no place where it could be said, and is no panic.
         let status = command.stdout(full()).stderr(full()).status().unwrap();
         assert_eq!(status.code(), Some(1), "{line}");
         serde_json::from_str::<Value>(&folder.read(name)).unwrap();

@@ -13,7 +13,7 @@ const WORDS: &[(&str, usize, &str)] = &[
     ("of its own", 70, "its own ..., or nothing"),
     ("of their own", 32, "their own ..., or nothing"),
     ("stands", 130, "is"),
-    ("at once", 133, "immediately, or at the same time"),
+    ("at once", 129, "immediately, or at the same time"),
     ("whoever", 27, "the one that"),
     ("whatever", 152, "any, all"),
     ("comes to", 8, "becomes, is"),

@@ -203,7 +203,7 @@ impl<W: Write> Explainer<W> {
         let (mut line, mut line_number, mut messages) = (Vec::new(), 0_u64, 0_u64);
         while !self.is_closed {
             line.clear();
-            // WAIT: for whoever writes the input; a signal ends the process.
+            // WAIT: for the writer of the input; a signal ends the process.
             let bytes = input
                 .read_until(b'\n', &mut line)
                 .map_err(|error| ExplainError::unreadable(name, error))?;

@@ -64,7 +64,7 @@ const LISTED_MAX: usize = 4096;
 /// Connections whose senders are collected at the same time.
 const CONNECTIONS_MAX: usize = 8192;
 
-/// Stands for the addresses of all pairs that are not listed.
+/// In place of the addresses of all pairs that are not listed.
 const OTHERS: &str = "others";
 
 /// What one address sent to another.
