@@ -223,7 +223,8 @@ impl IdleProcess {
 
     /// Waits until the connections are established. Returns how many of them use version 1.
     fn ready(&mut self) -> Result<u64, Failure> {
-        let batches = self.connections.div_ceil(CONNECTS_IN_FLIGHT as u32);
+        let in_flight = u32::try_from(CONNECTS_IN_FLIGHT).unwrap_or(1);
+        let batches = self.connections.div_ceil(in_flight);
         let line = self.line(CONNECT_TIMEOUT * batches)?;
         let count = line.strip_prefix(READY).map(str::trim_start);
         count
