@@ -133,7 +133,15 @@ impl FabricError {
         let text = match self {
             Self::NoDevices { .. } => "name no device, or give an address rdma:HOST:PORT",
             Self::OtherDevice { .. } | Self::Family { .. } => LOOK_AT_DEVICES,
-            Self::NotHere { .. } | Self::NoWay { .. } => general_advice(),
+            Self::NotHere { address, source } | Self::NoWay { address, source } => {
+                let is_bad = matches!(source, ManagerError::BadAddress { .. });
+                if let Some(name) = host_name(address).filter(|_| is_bad) {
+                    return Some(format!(
+                        "is {name} spelt right, and does this machine know it? `getent hosts {name}` has to print its address"
+                    ));
+                }
+                general_advice()
+            }
             Self::NoDevice(_) => {
                 return closed_file(Path::new(FILES)).or_else(|| Some(general_advice().to_owned()));
             }
@@ -164,6 +172,14 @@ impl FabricError {
             | Self::NoAddress { .. } => false,
         }
     }
+}
+
+/// The host name in an address `rdma:HOST:PORT`; `None` if the host is an IP address.
+fn host_name(address: &str) -> Option<&str> {
+    let (host, _) = address.strip_prefix("rdma:")?.rsplit_once(':')?;
+    let ip = host.trim_start_matches('[').trim_end_matches(']');
+    let ip = ip.split('%').next()?;
+    ip.parse::<IpAddr>().is_err().then_some(host)
 }
 
 /// Advice if there is no device, or a wrong one.
@@ -456,6 +472,27 @@ mod tests {
         assert_eq!(loaded.name, "shm");
         let chosen = Fabric::SHM.layers(Some(Layers::defaults())).unwrap();
         assert_eq!(chosen.build().unwrap().name, "defaults");
+    }
+
+    #[test]
+    fn unknown_host_name_is_not_a_matter_of_devices() {
+        let of = |address: &str| {
+            let source = ManagerError::BadAddress {
+                address: address.to_owned(),
+                why: "it cannot be resolved".to_owned(),
+            };
+            let address = address.to_owned();
+            FabricError::NoWay { address, source }.advice().unwrap()
+        };
+        assert!(of("rdma:nosuchhost:20049").contains("getent hosts nosuchhost"));
+        for address in ["rdma:192.0.2.1:20049", "rdma:[fe80::1%eth0]:20049"] {
+            assert_eq!(of(address), general_advice());
+        }
+        let unreached = FabricError::NoWay {
+            address: "rdma:host:1".to_owned(),
+            source: ManagerError::UnknownConnection,
+        };
+        assert_eq!(unreached.advice().unwrap(), general_advice());
     }
 
     #[test]

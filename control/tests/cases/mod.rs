@@ -277,7 +277,7 @@ pub(crate) fn a_name_in_use_and_a_bad_address_say_what_to_do<F: Fabric>() {
         .listen(&address, listening())
         .expect_err("in use");
     assert_is!(again, NodeError::Fabric(ManagerError::InUse { .. }));
-    assert!(again.to_string().contains("choose another name"), "{again}");
+    assert!(again.to_string().contains("choose another "), "{again}");
     for bad in F::BAD_ADDRESSES {
         let error = server.node.listen(bad, listening()).expect_err("bad");
         assert_is!(error, NodeError::Fabric(ManagerError::BadAddress { .. }));

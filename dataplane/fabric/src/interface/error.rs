@@ -115,6 +115,11 @@ impl From<AddressError> for ManagerError {
     }
 }
 
+/// Whether an address is a name of the shm fabric.
+fn is_shm(address: &str) -> bool {
+    address.starts_with("shm:")
+}
+
 /// Why a connection could not be listened for, made or accepted.
 #[derive(Debug, thiserror::Error)]
 pub enum ManagerError {
@@ -128,14 +133,18 @@ pub enum ManagerError {
     },
     /// The address is in use by another listener.
     #[error(
-        "the name `{address}` is in use: another process listens on it; choose another name or stop that process"
+        "`{address}` is in use: another process listens on it; choose another {} or stop that process",
+        if is_shm(address) { "name" } else { "port" }
     )]
     InUse {
         /// The address as given.
         address: String,
     },
     /// Nobody listens there.
-    #[error("connection refused: nobody listens on `{address}`; start a server there first")]
+    #[error(
+        "connection refused: nobody listens on `{address}`; start a server there first{}",
+        if is_shm(address) { ", as the same user and in the same network namespace (a container has its own)" } else { "" }
+    )]
     Refused {
         /// The address as given.
         address: String,
@@ -189,4 +198,26 @@ pub enum ManagerError {
     /// A queue pair could not be set up.
     #[error(transparent)]
     Setup(#[from] SetupError),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_taken_or_silent_address_says_what_to_change_on_its_fabric() {
+        let of = |address: &str| {
+            let address = address.to_owned();
+            let taken = ManagerError::InUse {
+                address: address.clone(),
+            };
+            [taken, ManagerError::Refused { address }].map(|it| it.to_string())
+        };
+        let [taken, refused] = of("shm:x");
+        assert!(taken.contains("`shm:x` is in use") && taken.contains("choose another name"));
+        assert!(refused.contains("same user and in the same network namespace"));
+        let [taken, refused] = of("rdma:a:1");
+        assert!(taken.contains("choose another port"), "{taken}");
+        assert!(!refused.contains("namespace"), "{refused}");
+    }
 }
