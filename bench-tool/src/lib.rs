@@ -53,8 +53,12 @@ mod threads;
 mod workloads;
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::{CommandFactory as _, Parser as _};
+use signal_hook::consts::SIGXFSZ;
+
+use self::exit::{Failure, Status, written};
 
 pub use self::workloads::bench::null_calls::NullCalls;
 
@@ -81,12 +85,29 @@ const VERSION_LINE: &str = concat!(
 pub fn main() -> ExitCode {
     // A child that `children::OWN_PROGRAM` started would be called `exe` in lists of processes.
     let _ = rustix::thread::set_name(c"bench-tool");
-    let cli = commands::Cli::parse();
-    let status = commands::execute(&cli.command, typed()).unwrap_or_else(|failure| {
+    // A file beyond the limit of the process (ulimit -f) is an error of the write, and no death without a word.
+    let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
+    let done = match commands::Cli::try_parse() {
+        Ok(cli) => commands::execute(&cli.command, typed()),
+        Err(error) => not_parsed(&error),
+    };
+    let status = done.unwrap_or_else(|failure| {
         progress::say(&format!("bench-tool: {failure}"));
         failure.status()
     });
     status.into()
+}
+
+/// Prints the help or the version, or what is wrong with the command line.
+fn not_parsed(error: &clap::Error) -> Result<Status, Failure> {
+    let printed = error.print();
+    if !error.use_stderr() {
+        return written(printed).map(|()| Status::Success);
+    }
+    if let Some(hint) = commands::hint(error, std::env::args_os().skip(1)) {
+        eprintln!("\n  what to do: {hint}");
+    }
+    Ok(Status::Usage)
 }
 
 /// The definition of the command line, for programs that generate or check command lines.

@@ -236,6 +236,43 @@ impl Need {
             .map_err(usage)
     }
 
+    /// The profile of an end that makes calls with these payloads: see [`Need::profile`].
+    ///
+    /// # Errors
+    /// Those of [`Need::profile`], and a usage failure for bulk buffers that do not hold one call: it would wait for ever.
+    pub(crate) fn profile_of_calls(
+        &self,
+        choice: &ProfileChoice,
+        fabric: &Fabric,
+    ) -> Result<Loaded, Failure> {
+        let loaded = self.profile(choice, fabric)?;
+        let (profile, payloads) = (&loaded.profile, self.bulk.payloads.max(1));
+        if self.bulk.calls == 0 {
+            return Ok(loaded);
+        }
+        let payload_bytes = self.payload_bytes.unwrap_or(1).max(1);
+        let pieces = payload_bytes.div_ceil(u64::from(profile.bulk_buffer_bytes).max(1));
+        let needed = pieces.saturating_mul(payloads.into());
+        let buffers = profile.bulk_buffers;
+        // The core keeps a quarter for the calls of peers.
+        let kept_back = |buffers: u64| (buffers / 4).min(BUFFERS_KEPT_BACK_MAX.into());
+        if u64::from(buffers) - kept_back(buffers.into()) >= needed {
+            return Ok(loaded);
+        }
+        let enough = (needed..).find(|it| it - kept_back(*it) >= needed);
+        let origin = loaded.origin("bulk_buffers");
+        Err(Failure::usage(format!(
+            "no call could be made: each needs {needed} bulk buffers of {}, and of bulk_buffers = {buffers} ({origin}) a core gives \
+             its own calls {}",
+            rpcrdma_units::size(profile.bulk_buffer_bytes.into()),
+            u64::from(buffers) - kept_back(buffers.into())
+        ))
+        .advice(format!(
+            "leave bulk_buffers out, since it is sized by the load, or set it to {} at least",
+            enough.unwrap_or(needed)
+        )))
+    }
+
     /// Sizes the bulk buffers for the payloads of all outstanding calls.
     fn bulk_buffers(&self, base: &Profile, settings: &mut Settings) {
         let BulkNeed { calls, payloads } = self.bulk;
@@ -476,6 +513,44 @@ mod tests {
         }
         assert_eq!(profile(need(4096, 1000, 1)).bulk_calls_max, 1000);
         assert_eq!(profile(need(4096, 65_536, 1)).bulk_calls_max, 65_535);
+    }
+
+    #[test]
+    fn bulk_buffers_that_hold_no_call_are_refused() {
+        let need = Need {
+            payload_bytes: Some(64 << 10),
+            bulk: BulkNeed {
+                calls: 1,
+                payloads: 2,
+            },
+            ..Need::default()
+        };
+        let built = |buffers: u32, need: Need| {
+            let choice = ProfileChoice {
+                set: vec![
+                    format!("bulk_buffers={buffers}"),
+                    "bulk_buffer_bytes=16384".to_owned(),
+                ],
+                ..ProfileChoice::default()
+            };
+            need.profile_of_calls(&choice, &Fabric::SHM)
+        };
+        for (buffers, given) in [(0, 0), (1, 1), (9, 7)] {
+            let failure = built(buffers, need).unwrap_err();
+            assert_eq!(failure.status(), crate::exit::Status::Usage);
+            let failure = failure.to_string();
+            for words in [
+                &format!(
+                    "of bulk_buffers = {buffers} (command line) a core gives its own calls {given}"
+                )[..],
+                "each needs 8 bulk buffers of 16 KiB",
+                "set it to 10 at least",
+            ] {
+                assert!(failure.contains(words), "{failure}");
+            }
+        }
+        assert!(built(10, need).is_ok());
+        assert!(built(0, Need::default()).is_ok(), "no calls with payloads");
     }
 
     #[test]

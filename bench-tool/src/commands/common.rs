@@ -104,7 +104,7 @@ pub(crate) struct CommonArgs {
 #[derive(Args, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SlowedArgs {
     /// One-way delay of every message, to simulate distance on shm (for rdma: tests/lab/lab run --delay)
-    #[arg(long, value_name = "TIME", default_value = "0", value_parser = values::time)]
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = values::delay)]
     pub delay: Duration,
 
     /// Time for which the bench service keeps its core busy in each call, to simulate a slower service

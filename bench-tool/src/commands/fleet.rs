@@ -170,6 +170,7 @@ pub(super) fn execute(args: &FleetArgs, command: String) -> Result<(), Failure> 
         FleetWork::Sweep(sweep) => args.sweep.chart(&sweep.plan.points)?,
         FleetWork::Once(_) | FleetWork::ToKnee => None,
     };
+    outputs.check_other(chart.as_ref())?;
     let machine = Machine::detect();
     let metrics = args.metrics.as_ref();
     fleet::execute(&config, &machine, &outputs, chart.as_ref(), metrics)

@@ -24,6 +24,9 @@ mod serve;
 mod sweep;
 mod values;
 
+use std::ffi::OsString;
+
+use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 use self::agent::AgentArgs;
@@ -98,6 +101,28 @@ pub(crate) enum Command {
     Idle(IdleArgs),
 }
 
+/// What to do about a command line that is wrong in a way that the parser does not know.
+pub(crate) fn hint(
+    error: &clap::Error,
+    arguments: impl Iterator<Item = OsString>,
+) -> Option<&'static str> {
+    let words: Vec<OsString> = arguments.collect();
+    let is_fleet = words.first().is_some_and(|it| it == "fleet");
+    let has_command = ["run", "sweep", "nfs"]
+        .iter()
+        .any(|command| words.iter().any(|it| it == command));
+    let is_apart = words.iter().any(|it| it == "--");
+    let is_unknown = matches!(
+        error.kind(),
+        ErrorKind::UnknownArgument
+            | ErrorKind::MissingRequiredArgument
+            | ErrorKind::InvalidSubcommand
+    );
+    (is_fleet && has_command && !is_apart && is_unknown).then_some(
+        "put `--` before the command of the clients, as in: bench-tool fleet --clients 2 -- run --connect ADDR",
+    )
+}
+
 /// Runs the command; `typed` is the command line, for reports.
 ///
 /// # Errors
@@ -132,7 +157,6 @@ pub(crate) mod tests {
     use super::*;
     use crate::workloads::bench::op::Op;
     use clap::CommandFactory;
-    use clap::error::ErrorKind;
     use rpcrdma_control::Address;
     use rpcrdma_doctor::CoreList;
 
@@ -170,6 +194,32 @@ pub(crate) mod tests {
     #[test]
     fn clap_finds_no_contradiction() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_fleet_without_the_two_dashes_is_told_of_them() {
+        let hint_of = |line: &str| {
+            let error = parse(line).unwrap_err();
+            hint(&error, line.split_whitespace().skip(1).map(OsString::from))
+        };
+        for line in [
+            "bench-tool fleet --clients 2 run --connect shm:x",
+            "bench-tool fleet --clients 2 sweep",
+            "bench-tool fleet nfs --clients 2",
+        ] {
+            assert!(
+                hint_of(line).is_some_and(|it| it.contains("put `--`")),
+                "{line}"
+            );
+        }
+        for line in [
+            "bench-tool run --wrong",
+            "bench-tool fleet --wrong -- run --connect shm:x",
+            "bench-tool fleet --clients 2",
+            "bench-tool fleet --clients none",
+        ] {
+            assert_eq!(hint_of(line), None, "{line}");
+        }
     }
 
     #[test]
@@ -256,6 +306,11 @@ pub(crate) mod tests {
                 ErrorKind::ValueValidation,
             ),
             ("bench-tool run --delay 5", ErrorKind::ValueValidation),
+            ("bench-tool run --delay 11s", ErrorKind::ValueValidation),
+            (
+                "bench-tool serve --listen shm:x --delay 10001ms",
+                ErrorKind::ValueValidation,
+            ),
             ("bench-tool serve", ErrorKind::MissingRequiredArgument),
         ] {
             let error = parse(line).unwrap_err();

@@ -167,6 +167,7 @@ pub(super) fn execute(
     ];
     let outputs = Outputs::check(&files, args.common.quiet)?;
     let chart = args.files.chart(&config.plan.points)?;
+    outputs.check_other(chart.as_ref())?;
     sweep::execute(config, &machine, &outputs, chart.as_ref(), load)
 }
 

@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use crate::workloads::bench::sizes::Sizes;
 
+/// The longest delay of a message that the shm fabric can make.
+const DELAY_MAX: Duration = Duration::from_secs(10);
+
 /// Splits `12.5MiB` into number and unit. Spaces between them are allowed.
 fn number_and_unit(text: &str) -> Option<(&str, &str)> {
     let text = text.trim();
@@ -111,6 +114,21 @@ pub(crate) fn time(text: &str) -> Result<Duration, String> {
     scaled(number, scale_ns)
         .map(Duration::from_nanos)
         .ok_or_else(wrong)
+}
+
+/// Parses an artificial delay of messages, of at most [`DELAY_MAX`].
+///
+/// # Errors
+/// As [`time`], and for a longer one.
+pub(crate) fn delay(text: &str) -> Result<Duration, String> {
+    let delay = time(text)?;
+    match delay <= DELAY_MAX {
+        true => Ok(delay),
+        false => Err(format!(
+            "`{text}` is longer than the {} s by which the shm fabric can delay a message: write a shorter time, as in 10ms",
+            DELAY_MAX.as_secs()
+        )),
+    }
 }
 
 /// Parses a time above zero, for the length of a measurement.

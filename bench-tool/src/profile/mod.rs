@@ -112,6 +112,13 @@ fn checked_text(file: &Path, loaded: &Loaded) -> String {
     for clamp in &loaded.clamps {
         let _ = writeln!(text, "warning: {clamp}");
     }
+    let is_own = loaded.origin("bulk_buffers") == Origin::File(file.to_owned());
+    if is_own && loaded.profile.bulk_buffers == 0 {
+        text.push_str(
+            "warning: bulk_buffers = 0: a node with this profile makes no calls with bulk data, and `run --op write`, `read` and \
+             `mix` and `nfs` refuse it; leave it out, and they size it\n",
+        );
+    }
     text
 }
 

@@ -57,6 +57,14 @@ impl Output {
         self.target == Target::StandardOutput
     }
 
+    /// Whether the other one is the same file, so that one of them would be lost.
+    fn is_file_of(&self, other: &Self) -> bool {
+        match (&self.target, &other.target) {
+            (Target::File(own), Target::File(other)) => place(own) == place(other),
+            _ => false,
+        }
+    }
+
     /// Writes the contents, completely or not at all.
     ///
     /// # Errors
@@ -79,14 +87,39 @@ impl Output {
     }
 }
 
+/// A path that has only one spelling: the directory exists, and the file may not.
+fn place(path: &Path) -> PathBuf {
+    let directory = path.parent().filter(|it| !it.as_os_str().is_empty());
+    let directory = fs::canonicalize(directory.unwrap_or(Path::new(".")));
+    match (directory, path.file_name()) {
+        (Ok(directory), Some(name)) => directory.join(name),
+        _ => path.to_owned(),
+    }
+}
+
+/// The failure for two outputs in one file.
+fn one_file(first: &str, second: &str) -> Failure {
+    Failure::usage(format!(
+        "{first} and {second} name the same file, and one of them would be lost"
+    ))
+    .advice("give one of them another file")
+}
+
 fn cannot_write(option: &'static str, path: &Path, error: io::Error) -> Failure {
     let advice = match error.kind() {
         io::ErrorKind::NotFound => {
             format!("create the directory first, or give {option} another path")
         }
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            format!("free some space there, or give {option} another path")
-        }
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => format!(
+            "free some space there ({} MiB are reserved for a moment before the measurement, so that its report is not lost), or \
+             give {option} another path",
+            CHECK_BYTES >> 20
+        ),
+        io::ErrorKind::FileTooLarge => format!(
+            "raise the limit of the size of files (`ulimit -f`; {} MiB are reserved for a moment before the measurement), or \
+             give {option} another path",
+            CHECK_BYTES >> 20
+        ),
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
             format!("give {option} a path that you may write, or - for standard output")
         }
@@ -255,7 +288,7 @@ impl Outputs {
     /// terminal.
     ///
     /// # Errors
-    /// Those of [`Output::check`], and a usage failure if two are standard output.
+    /// Those of [`Output::check`], and a usage failure if two are standard output or one file.
     pub(crate) fn check(
         paths: &[(&'static str, Option<&Path>)],
         quiet: bool,
@@ -274,7 +307,30 @@ impl Outputs {
             ))
             .advice("give one of them a file"));
         }
+        for (number, first) in files.iter().enumerate() {
+            if let Some(second) = files
+                .iter()
+                .skip(number + 1)
+                .find(|it| it.is_file_of(first))
+            {
+                return Err(one_file(first.option, second.option));
+            }
+        }
         Ok(Self { files, quiet })
+    }
+
+    /// Checks that another output is none of these files.
+    ///
+    /// # Errors
+    /// A usage failure with both options.
+    pub(crate) fn check_other(&self, other: Option<&Output>) -> Result<(), Failure> {
+        let Some(other) = other else {
+            return Ok(());
+        };
+        match self.files.iter().find(|it| it.is_file_of(other)) {
+            Some(first) => Err(one_file(first.option, other.option)),
+            None => Ok(()),
+        }
     }
 
     /// Whether only warnings are shown on the terminal.
@@ -372,6 +428,32 @@ mod tests {
     }
 
     #[test]
+    fn two_outputs_in_one_file_are_refused() {
+        let directory = Folder::new("twice");
+        fs::write(directory.join("there"), "old").unwrap();
+        std::os::unix::fs::symlink(directory.join("there"), directory.join("link")).unwrap();
+        let (a, b) = (directory.join("new"), directory.join("./new"));
+        let (there, link) = (directory.join("there"), directory.join("link"));
+        for (first, second) in [(&a, &a), (&a, &b), (&there, &link)] {
+            let files = [("--json", Some(&**first)), ("--hgrm", Some(&**second))];
+            let failure = Outputs::check(&files, true).unwrap_err();
+            assert_eq!(failure.status(), crate::exit::Status::Usage);
+            failure.check_words(&["--json and --hgrm name the same file"]);
+            let outputs = Outputs::check(&files[..1], true).unwrap();
+            let chart = Output::check("--plot", second).unwrap();
+            outputs
+                .check_other(Some(&chart))
+                .unwrap_err()
+                .check_words(&["--plot"]);
+        }
+        let files = [("--json", Some(&*a)), ("--hgrm", Some(&*there))];
+        assert!(Outputs::check(&files, true).is_ok());
+        // A device is written by both.
+        let null = Path::new("/dev/null");
+        assert!(Outputs::check(&[("--json", Some(null)), ("--hgrm", Some(null))], true).is_ok());
+    }
+
+    #[test]
     fn a_link_stays_a_link() {
         let directory = Folder::new("link");
         let (real, link) = (directory.join("real"), directory.join("link"));
@@ -404,7 +486,10 @@ mod tests {
         let failure = output.write("{}").unwrap_err();
         assert_eq!(failure.status(), crate::exit::Status::Failure);
         let text = failure.to_string();
-        text.check_words(&["/dev/full", "free some space"]);
+        text.check_words(&["/dev/full", "free some space", "16 MiB are reserved"]);
+        let error = io::ErrorKind::FileTooLarge.into();
+        let text = cannot_write("--json", Path::new("a"), error).to_string();
+        text.check_words(&["ulimit -f", "16 MiB"]);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::time::Duration;
 use rpcrdma_control::{Address, Fabric};
 
 use self::config::{OwnFabric, RunConfig, Server};
-use self::own_server::{OwnServer, START_TIMEOUT};
+use self::own_server::{OwnServer, START_TIMEOUT, Stopped};
 use self::report::{Report, RunResult, table};
 use crate::children::OWN_PROGRAM;
 use crate::exit::Failure;
@@ -161,12 +161,16 @@ pub(crate) fn measure(
     let result = load.measure(config, &address, &watch, show);
     drop(line);
     // Stop the server first, but report the load's failure: a failure of the server at its stop is only a
-    // consequence.
-    let stopped = own.map_or(Ok(()), OwnServer::stop);
-    let mut result = result?;
+    // consequence, unless something killed it.
+    let stopped = own.map_or(Ok(()), OwnServer::stop).err();
+    let (cause, consequence) = match stopped {
+        Some(Stopped { failure, is_cause }) if is_cause => (Some(failure), None),
+        stopped => (None, stopped.map(|it| it.failure)),
+    };
+    let mut result = result.map_err(|failure| cause.clone().unwrap_or(failure))?;
     // What is measured is reported, whatever fails after it.
     let failure = &mut result.totals.failure;
-    *failure = failure.take().or(stopped.err());
+    *failure = cause.or(failure.take()).or(consequence);
     // The user who stops a run does not want to wait for the floor.
     if !watch.stop.is_asked() && failure.is_none() {
         match floor_rounds(config, floor.clone()) {

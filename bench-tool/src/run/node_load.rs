@@ -296,7 +296,7 @@ pub(super) fn profile(config: &RunConfig, fabric: &Fabric) -> Result<Loaded, Fai
         cores,
         park: false,
     }
-    .profile(&config.profile, fabric)
+    .profile_of_calls(&config.profile, fabric)
 }
 
 /// The client's node, with a generator on each core.

@@ -5,8 +5,9 @@
 //! [`STOP_TIMEOUT`] is killed.
 
 use std::io::Read;
-use std::os::unix::process::CommandExt;
-use std::process::{Child, ChildStdin, Stdio};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ExitStatus, Stdio};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
@@ -34,6 +35,26 @@ pub(crate) struct OwnServer {
     // Closing it makes the server end.
     stdin: Option<ChildStdin>,
     address: String,
+    is_killed_here: bool,
+}
+
+/// How the end of a server failed.
+#[derive(Debug)]
+pub(crate) struct Stopped {
+    pub(crate) failure: Failure,
+    /// Whether a signal from elsewhere had ended it: then a failure of the load is only a consequence.
+    pub(crate) is_cause: bool,
+}
+
+/// Advice if a signal ended the process, which then had no chance to say why.
+fn of_kill(status: &ExitStatus) -> Option<String> {
+    let signal = status.signal()?;
+    Some(match signal {
+        9 => "something killed it, mostly the kernel for want of memory: `dmesg` and the limit of the control group \
+              (`memory.max`) tell; lower --connections, --depth or --size"
+            .to_owned(),
+        other => format!("the signal {other} ended it before it could say why: `dmesg` may tell"),
+    })
 }
 
 impl OwnServer {
@@ -67,6 +88,7 @@ impl OwnServer {
             child,
             stdin,
             address: String::new(),
+            is_killed_here: false,
         };
         server.address = server.wait_ready(stdout, timeout)?;
         Ok(server)
@@ -83,13 +105,15 @@ impl OwnServer {
             Ok(address) => Ok(address),
             Err(RecvTimeoutError::Disconnected) => {
                 // Its output has closed, so the process is ending.
-                let status = match wait_for(&mut self.child, STATUS_TIMEOUT) {
+                let ended = wait_for(&mut self.child, STATUS_TIMEOUT);
+                let advice = ended.as_ref().ok().and_then(|it| it.as_ref()).and_then(of_kill);
+                let status = match ended {
                     Ok(Some(status)) => status.to_string(),
                     Ok(None) => "its output was closed".to_owned(),
                     Err(error) => error.to_string(),
                 };
                 Err(Failure::failed(format!("the run's own server ended before it was ready ({status})"))
-                    .advice("its own message, above, says why"))
+                    .advice(advice.unwrap_or_else(|| "its own message, above, says why".to_owned())))
             }
             Err(RecvTimeoutError::Timeout) => Err(Failure::failed(format!(
                 "the run's own server was not ready within {}",
@@ -115,19 +139,27 @@ impl OwnServer {
     ///
     /// # Errors
     /// If it had to be killed, or had ended with an error: the results are then in doubt.
-    pub(crate) fn stop(mut self) -> Result<(), Failure> {
-        self.end(STOP_TIMEOUT)
+    pub(crate) fn stop(mut self) -> Result<(), Stopped> {
+        let result = self.end(STOP_TIMEOUT);
+        let status = self.child.try_wait().ok().flatten();
+        let is_cause = status.is_some_and(|it| of_kill(&it).is_some()) && !self.is_killed_here;
+        result.map_err(|failure| Stopped { failure, is_cause })
     }
 
     fn end(&mut self, timeout: Duration) -> Result<(), Failure> {
         drop(self.stdin.take());
         match wait_for(&mut self.child, timeout) {
             Ok(Some(status)) if status.success() => Ok(()),
-            Ok(Some(status)) => Err(Failure::failed(format!(
-                "the run's own server failed ({status})"
-            ))
-            .advice("its own message, above, says why; the numbers are in doubt")),
+            Ok(Some(status)) => {
+                let why = of_kill(&status);
+                let why = why.unwrap_or_else(|| "its own message, above, says why".to_owned());
+                Err(
+                    Failure::failed(format!("the run's own server failed ({status})"))
+                        .advice(format!("{why}; the numbers are in doubt")),
+                )
+            }
             Ok(None) => {
+                self.is_killed_here = true;
                 kill(&mut self.child);
                 Err(Failure::failed(format!(
                     "the run's own server did not end within {} and was killed",
@@ -207,7 +239,30 @@ mod tests {
     #[test]
     fn a_server_that_fails_later_puts_the_run_in_doubt() {
         let server = shell("echo listening on shm:x; cat; exit 1", PATIENCE).unwrap();
-        assert!(server.stop().unwrap_err().to_string().contains("in doubt"));
+        let stopped = server.stop().unwrap_err();
+        stopped
+            .failure
+            .check_words(&["in doubt", "its own message, above"]);
+        assert!(!stopped.is_cause);
+    }
+
+    #[test]
+    fn killed_server_has_no_message_and_is_the_cause() {
+        for (script, words) in [
+            ("kill -9 $$", "`memory.max`"),
+            ("kill -8 $$", "the signal 8 ended it"),
+        ] {
+            let failure = shell(script, PATIENCE).unwrap_err();
+            failure.check_words(&["ended before it was ready", words]);
+            let script = format!("echo listening on shm:x; cat; {script}");
+            let stopped = shell(&script, PATIENCE).unwrap().stop().unwrap_err();
+            stopped.failure.check_words(&[words, "in doubt"]);
+            assert!(stopped.is_cause);
+            assert!(
+                !stopped.failure.to_string().contains("above"),
+                "it said nothing"
+            );
+        }
     }
 
     #[test]

@@ -65,7 +65,7 @@ pub(crate) fn profile(config: &NfsConfig, fabric: &Fabric) -> Result<Loaded, Fai
         cores,
         park: false,
     }
-    .profile(&config.profile, fabric)
+    .profile_of_calls(&config.profile, fabric)
 }
 
 /// Connections to a server over RPC-over-RDMA.
