@@ -22,6 +22,10 @@ const COMPRESSED_COOKIE: [u8; 4] = [0x1c, 0x84, 0x93, 0x14];
 /// [`LatencyHistogram`] has a tenth of that.
 const PLAIN_BYTES_MAX: u64 = 4 << 20;
 
+/// Upper bound of the latencies of a histogram of a report: a million calls each second for nine years. The sum of as many
+/// reports as a computer has room for stays below 2^64.
+const COUNT_MAX: u64 = 1 << 48;
+
 /// Bytes of the header of version 2 before the counts; its bytes 4 to 8 are the length of the counts.
 const PLAIN_HEADER_BYTES: usize = 40;
 
@@ -76,6 +80,31 @@ impl LatencyHistogram {
         self.sum_ns += u128::from(latency_ns) * u128::from(count);
         self.min_ns = self.min_ns.min(latency_ns);
         self.max_ns = self.max_ns.max(latency_ns);
+    }
+
+    /// Records `count` latencies, none longer than the one before it, in a time that does not depend on `count`.
+    /// `latency_ns` returns each of them by its place. The sum is that of latencies that fall evenly within a bucket.
+    pub(crate) fn record_falling(&mut self, count: u64, latency_ns: impl Fn(u64) -> u64) {
+        let mut first = 0;
+        while first < count {
+            let longest = latency_ns(first);
+            let least_of_bucket = self.buckets.lowest_equivalent(longest);
+            let (mut last, mut next) = (first, count);
+            while next - last > 1 {
+                let middle = last + (next - last) / 2;
+                match latency_ns(middle) >= least_of_bucket {
+                    true => last = middle,
+                    false => next = middle,
+                }
+            }
+            let (shortest, number) = (latency_ns(last), next - first);
+            self.buckets.saturating_record_n(longest, number);
+            let twice_the_mean = u128::from(longest) + u128::from(shortest);
+            self.sum_ns += twice_the_mean * u128::from(number) / 2;
+            self.min_ns = self.min_ns.min(shortest);
+            self.max_ns = self.max_ns.max(longest);
+            first = next;
+        }
     }
 
     /// Adds the values of another histogram.
@@ -149,15 +178,28 @@ impl LatencyHistogram {
         }
     }
 
-    /// The percentile for `percent`, 0 to 100; never outside the exact extremes.
+    /// The percentile for `percent`, 0 to 100, with up to six decimals; never outside the exact extremes. It is the least latency
+    /// that so many percent of all do not exceed. The rank is exact: floating point would take call 1999 of 2000 for p99.9.
     #[must_use]
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a percentage is between 0 and 100"
+    )]
     pub(crate) fn percentile_ns(&self, percent: f64) -> u64 {
         if self.count() == 0 {
             return 0;
         }
-        self.buckets
-            .value_at_percentile(percent)
-            .clamp(self.min_ns, self.max_ns)
+        let millionths = (percent.clamp(0.0, 100.0) * 1e6).round() as u128;
+        let rank = (millionths * u128::from(self.count())).div_ceil(100_000_000);
+        let mut below = 0;
+        let mut values = self.buckets.iter_recorded();
+        let value = values.find(|value| {
+            below += u128::from(value.count_at_value());
+            below >= rank
+        });
+        let value = value.map_or(self.max_ns, |value| value.value_iterated_to());
+        value.clamp(self.min_ns, self.max_ns)
     }
 
     /// The figures of every report.
@@ -246,8 +288,8 @@ impl LatencyHistogram {
     /// in the report.
     ///
     /// # Errors
-    /// Why it is no such histogram: no base64, another format, values beyond the bounds, or another number of values
-    /// than `exact` says.
+    /// Why it is no such histogram: no base64, another format, values beyond the bounds, more of them than sums of many reports
+    /// can count, or another number of values than `exact` says.
     #[allow(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
@@ -260,6 +302,12 @@ impl LatencyHistogram {
         let buckets: Histogram<u64> = Deserializer::new()
             .deserialize(&mut &*bytes)
             .map_err(|error| DecodeError::Format(error.to_string()))?;
+        let counts = buckets
+            .iter_recorded()
+            .map(|it| u128::from(it.count_at_value()));
+        if counts.sum::<u128>() > u128::from(COUNT_MAX) {
+            return Err(DecodeError::Many);
+        }
         if buckets.len() != exact.count {
             return Err(DecodeError::Count {
                 buckets: buckets.len(),
@@ -380,6 +428,8 @@ pub(crate) enum DecodeError {
     Format(String),
     #[error("its histogram has {buckets} latencies, and its latency_ns says {count}")]
     Count { buckets: u64, count: u64 },
+    #[error("its histogram has more than {COUNT_MAX} latencies, which no load has")]
+    Many,
     #[error("its histogram has latencies of more than an hour")]
     Range,
     #[error("the min, mean and max of its latency_ns contradict each other")]
@@ -479,6 +529,32 @@ mod tests {
         assert_eq!(together.buckets(), one_by_one.buckets());
         assert_eq!(together.summary(), one_by_one.summary());
         assert_eq!(together.count(), 38);
+    }
+
+    #[test]
+    fn falling_latencies_count_as_if_they_came_one_by_one() {
+        for (count, step) in [(0, 1), (1, 5), (1_000, 1_000_000), (70_000, 3), (5, 0)] {
+            let latency_ns = |place: u64| (count * step + 7) - place * step;
+            let (mut together, mut one_by_one) = (LatencyHistogram::new(), LatencyHistogram::new());
+            together.record_falling(count, latency_ns);
+            (0..count).for_each(|place| one_by_one.record(latency_ns(place)));
+            assert_eq!(together.buckets(), one_by_one.buckets(), "{count}");
+            assert_eq!(together.summary(), one_by_one.summary(), "{count}");
+        }
+        // An hour of a million calls a second takes no longer than its buckets.
+        let mut hour = LatencyHistogram::new();
+        hour.record_falling(3_600_000_000, |place| (3_600_000_000 - place) * 1_000);
+        assert_eq!((hour.count(), hour.min_ns()), (3_600_000_000, 1_000));
+        assert!(hour.percentile_ns(50.0).abs_diff(1_800_000_000_000) < 1_800_000_000);
+    }
+
+    #[test]
+    fn rank_of_a_percentile_is_exact() {
+        let mut histogram = LatencyHistogram::new();
+        (1..=2_000).for_each(|value| histogram.record(value));
+        for (percent, expected) in [(50.0, 1_000), (99.9, 1_998), (99.99, 2_000), (0.0, 1)] {
+            assert_eq!(histogram.percentile_ns(percent), expected, "{percent}");
+        }
     }
 
     #[test]
@@ -667,6 +743,23 @@ mod tests {
             max: 1,
         };
         assert!(refused(&BASE64.encode(bytes), one).contains("more than an hour"));
+    }
+
+    #[test]
+    fn more_latencies_than_any_load_has_are_refused() {
+        let mut histogram = LatencyHistogram::new();
+        histogram.record_equal(1_000, COUNT_MAX);
+        assert!(LatencyHistogram::decode(&histogram.encode(), &exact(&histogram)).is_ok());
+        for more in [
+            &[(2_000, 1)][..],
+            &[(1_000, 1 << 62), (2_000, 1 << 62), (3_000, 1 << 62)],
+        ] {
+            let mut many = histogram.clone();
+            more.iter()
+                .for_each(|(ns, calls)| many.record_equal(*ns, *calls));
+            let error = LatencyHistogram::decode(&many.encode(), &exact(&many)).unwrap_err();
+            assert_eq!(error, DecodeError::Many);
+        }
     }
 
     #[test]

@@ -18,7 +18,6 @@ use crate::load::gate::Gate;
 use crate::machine::Machine;
 use crate::nfs_client;
 use crate::progress::say;
-use crate::report::output::verdict;
 use crate::report::view::LoadReport;
 use crate::run::node_load::NodeLoad;
 use crate::run::report::Report;
@@ -233,19 +232,16 @@ fn take_turns(cores: &mut Option<CoreList>, share: &Share, machine: &Machine) {
 }
 
 /// The report as JSON, and why the command would have failed after it: `failure` if the load broke off. A step of
-/// `--to-knee`, and a client that was stopped, may have no calls.
+/// `--to-knee`, and a client that was stopped, may have no calls, or some without an answer.
 fn done(
     report: &impl LoadReport,
     failure: Option<Failure>,
     may_be_empty: bool,
     advice: &str,
 ) -> Result<Done, Failure> {
-    let (calls, errors) = {
-        let view = report.view();
-        (view.load.calls, view.load.errors)
-    };
-    let verdict = verdict(calls, errors, advice);
-    let verdict = verdict.err().filter(|_| errors > 0 || !may_be_empty);
+    let view = report.view();
+    let verdict = view.load.account().verdict(advice).err();
+    let verdict = verdict.filter(|_| view.load.errors > 0 || !may_be_empty);
     let report = serde_json::to_value(report).map_err(Failure::of)?;
     Ok((report, failure.or(verdict).map(|it| it.to_string())))
 }

@@ -252,7 +252,7 @@ mod tests {
         compared(&pairs).warnings.join("\n").check_words(&[
             "depth 1 is left out: only A has it",
             "depth 2 is left out: only B has it",
-            "depth 8 is left out: B: run 2: 3 of its calls ended in an error",
+            "depth 8 is left out: B: run 2: it is not whole: 3 calls ended in an error",
             "depth 9 is left out: A: it contains no run",
         ]);
         let pairs = paired(&sweep(&[(1, &A), (4, &A)]), &sweep(&[(4, &A), (2, &A)])).unwrap();

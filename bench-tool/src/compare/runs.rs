@@ -8,8 +8,10 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::exit::Failure;
+use crate::report::knee;
 use crate::report::metric::{METRICS, Metric};
 use crate::report::saved::{self, SavedReport, reports_in};
+use crate::report::whole::{Account, clients_failed_in};
 use crate::sweep::grid::Point;
 use crate::sweep::runs::Swept;
 use crate::{fleet, nfs_client, run, sweep};
@@ -89,15 +91,36 @@ pub(crate) struct Run {
 
 #[derive(Deserialize)]
 struct Report {
-    schema: String,
     rate_per_s: f64,
     /// Null if no call completed.
     latency_ns: Option<Latency>,
+    #[serde(default)]
+    calls_due: Option<u64>,
+    #[serde(default)]
+    calls_unanswered: u64,
     failure: Option<String>,
+    #[serde(skip)]
+    clients_failed: usize,
     #[serde(default)]
     errors: u64,
     #[serde(default)]
     warnings: Vec<String>,
+}
+
+impl Report {
+    /// What became of its calls. That a signal ended it is in its warnings: its figures are those of a shorter run.
+    fn account(&self) -> Account<'_> {
+        let latencies = self.latency_ns.as_ref().map_or(0, |it| it.count);
+        Account {
+            calls: latencies.saturating_sub(self.calls_unanswered),
+            errors: self.errors,
+            due: self.calls_due,
+            unanswered: self.calls_unanswered,
+            interrupted: false,
+            failure: self.failure.as_deref(),
+            clients_failed: self.clients_failed,
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -128,23 +151,17 @@ impl Run {
                 }
             });
         }
-        let report = Report::deserialize(report).map_err(|error| error.to_string())?;
-        if !SCHEMAS.contains(&report.schema.as_str()) {
-            let schema: String = report.schema.chars().take(64).collect();
-            return Err(format!(
-                "its schema is {schema:?}, not {}",
-                SCHEMAS.join(" or ")
-            ));
+        check_schema(report)?;
+        let clients_failed = clients_failed_in(report);
+        let mut report = Report::deserialize(report).map_err(|error| error.to_string())?;
+        report.clients_failed = clients_failed;
+        let doubts = report.account().doubts();
+        if !doubts.is_empty() {
+            return Err(format!("it is not whole: {}", doubts.join("; ")));
         }
-        if let Some(failure) = report.failure {
-            return Err(format!("it failed: {failure}"));
-        }
-        let Some(latency) = report.latency_ns.filter(|it| it.count > 0) else {
+        let Some(latency) = report.latency_ns else {
             return Err("no call completed in it".to_owned());
         };
-        if report.errors > 0 {
-            return Err(format!("{} of its calls ended in an error", report.errors));
-        }
         let values = Metric::ALL.map(|metric| match metric {
             Metric::P50 => latency.p50,
             Metric::P90 => latency.p90,
@@ -175,6 +192,28 @@ impl Run {
             .copied()
             .unwrap_or(0.0)
     }
+}
+
+/// Refuses a report without a schema, and what has no single load.
+fn check_schema(report: &Value) -> Result<(), String> {
+    let Some(schema) = report["schema"].as_str() else {
+        return Err("it is no report of bench-tool: it has no schema".to_owned());
+    };
+    if schema == knee::SCHEMA {
+        return Err(
+            "it is a report of --to-knee, which has many loads: compare runs at one --rate, or see both side by side with \
+             `bench-tool report`"
+                .to_owned(),
+        );
+    }
+    if !SCHEMAS.contains(&schema) {
+        let schema: String = schema.chars().take(64).collect();
+        return Err(format!(
+            "its schema is {schema:?}, not {}",
+            SCHEMAS.join(" or ")
+        ));
+    }
+    Ok(())
 }
 
 /// A fact of a report; null if it has none. Of a fleet, it is that of all clients, or a list of theirs if they differ,
@@ -433,16 +472,21 @@ pub(super) mod tests {
             ("[".repeat(100_000), "recursion"),
             (with("/schema", json!("other/9")), "other/9"),
             (with("/latency_ns", json!(null)), "no call completed"),
+            (with("/schema", json!(null)), "it has no schema"),
+            (
+                with("/schema", json!(knee::SCHEMA)),
+                "a report of --to-knee",
+            ),
             (
                 with("/failure", json!("server lost")),
-                "it failed: server lost",
+                "it is not whole: failed: server lost",
             ),
             (with("/latency_ns/p50", json!("fast")), "run 2"),
             (with("/latency_ns/p50", json!(0)), "its p50 is 0"),
             (with("/latency_ns/p99", json!(-5)), "its p99 is -5"),
             (with("/rate_per_s", json!(1e300)), "its rate"),
             (with("/latency_ns/count", json!(0)), "no call completed"),
-            (with("/errors", json!(7)), "7 of its calls"),
+            (with("/errors", json!(7)), "7 calls ended in an error"),
             (
                 with("/depth", json!(2)),
                 "not repeats of each other: depth is 1 and 2",

@@ -1,22 +1,35 @@
 //! Adds reports: counts and rates are added, and percentiles come from the merged histogram. They are never averaged.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write as _};
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::date::rfc3339;
 use crate::exit::Failure;
 use crate::histogram::{LatencyHistogram, LatencySummary, null_without_calls};
 use crate::report::hgrm;
+use crate::report::knee;
 use crate::report::origin::Origin;
 use crate::report::output::{Outputs, json_text};
 use crate::report::saved::{self, SavedLoad, SavedReport};
 use crate::report::table::{write_columns, write_latency, write_row, write_warnings};
+use crate::report::whole::Account;
+use crate::{nfs_client, run};
 use rpcrdma_units::{bandwidth, count, rate, text_of};
 
 /// Name and version of the JSON layout. The version changes only if a key changes its meaning or is removed.
 pub(crate) const SCHEMA: &str = "rpcrdma.bench-tool.merge/1";
+
+/// The layouts of the reports that can be added.
+const SCHEMAS: [&str; 4] = [
+    run::report::RUN_SCHEMA,
+    nfs_client::SCHEMA,
+    super::report::SCHEMA,
+    SCHEMA,
+];
 
 /// What to give in place of a file that is no report.
 const GIVE: &str = "give the files that --json of run, nfs, fleet or merge wrote";
@@ -26,6 +39,9 @@ const GIVE: &str = "give the files that --json of run, nfs, fleet or merge wrote
 pub(super) struct Sums {
     pub(super) latency: LatencyHistogram,
     pub(super) calls: u64,
+    /// `None` without a report, `Some(None)` if one does not say it.
+    pub(super) due: Option<Option<u64>>,
+    pub(super) unanswered: u64,
     pub(super) errors: u64,
     pub(super) rate_per_s: f64,
     pub(super) bandwidth_bytes_per_s: f64,
@@ -39,6 +55,9 @@ impl Sums {
         self.latency.merge(latency);
         // What others wrote may have any counts.
         self.calls = self.calls.saturating_add(saved.calls);
+        let due = self.due.unwrap_or(Some(0)).zip(saved.calls_due);
+        self.due = Some(due.map(|(all, its)| all.saturating_add(its)));
+        self.unanswered = self.unanswered.saturating_add(saved.calls_unanswered);
         self.errors = self.errors.saturating_add(saved.errors);
         self.rate_per_s += saved.rate_per_s;
         self.bandwidth_bytes_per_s += saved.bandwidth_bytes_per_s;
@@ -52,12 +71,12 @@ impl Sums {
     /// A failure with both counts.
     pub(super) fn check(&self) -> Result<(), Failure> {
         let merged = self.latency.count();
-        if merged == self.calls {
+        let parts = self.calls.saturating_add(self.unanswered);
+        if merged == parts {
             return Ok(());
         }
         Err(Failure::failed(format!(
-            "the merged histogram has {merged} calls, and its parts have {}",
-            self.calls
+            "the merged histogram has {merged} calls, and its parts have {parts}"
         ))
         .advice("keep the reports, and report this: it is an error of this program"))
     }
@@ -74,6 +93,9 @@ struct Part {
     rate_per_s: f64,
     #[serde(with = "null_without_calls")]
     latency_ns: LatencySummary,
+    /// Of a sum: its parts, so that none of them counts twice.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    parts: Vec<Value>,
 }
 
 /// The report. Its serialization is the JSON report, whose layout is stable.
@@ -82,6 +104,15 @@ struct MergeReport {
     #[serde(flatten)]
     origin: Origin,
     interrupted: bool,
+    /// Why a part failed, or that clients of it did; `None` if none did.
+    #[serde(default)]
+    failure: Option<String>,
+    /// Whether the machine disturbed a part.
+    #[serde(default)]
+    disturbed: bool,
+    /// Whether it is a whole load: see [`crate::report::whole`].
+    #[serde(default)]
+    whole: Option<bool>,
     /// When the first part began (RFC 3339); `None` if a part does not say when it was measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     began: Option<String>,
@@ -90,6 +121,11 @@ struct MergeReport {
     ended: Option<String>,
     duration_s: f64,
     calls: u64,
+    /// The sum of theirs; `None` if a part does not have it.
+    #[serde(default)]
+    calls_due: Option<u64>,
+    #[serde(default)]
+    calls_unanswered: u64,
     errors: u64,
     rate_per_s: f64,
     bandwidth_bytes_per_s: f64,
@@ -103,7 +139,8 @@ struct MergeReport {
 /// Adds the reports in `files`, and writes the sum.
 ///
 /// # Errors
-/// A file that cannot be read or is no report with a histogram, and an output that cannot be written.
+/// A file that cannot be read or is no report with a histogram, a report that is given twice or is a part of another one, and
+/// an output that cannot be written.
 pub(crate) fn execute(
     files: &[PathBuf],
     outputs: &Outputs,
@@ -111,33 +148,37 @@ pub(crate) fn execute(
 ) -> Result<(), Failure> {
     let mut sums = Sums::default();
     let mut parts = Vec::new();
-    let (mut loops, mut doubts) = (Vec::new(), Vec::new());
+    let (mut loops, mut doubts, mut disturbed) = (Vec::new(), Vec::new(), false);
     let mut spans = Some(Vec::new());
     let mut reports = Vec::new();
     for file in files {
         reports.extend(saved::from_file(file, &[], GIVE)?);
     }
+    let mut seen = BTreeMap::new();
+    let mut failed = None;
     for SavedReport { name, value } in reports {
+        check_schema(&name, &value)?;
         let (saved, latency) = SavedLoad::read(&value).map_err(|error| {
             Failure::failed(format!("cannot add {name}"))
                 .because(error)
                 .advice(format!("{GIVE}; earlier versions wrote no histogram"))
         })?;
+        check_once(&mut seen, &name, &value)?;
         sums.add(&saved, &latency);
         loops.extend(saved.load_loop.clone());
         spans = spans.zip(saved.span()).map(|(mut all, span)| {
             all.push(span);
             all
         });
-        if let Some(why) = &saved.failure {
-            doubts.push(format!("{name} is not of a whole run: {why}"));
+        let account = saved.account();
+        if !account.is_whole() {
+            let doubt = format!("{name} is not whole: {}", account.doubts().join("; "));
+            if account.failure.is_some() || account.clients_failed > 0 {
+                failed.get_or_insert_with(|| doubt.clone());
+            }
+            doubts.push(doubt);
         }
-        if !saved.failures.is_empty() {
-            let failed = saved.failures.len();
-            doubts.push(format!(
-                "{failed} clients failed in {name}, and are not in it"
-            ));
-        }
+        disturbed |= saved.disturbed;
         if saved.disturbed {
             doubts.push(format!(
                 "the machine disturbed {name}: its warnings say how"
@@ -151,23 +192,38 @@ pub(crate) fn execute(
             errors: saved.errors,
             rate_per_s: saved.rate_per_s,
             latency_ns: latency.summary(),
+            parts: value["parts"].as_array().cloned().unwrap_or_default(),
         });
     }
     sums.check()?;
     let spans = spans.unwrap_or_default();
+    let account = Account {
+        calls: sums.calls,
+        errors: sums.errors,
+        due: sums.due.flatten(),
+        unanswered: sums.unanswered,
+        interrupted: sums.interrupted,
+        failure: failed.as_deref(),
+        clients_failed: 0,
+    };
     let report = MergeReport {
         origin: Origin::new(SCHEMA, command),
         interrupted: sums.interrupted,
+        whole: Some(account.is_whole()),
+        failure: failed.clone(),
+        disturbed,
         began: spans.iter().map(|it| it.0).min().map(rfc3339),
         ended: spans.iter().map(|it| it.1).max().map(rfc3339),
         duration_s: sums.duration_s,
         calls: sums.calls,
+        calls_due: sums.due.flatten(),
+        calls_unanswered: sums.unanswered,
         errors: sums.errors,
         rate_per_s: sums.rate_per_s,
         bandwidth_bytes_per_s: sums.bandwidth_bytes_per_s,
         latency_ns: sums.latency.summary(),
         histogram: sums.latency.encode(),
-        warnings: warnings(&sums, &loops).chain(doubts).collect(),
+        warnings: warnings(&loops).into_iter().chain(doubts).collect(),
         parts,
     };
     let is_open = !loops.is_empty() && loops.iter().all(|it| it == "open");
@@ -178,23 +234,82 @@ pub(crate) fn execute(
     })
 }
 
-fn warnings(sums: &Sums, loops: &[String]) -> impl Iterator<Item = String> + use<> {
-    let interrupted = sums
-        .interrupted
-        .then(|| "some of them ended early: they cover what was measured until then".to_owned());
-    let mixed = loops.windows(2).any(|pair| pair[0] != pair[1]).then(|| {
+/// Refuses a report of another kind than those that can be added.
+fn check_schema(name: &str, report: &Value) -> Result<(), Failure> {
+    let schema = report["schema"].as_str().unwrap_or_default();
+    if SCHEMAS.contains(&schema) {
+        return Ok(());
+    }
+    let why = match schema {
+        "" => "it is no report of bench-tool: it has no schema".to_owned(),
+        knee::SCHEMA => "it is a report of --to-knee, which has many loads".to_owned(),
+        other => {
+            let other: String = other.chars().take(64).collect();
+            format!("its schema is {other:?}")
+        }
+    };
+    Err(Failure::failed(format!("cannot add {name}"))
+        .because(why)
+        .advice(GIVE))
+}
+
+/// Refuses a report whose calls another one has already: the same one again, or a sum and a part of it. `seen` has the
+/// measurements of the reports so far, each with the report that has it.
+fn check_once(
+    seen: &mut BTreeMap<String, String>,
+    name: &str,
+    report: &Value,
+) -> Result<(), Failure> {
+    let mut its = BTreeSet::new();
+    measurements(report, &mut its);
+    for measurement in its {
+        if let Some(other) = seen.insert(measurement, name.to_owned()) {
+            return Err(Failure::failed(format!(
+                "{name} and {other} have the same calls, which would count twice"
+            ))
+            .advice(
+                "leave one of them out: they are the same report, or one is a sum of the other",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// What tells the measurements of a report from all others: that of the report, and those of which it is a sum.
+fn measurements(report: &Value, all: &mut BTreeSet<String>) {
+    // Without calls there is nothing to count twice, and nothing to tell them apart.
+    if report["calls"].as_u64().is_some_and(|calls| calls > 0) {
+        let keys = ["schema", "command", "calls", "errors", "rate_per_s"];
+        let latencies = ["min", "p50", "p90", "p99", "p99_9", "p99_99", "max"];
+        let own = keys.iter().map(|key| &report[key]);
+        let latencies = latencies.iter().map(|key| &report["latency_ns"][key]);
+        let texts: Vec<String> = own.chain(latencies).map(Value::to_string).collect();
+        all.insert(texts.join(" "));
+    }
+    let clients = report["clients"].as_array().into_iter().flatten();
+    let parts = report["parts"].as_array().into_iter().flatten();
+    for below in clients.map(|client| &client["report"]).chain(parts) {
+        measurements(below, all);
+    }
+}
+
+fn warnings(loops: &[String]) -> Option<String> {
+    loops.windows(2).any(|pair| pair[0] != pair[1]).then(|| {
         "some of them are open loops and some closed: their latencies do not count from the same moment"
             .to_owned()
-    });
-    interrupted.into_iter().chain(mixed)
+    })
 }
 
 fn write(text: &mut String, report: &MergeReport, is_open: bool) -> fmt::Result {
     writeln!(text, "sum of {} reports", report.parts.len())?;
     write_latency(text, &report.latency_ns, is_open)?;
+    let unanswered = match report.calls_unanswered {
+        0 => String::new(),
+        calls => format!(", {} not answered", count(calls)),
+    };
     writeln!(
         text,
-        "\ncalls     {} completed, {} errors",
+        "\ncalls     {} completed, {} errors{unanswered}",
         count(report.calls),
         count(report.errors)
     )?;
@@ -277,16 +392,87 @@ mod tests {
         assert_eq!(sum["parts"][1]["calls"], 20);
         // A sum is a report that can be added again.
         folder.write("c", sum.to_string());
-        let again = merge(&folder, &["c", "b"]).unwrap();
+        folder.write("d", saved((0..20).map(|it| 2_000_000 + it)).0);
+        let again = merge(&folder, &["c", "d"]).unwrap();
         assert_eq!(again["calls"], 1_040);
-        assert_eq!(again["latency_ns"]["max"], 1_000_019);
+        assert_eq!(
+            again["latency_ns"]["max"].as_u64().map(|it| it / 1_000),
+            Some(2_000)
+        );
+    }
+
+    #[test]
+    fn calls_that_would_count_twice_are_refused() {
+        let folder = Folder::new("merge-twice");
+        for (number, file) in ["a", "b", "c"].iter().enumerate() {
+            folder.write(file, saved((1..50).map(|it| it * (number as u64 + 1))).0);
+        }
+        std::fs::copy(folder.join("a"), folder.join("copy")).unwrap();
+        let sum = merge(&folder, &["a", "b"]).unwrap();
+        folder.write("sum", sum.to_string());
+        let sum = merge(&folder, &["sum", "c"]).unwrap();
+        folder.write("sum2", sum.to_string());
+        let client = |file: &str| {
+            let report: Value = serde_json::from_str(&folder.read(file)).unwrap();
+            serde_json::json!({"report": report})
+        };
+        let mut fleet: Value = serde_json::from_str(&saved((1..50).map(|it| it * 9)).0).unwrap();
+        fleet["schema"] = crate::fleet::report::SCHEMA.into();
+        fleet["clients"] = serde_json::json!([client("a"), client("c")]);
+        folder.write("fleet", fleet.to_string());
+        for files in [
+            ["a", "a"],
+            ["a", "copy"],
+            ["sum", "a"],
+            ["b", "sum"],
+            ["sum2", "a"],
+            ["sum2", "sum"],
+            ["c", "sum2"],
+            ["fleet", "c"],
+            ["sum", "fleet"],
+        ] {
+            let failure = merge(&folder, &files).unwrap_err();
+            failure.check_words(&["have the same calls", "leave one of them out"]);
+        }
+        assert_eq!(merge(&folder, &["c", "sum"]).unwrap()["calls"], 147);
+        // Nothing was measured: nothing counts twice.
+        let mut nothing: Value = serde_json::from_str(&saved(std::iter::empty()).0).unwrap();
+        nothing["latency_ns"] = Value::Null;
+        folder.write("nothing", nothing.to_string());
+        assert_eq!(merge(&folder, &["nothing", "nothing"]).unwrap()["calls"], 0);
+    }
+
+    #[test]
+    fn sum_of_what_is_not_whole_is_not_whole() {
+        let folder = Folder::new("merge-unanswered");
+        let mut part: Value = serde_json::from_str(&saved(1..101).0).unwrap();
+        part["calls"] = 90.into();
+        part["calls_due"] = 100.into();
+        part["calls_unanswered"] = 10.into();
+        part["errors"] = 0.into();
+        folder.write("a", part.to_string());
+        folder.write("b", saved(1..50).0);
+        let sum = merge(&folder, &["a", "b"]).unwrap();
+        assert_eq!(
+            (&sum["whole"], &sum["calls_unanswered"]),
+            (&false.into(), &10.into())
+        );
+        assert_eq!(
+            (&sum["calls"], &sum["calls_due"]),
+            (&139.into(), &Value::Null)
+        );
+        assert_eq!(sum["latency_ns"]["count"], 149);
+        sum["warnings"]
+            .to_string()
+            .check_words(&["/a is not whole: 10 of 100 calls that were due"]);
     }
 
     #[test]
     fn a_sum_lasts_from_the_first_begin_to_the_last_end() {
         let folder = Folder::new("merge-dates");
         let written = |file: &str, began: &str, duration_s: f64| {
-            let mut report: Value = serde_json::from_str(&saved(1..50).0).unwrap();
+            let longest = u64::from(file.as_bytes()[0]);
+            let mut report: Value = serde_json::from_str(&saved(1..longest).0).unwrap();
             report["began"] = began.into();
             report["duration_s"] = duration_s.into();
             folder.write(file, report.to_string());
@@ -318,7 +504,21 @@ mod tests {
         folder.write("b", "{}");
         folder.write("c", "no JSON");
         let failure = merge(&folder, &["a", "b"]).unwrap_err();
-        failure.check_words(&["cannot add", "/b", "missing field"]);
+        failure.check_words(&["cannot add", "/b", "it has no schema"]);
+        for (schema, words) in [
+            (knee::SCHEMA, "a report of --to-knee"),
+            (
+                "rpcrdma.bench-tool.run/9",
+                "its schema is \"rpcrdma.bench-tool.run/9\"",
+            ),
+        ] {
+            let mut other: Value = serde_json::from_str(&saved(1..50).0).unwrap();
+            other["schema"] = schema.into();
+            folder.write("b", other.to_string());
+            merge(&folder, &["b"])
+                .unwrap_err()
+                .check_words(&["/b", words]);
+        }
         let failure = merge(&folder, &["a", "c"]).unwrap_err();
         failure.check_words(&["/c"]);
         let failure = merge(&folder, &["a", "d"]).unwrap_err();
@@ -328,24 +528,32 @@ mod tests {
     #[test]
     fn reports_that_are_not_whole_are_named() {
         let folder = Folder::new("merge-doubts");
-        let whole: Value = serde_json::from_str(&saved(1..50).0).unwrap();
         let written = |file: &str, key: &str, value: Value| {
-            let mut report = whole.clone();
+            let longest = u64::from(file.as_bytes()[0]);
+            let mut report: Value = serde_json::from_str(&saved(1..longest).0).unwrap();
+            report["errors"] = 0.into();
             report[key] = value;
             folder.write(file, report.to_string());
         };
         written("huge", "errors", u64::MAX.into());
-        let sum = merge(&folder, &["huge", "huge"]).unwrap();
+        written("vast", "errors", u64::MAX.into());
+        let sum = merge(&folder, &["huge", "vast"]).unwrap();
         assert_eq!(sum["errors"], u64::MAX);
         written("a", "failure", "the server is gone".into());
         written("b", "failures", serde_json::json!([{}, {}]));
         written("c", "disturbed", true.into());
         let sum = merge(&folder, &["a", "b", "c"]).unwrap();
         sum["warnings"].to_string().check_words(&[
-            "/a is not of a whole run: the server is gone",
-            "2 clients failed in ",
+            "/a is not whole: failed: the server is gone",
+            "/b is not whole: 2 clients failed",
             "the machine disturbed ",
         ]);
+        assert_eq!(
+            (&sum["whole"], &sum["disturbed"]),
+            (&false.into(), &true.into())
+        );
+        let failure = sum["failure"].as_str().unwrap();
+        failure.check_words(&["/a is not whole: failed: the server is gone"]);
     }
 
     #[test]
@@ -362,6 +570,11 @@ mod tests {
         let mut report = MergeReport {
             origin: Origin::new(SCHEMA, String::new()),
             interrupted: true,
+            failure: None,
+            disturbed: false,
+            whole: Some(false),
+            calls_due: None,
+            calls_unanswered: 3,
             began: Some("2026-11-26T10:00:05.000Z".to_owned()),
             ended: Some("2026-11-26T10:01:05.000Z".to_owned()),
             duration_s: 1.0,
@@ -372,14 +585,9 @@ mod tests {
             latency_ns: report().load.latency_ns,
             histogram: String::new(),
             parts: Vec::new(),
-            warnings: warnings(
-                &Sums {
-                    interrupted: true,
-                    ..Sums::default()
-                },
-                &["open".to_owned(), "closed".to_owned()],
-            )
-            .collect(),
+            warnings: warnings(&["open".to_owned(), "closed".to_owned()])
+                .into_iter()
+                .collect(),
         };
         report.parts = vec![
             Part {
@@ -390,18 +598,18 @@ mod tests {
                 errors: 0,
                 rate_per_s: 1_000.0,
                 latency_ns: report.latency_ns,
+                parts: Vec::new(),
             };
             2
         ];
         text_of(|text| write(text, &report, false)).check_words(&[
             "sum of 2 reports",
-            "calls     12,000 completed, 1 errors",
+            "calls     12,000 completed, 1 errors, 3 not answered",
             "\ntime      from 2026-11-26T10:00:05.000Z to 2026-11-26T10:01:05.000Z\n",
             "rate      2.000 k/s, the sum of theirs",
             "report            calls        rate",
             "1                 6,000",
             "report 2  a.json",
-            "some of them ended early",
             "some closed",
         ]);
     }

@@ -43,8 +43,9 @@ use crate::metrics::MetricsAddress;
 use crate::report::climb::climb;
 use crate::report::hgrm;
 use crate::report::knee;
-use crate::report::output::{Output, Outputs, json_text, verdict};
+use crate::report::output::{Output, Outputs, json_text};
 use crate::report::page;
+use crate::report::whole::Account;
 use crate::signals::StopTwice;
 
 const ERRORS_ADVICE: &str = "the reports of the clients say which; --json has all of them";
@@ -96,7 +97,7 @@ fn once(
         "--html" => page::text(&report),
         _ => json_text(&report),
     })?;
-    judge(&report, (report.load.calls, report.load.errors))
+    judge(&report, &report.load.account())
 }
 
 fn to_knee(
@@ -126,20 +127,16 @@ fn to_knee(
         return Err(failure);
     }
     // Failures of earlier rounds are in the report of the last one too.
-    let closed_loop = &report.closed_loop;
-    let calls = closed_loop.load.calls;
-    judge(
-        last.as_ref().unwrap_or(closed_loop),
-        (calls, report.errors()),
-    )
+    let last = last.as_ref().unwrap_or(&report.closed_loop);
+    judge(last, &report.account())
 }
 
 /// Fails if a client did, or calls, or if there were none. `report` has the failures of all rounds.
-fn judge(report: &FleetReport, (calls, errors): (u64, u64)) -> Result<(), Failure> {
+fn judge(report: &FleetReport, account: &Account<'_>) -> Result<(), Failure> {
     judge_clients(&report.failures, report.clients_asked)?;
     // A fleet that was stopped may have no calls.
-    if report.load.interrupted && errors == 0 {
+    if report.load.interrupted && account.calls == 0 && account.errors == 0 {
         return Ok(());
     }
-    verdict(calls, errors, ERRORS_ADVICE)
+    account.verdict(ERRORS_ADVICE)
 }

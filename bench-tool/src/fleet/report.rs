@@ -13,6 +13,7 @@ use super::merge::Sums;
 use super::round::{Failed, Reported, RoundResult};
 use crate::exit::Failure;
 use crate::histogram::{LatencyHistogram, LatencySummary, null_without_calls};
+use crate::load::timeline::expected_interval;
 use crate::machine::Machine;
 use crate::report::Word;
 use crate::report::figures::{CorrectedLatency, LoadFigures, LossFigures, plural};
@@ -21,6 +22,7 @@ use crate::report::saved::SavedLoad;
 use crate::report::table::{
     latency_cells, warnings_of, write_calls, write_latencies, write_warnings,
 };
+use crate::report::whole::{Account, clients_failed};
 use crate::sweep::runs::WHILE_IT_RAN;
 use rpcrdma_units::{bandwidth, count, nanoseconds, rate, text_of};
 
@@ -125,6 +127,9 @@ pub(crate) struct FleetReport {
     pub failures_before: usize,
     /// The counters of each server that tells them, over the same time.
     pub servers: Vec<ServerCounters>,
+    /// Whether the machine of a client disturbed it: the client's warnings say how.
+    #[serde(default)]
+    pub disturbed: bool,
     /// Warnings that limit the trust in the numbers.
     pub warnings: Vec<String>,
 }
@@ -191,6 +196,15 @@ impl FleetReport {
         sums.check()?;
         let mut load = load_figures(&parts, &sums, round.rate_per_s);
         load.interrupted = round.interrupted;
+        let account = Account {
+            clients_failed: clients_failed(
+                (failures.len(), round.failed_before),
+                (config.plan.clients.len(), parts.len()),
+            ),
+            ..load.account()
+        };
+        load.whole = Some(account.is_whole());
+        let disturbed = parts.iter().any(|it| it.saved.disturbed);
         let servers = server_counters(&parts);
         let clients: Vec<ClientFigures> = parts.into_iter().map(Part::figures).collect();
         let rates: Vec<f64> = clients.iter().map(|it| it.rate_per_s).collect();
@@ -216,6 +230,7 @@ impl FleetReport {
             failures,
             failures_before: round.failed_before,
             servers,
+            disturbed,
         };
         Ok(Measured {
             report,
@@ -276,6 +291,8 @@ fn load_figures(parts: &[Part], sums: &Sums, rate_per_s: Option<u64>) -> LoadFig
         sum.saturating_add(u64::from(it.depth) * u64::from(it.connections))
     });
     let elapsed = Duration::try_from_secs_f64(sums.duration_s).unwrap_or_default();
+    let interval_ns = expected_interval(elapsed, slots, sums.calls);
+    let corrected = rate_per_s.is_none().then(|| corrected(parts));
     LoadFigures {
         depth: first.map_or(0, |it| it.depth),
         connections: all().fold(0, |sum, it| sum.saturating_add(it.connections)),
@@ -293,7 +310,10 @@ fn load_figures(parts: &[Part], sums: &Sums, rate_per_s: Option<u64>) -> LoadFig
         warmup_s: first.map_or(0.0, |it| it.warmup_s),
         duration_s: sums.duration_s,
         interrupted: sums.interrupted,
+        whole: None,
         calls: sums.calls,
+        calls_due: sums.due.flatten(),
+        calls_unanswered: sums.unanswered,
         errors: sums.errors,
         losses: losses.fold(LossFigures::default(), |sum, it| LossFigures {
             connections_lost: sum.connections_lost.saturating_add(it.connections_lost),
@@ -305,15 +325,23 @@ fn load_figures(parts: &[Part], sums: &Sums, rate_per_s: Option<u64>) -> LoadFig
         bandwidth_bytes_per_s: sums.bandwidth_bytes_per_s,
         latency_ns: sums.latency.summary(),
         histogram: sums.latency.encode(),
-        latency_corrected_ns: CorrectedLatency::new(
-            &sums.latency,
-            elapsed,
-            slots,
-            rate_per_s.is_some(),
-        ),
+        latency_corrected_ns: CorrectedLatency::new(interval_ns, corrected),
         interval_s: first.map_or(0.0, |it| it.interval_s),
         intervals: Vec::new(),
     }
+}
+
+/// The latencies of all clients corrected for coordinated omission, each client's by its own interval. The mean interval of
+/// all would be too long for fast clients, and too short for slow ones: those would count with far too many calls.
+fn corrected(parts: &[Part]) -> LatencyHistogram {
+    let mut all = LatencyHistogram::new();
+    for Part { saved, latency, .. } in parts {
+        let elapsed = Duration::try_from_secs_f64(saved.duration_s).unwrap_or_default();
+        let slots = u64::from(saved.depth) * u64::from(saved.connections);
+        let interval_ns = expected_interval(elapsed, slots, saved.calls);
+        all.merge(&latency.corrected(interval_ns));
+    }
+    all
 }
 
 /// The counters of each server, from the client that reported last: its calls ended last.
@@ -500,6 +528,7 @@ pub(super) mod tests {
     use crate::fleet::launch::Launch;
     use crate::fleet::plan::FleetPlan;
     use crate::report::page;
+    use crate::report::view::LoadReport;
     use crate::run::report::tests::report as run_report;
     use rpcrdma_testkit::CheckWords;
     use serde_json::json;
@@ -571,8 +600,95 @@ pub(super) mod tests {
         let config = config();
         let command = &config.client_command;
         let measured = FleetReport::of_round(&config, &Machine::detect(), command, round).unwrap();
-        assert_eq!(measured.latency.count(), measured.report.load.calls);
+        let load = &measured.report.load;
+        assert_eq!(measured.latency.count(), load.calls + load.calls_unanswered);
         measured.report
+    }
+
+    fn account(calls: u64) -> Account<'static> {
+        Account {
+            calls,
+            ..Account::default()
+        }
+    }
+
+    /// Lets a client have made these calls, one at a time, in a second.
+    fn set_calls(report: &mut Value, calls: u64, latency_ns: u64) {
+        let mut latency = LatencyHistogram::new();
+        latency.record_equal(latency_ns, calls);
+        report["calls"] = json!(calls);
+        report["latency_ns"] = json!(latency.summary());
+        report["histogram"] = json!(latency.encode());
+        report["duration_s"] = json!(1.0);
+    }
+
+    #[test]
+    fn each_client_is_corrected_for_omission_by_its_own_interval() {
+        let mut round = round();
+        set_calls(&mut round.reported[0].report, 10_000, 100_000);
+        set_calls(&mut round.reported[1].report, 100, 10_000_000);
+        let corrected = measured(round.clone()).load.latency_corrected_ns.unwrap();
+        // No client had a stall. By an interval of both together, each call of the slow one would count 50 times.
+        assert_eq!(
+            (corrected.summary.count, corrected.expected_interval),
+            (10_100, 198_019)
+        );
+        assert_eq!(corrected.summary.p99 / 1_000, 100);
+        round.rate_per_s = Some(10);
+        assert_eq!(
+            measured(round).load.latency_corrected_ns,
+            None,
+            "an open loop"
+        );
+    }
+
+    #[test]
+    fn a_fleet_is_disturbed_if_a_client_was() {
+        let mut round = round();
+        round.failed.clear();
+        let report = measured(round.clone());
+        assert!(!report.disturbed);
+        assert_eq!(
+            report.load.whole,
+            Some(false),
+            "the third client is missing"
+        );
+        round.reported[1].report["disturbed"] = json!(true);
+        let report = measured(round);
+        assert!(report.disturbed && LoadReport::view(&report).disturbed);
+        let mut value = serde_json::to_value(&report).unwrap();
+        assert!(SavedLoad::of(&value).unwrap().disturbed);
+        // Earlier versions did not say it of the fleet.
+        value.as_object_mut().unwrap().remove("disturbed");
+        assert!(SavedLoad::of(&value).unwrap().disturbed);
+    }
+
+    #[test]
+    fn calls_that_were_due_and_not_answered_are_added() {
+        let mut round = round();
+        round.failed.clear();
+        round.rate_per_s = Some(1_100);
+        for (client, due) in [(0, 550), (1, 1_000)] {
+            round.reported[client].report["calls_due"] = json!(due);
+        }
+        let report = &mut round.reported[0].report;
+        (report["calls"], report["calls_unanswered"]) = (json!(400), json!(600));
+        let report = measured(round.clone());
+        let account = report.load.account();
+        assert_eq!(
+            (account.calls, account.due, account.unanswered),
+            (1_400, Some(1_550), 600)
+        );
+        assert_eq!(
+            (report.load.whole, report.load.latency_ns.count),
+            (Some(false), 2_000)
+        );
+        let text = table(&report);
+        text.check_words(&["no errors; 600 of 1,550 calls that were due were not answered"]);
+        let failure = super::super::judge(&report, &account).unwrap_err();
+        failure.check_words(&["600 of 1,550 calls"]);
+        round.reported[0].report["calls_due"] = Value::Null;
+        assert_eq!(measured(round).load.calls_due, None, "an earlier version");
     }
 
     #[test]
@@ -658,10 +774,15 @@ pub(super) mod tests {
         assert_eq!((report.load.calls, report.failures.len()), (2_000, 1));
         assert_eq!(report.failures[0].client, 1);
         assert!(!report.load.interrupted, "the fleet was not");
-        assert!(super::super::judge(&report, (2_000, 0)).is_err());
+        assert!(super::super::judge(&report, &account(2_000)).is_err());
         let report = ended(true);
         assert_eq!(report.failures, []);
-        assert!(super::super::judge(&report, (0, 0)).is_ok());
+        assert!(super::super::judge(&report, &account(0)).is_ok());
+        let unanswered = Account {
+            unanswered: 1,
+            ..account(5)
+        };
+        assert!(super::super::judge(&report, &unanswered).is_err());
     }
 
     #[test]
@@ -673,7 +794,7 @@ pub(super) mod tests {
         let failed = &report.failures[1];
         assert_eq!((failed.client, &failed.host[..]), (1, "b"));
         assert!(failed.why.contains("cannot be added"), "{}", failed.why);
-        assert!(super::super::judge(&report, (0, 0)).is_err());
+        assert!(super::super::judge(&report, &account(0)).is_err());
     }
 
     #[test]
@@ -702,7 +823,7 @@ pub(super) mod tests {
         let report = measured(round);
         assert_eq!((report.load.calls, report.fairness), (0, None));
         table(&report).check_words(&["fleet of 3 clients", "calls     0 completed"]);
-        let failure = super::super::judge(&report, (0, 0)).unwrap_err();
+        let failure = super::super::judge(&report, &account(0)).unwrap_err();
         failure.check_words(&["1 of 3 clients failed; client 2 on c while it ran"]);
     }
 

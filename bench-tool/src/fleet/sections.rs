@@ -11,6 +11,7 @@ use crate::report::escape::escape;
 use crate::report::page::{begin_table, end_table, percentile_curve, write_percentiles, write_row};
 use crate::report::saved::SavedLoad;
 use crate::report::view::{LoadReport, LoadView, machine_facts, missing};
+use crate::sweep::runs::Repeat as _;
 use rpcrdma_units::{count, nanoseconds, text_of};
 
 /// Upper bound of the clients in the table; the JSON has all of them.
@@ -39,7 +40,7 @@ impl LoadReport for FleetReport {
             floor_ratio: None,
             floor: String::new(),
             warnings: &self.warnings,
-            disturbed: false,
+            disturbed: self.is_disturbed(),
             facts,
             missing: missing(&self.load, true),
         }

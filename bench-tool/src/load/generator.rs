@@ -1,7 +1,7 @@
 //! The load generator of one core: an application that makes calls, times them, and repeats them where the options
 //! ask for it. A [`Workload`] decides what each call is.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
 use rpcrdma_engine::{
@@ -151,15 +151,19 @@ impl<W: Workload> Generator<W> {
         let change = self.phase.advance(now, waiting);
         self.note(change, core);
         // No slot can make a call any more. Without this check a load with a count would never end.
-        if self.phase.is_calling() && self.is_dead() {
-            self.interrupt(core, now);
+        if self.is_dead() {
+            if self.phase.is_calling() {
+                self.interrupt(core, now);
+            }
+            self.phase.give_up();
         }
         while let Some(call) = self.repeats.later.pop_due(now) {
             self.repeats.lost.push_back(call);
         }
-        if self.phase.is_ending() && self.outstanding == 0 && self.repeats.len() == 0 {
+        let is_answered = self.outstanding == 0 && self.repeats.len() == 0;
+        if self.phase.is_ending() && is_answered && !self.phase.is_draining(now) {
             self.record_ended();
-            self.finish();
+            self.finish(now, &[]);
         }
         let waits = !self.phase.is_calling() || self.phase.is_enough() || self.repeats.len() > 0;
         self.attention = if waits { 0 } else { self.phase.until() };
@@ -285,16 +289,37 @@ impl<W: Workload> Generator<W> {
             errors.add("calls_unanswered", unanswered as u64);
         }
         self.record_ended();
-        self.finish();
+        let waiting = self.waiting();
+        self.finish(now, &waiting);
     }
 
-    /// Ends the load and returns its results. Replies to calls that are still outstanding are dropped.
-    fn finish(&mut self) {
+    /// The starts of the calls that are outstanding or wait for their repetition.
+    fn waiting(&mut self) -> Vec<Ticks> {
+        let free: HashSet<u32> = self.free.iter().copied().collect();
+        // The calls of a dead slot have ended with its connection.
+        let slots = (0..).zip(&self.slots);
+        let outstanding = slots.filter(|(index, slot)| slot.alive && !free.contains(index));
+        let outstanding = outstanding.map(|(_, slot)| slot.start);
+        let outstanding: Vec<Ticks> = outstanding.take(self.outstanding as usize).collect();
+        let later = self.repeats.later.end().map(|(_, start)| start);
+        let repeats = self.repeats.lost.drain(..).map(|(_, start)| start);
+        outstanding
+            .into_iter()
+            .chain(later)
+            .chain(repeats)
+            .collect()
+    }
+
+    /// Ends the load and returns its results. Replies to calls that are still outstanding, which were made at `waiting`,
+    /// are dropped.
+    fn finish(&mut self, now: Ticks, waiting: &[Ticks]) {
         self.publish();
         let phase = std::mem::replace(&mut self.phase, LoadPhase::idle());
         let mut measured = std::mem::take(&mut self.measured);
         measured.elapsed = phase.elapsed();
-        measured.backlog = phase.backlog();
+        measured.calls_due = phase.calls_due();
+        measured.unanswered = phase.unanswered(now, waiting);
+        measured.slots = self.slots.len() as u64;
         measured.retried_later = self.repeats.later.count();
         self.slots.clear();
         self.free.clear();
@@ -668,7 +693,7 @@ impl<W: Workload> Application for Generator<W> {
     }
 
     fn next_due(&self) -> Option<Ticks> {
-        if !self.phase.is_calling() {
+        if !self.phase.is_calling() && self.phase.next_due().is_none() {
             return None;
         }
         // Without a free slot the next call waits for a reply, and no time says when that arrives.
@@ -750,7 +775,7 @@ mod tests {
         assert_eq!(generator.phase.end(2_000), None);
         generator.start(5_000);
         assert!(generator.phase.due(5_000).is_none() && generator.phase.is_ending());
-        generator.finish();
+        generator.finish(5_000, &[]);
         assert!(generator.phase.is_idle());
     }
 }

@@ -157,17 +157,25 @@ impl Collector {
         }
     }
 
-    /// Returns everything that the core recorded, including the last interval. The measurement is over.
+    /// Returns everything that the core recorded, including the last interval and the waits of `part` that were in vain. The
+    /// measurement is over.
     pub(crate) fn finish(
         &mut self,
         exchange: &Exchange,
         last: &Recorder,
-        elapsed: Duration,
+        part: &mut Measured,
     ) -> CoreTimeline {
         self.collect(exchange);
         self.push(last.interval, &last.latency);
         let mut timeline = std::mem::take(&mut self.timeline);
-        timeline.elapsed = elapsed;
+        timeline.elapsed = part.elapsed;
+        timeline.slots = part.slots;
+        if let Some(waits) = part.unanswered.take() {
+            timeline.unanswered = Some(waits.pack());
+            if let Some(progress) = &self.progress {
+                progress.measured(&waits);
+            }
+        }
         timeline
     }
 
@@ -198,7 +206,7 @@ mod tests {
     }
 
     fn finished(mut collector: Collector, exchange: &Exchange, last: &Recorder) -> Vec<(u32, u64)> {
-        let timeline = collector.finish(exchange, last, Duration::from_secs(9));
+        let timeline = collector.finish(exchange, last, &mut Measured::default());
         let intervals = timeline.intervals.iter();
         intervals
             .map(|(interval, latency)| (interval.number, latency.unpack().count()))
@@ -231,7 +239,7 @@ mod tests {
             }
             recorder.record(number, 1);
         }
-        let timeline = Collector::default().finish(&exchange, &recorder, Duration::ZERO);
+        let timeline = Collector::default().finish(&exchange, &recorder, &mut Measured::default());
         let counts: Vec<_> = timeline
             .intervals
             .iter()

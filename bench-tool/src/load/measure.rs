@@ -8,6 +8,7 @@ use super::cores::LoadCores;
 use super::intervals::Collector;
 use super::measured::{Beginning, Measured};
 use super::pace::Rate;
+use super::phase::DRAIN_MAX;
 use super::workload::Workload;
 use super::{Amount, Watch};
 use crate::exit::Failure;
@@ -47,8 +48,10 @@ impl<W: Workload> LoadCores<W> {
                 watch: watch.clone(),
             });
         }
-        // A call may first wait `retry` for a new connection or its repetition, and then needs its normal time.
-        let patience = amount.retry + patience;
+        // A call may first wait `retry` for a new connection or its repetition, and then needs its normal time. In an open
+        // loop it may be made only after the end.
+        let drain = amount.rate.map_or(Duration::ZERO, |_| DRAIN_MAX);
+        let patience = drain + amount.retry + patience;
         let mut deadline = amount
             .limit
             .expected(amount.warmup)
@@ -100,9 +103,8 @@ impl<W: Workload> LoadCores<W> {
             match control.end(LOOK_PERIOD, || look(&mut collectors)) {
                 Some(ended) => {
                     let mut part = ended.measured;
-                    let elapsed = part.elapsed;
                     if let Some(collector) = collectors.get_mut(index) {
-                        let timeline = collector.finish(&control.exchange, &ended.last, elapsed);
+                        let timeline = collector.finish(&control.exchange, &ended.last, &mut part);
                         part.timelines.push(timeline);
                     }
                     measured.merge(part);

@@ -7,6 +7,7 @@ use rpcrdma_control::NodeSnapshot;
 use rpcrdma_engine::{CallRefused, CounterSnapshot};
 
 use crate::exit::Failure;
+use crate::histogram::LatencyHistogram;
 use crate::load::timeline::{CoreTimeline, Gap, Timeline};
 use crate::progress::Progress;
 
@@ -124,8 +125,13 @@ pub(crate) struct Measured {
     pub(crate) elapsed: Duration,
     /// Whether the load ended before its limit: by a stop request, or because no call was possible any more.
     pub(crate) interrupted: bool,
-    /// Open loop: calls that were due but not made, because all slots were in use.
-    pub(crate) backlog: u64,
+    /// Open loop: the calls that were due in the measured time, by the schedule alone.
+    pub(crate) calls_due: Option<u64>,
+    /// Of one part: the waits of its calls that were due in the measured time and have no answer, until it gave them up.
+    /// Merged parts have them in their timelines.
+    pub(crate) unanswered: Option<LatencyHistogram>,
+    /// Of one part: the calls that it can have outstanding.
+    pub(crate) slots: u64,
     /// The cores' counters over the measured time; `None` if it never began, and over TCP, which has no cores.
     pub(crate) counters: Option<CounterSnapshot>,
     /// The counters of the fabric over the run, events of devices included; empty over TCP.
@@ -146,15 +152,8 @@ impl Measured {
     pub(crate) fn warnings(&self) -> Vec<String> {
         let first = self.errors.first.as_ref();
         let first = first.map(|first| format!("the first call that failed: {first}"));
-        let late = (self.backlog > 0).then(|| {
-            format!(
-                "the server could not keep up: {} calls were due and could not be made before the end; raise --depth \
-                 or lower --rate",
-                rpcrdma_units::count(self.backlog)
-            )
-        });
         let device = self.fabric.warning();
-        first.into_iter().chain(late).chain(device).collect()
+        first.into_iter().chain(device).collect()
     }
 
     /// Counts the errors that a running load has published. Those of the warm-up are among them.
@@ -191,7 +190,10 @@ impl Measured {
         self.payload_bytes += other.payload_bytes;
         self.elapsed = self.elapsed.max(other.elapsed);
         self.interrupted |= other.interrupted;
-        self.backlog += other.backlog;
+        self.calls_due = match (self.calls_due, other.calls_due) {
+            (Some(own), Some(other)) => Some(own + other),
+            (own, other) => own.or(other),
+        };
         self.counters = match (self.counters.take(), other.counters) {
             (Some(own), Some(other)) => Some(own.plus(&other)),
             (own, other) => own.or(other),

@@ -23,6 +23,8 @@ pub(crate) mod measured;
 pub(crate) mod pace;
 pub(crate) mod phase;
 pub(crate) mod retry_later;
+#[cfg(test)]
+mod simulated;
 pub(crate) mod timeline;
 pub(crate) mod workload;
 

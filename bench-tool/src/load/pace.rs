@@ -62,9 +62,14 @@ impl Pace {
     /// When the next call is due.
     #[inline]
     pub(crate) fn due(&self) -> Ticks {
-        // Whole seconds are added separately: `next * ticks_per_second` would overflow in a long run.
+        self.due_of(self.next)
+    }
+
+    #[inline]
+    fn due_of(&self, number: u64) -> Ticks {
+        // Whole seconds are added separately: `number * ticks_per_second` would overflow in a long run.
         let per_second = self.rate.calls_per_second;
-        let (seconds, rest) = (self.next / per_second, self.next % per_second);
+        let (seconds, rest) = (number / per_second, number % per_second);
         let ticks = u128::from(rest) * u128::from(self.ticks_per_second) / u128::from(per_second);
         // The rest is less than one second in ticks, so the conversion cannot fail.
         let ticks = u64::try_from(ticks).unwrap_or(u64::MAX);
@@ -84,13 +89,32 @@ impl Pace {
         self.next += self.rate.parts;
     }
 
-    /// The number of calls that are due by `now` and not made.
-    pub(crate) fn behind(&self, now: Ticks) -> u64 {
-        let elapsed = u128::from(now.saturating_sub(self.start));
-        let due =
-            elapsed * u128::from(self.rate.calls_per_second) / u128::from(self.ticks_per_second);
-        let due = u64::try_from(due).unwrap_or(u64::MAX);
-        due.saturating_sub(self.next).div_ceil(self.rate.parts)
+    /// When the call is due that is `places` behind the next one of this part.
+    pub(crate) fn due_after(&self, places: u64) -> Ticks {
+        self.due_of(self.next + places * self.rate.parts)
+    }
+
+    /// The number of this part's calls that are due before `end` and not made.
+    pub(crate) fn left(&self, end: Ticks) -> u64 {
+        let left = self.first_from(end).saturating_sub(self.next);
+        left.div_ceil(self.rate.parts)
+    }
+
+    /// The number of this part's calls that are due from `begin` on and before `end`, made or not.
+    pub(crate) fn due_between(&self, begin: Ticks, end: Ticks) -> u64 {
+        let before = |time| {
+            let of_all = self.first_from(time).saturating_sub(self.rate.part);
+            of_all.div_ceil(self.rate.parts)
+        };
+        before(end).saturating_sub(before(begin))
+    }
+
+    /// The number, over all parts, of the first call that is due at `time` or later.
+    fn first_from(&self, time: Ticks) -> u64 {
+        let elapsed = u128::from(time.saturating_sub(self.start));
+        let first = elapsed * u128::from(self.rate.calls_per_second);
+        let first = first.div_ceil(u128::from(self.ticks_per_second));
+        u64::try_from(first).unwrap_or(u64::MAX)
     }
 }
 
@@ -128,13 +152,19 @@ mod tests {
     }
 
     #[test]
-    fn the_backlog_is_what_was_due_and_not_made() {
+    fn calls_left_are_due_before_the_end_and_not_made() {
         let mut pace = Pace::new(500, 1_000, Rate::new(10));
-        assert_eq!(pace.behind(500), 0);
-        assert_eq!(pace.behind(1_500), 10);
+        assert_eq!(pace.left(500), 0);
+        assert_eq!(pace.left(501), 1, "the one that is due at 500");
+        assert_eq!(pace.left(1_500), 10);
+        assert_eq!((pace.due_after(0), pace.due_after(9)), (500, 1_400));
         pace.advance();
-        assert_eq!(pace.behind(1_500), 9);
-        assert_eq!(pace.behind(0), 0);
+        assert_eq!(pace.left(1_500), 9);
+        assert_eq!(pace.due_after(8), 1_400);
+        assert_eq!(pace.left(0), 0);
+        assert_eq!(pace.due_between(600, 1_500), 9);
+        assert_eq!(pace.due_between(601, 1_501), 9);
+        assert_eq!(pace.due_between(1_500, 600), 0);
     }
 
     /// Also with more parts than calls per second.
@@ -150,15 +180,17 @@ mod tests {
         }
         assert_eq!(wanted.len(), 100);
         let parts = (0..PARTS).map(|part| Pace::new(7, 1_000, rate.share(part, PARTS)));
-        let behind: u64 = parts.clone().map(|pace| pace.behind(ends_at)).sum();
-        assert_eq!(behind, 100, "as many as are due");
+        let left: u64 = parts.clone().map(|pace| pace.left(ends_at)).sum();
+        assert_eq!(left, 100, "as many as are due");
+        let late = parts.clone().map(|pace| pace.due_between(1_007, ends_at));
+        assert_eq!(late.sum::<u64>(), 80, "those of the last four seconds");
         let mut made = Vec::new();
         for mut pace in parts {
             while pace.due() < ends_at {
                 made.push(pace.due());
                 pace.advance();
             }
-            assert_eq!(pace.behind(ends_at), 0);
+            assert_eq!(pace.left(ends_at), 0);
         }
         made.sort_unstable();
         assert_eq!(made, wanted);

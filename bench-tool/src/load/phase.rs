@@ -8,6 +8,15 @@ use rpcrdma_fabric::clock::{Clock, Ticks};
 use super::intervals::{Exchange, Recorder};
 use super::pace::Pace;
 use super::{Amount, Limit};
+use crate::histogram::LatencyHistogram;
+
+/// How long calls of an open loop that were due in the measured time are still made after it. A stall at the end, of the
+/// server or of this process, then shows in the latencies like any other. A load far above what the path carries would
+/// take as long as it is late: what is left then counts with the time that it has waited.
+pub(crate) const DRAIN_MAX: Duration = Duration::from_secs(10);
+
+/// The same for a load that somebody stopped, and who waits for its end.
+const STOPPED_DRAIN_MAX: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -17,7 +26,7 @@ enum Phase {
     Warmup,
     /// Calls are counted until the limit.
     Measuring,
-    /// No new calls; the generator waits for outstanding ones.
+    /// No new calls but those of an open loop that were due before the end; the generator waits for outstanding ones.
     Ending,
 }
 
@@ -45,12 +54,15 @@ pub(crate) struct LoadPhase {
     measured_start: Ticks,
     /// When the measurement ends; `Ticks::MAX` if the limit is a count.
     measured_until: Ticks,
+    /// Calls of an open loop that are due from this time on are not made: the end of the measurement, planned or not.
+    due_until: Ticks,
+    /// No calls are made from this time on.
+    made_until: Ticks,
     /// Calls that started in the measured time.
     started: u64,
     /// When the last successful one ended.
     last_end: Ticks,
     elapsed: Duration,
-    backlog: u64,
     /// The latencies of the current interval.
     recorder: Recorder,
     exchange: Arc<Exchange>,
@@ -68,10 +80,11 @@ impl LoadPhase {
             calls_max: 0,
             measured_start: Ticks::MAX,
             measured_until: Ticks::MAX,
+            due_until: Ticks::MAX,
+            made_until: Ticks::MAX,
             started: 0,
             last_end: 0,
             elapsed: Duration::ZERO,
-            backlog: 0,
             recorder: Recorder::new(1),
             exchange: Arc::new(Exchange::with_spares(1)),
         }
@@ -108,10 +121,12 @@ impl LoadPhase {
         match self.phase {
             Phase::Warmup if now >= self.until => {
                 self.phase = Phase::Measuring;
-                self.measured_start = now;
-                self.recorder.begin(now);
+                // By the plan, and not when this process finds time to look: a stall over the beginning counts too.
+                self.measured_start = self.until;
+                self.recorder.begin(self.until);
                 if let Limit::Duration(time) = self.limit {
-                    self.measured_until = now.saturating_add(self.clock.ticks(time));
+                    self.measured_until = self.until.saturating_add(self.clock.ticks(time));
+                    self.due_until = self.measured_until;
                 }
                 self.until = self.recorder.until().min(self.measured_until);
                 Some(Change::Measuring)
@@ -120,7 +135,7 @@ impl LoadPhase {
                 // `started` includes calls that fail: the load does not make others in their place.
                 let is_over = self.is_enough() && outstanding == 0;
                 if is_over || now >= self.measured_until {
-                    return self.end(now);
+                    return self.end_by(now, DRAIN_MAX);
                 }
                 if now >= self.recorder.until() {
                     self.recorder.next(now, &self.exchange);
@@ -132,17 +147,62 @@ impl LoadPhase {
         }
     }
 
-    /// Stops new calls. Outstanding calls are recorded in the last interval.
+    /// Ends the measurement before its limit. Outstanding calls are recorded in the last interval.
     pub(crate) fn end(&mut self, now: Ticks) -> Option<Change> {
+        self.end_by(now, STOPPED_DRAIN_MAX)
+    }
+
+    fn end_by(&mut self, now: Ticks, drain_max: Duration) -> Option<Change> {
         if !self.is_calling() {
             return None;
         }
         let is_measured = self.phase == Phase::Measuring;
         self.phase = Phase::Ending;
-        self.backlog = self.pace.map_or(0, |pace| pace.behind(now));
         self.elapsed = self.since_start(now);
-        self.calls_max = 0;
+        self.due_until = self.due_until.min(now);
+        // Counted from here: this process may have been suspended until long after the end.
+        self.made_until = now.saturating_add(self.clock.ticks(drain_max));
+        if self.pace.is_none() || !is_measured {
+            self.calls_max = 0;
+        }
         is_measured.then_some(Change::Ending)
+    }
+
+    /// Makes no more calls, not even those that were due before the end: nobody takes them.
+    pub(crate) fn give_up(&mut self) {
+        self.made_until = 0;
+    }
+
+    /// Whether calls that were due before the end are still to be made.
+    pub(crate) fn is_draining(&self, now: Ticks) -> bool {
+        self.is_ending() && now < self.made_until && self.due(self.due_until).is_some()
+    }
+
+    /// How many calls were due in the measured time; `None` in a closed loop, which has no schedule.
+    pub(crate) fn calls_due(&self) -> Option<u64> {
+        let due = self.pace?.due_between(self.measured_start, self.due_until);
+        Some(match self.limit {
+            Limit::Duration(_) => due,
+            Limit::Count(count) => due.min(count),
+        })
+    }
+
+    /// The waits until `now` of the calls of the measured time that have no answer: those that were due and not made, and
+    /// those that were made at `made`. Each is less than its latency would have been. Empty if all were answered.
+    pub(crate) fn unanswered(&self, now: Ticks, made: &[Ticks]) -> Option<LatencyHistogram> {
+        let mut waits = LatencyHistogram::new();
+        for start in made.iter().filter(|start| self.is_measured(**start)) {
+            waits.record(self.latency_ns(*start, now));
+        }
+        if let Some(pace) = self.pace.filter(|_| !self.is_enough()) {
+            // A stall over the end of the warm-up leaves calls of the warm-up.
+            let before = pace.left(self.measured_start.min(self.due_until));
+            let left = pace.left(self.due_until).saturating_sub(before);
+            waits.record_falling(left.min(self.left()), |place| {
+                self.latency_ns(pace.due_after(before + place), now)
+            });
+        }
+        (waits.count() > 0).then_some(waits)
     }
 
     fn since_start(&self, now: Ticks) -> Duration {
@@ -196,19 +256,23 @@ impl LoadPhase {
         }
         match &self.pace {
             None => Some(now),
-            Some(pace) => pace.start(now, self.measured_until),
+            Some(pace) => pace
+                .start(now, self.due_until)
+                .filter(|_| now < self.made_until),
         }
     }
 
     /// When the next call of an open loop is due; `None` in a closed loop, and after the last call.
     pub(crate) fn next_due(&self) -> Option<Ticks> {
         let pace = self.pace.filter(|_| !self.is_enough());
-        pace.map(|pace| pace.due())
+        let due = pace.map(|pace| pace.due());
+        due.filter(|due| *due < self.due_until.min(self.made_until))
     }
 
     /// The time until the next call is due, at most `longest`.
     pub(crate) fn idle_for(&self, now: Ticks, longest: Duration) -> Duration {
-        self.next_due().map_or(longest, |due| {
+        let due = self.next_due().filter(|_| now < self.made_until);
+        due.map_or(longest, |due| {
             Duration::from_nanos(self.clock.nanos_between(now, due)).min(longest)
         })
     }
@@ -252,11 +316,6 @@ impl LoadPhase {
     /// The last interval, which is not in the exchange.
     pub(crate) fn into_recorder(self) -> Recorder {
         self.recorder
-    }
-
-    /// Calls that were due before the end but not made.
-    pub(crate) fn backlog(&self) -> u64 {
-        self.backlog
     }
 }
 
@@ -343,7 +402,74 @@ mod tests {
         );
         phase.advance(second, 0);
         phase.advance(2 * second, 0);
-        assert_eq!(phase.backlog(), 19);
+        assert_eq!(
+            phase.calls_due(),
+            Some(10),
+            "those of the warm-up do not count"
+        );
+        assert!(phase.is_draining(2 * second));
+        // Nine of the warm-up are left, too.
+        let waits = phase.unanswered(3 * second, &[second / 2, second]).unwrap();
+        assert_eq!(
+            waits.count(),
+            1 + 10,
+            "with the one that was made and not answered"
+        );
+        assert!(is_about(Duration::from_nanos(waits.max_ns()), 2));
+        let shortest = Duration::from_nanos(waits.min_ns());
+        assert!(shortest.abs_diff(Duration::from_millis(1_100)) < Duration::from_micros(1));
+    }
+
+    #[test]
+    fn calls_that_were_due_before_the_end_are_made_after_it() {
+        let limit = Limit::Duration(Duration::from_secs(1));
+        let (mut phase, second) = phase(limit, Some(10));
+        (0..12).for_each(|it| phase.made(it * second / 10, 1));
+        // This process was suspended: it learns of the beginning and of the end when both are long over.
+        let late = 60 * second;
+        phase.advance(late, 0);
+        phase.advance(late, 0);
+        assert!(phase.is_ending() && phase.is_draining(late));
+        let mut made = 0;
+        while let Some(start) = phase.due(late) {
+            assert!(start < 2 * second, "not due before the end");
+            phase.made(start, 1);
+            made += 1;
+        }
+        assert_eq!((made, phase.calls_due()), (8, Some(10)));
+        assert!(!phase.is_draining(late) && phase.unanswered(late, &[]).is_none());
+    }
+
+    #[test]
+    fn calls_that_nobody_takes_after_the_end_are_not_made_for_ever() {
+        for (is_stopped, seconds) in [
+            (false, DRAIN_MAX.as_secs()),
+            (true, STOPPED_DRAIN_MAX.as_secs()),
+        ] {
+            let limit = Limit::Duration(Duration::from_secs(1));
+            let (mut phase, second) = phase(limit, Some(1_000));
+            phase.advance(second, 0);
+            let end = 2 * second;
+            if is_stopped {
+                phase.end(end);
+            }
+            phase.advance(end, 0);
+            let last = end + seconds * second;
+            assert!(phase.is_draining(last - 1) && phase.due(last - 1).is_some());
+            assert!(!phase.is_draining(last) && phase.due(last).is_none());
+            assert_eq!(phase.unanswered(last, &[]).unwrap().count(), 1_000);
+        }
+        let (mut phase, second) = phase(Limit::Count(5), Some(1_000));
+        phase.advance(second, 0);
+        phase.end(2 * second);
+        phase.give_up();
+        assert!(!phase.is_draining(2 * second) && phase.due(2 * second).is_none());
+        assert_eq!(
+            phase.unanswered(2 * second, &[]).unwrap().count(),
+            5,
+            "and no others"
+        );
+        assert_eq!(phase.calls_due(), Some(5));
     }
 
     #[test]

@@ -38,8 +38,13 @@ pub(crate) struct CoreTimeline {
     pub core: usize,
     /// Its measured time.
     pub elapsed: Duration,
+    /// The calls that it can have outstanding; 0 if that is not known.
+    pub slots: u64,
     /// The latencies of each interval.
     pub intervals: Vec<(Interval, PackedHistogram)>,
+    /// How long calls without an answer had waited when they were given up; they ended in no interval. `None` if there
+    /// are none.
+    pub unanswered: Option<PackedHistogram>,
 }
 
 impl CoreTimeline {
@@ -48,10 +53,18 @@ impl CoreTimeline {
         self.intervals.push((interval, latency.pack()));
     }
 
-    /// The latencies of all intervals in one histogram.
+    /// The latencies of all intervals, and the waits in vain, in one histogram.
     #[must_use]
     pub(crate) fn total(&self) -> LatencyHistogram {
-        merge(self.intervals.iter().map(|(_, latency)| latency))
+        let ended = self.intervals.iter().map(|(_, latency)| latency);
+        merge(ended.chain(&self.unanswered))
+    }
+
+    /// How many calls were not answered.
+    #[must_use]
+    pub(crate) fn unanswered(&self) -> u64 {
+        let waits = self.unanswered.as_ref();
+        waits.map_or(0, |waits| waits.unpack().count())
     }
 
     /// The latencies of interval `number`.
@@ -68,6 +81,13 @@ fn merge<'a>(parts: impl Iterator<Item = &'a PackedHistogram>) -> LatencyHistogr
         all.merge(&part.unpack());
         all
     })
+}
+
+/// Nanoseconds between two calls of a caller that does not wait for replies, at least 1: the mean time of one slot for one
+/// call, where `slots` carried `calls` calls. 0 without calls.
+pub(crate) fn expected_interval(elapsed: Duration, slots: u64, calls: u64) -> u64 {
+    let interval = (elapsed.as_nanos() * u128::from(slots)).checked_div(u128::from(calls));
+    interval.map_or(0, |it| u64::try_from(it).unwrap_or(u64::MAX).max(1))
 }
 
 /// Start, counted from the start of the measurement, and length.
@@ -118,10 +138,37 @@ impl Timeline {
         })
     }
 
-    /// The latencies of all cores and intervals in one histogram.
+    /// The latencies of all cores and intervals, and the waits in vain, in one histogram.
     #[must_use]
     pub(crate) fn latency(&self) -> LatencyHistogram {
-        merge(self.all().map(|(_, latency)| latency))
+        let unanswered = self
+            .cores
+            .iter()
+            .filter_map(|core| core.unanswered.as_ref());
+        merge(self.all().map(|(_, latency)| latency).chain(unanswered))
+    }
+
+    /// How many calls were not answered.
+    #[must_use]
+    pub(crate) fn unanswered(&self) -> u64 {
+        self.cores.iter().map(CoreTimeline::unanswered).sum()
+    }
+
+    /// All latencies corrected for coordinated omission, each core's by the interval of its own callers. `None` if the slots of
+    /// a core are not known.
+    #[must_use]
+    pub(crate) fn corrected(&self) -> Option<LatencyHistogram> {
+        if self.cores.is_empty() || self.cores.iter().any(|core| core.slots == 0) {
+            return None;
+        }
+        let mut all = LatencyHistogram::new();
+        for core in &self.cores {
+            let latency = core.total();
+            let calls = latency.count().saturating_sub(core.unanswered());
+            let interval_ns = expected_interval(core.elapsed, core.slots, calls);
+            all.merge(&latency.corrected(interval_ns));
+        }
+        Some(all)
     }
 
     /// The longest measured time of any core.
@@ -157,10 +204,11 @@ impl Timeline {
                     ..*self
                 };
                 let latency_ns = core.total().summary();
+                let calls = latency_ns.count - core.unanswered();
                 CoreFigures {
                     core: core.core,
-                    calls: latency_ns.count,
-                    rate_per_s: per_s(latency_ns.count, core.elapsed.as_secs_f64()),
+                    calls,
+                    rate_per_s: per_s(calls, core.elapsed.as_secs_f64()),
                     latency_ns,
                     intervals: alone.figures(),
                 }
@@ -288,6 +336,50 @@ pub(crate) mod tests {
         let nothing = &cores[1].intervals[1];
         assert_eq!((nothing.calls, nothing.latency_ns), (0, None));
         assert_eq!(cores[1].latency_ns.max, 2_000);
+    }
+
+    #[test]
+    fn each_core_is_corrected_for_omission_by_its_own_interval() {
+        let core = |calls: u64, latency_ns: u64| {
+            let mut latency = LatencyHistogram::new();
+            latency.record_equal(latency_ns, calls);
+            let mut timeline = CoreTimeline {
+                elapsed: Duration::from_secs(1),
+                slots: 1,
+                ..CoreTimeline::default()
+            };
+            timeline.push(Interval::new(0), &latency);
+            timeline
+        };
+        let mut all = Timeline {
+            cores: vec![core(10_000, 100_000), core(100, 10_000_000)],
+            ..timeline()
+        };
+        // No core had a stall: by one interval for both, each call of the slow one would count 50 times.
+        assert_eq!(all.corrected().unwrap().count(), 10_100);
+        all.cores[1].push(Interval::new(1), &core(1, 30_000_000).total());
+        // The interval is 9.9 ms: two more calls would have come in the stall.
+        assert_eq!(all.corrected().unwrap().count(), 10_100 + 1 + 2);
+        all.cores[1].slots = 0;
+        assert!(all.corrected().is_none());
+    }
+
+    #[test]
+    fn waits_in_vain_are_in_the_latencies_and_no_calls() {
+        let mut timeline = timeline();
+        let mut waits = LatencyHistogram::new();
+        waits.record_equal(5_000_000, 7);
+        timeline.cores[1].unanswered = Some(waits.pack());
+        assert_eq!(
+            (timeline.unanswered(), timeline.latency().count()),
+            (7, 507)
+        );
+        assert_eq!(timeline.latency().max_ns(), 5_000_000);
+        let calls: u64 = timeline.figures().iter().map(|it| it.calls).sum();
+        assert_eq!(calls, 500);
+        let cores = timeline.core_figures();
+        assert_eq!((cores[1].calls, cores[1].latency_ns.count), (150, 157));
+        assert_eq!(cores[1].latency_ns.max, 5_000_000);
     }
 
     #[test]

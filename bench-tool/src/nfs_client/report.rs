@@ -155,6 +155,7 @@ impl Report {
             elapsed: measured.elapsed,
             interrupted: measured.interrupted,
             failure: measured.failure.clone(),
+            due: measured.calls_due,
             errors: outcome.errors(),
             losses: measured.losses.clone(),
             payload_bytes: tally.bytes(),

@@ -10,7 +10,8 @@ use crate::exit::Failure;
 use crate::histogram::{LatencyHistogram, LatencySummary, null_without_calls};
 use crate::load::LoadConfig;
 use crate::load::measured::Losses;
-use crate::load::timeline::{Gap, IntervalFigures, Timeline};
+use crate::load::timeline::{Gap, IntervalFigures, Timeline, expected_interval};
+use crate::report::whole::Account;
 use rpcrdma_units as units;
 
 /// Options and results of a load, with the keys that the JSON of all loads has.
@@ -38,8 +39,14 @@ pub(crate) struct LoadFigures {
     pub interrupted: bool,
     /// Why the run failed although it has results: connections were lost, or calls never ended. `None` for a whole run.
     pub failure: Option<String>,
+    /// Whether it is a whole load: see [`Account`]. `None` in the report of an earlier version.
+    pub whole: Option<bool>,
     /// Calls that succeeded in the measured time.
     pub calls: u64,
+    /// Calls that were due in the measured time, by the schedule alone; `None` in a closed loop.
+    pub calls_due: Option<u64>,
+    /// Calls without an answer: they are in the histogram with the time that they had waited.
+    pub calls_unanswered: u64,
     /// Calls that ended in an error.
     pub errors: u64,
     /// Lost and replaced connections.
@@ -49,7 +56,7 @@ pub(crate) struct LoadFigures {
     pub rate_per_s: f64,
     /// Payload of all operations per second; an echo carries the same amount back.
     pub bandwidth_bytes_per_s: f64,
-    /// Round-trip times.
+    /// Round-trip times of `calls`, and waits of `calls_unanswered`.
     #[serde(with = "null_without_calls")]
     pub latency_ns: LatencySummary,
     /// The histogram of the round-trip times: see [`LatencyHistogram::encode`].
@@ -73,6 +80,8 @@ pub(crate) struct Totals {
     pub interrupted: bool,
     /// Why the load broke off, or lost connections for good.
     pub failure: Option<Failure>,
+    /// Calls that were due in the measured time; `None` in a closed loop.
+    pub due: Option<u64>,
     /// Calls that ended in an error.
     pub errors: u64,
     /// Lost and replaced connections.
@@ -92,7 +101,15 @@ impl LoadFigures {
     ) -> Self {
         let duration_s = totals.elapsed.as_secs_f64();
         let is_open = config.rate_per_s.is_some();
-        Self {
+        let calls_unanswered = timeline.unanswered();
+        let calls = latency.count().saturating_sub(calls_unanswered);
+        let slots = u64::from(config.depth) * u64::from(config.connections);
+        let interval_ns = expected_interval(totals.elapsed, slots, calls);
+        let corrected = || {
+            let by_core = timeline.corrected();
+            by_core.unwrap_or_else(|| latency.corrected(interval_ns))
+        };
+        let figures = Self {
             depth: config.depth,
             connections: config.connections,
             cores: config.cores.clone(),
@@ -103,23 +120,41 @@ impl LoadFigures {
             duration_s,
             interrupted: totals.interrupted,
             failure: totals.failure.as_ref().map(Failure::problem),
-            calls: latency.count(),
+            whole: None,
+            calls,
+            calls_due: totals.due,
+            calls_unanswered,
             errors: totals.errors,
             losses: (&totals.losses).into(),
-            rate_per_s: units::per_s(latency.count(), duration_s),
+            rate_per_s: units::per_s(calls, duration_s),
             bandwidth_bytes_per_s: units::per_s(totals.payload_bytes, duration_s),
             latency_ns: latency.summary(),
             histogram: latency.encode(),
-            latency_corrected_ns: CorrectedLatency::new(
-                latency,
-                totals.elapsed,
-                u64::from(config.depth) * u64::from(config.connections),
-                is_open,
-            ),
+            latency_corrected_ns: CorrectedLatency::new(interval_ns, (!is_open).then(corrected)),
             interval_s: timeline.interval.as_secs_f64(),
             intervals: timeline.figures(),
             gaps: timeline.gaps.clone(),
+        };
+        figures.judged()
+    }
+
+    /// What became of its calls. A fleet adds its clients that failed.
+    pub(crate) fn account(&self) -> Account<'_> {
+        Account {
+            calls: self.calls,
+            errors: self.errors,
+            due: self.calls_due,
+            unanswered: self.calls_unanswered,
+            interrupted: self.interrupted,
+            failure: self.failure.as_deref(),
+            clients_failed: 0,
         }
+    }
+
+    /// Says whether it is whole.
+    pub(crate) fn judged(mut self) -> Self {
+        self.whole = Some(self.account().is_whole());
+        self
     }
 
     /// The histogram of the round-trip times; `None` in the report of an earlier version.
@@ -171,6 +206,7 @@ impl LoadFigures {
             broken,
             interrupted,
             losses(&totals.losses),
+            self.unanswered(),
             few_calls(self.calls),
             stretched(timeline),
             not_kept_up(self.offered_rate_per_s, self.rate_per_s),
@@ -181,10 +217,19 @@ impl LoadFigures {
     /// Those of [`LoadFigures::warnings`] that sums of several loads have too.
     pub(crate) fn warnings_of_sums(&self) -> impl Iterator<Item = String> {
         let all = [
+            self.unanswered(),
             few_calls(self.calls),
             not_kept_up(self.offered_rate_per_s, self.rate_per_s),
         ];
         all.into_iter().flatten()
+    }
+
+    /// Warns about calls without an answer.
+    fn unanswered(&self) -> Option<String> {
+        let unanswered = self.account().unanswered_text()?;
+        Some(format!(
+            "{unanswered}: the latencies have the time that each had waited, which is less than what it would have taken"
+        ))
     }
 
     /// Whether the loop is open, so that latencies count from the due time.
@@ -210,7 +255,7 @@ pub(crate) fn plural(number: u32, one: &str, many: &str) -> String {
 /// [`LatencyHistogram::corrected`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct CorrectedLatency {
-    /// Nanoseconds between two calls of such a caller: the mean time of one slot for one call.
+    /// Nanoseconds between two calls of such a caller, over all of them: the mean time of one slot for one call.
     pub expected_interval: u64,
     /// The corrected times.
     #[serde(flatten)]
@@ -218,24 +263,13 @@ pub(crate) struct CorrectedLatency {
 }
 
 impl CorrectedLatency {
-    /// Returns `None` for an open loop, and for a run without calls.
-    ///
-    /// `outstanding` is the number of slots of all connections together.
-    pub(crate) fn new(
-        latency: &LatencyHistogram,
-        elapsed: Duration,
-        outstanding: u64,
-        is_open: bool,
-    ) -> Option<Self> {
-        let calls = u128::from(latency.count());
-        if is_open || calls == 0 {
-            return None;
-        }
-        let interval = elapsed.as_nanos() * u128::from(outstanding) / calls;
-        let expected_interval = u64::try_from(interval).unwrap_or(u64::MAX).max(1);
-        Some(Self {
+    /// Of a corrected histogram; `None` without one, and without calls. Of several cores or clients, each is corrected by its
+    /// own interval, and `expected_interval` is that of all together.
+    pub(crate) fn new(expected_interval: u64, corrected: Option<LatencyHistogram>) -> Option<Self> {
+        let summary = corrected?.summary();
+        (summary.count > 0).then_some(Self {
             expected_interval,
-            summary: latency.corrected(expected_interval).summary(),
+            summary,
         })
     }
 }

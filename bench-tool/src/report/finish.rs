@@ -1,7 +1,7 @@
 //! The end of a command with a load: writes the table and the files; failed calls make the command fail.
 
 use super::knee::KneeReport;
-use super::output::{Outputs, json_text, verdict};
+use super::output::{Outputs, json_text};
 use super::view::LoadReport;
 use super::{hgrm, hlog, knee, page};
 use crate::exit::Failure;
@@ -27,7 +27,7 @@ pub(crate) fn put(
     if let Some(failure) = failure {
         return Err(failure.clone());
     }
-    verdict(view.load.calls, view.load.errors, errors_advice)
+    view.load.account().verdict(errors_advice)
 }
 
 /// Writes the files of a load that goes on. A file that cannot be written is said, and the load goes on.
@@ -72,6 +72,5 @@ pub(crate) fn put_knee(
     if let Some(failure) = failure {
         return Err(failure);
     }
-    let calls = report.closed_loop.view().load.calls;
-    verdict(calls, report.errors(), errors_advice)
+    report.account().verdict(errors_advice)
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 use hdrhistogram::serialization::V2DeflateSerializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogWriter, IntervalLogWriterBuilder, Tag};
 
-use crate::histogram::LatencyHistogram;
-use crate::load::timeline::Timeline;
+use crate::histogram::{LatencyHistogram, PackedHistogram};
+use crate::load::timeline::{CoreTimeline, Timeline};
 
 /// Shows the maximum of an interval in milliseconds, as the format's own tools do.
 const MAX_VALUE_DIVISOR: f64 = 1e6;
@@ -61,10 +61,23 @@ fn write_intervals(writer: &mut Writer<'_, '_>, timeline: &Timeline) {
                 .expect("memory takes all buckets");
         };
     let several = timeline.cores.len() > 1;
-    for (span, number, latency) in timeline.merged() {
+    let mut intervals = timeline.merged().peekable();
+    while let Some((span, number, mut latency)) = intervals.next() {
+        // The waits in vain ended in no interval. Without them the sum of the log would have too few slow calls.
+        let is_last = intervals.peek().is_none();
+        let unanswered = |core: &CoreTimeline| {
+            let waits = core.unanswered.as_ref().filter(|_| is_last);
+            waits.map(PackedHistogram::unpack)
+        };
+        let waits = timeline.cores.iter().filter_map(unanswered);
+        waits.for_each(|waits| latency.merge(&waits));
         write(span, &latency, "");
         for core in timeline.cores.iter().filter(|_| several) {
-            write(span, &core.interval(number), &format!("core{}", core.core));
+            let mut latency = core.interval(number);
+            if let Some(waits) = unanswered(core) {
+                latency.merge(&waits);
+            }
+            write(span, &latency, &format!("core{}", core.core));
         }
     }
 }

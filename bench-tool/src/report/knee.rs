@@ -9,8 +9,9 @@ use super::figures::OFFERED_SHARE_MIN;
 use super::origin::Origin;
 use super::table::{latency_cells, write_warnings};
 use super::view::LoadReport;
+use super::whole::Account;
 use crate::histogram::{LatencySummary, null_without_calls};
-use rpcrdma_units::{nanoseconds, rate, text_of};
+use rpcrdma_units::{count, nanoseconds, rate, text_of};
 
 /// Version of the JSON layout.
 pub(crate) const SCHEMA: &str = "rpcrdma.bench-tool.knee/1";
@@ -30,6 +31,10 @@ const REACHED_MIN: usize = 4;
 /// From this distance on, a knee is clear: p99 stays in the lower half while half of the rates go by.
 const CLEAR_DISTANCE: f64 = 0.5;
 
+/// With fewer calls at a rate, a knee is not clear: of so many, ten are slower than p99, and chance moves it no further than
+/// between p98.3 and p99.6 of an endless measurement (19 of 20 times). With 100 it is one call, the slowest.
+const CALLS_MIN: u64 = 1_000;
+
 /// The result of one open loop.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Step {
@@ -39,8 +44,14 @@ pub(crate) struct Step {
     pub offered_rate_per_s: u64,
     /// Calls per second that completed.
     pub rate_per_s: f64,
-    /// Whether `rate_per_s` reaches at least 95 % of `offered_rate_per_s`.
+    /// Whether the load was whole, and `rate_per_s` is at least 95 % of `offered_rate_per_s`.
     pub is_reached: bool,
+    /// Whether it is a whole load: see [`crate::report::whole`]. `None` in the report of an earlier version.
+    #[serde(default)]
+    pub whole: Option<bool>,
+    /// Calls without an answer.
+    #[serde(default)]
+    pub calls_unanswered: u64,
     /// The measured time.
     pub duration_s: f64,
     /// Calls that ended in an error, in all tries.
@@ -75,7 +86,10 @@ impl Step {
             share_percent,
             offered_rate_per_s,
             rate_per_s: load.rate_per_s,
-            is_reached: load.rate_per_s >= offered_rate_per_s as f64 * OFFERED_SHARE_MIN,
+            is_reached: load.account().is_whole()
+                && load.rate_per_s >= offered_rate_per_s as f64 * OFFERED_SHARE_MIN,
+            whole: Some(load.account().is_whole()),
+            calls_unanswered: load.calls_unanswered,
             duration_s: load.duration_s,
             errors: load.errors,
             latency_ns: load.latency_ns,
@@ -116,6 +130,9 @@ pub(crate) struct KneeReport<R> {
     pub knee_distance: Option<f64>,
     /// `clear` or `faint`.
     pub knee_certainty: Option<Word>,
+    /// Why it is faint, a sentence each.
+    #[serde(default)]
+    pub knee_doubts: Vec<String>,
     /// The open loops, in the order of their rates.
     pub steps: Vec<Step>,
     /// The report of the closed loop before them, as in the JSON of a run.
@@ -130,16 +147,29 @@ impl<R: LoadReport> KneeReport<R> {
             Some((knee, distance)) => (Some(knee.clone()), Some(distance)),
             None => (None, None),
         };
-        let is_clear = |distance| distance >= CLEAR_DISTANCE;
+        let knee_doubts = knee_distance.map_or_else(Vec::new, |it| doubts(&steps, it));
+        let certainty = match knee_doubts.is_empty() {
+            true => "clear",
+            false => "faint",
+        };
         Self {
             origin: Origin::new(SCHEMA, closed_loop.view().origin.command.clone()),
             interrupted,
             knee,
             knee_distance,
-            knee_certainty: knee_distance
-                .map(|it| if is_clear(it) { "clear" } else { "faint" }.into()),
+            knee_certainty: knee_distance.map(|_| certainty.into()),
+            knee_doubts,
             steps,
             closed_loop,
+        }
+    }
+
+    /// What became of the calls of the closed loop, with the failed ones of all steps. That a step left calls without an answer
+    /// is what it is for: it is beyond what the path carries.
+    pub(crate) fn account(&self) -> Account<'_> {
+        Account {
+            errors: self.errors(),
+            ..self.closed_loop.view().load.account()
         }
     }
 
@@ -183,9 +213,10 @@ impl<R> KneeReport<R> {
                 knee.share_percent,
                 nanoseconds(knee.latency_ns.p50),
                 nanoseconds(knee.latency_ns.p99),
-                match self.knee_certainty.as_deref() {
-                    Some("clear") => "clear",
-                    _ => "faint: repeat it with a longer --duration",
+                // Earlier versions did not look for all of these.
+                match &doubts(&self.steps, distance)[..] {
+                    [] => "clear".to_owned(),
+                    doubts => format!("faint: {}", doubts.join("; ")),
                 }
             );
         }
@@ -200,6 +231,39 @@ impl<R> KneeReport<R> {
             ),
         }
     }
+}
+
+/// Why a knee at this distance is not clear: too few calls at a rate, a disturbed one, or a curve that is too even. Empty if
+/// it is.
+#[allow(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a time for people"
+)]
+fn doubts(steps: &[Step], distance: f64) -> Vec<String> {
+    let mut doubts = Vec::new();
+    let of_all = |number: usize| format!("{number} of the {} rates", steps.len());
+    let few = || steps.iter().filter(|it| it.latency_ns.count < CALLS_MIN);
+    if let Some(least) = few().map(|it| it.offered_rate_per_s.max(1)).min() {
+        let seconds = (CALLS_MIN as f64 / least as f64).ceil() as u64;
+        doubts.push(format!(
+            "{} have fewer than {} calls, and so fewer than ten above p99: give a --duration of at least {seconds}s",
+            of_all(few().count()),
+            count(CALLS_MIN)
+        ));
+    }
+    let disturbed = steps.iter().filter(|it| it.disturbed).count();
+    if disturbed > 0 {
+        doubts.push(format!(
+            "the machine disturbed {}: repeat it on a quiet machine",
+            of_all(disturbed)
+        ));
+    }
+    if distance < CLEAR_DISTANCE {
+        doubts.push("p99 rises almost evenly: repeat it with a longer --duration".to_owned());
+    }
+    doubts
 }
 
 /// The steps that were disturbed, and whose p99 rose or whose rate was not reached: it may be because of that.
@@ -454,7 +518,46 @@ pub(crate) mod tests {
         assert!(table.contains(row), "{table}");
         let json: serde_json::Value = serde_json::to_value(&report).unwrap();
         assert!(json["steps"][4]["latency_ns"].is_null(), "{json}");
-        assert_eq!(json["knee_certainty"], "clear");
+        assert_eq!(json["knee_certainty"], "faint");
+    }
+
+    #[test]
+    fn a_clear_knee_needs_enough_calls_and_no_disturbance() {
+        let steps = knee_report().steps;
+        assert_eq!(knee_report().knee_certainty.as_deref(), Some("clear"));
+        let faint = |change: &dyn Fn(&mut Step)| {
+            let mut steps = steps.clone();
+            change(&mut steps[0]);
+            let report = KneeReport::new(report(), steps, false);
+            assert_eq!(report.knee_certainty.as_deref(), Some("faint"));
+            // What an earlier version called clear is not, if it is read again.
+            let mut older = report.clone();
+            (older.knee_certainty, older.knee_doubts) = (Some("clear".into()), vec![]);
+            assert_eq!(older.finding(), report.finding());
+            report.finding()
+        };
+        faint(&|step| step.latency_ns.count = 999).check_words(&[
+            "(faint: 1 of the 6 rates have fewer than 1,000 calls",
+            "give a --duration of at least 1s, distance 0.",
+        ]);
+        faint(&|step| step.disturbed = true).check_words(&[
+            "(faint: the machine disturbed 1 of the 6 rates: repeat it on a quiet machine",
+        ]);
+        let mut enough = steps.clone();
+        enough.iter_mut().for_each(|it| it.latency_ns.count = 1_000);
+        assert_eq!(doubts(&enough, CLEAR_DISTANCE), [""; 0]);
+    }
+
+    #[test]
+    fn a_rate_whose_calls_were_not_all_answered_is_not_reached() {
+        let mut report = report();
+        report.load.offered_rate_per_s = Some(10_000);
+        report.load.rate_per_s = 10_000.0;
+        assert!(Step::new(50, &report).is_reached);
+        report.load.calls_unanswered = 1;
+        let step = Step::new(50, &report);
+        assert!(!step.is_reached && step.whole == Some(false));
+        assert_eq!(step.calls_unanswered, 1);
     }
 
     #[test]
@@ -495,7 +598,10 @@ pub(crate) mod tests {
         let report = KneeReport::new(report(), steps.collect(), false);
         assert!(report.knee_distance.unwrap() < 0.1);
         let finding = report.finding();
-        assert!(finding.contains("(faint: repeat it"), "{finding}");
+        assert!(
+            finding.contains("(faint: p99 rises almost evenly: repeat it"),
+            "{finding}"
+        );
     }
 
     #[test]

@@ -17,6 +17,7 @@ pub(crate) mod page;
 pub(crate) mod saved;
 pub(crate) mod table;
 pub(crate) mod view;
+pub(crate) mod whole;
 
 /// A word of a report: one of this program, or one that was read from JSON.
 pub(crate) type Word = std::borrow::Cow<'static, str>;

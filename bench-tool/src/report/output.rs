@@ -258,24 +258,6 @@ pub(crate) fn json_text(report: &impl Serialize) -> String {
     serde_json::to_string_pretty(report).expect("a report is plain data") + "\n"
 }
 
-/// Fails if the measurement has errors or no calls. `advice` says where the user finds the errors.
-///
-/// # Errors
-/// If calls failed, or none completed.
-pub(crate) fn verdict(calls: u64, errors: u64, advice: &str) -> Result<(), Failure> {
-    if errors > 0 {
-        return Err(Failure::failed(format!(
-            "{errors} calls ended in an error, {calls} completed"
-        ))
-        .advice(advice));
-    }
-    if calls == 0 {
-        return Err(Failure::failed("no call completed in the measured time")
-            .advice("measure for longer, or lower --size"));
-    }
-    Ok(())
-}
-
 /// The outputs of a report.
 #[derive(Debug)]
 pub(crate) struct Outputs {

@@ -11,9 +11,11 @@ use serde_json::Value;
 
 use super::escape::{plain_text, plain_value};
 use super::figures::LossFigures;
+use super::whole::{Account, clients_failed_in};
 use crate::date::parse_rfc3339;
 use crate::exit::Failure;
 use crate::histogram::{DecodeError, LatencyHistogram, LatencySummary};
+use crate::sweep::runs::Repeat as _;
 
 /// Upper bound of a file's size: the report of a fleet has those of its clients, of which there are 4096 at most.
 /// The values that are read from it take several times as much memory.
@@ -140,6 +142,12 @@ pub(crate) struct SavedLoad {
     pub(crate) command: String,
     /// Calls that succeeded in the measured time.
     pub(crate) calls: u64,
+    /// Calls that were due in the measured time; `None` in a closed loop, and in a report of an earlier version.
+    #[serde(default)]
+    pub(crate) calls_due: Option<u64>,
+    /// Calls without an answer, whose waits are in the histogram.
+    #[serde(default)]
+    pub(crate) calls_unanswered: u64,
     /// Calls that ended in an error.
     pub(crate) errors: u64,
     pub(crate) rate_per_s: f64,
@@ -164,8 +172,8 @@ pub(crate) struct SavedLoad {
     #[serde(default)]
     pub(crate) failure: Option<String>,
     /// The clients of a fleet that failed.
-    #[serde(default)]
-    pub(crate) failures: Vec<Value>,
+    #[serde(skip)]
+    clients_failed: usize,
     #[serde(default)]
     pub(crate) disturbed: bool,
     #[serde(default)]
@@ -200,7 +208,9 @@ pub(crate) enum SavedError {
     Histogram(#[from] DecodeError),
     #[error("it has no histogram")]
     NoHistogram,
-    #[error("it has {calls} calls, and its histogram has {count} latencies")]
+    #[error(
+        "it has {calls} calls with those without an answer, and its histogram has {count} latencies"
+    )]
     Calls { calls: u64, count: u64 },
 }
 
@@ -210,9 +220,34 @@ impl SavedLoad {
     /// # Errors
     /// What is missing or contradicts itself.
     pub(crate) fn read(report: &Value) -> Result<(Self, LatencyHistogram), SavedError> {
-        let saved = Self::deserialize(report)?;
+        let saved = Self::of(report)?;
         let latency = saved.latency()?.ok_or(SavedError::NoHistogram)?;
         Ok((saved, latency))
+    }
+
+    /// Reads a report without its histogram.
+    ///
+    /// # Errors
+    /// What is missing or contradicts itself.
+    pub(crate) fn of(report: &Value) -> Result<Self, SavedError> {
+        let mut saved = Self::deserialize(report)?;
+        // Earlier versions did not say it of a fleet.
+        saved.disturbed = report.is_disturbed();
+        saved.clients_failed = clients_failed_in(report);
+        Ok(saved)
+    }
+
+    /// What became of its calls.
+    pub(crate) fn account(&self) -> Account<'_> {
+        Account {
+            calls: self.calls,
+            errors: self.errors,
+            due: self.calls_due,
+            unanswered: self.calls_unanswered,
+            interrupted: self.interrupted,
+            failure: self.failure.as_deref(),
+            clients_failed: self.clients_failed,
+        }
     }
 
     /// When the measurement began and ended; `None` if the report does not say.
@@ -234,9 +269,9 @@ impl SavedLoad {
             return Ok(None);
         }
         let latency = LatencyHistogram::decode(&self.histogram, &self.latency_ns.exact())?;
-        if latency.count() != self.calls {
+        if latency.count() != self.calls.saturating_add(self.calls_unanswered) {
             return Err(SavedError::Calls {
-                calls: self.calls,
+                calls: self.calls.saturating_add(self.calls_unanswered),
                 count: latency.count(),
             });
         }
@@ -272,7 +307,7 @@ mod tests {
         let old = refused(&|it| drop(it.as_object_mut().unwrap().remove("histogram")));
         assert!(old.contains("it has no histogram"), "{old}");
         let other = refused(&|it| it["calls"] = json!(5));
-        assert!(other.contains("it has 5 calls, and"), "{other}");
+        assert!(other.contains("it has 5 calls "), "{other}");
         let cut = refused(&|it| it["latency_ns"]["count"] = json!(5));
         assert!(cut.contains("latency_ns says 5"), "{cut}");
         assert!(refused(&|it| *it = json!([])).contains("no report of a load"));

@@ -104,9 +104,11 @@ pub(crate) fn write_calls(text: &mut String, load: &LoadFigures) -> fmt::Result 
         1 => "1 error".to_owned(),
         errors => format!("{} errors", count(errors)),
     };
+    let unanswered = load.account().unanswered_text();
+    let unanswered = unanswered.map_or_else(String::new, |text| format!("; {text}"));
     writeln!(
         text,
-        "\ncalls     {} completed, {errors}",
+        "\ncalls     {} completed, {errors}{unanswered}",
         count(load.calls)
     )?;
     writeln!(text, "rate      {}", rate(load.rate_per_s))

@@ -42,7 +42,7 @@ pub(crate) struct LoadView<'a> {
     /// The last lines of a table, about the floor; empty if there is none.
     pub(crate) floor: String,
     pub(crate) warnings: &'a [String],
-    /// Whether other work, stolen time or the frequency disturbed it. Only `run` detects it.
+    /// Whether other work, stolen time or the frequency disturbed it. Only `run` detects it, also as a client of a fleet.
     pub(crate) disturbed: bool,
     /// Facts about the measurement, as pairs of name and text.
     pub(crate) facts: Vec<(&'static str, String)>,

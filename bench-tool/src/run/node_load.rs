@@ -23,6 +23,7 @@ use crate::load::connections::Connections;
 use crate::load::cores::LoadCores;
 use crate::load::measure::Checkpoints;
 use crate::load::measured::{Beginning, FabricCounts, Measured};
+use crate::load::timeline::CoreTimeline;
 use crate::machine::Machine;
 use crate::record::Record;
 use crate::report::figures::Totals;
@@ -160,7 +161,7 @@ impl Measure<'_> {
         result.server_counters = both
             .filter(|_| measured.losses.connections == 0)
             .map(|(before, after)| server_report::since(&after, &before));
-        let call_bytes = result.totals.payload_bytes / result.latency.count().max(1);
+        let call_bytes = result.totals.payload_bytes / result.answered().max(1);
         result.per_call = PerCall::new(
             &counts(&client_counted),
             result.server_counters.as_ref(),
@@ -168,6 +169,12 @@ impl Measure<'_> {
             config.reverse,
         );
         result.placement = result.per_call.placement(config.op).to_owned();
+        if result.answered() == 0
+            && let Some(bulk) = config.bulk.filter(|it| it.placement != Placement::Auto)
+        {
+            // Nothing travelled that could be counted.
+            result.placement = bulk.placement.name().to_owned();
+        }
         if let Some(first) = first {
             result.protocol = first.version;
             result.server_identity = first.identity.as_ref().map(ToString::to_string);
@@ -212,7 +219,8 @@ fn check(measured: &mut Measured, config: &RunConfig) -> Result<(), Failure> {
         return Ok(());
     };
     let failure = cannot_call(refused, config);
-    if measured.timelines.iter().all(|it| it.total().count() == 0) {
+    let answered = |it: &CoreTimeline| it.total().count() - it.unanswered();
+    if measured.timelines.iter().all(|it| answered(it) == 0) {
         return Err(failure);
     }
     measured.failure = Some(failure);
@@ -525,6 +533,7 @@ fn result(
         .unwrap_or_else(|| Beginning::after(Duration::ZERO));
     let timeline = began.timeline(config.load.interval, measured);
     let latency = timeline.latency();
+    let answered = latency.count() - timeline.unanswered();
     RunResult {
         client: client.clone(),
         server: server.clone(),
@@ -535,9 +544,10 @@ fn result(
             elapsed: measured.elapsed,
             interrupted: measured.interrupted,
             failure: measured.failure.clone(),
+            due: measured.calls_due,
             errors: errors.total(),
             losses: measured.losses.clone(),
-            payload_bytes: config.payload_bytes(latency.count(), measured.payload_bytes),
+            payload_bytes: config.payload_bytes(answered, measured.payload_bytes),
         },
         latency,
         fabric: fabric.name().to_owned(),

@@ -365,13 +365,14 @@ impl Load {
     ) -> LoadAnswer<BenchWorkload> {
         let mut now = self.clock.now();
         self.phase.start_at(&self.amount, now);
-        while !(self.phase.is_ending() && self.outstanding() == 0) {
+        while !self.is_over(now) {
             if self.watch.stop.is_asked() && self.phase.is_calling() {
                 self.measured.interrupted = true;
                 self.phase.end(now);
             }
             if control.is_abandoned() {
                 self.phase.end(now);
+                self.phase.give_up();
                 let unanswered = self.outstanding().into();
                 self.measured.errors.add("calls_unanswered", unanswered);
                 break;
@@ -388,13 +389,28 @@ impl Load {
                 now = self.clock.now();
             }
         }
+        let waiting: Vec<Ticks> = self.waiting().collect();
         self.measured.elapsed = self.phase.elapsed();
-        self.measured.backlog = self.phase.backlog();
+        self.measured.calls_due = self.phase.calls_due();
+        self.measured.unanswered = self.phase.unanswered(now, &waiting);
+        self.measured.slots = self.places.len() as u64;
         LoadAnswer {
             measured: self.measured,
             last: self.phase.into_recorder(),
             workload: self.workload,
         }
+    }
+
+    /// Whether every call that was due has been made and has ended.
+    fn is_over(&self, now: Ticks) -> bool {
+        self.phase.is_ending() && self.outstanding() == 0 && !self.phase.is_draining(now)
+    }
+
+    /// The starts of the outstanding calls.
+    fn waiting(&self) -> impl Iterator<Item = Ticks> + '_ {
+        let places = (0..).zip(&self.places);
+        let outstanding = places.filter(|(place, _)| !self.free.contains(place));
+        outstanding.map(|(_, (_, start))| *start)
     }
 
     fn rest(&self, way: &mut impl Way, now: Ticks) {
@@ -482,9 +498,12 @@ impl Load {
         };
         self.measured.errors.note(name, || error.to_string());
         // As on a core without --retry.
-        if is_over && self.phase.is_calling() {
-            self.measured.interrupted = true;
-            self.phase.end(self.clock.now());
+        if is_over {
+            if self.phase.is_calling() {
+                self.measured.interrupted = true;
+                self.phase.end(self.clock.now());
+            }
+            self.phase.give_up();
         }
     }
 }

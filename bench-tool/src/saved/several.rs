@@ -14,6 +14,7 @@ use crate::report::figures::seconds;
 use crate::report::knee::KneeReport;
 use crate::report::saved::{SavedError, SavedLoad, SavedReport};
 use crate::report::table::{latency_cells, write_warnings};
+use crate::report::whole::Account;
 use rpcrdma_units::{count, rate, text_of};
 
 /// One of the reports.
@@ -40,7 +41,7 @@ impl Entry {
         let kind = Kind::of(report)?;
         let wrong = |error: SavedError| no_report(report, error.to_string());
         let of_load = load_of(kind, &report.value);
-        let load = SavedLoad::deserialize(of_load).map_err(|error| wrong(error.into()))?;
+        let load = SavedLoad::of(of_load).map_err(wrong)?;
         let latency = load.latency().map_err(wrong)?;
         let knee = match kind {
             Kind::Knee => Some(KneeReport::deserialize(&report.value)),
@@ -102,15 +103,13 @@ impl Entry {
     /// How it ended: `whole`, or why its figures mean less.
     pub(super) fn state(&self) -> String {
         let load = &self.load;
-        let mut doubts = Vec::new();
-        doubts.extend(load.failure.as_ref().map(|why| format!("failed: {why}")));
-        let interrupted = self.knee.as_ref().is_some_and(|it| it.interrupted) || load.interrupted;
-        if interrupted && load.failure.is_none() {
-            doubts.push("ended early".to_owned());
+        let account = load.account();
+        let mut doubts = Account {
+            interrupted: self.knee.as_ref().is_some_and(|it| it.interrupted) || load.interrupted,
+            errors: self.errors,
+            ..account
         }
-        if !load.failures.is_empty() {
-            doubts.push(format!("{} clients failed", load.failures.len()));
-        }
+        .doubts();
         if load.losses.connections_lost > 0 {
             doubts.push(format!(
                 "{} connections lost, {} made again",
@@ -271,7 +270,8 @@ mod tests {
         report.steps[0].is_reached = true;
         report.steps[0].warnings = vec!["the clock jumped".to_owned()];
         let several = entry(&report);
-        assert_eq!(several.entries[0].state(), "ended early");
+        let state = several.entries[0].state();
+        assert_eq!(state, "ended early; 3 calls ended in an error");
         let [.., errors, warnings] = several.entries[0].cells();
         assert_eq!(
             [errors, warnings],

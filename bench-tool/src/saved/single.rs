@@ -128,8 +128,7 @@ impl Single {
     ) -> Result<Self, Failure> {
         let kind = Kind::of(report)?;
         let wrong = |error: SavedError| no_report(report, error.to_string());
-        let load = SavedLoad::deserialize(load_of(kind, &report.value));
-        let load = load.map_err(|error| wrong(error.into()))?;
+        let load = SavedLoad::of(load_of(kind, &report.value)).map_err(wrong)?;
         let latency = load.latency().map_err(wrong)?;
         let shown = shown(kind, &report.value, intervals, has_page);
         Ok(Self {
@@ -158,6 +157,7 @@ impl Single {
             core: 0,
             elapsed,
             intervals: vec![(Interval::new(0), latency.pack())],
+            ..CoreTimeline::default()
         };
         let timeline = Timeline {
             interval: elapsed,

@@ -23,7 +23,7 @@ use crate::machine::Machine;
 use crate::report::figures::LoadFigures;
 use crate::report::metric::Metric;
 use crate::report::origin::Origin;
-use crate::report::output::{Output, Outputs, json_text, verdict};
+use crate::report::output::{Output, Outputs, json_text};
 use crate::run::config::RunConfig;
 use crate::run::report::Report;
 use crate::run::{Load, measure};
@@ -245,11 +245,8 @@ impl<L: Load> Runner for RunRunner<'_, L> {
         }
         let report = Report::new(config, self.machine, &result, floor.as_ref());
         if !report.load.interrupted {
-            verdict(
-                report.load.calls,
-                report.load.errors,
-                "make a single run of it: its report says which errors",
-            )?;
+            let account = report.load.account();
+            account.verdict("make a single run of it: its report says which errors")?;
         }
         Ok(report)
     }

@@ -14,6 +14,9 @@ pub(crate) fn earlier(report: &Value) -> Value {
         "server",
         "disturbed",
         "histogram",
+        "whole",
+        "calls_due",
+        "calls_unanswered",
     ] {
         keys.remove(key).expect(key);
     }

@@ -166,7 +166,7 @@ fn parts_of_a_load_make_one() {
         all.merge(part);
         measured.merge(Measured {
             elapsed: Duration::from_secs(verifier[0].into()),
-            backlog: 2,
+            calls_due: Some(2),
             ..Measured::default()
         });
     }
@@ -174,9 +174,9 @@ fn parts_of_a_load_make_one() {
         (
             all.procedures.iter().flatten().count(),
             all.bytes(),
-            measured.backlog
+            measured.calls_due
         ),
-        (1, 15, 6)
+        (1, 15, Some(6))
     );
     assert_eq!(measured.elapsed, Duration::from_secs(2));
     assert_eq!(all.verifier_changes, 1);

@@ -155,7 +155,7 @@ impl Session for TcpSession {
         for (thread, (mut collector, exchange)) in threads.into_iter().zip(collectors) {
             // WAIT: it has ended.
             if let Ok((mut part, its, last)) = thread.join() {
-                let timeline = collector.finish(&exchange, &last, part.elapsed);
+                let timeline = collector.finish(&exchange, &last, &mut part);
                 part.timelines.push(timeline);
                 measured.merge(part);
                 tally.merge(its);
@@ -356,7 +356,10 @@ impl Driver {
         // Otherwise a short load could end before a call that counts.
         let mut now = self.clock.now();
         self.phase.start_at(&part.amount, now);
-        while !(self.phase.is_ending() && self.outstanding() == 0) {
+        let is_over = |it: &Self, now| {
+            it.phase.is_ending() && it.outstanding() == 0 && !it.phase.is_draining(now)
+        };
+        while !is_over(&self, now) {
             if let Err(error) = self.turn(part, now)
                 && let Err(failure) = self.connect_again(error)
             {
@@ -365,8 +368,12 @@ impl Driver {
             }
             now = self.clock.now();
         }
+        let waiting = self.slots.iter().filter(|slot| slot.is_waiting);
+        let waiting: Vec<Ticks> = waiting.map(|slot| slot.start).collect();
         self.measured.elapsed = self.phase.elapsed();
-        self.measured.backlog = self.phase.backlog();
+        self.measured.calls_due = self.phase.calls_due();
+        self.measured.unanswered = self.phase.unanswered(now, &waiting);
+        self.measured.slots = self.slots.len() as u64;
         self.measured.retried_later = self.later.count();
         let last = self.phase.into_recorder();
         (self.measured, self.workload.tally, last)
@@ -376,6 +383,7 @@ impl Driver {
     #[cold]
     fn break_off(&mut self, failure: Failure) {
         self.phase.end(self.clock.now());
+        self.phase.give_up();
         self.give_up();
         let unanswered = self.outstanding() as u64;
         if unanswered > 0 {

@@ -101,6 +101,9 @@ fn write_heading(page: &mut String, report: &LoadView<'_>) -> fmt::Result {
         figures.push(("payload", bandwidth(bytes_per_s)));
     }
     figures.push(("errors", count(report.load.errors)));
+    if report.load.calls_unanswered > 0 {
+        figures.push(("not answered", count(report.load.calls_unanswered)));
+    }
     if let Some(ratio) = report.floor_ratio {
         figures.push(("p50 to the floor", format!("{ratio:.2}")));
     }

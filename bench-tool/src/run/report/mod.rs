@@ -68,6 +68,14 @@ pub(crate) struct RunResult {
     pub warnings: Vec<String>,
 }
 
+impl RunResult {
+    /// Calls that were answered.
+    pub(crate) fn answered(&self) -> u64 {
+        let unanswered = self.timeline.unanswered();
+        self.latency.count().saturating_sub(unanswered)
+    }
+}
+
 /// One of several sizes of payload.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct SizeShare {
@@ -345,6 +353,7 @@ pub(crate) mod tests {
                 elapsed: Duration::from_secs(2),
                 interrupted: false,
                 failure: None,
+                due: None,
                 errors: 0,
                 losses: Losses::default(),
                 payload_bytes: 0,
@@ -412,7 +421,8 @@ pub(crate) mod tests {
             bandwidth_bytes_per_s latency_ns histogram latency_corrected_ns counters floor memory warnings loop \
             idle_connections offered_rate_per_s clock clock_read_ns interrupted connect server_identity \
             server_cores warmup_s placement_asked operations read_percent seed delay_ns service_time_ns \
-            per_call server_counters began client server disturbed interval_s intervals gaps per_core failure connections_lost reconnects calls_lost longest_loss_s";
+            per_call server_counters began client server disturbed interval_s intervals gaps per_core failure connections_lost reconnects calls_lost longest_loss_s \
+            whole calls_due calls_unanswered";
         let sorted = |mut keys: Vec<String>| {
             keys.sort_unstable();
             keys
