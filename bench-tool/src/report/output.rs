@@ -414,7 +414,8 @@ mod tests {
         let directory = Folder::new("twice");
         fs::write(directory.join("there"), "old").unwrap();
         std::os::unix::fs::symlink(directory.join("there"), directory.join("link")).unwrap();
-        let (a, b) = (directory.join("new"), directory.join("./new"));
+        std::os::unix::fs::symlink(&*directory, directory.join("again")).unwrap();
+        let (a, b) = (directory.join("new"), directory.join("again/new"));
         let (there, link) = (directory.join("there"), directory.join("link"));
         for (first, second) in [(&a, &a), (&a, &b), (&there, &link)] {
             let files = [("--json", Some(&**first)), ("--hgrm", Some(&**second))];
