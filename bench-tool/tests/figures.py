@@ -234,7 +234,7 @@ def stop(process):
 
 
 def stopped(process):
-    """Stops a process, and returns when it stands."""
+    """Stops a process, and returns when it does not run."""
     process.send_signal(signal.SIGSTOP)
     while open(f"/proc/{process.pid}/stat").read().rsplit(")", 1)[1].split()[0] != "T":
         time.sleep(0.001)
@@ -265,9 +265,9 @@ def check_open(name, report):
 
 
 def open_loops(tool):
-    """Loops whose server stands at the beginning, in the middle and over the end, and one whose client does."""
+    """Loops whose server is stopped at the beginning, in the middle and over the end, and one whose client is."""
     plans = {
-        # From when after the start to when, in seconds, and who stands.
+        # From when after the start to when, in seconds, and who is stopped.
         "at the beginning": (0.0, 0.6, "server"),
         "in the middle": (0.5, 1.1, "server"),
         "over the end": (1.1, 2.1, "server"),

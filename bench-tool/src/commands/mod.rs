@@ -197,7 +197,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_fleet_without_the_two_dashes_is_told_of_them() {
+    fn fleet_without_the_two_dashes_gets_a_hint() {
         let hint_of = |line: &str| {
             let error = parse(line).unwrap_err();
             hint(&error, line.split_whitespace().skip(1).map(OsString::from))

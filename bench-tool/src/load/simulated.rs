@@ -1,6 +1,6 @@
 //! Open loops in simulated time, whose figures a program in Python computes from the schedule alone.
 //!
-//! The server answers calls in order, each in the same time, and stands still while it is stopped. The client makes calls
+//! The server answers calls in order, each in the same time, and pauses while it is stopped. The client makes calls
 //! and takes replies when it may, and does neither while it is suspended. No clock is read, so that the figures agree to a
 //! bucket of the histogram on any machine.
 

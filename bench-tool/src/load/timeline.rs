@@ -154,7 +154,7 @@ impl Timeline {
         self.cores.iter().map(CoreTimeline::unanswered).sum()
     }
 
-    /// All latencies corrected for coordinated omission, each core's by the interval of its own callers. `None` if the slots of
+    /// All latencies corrected for coordinated omission, each core's by the interval of its callers. `None` if the slots of
     /// a core are not known.
     #[must_use]
     pub(crate) fn corrected(&self) -> Option<LatencyHistogram> {
