@@ -355,6 +355,8 @@ impl<W: Workload> Generator<W> {
         let is_asked = matches!(&self.watch, Some((watch, _)) if watch.stop.is_asked());
         if is_asked && self.phase.is_calling() {
             self.interrupt(core, now);
+        } else if is_asked {
+            self.phase.end(now);
         }
         if self.workload.is_some() && self.control.is_abandoned() {
             self.abandon(core, now);

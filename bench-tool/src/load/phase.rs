@@ -147,8 +147,13 @@ impl LoadPhase {
         }
     }
 
-    /// Ends the measurement before its limit. Outstanding calls are recorded in the last interval.
+    /// Ends the measurement before its limit, or soon what is still made after it. Outstanding calls are recorded in the last
+    /// interval.
     pub(crate) fn end(&mut self, now: Ticks) -> Option<Change> {
+        if self.is_ending() {
+            let soon = now.saturating_add(self.clock.ticks(STOPPED_DRAIN_MAX));
+            self.made_until = self.made_until.min(soon);
+        }
         self.end_by(now, STOPPED_DRAIN_MAX)
     }
 
@@ -458,6 +463,14 @@ mod tests {
             assert!(phase.is_draining(last - 1) && phase.due(last - 1).is_some());
             assert!(!phase.is_draining(last) && phase.due(last).is_none());
             assert_eq!(phase.unanswered(last, &[]).unwrap().count(), 1_000);
+        }
+        // A stop request after the end: who waits, waits for a second more.
+        let (mut late, second) = phase(Limit::Duration(Duration::from_secs(1)), Some(1_000));
+        late.advance(second, 0);
+        late.advance(2 * second, 0);
+        for now in [3 * second, 3 * second + second / 2] {
+            assert_eq!(late.end(now), None);
+            assert!(late.is_draining(now) && !late.is_draining(4 * second));
         }
         let (mut phase, second) = phase(Limit::Count(5), Some(1_000));
         phase.advance(second, 0);

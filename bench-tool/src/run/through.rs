@@ -366,8 +366,8 @@ impl Load {
         let mut now = self.clock.now();
         self.phase.start_at(&self.amount, now);
         while !self.is_over(now) {
-            if self.watch.stop.is_asked() && self.phase.is_calling() {
-                self.measured.interrupted = true;
+            if self.watch.stop.is_asked() {
+                self.measured.interrupted |= self.phase.is_calling();
                 self.phase.end(now);
             }
             if control.is_abandoned() {

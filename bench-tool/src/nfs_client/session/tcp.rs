@@ -400,10 +400,13 @@ impl Driver {
 
     /// Makes the calls that are due, sends and receives, and sleeps if nothing moved.
     fn turn(&mut self, part: &Part, now: Ticks) -> Result<(), Lost> {
-        if self.watch.stop.is_asked() && self.phase.is_calling() {
-            self.measured.interrupted = true;
+        if self.watch.stop.is_asked() {
+            let is_calling = self.phase.is_calling();
             self.phase.end(now);
-            self.give_up();
+            if is_calling {
+                self.measured.interrupted = true;
+                self.give_up();
+            }
         }
         self.phase.advance(now, self.outstanding());
         self.make_calls(now);
