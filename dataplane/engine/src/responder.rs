@@ -266,7 +266,8 @@ pub(crate) enum Served {
 /// The parts of a core that are needed to serve a call.
 pub(crate) struct ServeContext<'a> {
     pub(crate) key: ConnectionKey,
-    pub(crate) connection: &'a Connection,
+    /// `None` if the call came by another transport, whose reply takes all of the scratch buffer.
+    pub(crate) connection: Option<&'a Connection>,
     /// What judges the call before the application sees it.
     pub(crate) programs: &'a Programs,
     /// Whether the call has arguments outside its message.
@@ -292,12 +293,15 @@ impl ServeContext<'_> {
         message: &[u8],
         answer: impl FnOnce(&Request<'_>, &mut ReplyWriter<'_>) -> Outcome,
     ) -> Served {
-        let is_reverse = self.connection.serves_reverse();
-        let is_version_1 = self.connection.protocol.is_version_1();
-        let threshold_bytes = self.connection.protocol.send_threshold_bytes() as usize;
+        let protocol = self.connection.map(|it| &it.protocol);
+        let is_reverse = self.connection.is_some_and(Connection::serves_reverse);
+        let is_version_1 = protocol.is_some_and(|it| it.is_version_1());
+        let threshold_bytes = protocol.map_or(usize::MAX, |it| it.send_threshold_bytes() as usize);
         let before = RPC_OFFSET + self.lists_bytes;
         let rpc = self.scratch.get_mut(before..).unwrap_or(&mut []);
-        count_call(self.counters, is_version_1);
+        if self.connection.is_some() {
+            count_call(self.counters, is_version_1);
+        }
         let routed = match judge(message, self.programs) {
             Verdict::Call(routed)
                 if !(self.has_items && self.programs.has_empty_arguments(&routed)) =>
@@ -381,6 +385,9 @@ impl ServeContext<'_> {
         if outcome == Outcome::Discarded {
             self.counters.calls_discarded.increment();
             return Served::Discarded;
+        }
+        if outcome == Outcome::Deferred && self.connection.is_none() {
+            return Served::Deferred;
         }
         if outcome == Outcome::Deferred && request.defer().is_some() {
             let call = Deferred {

@@ -1,17 +1,22 @@
 //! The operations of a core that an application may use.
 
+use std::ops::Range;
+
 use rpcrdma_fabric::clock::Ticks;
 use rpcrdma_fabric::interface::Port;
 use rpcrdma_fabric::memory::Lease;
 use rpcrdma_protocol::constants::{
     REPLY_HEADER_BYTES_WITHOUT_AUTH, V1_HEADER_BYTES_WITHOUT_CHUNKS,
 };
+use rpcrdma_protocol::rpc::{Direction, peek};
 
 use super::state::State;
 use crate::bulk::{BulkCall, BulkItem};
 use crate::close_reason::CloseReason;
 use crate::connection::{Connection, Stage};
 use crate::counters::Counters;
+use crate::request::Request;
+use crate::responder::{RPC_OFFSET, ReplyWriter, ServeContext, Served};
 use crate::rpc::{
     Call, CallAuth, CallRefused, CallTag, ConnectionKey, DeferToken, Outcome, ReplyRefused,
 };
@@ -216,6 +221,54 @@ impl<P: Port> Context<'_, P> {
             }
             Err(refused) => Err((refused, token)),
         }
+    }
+
+    /// Serves a call that came by another transport, as those of peers are served: the programs of the application judge it,
+    /// and `answer` runs it. Returns where in `space` the RPC reply is; the octets before it, at least four, are free for a
+    /// header. `None` if `message` is no call, or `answer` says [`Outcome::Deferred`]: then the caller of this sends the
+    /// reply.
+    ///
+    /// `connection` names the caller. It is none of this core: its index is at least
+    /// [`CoreConfig::connections_max`](crate::CoreConfig::connections_max). All of the reply is in its stream. The engine cannot
+    /// defer the call: [`Request::defer`] is `None`.
+    pub fn serve_message(
+        &mut self,
+        connection: ConnectionKey,
+        message: &[u8],
+        space: &mut [u8],
+        answer: impl FnOnce(&Request<'_>, &mut ReplyWriter<'_>) -> Outcome,
+    ) -> Option<Range<usize>> {
+        let Ok((xid, Direction::Call)) = peek(message) else {
+            return None;
+        };
+        let (core, incoming) = (&mut self.state.resources, &mut self.state.incoming);
+        let serving = ServeContext {
+            key: connection,
+            connection: None,
+            programs: &core.programs,
+            has_items: false,
+            now: core.now,
+            scratch: space,
+            lists_bytes: 0,
+            messages: core.messages.of(connection.index),
+            deferrals: &mut incoming.deferrals,
+            items: &mut core.reply,
+            counters: &core.shared.counters,
+        };
+        let reply = match serving.serve(xid, message, answer) {
+            Served::Short(bytes)
+            | Served::TooLong {
+                rpc_bytes: bytes, ..
+            } => Some(RPC_OFFSET..RPC_OFFSET + bytes),
+            Served::Long(buffer) => {
+                debug_assert!(false, "no message buffers are for connections of others");
+                core.messages.give(buffer);
+                None
+            }
+            Served::Deferred | Served::Discarded => None,
+        };
+        core.reply.clear();
+        reply
     }
 
     /// Closes a connection. Its calls end with [`crate::CallError::Disconnected`].

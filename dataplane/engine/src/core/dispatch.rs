@@ -326,7 +326,7 @@ impl<P: Port> State<P> {
                 }
                 let serving = ServeContext {
                     key,
-                    connection,
+                    connection: Some(connection),
                     programs: &core.programs,
                     has_items: false,
                     now: core.now,

@@ -43,7 +43,7 @@ impl Incoming {
         let counters = &core.shared.counters;
         let serving = ServeContext {
             key,
-            connection,
+            connection: Some(connection),
             programs: &core.programs,
             has_items: false,
             now: core.now,

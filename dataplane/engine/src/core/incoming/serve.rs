@@ -63,7 +63,7 @@ impl Incoming {
         call.deferral = self.deferrals.next(key.index);
         let serving = ServeContext {
             key,
-            connection,
+            connection: Some(connection),
             programs: &core.programs,
             has_items: !self.items.is_empty(),
             now: core.now,
