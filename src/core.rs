@@ -15,7 +15,9 @@ use rpcrdma_protocol::rpc;
 use rpcrdma_protocol::v2::TransportError;
 
 use crate::auth::Signed;
-use crate::exchange::{Answer, CoreShared, Message, PeerConnection, Status, SubmissionQueue};
+use crate::exchange::{
+    Answer, Content, CoreShared, Message, Parcel, PeerConnection, Status, SubmissionQueue, Token,
+};
 use crate::once::{Sent, Servers};
 use crate::service::Programs;
 
@@ -279,6 +281,13 @@ impl<A: Application> CoreApplication<A> {
             };
             is_busy |= self.answer(core, answer);
         }
+        for _ in 0..MOVED_MAX {
+            let Some(parcel) = self.shared.next_parcel() else {
+                break;
+            };
+            self.take_parcel(core, parcel);
+            is_busy = true;
+        }
         self.lacks_memory = false;
         for _ in 0..MOVED_MAX.min(self.lost.len()) {
             if let Some(message) = self.next_lost() {
@@ -301,6 +310,7 @@ impl<A: Application> CoreApplication<A> {
             || !self.waiting.is_empty()
             || !self.lost.is_empty()
             || self.shared.has_answers()
+            || self.shared.has_parcels()
             || self.shared.lacks_stock();
         is_busy
     }
@@ -317,6 +327,46 @@ impl<A: Application> CoreApplication<A> {
         }
     }
 
+    /// Does what a connection by TCP needs: as for a connection of the core, but that the reply goes back with the call.
+    fn take_parcel<P: Port>(&mut self, core: &mut Context<'_, P>, mut parcel: Box<Parcel>) {
+        let connection = parcel.connection;
+        let Parcel {
+            content,
+            message,
+            reply,
+            ..
+        } = &mut *parcel;
+        match content {
+            Content::Opened(address) => {
+                let peer = PeerIdentity {
+                    address: Some(*address),
+                    ..PeerIdentity::default()
+                };
+                self.opened(connection, &peer);
+                self.connected(connection, None);
+            }
+            Content::Closed => self.disconnected(connection, CloseReason::Peer),
+            _ => {
+                let mut is_deferred = false;
+                let served = core.serve_message(connection, message, reply, |request, writer| {
+                    let outcome = self.call(request, writer);
+                    is_deferred = outcome == Outcome::Deferred;
+                    // An application has no token for it.
+                    if is_deferred && request.program_index < self.first_program {
+                        return Outcome::SystemError;
+                    }
+                    outcome
+                });
+                *content = match served {
+                    Some(place) => Content::reply(reply, place),
+                    None if is_deferred => Content::Later,
+                    None => Content::NoCall,
+                };
+            }
+        }
+        self.shared.return_parcel(parcel);
+    }
+
     fn take_in_flight(&mut self, tag: CallTag) -> Option<Box<Message>> {
         let index = u32::try_from(tag & !OF_CLIENT).ok();
         debug_assert!(
@@ -331,7 +381,8 @@ impl<A: Application> CoreApplication<A> {
 
     /// Sends an answer. False when it has to wait.
     fn answer<P: Port>(&mut self, core: &mut Context<'_, P>, mut answer: Box<Answer>) -> bool {
-        let (Some(token), Some(outcome)) = (answer.token.take(), answer.outcome) else {
+        let (Some(Token::Core(token)), Some(outcome)) = (answer.token.take(), answer.outcome)
+        else {
             return true;
         };
         match core.reply_bulk(token, outcome, &answer.results, &mut answer.items) {
@@ -340,7 +391,7 @@ impl<A: Application> CoreApplication<A> {
                 true
             }
             Err((refused, token)) => {
-                answer.token = Some(token);
+                answer.token = Some(Token::Core(token));
                 if refused != ReplyRefused::Busy {
                     // The results do not fit: the caller learns that its call failed.
                     answer.outcome = Some(Outcome::SystemError);

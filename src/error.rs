@@ -134,6 +134,15 @@ pub(crate) enum Failure {
         address: String,
         fabric: &'static str,
     },
+    #[error("cannot listen on {address}: {source}")]
+    Tcp {
+        address: String,
+        source: std::io::Error,
+    },
+    #[error(
+        "{address} is not possible with the authentication of hosts: TCP asks for none, so anybody who reaches it would be served"
+    )]
+    NoAuthentication { address: String },
     #[error("{}", sentence_with_advice(.0))]
     Fabric(#[from] FabricError),
     #[error(
@@ -216,13 +225,16 @@ impl Failure {
     fn kind(&self) -> ErrorKind {
         match self {
             Self::Fabric(FabricError::Profile(_)) => ErrorKind::Configuration,
-            Self::Address(_) | Self::OtherFabric { .. } | Self::Fabric(_) => ErrorKind::Address,
+            Self::Address(_) | Self::OtherFabric { .. } | Self::Fabric(_) | Self::Tcp { .. } => {
+                ErrorKind::Address
+            }
             Self::Profile(_)
             | Self::Node(_)
             | Self::Memory(_)
             | Self::Processors { .. }
             | Self::Properties(_)
             | Self::ProgramTwice { .. }
+            | Self::NoAuthentication { .. }
             | Self::Depth { .. } => ErrorKind::Configuration,
             Self::Connect(ConnectError::ShuttingDown) | Self::ShuttingDown => {
                 ErrorKind::ShuttingDown

@@ -33,6 +33,7 @@
 //! | [`ExternalMemory`] | memory of the program that is used so: hugepages, memfds, dma-bufs |
 //! | [`Node`] | polling cores that servers and clients can share |
 //! | [`Metrics`] | counters and levels for exporters |
+//! | [`record`] | RPC messages on a stream, for programs with their own TCP |
 //! | [`once`] | the duplicate request cache, also for servers with their own transport |
 //!
 //! It is for programs that serve or call any ONC RPC program, block and file stores above all. `docs/embedding.md` of the
@@ -57,8 +58,10 @@ mod node;
 pub mod once;
 mod polled;
 mod procedure;
+pub mod record;
 mod server;
 mod service;
+mod tcp;
 mod trace;
 
 pub use auth::{Sign, Unauthenticated};

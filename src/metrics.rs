@@ -7,12 +7,14 @@ use rpcrdma_control::{ControlCounters, NodeSnapshot};
 use rpcrdma_engine::{CounterSnapshot, LevelSnapshot};
 
 use crate::once::{Clients, Waiter};
+use crate::tcp::Counters;
 
 /// Reads the counters and levels of a node, from any thread and also after the node has ended. No call waits for that.
 #[derive(Clone)]
 pub struct Metrics {
     watch: Arc<dyn Fn() -> NodeSnapshot + Send + Sync>,
     once: Option<Arc<Clients<Waiter>>>,
+    tcp: Arc<Counters>,
 }
 
 /// One value.
@@ -37,14 +39,18 @@ impl Metrics {
     pub(crate) fn new(
         watch: Arc<dyn Fn() -> NodeSnapshot + Send + Sync>,
         once: Option<Arc<Clients<Waiter>>>,
+        tcp: Arc<Counters>,
     ) -> Self {
-        Self { watch, once }
+        Self { watch, once, tcp }
     }
 
-    /// All of it as the engine has it, with the distribution of poll times.
+    /// All of it as the engine has it, with the distribution of poll times. What is counted of TCP is among the counters of the
+    /// control thread.
     #[must_use]
     pub fn snapshot(&self) -> NodeSnapshot {
-        (self.watch)()
+        let mut snapshot = (self.watch)();
+        snapshot.control.extend(self.tcp.values());
+        snapshot
     }
 
     /// All counters and levels.
@@ -62,7 +68,8 @@ impl Metrics {
                 value,
             });
         };
-        for (counter, meaning) in snapshot.control.iter().zip(ControlCounters::MEANINGS) {
+        let meanings = ControlCounters::MEANINGS.iter().chain(&Counters::MEANINGS);
+        for (counter, meaning) in snapshot.control.iter().zip(meanings) {
             add(None, true, *counter, meaning);
         }
         if let Some(clients) = &self.once {

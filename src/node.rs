@@ -24,6 +24,7 @@ use crate::once::{Clients, Names, Waiter};
 use crate::polled::PolledCore;
 use crate::procedure::Procedure;
 use crate::service::{Incoming, Procedures, Program, Programs, Refusal, Reply, Service, Versions};
+use crate::tcp::{self, Tcp};
 
 /// Polling cores with their memory, and the thread that makes, accepts and closes their connections.
 ///
@@ -39,6 +40,8 @@ use crate::service::{Incoming, Procedures, Program, Programs, Refusal, Reply, Se
 pub struct Node {
     fabric: Fabric,
     handle: Arc<NodeHandle>,
+    /// It ends before the cores.
+    tcp: Arc<Tcp>,
     /// The threads, which end with the last clone.
     _threads: Arc<dyn Send + Sync>,
     /// Given back after the threads have ended.
@@ -63,14 +66,22 @@ impl Node {
     }
 
     /// Accepts connections at `address`: `shm:NAME`, or `rdma:HOST:PORT` with `0.0.0.0` or `[::]` for all devices and port
-    /// 0 for any that is free. Returns the address with what the system chose.
+    /// 0 for any that is free; or, for clients without RDMA, `tcp:HOST:PORT`. Returns the address with what the system chose.
     ///
     /// `authentication` says who may connect. [`Authentication::Fabric`] is enough on `shm`, where the kernel vouches for
-    /// the peer's user, and nowhere else.
+    /// the peer's user, and nowhere else. TCP authenticates no host.
+    ///
+    /// Calls by TCP come to the same services, and run once as those by RDMA do. Arguments and results are whole in the stream,
+    /// with 1 MiB and 64 KiB at most, or `message_bytes_max` of the profile if that is more. A connection on which nothing moves
+    /// for six minutes is closed. One address may have `peers_connections_max` of the profile, and all of them together
+    /// [`NodeBuilder::tcp_connections`]. [`ConnectionKey`]s of such connections come behind those of the core's own.
     ///
     /// # Errors
-    /// When the address cannot be used or is in use, or it is left open who may connect.
+    /// When the address cannot be used or is in use, or it is left open who may connect, or TCP is asked to authenticate.
     pub fn listen(&self, address: &str, authentication: Authentication) -> Result<String, Error> {
+        if address.starts_with(tcp::SCHEME) {
+            return self.tcp.listen(address, &authentication);
+        }
         let address = self.address(address)?;
         let options = ListenOptions {
             authentication,
@@ -100,7 +111,7 @@ impl Node {
     }
 
     /// Closes a connection of core `core`, as [`Service::connected`] named it. Calls under way by it fail, and a client that
-    /// has made it connects again. One that has ended is ignored.
+    /// has made it connects again. One that has ended is ignored, and so is one by TCP.
     pub fn close(&self, core: usize, connection: ConnectionKey) {
         self.handle.close_connection(core, connection);
     }
@@ -108,7 +119,8 @@ impl Node {
     /// What the node counts and how full it is, for exporters.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
-        Metrics::new(Arc::new(self.handle.watch()), self.once.clone())
+        let tcp = Arc::clone(self.tcp.counters());
+        Metrics::new(Arc::new(self.handle.watch()), self.once.clone(), tcp)
     }
 
     /// The profile that the node was made by.
@@ -128,7 +140,14 @@ impl Node {
     /// # Errors
     /// When the node has failed.
     pub fn drain(&self, timeout: Duration) -> Result<DrainReport, Error> {
-        Ok(self.handle.drain(timeout)?)
+        let of_tcp = self.tcp.drain(timeout);
+        let mut report = self.handle.drain(timeout)?;
+        // A thread that has ended has no connections.
+        if let Some(Ok(of_tcp)) = of_tcp.map(|it| it.recv()) {
+            report.connections += of_tcp.connections;
+            report.complete &= of_tcp.complete;
+        }
+        Ok(report)
     }
 
     /// The address as it is written out, if it is of this node's fabric.
@@ -196,6 +215,7 @@ pub struct NodeBuilder<A = ()> {
     application: Box<dyn FnMut(usize) -> A>,
     configure: Vec<Box<Configure>>,
     faults: FaultPlan,
+    tcp_connections: u32,
 }
 
 impl Default for NodeBuilder {
@@ -216,6 +236,7 @@ impl Default for NodeBuilder {
             application: Box::new(|_| ()),
             configure: Vec::new(),
             faults: FaultPlan::default(),
+            tcp_connections: tcp::CONNECTIONS_MAX,
         }
     }
 }
@@ -246,6 +267,7 @@ impl NodeBuilder {
             application: Box::new(make),
             configure: self.configure,
             faults: self.faults,
+            tcp_connections: self.tcp_connections,
         }
     }
 }
@@ -410,10 +432,44 @@ impl<A: Application> NodeBuilder<A> {
         self
     }
 
-    /// Listens at a further address of the same fabric.
+    /// Listens at a further address of the same fabric, or on TCP ([`Node::listen`]).
+    ///
+    /// # Example
+    /// ```
+    /// use std::io::{Read, Write};
+    ///
+    /// use rpcrdma::{Authentication, prelude::*};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let address = format!("shm:and-tcp-{}", std::process::id());
+    /// let server = Server::builder()
+    ///     .procedure(Procedure::new(0x2000_0001, 1, 1), |call, reply| {
+    ///         reply.u32(call.args().u32()?);
+    ///         Ok(())
+    ///     })
+    ///     .authentication(Authentication::None)
+    ///     .also_at("tcp:127.0.0.1:0")
+    ///     .listen(&address)?;
+    /// let mut stream = std::net::TcpStream::connect(&server.addresses()[1]["tcp:".len()..])?;
+    /// // A record mark, the header of a call, and its argument.
+    /// let call = [0x8000_002c, 7, 0, 2, 0x2000_0001, 1, 1, 0, 0, 0, 0, 42_u32];
+    /// stream.write_all(&call.map(u32::to_be_bytes).concat())?;
+    /// let mut reply = [0; 32];
+    /// stream.read_exact(&mut reply)?;
+    /// assert_eq!(reply[28..], 42_u32.to_be_bytes());
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn also_at(mut self, address: &str) -> Self {
         self.more.push(address.to_owned());
+        self
+    }
+
+    /// So many connections by TCP at a time, instead of 256.
+    #[must_use]
+    pub fn tcp_connections(mut self, connections_max: u32) -> Self {
+        self.tcp_connections = connections_max;
         self
     }
 
@@ -426,6 +482,12 @@ impl<A: Application> NodeBuilder<A> {
     }
 
     pub(crate) fn start_for(self, address: &str, purpose: Use) -> Result<Node, Error> {
+        if address.starts_with(tcp::SCHEME) {
+            // Cores run on a fabric, also those that nobody reaches by it.
+            return self.start_on(Fabric::Shm {
+                delay: Duration::ZERO,
+            });
+        }
         let fabric = Fabric::of(&address.parse()?, self.device.as_deref(), purpose)?;
         self.start_on(fabric)
     }
@@ -492,7 +554,9 @@ impl<A: Application> NodeBuilder<A> {
             .collect();
         let once = served.iter().any(Programs::have_once).then(|| {
             let connections_max = config.core.connections_max as usize * served.len();
-            Arc::new(Clients::new(connections_max))
+            Arc::new(Clients::new(
+                connections_max + self.tcp_connections as usize,
+            ))
         });
         if let Some(clients) = &once {
             served.iter_mut().for_each(|it| it.keep(clients));
@@ -500,6 +564,7 @@ impl<A: Application> NodeBuilder<A> {
         let names = Arc::new(Names::new(once.is_some()));
         config.core.application_properties = names.as_server(config.core.application_properties)?;
         let sizes = Sizes::of(&config.core);
+        let of_tcp = tcp::Limits::of(&config, self.tcp_connections);
         let shared: Arc<[_]> = served.iter().map(|_| sizes.shared()).collect();
         let clock = Clock::new();
         let mut of_cores = applications.into_iter().zip(served).zip(&*shared);
@@ -537,6 +602,7 @@ impl<A: Application> NodeBuilder<A> {
         Ok(Node {
             fabric,
             handle,
+            tcp: Arc::new(Tcp::new(&shared, of_tcp)),
             _threads: threads,
             _reserved: Arc::new(reserved),
             cores: shared,
@@ -554,7 +620,8 @@ impl<A: Application> NodeBuilder<A> {
         let mut wanted = vec![address.to_owned()];
         wanted.append(&mut self.more);
         let authentication = std::mem::take(&mut self.authentication);
-        let node = self.start_for(address, Use::Listen)?;
+        let of_fabric = wanted.iter().find(|it| !it.starts_with(tcp::SCHEME));
+        let node = self.start_for(of_fabric.map_or(address, String::as_str), Use::Listen)?;
         let addresses = wanted
             .iter()
             .map(|address| node.listen(address, authentication.clone()))

@@ -80,7 +80,7 @@ impl Server {
 }
 
 impl<A: Application> NodeBuilder<A> {
-    /// Starts the cores, and listens at `address`: `shm:NAME`, or `rdma:HOST:PORT`.
+    /// Starts the cores, and listens at `address`: `shm:NAME`, `rdma:HOST:PORT` or `tcp:HOST:PORT`.
     ///
     /// # Errors
     /// Those of [`NodeBuilder::start`] and [`Node::listen`].

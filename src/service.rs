@@ -5,8 +5,8 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use rpcrdma_engine::{
-    BulkArguments, CloseReason, ConnectionKey, DeferToken, HostIdentity, Outcome, PeerProperties,
-    ReplyWriter, Request, VerifierRefused,
+    BulkArguments, CloseReason, ConnectionKey, HostIdentity, Outcome, PeerProperties, ReplyWriter,
+    Request, VerifierRefused,
 };
 use rpcrdma_fabric::interface::PeerIdentity;
 use rpcrdma_protocol::constants::{AUTH_NONE, AUTH_SYS};
@@ -17,7 +17,7 @@ use crate::buffers::{Buffer, Buffers};
 use crate::decode::{Decoder, Position};
 use crate::encode::{Encode, length_word};
 use crate::error::Malformed;
-use crate::exchange::{Answer, CoreShared};
+use crate::exchange::{Answer, CoreShared, Token};
 use crate::once::{self, Kept, Running, Verdict};
 use crate::procedure::Procedure;
 use crate::trace;
@@ -192,7 +192,9 @@ impl<'a> Incoming<'a> {
     /// [`Refusal::SystemError`] when as many calls wait for their answers as the core has room for
     /// (`deferred_replies_max` of the profile), or when this call was deferred already.
     pub fn later(&mut self) -> Result<Later, Refusal> {
-        let token = (!self.is_deferred).then(|| self.request.defer()).flatten();
+        let token = (!self.is_deferred)
+            .then(|| self.core.defer(self.request))
+            .flatten();
         let token = token.ok_or(Refusal::SystemError)?;
         self.is_deferred = true;
         Ok(Later {
@@ -268,7 +270,7 @@ impl Encode for Reply<'_, '_> {
 /// The right to answer a call later, once. It may go to any thread. Dropping it answers SYSTEM_ERR.
 #[must_use = "the caller waits for the answer"]
 pub struct Later {
-    token: Option<DeferToken>,
+    token: Option<Token>,
     core: Arc<CoreShared>,
     running: Option<Running>,
 }

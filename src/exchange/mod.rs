@@ -5,6 +5,8 @@
 //!  ── a queue: a ring of calls ───────►   in flight, by tag
 //!  ◄─ its way back: slots, or a ring ───  completed
 //!  ── answers to deferred calls ──────►   sent
+//!  ── parcels of the thread of TCP ───►   served
+//!  ◄──────────────────────────────────   the same, with replies
 //!  ◄─ stock: pieces of memory ──────────  taken from the core's pool
 //! ```
 //!
@@ -13,6 +15,7 @@
 
 mod connection;
 mod message;
+mod parcel;
 mod queue;
 mod slots;
 
@@ -22,11 +25,12 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crossbeam_queue::ArrayQueue;
 use crossbeam_utils::CachePadded;
-use rpcrdma_engine::{BulkItem, DeferToken, Outcome};
+use rpcrdma_engine::{BulkItem, Outcome};
 use rpcrdma_fabric::memory::Lease;
 
 pub(crate) use self::connection::PeerConnection;
 pub(crate) use self::message::{Message, Status};
+pub(crate) use self::parcel::{Content, Parcel, ParcelQueue, Token};
 use self::queue::News;
 pub(crate) use self::queue::{CompletionSource, SubmissionQueue, SubmissionSink};
 pub(crate) use self::slots::{Slots, Waiter};
@@ -39,7 +43,7 @@ const STOCK: usize = 32;
 /// The answer to a deferred call, on its way to the core.
 #[derive(Default)]
 pub(crate) struct Answer {
-    pub(crate) token: Option<DeferToken>,
+    pub(crate) token: Option<Token>,
     pub(crate) outcome: Option<Outcome>,
     pub(crate) results: Vec<u8>,
     /// Each behind so many bytes of `results`.
@@ -64,6 +68,8 @@ pub(crate) struct CoreShared {
     /// Calls that were set aside for connections and pollers.
     reserved: AtomicUsize,
     wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    /// If the node listens on TCP.
+    parcels: OnceLock<ParcelQueue>,
     /// There is, or was, something in the queues that are rarely used: new ones, answers, memory.
     has_rare_work: CachePadded<AtomicBool>,
 }
@@ -84,6 +90,7 @@ impl CoreShared {
             is_closed: AtomicBool::new(false),
             reserved: AtomicUsize::new(0),
             wake: OnceLock::new(),
+            parcels: OnceLock::new(),
             has_rare_work: CachePadded::new(AtomicBool::new(false)),
         })
     }
@@ -240,7 +247,12 @@ impl CoreShared {
         self.answers_free.pop().unwrap_or_default()
     }
 
-    pub(crate) fn answer(&self, answer: Box<Answer>) {
+    pub(crate) fn answer(&self, mut answer: Box<Answer>) {
+        if let Some(Token::Tcp(call)) = answer.token.take_if(|it| matches!(it, Token::Tcp(_))) {
+            let outcome = answer.outcome.unwrap_or(Outcome::SystemError);
+            call.answer(outcome, &answer.results, &answer.items);
+            return self.recycle_answer(answer);
+        }
         let pushed = self.answers.push(answer);
         debug_assert!(
             pushed.is_ok(),

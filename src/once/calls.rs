@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
-use rpcrdma_engine::{BulkArguments, BulkItem, DeferToken, Outcome, Request};
+use rpcrdma_engine::{BulkArguments, BulkItem, Outcome, Request};
 
 use super::callers::Callers;
 use super::clients::{Clients, Session, Waits};
 use super::window::{Begun, KEPT_BYTES_MAX, Ticket};
-use crate::exchange::CoreShared;
+use crate::exchange::{CoreShared, Token};
 
 /// Who sent a call again that runs: a call on this core that is answered later.
 #[derive(Debug)]
 pub(crate) struct Waiter {
     core: Arc<CoreShared>,
-    token: DeferToken,
+    token: Token,
 }
 
 impl Waits for Waiter {
@@ -149,7 +149,7 @@ impl Calls {
             }
         }
         let wait = || {
-            let token = request.defer()?;
+            let token = core.defer(request)?;
             let core = Arc::clone(core);
             Some(Waiter { core, token })
         };

@@ -189,14 +189,6 @@ impl<W: Waits> Clients<W> {
         }
     }
 
-    /// A client calls by a transport that does not tell of its connections: as if it had one for this call. `None` as from
-    /// [`Clients::attach`].
-    pub fn visit(&self, id: &ClientId) -> Option<Arc<Session<W>>> {
-        let session = self.attach(id)?;
-        self.detach(id);
-        Some(session)
-    }
-
     /// Looks for a call of a client, and enters it if it is new. The results of one that has run are put into `results`.
     /// `wait` makes somebody who waits for one that runs. Whoever waited before gets an error: its connection has ended, or
     /// it sent the call twice by the same one.

@@ -161,11 +161,11 @@ pub(super) fn execute(args: &ServeArgs) -> Result<(), Failure> {
             };
             serve::execute(&config).map_err(|failure| failure.naming_options(options))
         }
-        ListenAddress::Tcp { host, port } if args.service == ServiceName::Nfs3 => {
+        ListenAddress::Tcp { .. } if args.service == ServiceName::Nfs3 => {
             check_tcp(args)?;
             let (config, operation) = (args.nfs3.config(), args.operation());
-            let (at, admission) = ((host.as_str(), *port), args.admission()?);
-            nfs3::serve_on_tcp(&config, &operation, at, &admission, args.max_connections)
+            let admission = args.admission()?;
+            nfs3::serve_on_tcp(&config, &operation, &admission, args.max_connections)
         }
         ListenAddress::Tcp { .. } => Err(Failure::usage(format!(
             "the bench service cannot be served at {}: it measures RPC-over-RDMA",

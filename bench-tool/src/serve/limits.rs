@@ -39,9 +39,19 @@ impl Limits {
         })
     }
 
+    /// Applies them to the node. Returns all its limits.
+    ///
+    /// # Errors
+    /// If they cannot be applied; then nothing has changed.
+    pub(crate) fn apply(&self, node: &Node) -> Result<NodeLimits, NodeError> {
+        let limits = self.of_node(node.control().limits_reserved(), node.cores());
+        node.control().set_limits(limits)?;
+        Ok(limits)
+    }
+
     /// The limits of a node with `cores` cores; missing ones are those of `reserved`, from its start.
     #[must_use]
-    pub(crate) fn of_node(&self, reserved: NodeLimits, cores: usize) -> NodeLimits {
+    fn of_node(&self, reserved: NodeLimits, cores: usize) -> NodeLimits {
         let cores = u32::try_from(cores).unwrap_or(u32::MAX).max(1);
         let per_core = self.max_connections.map(|all| all.div_ceil(cores));
         NodeLimits {
@@ -51,24 +61,6 @@ impl Limits {
                 .unwrap_or(reserved.peer_connections_max),
             credits_per_connection: self.credits.unwrap_or(reserved.credits_per_connection),
         }
-    }
-}
-
-/// Something with limits that can change while it runs.
-pub(crate) trait Limited {
-    /// Applies the limits. Returns the resulting limits of the node.
-    ///
-    /// # Errors
-    /// If they cannot be applied; then nothing has changed.
-    fn limit(&self, limits: &Limits) -> Result<NodeLimits, NodeError>;
-}
-
-impl Limited for Node {
-    fn limit(&self, limits: &Limits) -> Result<NodeLimits, NodeError> {
-        let control = self.control();
-        let limits = limits.of_node(control.limits_reserved(), self.cores());
-        control.set_limits(limits)?;
-        Ok(limits)
     }
 }
 

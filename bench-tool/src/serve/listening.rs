@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use rpcrdma::Node;
-use rpcrdma_control::{Address, ListenOptions};
 use rpcrdma_tuning::Profile;
 
 use super::operate::Operator;
@@ -26,21 +25,16 @@ pub(crate) struct Listener {
 /// If the node cannot listen on the address.
 pub(crate) fn listen(
     node: &Node,
-    address: &Address,
+    address: &ListenAddress,
     admission: &Admission,
 ) -> Result<Listener, Failure> {
-    let (authentication, clients) = admission.to(&ListenAddress::Fabric(address.clone()))?;
-    let options = ListenOptions {
-        authentication,
-        ..ListenOptions::default()
-    };
+    let (authentication, clients) = admission.to(address)?;
     let address = address.to_string();
     let listening = node
-        .control()
-        .listen(&address, options)
+        .listen(&address, authentication)
         .map_err(|error| Failure::failed(format!("cannot listen on {address}")).because(error))?;
     Ok(Listener {
-        address: listening.address,
+        address: listening,
         clients,
     })
 }

@@ -343,7 +343,8 @@ pub(crate) fn page(identity: &Identity, is_ready: bool, node: &NodeSnapshot) -> 
         page.family(
             "rpcrdma_control_events_total",
             Kind::Counter,
-            "What the control thread counted: connection requests, rejections, authentications.",
+            "What is counted outside the cores: connection requests, rejections, authentications; connections, calls and \
+             other messages by TCP.",
         );
         for (event, count) in &node.control {
             page.sample(&[("event", event)], count);

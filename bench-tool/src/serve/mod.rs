@@ -30,6 +30,7 @@ use rpcrdma_engine::Application;
 use rpcrdma_protocol::v2::ReverseRequestSupport;
 use rpcrdma_tuning::{Loaded, Profile};
 
+use crate::address::ListenAddress;
 use crate::bench_program::{BenchService, Common};
 use crate::exit::Failure;
 use crate::machine::Machine;
@@ -142,7 +143,8 @@ impl Serve<'_> {
             all.reduce(|sum, core| sum.plus(&core)).unwrap_or_default()
         }));
         common.set_facts(self.facts());
-        let listener = listen(&node, &self.config.listen, &self.config.admission)?;
+        let address = ListenAddress::Fabric(self.config.listen.clone());
+        let listener = listen(&node, &address, &self.config.admission)?;
         let operator = &mut self.operator;
         if self.config.operation.is_of_run {
             ask_when_stdin_closes(operator.stop().clone())?;

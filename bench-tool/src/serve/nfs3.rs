@@ -1,26 +1,21 @@
 //! `bench-tool serve --service nfs3`: NFS version 3 over TCP or RPC-over-RDMA.
 
-use std::io;
-use std::net::TcpListener;
-use std::sync::Arc;
-
+use rpcrdma::Node;
 use rpcrdma_control::{Fabric, NodeConfig};
-use rpcrdma_tuning::{Loaded, Profile};
+use rpcrdma_tuning::{Idle, Loaded, Profile};
 
 use super::config::{Nfs3Config, ServeConfig};
-use super::listening::{Listener, end, listen};
+use super::listening::{end, listen};
 use super::operate::{Operation, Operator};
 use super::start_node;
 use crate::address::ListenAddress;
 use crate::authentication::Admission;
 use crate::exit::Failure;
-use rpcrdma_nfs3::server::fabric::{CallChannel, NfsApplication, ServerHandle};
-use rpcrdma_nfs3::server::rpc_service::RpcService;
-use rpcrdma_nfs3::server::tcp::{Answers, TcpServer};
+use rpcrdma_nfs3::server::application::NfsApplication;
 use rpcrdma_nfs3::server::{EXPORT, Service};
 use rpcrdma_nfs3::store::{HeapPages, LeasedPages, Limits, Pages};
 
-/// Default of the simultaneous TCP connections.
+/// Simultaneous TCP connections, as those of a node.
 const CONNECTIONS_DEFAULT: u32 = 256;
 
 /// Size of a page of file memory; a file uses whole pages.
@@ -33,11 +28,11 @@ const BUFFER_BYTES: u32 = 64 * 1024;
 /// The server may keep placement segments for at most one part in this many of its space.
 const PLACED_SHARE: u64 = 4;
 
-fn rpc_service<P: Pages>(config: &Nfs3Config, pages: P, connections_max: u32) -> RpcService<P> {
+fn application<P: Pages>(config: &Nfs3Config, pages: P, connections_max: u32) -> NfsApplication<P> {
     let limits = Limits {
         files_max: config.files_max,
     };
-    RpcService::new(Service::new(pages, limits, connections_max as usize))
+    NfsApplication::new(Service::new(pages, limits, connections_max as usize))
 }
 
 /// The profile of a node whose only core keeps file data in bulk buffers, and the memory of these files.
@@ -65,55 +60,39 @@ fn served() -> String {
     format!(" (NFS version 3 and MOUNT, {EXPORT})")
 }
 
-/// A TCP server, and its listener.
-///
-/// # Errors
-/// If it cannot listen on the address, or `admission` does not let it.
-fn tcp_server<A: Answers>(
-    (host, port): (&str, u16),
-    admission: &Admission,
-    connections_max: u32,
-    answers: A,
-) -> Result<(TcpServer<A>, Listener), Failure> {
-    let address = |port: u16| ListenAddress::Tcp {
-        host: host.to_owned(),
-        port,
-    };
-    let (_, clients) = admission.to(&address(port))?;
-    let cannot = |error: io::Error| {
-        Failure::failed(format!("cannot listen on {}", address(port))).because(error)
-    };
-    let listener = TcpListener::bind((host, port)).map_err(cannot)?;
-    let bound = listener.local_addr().map_err(cannot)?.port();
-    let server = TcpServer::new(listener, connections_max as usize, answers).map_err(cannot)?;
-    let address = address(bound).to_string();
-    Ok((server, Listener { address, clients }))
-}
-
-/// Serves NFS and MOUNT on TCP.
+/// Serves NFS and MOUNT on TCP alone: on a core that no peer reaches in another way.
 ///
 /// # Errors
 /// If the server cannot listen on the address.
 pub(crate) fn serve_on_tcp(
     config: &Nfs3Config,
     operation: &Operation,
-    (host, port): (&str, u16),
     admission: &Admission,
     connections_max: Option<u32>,
 ) -> Result<(), Failure> {
     let mut operator = Operator::start(operation, &[])?;
     let connections_max = connections_max.unwrap_or(CONNECTIONS_DEFAULT);
-    let pages = HeapPages::new(config.space_bytes, PAGE_BYTES);
-    let rpc = rpc_service(config, pages, connections_max);
-    let (mut server, listener) = tcp_server((host, port), admission, connections_max, rpc)?;
+    let profile = Profile {
+        connections_max: 1,
+        idle: Idle::Park,
+        ..Profile::default()
+    };
+    let nfs3 = config.clone();
+    let service = move |_| {
+        let pages = HeapPages::new(nfs3.space_bytes, PAGE_BYTES);
+        application(&nfs3, pages, connections_max)
+    };
+    let node = Node::builder()
+        .profile(profile.clone())
+        .tcp_connections(connections_max)
+        .application(service)
+        .start(&operation.listen.to_string())
+        .map_err(|error| Failure::failed("the server could not be set up").because(error))?;
+    operator.attend(&node)?;
+    let listener = listen(&node, &operation.listen, admission)?;
     operator.ready(&[listener], &served())?;
-    server
-        .run(|| operator.is_asked_to_stop(None))
-        .map_err(cannot_serve)
-}
-
-fn cannot_serve(error: io::Error) -> Failure {
-    Failure::failed("cannot wait for clients on TCP").because(error)
+    operator.wait(&node);
+    end(node, &profile, &mut operator)
 }
 
 /// The NFS server over RPC-over-RDMA, and on TCP too if it is asked to.
@@ -140,17 +119,13 @@ impl ServeOnFabric<'_> {
             config
         };
         let mut pages = Some(pages);
-        // To the core, for the thread of TCP.
-        let channel = self.nfs3.mount_listen.as_ref();
-        let channel = channel.map(|_| Arc::new(CallChannel::new()));
-        let (of_core, nfs3) = (channel.clone(), self.nfs3.clone());
+        let nfs3 = self.nfs3.clone();
         let connections_max = self.loaded.profile.connections_max + CONNECTIONS_DEFAULT;
         let service = move |_| {
             let pages = pages
                 .take()
                 .unwrap_or_else(|| LeasedPages::new(0, PAGE_BYTES, BUFFER_BYTES, 0));
-            let rpc = rpc_service(&nfs3, pages, connections_max);
-            NfsApplication::new(rpc, of_core.clone())
+            application(&nfs3, pages, connections_max)
         };
         let node = start_node(
             self.config,
@@ -163,28 +138,17 @@ impl ServeOnFabric<'_> {
         .map_err(|failure| failure.advice("less --space takes less memory at the start"))?;
         self.operator.attend(&node)?;
         let admission = &self.config.admission;
-        let on_tcp = self.nfs3.mount_listen.as_ref().zip(channel);
-        let on_tcp = on_tcp.map(|((host, port), channel)| {
-            if let Some(core) = node.control().cores().first().cloned() {
-                channel.set_wake(move || core.wake());
-            }
-            let handle = ServerHandle::new(channel);
-            tcp_server((host, *port), admission, CONNECTIONS_DEFAULT, handle)
-        });
-        let (server, on_tcp) = on_tcp.transpose()?.unzip();
-        let mut listeners = vec![listen(&node, &self.config.listen, admission)?];
-        listeners.extend(on_tcp);
+        let on_fabric = ListenAddress::Fabric(self.config.listen.clone());
+        let on_tcp = self.nfs3.mount_listen.clone();
+        let on_tcp = on_tcp.map(|(host, port)| ListenAddress::Tcp { host, port });
+        let listeners = std::iter::once(on_fabric).chain(on_tcp);
+        let listeners: Vec<_> = listeners
+            .map(|address| listen(&node, &address, admission))
+            .collect::<Result<_, _>>()?;
         let operator = &mut self.operator;
         operator.ready(&listeners, &served())?;
-        let stopped = match server {
-            Some(mut server) => server.run(|| operator.is_asked_to_stop(Some(&node))),
-            None => {
-                // WAIT: for a stop request.
-                operator.wait(&node);
-                Ok(())
-            }
-        };
-        end(node, &self.loaded.profile, operator)?;
-        stopped.map_err(cannot_serve)
+        // WAIT: for a stop request.
+        operator.wait(&node);
+        end(node, &self.loaded.profile, operator)
     }
 }

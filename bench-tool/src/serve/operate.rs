@@ -13,7 +13,7 @@ use rpcrdma_control::{
 };
 use rpcrdma_engine::{CloseReason, ConnectionKey};
 
-use super::limits::{Limited, Limits};
+use super::limits::Limits;
 use super::listening::Listener;
 use super::log::{Event, Log, LogFormat, LogLevel, Logger};
 use super::metrics::{self, Identity};
@@ -236,7 +236,8 @@ impl Operator {
     /// If the limits cannot be read or applied.
     pub(crate) fn attend(&self, node: &Node) -> Result<(), Failure> {
         // Fails only for a second node, and there is only one.
-        let _ = self.board.watch.set(Box::new(node.control().watch()));
+        let metrics = node.metrics();
+        let _ = self.board.watch.set(Box::new(move || metrics.snapshot()));
         let pages = node.control().pages().iter();
         for warning in pages.filter_map(|pages| pages.warning.as_ref()) {
             self.warn(warning);
@@ -244,13 +245,13 @@ impl Operator {
         self.read_limits(node).map(drop)
     }
 
-    /// Reads the limits and applies them to `limited`. Returns the resulting limits; `None` without a file.
-    fn read_limits(&self, limited: &dyn Limited) -> Result<Option<NodeLimits>, Failure> {
+    /// Reads the limits and applies them to `node`. Returns the resulting limits; `None` without a file.
+    fn read_limits(&self, node: &Node) -> Result<Option<NodeLimits>, Failure> {
         let Some(path) = &self.limits else {
             return Ok(None);
         };
         let limits = Limits::read(path)?;
-        let kept = limited.limit(&limits).map_err(|error| {
+        let kept = limits.apply(node).map_err(|error| {
             Failure::usage(format!("the limits in {} cannot be kept", path.display()))
                 .because(error)
                 .advice(
@@ -261,9 +262,9 @@ impl Operator {
     }
 
     /// Reads and applies the limits again. On an error it logs an event, and the old limits stay.
-    fn reload(&mut self, limited: &dyn Limited) {
+    fn reload(&mut self, node: &Node) {
         self.notifier.reloading();
-        let event = match self.read_limits(limited) {
+        let event = match self.read_limits(node) {
             Ok(Some(kept)) => Event::new(LogLevel::Info, "limits_changed")
                 .with("connections_per_core", kept.connections_per_core)
                 .with("connections_per_client", kept.peer_connections_max)
@@ -330,29 +331,21 @@ impl Operator {
         Ok(())
     }
 
-    /// Waits for a stop request.
-    pub(crate) fn wait(&mut self, limited: &dyn Limited) {
-        while !self.is_asked_to_stop(Some(limited)) {
+    /// Waits for a stop request. Meanwhile it checks the server's health, and reloads limits.
+    pub(crate) fn wait(&mut self, node: &Node) {
+        while !self.stop.is_asked() {
+            let now = Instant::now();
+            if now.duration_since(self.looked) >= LOOK_PERIOD {
+                self.looked = now;
+                self.look(now);
+                // Relaxed: the flag publishes no other data.
+                if self.reload.swap(false, Ordering::Relaxed) {
+                    self.reload(node);
+                }
+            }
             // WAIT: `WAIT_PERIOD`; the whole until a stop request.
             std::thread::sleep(WAIT_PERIOD);
         }
-    }
-
-    /// Checks the server's health and reloads limits if it is time. Returns whether a stop was requested. A program
-    /// that serves on its own thread must call this often.
-    pub(crate) fn is_asked_to_stop(&mut self, limited: Option<&dyn Limited>) -> bool {
-        let now = Instant::now();
-        if now.duration_since(self.looked) >= LOOK_PERIOD {
-            self.looked = now;
-            self.look(now);
-            // Relaxed: the flag publishes no other data.
-            if self.reload.swap(false, Ordering::Relaxed)
-                && let Some(limited) = limited
-            {
-                self.reload(limited);
-            }
-        }
-        self.stop.is_asked()
     }
 
     fn look(&mut self, now: Instant) {

@@ -7,7 +7,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use rpcrdma_nfs3::wire::record::{HEADER_BYTES, Records, header};
+use rpcrdma::record::{HEADER_BYTES, Records, header};
 use rpcrdma_nfs3::wire::types::{Attributes, Device, FileKind, Place, Stability, Time, Wcc};
 use rpcrdma_nfs3::wire::xdr::{Decode, Encode};
 use rpcrdma_nfs3::wire::{FileHandle, Procedure, Status, arguments, mount, results};

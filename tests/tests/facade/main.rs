@@ -13,6 +13,7 @@ mod observe;
 mod once;
 mod polled;
 mod repeat;
+mod tcp;
 mod version_1;
 
 use std::sync::atomic::{AtomicU32, Ordering};

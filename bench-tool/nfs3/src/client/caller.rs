@@ -3,6 +3,7 @@
 use std::io;
 use std::time::Instant;
 
+use rpcrdma::record::RecordError;
 use rpcrdma_protocol::rpc::{AcceptStatus, RejectStatus};
 use rpcrdma_protocol::{DecodeError, EncodeError};
 
@@ -11,7 +12,6 @@ use super::request::Request;
 use super::{CALL_TIMEOUT, PUT_OFF_PAUSE};
 use crate::wire::Status;
 use crate::wire::mount::MountProcedure;
-use crate::wire::record::RecordError;
 
 /// How often a call is repeated after its connection was lost. A server that always closes it would never be left.
 const LOSSES_MAX: u32 = 100;

@@ -14,7 +14,7 @@ use crate::wire::xdr::Encode;
 pub struct Call<'a> {
     /// Where the caller is.
     pub peer: Peer,
-    /// What the server keeps of the caller's calls; `None` if its transport knows the caller by `peer` alone.
+    /// What the server keeps of the caller's calls; `None` if it has no room for that.
     pub session: Option<&'a Session>,
     /// The number of the call. Retransmissions have the same.
     pub xid: u32,

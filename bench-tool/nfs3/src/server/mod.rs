@@ -6,29 +6,24 @@
 //! | [`call`] | a call and its reply, for every transport |
 //! | `procedures` | the 22 procedures |
 //! | [`mount`] | the MOUNT program |
-//! | [`rpc_service`] | which program answers a call |
-//! | [`tcp`] | both programs on TCP |
-//! | [`fabric`] | both by RPC-over-RDMA, and the way of TCP calls to their core |
+//! | [`application`] | both programs on a core |
 //!
-//! A transport has each message judged by the [`programs`](rpc_service::programs), and passes a call to
-//! [`RpcService::call`](rpc_service::RpcService::call), with the data items outside its stream if there are any. Then it sends
-//! the reply, and gets the reply's payload from the service. One thread owns the service, and calls run to completion.
-//! The duplicate request cache is that of [`rpcrdma::once`].
+//! An [`rpcrdma::Node`] has the transports, RPC-over-RDMA and TCP, and judges each message by the
+//! [`programs`](application::programs). Its core owns the service, and calls run to completion. The duplicate request cache is
+//! that of [`rpcrdma::once`].
 //!
 //! `docs/nfs3.md` is the documentation for users.
 
+pub mod application;
 pub mod call;
-pub mod fabric;
 pub mod mount;
 mod procedures;
-pub mod rpc_service;
-pub mod tcp;
 
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use rpcrdma::once::{self, Begun, ClientId, Clients};
+use rpcrdma::once::{self, Begun, Clients};
 use rpcrdma_engine::{BulkItem, Outcome};
 use rpcrdma_fabric::memory::{Lease, SharedLease};
 use rpcrdma_protocol::xdr::Reader;
@@ -98,16 +93,8 @@ impl<P: Pages> Service<P> {
         if procedure.is_idempotent() {
             return self.execute(procedure, call, items, &caller, now, reply);
         }
-        let by_peer;
-        let session = match call.session {
-            Some(session) => session,
-            None => {
-                let Some(found) = self.clients.visit(&ClientId::Unnamed(call.peer)) else {
-                    return Outcome::SystemError;
-                };
-                by_peer = found;
-                &by_peer
-            }
+        let Some(session) = call.session else {
+            return Outcome::SystemError;
         };
         let key = self.key(procedure, call, items);
         let begun = self.clients.begin(session, &key, &mut self.kept, || None);

@@ -1,18 +1,19 @@
 //! Whole calls: arguments in XDR, results in XDR.
 
 mod half_open;
+mod over_tcp;
 mod wild;
 
 use std::net::{IpAddr, Ipv4Addr};
 
 use proptest::prelude::*;
-use rpcrdma::once::Peer;
+use rpcrdma::once::{ClientId, Peer};
 use rpcrdma_protocol::constants::AUTH_SYS;
 use rpcrdma_protocol::rpc::OpaqueAuth;
 use rpcrdma_protocol::xdr::{Reader, Writer};
 
+use super::application::item_of;
 use super::call::NoItems;
-use super::fabric::item_of;
 use super::*;
 use crate::store::{HeapPages, Piece};
 use crate::wire::arguments::{self, CreateHow};
@@ -43,7 +44,11 @@ struct Client {
     reply: Reply,
     xid: u32,
     credential: Vec<u8>,
+    session: Arc<Session>,
 }
+
+/// Where it is.
+const PEER: Peer = Peer::Host(IpAddr::V4(Ipv4Addr::LOCALHOST));
 
 impl Client {
     fn new(pages: u64, files_max: u32) -> Self {
@@ -53,18 +58,21 @@ impl Client {
             machine_name: b"test",
             identity: Identity::ROOT,
         };
+        let service = Service::new(pages, Limits { files_max }, 4);
+        let session = service.clients.attach(&ClientId::Unnamed(PEER));
         Self {
-            service: Service::new(pages, Limits { files_max }, 4),
+            session: session.unwrap(),
+            service,
             reply: Reply::new(),
             xid: 0,
             credential: bytes_of(body),
         }
     }
 
-    /// A call of this client by TCP.
+    /// A call of this client, of which nothing is kept.
     fn call_of<'a>(&self, credential: &'a [u8], procedure: u32, args: &'a [u8]) -> Call<'a> {
         Call {
-            peer: Peer::Host(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+            peer: PEER,
             session: None,
             xid: self.xid,
             procedure,
@@ -95,7 +103,11 @@ impl Client {
 
     fn again_with(&mut self, procedure: u32, args: &[u8], items: &impl Items) -> Outcome {
         let credential = self.credential.clone();
-        let call = self.call_of(&credential, procedure, args);
+        let session = Arc::clone(&self.session);
+        let call = Call {
+            session: Some(&session),
+            ..self.call_of(&credential, procedure, args)
+        };
         self.service.call(&call, items, &mut self.reply)
     }
 

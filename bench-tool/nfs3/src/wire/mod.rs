@@ -8,7 +8,6 @@
 //! | [`status`] | every error by its name |
 //! | [`mount`] | the MOUNT program |
 //! | [`auth_sys`] | the credential of a caller (RFC 5531 appendix A) |
-//! | [`record`] | messages on TCP (RFC 5531 section 11) |
 //!
 //! Names and paths are borrowed from the message, and nothing here allocates. The payloads of READ,
 //! READLINK, WRITE and SYMLINK are not part of the structures, because RDMA may move them outside the
@@ -18,7 +17,6 @@ pub mod arguments;
 pub mod auth_sys;
 pub mod mount;
 pub mod procedure;
-pub mod record;
 pub mod results;
 pub mod status;
 pub mod types;

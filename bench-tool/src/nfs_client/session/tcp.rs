@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use rpcrdma::record::{self, Records};
 use rpcrdma_fabric::clock::{Clock, Ticks};
 use rpcrdma_protocol::rpc::{AcceptStatus, CallHeader, OpaqueAuth, ReplyBody, ReplyHeader};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -34,7 +35,6 @@ use rpcrdma_nfs3::client::request::{ARGUMENTS_BYTES_MAX, Request};
 use rpcrdma_nfs3::client::tcp::{TcpCaller, TcpCallerConfig, connect, first_xid};
 use rpcrdma_nfs3::wire as nfs;
 use rpcrdma_nfs3::wire::mount::{self, MountProcedure};
-use rpcrdma_nfs3::wire::record::{self, Records};
 
 /// The longest sleep, so that a stop request is noticed in time.
 const LOOK_PERIOD: Duration = Duration::from_millis(20);

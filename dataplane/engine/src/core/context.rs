@@ -180,11 +180,6 @@ impl<P: Port> Context<'_, P> {
         self.state.resources.reply.pool.take_lease()
     }
 
-    /// As [`crate::ReplyWriter::give_up_shared`].
-    pub fn give_up_shared(&mut self) {
-        self.state.resources.reply.pool.give_up_views();
-    }
-
     /// Calls with bulk data. It ends with [`crate::Application::completed_bulk`] and `tag`. The
     /// items are taken out of `call`; the peer may reach them during the call, and then they
     /// go back to the core.

@@ -4,13 +4,13 @@ use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
+use rpcrdma::record::{self, Records};
 use rpcrdma_protocol::EncodeError;
 use rpcrdma_protocol::rpc::{AcceptStatus, CallHeader, OpaqueAuth, ReplyBody, ReplyHeader};
 
 use super::{connect, first_xid};
 use crate::client::ClientError;
 use crate::client::caller::CallFailed;
-use crate::wire::record::{self, Records};
 
 /// The longest header of a call: six words, and credential and verifier of 400 bytes.
 const HEADER_BYTES_MAX: usize = 24 + 2 * 408;

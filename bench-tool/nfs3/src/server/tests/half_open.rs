@@ -19,8 +19,7 @@ use rpcrdma_protocol::v2::connection::Role;
 use rpcrdma_testkit::Random;
 
 use super::*;
-use crate::server::fabric::NfsApplication;
-use crate::server::rpc_service::RpcService;
+use crate::server::application::NfsApplication;
 use crate::wire::{PROGRAM, VERSION};
 
 /// Turns of both ends in which a call and its reply go to and fro.
@@ -164,7 +163,7 @@ impl World {
             .collect();
         let pages = HeapPages::new(1 << 20, 4096);
         let service = Service::new(pages, Limits { files_max: 1000 }, 4);
-        let application = NfsApplication::new(RpcService::new(service), None);
+        let application = NfsApplication::new(service);
         let server = end(
             Role::Server,
             (server_port, server_handle),

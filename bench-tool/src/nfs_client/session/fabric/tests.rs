@@ -22,8 +22,7 @@ use crate::record::Record;
 use crate::signals::Stop;
 use crate::sizing::ProfileChoice;
 use rpcrdma_nfs3::server::EXPORT;
-use rpcrdma_nfs3::server::fabric::NfsApplication;
-use rpcrdma_nfs3::server::rpc_service::RpcService;
+use rpcrdma_nfs3::server::application::NfsApplication;
 use rpcrdma_nfs3::server::{DATA_BYTES_MAX, Service};
 use rpcrdma_nfs3::store::{HeapPages, Limits, Store};
 use rpcrdma_nfs3::wire as nfs;
@@ -93,7 +92,7 @@ fn unanswered(request: &Request<'_>) -> Outcome {
 fn server() -> Server {
     let service = Service::new(HeapPages::new(64 << 20, 4096), Limits { files_max: 100 }, 8);
     Server {
-        application: NfsApplication::new(RpcService::new(service), None),
+        application: NfsApplication::new(service),
         calls: Arc::default(),
         calls_max: u64::MAX,
         has_mount: true,

@@ -1,4 +1,4 @@
-//! Record marking: RPC messages on a byte stream (RFC 5531 section 11).
+//! Record marking: RPC messages on a byte stream such as TCP (RFC 5531 section 11).
 //!
 //! A message is sent in fragments. Each begins with a word: its length in octets, and in the highest bit
 //! whether it is the last one.
@@ -89,12 +89,6 @@ impl Records {
         self.end = (self.end + count).min(self.bytes.len());
     }
 
-    /// Whether all received octets were returned.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.taken == self.end
-    }
-
     /// The next complete message.
     ///
     /// # Errors
@@ -180,7 +174,7 @@ mod tests {
             }
             let mut records = Records::new(300);
             prop_assert_eq!(receive(&mut records, &stream, &pieces), messages);
-            prop_assert!(records.is_empty());
+            prop_assert_eq!(records.taken, records.end);
         }
 
         #[test]

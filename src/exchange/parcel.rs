@@ -1,0 +1,156 @@
+//! What the thread that serves TCP and a core exchange: calls of connections that are not the core's own, and their replies.
+
+use std::net::IpAddr;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crossbeam_queue::ArrayQueue;
+use rpcrdma_engine::{BulkItem, ConnectionKey, DeferToken, Outcome, Request};
+
+use super::CoreShared;
+use crate::record;
+
+/// The longest header of an RPC reply here, in octets.
+const REPLY_HEADER_BYTES_MAX: usize = 64;
+
+/// Goes from the thread of TCP to the core of a connection, and comes back. So a core neither allocates nor frees it.
+#[derive(Debug)]
+pub(crate) struct Parcel {
+    pub(crate) connection: ConnectionKey,
+    pub(crate) content: Content,
+    /// The call.
+    pub(crate) message: Vec<u8>,
+    /// Room for the reply.
+    pub(crate) reply: Vec<u8>,
+}
+
+/// What a parcel is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Content {
+    /// To the core and back: a connection of this host begins.
+    Opened(IpAddr),
+    /// To the core and back: it has ended. Its calls that are answered later may come back after this.
+    Closed,
+    /// To the core: a message that should be a call.
+    Call,
+    /// To the thread: the reply with its record mark lies here.
+    Reply(Range<usize>),
+    /// To the thread: the reply comes later, in another parcel.
+    Later,
+    /// To the thread: the message was no call.
+    NoCall,
+}
+
+/// The way of parcels to a core and back. Both ends always have room for all parcels that the thread has out.
+pub(crate) struct ParcelQueue {
+    pub(crate) to_core: ArrayQueue<Box<Parcel>>,
+    /// All cores have the same.
+    pub(crate) back: Arc<ArrayQueue<Box<Parcel>>>,
+    /// The index of the first connection by TCP: those of the core come before it.
+    pub(crate) first_index: u32,
+}
+
+/// The right to answer a call later.
+#[derive(Debug)]
+pub(crate) enum Token {
+    /// One that the core has deferred.
+    Core(DeferToken),
+    /// One by TCP: any thread can answer it without the core.
+    Tcp(Unanswered),
+}
+
+/// A call by TCP that has no answer yet.
+#[derive(Debug)]
+pub(crate) struct Unanswered {
+    back: Arc<ArrayQueue<Box<Parcel>>>,
+    connection: ConnectionKey,
+    xid: u32,
+}
+
+impl CoreShared {
+    /// Opens the way of calls by TCP. The first time counts.
+    pub(crate) fn open_to_tcp(&self, queue: ParcelQueue) {
+        let _ = self.parcels.set(queue);
+    }
+
+    /// Hands a parcel to the core.
+    pub(crate) fn send_parcel(&self, parcel: Box<Parcel>) {
+        let pushed = self.parcels.get().map(|it| it.to_core.push(parcel));
+        debug_assert!(matches!(pushed, Some(Ok(()))), "it holds all parcels");
+        self.ask_for_rare_work();
+        self.wake();
+    }
+
+    pub(crate) fn next_parcel(&self) -> Option<Box<Parcel>> {
+        self.parcels.get()?.to_core.pop()
+    }
+
+    pub(crate) fn has_parcels(&self) -> bool {
+        let queue = self.parcels.get();
+        queue.is_some_and(|it| !it.to_core.is_empty())
+    }
+
+    /// Gives a parcel back to its thread, which looks for it: a core makes no system call to wake that.
+    pub(crate) fn return_parcel(&self, parcel: Box<Parcel>) {
+        if let Some(queue) = self.parcels.get() {
+            let pushed = queue.back.push(parcel);
+            debug_assert!(pushed.is_ok(), "it holds all parcels");
+        }
+    }
+
+    /// The right to answer a call later. `None` when as many calls wait for that as may.
+    pub(crate) fn defer(&self, request: &Request<'_>) -> Option<Token> {
+        let queue = self.parcels.get();
+        match queue.filter(|it| request.connection.index >= it.first_index) {
+            None => request.defer().map(Token::Core),
+            Some(queue) => Some(Token::Tcp(Unanswered {
+                back: Arc::clone(&queue.back),
+                connection: request.connection,
+                xid: request.xid,
+            })),
+        }
+    }
+}
+
+impl Unanswered {
+    /// Answers the call with results and items, each behind so many bytes of `results`.
+    pub(crate) fn answer(self, outcome: Outcome, results: &[u8], items: &[(usize, BulkItem)]) {
+        let mut reply = vec![0; record::HEADER_BYTES + REPLY_HEADER_BYTES_MAX];
+        let space = reply.get_mut(record::HEADER_BYTES..).unwrap_or(&mut []);
+        let header = outcome.reply_header(self.xid).encode(space);
+        reply.truncate(record::HEADER_BYTES + header.unwrap_or(0));
+        if outcome == Outcome::Success {
+            let mut at = 0;
+            for (before, item) in items {
+                reply.extend_from_slice(results.get(at..*before).unwrap_or(&[]));
+                item.parts().for_each(|part| reply.extend_from_slice(part));
+                let padding_bytes = item.len().next_multiple_of(4) - item.len();
+                reply.extend_from_slice(&[0; 3][..padding_bytes]);
+                at = *before;
+            }
+            reply.extend_from_slice(results.get(at..).unwrap_or(&[]));
+        }
+        let all = 0..reply.len();
+        let parcel = Parcel {
+            connection: self.connection,
+            content: Content::reply(&mut reply, record::HEADER_BYTES..all.end),
+            message: Vec::new(),
+            reply,
+        };
+        let pushed = self.back.push(Box::new(parcel));
+        debug_assert!(pushed.is_ok(), "a call has one answer");
+    }
+}
+
+impl Content {
+    /// The RPC reply that lies in `message` of `space`, behind room for its record mark.
+    pub(crate) fn reply(space: &mut [u8], message: Range<usize>) -> Self {
+        let start = message.start.saturating_sub(record::HEADER_BYTES);
+        // A message that is too long for a mark has no room here: replies are far shorter.
+        let mark = record::header(message.len()).unwrap_or_default();
+        if let Some(place) = space.get_mut(start..).and_then(<[u8]>::first_chunk_mut) {
+            *place = mark;
+        }
+        Self::Reply(start..message.end)
+    }
+}
