@@ -293,15 +293,20 @@ impl ServeContext<'_> {
         message: &[u8],
         answer: impl FnOnce(&Request<'_>, &mut ReplyWriter<'_>) -> Outcome,
     ) -> Served {
-        let protocol = self.connection.map(|it| &it.protocol);
-        let is_reverse = self.connection.is_some_and(Connection::serves_reverse);
-        let is_version_1 = protocol.is_some_and(|it| it.is_version_1());
-        let threshold_bytes = protocol.map_or(usize::MAX, |it| it.send_threshold_bytes() as usize);
+        let (is_reverse, is_version_1, threshold_bytes) = match self.connection {
+            Some(connection) => {
+                let protocol = &connection.protocol;
+                count_call(self.counters, protocol.is_version_1());
+                (
+                    connection.serves_reverse(),
+                    protocol.is_version_1(),
+                    protocol.send_threshold_bytes() as usize,
+                )
+            }
+            None => (false, false, usize::MAX),
+        };
         let before = RPC_OFFSET + self.lists_bytes;
         let rpc = self.scratch.get_mut(before..).unwrap_or(&mut []);
-        if self.connection.is_some() {
-            count_call(self.counters, is_version_1);
-        }
         let routed = match judge(message, self.programs) {
             Verdict::Call(routed)
                 if !(self.has_items && self.programs.has_empty_arguments(&routed)) =>
