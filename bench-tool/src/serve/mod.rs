@@ -41,7 +41,7 @@ use crate::threads;
 
 use self::config::{ServeConfig, Service};
 use self::listening::{end, listen};
-use self::nfs3::ServeOnFabric;
+use self::nfs3::serve_on_fabric;
 use self::operate::Operator;
 
 /// Serves over RPC-over-RDMA until a signal, or the end of the run, stops it.
@@ -68,16 +68,7 @@ pub(crate) fn execute(config: &ServeConfig) -> Result<(), Failure> {
             };
             serve.run()
         }
-        Service::Nfs3(nfs3) => {
-            let serve = ServeOnFabric {
-                config,
-                nfs3,
-                loaded,
-                fabric: &fabric,
-                operator,
-            };
-            serve.run()
-        }
+        Service::Nfs3(nfs3) => serve_on_fabric(config, nfs3, loaded, &fabric, operator),
     }
 }
 

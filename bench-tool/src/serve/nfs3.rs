@@ -91,64 +91,49 @@ pub(crate) fn serve_on_tcp(
     operator.attend(&node)?;
     let listener = listen(&node, &operation.listen, admission)?;
     operator.ready(&[listener], &served())?;
+    // WAIT: for a stop request.
     operator.wait(&node);
     end(node, &profile, &mut operator)
 }
 
-/// The NFS server over RPC-over-RDMA, and on TCP too if it is asked to.
-pub(super) struct ServeOnFabric<'a> {
-    /// The server's configuration.
-    pub(super) config: &'a ServeConfig,
-    /// The configuration of NFS.
-    pub(super) nfs3: &'a Nfs3Config,
-    /// The tuning profile.
-    pub(super) loaded: &'a Loaded,
-    /// Where it is.
-    pub(super) fabric: &'a Fabric,
-    /// Metrics, log, limits and stop request.
-    pub(super) operator: Operator,
-}
-
-impl ServeOnFabric<'_> {
-    pub(super) fn run(mut self) -> Result<(), Failure> {
-        let space_bytes = self.nfs3.space_bytes;
-        // An NFS server has exactly one core, because its files are not shared between cores.
-        let (profile, pages) = with_files(&self.loaded.profile, space_bytes);
-        let configure = move |mut config: NodeConfig| {
-            config.core.bulk_buffers_kept = LeasedPages::buffers(space_bytes, BUFFER_BYTES);
-            config
-        };
-        let mut pages = Some(pages);
-        let nfs3 = self.nfs3.clone();
-        let connections_max = self.loaded.profile.connections_max + CONNECTIONS_DEFAULT;
-        let service = move |_| {
-            let pages = pages
-                .take()
-                .unwrap_or_else(|| LeasedPages::new(0, PAGE_BYTES, BUFFER_BYTES, 0));
-            application(&nfs3, pages, connections_max)
-        };
-        let node = start_node(
-            self.config,
-            self.fabric,
-            profile,
-            &self.operator,
-            configure,
-            service,
-        )
+/// Serves NFS and MOUNT over RPC-over-RDMA, and on TCP too if that is configured.
+///
+/// # Errors
+/// If the server cannot be set up, or cannot listen.
+pub(super) fn serve_on_fabric(
+    config: &ServeConfig,
+    nfs3: &Nfs3Config,
+    loaded: &Loaded,
+    fabric: &Fabric,
+    mut operator: Operator,
+) -> Result<(), Failure> {
+    let space_bytes = nfs3.space_bytes;
+    // An NFS server has exactly one core, because its files are not shared between cores.
+    let (profile, pages) = with_files(&loaded.profile, space_bytes);
+    let configure = move |mut config: NodeConfig| {
+        config.core.bulk_buffers_kept = LeasedPages::buffers(space_bytes, BUFFER_BYTES);
+        config
+    };
+    let mut pages = Some(pages);
+    let of_core = nfs3.clone();
+    let connections_max = loaded.profile.connections_max + CONNECTIONS_DEFAULT;
+    let service = move |_| {
+        let pages = pages
+            .take()
+            .unwrap_or_else(|| LeasedPages::new(0, PAGE_BYTES, BUFFER_BYTES, 0));
+        application(&of_core, pages, connections_max)
+    };
+    let node = start_node(config, fabric, profile, &operator, configure, service)
         .map_err(|failure| failure.advice("less --space takes less memory at the start"))?;
-        self.operator.attend(&node)?;
-        let admission = &self.config.admission;
-        let on_fabric = ListenAddress::Fabric(self.config.listen.clone());
-        let on_tcp = self.nfs3.mount_listen.clone();
-        let on_tcp = on_tcp.map(|(host, port)| ListenAddress::Tcp { host, port });
-        let listeners = std::iter::once(on_fabric).chain(on_tcp);
-        let listeners: Vec<_> = listeners
-            .map(|address| listen(&node, &address, admission))
-            .collect::<Result<_, _>>()?;
-        let operator = &mut self.operator;
-        operator.ready(&listeners, &served())?;
-        // WAIT: for a stop request.
-        operator.wait(&node);
-        end(node, &self.loaded.profile, operator)
-    }
+    operator.attend(&node)?;
+    let on_fabric = ListenAddress::Fabric(config.listen.clone());
+    let on_tcp = nfs3.mount_listen.clone();
+    let on_tcp = on_tcp.map(|(host, port)| ListenAddress::Tcp { host, port });
+    let addresses = std::iter::once(on_fabric).chain(on_tcp);
+    let listeners = addresses.map(|address| listen(&node, &address, &config.admission));
+    let listeners = listeners.collect::<Result<Vec<_>, _>>()?;
+    operator.ready(&listeners, &served())?;
+    // WAIT: for a stop request.
+    operator.wait(&node);
+    end(node, &loaded.profile, &mut operator)
 }
