@@ -39,14 +39,14 @@ use crate::tcp::{self, Tcp};
 #[derive(Clone)]
 pub struct Node {
     fabric: Fabric,
-    handle: Arc<NodeHandle>,
+    pub(crate) handle: Arc<NodeHandle>,
     /// It ends before the cores.
     tcp: Arc<Tcp>,
     /// The threads, which end with the last clone.
     _threads: Arc<dyn Send + Sync>,
     /// Given back after the threads have ended.
     _reserved: Arc<Option<Reserved>>,
-    cores: Arc<[Arc<CoreShared>]>,
+    pub(crate) cores: Arc<[Arc<CoreShared>]>,
     /// The cores that the program polls, until it takes them.
     polled: PolledCores,
     profile: Arc<Profile>,
@@ -601,8 +601,8 @@ impl<A: Application> NodeBuilder<A> {
         };
         Ok(Node {
             fabric,
+            tcp: Arc::new(Tcp::new(&shared, &handle, of_tcp)),
             handle,
-            tcp: Arc::new(Tcp::new(&shared, of_tcp)),
             _threads: threads,
             _reserved: Arc::new(reserved),
             cores: shared,

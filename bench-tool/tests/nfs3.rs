@@ -144,7 +144,8 @@ fn our_client_mounts_over_shm_without_any_tcp_port() {
 
 #[test]
 fn it_listens_answers_and_ends_when_it_is_told() {
-    let (server, address) = start("--listen tcp:127.0.0.1:0");
+    let (server, line) = started("--listen tcp:127.0.0.1:0 --metrics 127.0.0.1:0");
+    let address = tcp_address(&line).expect(&line);
     let octets = |words: &[u32]| -> Vec<u8> {
         let octets = words.iter().flat_map(|word| word.to_be_bytes());
         octets.collect()
@@ -157,6 +158,23 @@ fn it_listens_answers_and_ends_when_it_is_told() {
     stream.read_exact(&mut reply).unwrap();
     // XID 1, a reply, accepted, AUTH_NONE, SUCCESS.
     assert_eq!(reply[..], octets(&[0x8000_0018, 1, 1, 0, 0, 0, 0]));
+    // The metrics count the call, and a stray reply, which has no answer.
+    stream.write_all(&reply).unwrap();
+    let (_, metrics) = line.split_once("http://").expect(&line);
+    let (metrics, _) = metrics.split_once('/').expect(&line);
+    let counted =
+        |event, count| format!("rpcrdma_control_events_total{{event=\"{event}\"}} {count}\n");
+    until("a page with both messages", || {
+        let mut page = TcpStream::connect(metrics).unwrap();
+        page.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+        let mut text = String::new();
+        page.read_to_string(&mut text).unwrap();
+        let counts = [counted("tcp_calls", 1), counted("tcp_messages_ignored", 1)];
+        counts
+            .iter()
+            .all(|count| text.contains(count))
+            .then_some(())
+    });
     server.end_by(Signal::TERM).check_code(0);
 }
 

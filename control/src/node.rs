@@ -4,9 +4,9 @@ use std::cell::Cell;
 use std::fmt;
 use std::hash::BuildHasher;
 use std::ops::Deref;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -178,6 +178,7 @@ pub struct NodeHandle {
     /// The manager's counters.
     fabric: Arc<PublishedCounters>,
     reserved: NodeLimits,
+    limits: Mutex<NodeLimits>,
     credits_least: u16,
     /// Connects and targets so far: their numbers.
     asked: AtomicU64,
@@ -286,6 +287,7 @@ impl<A: Application> Node<A> {
             counters: Arc::clone(&counters),
             fabric: Arc::clone(&fabric),
             reserved: config.limits(),
+            limits: Mutex::new(config.limits()),
             credits_least: config.credits_least(),
             asked: AtomicU64::new(0),
             vouches_for_peers: V::VOUCHES_FOR_PEERS,
@@ -504,7 +506,14 @@ impl NodeHandle {
     /// [`NodeError::LimitOutside`], which changes nothing; or when the control thread has ended.
     pub fn set_limits(&self, limits: NodeLimits) -> Result<(), NodeError> {
         limits.check(&self.reserved, self.credits_least)?;
+        *self.limits.lock().unwrap_or_else(PoisonError::into_inner) = limits;
         self.request(Request::SetLimits(limits))
+    }
+
+    /// The limits for connections that begin now.
+    #[must_use]
+    pub fn limits(&self) -> NodeLimits {
+        *self.limits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Closes a connection; calls in flight fail with "closed" on both sides. A connection that has ended is ignored.

@@ -21,7 +21,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rpcrdma_control::{Authentication, DrainReport, NodeConfig, NodeError, host_and_port};
+use rpcrdma_control::{
+    Authentication, DrainReport, NodeConfig, NodeError, NodeHandle, host_and_port,
+};
 use rustix::event::{EventfdFlags, eventfd};
 
 use self::thread::Thread;
@@ -40,13 +42,11 @@ pub(crate) const CONNECTIONS_MAX: u32 = 256;
 /// A connection on which nothing moves for so long is closed, unless one of its calls runs; the Linux NFS server does so, too.
 const IDLE_LIMIT: Duration = Duration::from_secs(360);
 
-/// What peers may use.
+/// What peers may use, in addition to the limit of connections of one address that all listeners of a node have.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     /// Connections at a time. Those beyond it are closed immediately.
     pub(crate) connections_max: u32,
-    /// Connections of one address at a time.
-    pub(crate) peer_connections_max: u32,
     /// Octets of a message. A longer call ends its connection, and a longer reply becomes SYSTEM_ERR.
     pub(crate) message_bytes_max: usize,
     /// The index of the first connection: those of the cores themselves come before it.
@@ -60,7 +60,6 @@ impl Limits {
     pub(crate) fn of(config: &NodeConfig, connections_max: u32) -> Self {
         Self {
             connections_max,
-            peer_connections_max: config.peer_connections_max,
             message_bytes_max: MESSAGE_BYTES_MAX.max(config.core.message_bytes_max as usize),
             first_index: config.core.connections_max,
             idle: IDLE_LIMIT,
@@ -102,6 +101,7 @@ impl Counters {
 /// The TCP of a node. Its thread begins with the first listener.
 pub(crate) struct Tcp {
     cores: Arc<[Arc<CoreShared>]>,
+    node: Arc<NodeHandle>,
     limits: Limits,
     counters: Arc<Counters>,
     running: Mutex<Option<Running>>,
@@ -122,9 +122,14 @@ enum Request {
 }
 
 impl Tcp {
-    pub(crate) fn new(cores: &Arc<[Arc<CoreShared>]>, limits: Limits) -> Self {
+    pub(crate) fn new(
+        cores: &Arc<[Arc<CoreShared>]>,
+        node: &Arc<NodeHandle>,
+        limits: Limits,
+    ) -> Self {
         Self {
             cores: Arc::clone(cores),
+            node: Arc::clone(node),
             limits,
             counters: Arc::default(),
             running: Mutex::default(),
@@ -177,8 +182,7 @@ impl Tcp {
     fn start(&self) -> io::Result<Running> {
         let wake = Arc::new(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?);
         let (requests, inbox) = mpsc::channel();
-        let (cores, counters) = (Arc::clone(&self.cores), Arc::clone(&self.counters));
-        let served = Thread::new(cores, self.limits, counters, inbox, Arc::clone(&wake));
+        let served = Thread::new(self, inbox, &wake);
         let thread = std::thread::Builder::new().name("rpcrdma-tcp".to_owned());
         Ok(Running {
             requests: Some(requests),

@@ -10,12 +10,12 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::time::{Duration, Instant};
 
 use crossbeam_queue::ArrayQueue;
-use rpcrdma_control::DrainReport;
+use rpcrdma_control::{DrainReport, NodeHandle};
 use rpcrdma_engine::ConnectionKey;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::connection::{Connection, is_passing};
-use super::{Counters, Limits, Request};
+use super::{Counters, Limits, Request, Tcp};
 use crate::exchange::{Content, CoreShared, Parcel, ParcelQueue};
 
 /// Calls that one connection may have on its core, or with replies that were not sent.
@@ -63,6 +63,7 @@ struct Drain {
 /// All that the thread has.
 pub(super) struct Thread {
     cores: Arc<[Arc<CoreShared>]>,
+    node: Arc<NodeHandle>,
     limits: Limits,
     counters: Arc<Counters>,
     requests: Receiver<Request>,
@@ -85,19 +86,14 @@ pub(super) struct Thread {
 }
 
 impl Thread {
-    pub(super) fn new(
-        cores: Arc<[Arc<CoreShared>]>,
-        limits: Limits,
-        counters: Arc<Counters>,
-        requests: Receiver<Request>,
-        wake: Arc<OwnedFd>,
-    ) -> Self {
+    pub(super) fn new(tcp: &Tcp, requests: Receiver<Request>, wake: &Arc<OwnedFd>) -> Self {
+        let limits = tcp.limits;
         let connections = limits.connections_max as usize;
         // Each connection begins, ends and has a call; and the shared calls.
         let parcels = 3 * connections + CALLS_SHARED as usize;
         // A call that is answered later comes back twice.
         let back = Arc::new(ArrayQueue::new(2 * parcels));
-        for core in &*cores {
+        for core in &*tcp.cores {
             core.open_to_tcp(ParcelQueue {
                 to_core: ArrayQueue::new(parcels),
                 back: Arc::clone(&back),
@@ -107,11 +103,12 @@ impl Thread {
         // TIME: peers are given minutes, and cores are looked at again within milliseconds; nothing here decides by it.
         let now = Instant::now();
         Self {
-            cores,
+            cores: Arc::clone(&tcp.cores),
+            node: Arc::clone(&tcp.node),
             limits,
-            counters,
+            counters: Arc::clone(&tcp.counters),
             requests,
-            wake,
+            wake: Arc::clone(wake),
             back,
             listeners: Vec::new(),
             is_accepting: true,
@@ -256,7 +253,8 @@ impl Thread {
         let taken = self.slots.iter().filter(|slot| !slot.is_free());
         let of_peer = taken.filter(|slot| slot.peer == Some(peer)).count();
         let place = self.slots.iter().position(Slot::is_free);
-        let place = place.filter(|_| of_peer < self.limits.peer_connections_max as usize);
+        let of_peer_max = self.node.limits().peer_connections_max as usize;
+        let place = place.filter(|_| of_peer < of_peer_max);
         let Some(at) = place else {
             return count(&self.counters.refused);
         };

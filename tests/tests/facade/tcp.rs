@@ -353,7 +353,7 @@ fn calls_of_connections_that_ended_count_for_their_address() {
         let sent = held.lock().unwrap().send(call.later()?);
         sent.map_err(|_| Refusal::SystemError)
     });
-    let (_server, at) = listening(builder);
+    let (server, at) = listening(builder);
     let held = [1, 2].map(|xid| {
         Peer::at(at).send_message(&call(xid, HELD, &[]));
         calls.recv_timeout(PATIENCE).unwrap()
@@ -363,6 +363,17 @@ fn calls_of_connections_that_ended_count_for_their_address() {
     assert_eq!(other.call(1, ECHO, &opaque(b"x")), opaque(b"x"));
     drop(held);
     until_served(at);
+    // The limit of all listeners, which can change.
+    let control = server.node().control();
+    let limits = rpcrdma_control::NodeLimits {
+        peer_connections_max: 1,
+        ..control.limits()
+    };
+    control.set_limits(limits).unwrap();
+    assert!(Peer::from(Ipv4Addr::new(127, 0, 0, 2), at).is_closed());
+    control.set_limits(control.limits_reserved()).unwrap();
+    let mut second = Peer::from(Ipv4Addr::new(127, 0, 0, 2), at);
+    assert_eq!(second.call(1, ECHO, &opaque(b"x")), opaque(b"x"));
 }
 
 #[test]
