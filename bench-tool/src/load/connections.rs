@@ -292,7 +292,7 @@ fn until_started<T>(
     while !stop.is_asked() {
         // WAIT: for the time-out of a connection.
         match connect() {
-            Err(error) if !error.is_permanent() && Instant::now() < deadline => {
+            Err(error) if may_be_starting(&error) && Instant::now() < deadline => {
                 // WAIT: for a server that is starting, until `deadline` or a stop request.
                 std::thread::sleep(START_PAUSE);
             }
@@ -300,6 +300,11 @@ fn until_started<T>(
         }
     }
     Ok(None)
+}
+
+/// Whether a server that is starting is a possible reason. One that answers has started.
+fn may_be_starting(error: &ConnectError) -> bool {
+    !error.is_permanent() && !matches!(error, ConnectError::Rejected { .. })
 }
 
 /// The same for a target, which makes its attempts itself. One that is under way at the deadline has its time.
@@ -315,7 +320,7 @@ fn established_until(
             None if Instant::now() >= given_up => return Err(None),
             None => {}
             Some(TargetEvent::Failed { error, .. })
-                if !error.is_permanent() && Instant::now() < deadline => {}
+                if may_be_starting(&error) && Instant::now() < deadline => {}
             Some(event) => return line_of(target, event).map(Some),
         }
     }
@@ -383,7 +388,7 @@ fn start_many<S, D, E>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rpcrdma_fabric::interface::ManagerError;
+    use rpcrdma_fabric::interface::{ManagerError, RejectReason};
     use std::cell::Cell;
 
     #[test]
@@ -405,6 +410,13 @@ mod tests {
         assert!(until_started(|| Err::<(), _>(nobody()), past, &stop).is_err());
         let permanent = || Err::<(), _>(ConnectError::ShuttingDown);
         assert!(until_started(permanent, far, &stop).is_err());
+        let full = || {
+            Err::<(), _>(ConnectError::Rejected {
+                address: "shm:x".to_owned(),
+                reason: RejectReason::ConnectionsExhausted,
+            })
+        };
+        assert!(until_started(full, far, &stop).is_err());
         stop.ask();
         assert!(matches!(until_started(third, far, &stop), Ok(None)));
     }

@@ -75,7 +75,7 @@ fn sighup_reads_limits_again_and_a_bad_file_changes_nothing() {
 #[test]
 fn sighup_drains_a_server_without_limits() {
     crate::hangup::let_programs_heed_it();
-    let server = Server::start(&mut serve(&address("hangup"), ""));
+    let server = Server::start(&mut serve(&address("hangup"), "--log-level info"));
     let ended = server.process.end_by(Signal::HUP);
     ended.check_code(0);
     ended.check_errors(&["draining"]);
