@@ -147,6 +147,18 @@ mod tests {
     }
 
     #[test]
+    fn file_without_bulk_buffers_is_warned_of() {
+        let folder = rpcrdma_testkit::Folder::new("profile-check");
+        let text_of = |buffers: u32| {
+            let file = folder.join("my.toml");
+            folder.write("my.toml", format!("[settings]\nbulk_buffers = {buffers}\n"));
+            checked_text(&file, &checked(&file).unwrap())
+        };
+        text_of(0).check_words(&["bulk_buffers = 0", "warning: bulk_buffers = 0: a node"]);
+        assert!(!text_of(8).contains("warning: bulk_buffers"));
+    }
+
+    #[test]
     fn clamped_knobs_and_wrong_environment_are_warnings() {
         let settings = Settings {
             read_depth_max: Some(64),
