@@ -685,3 +685,24 @@ fn a_limit_is_that_of_the_option_which_was_given() {
     let (many, _) = Running::listening(many.stdin(Stdio::piped()));
     let _ = many.end().with_code(0);
 }
+
+#[test]
+fn output_that_cannot_be_written_is_an_error_and_no_death() {
+    let folder = Folder::new("cli-full");
+    let json = folder.path("r.json");
+    for (line, words) in [
+        ("exec $B --help >/dev/full".to_owned(), "No space left"),
+        (
+            format!("ulimit -f 4; exec $B run --duration 100ms --quiet --json {json}"),
+            "raise the limit of the size of files",
+        ),
+    ] {
+        let mut shell = std::process::Command::new("sh");
+        shell
+            .args(["-c", &line])
+            .env("B", env!("CARGO_BIN_EXE_bench-tool"));
+        let ended = Ended::of(&mut shell);
+        ended.check_code(1);
+        assert!(ended.errors.contains(words), "{ended}");
+    }
+}
