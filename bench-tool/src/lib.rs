@@ -105,7 +105,7 @@ fn not_parsed(error: &clap::Error) -> Result<Status, Failure> {
         return written(printed).map(|()| Status::Success);
     }
     if let Some(hint) = commands::hint(error, std::env::args_os().skip(1)) {
-        eprintln!("\n  what to do: {hint}");
+        progress::say(&format!("\n  what to do: {hint}"));
     }
     Ok(Status::Usage)
 }

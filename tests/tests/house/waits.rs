@@ -70,6 +70,7 @@ fn blocking(line: &str) -> Option<&'static str> {
     // Whether something is a terminal blocks nobody.
     let code = code.replace("stdin().is_terminal()", "");
     let code = code.replace("stderr().is_terminal()", "");
+    let code = code.replace("use_stderr()", "");
     calls.find(|call| !is_other && code.contains(call))
 }
 
