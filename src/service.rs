@@ -128,6 +128,8 @@ pub struct Incoming<'a> {
     is_deferred: bool,
     /// If it must not run twice, and until it is deferred.
     running: Option<Running>,
+    /// What [`Service::authenticate`] returned.
+    reply_verifier: Option<&'a Auth>,
 }
 
 impl<'a> Incoming<'a> {
@@ -193,7 +195,7 @@ impl<'a> Incoming<'a> {
     /// (`deferred_replies_max` of the profile), or when this call was deferred already.
     pub fn later(&mut self) -> Result<Later, Refusal> {
         let token = (!self.is_deferred)
-            .then(|| self.core.defer(self.request))
+            .then(|| self.core.defer(self.request, self.reply_verifier))
             .flatten();
         let token = token.ok_or(Refusal::SystemError)?;
         self.is_deferred = true;
@@ -494,15 +496,18 @@ impl Programs {
             return Outcome::ProgramUnavailable;
         };
         // Most calls have no other flavors, and spare themselves the question.
-        if request.credential.flavor > AUTH_SYS
-            && let Err(outcome) = program.authenticate(core, request, reply)
-        {
-            return outcome;
-        }
+        let verifier = match request.credential.flavor > AUTH_SYS {
+            true => match program.authenticate(core, request, reply) {
+                Ok(verifier) => verifier,
+                Err(outcome) => return outcome,
+            },
+            false => None,
+        };
+        let verifier = verifier.as_ref();
         if program.must_run_once(request)
             && let Some(once) = &mut self.once
         {
-            return program.serve_once(core, once, request, items, reply);
+            return program.serve_once(core, once, (request, verifier), items, reply);
         }
         let items = items.map(BulkArguments::split).unwrap_or_default();
         let mut position = Position::default();
@@ -512,6 +517,7 @@ impl Programs {
             core,
             is_deferred: false,
             running: None,
+            reply_verifier: verifier,
         };
         let mut reply = Reply {
             writer: reply,
@@ -559,7 +565,7 @@ impl Program {
         core: &Arc<CoreShared>,
         request: &Request<'_>,
         reply: &mut ReplyWriter<'_>,
-    ) -> Result<(), Outcome> {
+    ) -> Result<Option<Auth>, Outcome> {
         let mut position = Position::default();
         let call = Incoming {
             request,
@@ -567,12 +573,14 @@ impl Program {
             core,
             is_deferred: false,
             running: None,
+            reply_verifier: None,
         };
         match self.service.authenticate(&call) {
-            Ok(Auth::NONE) => Ok(()),
+            Ok(Auth::NONE) => Ok(None),
             Ok(verifier) => {
                 let set = reply.set_verifier(verifier.get());
-                set.map_err(|_| Outcome::SystemError)
+                set.map(|()| Some(verifier))
+                    .map_err(|_| Outcome::SystemError)
             }
             Err(Unauthenticated::Denied(status)) => Err(Outcome::AuthError(status)),
             Err(Unauthenticated::Discarded) => Err(Outcome::Discarded),
@@ -596,11 +604,11 @@ impl Program {
         &mut self,
         core: &Arc<CoreShared>,
         once: &mut once::Calls,
-        request: &Request<'_>,
+        (request, verifier): (&Request<'_>, Option<&Auth>),
         items: Option<&mut BulkArguments<'_>>,
         reply: &mut ReplyWriter<'_>,
     ) -> Outcome {
-        let running = match once.begin(core, request, items.as_deref()) {
+        let running = match once.begin(core, request, verifier, items.as_deref()) {
             Verdict::Run(running) => running,
             Verdict::Answer(Outcome::Success) => {
                 let is_written = reply.write(once.results()).is_ok();
@@ -620,6 +628,7 @@ impl Program {
             core,
             is_deferred: false,
             running: Some(running),
+            reply_verifier: verifier,
         };
         let mut reply = Reply {
             writer: reply,

@@ -6,12 +6,14 @@ use std::sync::Arc;
 
 use crossbeam_queue::ArrayQueue;
 use rpcrdma_engine::{BulkItem, ConnectionKey, DeferToken, Outcome, Request};
+use rpcrdma_protocol::constants::AUTH_BODY_BYTES_MAX;
+use rpcrdma_protocol::rpc::{Auth, OpaqueAuth};
 
 use super::CoreShared;
 use crate::record;
 
 /// The longest header of an RPC reply here, in octets.
-const REPLY_HEADER_BYTES_MAX: usize = 64;
+const REPLY_HEADER_BYTES_MAX: usize = 64 + AUTH_BODY_BYTES_MAX;
 
 /// Goes from the thread of TCP to the core of a connection, and comes back. So a core neither allocates nor frees it.
 #[derive(Debug)]
@@ -65,6 +67,8 @@ pub(crate) struct Unanswered {
     back: Arc<ArrayQueue<Box<Parcel>>>,
     connection: ConnectionKey,
     xid: u32,
+    /// The verifier of its reply, if it is not AUTH_NONE. The core keeps that of a call that it has deferred.
+    verifier: Option<Box<Auth>>,
 }
 
 impl CoreShared {
@@ -99,7 +103,7 @@ impl CoreShared {
     }
 
     /// The right to answer a call later. `None` when as many calls wait for that as may.
-    pub(crate) fn defer(&self, request: &Request<'_>) -> Option<Token> {
+    pub(crate) fn defer(&self, request: &Request<'_>, verifier: Option<&Auth>) -> Option<Token> {
         let queue = self.parcels.get();
         match queue.filter(|it| request.connection.index >= it.first_index) {
             None => request.defer().map(Token::Core),
@@ -107,6 +111,7 @@ impl CoreShared {
                 back: Arc::clone(&queue.back),
                 connection: request.connection,
                 xid: request.xid,
+                verifier: verifier.map(|it| Box::new(*it)),
             })),
         }
     }
@@ -117,7 +122,10 @@ impl Unanswered {
     pub(crate) fn answer(self, outcome: Outcome, results: &[u8], items: &[(usize, BulkItem)]) {
         let mut reply = vec![0; record::HEADER_BYTES + REPLY_HEADER_BYTES_MAX];
         let space = reply.get_mut(record::HEADER_BYTES..).unwrap_or(&mut []);
-        let header = outcome.reply_header(self.xid).encode(space);
+        let verifier = self.verifier.as_ref();
+        let verifier = verifier.map_or(OpaqueAuth::NONE, |it| it.get());
+        let header = outcome.reply_header(self.xid).with_verifier(verifier);
+        let header = header.encode(space);
         reply.truncate(record::HEADER_BYTES + header.unwrap_or(0));
         if outcome == Outcome::Success {
             let mut at = 0;

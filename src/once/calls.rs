@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use rpcrdma_engine::{BulkArguments, BulkItem, Outcome, Request};
 
+use rpcrdma_protocol::rpc::Auth;
+
 use super::callers::Callers;
 use super::clients::{Clients, Session, Waits};
 use super::window::{Begun, KEPT_BYTES_MAX, Ticket};
@@ -133,6 +135,7 @@ impl Calls {
         &mut self,
         core: &Arc<CoreShared>,
         request: &Request<'_>,
+        verifier: Option<&Auth>,
         items: Option<&BulkArguments<'_>>,
     ) -> Verdict {
         let session = self.callers.session(request.connection).cloned();
@@ -149,7 +152,7 @@ impl Calls {
             }
         }
         let wait = || {
-            let token = core.defer(request)?;
+            let token = core.defer(request, verifier)?;
             let core = Arc::clone(core);
             Some(Waiter { core, token })
         };

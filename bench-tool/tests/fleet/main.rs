@@ -500,7 +500,7 @@ fn deaf(options: &str, folder: &Folder) -> Command {
     let greeted = folder.path("greeted");
     let progress = r#"{"message":"progress","calls":0,"errors":0}"#;
     let script = format!("echo >{greeted}; while sleep 0.2; do echo '{progress}'; done");
-    let agent = folder.write("agent", &greeting(&script));
+    let agent = folder.write("agent", greeting(&script));
     let mut command = tool(&format!("fleet {options} --hosts a --launch"));
     command.arg(format!("sh {agent}"));
     command.args(["--", "run", "--connect", "shm:nobody", "--count", "1"]);
@@ -551,7 +551,7 @@ fn two_signals_end_a_fleet_that_cannot_write() {
         "yes 'a long line of an agent' >&2 & until [ -e {cue} ]; do sleep 0.1; done; echo rubbish; wait"
     );
     let mut command = tool(&format!("fleet {NOBODY_LATE} --hosts a --launch"));
-    command.arg(format!("sh {}", folder.write("agent", &greeting(&script))));
+    command.arg(format!("sh {}", folder.write("agent", greeting(&script))));
     command.args(["--", "run", "--connect", "shm:nobody", "--count", "1"]);
     let mut fleet = Running::start(&mut command);
     let errors = fleet.errors.take().expect("a pipe");

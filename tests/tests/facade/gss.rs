@@ -10,11 +10,14 @@ use std::time::Duration;
 
 use rpcrdma::prelude::*;
 use rpcrdma::{
-    Auth, AuthStatus, ConnectionKey, HostIdentity, Later, Profile, Sign, Unauthenticated, Versions,
+    Auth, AuthStatus, ConnectionKey, HostIdentity, Later, NodeBuilder, Profile, Sign,
+    Unauthenticated, Versions,
 };
 use rpcrdma_protocol::constants::{AUTH_NONE, AUTH_SYS, RPCSEC_GSS};
+use rpcrdma_protocol::rpc::{AcceptStatus, CallHeader, OpaqueAuth, ReplyBody, ReplyHeader};
 use rpcrdma_testkit::{pattern, until};
 
+use crate::tcp::{Peer, listening};
 use crate::{PATIENCE, PROGRAM, address, builder, profile, soon};
 
 /// What a credential of RPCSEC_GSS says that the call is (RFC 2203 section 5).
@@ -165,14 +168,20 @@ fn serve_with(at: &str, profile: Profile) -> (Server, Arc<Contexts>, Receiver<(L
     let contexts = Arc::<Contexts>::default();
     let (later, deferred) = channel();
     let server = Server::builder().profile(profile);
-    let server = server.program(PROGRAM, 1..=1, {
-        let contexts = Arc::clone(&contexts);
-        move |_| Guard {
-            contexts: Arc::clone(&contexts),
-            later: later.clone(),
-        }
-    });
+    let server = guarded(server, &contexts, later);
     (server.listen(at).unwrap(), contexts, deferred)
+}
+
+fn guarded(
+    builder: NodeBuilder,
+    contexts: &Arc<Contexts>,
+    later: Sender<(Later, u32)>,
+) -> NodeBuilder {
+    let contexts = Arc::clone(contexts);
+    builder.program(PROGRAM, 1..=1, move |_| Guard {
+        contexts: Arc::clone(&contexts),
+        later: later.clone(),
+    })
 }
 
 /// A context as its client has it.
@@ -451,4 +460,90 @@ fn calls_that_wait_for_credits_use_up_no_numbers() {
         assert_eq!(context.next.load(Ordering::SeqCst), CALLS + 1);
         assert_eq!(server.metrics().total("calls_discarded"), Some(0));
     }
+}
+
+/// A call as a message on TCP, signed with this number.
+fn message(
+    context: &Context,
+    xid: u32,
+    procedure: Procedure,
+    number: u32,
+    args: &[u32],
+) -> Vec<u8> {
+    let credential = context.credential_of(number);
+    let header = |verifier| CallHeader {
+        xid,
+        program: procedure.program,
+        version: procedure.version,
+        procedure: procedure.number,
+        credential: credential.get(),
+        verifier,
+    };
+    let mut space = [0; 500];
+    let unsigned = header(OpaqueAuth::NONE);
+    unsigned.encode(&mut space).unwrap();
+    let verifier = verifier(context.key, &space[..unsigned.signed_bytes()]);
+    let bytes = header(verifier.get()).encode(&mut space).unwrap();
+    [&space[..bytes], &words(args)].concat()
+}
+
+/// By TCP too, and with the octets of replies that a client of the library does not show.
+#[test]
+fn every_accepted_reply_has_the_verifier_of_its_call() {
+    let contexts = Arc::<Contexts>::default();
+    let (later, deferred) = channel();
+    let server = Server::builder().profile(profile());
+    let (_server, at) = listening(guarded(server, &contexts, later));
+    let key = 4;
+    contexts
+        .open
+        .lock()
+        .unwrap()
+        .insert(0, (key, HashSet::new()));
+    let context = Context {
+        key,
+        handle: 0,
+        next: AtomicU32::new(1),
+        is_fixed: AtomicBool::new(false),
+        signed: Mutex::default(),
+    };
+    let mut peer = Peer::at(at);
+    let mut ask = |number: u32, procedure, args: &[u32], mut meanwhile: Box<dyn FnMut()>| {
+        peer.send_message(&message(&context, number, procedure, number, args));
+        meanwhile();
+        let reply = peer.reply();
+        let (header, bytes) = ReplyHeader::decode(&reply).unwrap();
+        assert_eq!(header.xid, number);
+        let ReplyBody::Accepted {
+            verifier: found,
+            status,
+        } = header.body
+        else {
+            panic!("{header:?}");
+        };
+        let expected = verifier(key, &number.to_be_bytes());
+        assert_eq!(found, expected.get(), "{procedure:?}");
+        (status, reply[bytes..].to_vec())
+    };
+    let nothing = || Box::new(|| {}) as Box<dyn FnMut()>;
+    let echoed = ask(1, ECHO, &[0], nothing());
+    assert_eq!(echoed, (AcceptStatus::Success, words(&[0])));
+    let garbage = ask(2, GARBAGE, &[], nothing());
+    assert_eq!(garbage, (AcceptStatus::GarbageArgs, Vec::new()));
+    let answer = Box::new(move || {
+        let (later, number): (Later, u32) = deferred.recv_timeout(PATIENCE).unwrap();
+        later.reply(|results| {
+            results.u32(number);
+        });
+    });
+    let entered = ask(3, ENTER, &[55], answer);
+    assert_eq!(entered, (AcceptStatus::Success, words(&[55])));
+    // The same call with another number gets the reply that was kept.
+    peer.send_message(&message(&context, 3, ENTER, 4, &[55]));
+    let reply = peer.reply();
+    let (header, bytes) = ReplyHeader::decode(&reply).unwrap();
+    let expected = verifier(key, &4_u32.to_be_bytes());
+    let accepted = ReplyHeader::success(3).with_verifier(expected.get());
+    assert_eq!((header, &reply[bytes..]), (accepted, &*words(&[55])));
+    assert_eq!(contexts.runs.load(Ordering::SeqCst), 1);
 }

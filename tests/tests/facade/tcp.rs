@@ -32,7 +32,7 @@ fn builder() -> NodeBuilder {
 }
 
 /// The server by shm and TCP, for everybody.
-fn listening(builder: NodeBuilder) -> (Server, SocketAddr) {
+pub(crate) fn listening(builder: NodeBuilder) -> (Server, SocketAddr) {
     let server = builder
         .authentication(Authentication::None)
         .also_at("tcp:127.0.0.1:0")
@@ -66,10 +66,10 @@ fn server() -> (Server, SocketAddr, Receiver<Later>) {
     (server, at, calls)
 }
 
-struct Peer(TcpStream);
+pub(crate) struct Peer(TcpStream);
 
 impl Peer {
-    fn at(server: SocketAddr) -> Self {
+    pub(crate) fn at(server: SocketAddr) -> Self {
         Self::from(Ipv4Addr::LOCALHOST, server)
     }
 
@@ -89,11 +89,11 @@ impl Peer {
     }
 
     /// Sends a message as one record.
-    fn send_message(&mut self, message: &[u8]) {
+    pub(crate) fn send_message(&mut self, message: &[u8]) {
         self.send(&record_of(message));
     }
 
-    fn reply(&mut self) -> Vec<u8> {
+    pub(crate) fn reply(&mut self) -> Vec<u8> {
         let mut mark = [0; 4];
         self.0.read_exact(&mut mark).unwrap();
         let bytes = u32::from_be_bytes(mark) & !record::LAST_FRAGMENT;
