@@ -142,10 +142,11 @@ impl Node {
     pub fn drain(&self, timeout: Duration) -> Result<DrainReport, Error> {
         let of_tcp = self.tcp.drain(timeout);
         let mut report = self.handle.drain(timeout)?;
-        // A thread that has ended has no connections.
-        if let Some(Ok(of_tcp)) = of_tcp.map(|it| it.recv()) {
-            report.connections += of_tcp.connections;
-            report.complete &= of_tcp.complete;
+        if let Some(of_tcp) = of_tcp {
+            // A thread that has ended had connections, and has lost their calls.
+            let of_tcp = of_tcp.recv().ok();
+            report.connections += of_tcp.map_or(0, |it| it.connections);
+            report.complete &= of_tcp.is_some_and(|it| it.complete);
         }
         Ok(report)
     }

@@ -50,6 +50,8 @@ pub(crate) struct ParcelQueue {
     pub(crate) back: Arc<ArrayQueue<Box<Parcel>>>,
     /// The index of the first connection by TCP: those of the core come before it.
     pub(crate) first_index: u32,
+    /// The longest reply.
+    pub(crate) message_bytes_max: usize,
 }
 
 /// The right to answer a call later.
@@ -69,6 +71,7 @@ pub(crate) struct Unanswered {
     xid: u32,
     /// The verifier of its reply, if it is not AUTH_NONE. The core keeps that of a call that it has deferred.
     verifier: Option<Box<Auth>>,
+    message_bytes_max: usize,
 }
 
 impl CoreShared {
@@ -112,6 +115,7 @@ impl CoreShared {
                 connection: request.connection,
                 xid: request.xid,
                 verifier: verifier.map(|it| Box::new(*it)),
+                message_bytes_max: queue.message_bytes_max,
             })),
         }
     }
@@ -119,7 +123,13 @@ impl CoreShared {
 
 impl Unanswered {
     /// Answers the call with results and items, each behind so many bytes of `results`.
-    pub(crate) fn answer(self, outcome: Outcome, results: &[u8], items: &[(usize, BulkItem)]) {
+    /// Those that are longer than a reply may be become SYSTEM_ERR, as those that are written at once.
+    pub(crate) fn answer(self, mut outcome: Outcome, results: &[u8], items: &[(usize, BulkItem)]) {
+        let items_bytes = items.iter().map(|(_, item)| item.len().next_multiple_of(4));
+        let results_bytes = results.len() + items_bytes.sum::<usize>();
+        if results_bytes + REPLY_HEADER_BYTES_MAX > self.message_bytes_max {
+            outcome = Outcome::SystemError;
+        }
         let mut reply = vec![0; record::HEADER_BYTES + REPLY_HEADER_BYTES_MAX];
         let space = reply.get_mut(record::HEADER_BYTES..).unwrap_or(&mut []);
         let verifier = self.verifier.as_ref();
@@ -154,7 +164,7 @@ impl Content {
     /// The RPC reply that lies in `message` of `space`, behind room for its record mark.
     pub(crate) fn reply(space: &mut [u8], message: Range<usize>) -> Self {
         let start = message.start.saturating_sub(record::HEADER_BYTES);
-        // A message that is too long for a mark has no room here: replies are far shorter.
+        // A message that is too long for a mark is longer than a reply may be.
         let mark = record::header(message.len()).unwrap_or_default();
         if let Some(place) = space.get_mut(start..).and_then(<[u8]>::first_chunk_mut) {
             *place = mark;

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::time::Instant;
 
 use rustix::event::PollFlags;
@@ -19,6 +19,8 @@ pub(super) struct Connection {
     pub(super) has_message: bool,
     /// The peer sends no more.
     pub(super) is_over: bool,
+    /// This end sends no more, and reads only to the end of the stream.
+    pub(super) is_leaving: bool,
     /// Replies to send, with the octets of the first that were sent.
     replies: VecDeque<Box<Parcel>>,
     sent: usize,
@@ -41,6 +43,7 @@ impl Connection {
             records: Records::new(message_bytes_max),
             has_message: false,
             is_over: false,
+            is_leaving: false,
             replies: VecDeque::new(),
             sent: 0,
             is_full: false,
@@ -51,7 +54,7 @@ impl Connection {
     /// What the thread waits for.
     pub(super) fn interest(&self) -> PollFlags {
         let mut interest = PollFlags::empty();
-        if !self.has_message && !self.is_over {
+        if (!self.has_message || self.is_leaving) && !self.is_over {
             interest |= PollFlags::IN;
         }
         if !self.replies.is_empty() {
@@ -65,8 +68,14 @@ impl Connection {
     /// # Errors
     /// When the connection has ended.
     pub(super) fn receive(&mut self, now: Instant) -> io::Result<()> {
-        match self.stream.read(self.records.space()) {
+        let mut unread = [0; 4096];
+        let space = match self.is_leaving {
+            true => &mut unread[..],
+            false => self.records.space(),
+        };
+        match self.stream.read(space) {
             Ok(0) => self.is_over = true,
+            Ok(_) if self.is_leaving => {}
             Ok(count) => {
                 self.records.filled(count);
                 (self.has_message, self.moved) = (true, now);
@@ -75,6 +84,15 @@ impl Connection {
             Err(error) => return Err(error),
         }
         Ok(())
+    }
+
+    /// Sends no more once all replies are sent, so that the peer closes the connection.
+    pub(super) fn leave(&mut self, now: Instant) {
+        if !std::mem::replace(&mut self.is_leaving, true) {
+            self.moved = now;
+            // It fails when the peer has closed it.
+            let _ = self.stream.shutdown(Shutdown::Write);
+        }
     }
 
     /// The next whole message.

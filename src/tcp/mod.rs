@@ -17,10 +17,11 @@ use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use crossbeam_queue::ArrayQueue;
 use rpcrdma_control::{
     Authentication, DrainReport, NodeConfig, NodeError, NodeHandle, host_and_port,
 };
@@ -28,7 +29,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use self::thread::Thread;
 use crate::error::{Error, Failure};
-use crate::exchange::CoreShared;
+use crate::exchange::{CoreShared, Parcel};
 
 /// What addresses on TCP begin with.
 pub(crate) const SCHEME: &str = "tcp:";
@@ -104,7 +105,16 @@ pub(crate) struct Tcp {
     node: Arc<NodeHandle>,
     limits: Limits,
     counters: Arc<Counters>,
-    running: Mutex<Option<Running>>,
+    /// The way back from the cores, once there is one.
+    back: OnceLock<Arc<ArrayQueue<Box<Parcel>>>>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    running: Option<Running>,
+    /// No more listeners are taken.
+    is_draining: bool,
 }
 
 struct Running {
@@ -132,7 +142,8 @@ impl Tcp {
             node: Arc::clone(node),
             limits,
             counters: Arc::default(),
-            running: Mutex::default(),
+            back: OnceLock::new(),
+            state: Mutex::default(),
         }
     }
 
@@ -140,8 +151,8 @@ impl Tcp {
         &self.counters
     }
 
-    fn running(&self) -> MutexGuard<'_, Option<Running>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Listens at `tcp:HOST:PORT`, and returns the address with what the system chose.
@@ -162,13 +173,18 @@ impl Tcp {
             let listener = TcpListener::bind((&*host, port))?;
             listener.set_nonblocking(true)?;
             let port = listener.local_addr()?.port();
-            let mut running = self.running();
-            let running = match &mut *running {
+            let mut state = self.state();
+            if state.is_draining {
+                return Err(io::Error::other("the node drains, and takes no more calls"));
+            }
+            let running = match &mut state.running {
                 Some(running) => running,
                 none => none.insert(self.start()?),
             };
-            running.ask(Request::Listen(listener));
-            Ok(port)
+            match running.ask(Request::Listen(listener)) {
+                true => Ok(port),
+                false => Err(io::Error::other("the thread of TCP has ended")),
+            }
         };
         let port = begin().map_err(|source| Failure::Tcp {
             address: named(),
@@ -194,17 +210,20 @@ impl Tcp {
     /// Begins a drain. Its report comes in time; `None` if nothing was ever asked of the thread.
     pub(crate) fn drain(&self, timeout: Duration) -> Option<Receiver<DrainReport>> {
         let (answer, report) = mpsc::channel();
-        let running = self.running();
-        running.as_ref()?.ask(Request::Drain(timeout, answer));
+        let mut state = self.state();
+        state.is_draining = true;
+        // What has ended sends no report, and the wait for it ends too.
+        let _ = state.running.as_ref()?.ask(Request::Drain(timeout, answer));
         Some(report)
     }
 }
 
 impl Running {
-    fn ask(&self, request: Request) {
-        // It fails only when the thread has ended by a panic, which was printed.
-        let _ = self.requests.as_ref().map(|it| it.send(request));
+    /// False if the thread has ended by a panic, which was printed.
+    fn ask(&self, request: Request) -> bool {
+        let is_sent = self.requests.as_ref().map(|it| it.send(request).is_ok());
         self.wake();
+        is_sent == Some(true)
     }
 
     fn wake(&self) {

@@ -1,7 +1,6 @@
 //! The thread that has the sockets.
 
 use std::collections::VecDeque;
-use std::io;
 use std::net::{IpAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -37,6 +36,10 @@ const LOOK_MAX: Duration = Duration::from_millis(10);
 /// Below this it does not sleep.
 const LOOK_LEAST: Duration = Duration::from_micros(6);
 
+/// So long a connection that was closed by a drain waits for its peer to close it too. Data that nobody has read would else make the
+/// kernel drop replies that are on their way.
+const LEAVE: Duration = Duration::from_secs(1);
+
 /// How often it looks for connections on which nothing moves, for the end of a drain, and for room where `accept` failed.
 const SWEEP: Duration = Duration::from_millis(100);
 
@@ -55,7 +58,8 @@ struct Slot {
 
 /// A drain: when it ends at the latest, who waits for it, and the connections that there were.
 struct Drain {
-    until: Instant,
+    /// `None` for no limit.
+    until: Option<Instant>,
     answer: Sender<DrainReport>,
     connections: u64,
 }
@@ -91,15 +95,20 @@ impl Thread {
         let connections = limits.connections_max as usize;
         // Each connection begins, ends and has a call; and the shared calls.
         let parcels = 3 * connections + CALLS_SHARED as usize;
-        // A call that is answered later comes back twice.
-        let back = Arc::new(ArrayQueue::new(2 * parcels));
-        for core in &*tcp.cores {
-            core.open_to_tcp(ParcelQueue {
-                to_core: ArrayQueue::new(parcels),
-                back: Arc::clone(&back),
-                first_index: limits.first_index,
-            });
-        }
+        // Once: where a thread could not be started, the next one has the same.
+        let back = tcp.back.get_or_init(|| {
+            // A call that is answered later comes back twice.
+            let back = Arc::new(ArrayQueue::new(2 * parcels));
+            for core in &*tcp.cores {
+                core.open_to_tcp(ParcelQueue {
+                    to_core: ArrayQueue::new(parcels),
+                    back: Arc::clone(&back),
+                    first_index: limits.first_index,
+                    message_bytes_max: limits.message_bytes_max,
+                });
+            }
+            back
+        });
         // TIME: peers are given minutes, and cores are looked at again within milliseconds; nothing here decides by it.
         let now = Instant::now();
         Self {
@@ -109,7 +118,7 @@ impl Thread {
             counters: Arc::clone(&tcp.counters),
             requests,
             wake: Arc::clone(wake),
-            back,
+            back: Arc::clone(back),
             listeners: Vec::new(),
             is_accepting: true,
             slots: std::iter::repeat_with(Slot::default)
@@ -127,22 +136,19 @@ impl Thread {
 
     /// Serves until nobody can ask for anything any more.
     pub(super) fn run(mut self) {
-        while self.turn().unwrap_or(false) {}
+        while self.turn() {}
     }
 
     /// Waits until something is ready, and does it once. False at the end.
-    ///
-    /// # Errors
-    /// When the kernel cannot wait for the sockets.
-    pub(super) fn turn(&mut self) -> io::Result<bool> {
-        let ready = self.wait()?;
+    pub(super) fn turn(&mut self) -> bool {
+        let ready = self.wait();
         // TIME: as in `new`.
         self.now = Instant::now();
         loop {
             match self.requests.try_recv() {
                 Ok(request) => self.take(request),
                 Err(TryRecvError::Empty) => break,
-                Err(TryRecvError::Disconnected) => return Ok(false),
+                Err(TryRecvError::Disconnected) => return false,
             }
         }
         while let Some(parcel) = self.back.pop() {
@@ -154,11 +160,11 @@ impl Thread {
         }
         self.accept();
         self.end_drain();
-        Ok(true)
+        true
     }
 
     /// What of each connection is ready.
-    fn wait(&mut self) -> io::Result<Vec<(usize, PollFlags)>> {
+    fn wait(&mut self) -> Vec<(usize, PollFlags)> {
         let mut at_most = SWEEP;
         if self.awaited > 0 {
             let share = self.now.duration_since(self.progress) / 8;
@@ -180,12 +186,14 @@ impl Thread {
         let timeout = Timespec::try_from(at_most).unwrap_or_default();
         match poll(&mut waited, Some(&timeout)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
+            // For want of memory, or while the limit of descriptors is below their number. It may pass; the connections stay.
+            // TIME: it only keeps the thread from spinning meanwhile.
+            Err(_) => std::thread::sleep(SWEEP),
         }
         // It fails when nobody woke it.
         let _ = rustix::io::read(&self.wake, &mut [0; 8]);
         let ready = waited.iter().skip(others).map(PollFd::revents);
-        Ok(places.into_iter().zip(ready).collect())
+        places.into_iter().zip(ready).collect()
     }
 
     fn take(&mut self, request: Request) {
@@ -196,7 +204,7 @@ impl Thread {
                 self.listeners.clear();
                 self.is_draining = true;
                 self.drain = Some(Drain {
-                    until: self.now + timeout,
+                    until: self.now.checked_add(timeout),
                     answer,
                     connections: self.open(),
                 });
@@ -212,7 +220,10 @@ impl Thread {
     fn end_drain(&mut self) {
         let open = self.open();
         let now = self.now;
-        if let Some(drain) = self.drain.take_if(|it| open == 0 || now >= it.until) {
+        if let Some(drain) = self
+            .drain
+            .take_if(|it| open == 0 || it.until.is_some_and(|until| now >= until))
+        {
             (0..self.slots.len()).for_each(|at| self.close(at));
             // Fails when nobody waits any more.
             let _ = drain.answer.send(DrainReport {
@@ -283,11 +294,17 @@ impl Thread {
         lives = lives && self.begin_calls(at);
         let slot = &self.slots[at];
         let is_over = slot.connection.as_ref().is_none_or(|it| {
-            let has_ended = (it.is_over && !it.has_message) || self.is_draining;
+            let has_ended = it.is_over && (!it.has_message || it.is_leaving);
             let runs = slot.calls as usize > it.unsent();
-            let is_idle = now.duration_since(it.moved) >= idle;
+            let is_idle = now.duration_since(it.moved) >= if it.is_leaving { LEAVE } else { idle };
             (has_ended && slot.calls == 0) || (is_idle && !runs)
         });
+        if self.is_draining && self.slots[at].calls == 0 {
+            self.slots[at]
+                .connection
+                .iter_mut()
+                .for_each(|it| it.leave(now));
+        }
         if !lives || is_over {
             self.close(at);
         }
