@@ -345,7 +345,9 @@ impl ConnectError {
             ),
             Self::Fabric(error) => matches!(
                 error,
-                ManagerError::BadAddress { .. } | ManagerError::OtherDevice { .. }
+                ManagerError::BadAddress { .. }
+                    | ManagerError::OtherDevice { .. }
+                    | ManagerError::DeviceReplaced { .. }
             ),
             Self::Timeout { .. }
             | Self::PeerGone { .. }

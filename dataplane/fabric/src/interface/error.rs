@@ -177,6 +177,16 @@ pub enum ManagerError {
         /// The device of the port.
         port_device: String,
     },
+    /// The port's device was removed, and came back under the same name: this port cannot use it.
+    #[error(
+        "`{address}` is reached through the device `{device}`, which was removed and came back since this node was started: start the node again"
+    )]
+    DeviceReplaced {
+        /// The address as given.
+        address: String,
+        /// The device of the route.
+        device: String,
+    },
     /// The device was removed, or has failed.
     #[error("the RDMA device of the connection to `{address}` was removed")]
     DeviceRemoved {

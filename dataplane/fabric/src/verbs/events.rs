@@ -62,6 +62,24 @@ macro_rules! device_events {
                 action: $action,
             },)*];
 
+            /// Whether ports do or count something. Events of addresses come in hundreds, and would displace others from the rings.
+            const fn concerns_ports(self) -> bool {
+                !matches!(
+                    self,
+                    Self::SendQueueDrained
+                        | Self::PathMigrated
+                        | Self::PathMigrationFailed
+                        | Self::LidChanged
+                        | Self::PartitionKeysChanged
+                        | Self::SubnetManagerChanged
+                        | Self::ClientReregister
+                        | Self::AddressesChanged
+                        | Self::WorkQueueFatal
+                        | Self::SpeedChanged
+                        | Self::Unknown
+                )
+            }
+
             /// The event of this number, and what it is about.
             fn of(number: u32) -> (Self, About) {
                 match number {
@@ -214,8 +232,11 @@ impl Listeners {
         rings.push(Arc::downgrade(ring));
     }
 
-    /// Passes an event to one port, or to all.
+    /// Passes an event to one port, or to all, if it concerns ports.
     pub(super) fn tell(&self, port: Option<usize>, event: AsyncEvent) {
+        if !event.kind.concerns_ports() {
+            return;
+        }
         let rings = self.rings.lock().unwrap_or_else(PoisonError::into_inner);
         for ring in rings.iter().filter_map(Weak::upgrade) {
             if port.is_none_or(|port| port == ring.port) {
@@ -337,13 +358,15 @@ mod tests {
         let context = Context::open(Some(fake.name())).expect("the fake device");
         let rings = [1, 2].map(|port| Arc::new(EventRing::new(port)));
         rings.iter().for_each(|ring| context.listeners.add(ring));
-        for number in [10, 18, 18, 77] {
-            fake.tell(number);
-        }
-        assert_eq!(context.dispatch_events().expect("no error"), 4);
+        // More of those that concern no port than a ring holds.
+        let addresses = std::iter::repeat_n(18, EVENTS_MAX + 1);
+        let numbers = [77].into_iter().chain(addresses).chain([10]);
+        numbers.for_each(|number| fake.tell(number));
+        let told = context.dispatch_events().expect("no error");
+        assert_eq!(told, EVENTS_MAX + 3);
         for (kind, count) in [
             (DeviceEvent::PortDown, 1),
-            (DeviceEvent::AddressesChanged, 2),
+            (DeviceEvent::AddressesChanged, EVENTS_MAX as u64 + 1),
             (DeviceEvent::Unknown, 1),
             (DeviceEvent::PortUp, 0),
         ] {

@@ -66,6 +66,8 @@ pub(super) fn of(context: &Arc<Context>) -> Trial {
     if limits.windows > 0 {
         match MemoryWindow::new(&region) {
             Ok(made) => window = Some(made),
+            // Others may have taken all of them for now: that says nothing of the device.
+            Err(error) if lacks_memory(&error) => return trial,
             Err(error) => trial.windows_refused = Some(reason(&error)),
         }
     }
@@ -86,6 +88,13 @@ pub(super) fn of(context: &Arc<Context>) -> Trial {
     // Some devices keep a queue pair that has windows.
     drop(window);
     trial
+}
+
+fn lacks_memory(error: &SetupError) -> bool {
+    let source = std::error::Error::source(error);
+    let source = source.and_then(|it| it.downcast_ref::<io::Error>());
+    let number = source.and_then(io::Error::raw_os_error);
+    number == Some(rustix::io::Errno::NOMEM.raw_os_error())
 }
 
 /// The error with the system's reason.

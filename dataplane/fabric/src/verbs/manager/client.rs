@@ -268,10 +268,16 @@ impl Manager {
             return;
         };
         if id.context() != client.port.context().raw() {
-            let error = ManagerError::OtherDevice {
-                address: client.address.clone(),
-                device: id.device_name().unwrap_or_else(|| "none".to_owned()),
-                port_device: client.port.context().name().to_owned(),
+            let (address, port_device) = (client.address.clone(), client.port.context().name());
+            let device = id.device_name().unwrap_or_else(|| "none".to_owned());
+            let error = match device == port_device {
+                // It was removed and came back: the port is of what it was before.
+                true => ManagerError::DeviceReplaced { address, device },
+                false => ManagerError::OtherDevice {
+                    address,
+                    device,
+                    port_device: port_device.to_owned(),
+                },
             };
             return self.try_next(number, Some(error));
         }
