@@ -547,3 +547,36 @@ fn every_accepted_reply_has_the_verifier_of_its_call() {
     assert_eq!((header, &reply[bytes..]), (accepted, &*words(&[55])));
     assert_eq!(contexts.runs.load(Ordering::SeqCst), 1);
 }
+
+/// Calls without an identity, and keeps the verifier of the reply.
+struct Nobody;
+
+impl Sign for Nobody {
+    fn credential(&self) -> Auth {
+        Auth::NONE
+    }
+
+    fn verifier(&self, _: &[u8]) -> Auth {
+        Auth::NONE
+    }
+}
+
+#[test]
+fn reply_that_comes_later_has_no_verifier_of_another_call() {
+    let at = address();
+    let (_server, _, later) = serve(&at);
+    let client = builder().connect(&at).unwrap();
+    let context = create(&client, 2);
+    let mut poller = client.poller(1).unwrap();
+    let mut request = poller.request(ENTER);
+    request.sign(Arc::new(Nobody)).u32(1);
+    poller.submit(&mut request, 0).unwrap();
+    let (unanswered, _) = later.recv_timeout(PATIENCE).unwrap();
+    let answer = signed(&client, &context, ECHO).opaque(b"one").call();
+    assert!(context.check(&answer.unwrap()));
+    unanswered.reply(|results| {
+        results.u32(1);
+    });
+    let answer = poller.wait().unwrap().result.unwrap();
+    assert_eq!(answer.verifier(), Auth::NONE);
+}

@@ -116,6 +116,8 @@ impl Incoming {
             return Err(ReplyRefused::NoAnswer);
         }
         let call = self.deferrals.find(token)?;
+        // That of the call that was served last may still be there. Most replies have none: those copy nothing.
+        core.reply.verifier = None;
         if let Some(verifier) = self.deferrals.verifier(token) {
             core.reply.verifier = Some(*verifier);
         }
