@@ -7,7 +7,7 @@ use rpcrdma_protocol::v2::connection::{Role, Unfinished};
 
 use super::incoming::Incoming;
 use super::incoming::IncomingState;
-use super::resources::Resources;
+use super::resources::{Drain, Resources};
 use super::sweep::Sweep;
 use crate::close_reason::CloseReason;
 use crate::connection::{Connection, Owing};
@@ -51,13 +51,14 @@ impl<P: Port> Resources<P> {
         };
         let is_answering = std::mem::take(&mut connection.debts.is_answering);
         let sends = self.transmit.sends_of(connection);
+        let is_draining = self.drain != Drain::No;
         let (received, sent) = connection.protocol.messages_passed();
         let is_silent = connection.protocol.role() == Role::Server && received == 0;
         let reply_waits =
             connection.outbound.replies() != 0 || !connection.refusals.is_empty() || is_answering;
         let owing = Owing {
             first_message: is_silent,
-            rest_of_message: unfinished_message(connection),
+            rest_of_message: unfinished_message(connection, is_draining),
             // With no Send in flight and a send buffer available, a waiting reply can only lack credits. Without
             // the last condition a peer would be blamed when other connections have all send buffers.
             credits: (reply_waits && sends.held == 0 && self.transmit.has_room(connection))
@@ -75,10 +76,11 @@ impl<P: Port> Resources<P> {
 }
 
 /// The message that a peer has begun, if it is the peer's turn to continue it: the peer has credits, and no part of the
-/// message waits at this end.
-fn unfinished_message(connection: &Connection) -> Option<Unfinished> {
-    let is_its_turn =
-        connection.protocol.credits().unconsumed() != 0 && !connection.open_lane_waits();
+/// message waits at this end. While the core drains it is always the peer's turn: calls that are not taken any more keep the
+/// credits that it would need, and the drain would wait for it without end.
+fn unfinished_message(connection: &Connection, is_draining: bool) -> Option<Unfinished> {
+    let is_its_turn = is_draining
+        || (connection.protocol.credits().unconsumed() != 0 && !connection.open_lane_waits());
     connection
         .protocol
         .version_2()
