@@ -127,7 +127,7 @@ mod tests {
         let devices = [
             device("mlx5_0", Some("mlx5_core"), Some("15b3:1021")),
             device("rdmap0s6", Some("efa"), Some("1d0f:efa1")),
-            device("ionic_0", Some("ionic"), Some("1dd8:1002")),
+            device("ocrdma0", Some("ocrdma"), Some("10df:0720")),
             device("rxe0", None, None),
         ];
         let lines = devices
@@ -142,7 +142,7 @@ mod tests {
             "mlx5_0 (mlx5_core, 15b3:1021): profile mlx5-connectx7",
             "what to do: export MLX5_TOTAL_UUARS=64",
             "rdmap0s6 (efa, 1d0f:efa1): cannot be used: RPC-over-RDMA needs reliable connections",
-            "ionic_0 (ionic, 1dd8:1002): no profile is for it",
+            "ocrdma0 (ocrdma, 10df:0720): no profile is for it",
             "rxe0 (no driver, no PCI identifiers): profile rxe",
         ]);
         let json = serde_json::to_value(&report).unwrap();

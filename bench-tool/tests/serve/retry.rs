@@ -73,9 +73,13 @@ fn a_run_outlives_the_restart_of_its_server_and_says_what_was_lost() {
         until("it goes on", || {
             report_in(&json).filter(|it| number(it, "calls") > number(&back, "calls"))
         });
-        client.end_by(Signal::INT).check_code(0);
+        let ended = client.end_by(Signal::INT);
         let report = report_in(&json).unwrap();
         server.end();
+        // Of an open loop a slow machine leaves calls that were due without an answer, and the run says so.
+        let unanswered = report["calls_unanswered"].as_u64().unwrap_or(0);
+        ended.check_code(i32::from(unanswered > 0));
+        assert!(unanswered == 0 || load.contains("--rate"), "{report}");
         assert_eq!(number(&report, "connections"), connections);
         assert_eq!(number(&report, "errors"), 0, "{report}");
         // One that is made while the server begins may be lost once more.
