@@ -23,6 +23,8 @@ const SECOND_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stop {
     asked: Arc<AtomicBool>,
+    /// By a signal of [`ENDING`]: the next one ends the process.
+    is_ending: Arc<AtomicBool>,
 }
 
 impl Stop {
@@ -80,8 +82,9 @@ impl Stop {
             signal_hook::flag::register_conditional_shutdown(
                 signal,
                 128 + signal,
-                Arc::clone(&self.asked),
+                Arc::clone(&self.is_ending),
             )?;
+            signal_hook::flag::register(signal, Arc::clone(&self.is_ending))?;
         }
         signal_hook::flag::register(signal, Arc::clone(&self.asked))?;
         Ok(())
@@ -153,8 +156,8 @@ impl StopTwice {
     }
 
     fn note(&self, signal: i32) {
-        if self.first.is_asked() && ENDING.contains(&signal) {
-            // Relaxed: the number publishes no other data.
+        // Relaxed: neither publishes other data, and only one thread follows signals.
+        if ENDING.contains(&signal) && self.first.is_ending.swap(true, Ordering::Relaxed) {
             self.second.store(signal, Ordering::Relaxed);
         }
         self.first.ask();
@@ -200,6 +203,11 @@ mod tests {
         assert_eq!(stop.second(), None);
         stop.note(SIGINT);
         assert_eq!(stop.second(), Some(SIGINT));
+        // Who ends a session sends SIGTERM behind SIGHUP: the report is still written.
+        let stop = StopTwice::default();
+        stop.note(SIGHUP);
+        stop.note(SIGTERM);
+        assert!(stop.is_asked() && stop.second().is_none());
     }
 
     #[test]

@@ -234,9 +234,9 @@ def stop(process):
 
 
 def stopped(process):
-    """Stops a process, and returns when it does not run."""
+    """Stops a process, and returns when it does not run: stopped, or at its end already where this one came late."""
     process.send_signal(signal.SIGSTOP)
-    while open(f"/proc/{process.pid}/stat").read().rsplit(")", 1)[1].split()[0] != "T":
+    while open(f"/proc/{process.pid}/stat").read().rsplit(")", 1)[1].split()[0] not in "TZX":
         time.sleep(0.001)
 
 

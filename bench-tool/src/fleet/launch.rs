@@ -209,9 +209,9 @@ impl Process {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             // In its own process group: Ctrl-C on the terminal reaches the coordinator only, which lets the agents
-            // WAIT: for the start of the program (exec), which needs no event.
             // report. And a launcher is killed together with what it started.
             .process_group(0)
+            // WAIT: for the start of the program (exec), which needs no event.
             .spawn()?;
         let (stdin, stdout, stderr) =
             (child.stdin.take(), child.stdout.take(), child.stderr.take());

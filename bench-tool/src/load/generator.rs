@@ -701,7 +701,9 @@ impl<W: Workload> Application for Generator<W> {
         // Without a free slot the next call waits for a reply, and no time says when that arrives.
         let call = self.phase.next_due().filter(|_| !self.free.is_empty());
         let later = self.repeats.later.next_due();
-        let times = [call, later, Some(self.phase.until())];
+        // Past the end that time is over, and would keep a core from parking.
+        let end = Some(self.phase.until()).filter(|_| self.phase.is_calling());
+        let times = [call, later, end];
         times.into_iter().flatten().min()
     }
 

@@ -19,6 +19,9 @@ const LOOK_PERIOD: Duration = Duration::from_millis(20);
 /// How long a core may take to end a load without the outstanding calls. One that takes longer does not poll any more.
 const ABANDON_PATIENCE: Duration = Duration::from_secs(5);
 
+/// The thread that looks every [`LOOK_PERIOD`] was suspended with its process if it did not for so long.
+const PAUSE_LEAST: Duration = Duration::from_secs(1);
+
 impl<W: Workload> LoadCores<W> {
     /// Runs a load and returns the merged results with the workload of each core. `workload` makes the workload of a
     /// part from its number and the number of parts. `patience` is how long outstanding calls may take after the
@@ -61,11 +64,18 @@ impl<W: Workload> LoadCores<W> {
             .map(|number| Collector::new(number, &watch.progress))
             .collect();
         let (mut failure, mut lost) = (None, 0);
+        let mut looked = Instant::now();
         let mut look = |collectors: &mut [Collector]| {
             for (collector, (_, control)) in collectors.iter_mut().zip(&self.cores) {
                 collector.collect(&control.exchange);
             }
             let now = Instant::now();
+            // This process was suspended: the server had no chance meanwhile.
+            let pause = now.duration_since(looked);
+            looked = now;
+            if pause > PAUSE_LEAST {
+                deadline = deadline.map(|deadline| deadline + pause);
+            }
             if failure.is_some() {
                 return deadline.is_none_or(|deadline| now < deadline);
             }

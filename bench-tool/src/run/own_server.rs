@@ -72,9 +72,9 @@ impl OwnServer {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             // In its own process group: Ctrl-C on the terminal reaches the client only, which ends its calls before
-            // WAIT: for the start of the program (exec), which needs no event.
             // it stops the server.
             .process_group(0)
+            // WAIT: for the start of the program (exec), which needs no event.
             .spawn()
             .map_err(|error| {
                 Failure::failed(format!("cannot start the run's own server, {}", program))

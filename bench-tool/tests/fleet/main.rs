@@ -499,7 +499,10 @@ fn greeting(script: &str) -> String {
 fn deaf(options: &str, folder: &Folder) -> Command {
     let greeted = folder.path("greeted");
     let progress = r#"{"message":"progress","calls":0,"errors":0}"#;
-    let script = format!("echo >{greeted}; while sleep 0.2; do echo '{progress}'; done");
+    // What it reads first says that the coordinator has taken its greeting.
+    let script = format!(
+        "head -c 1000 >/dev/null; echo >{greeted}; while sleep 0.2; do echo '{progress}'; done"
+    );
     let agent = folder.write("agent", greeting(&script));
     let mut command = tool(&format!("fleet {options} --hosts a --launch"));
     command.arg(format!("sh {agent}"));

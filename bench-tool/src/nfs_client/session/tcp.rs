@@ -364,6 +364,8 @@ impl Driver {
                 && let Err(failure) = self.connect_again(error)
             {
                 self.break_off(failure);
+                // Connecting again took time, for which the calls have waited too.
+                now = self.clock.now();
                 break;
             }
             now = self.clock.now();
