@@ -542,7 +542,9 @@ fn signals_end_a_fleet_whose_agent_reads_nothing() {
         std::fs::exists(folder.path("greeted")).ok()?.then_some(())
     });
     signal::signal_taken(&fleet, Signal::TERM);
-    fleet.end_by(Signal::TERM).check_code(143);
+    // Two of one kind may be seen as one, and of two kinds either may be seen first.
+    let ended = fleet.end_by(Signal::INT);
+    assert!(matches!(ended.code, Some(130 | 143)), "{ended}");
 }
 
 /// The reader of standard error of the fleet has stopped, an agent has filled it, and the coordinator has something to say.
