@@ -550,7 +550,7 @@ fn ipv6_connects() {
         "listens only on other addresses"
     };
     assert!(text.contains(word), "{text}");
-    // An IPv6 wildcard takes IPv4 as well.
+    // An IPv6 wildcard takes IPv4 as well, but not on software iWARP.
     let all = server
         .manager
         .listen("rdma:[::]:0")
@@ -558,7 +558,9 @@ fn ipv6_connects() {
     let bound = server.manager.listener_address(all).expect("it listens");
     let port = bound.strip_prefix("rdma:[::]:").expect("the wildcard");
     connect(&mut client, &mut server, &format!("rdma:[{ip}]:{port}"));
-    connect(&mut client, &mut server, &at(port.parse().expect("a port")));
+    if !is_iwarp() {
+        connect(&mut client, &mut server, &at(port.parse().expect("a port")));
+    }
 }
 
 /// A link-local address needs its interface.

@@ -151,7 +151,13 @@ macro_rules! functions {
             /// Replaces the functions of rdma-core for this thread. They are kept until the process ends, because objects
             /// may outlive their use.
             pub(crate) fn replace(by: Option<Self>) {
-                REPLACED.set(by.map(|by| &*Box::leak(Box::new(by))));
+                // Where memcheck finds them.
+                static KEPT: std::sync::Mutex<Vec<&Functions>> = std::sync::Mutex::new(Vec::new());
+                REPLACED.set(by.map(|by| {
+                    let by = &*Box::leak(Box::new(by));
+                    KEPT.lock().expect("no test panics here").push(by);
+                    by
+                }));
             }
         }
 
