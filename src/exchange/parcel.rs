@@ -123,7 +123,7 @@ impl CoreShared {
 
 impl Unanswered {
     /// Answers the call with results and items, each behind so many bytes of `results`.
-    /// Those that are longer than a reply may be become SYSTEM_ERR, as those that are written at once.
+    /// Those that are longer than a reply may be become SYSTEM_ERR, as those that are written immediately.
     pub(crate) fn answer(self, mut outcome: Outcome, results: &[u8], items: &[(usize, BulkItem)]) {
         let items_bytes = items.iter().map(|(_, item)| item.len().next_multiple_of(4));
         let results_bytes = results.len() + items_bytes.sum::<usize>();
