@@ -1,6 +1,6 @@
 //! TCP as a transport of a node's programs (RFC 5531 section 11): for clients without RDMA, such as those that mount NFS.
 //!
-//! One thread has all sockets. It hands whole messages to cores, as [`Parcel`](crate::exchange::Parcel)s, and sends the
+//! One thread has all sockets. It hands whole messages to cores, as [`Parcel`]s, and sends the
 //! replies that come back; so a core makes no system call, and what serves a call does not see how it came. A connection stays
 //! with one core. Replies go in the order in which calls end.
 //!
