@@ -66,8 +66,8 @@ pub(super) fn of(context: &Arc<Context>) -> Trial {
     if limits.windows > 0 {
         match MemoryWindow::new(&region) {
             Ok(made) => window = Some(made),
-            // Others may have taken all of them for now: that says nothing of the device.
-            Err(error) if lacks_memory(&error) => return trial,
+            // Other processes may have taken all of them, which says nothing of the device.
+            Err(error) if lacks_memory(&error) => {}
             Err(error) => trial.windows_refused = Some(reason(&error)),
         }
     }
