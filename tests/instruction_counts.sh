@@ -27,7 +27,7 @@ trap 'rm -rf "$work"' EXIT
 
 build() {
     cargo build --locked --release -p rpcrdma-protocol -p rpcrdma-engine -p bench-tool \
-        --example instruction_count --example null_call --example bulk_call --example load_call --example facade_call "$@"
+        --example instruction_count --example null_call --example call_forms --example bulk_call --example load_call --example facade_call "$@"
 }
 
 # --- The codec ----------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use bench_tool::NullCalls;
 use rpcrdma_fabric::clock::Clock;
+use rpcrdma_protocol::connection::Versions;
 
 use by_turns::{Rounds, iterate_both};
 use ends::{connect, ends};
@@ -40,6 +41,7 @@ fn main() {
     let clock = Clock::new();
     let (mut client, mut server) = ends(
         &clock,
+        Versions::Two,
         (&config, calls.generator()),
         (&config, calls.service()),
     );

@@ -26,6 +26,7 @@ use rpcrdma_fabric::interface::Port;
 
 use by_turns::{Rounds, iterate_both};
 use ends::{connect, ends};
+use rpcrdma_protocol::connection::Versions;
 
 const PROGRAM: u32 = 0x2000_0001;
 const READ: u32 = 1;
@@ -169,7 +170,8 @@ fn measure(clock: &Clock, load: Load, rounds: usize, round_calls: u64) -> (f64, 
         outstanding: 0,
         errors: 0,
     };
-    let (mut client, mut server) = ends(clock, (&config, caller), (&config, Service));
+    let (mut client, mut server) =
+        ends(clock, Versions::Two, (&config, caller), (&config, Service));
     connect(&mut client, &mut server);
     let mut measured = Rounds::new();
     for _ in 0..rounds {

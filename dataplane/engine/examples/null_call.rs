@@ -28,6 +28,7 @@ use rpcrdma_engine::{
 };
 use rpcrdma_fabric::clock::{Clock, Ticks};
 use rpcrdma_fabric::interface::Port;
+use rpcrdma_protocol::connection::Versions;
 use rpcrdma_protocol::v2::connection::Role;
 
 use by_turns::{Rounds, iterate_both};
@@ -233,6 +234,7 @@ fn solo(clock: &Clock, depth: usize, bytes: usize, iterations: usize) {
     let config = config(depth, None);
     let (mut client, mut server) = ends(
         clock,
+        Versions::Two,
         (&config, Caller::new(depth, bytes)),
         (&config, Service),
     );
@@ -275,6 +277,7 @@ fn calls(
     let (client_config, server_config) = (config(depth, Some(cpus.0)), config(depth, Some(cpus.1)));
     let (client, server) = ends(
         clock,
+        Versions::Two,
         (&client_config, Caller::new(depth, bytes)),
         (&server_config, Service),
     );

@@ -20,6 +20,7 @@ use rpcrdma_engine::{
 use rpcrdma_fabric::clock::{Clock, Ticks};
 use rpcrdma_fabric::interface::Port;
 use rpcrdma_fabric::shm;
+use rpcrdma_protocol::connection::Versions;
 use rpcrdma_protocol::v2::connection::Role;
 
 use ends::{End, adopt_queue_pair, connect, end, ends, port};
@@ -191,8 +192,18 @@ fn crowd(clock: &Clock, connections: u32) -> (End<Crowd>, End<Now>) {
         let (of_client, of_server) = joint
             .prepared_pair(&client_files, &server_files)
             .expect("a queue pair");
-        adopt_queue_pair(&server.handle, of_server, Role::Server, &config);
-        adopt_queue_pair(&client.handle, of_client, Role::Client, &config);
+        adopt_queue_pair(
+            &server.handle,
+            of_server,
+            (Role::Server, Versions::Two),
+            &config,
+        );
+        adopt_queue_pair(
+            &client.handle,
+            of_client,
+            (Role::Client, Versions::Two),
+            &config,
+        );
         let connection = connect(&mut client, &mut server);
         client.core.application_mut().connections.push(connection);
     }
@@ -281,6 +292,7 @@ fn main() {
         let config = config(connections);
         let (mut client, mut server) = ends(
             &clock,
+            Versions::Two,
             (&config, Caller::default()),
             (&config, Later::default()),
         );

@@ -7,7 +7,7 @@ use rpcrdma_fabric::clock::Clock;
 use rpcrdma_fabric::interface::PeerIdentity;
 use rpcrdma_fabric::memory::{Arena, ArenaOptions, HugePages};
 use rpcrdma_fabric::shm;
-use rpcrdma_protocol::connection::Terms;
+use rpcrdma_protocol::connection::{Terms, Versions};
 use rpcrdma_protocol::v2::connection::Role;
 use rpcrdma_protocol::v2::{Properties, PropertySet};
 
@@ -17,9 +17,10 @@ pub(crate) struct End<A: Application> {
     pub(crate) handle: CoreHandle<shm::Port>,
 }
 
-/// Both cores, with a connection on its way to be adopted.
+/// Both cores, with a connection of these versions on its way to be adopted.
 pub(crate) fn ends<C: Application, S: Application>(
     clock: &Clock,
+    versions: Versions,
     (client_config, client): (&CoreConfig, C),
     (server_config, server): (&CoreConfig, S),
 ) -> (End<C>, End<S>) {
@@ -32,8 +33,18 @@ pub(crate) fn ends<C: Application, S: Application>(
         .expect("two queue pairs");
     let server = end(clock, server_port, server_config, server);
     let client = end(clock, client_port, client_config, client);
-    adopt_queue_pair(&server.handle, server_prepared, Role::Server, server_config);
-    adopt_queue_pair(&client.handle, client_prepared, Role::Client, client_config);
+    adopt_queue_pair(
+        &server.handle,
+        server_prepared,
+        (Role::Server, versions),
+        server_config,
+    );
+    adopt_queue_pair(
+        &client.handle,
+        client_prepared,
+        (Role::Client, versions),
+        client_config,
+    );
     (client, server)
 }
 
@@ -70,7 +81,7 @@ pub(crate) fn end<A: Application>(
 pub(crate) fn adopt_queue_pair(
     handle: &CoreHandle<shm::Port>,
     prepared: shm::PreparedQueuePair,
-    role: Role,
+    (role, versions): (Role, Versions),
     config: &CoreConfig,
 ) {
     let command = Command::Adopt {
@@ -79,7 +90,10 @@ pub(crate) fn adopt_queue_pair(
         role,
         peer: PeerIdentity::default(),
         properties: config.announced(Properties::default()),
-        terms: Terms::default(),
+        terms: Terms {
+            versions,
+            ..Terms::default()
+        },
         credits_max: u16::MAX,
         guarded: false,
     };
