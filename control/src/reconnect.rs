@@ -240,10 +240,10 @@ impl Targets {
         let State::Trying(begin) = target.state else {
             return Step::GiveUp;
         };
-        // An address that was reached through the device of the node once is at another one only until routes or addresses
-        // change again; one that never was may be that of a wrong device.
+        // An address that was reached through the device of the node once can be: its name, its route or its zone is another
+        // only for a while. One that never was may be wrong.
         let mut is_permanent =
-            error.is_permanent() && !(target.was_connected && error.is_of_the_route());
+            error.is_permanent() && !(target.was_connected && error.is_of_the_address());
         if let ConnectError::VersionMismatch { low, high, .. } = *error {
             // The server may speak a permitted version that was not tried: then a retry can succeed.
             is_permanent = !have_common(target.versions, low, high);
@@ -325,8 +325,8 @@ impl Targets {
 
 impl ConnectError {
     /// Whether a retry is useless until the address, the permission, the keys, the version or the sizes of an end
-    /// change. An address that is reached through another device than that of the node is so for a first connection;
-    /// a target that was connected before is tried again.
+    /// change. An address whose name is not known, or that is reached through another device than that of the node, is so for
+    /// a first connection; a target that was connected before is tried again.
     #[must_use]
     pub fn is_permanent(&self) -> bool {
         match self {
@@ -359,9 +359,12 @@ impl ConnectError {
 }
 
 impl ConnectError {
-    /// Whether the route decided: it uses another device than the node.
-    const fn is_of_the_route(&self) -> bool {
-        matches!(self, Self::Fabric(ManagerError::OtherDevice { .. }))
+    /// Whether the address decided: its name or its zone is not known, or its route uses another device than the node.
+    const fn is_of_the_address(&self) -> bool {
+        matches!(
+            self,
+            Self::Fabric(ManagerError::BadAddress { .. } | ManagerError::OtherDevice { .. })
+        )
     }
 
     /// Whether the peer only did not answer: it gave no reason, and nothing failed at this end.

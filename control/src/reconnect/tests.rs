@@ -29,6 +29,14 @@ fn other_device() -> ConnectError {
     .into()
 }
 
+fn unknown_name() -> ConnectError {
+    ManagerError::BadAddress {
+        address: "rdma:a:1".to_owned(),
+        why: "the name server does not answer".to_owned(),
+    }
+    .into()
+}
+
 fn mismatch() -> ConnectError {
     ConnectError::VersionMismatch {
         address: "shm:a".to_owned(),
@@ -277,26 +285,26 @@ fn so_many_attempts_in_a_row_may_fail_and_no_more() {
     assert_eq!(world.targets.next_due(), None);
 }
 
-/// The server's address moves to another device for a while, and back.
+/// The server's address moves to another device for a while, or its name is not known, and comes back.
 #[test]
-fn an_address_at_another_device_ends_only_a_target_that_was_never_connected() {
-    let mut world = World::new(1000, 0);
-    let id = world.add("rdma:a:1", steady());
-    world.until_tried(id);
-    world.is_lost_after(id, 3600 * SECOND);
-    for _ in 0..20 {
+fn an_address_that_cannot_be_used_ends_only_a_target_that_was_never_connected() {
+    for error in [other_device(), unknown_name()] {
+        let mut world = World::new(1000, 0);
+        let id = world.add("rdma:a:1", steady());
         world.until_tried(id);
-        let step = world.targets.handle_failed(id, &other_device(), world.now);
-        assert!(matches!(step, Step::Retry { .. }));
+        world.is_lost_after(id, 3600 * SECOND);
+        for _ in 0..20 {
+            world.until_tried(id);
+            let step = world.targets.handle_failed(id, &error, world.now);
+            assert!(matches!(step, Step::Retry { .. }));
+        }
+        world.until_tried(id);
+        world.is_lost_after(id, 3600 * SECOND);
+        let wrong = world.add("rdma:b:1", steady());
+        world.until_tried(wrong);
+        let step = world.targets.handle_failed(wrong, &error, world.now);
+        assert_eq!(step, Step::GiveUp);
     }
-    world.until_tried(id);
-    world.is_lost_after(id, 3600 * SECOND);
-    let wrong = world.add("rdma:b:1", steady());
-    world.until_tried(wrong);
-    let step = world
-        .targets
-        .handle_failed(wrong, &other_device(), world.now);
-    assert_eq!(step, Step::GiveUp);
 }
 
 #[test]
