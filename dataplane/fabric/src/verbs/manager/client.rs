@@ -158,6 +158,7 @@ impl Manager {
             port: port.clone(),
             private_data: private_data.to_vec(),
             candidates: VecDeque::new(),
+            failed: None,
         };
         let connection = Connection {
             side: Side::Client(client),
@@ -209,9 +210,9 @@ impl Manager {
         }
     }
 
-    /// Tries the next address of the host. When none is left the connect fails with the error of the
-    /// last address.
-    pub(super) fn try_next(&mut self, number: u64, mut last: Option<ManagerError>) {
+    /// Tries the next address of the host after this error. When none is left the connect fails with the error of the last
+    /// address that the port's device reaches, if there is one: an address of another device says nothing of the server.
+    pub(super) fn try_next(&mut self, number: u64, mut error: Option<ManagerError>) {
         loop {
             let Some(connection) = self.connections.get_mut(&number) else {
                 return;
@@ -222,9 +223,15 @@ impl Manager {
             let Side::Client(client) = &mut connection.side else {
                 return;
             };
+            if let Some(error) = error.take()
+                && !(client.failed.is_some() && matches!(error, ManagerError::OtherDevice { .. }))
+            {
+                client.failed = Some(error);
+            }
             let address = client.address.clone();
             let Some(candidate) = client.candidates.pop_front() else {
-                let error = last.unwrap_or_else(|| bad(&address, "the host has no address"));
+                let failed = client.failed.take();
+                let error = failed.unwrap_or_else(|| bad(&address, "the host has no address"));
                 self.fail(number, |_| error);
                 return;
             };
@@ -236,10 +243,10 @@ impl Manager {
                     }
                     return;
                 }
-                Err(error) => {
-                    let said = format!(" ({error})");
-                    let errno = error.raw_os_error().unwrap_or(0);
-                    last = Some(no_way(address, errno, &said));
+                Err(refused) => {
+                    let said = format!(" ({refused})");
+                    let errno = refused.raw_os_error().unwrap_or(0);
+                    error = Some(no_way(address, errno, &said));
                 }
             }
         }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use super::blocking_calls;
 use super::machine::Stage;
 use super::negotiate::{QueuePairFacts, ReadDepths};
-use crate::interface::QueuePairId;
+use crate::interface::{ManagerError, QueuePairId};
 use crate::verbs::PortHandle;
 use crate::verbs::cm::event::{Event, Parameters};
 use crate::verbs::cm::id::Id;
@@ -29,6 +29,8 @@ pub(super) struct Client {
     pub(super) private_data: Vec<u8>,
     /// The host's addresses that were not tried yet.
     pub(super) candidates: VecDeque<SocketAddr>,
+    /// Why those that were tried failed.
+    pub(super) failed: Option<ManagerError>,
 }
 
 pub(super) struct Connection {
