@@ -39,16 +39,17 @@ impl Manager {
     }
 
     /// Sleeps until something happens, at most until `until`, and handles what happened. Returns
-    /// whether there is an event to deliver, or the waker was used.
+    /// whether there is an event to deliver, a device has reported one, or the waker was used.
     fn turn(&mut self, until: Option<Instant>) -> Result<bool, ManagerError> {
         let happened = self
             .waiting
             .sleep(until)
             .map_err(|error| system("waiting for connections", error))?;
+        let mut of_devices = false;
         for number in happened.readable {
             match number {
                 CHANNEL => _ = self.take_events()?,
-                device => self.take_device_events(device - FIRST_DEVICE),
+                device => of_devices |= self.take_device_events(device - FIRST_DEVICE),
             }
         }
         if happened.woken {
@@ -68,7 +69,8 @@ impl Manager {
             self.take_from_threads();
         }
         self.fire_timers(now);
-        Ok(happened.woken || !self.ready.is_empty())
+        // The counters of a device are read after each wait: its last events are not to wait for the next thing that happens.
+        Ok(happened.woken || of_devices || !self.ready.is_empty())
     }
 
     /// Handles the events of RDMA-CM, at most those of a turn. Returns whether more may wait.
@@ -84,21 +86,20 @@ impl Manager {
         Ok(true)
     }
 
-    /// Passes the events of a device to its ports.
-    fn take_device_events(&mut self, device: u64) {
+    /// Passes the events of a device to its ports. Returns whether there were any.
+    fn take_device_events(&mut self, device: u64) -> bool {
         let Some(context) = usize::try_from(device)
             .ok()
             .and_then(|device| self.devices.get(device))
         else {
-            return;
+            return false;
         };
-        match context.dispatch_events() {
-            Ok(_) => {}
+        let Ok(count) = context.dispatch_events() else {
             // The device has failed. Its descriptor stays readable and would keep the loop busy.
-            Err(_) => {
-                let _ = self.waiting.forget(context.event_descriptor());
-            }
-        }
+            let _ = self.waiting.forget(context.event_descriptor());
+            return false;
+        };
+        count != 0
     }
 
     /// Takes what the threads have done that look names up and make calls that block.
