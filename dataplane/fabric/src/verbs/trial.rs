@@ -15,6 +15,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
+
 use super::bindings::{
     self, bind_mw_t, bind_mw_tso_union_t, ibv_access_flags, ibv_mw_bind_info, ibv_qp,
     ibv_send_flags, ibv_send_wr, ibv_wc_status, ibv_wr_opcode,
@@ -67,7 +69,7 @@ pub(super) fn of(context: &Arc<Context>) -> Trial {
         match MemoryWindow::new(&region) {
             Ok(made) => window = Some(made),
             // Other processes may have taken all of them, which says nothing of the device.
-            Err(error) if lacks_memory(&error) => {}
+            Err(error) if is_used_up(&error) => {}
             Err(error) => trial.windows_refused = Some(reason(&error)),
         }
     }
@@ -90,11 +92,13 @@ pub(super) fn of(context: &Arc<Context>) -> Trial {
     trial
 }
 
-fn lacks_memory(error: &SetupError) -> bool {
+/// Whether what is lacking may be at others: memory, places in a table, or the limit of a control group.
+fn is_used_up(error: &SetupError) -> bool {
     let source = std::error::Error::source(error);
     let source = source.and_then(|it| it.downcast_ref::<io::Error>());
     let number = source.and_then(io::Error::raw_os_error);
-    number == Some(rustix::io::Errno::NOMEM.raw_os_error())
+    let used_up = [Errno::NOMEM, Errno::AGAIN, Errno::NOSPC];
+    used_up.iter().any(|it| number == Some(it.raw_os_error()))
 }
 
 /// The error with the system's reason.
@@ -187,9 +191,11 @@ impl OwnPair {
         self.post(request).map_err(|error| error.to_string())?;
         let began = Instant::now();
         loop {
+            // Before the poll: a process that stood still since the last one finds what is done.
+            let is_last = began.elapsed() >= PATIENCE;
             let mut completion = [MaybeUninit::zeroed()];
             match self.queue.poll(&mut completion, 1) {
-                Ok(0) if began.elapsed() < PATIENCE => std::thread::yield_now(),
+                Ok(0) if !is_last => std::thread::yield_now(),
                 Ok(0) => return Err(format!("it is not done after {PATIENCE:?}")),
                 Err(error) => return Err(error.to_string()),
                 Ok(_) => {
