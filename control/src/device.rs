@@ -321,26 +321,35 @@ impl Fabric {
         let context = Context::open(Some(device)).map_err(FabricError::NoDevice)?;
         let limits = VerbsProvider::limits(context.limits());
         let layers = match chosen {
-            Some(chosen) => chosen,
-            None => without_place(
-                match Device::named(Path::new("/"), device).detect() {
-                    Detected::Profile(name) => Layers::named(&name)?,
-                    Detected::Unknown => Layers::defaults().program(&of_unknown_family()),
-                    Detected::Refused { family, reason } => {
-                        return Err(FabricError::Family {
-                            device: device.clone(),
-                            family: family.to_owned(),
-                            reason,
-                        });
-                    }
-                },
-                &limits,
-            ),
+            Some(chosen) => chosen.limited(&limits, device),
+            None => Self::layers_of(&Device::named(Path::new("/"), device), Some(&limits))?,
         };
-        let layers = layers.limited(&limits, device);
         Ok(match context.limits().windows {
             0 => layers.lacking(no_windows(device, context.windows_refused())),
             _ => layers,
+        })
+    }
+
+    /// The layers of [`Fabric::layers`] for a device that the kernel describes, if no profile is chosen: those of its
+    /// family. `limits` are those of the device for the knobs; `None` if it is not opened.
+    ///
+    /// # Errors
+    /// [`FabricError::Family`].
+    pub fn layers_of(device: &Device, limits: Option<&Settings>) -> Result<Layers, FabricError> {
+        let layers = match device.detect() {
+            Detected::Profile(name) => Layers::named(&name)?,
+            Detected::Unknown => Layers::defaults().program(&of_unknown_family()),
+            Detected::Refused { family, reason } => {
+                return Err(FabricError::Family {
+                    device: device.name.clone(),
+                    family: family.to_owned(),
+                    reason,
+                });
+            }
+        };
+        Ok(match limits {
+            Some(limits) => without_place(layers, limits).limited(limits, &device.name),
+            None => layers,
         })
     }
 

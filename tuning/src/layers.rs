@@ -223,6 +223,12 @@ impl Layers {
         }
     }
 
+    /// The name or the path that the profile was chosen by.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Adds the top layer, the command line.
     #[must_use]
     pub fn overrides(mut self, settings: &Settings) -> Self {

@@ -1,5 +1,6 @@
 //! Chooses the provider for each kind of address, with the reason.
 
+use rpcrdma_control::Fabric;
 use serde::Serialize;
 
 use super::device::Device;
@@ -92,9 +93,17 @@ fn choose_rdma(
     findings: &mut Findings<'_>,
 ) -> Choice {
     let address = "rdma:HOST:PORT";
-    let active = devices
-        .iter()
-        .find(|device| device.usable && device.is_active());
+    let active = match system.is_real() {
+        true => Fabric::device_named(None).ok(),
+        // The files of another machine, whose devices cannot be opened.
+        false => devices
+            .iter()
+            .find(|device| device.usable && device.is_active())
+            .map(|device| Fabric::Verbs {
+                device: device.name.clone(),
+            }),
+    };
+    let active = active.as_ref().and_then(Fabric::device);
     let (why, severity, fix) = match (missing, active) {
         (Some(missing), _) => (
             missing,
@@ -106,12 +115,12 @@ fn choose_rdma(
             RDMA_CORE.to_owned(),
         ),
         (None, Some(device)) => {
-            let why = format!("{} is the first device with an active port", device.name);
+            let why = format!("{device} is the first device with an active port");
             findings.ok(format!("{address} is carried by verbs: {why}"));
             return Choice {
                 address,
                 provider: Some("verbs"),
-                device: Some(device.name.clone()),
+                device: Some(device.to_owned()),
                 why,
             };
         }

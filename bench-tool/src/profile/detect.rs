@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use rpcrdma_tuning::{Detected, Device, Layers};
+use rpcrdma_control::{Fabric, FabricError};
+use rpcrdma_tuning::{Device, Layers};
 use serde::Serialize;
 
 use super::{cannot_be_used, own_variable, put};
@@ -64,17 +65,18 @@ pub(crate) fn detect(
 }
 
 fn line(device: Device, variable: impl Fn(&str) -> Option<String>) -> Result<Line, Failure> {
-    let (profile, refused) = match device.detect() {
-        Detected::Profile(name) => (Some(name), None),
-        Detected::Refused { reason, .. } => (None, Some(reason)),
-        Detected::Unknown => (None, None),
-    };
-    let complaints = match &profile {
-        Some(name) => {
-            let loaded = Layers::named(name).and_then(Layers::build);
-            complaints(&loaded.map_err(cannot_be_used)?, variable)
+    let (profile, refused, complaints) = match Fabric::layers_of(&device, None) {
+        Ok(layers) if layers.name() == Layers::defaults().name() => (None, None, Vec::new()),
+        Ok(layers) => {
+            let loaded = layers.build().map_err(cannot_be_used)?;
+            (
+                Some(loaded.name.clone()),
+                None,
+                complaints(&loaded, variable),
+            )
         }
-        None => Vec::new(),
+        Err(FabricError::Family { reason, .. }) => (None, Some(reason), Vec::new()),
+        Err(error) => return Err(error.into()),
     };
     Ok(Line {
         device: device.name,

@@ -1,7 +1,8 @@
 //! The tuning profile of a device: its name, the values that the device reduces, and the environment variables that
 //! the library of the device needs.
 
-use rpcrdma_tuning::{Detected, Device as Named, Layers, Settings};
+use rpcrdma_control::{Fabric, FabricError};
+use rpcrdma_tuning::{Device as Named, Layers, Settings};
 use serde::Serialize;
 
 use super::super::finding::{Findings, Severity};
@@ -22,35 +23,31 @@ pub(crate) struct DeviceProfile {
     pub complaints: Vec<Complaint>,
 }
 
-/// Finds the profile of a device. `limits` are the knobs within the limits of the device, if these are known.
+/// The profile that a node without a chosen one has on a device. `limits` are the knobs within the limits of the device,
+/// if these are known.
 pub(crate) fn read(system: &System, device: &str, limits: Option<&Settings>) -> DeviceProfile {
-    let name = match Named::named(system.root(), device).detect() {
-        Detected::Profile(name) => name,
-        Detected::Refused { family, reason } => {
-            return DeviceProfile {
-                refused: Some(format!("{family}: {reason}")),
-                ..DeviceProfile::default()
-            };
+    let refused = |name, error: String| DeviceProfile {
+        refused: Some(error),
+        name,
+        ..DeviceProfile::default()
+    };
+    let layers = match Fabric::layers_of(&Named::named(system.root(), device), limits) {
+        Ok(layers) => layers,
+        Err(FabricError::Family { family, reason, .. }) => {
+            return refused(None, format!("{family}: {reason}"));
         }
-        Detected::Unknown => return DeviceProfile::default(),
+        Err(error) => return refused(None, error.to_string()),
     };
-    let limited = |layers: Layers| match limits {
-        Some(limits) => layers.limited(limits, device),
-        None => layers,
-    };
-    let loaded = Layers::named(&name).map(limited).and_then(Layers::build);
-    match loaded {
+    let has_family = layers.name() != Layers::defaults().name();
+    let name = has_family.then(|| layers.name().to_owned());
+    match layers.build() {
         Ok(loaded) => DeviceProfile {
             clamps: loaded.clamps.iter().map(ToString::to_string).collect(),
             complaints: complaints(&loaded, |variable| system.variable(variable)),
-            name: Some(name),
+            name,
             refused: None,
         },
-        Err(error) => DeviceProfile {
-            refused: Some(error.to_string()),
-            name: Some(name),
-            ..DeviceProfile::default()
-        },
+        Err(error) => refused(name, error.to_string()),
     }
 }
 

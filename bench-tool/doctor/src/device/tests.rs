@@ -575,6 +575,19 @@ fn knob_clamped_by_the_device_is_a_hint() {
     );
 }
 
+/// A node places nothing there, and is not refused.
+#[test]
+fn profile_of_a_device_with_one_scatter_entry_is_that_of_a_node() {
+    let machine = roce();
+    let one_entry = Settings {
+        receive_scatter_entries_max: Some(1),
+        ..Settings::default()
+    };
+    let profile = profile::read(&machine.system(), "mlx5_0", Some(&one_entry));
+    assert_eq!(profile.refused, None);
+    assert_eq!(profile.name.as_deref(), Some("mlx5"));
+}
+
 #[test]
 fn devices_without_a_profile_and_those_that_cannot_be_used() {
     let machine = FakeMachine::good();
