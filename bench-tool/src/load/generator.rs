@@ -278,15 +278,10 @@ impl<W: Workload> Generator<W> {
         }
     }
 
-    /// Ends the load without the calls that are outstanding or wait for their repetition: they count as errors.
+    /// Ends the load without the calls that are outstanding or wait for their repetition: they have no answer.
     fn abandon<P: Port>(&mut self, core: &Context<'_, P>, now: Ticks) {
         if self.phase.is_calling() {
             self.interrupt(core, now);
-        }
-        let unanswered = self.outstanding as usize + self.repeats.len();
-        if unanswered > 0 {
-            let errors = &mut self.measured.errors;
-            errors.add("calls_unanswered", unanswered as u64);
         }
         self.record_ended();
         let waiting = self.waiting();
@@ -316,9 +311,7 @@ impl<W: Workload> Generator<W> {
         self.publish();
         let phase = std::mem::replace(&mut self.phase, LoadPhase::idle());
         let mut measured = std::mem::take(&mut self.measured);
-        measured.elapsed = phase.elapsed();
-        measured.calls_due = phase.calls_due();
-        measured.unanswered = phase.unanswered(now, waiting);
+        phase.conclude(&mut measured, now, waiting);
         measured.slots = self.slots.len() as u64;
         measured.retried_later = self.repeats.later.count();
         self.slots.clear();

@@ -6,6 +6,7 @@ use std::time::Duration;
 use rpcrdma_fabric::clock::{Clock, Ticks};
 
 use super::intervals::{Exchange, Recorder};
+use super::measured::Measured;
 use super::pace::Pace;
 use super::{Amount, Limit};
 use crate::histogram::LatencyHistogram;
@@ -183,8 +184,16 @@ impl LoadPhase {
         self.is_ending() && now < self.made_until && self.due(self.due_until).is_some()
     }
 
+    /// Notes at `now`, when the load has ended or is given up, how long it lasted, how many calls were due, and which have no
+    /// answer: see [`LoadPhase::unanswered`].
+    pub(crate) fn conclude(&self, measured: &mut Measured, now: Ticks, made: &[Ticks]) {
+        measured.elapsed = self.elapsed();
+        measured.calls_due = self.calls_due();
+        measured.unanswered = self.unanswered(now, made);
+    }
+
     /// How many calls were due in the measured time; `None` in a closed loop, which has no schedule.
-    pub(crate) fn calls_due(&self) -> Option<u64> {
+    fn calls_due(&self) -> Option<u64> {
         let due = self.pace?.due_between(self.measured_start, self.due_until);
         Some(match self.limit {
             Limit::Duration(_) => due,
@@ -194,7 +203,7 @@ impl LoadPhase {
 
     /// The waits until `now` of the calls of the measured time that have no answer: those that were due and not made, and
     /// those that were made at `made`. Each is less than its latency would have been. Empty if all were answered.
-    pub(crate) fn unanswered(&self, now: Ticks, made: &[Ticks]) -> Option<LatencyHistogram> {
+    fn unanswered(&self, now: Ticks, made: &[Ticks]) -> Option<LatencyHistogram> {
         let mut waits = LatencyHistogram::new();
         for start in made.iter().filter(|start| self.is_measured(**start)) {
             waits.record(self.latency_ns(*start, now));
@@ -314,7 +323,7 @@ impl LoadPhase {
 
     /// The measured time, up to the end of the last successful call. So a stall at the end lowers the rate instead of
     /// vanishing.
-    pub(crate) fn elapsed(&self) -> Duration {
+    fn elapsed(&self) -> Duration {
         self.elapsed.max(self.since_start(self.last_end))
     }
 

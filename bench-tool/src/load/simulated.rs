@@ -168,12 +168,8 @@ impl Model {
             let next = [reply, due, change].into_iter().flatten().min();
             now = behind(&suspensions, next.expect("something comes").max(now));
         }
-        let mut part = Measured {
-            elapsed: phase.elapsed(),
-            calls_due: phase.calls_due(),
-            unanswered: phase.unanswered(now, &[]),
-            ..Measured::default()
-        };
+        let mut part = Measured::default();
+        phase.conclude(&mut part, now, &[]);
         let timeline = collector.finish(&exchange, &phase.into_recorder(), &mut part);
         part.timelines.push(timeline);
         part

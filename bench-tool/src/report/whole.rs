@@ -3,7 +3,8 @@
 //!
 //! A load is whole if it ran to its end, and each call that was due until then was answered. Then its histogram has the
 //! latency of each. A call without an answer is in the histogram too, with the time that it had waited when it was given up:
-//! so the percentiles are never better than what callers met, but the load is not whole.
+//! so the percentiles are never better than what callers met, but the load is not whole. It is no error: each call counts once, as
+//! answered, as an error, or as one without an answer.
 
 use rpcrdma_units::count;
 use serde_json::Value;

@@ -373,8 +373,6 @@ impl Load {
             if control.is_abandoned() {
                 self.phase.end(now);
                 self.phase.give_up();
-                let unanswered = self.outstanding().into();
-                self.measured.errors.add("calls_unanswered", unanswered);
                 break;
             }
             self.phase.advance(now, self.outstanding() as usize);
@@ -390,9 +388,7 @@ impl Load {
             }
         }
         let waiting: Vec<Ticks> = self.waiting().collect();
-        self.measured.elapsed = self.phase.elapsed();
-        self.measured.calls_due = self.phase.calls_due();
-        self.measured.unanswered = self.phase.unanswered(now, &waiting);
+        self.phase.conclude(&mut self.measured, now, &waiting);
         self.measured.slots = self.places.len() as u64;
         LoadAnswer {
             measured: self.measured,

@@ -372,9 +372,7 @@ impl Driver {
         }
         let waiting = self.slots.iter().filter(|slot| slot.is_waiting);
         let waiting: Vec<Ticks> = waiting.map(|slot| slot.start).collect();
-        self.measured.elapsed = self.phase.elapsed();
-        self.measured.calls_due = self.phase.calls_due();
-        self.measured.unanswered = self.phase.unanswered(now, &waiting);
+        self.phase.conclude(&mut self.measured, now, &waiting);
         self.measured.slots = self.slots.len() as u64;
         self.measured.retried_later = self.later.count();
         let last = self.phase.into_recorder();
@@ -387,10 +385,6 @@ impl Driver {
         self.phase.end(self.clock.now());
         self.phase.give_up();
         self.give_up();
-        let unanswered = self.outstanding() as u64;
-        if unanswered > 0 {
-            self.measured.errors.add("calls_unanswered", unanswered);
-        }
         self.watch.progress.lost(1);
         self.measured.losses.connections += 1;
         self.measured.failure = Some(failure);
