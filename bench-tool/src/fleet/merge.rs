@@ -5,7 +5,7 @@ use std::fmt::{self, Write as _};
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::date::rfc3339;
 use crate::exit::Failure;
@@ -93,7 +93,7 @@ struct Part {
     rate_per_s: f64,
     #[serde(with = "null_without_calls")]
     latency_ns: LatencySummary,
-    /// Of a sum: its parts, so that none of them counts twice.
+    /// Of a sum its parts, and of a fleet its clients, so that none of them counts twice.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     parts: Vec<Value>,
 }
@@ -184,6 +184,7 @@ pub(crate) fn execute(
                 "the machine disturbed {name}: its warnings say how"
             ));
         }
+        let below = parts_of(&name, &value);
         parts.push(Part {
             file: name,
             schema: saved.schema,
@@ -192,7 +193,7 @@ pub(crate) fn execute(
             errors: saved.errors,
             rate_per_s: saved.rate_per_s,
             latency_ns: latency.summary(),
-            parts: value["parts"].as_array().cloned().unwrap_or_default(),
+            parts: below,
         });
     }
     sums.check()?;
@@ -279,18 +280,40 @@ fn check_once(
 fn measurements(report: &Value, all: &mut BTreeSet<String>) {
     // Without calls there is nothing to count twice, and nothing to tell them apart.
     if report["calls"].as_u64().is_some_and(|calls| calls > 0) {
-        let keys = ["schema", "command", "calls", "errors", "rate_per_s"];
         let latencies = ["min", "p50", "p90", "p99", "p99_9", "p99_99", "max"];
-        let own = keys.iter().map(|key| &report[key]);
+        let own = COUNTED.iter().map(|key| &report[key]);
         let latencies = latencies.iter().map(|key| &report["latency_ns"][key]);
         let texts: Vec<String> = own.chain(latencies).map(Value::to_string).collect();
         all.insert(texts.join(" "));
     }
-    let clients = report["clients"].as_array().into_iter().flatten();
-    let parts = report["parts"].as_array().into_iter().flatten();
-    for below in clients.map(|client| &client["report"]).chain(parts) {
+    for below in clients(report).chain(list(report, "parts")) {
         measurements(below, all);
     }
+}
+
+/// The keys that tell a measurement from others, and that a part of a sum has too. Its latencies do as well.
+const COUNTED: [&str; 5] = ["schema", "command", "calls", "errors", "rate_per_s"];
+
+fn list<'a>(report: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
+    report[key].as_array().into_iter().flatten()
+}
+
+/// The reports of a fleet's clients; empty for another report.
+fn clients(report: &Value) -> impl Iterator<Item = &Value> {
+    list(report, "clients").map(|client| &client["report"])
+}
+
+/// The reports whose calls the report `name` has too, as parts of a sum have them.
+fn parts_of(name: &str, report: &Value) -> Vec<Value> {
+    let part = |(number, client): (usize, &Value)| {
+        let mut part = json!({"file": format!("{name}, client {number}")});
+        for key in COUNTED.iter().chain(&["latency_ns"]) {
+            part[key] = client[key].clone();
+        }
+        part
+    };
+    let clients = clients(report).enumerate().map(part);
+    clients.chain(list(report, "parts").cloned()).collect()
 }
 
 fn warnings(loops: &[String]) -> Option<String> {
@@ -420,6 +443,8 @@ mod tests {
         fleet["schema"] = crate::fleet::report::SCHEMA.into();
         fleet["clients"] = serde_json::json!([client("a"), client("c")]);
         folder.write("fleet", fleet.to_string());
+        let sum = merge(&folder, &["fleet", "b"]).unwrap();
+        folder.write("sum3", sum.to_string());
         for files in [
             ["a", "a"],
             ["a", "copy"],
@@ -430,6 +455,9 @@ mod tests {
             ["c", "sum2"],
             ["fleet", "c"],
             ["sum", "fleet"],
+            ["sum3", "a"],
+            ["c", "sum3"],
+            ["sum3", "fleet"],
         ] {
             let failure = merge(&folder, &files).unwrap_err();
             failure.check_words(&["have the same calls", "leave one of them out"]);
