@@ -196,6 +196,9 @@ impl FleetReport {
         sums.check()?;
         let mut load = load_figures(&parts, &sums, round.rate_per_s);
         load.interrupted = round.interrupted;
+        // What was due in a client that did not report is not known.
+        let is_partial = parts.len() < config.plan.clients.len();
+        load.calls_due = load.calls_due.filter(|_| !is_partial);
         let account = Account {
             clients_failed: clients_failed(
                 (failures.len(), round.failed_before),

@@ -144,8 +144,10 @@ fn a_fleet_is_disturbed_if_a_client_was() {
 fn calls_that_were_due_and_not_answered_are_added() {
     let mut round = round();
     round.failed.clear();
+    let at = round.reported[1].at;
+    round.reported.push(reported(2, 3_000_000, at));
     round.rate_per_s = Some(1_100);
-    for (client, due) in [(0, 550), (1, 1_000)] {
+    for (client, due) in [(0, 550), (1, 1_000), (2, 1_000)] {
         round.reported[client].report["calls_due"] = json!(due);
     }
     let report = &mut round.reported[0].report;
@@ -154,16 +156,20 @@ fn calls_that_were_due_and_not_answered_are_added() {
     let account = report.load.account();
     assert_eq!(
         (account.calls, account.due, account.unanswered),
-        (1_400, Some(1_550), 600)
+        (2_400, Some(2_550), 600)
     );
     assert_eq!(
         (report.load.whole, report.load.latency_ns.count),
-        (Some(false), 2_000)
+        (Some(false), 3_000)
     );
     let text = table(&report);
-    text.check_words(&["no errors; 600 of 1,550 calls that were due were not answered"]);
+    text.check_words(&["no errors; 600 of 2,550 calls that were due were not answered"]);
     let failure = super::super::judge(&report, &account).unwrap_err();
-    failure.check_words(&["600 of 1,550 calls"]);
+    failure.check_words(&["600 of 2,550 calls"]);
+    let mut partial = round.clone();
+    partial.reported.pop();
+    let load = measured(partial).load;
+    assert_eq!((load.calls_due, load.whole), (None, Some(false)));
     round.reported[0].report["calls_due"] = Value::Null;
     assert_eq!(measured(round).load.calls_due, None, "an earlier version");
 }
