@@ -167,6 +167,16 @@ impl Collector {
     ) -> CoreTimeline {
         self.collect(exchange);
         self.push(last.interval, &last.latency);
+        self.close(part)
+    }
+
+    /// How many calls have been answered in the intervals that are over.
+    pub(crate) fn answered(&self) -> u64 {
+        self.timeline.total().count()
+    }
+
+    /// As [`Collector::finish`], of what is collected.
+    pub(crate) fn close(&mut self, part: &mut Measured) -> CoreTimeline {
         let mut timeline = std::mem::take(&mut self.timeline);
         timeline.elapsed = part.elapsed;
         timeline.slots = part.slots;

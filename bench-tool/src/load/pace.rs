@@ -89,6 +89,11 @@ impl Pace {
         self.next += self.rate.parts;
     }
 
+    /// Moves over this many calls of this part.
+    pub(crate) fn skip(&mut self, calls: u64) {
+        self.next += calls * self.rate.parts;
+    }
+
     /// When the call is due that is `places` behind the next one of this part.
     pub(crate) fn due_after(&self, places: u64) -> Ticks {
         self.due_of(self.next + places * self.rate.parts)

@@ -105,6 +105,24 @@ impl LoadPhase {
         }
     }
 
+    /// The phase of a part that does not say what it did, and ended at `ended` or as planned. It began at `start`, and
+    /// `answered` calls of its measured time are known: by this phase they are the first ones, and no others are made.
+    pub(crate) fn of_silent_part(
+        amount: &Amount,
+        (start, ended): (Ticks, Ticks),
+        answered: u64,
+    ) -> Self {
+        let mut phase = Self::new(amount, Arc::default());
+        phase.start_at(amount, start);
+        phase.advance(phase.until, 0);
+        phase.end_by(ended.min(phase.measured_until), Duration::ZERO);
+        if let Some(pace) = &mut phase.pace {
+            pace.skip(pace.left(phase.measured_start) + answered);
+        }
+        phase.started = answered;
+        phase
+    }
+
     /// Starts the warm-up.
     pub(crate) fn start_at(&mut self, amount: &Amount, now: Ticks) {
         let pace = |rate| Pace::new(now, self.clock.ticks_per_second(), rate);

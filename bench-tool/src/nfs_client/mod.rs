@@ -41,7 +41,7 @@ use crate::load::measured::{Beginning, Measured};
 use crate::load::pace::Rate;
 use crate::load::{Amount, Limit, Watch};
 use crate::machine::Machine;
-use crate::progress::{Progress, ProgressLine};
+use crate::progress::{Progress, ProgressLine, say};
 use crate::record::Record;
 use crate::report::climb::climb;
 use crate::report::finish::{put, put_checkpoint, put_knee};
@@ -267,10 +267,14 @@ impl Manner<'_> {
             gate: self.gate,
             transport,
             info: None,
+            is_given_up: false,
         };
         // Remove the files even if the calls failed; the first failure is the one to report.
         let done = run.prepare().and_then(|()| calls(&mut run));
-        let done = done.and(run.remove());
+        let done = match run.is_given_up {
+            true => done,
+            false => done.and(run.remove()),
+        };
         // A server that let other calls fail would let this one wait until its time is over.
         let session = done.is_ok().then_some(run.session);
         mounted.unmount(&self.config.export, session);
@@ -290,6 +294,9 @@ pub(crate) struct Run<'a> {
     transport: Transport,
     /// The server's FSINFO, set by [`Run::prepare`].
     info: Option<Fsinfo>,
+    /// Whether a load was stopped and the server answers no more. Its files are left: who stopped it waits for no limits of
+    /// further calls.
+    is_given_up: bool,
 }
 
 impl Run<'_> {
@@ -392,6 +399,7 @@ impl Run<'_> {
         let (watch, mut nobody) = (self.watch(), |_| {});
         let mut unseen = Checkpoints::new(None, &mut nobody);
         let (filled, tally) = self.session.measure(work, &amount, &watch, &mut unseen)?;
+        self.note_given_up(&filled);
         if let Some(failure) = filled.failure {
             return Err(failure);
         }
@@ -443,9 +451,17 @@ impl Run<'_> {
         let mut checkpoints = Checkpoints::new(config.load.checkpoint, show);
         let measured = self
             .session
-            .measure(work, &amount, &watch, &mut checkpoints);
+            .measure(work, &amount, &watch, &mut checkpoints)?;
         drop(line);
-        measured
+        self.note_given_up(&measured.0);
+        Ok(measured)
+    }
+
+    fn note_given_up(&mut self, measured: &Measured) {
+        if self.stop.is_asked() && measured.failure.is_some() && self.files.is_there() {
+            say("bench-tool: the files of this run are left on the server, which does not answer");
+            self.is_given_up = true;
+        }
     }
 
     /// Commits the written data, and reads it back with `--verify`.

@@ -141,6 +141,11 @@ impl Measure<'_> {
             ..
         } = client;
         let first = connections.first().cloned();
+        if measured.failure.is_some() {
+            // Blocking calls end, for whose time-outs this process would wait.
+            // WAIT: for less than the margin of `NodeHandle::drain`.
+            let _ = node.drain(Duration::ZERO);
+        }
         // Each client has the node, too.
         drop((threads, clients, connections));
         drop(node);

@@ -21,6 +21,7 @@ mod patient;
 mod prometheus;
 mod records;
 mod retry;
+mod stop;
 mod unit;
 #[path = "../support/usable.rs"]
 mod usable;

@@ -17,7 +17,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::Session;
 use crate::exit::Failure;
 use crate::load::intervals::{Collector, Exchange, Recorder};
-use crate::load::measure::{Checkpoints, so_far};
+use crate::load::measure::{Checkpoints, StopGrace, of_silent_part, so_far};
 use crate::load::measured::{Beginning, Measured};
 use crate::load::pace::Rate;
 use crate::load::phase::LoadPhase;
@@ -127,7 +127,7 @@ impl Session for TcpSession {
         });
         let drivers = drivers.collect::<Result<Vec<_>, Failure>>()?;
         watch.gate.pass(&watch.progress, &watch.stop);
-        let began = Beginning::after(amount.warmup);
+        let (began, started) = (Beginning::after(amount.warmup), Clock::new().now());
         let rate_per_s = amount.rate.map(Rate::calls_per_second);
         watch.progress.begin(amount.warmup, rate_per_s);
         let spawn = |(driver, part): (Driver, Part)| {
@@ -152,7 +152,8 @@ impl Session for TcpSession {
         // Join all threads even after a failure, so that none outlives this function. The first failure is kept.
         let (mut measured, mut tally) = (Measured::default(), Tally::default());
         measured.began = Some(began);
-        for (thread, (mut collector, exchange)) in threads.into_iter().zip(collectors) {
+        let threads = threads.into_iter().zip(0..);
+        for ((thread, number), (mut collector, exchange)) in threads.zip(collectors) {
             // WAIT: it has ended.
             if let Ok((mut part, its, last)) = thread.join() {
                 let timeline = collector.finish(&exchange, &last, &mut part);
@@ -160,6 +161,10 @@ impl Session for TcpSession {
                 measured.merge(part);
                 tally.merge(its);
             } else {
+                let share = amount.share(number, self.connections);
+                let now = Clock::new().now();
+                let part = of_silent_part(&mut collector, &share, (started, now), now);
+                measured.merge(part);
                 measured.failure = Some(Failure::failed("the thread of a connection ended"));
             }
         }
@@ -300,6 +305,7 @@ struct Driver {
     completed: u64,
     /// When the last bytes arrived.
     heard: Instant,
+    grace: StopGrace,
 }
 
 impl Driver {
@@ -342,6 +348,7 @@ impl Driver {
             watch,
             completed: 0,
             heard: Instant::now(),
+            grace: StopGrace::default(),
             server,
             stream,
         })
@@ -360,6 +367,10 @@ impl Driver {
             it.phase.is_ending() && it.outstanding() == 0 && !it.phase.is_draining(now)
         };
         while !is_over(&self, now) {
+            if self.grace.is_over(&self.watch.stop) {
+                self.measured.failure = Some(StopGrace::failure());
+                break;
+            }
             if let Err(error) = self.turn(part, now)
                 && let Err(failure) = self.connect_again(error)
             {
