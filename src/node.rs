@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rpcrdma_control::{
-    Address, Authentication, DrainReport, Fabric, FaultPlan, ListenOptions, NodeConfig, NodeHandle,
-    Provider, ShmProvider, Use, VerbsProvider,
+    Address, Authentication, DrainReport, Fabric, FaultPlan, ListenOptions, NodeConfig, NodeError,
+    NodeHandle, Provider, ShmProvider, Use, VerbsProvider,
 };
 use rpcrdma_engine::{Application, ConnectionKey, CoreConfig, IdlePolicy};
 use rpcrdma_fabric::clock::Clock;
@@ -88,6 +88,26 @@ impl Node {
             ..ListenOptions::default()
         };
         Ok(self.handle.listen(&address, options)?.address)
+    }
+
+    /// Checks that nobody listens at `address`, without listening. A node has its memory before it can listen;
+    /// [`NodeBuilder::listen`] checks its addresses before that.
+    ///
+    /// # Errors
+    /// As [`Node::listen`].
+    ///
+    /// # Example
+    /// ```
+    /// use rpcrdma::Node;
+    ///
+    /// Node::check_free("shm:nobody-listens-here")?;
+    /// # Ok::<_, rpcrdma::Error>(())
+    /// ```
+    pub fn check_free(address: &str) -> Result<(), Error> {
+        if address.starts_with(tcp::SCHEME) {
+            return tcp::bind(address).map(drop);
+        }
+        Ok(Fabric::check_free(&address.parse()?).map_err(NodeError::from)?)
     }
 
     /// The registered memory of core `core`.
@@ -622,6 +642,7 @@ impl<A: Application> NodeBuilder<A> {
         wanted.append(&mut self.more);
         let authentication = std::mem::take(&mut self.authentication);
         let of_fabric = wanted.iter().find(|it| !it.starts_with(tcp::SCHEME));
+        wanted.iter().try_for_each(|it| Node::check_free(it))?;
         let node = self.start_for(of_fabric.map_or(address, String::as_str), Use::Listen)?;
         let addresses = wanted
             .iter()

@@ -178,6 +178,23 @@ fn it_listens_answers_and_ends_when_it_is_told() {
     server.end_by(Signal::TERM).check_code(0);
 }
 
+/// The second server asks for more memory than any machine has.
+#[test]
+fn taken_address_is_found_before_a_server_takes_memory() {
+    let name = shm("taken");
+    let line = format!("--listen {name} --mount-listen 127.0.0.1:0");
+    let (_server, tcp) = start(&line);
+    for listen in [
+        format!("--listen {name}"),
+        format!("--listen {name}-other --mount-listen {tcp}"),
+        format!("--listen tcp:{tcp}"),
+    ] {
+        let line = format!("serve --service nfs3 --space 64TiB {listen}");
+        let ended = Ended::of(&mut tool(&line)).with_code(1);
+        ended.check_errors(&["cannot listen on", "is in use", "choose another "]);
+    }
+}
+
 #[test]
 fn invalid_nfs3_serve_options_are_usage_errors_with_advice() {
     for (line, words) in [

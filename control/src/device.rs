@@ -10,6 +10,7 @@ use std::time::Duration;
 use rpcrdma_fabric::address::Address;
 use rpcrdma_fabric::interface::{ManagerError, SetupError};
 use rpcrdma_fabric::verbs::{Context, device_at, device_towards};
+use rpcrdma_fabric::{shm, verbs};
 use rpcrdma_tuning::{Detected, Device, Layers, Settings};
 
 use crate::provider::VerbsProvider;
@@ -351,6 +352,17 @@ impl Fabric {
             Some(limits) => without_place(layers, limits).limited(limits, &device.name),
             None => layers,
         })
+    }
+
+    /// Checks that nobody listens at `address`, where a node is to listen when it has its memory.
+    ///
+    /// # Errors
+    /// [`ManagerError::InUse`], or why the address cannot be listened at.
+    pub fn check_free(address: &Address) -> Result<(), ManagerError> {
+        match address {
+            Address::Shm(_) => shm::check_free(&address.to_string()),
+            Address::Rdma { .. } => verbs::check_free(&address.to_string()),
+        }
     }
 
     /// The device's limits for the knobs; on shm there are none.

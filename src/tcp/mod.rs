@@ -25,6 +25,7 @@ use crossbeam_queue::ArrayQueue;
 use rpcrdma_control::{
     Authentication, DrainReport, NodeConfig, NodeError, NodeHandle, host_and_port,
 };
+use rpcrdma_fabric::interface::ManagerError;
 use rustix::event::{EventfdFlags, eventfd};
 
 use self::thread::Thread;
@@ -99,6 +100,19 @@ impl Counters {
     }
 }
 
+/// A listener at `tcp:HOST:PORT`.
+pub(crate) fn bind(address: &str) -> Result<TcpListener, Error> {
+    let place = address.strip_prefix(SCHEME).unwrap_or(address);
+    let (host, port) = host_and_port(place).map_err(|fault| fault.of(address))?;
+    TcpListener::bind((&*host, port)).map_err(|source| {
+        let address = address.to_owned();
+        match source.kind() {
+            io::ErrorKind::AddrInUse => NodeError::from(ManagerError::InUse { address }).into(),
+            _ => Failure::Tcp { address, source }.into(),
+        }
+    })
+}
+
 /// The TCP of a node. Its thread begins with the first listener.
 pub(crate) struct Tcp {
     cores: Arc<[Arc<CoreShared>]>,
@@ -167,10 +181,8 @@ impl Tcp {
                 return Err(NodeError::AuthenticationUndecided { address: named() }.into());
             }
         }
-        let place = address.strip_prefix(SCHEME).unwrap_or(address);
-        let (host, port) = host_and_port(place).map_err(|fault| fault.of(address))?;
+        let listener = bind(address)?;
         let begin = || {
-            let listener = TcpListener::bind((&*host, port))?;
             listener.set_nonblocking(true)?;
             let port = listener.local_addr()?.port();
             let mut state = self.state();
@@ -191,6 +203,7 @@ impl Tcp {
             source,
         })?;
         // An IPv6 address keeps its brackets.
+        let place = address.strip_prefix(SCHEME).unwrap_or(address);
         let host = place.rsplit_once(':').map_or("", |(host, _)| host);
         Ok(format!("{SCHEME}{host}:{port}"))
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use rpcrdma_control::Address;
 
 use super::operate::Operation;
+use crate::address::ListenAddress;
 use crate::authentication::Admission;
 use crate::sizing::{Need, ProfileChoice};
 
@@ -28,6 +29,20 @@ pub(crate) struct ServeConfig {
     pub service: Service,
     /// Metrics, log and limits.
     pub operation: Operation,
+}
+
+impl ServeConfig {
+    /// All addresses to listen on.
+    pub(super) fn addresses(&self) -> Vec<ListenAddress> {
+        let mount = match &self.service {
+            Service::Nfs3(nfs3) => nfs3.mount_listen.clone(),
+            Service::Bench { .. } => None,
+        };
+        let mount = mount.map(|(host, port)| ListenAddress::Tcp { host, port });
+        std::iter::once(ListenAddress::Fabric(self.listen.clone()))
+            .chain(mount)
+            .collect()
+    }
 }
 
 /// The RPC program of a server.

@@ -19,6 +19,23 @@ pub(crate) struct Listener {
     pub clients: &'static str,
 }
 
+/// Checks that nobody listens on these addresses, before the server takes memory.
+///
+/// # Errors
+/// If the server cannot listen on one.
+pub(crate) fn check_free<'a>(
+    addresses: impl IntoIterator<Item = &'a ListenAddress>,
+) -> Result<(), Failure> {
+    addresses.into_iter().try_for_each(|address| {
+        let address = address.to_string();
+        Node::check_free(&address).map_err(|error| cannot_listen(&address, error))
+    })
+}
+
+fn cannot_listen(address: &str, error: rpcrdma::Error) -> Failure {
+    Failure::failed(format!("cannot listen on {address}")).because(error)
+}
+
 /// Makes `node` listen on `address` for the clients that `admission` lets connect.
 ///
 /// # Errors
@@ -32,7 +49,7 @@ pub(crate) fn listen(
     let address = address.to_string();
     let listening = node
         .listen(&address, authentication)
-        .map_err(|error| Failure::failed(format!("cannot listen on {address}")).because(error))?;
+        .map_err(|error| cannot_listen(&address, error))?;
     Ok(Listener {
         address: listening,
         clients,

@@ -40,7 +40,7 @@ use crate::sizing::call_payload_bytes_max;
 use crate::threads;
 
 use self::config::{ServeConfig, Service};
-use self::listening::{end, listen};
+use self::listening::{check_free, end, listen};
 use self::nfs3::serve_on_fabric;
 use self::operate::Operator;
 
@@ -51,6 +51,7 @@ use self::operate::Operator;
 pub(crate) fn execute(config: &ServeConfig) -> Result<(), Failure> {
     let fabric = Fabric::of(&config.listen, config.device.as_deref(), Use::Listen)?;
     let fabric = fabric.delayed(config.delay)?;
+    check_free(&config.addresses())?;
     let loaded = &config.need.profile(&config.profile, &fabric)?;
     let operator = Operator::start(&config.operation, &config.cores)?;
     for warning in crate::profile::warnings_here(loaded) {

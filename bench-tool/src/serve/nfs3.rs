@@ -5,10 +5,9 @@ use rpcrdma_control::{Fabric, NodeConfig};
 use rpcrdma_tuning::{Idle, Loaded, Profile};
 
 use super::config::{Nfs3Config, ServeConfig};
-use super::listening::{end, listen};
+use super::listening::{check_free, end, listen};
 use super::operate::{Operation, Operator};
 use super::start_node;
-use crate::address::ListenAddress;
 use crate::authentication::Admission;
 use crate::exit::Failure;
 use rpcrdma_nfs3::server::application::NfsApplication;
@@ -70,6 +69,7 @@ pub(crate) fn serve_on_tcp(
     admission: &Admission,
     connections_max: Option<u32>,
 ) -> Result<(), Failure> {
+    check_free([&operation.listen])?;
     let mut operator = Operator::start(operation, &[])?;
     let connections_max = connections_max.unwrap_or(CONNECTIONS_DEFAULT);
     let profile = Profile {
@@ -126,11 +126,10 @@ pub(super) fn serve_on_fabric(
     let node = start_node(config, fabric, profile, &operator, configure, service)
         .map_err(|failure| failure.advice("less --space takes less memory at the start"))?;
     operator.attend(&node)?;
-    let on_fabric = ListenAddress::Fabric(config.listen.clone());
-    let on_tcp = nfs3.mount_listen.clone();
-    let on_tcp = on_tcp.map(|(host, port)| ListenAddress::Tcp { host, port });
-    let addresses = std::iter::once(on_fabric).chain(on_tcp);
-    let listeners = addresses.map(|address| listen(&node, &address, &config.admission));
+    let addresses = config.addresses();
+    let listeners = addresses
+        .iter()
+        .map(|address| listen(&node, address, &config.admission));
     let listeners = listeners.collect::<Result<Vec<_>, _>>()?;
     operator.ready(&listeners, &served())?;
     // WAIT: for a stop request.

@@ -1,12 +1,15 @@
 //! Connecting, losing the connection, and ending.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use rpcrdma::Authentication;
 use rpcrdma::prelude::*;
-use rpcrdma_testkit::until;
+use rpcrdma_testkit::{CheckWords as _, until};
 
-use crate::{ECHO, PATIENCE, address, block_on, builder, connect, echo, profile, soon};
+use crate::tcp::listening;
+use crate::{ECHO, PATIENCE, PROGRAM, address, block_on, builder, connect, echo, profile, soon};
 
 #[test]
 fn nobody_there_is_said_with_the_address_and_the_reason() {
@@ -24,6 +27,36 @@ fn nobody_there_is_said_with_the_address_and_the_reason() {
         }
         assert!(time < PATIENCE, "{text}");
         time *= 4;
+    }
+}
+
+/// Services are made when the memory of their core is.
+#[test]
+fn taken_address_is_found_before_a_server_takes_memory() {
+    struct Nothing;
+    impl Service for Nothing {
+        fn call(&mut self, _: &mut Incoming<'_>, _: &mut Reply<'_, '_>) -> Result<(), Refusal> {
+            Ok(())
+        }
+    }
+    let first = Server::builder()
+        .profile(profile())
+        .procedure(ECHO, |_, _| Ok(()));
+    let (first, _) = listening(first);
+    let [at, tcp] = first.addresses() else {
+        panic!("{:?}", first.addresses())
+    };
+    for (listen, also) in [(at, "tcp:127.0.0.1:0"), (&address(), tcp.as_str())] {
+        let made = Arc::new(AtomicU32::new(0));
+        let count = Arc::clone(&made);
+        let second = Server::builder().program(PROGRAM, 1..=1, move |_core| {
+            count.fetch_add(1, Ordering::Relaxed);
+            Nothing
+        });
+        let second = second.authentication(Authentication::None).also_at(also);
+        let error = second.listen(listen).unwrap_err();
+        error.check_words(&["is in use", "choose another "]);
+        assert_eq!(made.load(Ordering::Relaxed), 0, "{listen} {also}");
     }
 }
 

@@ -32,7 +32,7 @@ pub use link::{
 };
 #[cfg(feature = "testing")]
 pub(crate) use manager::message_again;
-pub use manager::{Manager, ManagerOptions};
+pub use manager::{Manager, ManagerOptions, check_free};
 pub use port::{Port, PortConfig};
 
 #[cfg(all(test, not(loom)))]

@@ -48,7 +48,7 @@ pub use bindings::Facilities;
 pub use context::{Context, DeviceLimits, ForkSafety, facilities};
 pub use join::{join, prepared_pair};
 pub use link::{PortEvent, PortHandle};
-pub use manager::{Manager, ManagerOptions, device_at, device_towards};
+pub use manager::{Manager, ManagerOptions, check_free, device_at, device_towards};
 pub use port::{Port, PortConfig, WithoutWindows};
 pub use queue_pair::{PreparedQueuePair, QueuePair, Timers};
 

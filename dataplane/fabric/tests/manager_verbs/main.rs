@@ -9,7 +9,9 @@ use rpcrdma_fabric::interface::prelude::*;
 use rpcrdma_fabric::interface::{
     ConnectionId, Manager as _, ManagerError, ManagerEvent, RejectReason,
 };
-use rpcrdma_fabric::verbs::{ManagerOptions, Port, PortConfig, Timers, device_at, device_towards};
+use rpcrdma_fabric::verbs::{
+    ManagerOptions, Port, PortConfig, Timers, check_free, device_at, device_towards,
+};
 use rpcrdma_testkit::{PATIENCE, Wait};
 
 use self::ends::{End, at, connect, connect_to, device, event, is_iwarp, patient, until};
@@ -289,6 +291,8 @@ fn an_address_in_use_is_named() {
     let (_, address) = first.listen();
     let error = second.manager.listen(&address).expect_err("in use");
     assert!(matches!(error, ManagerError::InUse { .. }), "{error:?}");
+    let error = check_free(&address).expect_err("in use");
+    assert!(matches!(error, ManagerError::InUse { .. }), "{error:?}");
     let wildcard = format!("rdma:0.0.0.0:{}", address.rsplit(':').next().unwrap_or("0"));
     let error = second.manager.listen(&wildcard).expect_err("in use");
     assert!(matches!(error, ManagerError::InUse { .. }), "{error:?}");
@@ -302,9 +306,16 @@ fn an_address_in_use_is_named() {
         .rsplit(':')
         .next()
         .and_then(|port| port.parse().ok());
-    let error = second.manager.listen(&at(port.expect("a port")));
-    let error = error.expect_err("in use");
-    assert!(matches!(error, ManagerError::InUse { .. }), "{error:?}");
+    let address = at(port.expect("a port"));
+    for error in [
+        second.manager.listen(&address).map(drop),
+        check_free(&address),
+    ] {
+        let error = error.expect_err("in use");
+        assert!(matches!(error, ManagerError::InUse { .. }), "{error:?}");
+    }
+    drop(first);
+    check_free(&address).expect("nobody listens");
 }
 
 #[test]

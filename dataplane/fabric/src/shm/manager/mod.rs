@@ -48,6 +48,7 @@ use crate::waiting::Waiting;
 use channels::Channels;
 use connection::Connection;
 use lines::Lines;
+pub use socket::check_free;
 
 /// Parses a handshake message and encodes it again; `None` if the bytes are not a message.
 #[cfg(feature = "testing")]

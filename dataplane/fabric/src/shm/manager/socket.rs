@@ -55,12 +55,33 @@ fn socket() -> rustix::io::Result<OwnedFd> {
     )
 }
 
-/// A listening socket on `name`.
-pub(super) fn listen(name: &str) -> io::Result<OwnedFd> {
+/// A socket that has `name`, for a listener.
+fn bound(name: &str) -> io::Result<OwnedFd> {
     let socket = socket()?;
     rustix::net::bind(&socket, &socket_address(name)?)?;
+    Ok(socket)
+}
+
+/// A listening socket on `name`.
+pub(super) fn listen(name: &str) -> io::Result<OwnedFd> {
+    let socket = bound(name)?;
     rustix::net::listen(&socket, BACKLOG)?;
     Ok(socket)
+}
+
+/// Checks that nobody listens at `address` (`shm:NAME`), without listening.
+///
+/// # Errors
+/// [`ManagerError::InUse`], and [`ManagerError::BadAddress`].
+pub fn check_free(address: &str) -> Result<(), ManagerError> {
+    let name = parse_address(address)?;
+    match bound(&name) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => Err(ManagerError::InUse {
+            address: address.to_owned(),
+        }),
+        // Whatever else there may be, listening says it.
+        _ => Ok(()),
+    }
 }
 
 /// The next connection of a listener; `None` when the accept queue is empty.

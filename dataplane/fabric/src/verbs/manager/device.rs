@@ -6,7 +6,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::client::{bad, failure, no_way, system};
-use super::server::listen_error;
+use super::server::{listen_error, not_listening};
 use crate::interface::ManagerError;
 use crate::verbs::cm::address::Target;
 use crate::verbs::cm::channel::Channel;
@@ -37,6 +37,21 @@ pub fn device_at(address: &str) -> Result<Option<String>, ManagerError> {
         Ok(id.device_name())
     };
     bound().map_err(|error| listen_error(address, error))
+}
+
+/// Checks that nobody listens at `address` (`rdma:HOST:PORT`), an address of this host, without listening.
+///
+/// # Errors
+/// [`ManagerError::InUse`], and those of [`device_at`].
+pub fn check_free(address: &str) -> Result<(), ManagerError> {
+    let target = Target::parse(address)?;
+    let addresses = target.resolve().map_err(|error| bad(address, error))?;
+    let channel = Channel::open().map_err(|error| system("opening RDMA-CM's channel", error))?;
+    let Some(local) = addresses.first() else {
+        return Ok(());
+    };
+    let bound = Id::create(&channel, 0).and_then(|mut id| id.bind(*local, Families::Own));
+    bound.map_err(|error| not_listening(&channel, (address, *local), error))
 }
 
 /// The name of the device by which `address` (`rdma:HOST:PORT`) is reached. Waits at most

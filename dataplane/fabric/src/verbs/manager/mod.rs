@@ -58,7 +58,7 @@ use crate::verbs::cm::id::Id;
 use crate::verbs::events::DeviceEvent;
 use crate::verbs::{Context, Port, PortHandle, PreparedQueuePair};
 use crate::waiting::Waiting;
-pub use device::{device_at, device_towards};
+pub use device::{check_free, device_at, device_towards};
 pub use options::ManagerOptions;
 pub(in crate::verbs) use pair::connected_pair;
 

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::client::{check_private_data, system, wrong_order};
@@ -14,6 +15,7 @@ use crate::interface::{
     ConnectionId, ListenerId, ManagerError, ManagerEvent, RejectReason, SetupError,
 };
 use crate::verbs::cm::address::{self, Target};
+use crate::verbs::cm::channel::Channel;
 use crate::verbs::cm::event::Parameters;
 use crate::verbs::cm::id::{Families, Id};
 use crate::verbs::cm::private_data;
@@ -41,15 +43,9 @@ impl Manager {
             return Err(bad(io::ErrorKind::NotFound.into()));
         };
         let number = self.new_number();
-        let id = self.listen_at(number, *local).map_err(|error| {
-            let taken = error.raw_os_error() == Some(libc::EADDRNOTAVAIL)
-                && local.port() != 0
-                && self.is_ours(*local);
-            if taken {
-                return listen_error(address, io::Error::from_raw_os_error(libc::EADDRINUSE));
-            }
-            listen_error(address, error)
-        })?;
+        let id = self
+            .listen_at(number, *local)
+            .map_err(|error| not_listening(&self.channel, (address, *local), error))?;
         let listener = Listener {
             address: id.local_address().unwrap_or(*local),
             id: Some(id),
@@ -132,16 +128,6 @@ impl Manager {
                 address: address::display(address),
             });
         }
-    }
-
-    /// Whether a device here has the address. RDMA-CM gives the same error for an address that no
-    /// device has and, where one of two listeners is on a wildcard, for a port that is in use. So
-    /// this tries the address with port 0.
-    fn is_ours(&self, mut address: SocketAddr) -> bool {
-        address.set_port(0);
-        Id::create(&self.channel, 0)
-            .and_then(|mut id| id.bind(address, Families::Own))
-            .is_ok()
     }
 
     pub(super) fn address_of(&self, listener: ListenerId) -> Option<String> {
@@ -324,6 +310,26 @@ impl Manager {
         }
         Some(connection)
     }
+}
+
+/// Why nobody can listen at an address. RDMA-CM gives the same error for an address that no device has and, where one of
+/// two listeners is on a wildcard, for a port that is in use. So this tries the address with port 0.
+pub(super) fn not_listening(
+    channel: &Arc<Channel>,
+    (address, local): (&str, SocketAddr),
+    error: io::Error,
+) -> ManagerError {
+    let is_ours = || {
+        let any_port = SocketAddr::new(local.ip(), 0);
+        Id::create(channel, 0)
+            .and_then(|mut id| id.bind(any_port, Families::Own))
+            .is_ok()
+    };
+    let is_no_address = error.raw_os_error() == Some(libc::EADDRNOTAVAIL);
+    if is_no_address && local.port() != 0 && is_ours() {
+        return listen_error(address, io::Error::from_raw_os_error(libc::EADDRINUSE));
+    }
+    listen_error(address, error)
 }
 
 pub(super) fn listen_error(address: &str, error: io::Error) -> ManagerError {
