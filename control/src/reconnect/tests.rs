@@ -331,6 +331,7 @@ fn target_gives_up_on_permanent_errors_and_retries_others() {
         (refused(), false),
         (other_device(), true),
         (ManagerError::DeviceRemoved { address: address() }.into(), false),
+        (ManagerError::DeviceReplaced { address: address(), device: "rxe0".to_owned() }.into(), true),
         (unauthenticated(AuthenticationFailure::WrongProof), true),
         (unauthenticated(AuthenticationFailure::TimedOut), false),
         (ConnectError::ShuttingDown, true),

@@ -397,6 +397,57 @@ fn drain_lets_calls_in_progress_finish() {
     assert!(TcpStream::connect(at).is_err());
 }
 
+/// Closed with octets that nobody has read, a connection is reset, and what is on its way is lost.
+#[test]
+fn drain_sends_all_replies_though_octets_are_unread() {
+    let (server, at, held) = server();
+    let (mut busy, mut idle) = (Peer::at(at), Peer::at(at));
+    idle.call(1, ECHO, &opaque(b"x"));
+    busy.send_message(&call(2, HELD, &[]));
+    let later = held.recv_timeout(PATIENCE).unwrap();
+    let node = server.node().clone();
+    let drain = std::thread::spawn(move || node.drain(PATIENCE).unwrap());
+    assert!(idle.is_closed());
+    // More than one look at the socket reads.
+    busy.send(&[0; 100_000]);
+    later.reply(|results| {
+        results.opaque(&[7; 300_000]);
+    });
+    // Whoever closes has done so before a reply is read that fits into the buffers of the sockets.
+    let mut rest = Vec::new();
+    until("the drain", || drain.is_finished().then_some(()));
+    busy.0.read_to_end(&mut rest).unwrap();
+    assert!(rest.ends_with(&opaque(&[7; 300_000])));
+    assert!(drain.join().unwrap().complete);
+}
+
+/// As replies that are written immediately.
+#[test]
+fn deferred_reply_that_is_too_long_is_an_error_and_the_longest_is_sent() {
+    let (_server, at, held) = server();
+    let mut peer = Peer::at(at);
+    for (xid, bytes, status) in [
+        (1, 1 << 20, AcceptStatus::Success),
+        (2, 2 << 20, AcceptStatus::SystemErr),
+        (3, 1, AcceptStatus::Success),
+    ] {
+        peer.send_message(&call(xid, HELD, &[]));
+        let later = held.recv_timeout(PATIENCE).unwrap();
+        later.reply(|results| {
+            results.bytes(&vec![7; bytes]);
+        });
+        let reply = peer.reply();
+        let (header, at) = ReplyHeader::decode(&reply).unwrap();
+        assert_eq!(header, ReplyHeader::accepted(xid, status));
+        let expected = if status == AcceptStatus::Success {
+            bytes
+        } else {
+            0
+        };
+        assert_eq!(reply.len() - at, expected);
+    }
+}
+
 #[test]
 fn drain_ends_in_time_though_a_call_does_not() {
     let (server, at, held) = server();

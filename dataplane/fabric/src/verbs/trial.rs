@@ -311,6 +311,18 @@ mod tests {
     }
 
     #[test]
+    fn device_whose_windows_other_processes_have_is_tried_without_one() {
+        for sends_invalidate in [true, false] {
+            let card = Card {
+                windows_max: 0,
+                sends_invalidate,
+                ..Card::HONEST
+            };
+            assert_eq!(windows(card), (1024, None, sends_invalidate));
+        }
+    }
+
+    #[test]
     fn a_queue_pair_that_cannot_be_connected_proves_nothing() {
         let card = Card {
             connects: false,

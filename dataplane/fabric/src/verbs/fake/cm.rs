@@ -5,12 +5,14 @@ use std::collections::VecDeque;
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::ptr::null_mut;
 
 use libc::sockaddr;
 
 use super::{descriptor, free, object};
 use crate::verbs::bindings::{
-    Functions, rdma_cm_event, rdma_cm_event_type, rdma_cm_id, rdma_event_channel, rdma_port_space,
+    Functions, ibv_context, rdma_cm_event, rdma_cm_event_type, rdma_cm_id, rdma_event_channel,
+    rdma_port_space,
 };
 
 /// An identifier with its option of one address family.
@@ -24,6 +26,8 @@ struct Identifier {
 pub(super) struct Cm {
     /// No device has any address.
     pub(super) is_removed: Cell<bool>,
+    /// By which all addresses are reached.
+    route: Cell<*mut ibv_context>,
     /// What listens: the identifier, its family, and whether for that alone.
     listening: RefCell<Vec<(*mut rdma_cm_id, c_int, bool)>>,
     events: RefCell<VecDeque<rdma_cm_event>>,
@@ -33,6 +37,7 @@ pub(super) struct Cm {
 thread_local! {
     static CM: Cm = Cm {
         is_removed: Cell::new(false),
+        route: Cell::new(null_mut()),
         listening: RefCell::default(),
         events: RefCell::default(),
         descriptor: descriptor(),
@@ -47,14 +52,24 @@ pub(super) fn set_removed(is_removed: bool) {
             return;
         }
         for (id, ..) in cm.listening.borrow().iter() {
-            // SAFETY: numbers and pointers, for which zero is a value.
-            let mut event: rdma_cm_event = unsafe { std::mem::zeroed() };
-            event.id = *id;
-            event.event = rdma_cm_event_type::RDMA_CM_EVENT_DEVICE_REMOVAL;
-            cm.events.borrow_mut().push_back(event);
+            cm.tell(*id, rdma_cm_event_type::RDMA_CM_EVENT_DEVICE_REMOVAL);
         }
-        rustix::io::write(&cm.descriptor, &1_u64.to_ne_bytes()).expect("an eventfd");
     });
+}
+
+/// All addresses are reached by this context.
+pub(super) fn route_by(context: *mut ibv_context) {
+    CM.with(|cm| cm.route.set(context));
+}
+
+impl Cm {
+    fn tell(&self, id: *mut rdma_cm_id, kind: rdma_cm_event_type::Type) {
+        // SAFETY: numbers and pointers, for which zero is a value.
+        let mut event: rdma_cm_event = unsafe { std::mem::zeroed() };
+        (event.id, event.event) = (id, kind);
+        self.events.borrow_mut().push_back(event);
+        rustix::io::write(&self.descriptor, &1_u64.to_ne_bytes()).expect("an eventfd");
+    }
 }
 
 /// The families that listeners hear: of each its own, and whether that alone.
@@ -78,6 +93,7 @@ pub(super) fn add(functions: Functions) -> Functions {
         rdma_set_option: set_option,
         rdma_bind_addr: bind_addr,
         rdma_listen: listen,
+        rdma_resolve_addr: resolve_addr,
         rdma_get_cm_event: get_cm_event,
         rdma_ack_cm_event: ack_cm_event,
         ..functions
@@ -170,6 +186,20 @@ unsafe extern "C" fn listen(id: *mut rdma_cm_id, _backlog: c_int) -> c_int {
         listening.push((id, family, only));
         0
     })
+}
+
+unsafe extern "C" fn resolve_addr(
+    id: *mut rdma_cm_id,
+    _source: *mut sockaddr,
+    _destination: *mut sockaddr,
+    _timeout_ms: c_int,
+) -> c_int {
+    CM.with(|cm| {
+        // SAFETY: from `create_id`.
+        unsafe { (*id).verbs = cm.route.get() };
+        cm.tell(id, rdma_cm_event_type::RDMA_CM_EVENT_ADDR_RESOLVED);
+    });
+    0
 }
 
 unsafe extern "C" fn get_cm_event(

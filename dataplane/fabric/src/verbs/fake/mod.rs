@@ -75,6 +75,8 @@ struct Device {
     context: ibv_context,
     device: ibv_device,
     list: [*mut ibv_context; 2],
+    /// A context of the device as it is after it was removed and came back.
+    again: ibv_context,
     card: Card,
     windows: Cell<u32>,
     /// The access of each registration.
@@ -102,7 +104,8 @@ impl Fake {
     pub(super) fn install(card: Card) -> Self {
         let descriptor = descriptor();
         // SAFETY: numbers, pointers and optional functions, for which zero is a value.
-        let (mut context, mut device): (ibv_context, ibv_device) = unsafe { std::mem::zeroed() };
+        let (mut context, mut device, again): (ibv_context, ibv_device, ibv_context) =
+            unsafe { std::mem::zeroed() };
         let name = format!("fake{}\0", NEXT.fetch_add(1, Ordering::Relaxed));
         for (place, byte) in device.name.iter_mut().zip(name.bytes()) {
             *place = c_char::from_ne_bytes([byte]);
@@ -116,6 +119,7 @@ impl Fake {
             context,
             device,
             list: [null_mut(); 2],
+            again,
             card,
             windows: Cell::new(0),
             accesses: RefCell::default(),
@@ -123,6 +127,7 @@ impl Fake {
             _descriptor: descriptor,
         });
         device.context.device = &raw mut device.device;
+        device.again.device = &raw mut device.device;
         device.list[0] = &raw mut device.context;
         DEVICE.set(&raw mut *device);
         Functions::replace(Some(cm::add(functions())));
@@ -150,6 +155,11 @@ impl Fake {
     /// Takes the device away from RDMA-CM, or gives it back.
     pub(super) fn set_removed(&self, is_removed: bool) {
         cm::set_removed(is_removed);
+    }
+
+    /// Lets RDMA-CM find the device as it is after it came back.
+    pub(super) fn replace(&mut self) {
+        cm::route_by(&raw mut self.device.again);
     }
 
     /// The address families of the listeners, and whether each hears its own alone.

@@ -459,3 +459,51 @@ mod tests {
         }
     }
 }
+
+#[cfg(all(test, not(loom), not(feature = "rdma-sys")))]
+mod replaced_tests {
+    use super::*;
+    use crate::clock::Clock;
+    use crate::interface::{Manager as _, ManagerEvent};
+    use crate::memory::{Arena, ArenaOptions, HugePages};
+    use crate::verbs::fake::{Card, Fake};
+    use crate::verbs::{Port, PortConfig};
+    use std::time::Duration;
+
+    #[test]
+    fn connect_through_a_device_that_came_back_says_that_the_port_is_of_the_removed_one() {
+        let mut fake = Fake::install(Card::HONEST);
+        let arena = Arena::private(&ArenaOptions {
+            bytes: 1 << 20,
+            huge_pages: HugePages::Never,
+        });
+        let (_port, handle) = Port::new(PortConfig {
+            device: Some(fake.name().to_owned()),
+            queue_pairs_max: 4,
+            receives_max: 16,
+            work_requests_max: 64,
+            ..PortConfig::new(arena.expect("memory"), Clock::new())
+        })
+        .expect("a port");
+        fake.replace();
+        let mut manager = Manager::new().expect("a manager");
+        let connecting = manager.connect("rdma:10.9.0.2:20049", &handle, b"");
+        let connecting = connecting.expect("an address");
+        let mut events: Vec<ManagerEvent<Port>> = Vec::new();
+        manager
+            .wait(Duration::ZERO, &mut events)
+            .expect("no failure");
+        let [ManagerEvent::Failed { connection, error }] = &events[..] else {
+            panic!("{} events", events.len());
+        };
+        assert_eq!(*connection, connecting);
+        assert!(
+            matches!(error, ManagerError::DeviceReplaced { device, .. } if device == fake.name()),
+            "{error:?}"
+        );
+        assert!(
+            error.to_string().contains("start the node again"),
+            "{error}"
+        );
+    }
+}
