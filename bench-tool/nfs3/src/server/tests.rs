@@ -234,6 +234,13 @@ fn nfs_read_returns_the_bytes_written() {
     };
     let committed: results::Commit = client.done::<_, Wcc>(Procedure::Commit, commit).unwrap();
     assert_eq!(committed.verifier, written.verifier);
+    // As by the Linux server (nfsd_commit, 6.1).
+    let of_directory = arguments::Commit {
+        file: client.root(),
+        ..commit
+    };
+    let refused = client.done::<results::Commit, Wcc>(Procedure::Commit, of_directory);
+    assert_eq!(refused.unwrap_err().0, Status::IsDirectory);
 }
 
 #[test]

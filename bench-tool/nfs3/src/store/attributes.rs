@@ -116,9 +116,9 @@ impl<P: Pages> Store<P> {
     /// Sets attributes, all or none. With a `guard`, sets them only if the file last changed at that time.
     ///
     /// # Errors
-    /// NOT_SYNC if the guard does not match; PERM for attributes that only the owner or root may set; ACCES;
-    /// ISDIR and INVAL for the length of a file that is not a regular one; FBIG; JUKEBOX while the page at
-    /// the new end is being sent and no other page is free.
+    /// NOT_SYNC if the guard does not match; INVAL for a time with a second or more of nanoseconds; PERM for attributes
+    /// that only the owner or root may set; ACCES; ISDIR and INVAL for the length of a file that is not a regular one;
+    /// FBIG; JUKEBOX while the page at the new end is being sent and no other page is free.
     pub fn set_attributes(
         &mut self,
         file: Number,
@@ -181,6 +181,13 @@ impl Inode {
 
     /// Checks that `caller` may set all of these attributes.
     fn may_set(&self, set: &SetAttributes, caller: &Identity) -> Result<(), Status> {
+        let is_time = |time: &SetTime| match time {
+            SetTime::To(time) => time.nanoseconds < 1_000_000_000,
+            SetTime::Keep | SetTime::ToServer => true,
+        };
+        if !is_time(&set.accessed) || !is_time(&set.modified) {
+            return Err(Status::Invalid);
+        }
         let is_owner = self.is_owned_by(caller);
         let gives_away = set.uid.is_some_and(|uid| uid != self.uid);
         let takes_group = |gid: u32| gid != self.gid && !caller.is_of(gid);

@@ -300,6 +300,14 @@ impl<P: Pages> Store<P> {
         Ok(u32::try_from(written).unwrap_or(u32::MAX))
     }
 
+    /// Commits what was written to a file: memory becomes no safer by that.
+    ///
+    /// # Errors
+    /// ISDIR, INVAL for a file that is not a regular one.
+    pub fn commit(&self, file: Number) -> Result<(), Status> {
+        self.regular(file).map(drop)
+    }
+
     fn regular(&self, file: Number) -> Result<&Inode, Status> {
         let inode = self.inode(file)?;
         match inode.kind() {

@@ -501,6 +501,28 @@ fn attributes_are_set_by_who_may() {
         "another group ends set-user-id"
     );
     assert_eq!(set(&mut store, uid(12), &ROOT_USER), Ok(()));
+    let before = store.attributes(x);
+    // As for utimensat. The server of Linux 6.1 takes them, and clients see a time that is none.
+    for nanoseconds in [1_000_000_000, u32::MAX] {
+        let time = SetTime::To(Time {
+            seconds: 1,
+            nanoseconds,
+        });
+        let (accessed, modified) = (time, time);
+        for no_time in [
+            SetAttributes {
+                accessed,
+                ..mode(0)
+            },
+            SetAttributes {
+                modified,
+                ..mode(0)
+            },
+        ] {
+            assert_eq!(set(&mut store, no_time, &ROOT_USER), Err(Status::Invalid));
+        }
+    }
+    assert_eq!(store.attributes(x), before);
     let guarded = store.set_attributes(x, &mode(0), Some(at(4)), &ROOT_USER, at(6));
     assert_eq!(guarded, Err(Status::NotSync));
     let guarded = store.set_attributes(x, &mode(0), Some(at(5)), &ROOT_USER, at(6));

@@ -133,9 +133,10 @@ impl<P: Pages> Service<P> {
     pub(super) fn commit<I: Items>(&mut self, mut task: Task<'_, I>) -> Answered {
         let arguments: arguments::Commit = task.arguments()?;
         let found = self.found(&arguments.file);
+        let committed = found.and_then(|(file, _)| self.store.commit(file));
         let file = self.wcc_of(&found);
         let verifier = self.store.verifier();
-        let done = found.map(|_| results::Commit { file, verifier });
+        let done = committed.map(|()| results::Commit { file, verifier });
         task.answer(done, || file)
     }
 }
