@@ -46,8 +46,9 @@ pub(super) struct Inode {
     pub(super) accessed: Time,
     pub(super) modified: Time,
     pub(super) changed: Time,
-    /// The verifier of the exclusive CREATE that made it.
-    pub(super) verifier: Option<[u8; 8]>,
+    /// The verifier of the exclusive CREATE that made it, and when that was. Once the file has changed, that CREATE was
+    /// answered, and one with the same verifier is another.
+    pub(super) exclusive: Option<([u8; 8], Time)>,
 }
 
 impl Inode {

@@ -98,7 +98,7 @@ impl<P: Pages> Store<P> {
             accessed: now,
             modified: now,
             changed: now,
-            verifier: None,
+            exclusive: None,
         };
         let placed = store.place(root);
         debug_assert!(placed.is_ok_and(|root| root == Self::ROOT));

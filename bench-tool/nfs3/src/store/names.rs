@@ -97,17 +97,12 @@ impl<P: Pages> Store<P> {
         caller: &Identity,
         now: Time,
     ) -> Result<Number, Status> {
-        let (attributes, verifier) = match how {
-            CreateHow::Unchecked(attributes) | CreateHow::Guarded(attributes) => {
-                (*attributes, None)
-            }
-            CreateHow::Exclusive(verifier) => {
-                let nothing = SetAttributes {
-                    mode: Some(0),
-                    ..SetAttributes::default()
-                };
-                (nothing, Some(*verifier))
-            }
+        let attributes = match how {
+            CreateHow::Unchecked(attributes) | CreateHow::Guarded(attributes) => *attributes,
+            CreateHow::Exclusive(_) => SetAttributes {
+                mode: Some(0),
+                ..SetAttributes::default()
+            },
         };
         match self.lookup(directory, name, caller) {
             Ok(there) => {
@@ -122,7 +117,9 @@ impl<P: Pages> Store<P> {
                         self.set_attributes(there, &cut, None, caller, now)?;
                         Ok(there)
                     }
-                    CreateHow::Exclusive(_) if is_regular && inode.verifier == verifier => {
+                    CreateHow::Exclusive(verifier)
+                        if inode.exclusive == Some((*verifier, inode.changed)) =>
+                    {
                         Ok(there)
                     }
                     _ => Err(Status::Exists),
@@ -131,7 +128,9 @@ impl<P: Pages> Store<P> {
             Err(Status::NoEntry) => {
                 let file =
                     self.make(directory, name, NewFile::Regular, &attributes, caller, now)?;
-                self.inode_mut(file)?.verifier = verifier;
+                if let CreateHow::Exclusive(verifier) = how {
+                    self.inode_mut(file)?.exclusive = Some((*verifier, now));
+                }
                 Ok(file)
             }
             Err(status) => Err(status),
@@ -233,7 +232,7 @@ impl<P: Pages> Store<P> {
             accessed: now,
             modified: now,
             changed: now,
-            verifier: None,
+            exclusive: None,
         })
     }
 

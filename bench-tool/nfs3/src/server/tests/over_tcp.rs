@@ -12,7 +12,7 @@ use rpcrdma_protocol::rpc::{
 use crate::server::application::NfsApplication;
 use crate::server::{DATA_BYTES_MAX, EXPORT, Service};
 use crate::store::{HeapPages, Limits, Store};
-use crate::wire::types::{Place, SetAttributes, Stability};
+use crate::wire::types::{Place, SetAttributes, SetTime, Stability};
 use crate::wire::xdr::Encode;
 use crate::wire::{ACL_PROGRAM, FileHandle, PROGRAM, Procedure, VERSION, arguments, mount};
 use rpcrdma::record;
@@ -211,6 +211,71 @@ fn mkdir_in(directory: FileHandle) -> Vec<u8> {
     let attributes = SetAttributes::default();
     let mkdir = arguments::Mkdir { place, attributes };
     bytes_of(&[&|writer| mkdir.encode(writer).unwrap()])
+}
+
+/// Two programs may use one verifier: the Linux client makes it of its clock and the process, and opens through two mounts
+/// within a jiffy have the same. Its server keeps the verifier in the times of the file (nfsd3_create_file, Linux 6.1), where
+/// the SETATTR that follows each such CREATE, or a WRITE, ends it.
+#[test]
+fn exclusive_create_is_recognized_until_its_file_changes() {
+    let server = Running::start(4);
+    let (mut first, mut second) = (server.connect(), server.connect());
+    let set = |attributes: SetAttributes| {
+        move |object: FileHandle| {
+            let setattr = arguments::Setattr {
+                object,
+                attributes,
+                guard: None,
+            };
+            bytes_of(&[&|writer| setattr.encode(writer).unwrap()])
+        }
+    };
+    let times = set(SetAttributes {
+        accessed: SetTime::ToServer,
+        modified: SetTime::ToServer,
+        ..SetAttributes::default()
+    });
+    let mode = set(SetAttributes {
+        mode: Some(0o600),
+        ..SetAttributes::default()
+    });
+    let write = |file: FileHandle| {
+        let write = arguments::Write {
+            file,
+            offset_bytes: 0,
+            count_bytes: 1,
+            stability: Stability::Unstable,
+        };
+        bytes_of(&[&|writer| write.encode(writer).unwrap(), &|writer| {
+            (&b"x"[..]).encode(writer).unwrap();
+        }])
+    };
+    let changes: [(Procedure, &dyn Fn(FileHandle) -> Vec<u8>); 3] = [
+        (Procedure::Setattr, &times),
+        (Procedure::Setattr, &mode),
+        (Procedure::Write, &write),
+    ];
+    for (xid, (procedure, args)) in (0_u32..).step_by(10).zip(changes) {
+        let place = Place {
+            directory: server.root,
+            name: &xid.to_be_bytes().map(|octet| octet + b'a'),
+        };
+        let how = arguments::CreateHow::Exclusive([7; 8]);
+        let create = arguments::Create { place, how };
+        let create = bytes_of(&[&|writer| create.encode(writer).unwrap()]);
+        send(&mut first, xid, Procedure::Create, &create);
+        let made = reply(&mut first);
+        let file = FileHandle::new(&results(&made)[12..28]).unwrap();
+        // Nothing tells it from a repetition that the server forgot.
+        send(&mut second, xid + 1, Procedure::Create, &create);
+        assert_eq!(results(&reply(&mut second))[..28], results(&made)[..28]);
+        send(&mut first, xid + 2, procedure, &args(file));
+        assert_eq!(status(&mut first), DONE);
+        send(&mut second, xid + 3, Procedure::Create, &create);
+        assert_eq!(status(&mut second), EXISTS, "after {procedure:?}");
+        send(&mut second, xid, Procedure::Create, &create);
+        assert_eq!(reply(&mut second), made, "the same call gets its answer");
+    }
 }
 
 #[test]
