@@ -179,6 +179,7 @@ fn drive(
                 port: *port,
                 credential: credential.clone(),
                 retry: config.load.retry,
+                stop: stop.clone(),
             };
             let mut session = TcpSession {
                 server,

@@ -232,6 +232,24 @@ fn a_connection_that_is_lost_ends_the_run_or_is_made_again() {
     assert!(came_again, "the call {xid:#x} was made under another XID");
 }
 
+/// The server that takes each connection and closes it at once is left, after the time that `--retry` says or a signal.
+#[test]
+fn server_that_closes_each_connection_is_left_in_time() {
+    let server = Server::start(Fault::Gone);
+    let arguments = "--op write --depth 4 --connections 2 --duration 10m --retry";
+    let left = nfs(&server, &format!("{arguments} 1s")).with_code(1);
+    left.check_errors(&["was lost", "closed the connection"]);
+    let server = Server::start(Fault::Gone);
+    let mut command = command(&server, &format!("{arguments} 10m --json -"));
+    let run = Running::start(&mut command);
+    until("some connections are closed", || {
+        (server.closed() >= 10).then_some(())
+    });
+    let ended = run.end_by(Signal::INT).with_code(1);
+    let report: Value = serde_json::from_str(&ended.out).unwrap();
+    assert_eq!(report["interrupted"], true, "{ended}");
+}
+
 #[test]
 fn preparation_and_cleanup_survive_lost_replies_with_retry() {
     let arguments = "--op mix --count 40 --depth 4 --verify";

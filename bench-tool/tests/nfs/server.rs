@@ -35,6 +35,8 @@ pub(crate) enum Fault {
     Short,
     /// The connection of WRITEs is closed now and then.
     Cut,
+    /// From the fiftieth WRITE on, all connections are closed, new ones at once.
+    Gone,
     /// The write verifier changes once.
     Verifier,
     /// Calls are put off now and then.
@@ -71,6 +73,8 @@ struct Shared {
     writes: AtomicU64,
     /// Calls of MOUNT.
     mounts: AtomicU64,
+    /// Connections that were closed at once.
+    closed: AtomicU64,
     /// Procedures that were called.
     called: Mutex<BTreeSet<u32>>,
     /// XIDs of the calls at which a connection was cut or that were put off, and whether each came again.
@@ -99,6 +103,7 @@ impl Server {
             calls: AtomicU64::new(0),
             writes: AtomicU64::new(0),
             mounts: AtomicU64::new(0),
+            closed: AtomicU64::new(0),
             called: Mutex::default(),
             failed: Mutex::default(),
         });
@@ -142,6 +147,10 @@ impl Server {
         self.shared.mounts.load(Ordering::Relaxed)
     }
 
+    pub(crate) fn closed(&self) -> u64 {
+        self.shared.closed.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn writes(&self) -> u64 {
         self.shared.writes.load(Ordering::Relaxed)
     }
@@ -181,6 +190,10 @@ impl Shared {
     fn serve(&self, mut stream: TcpStream) {
         let mut records = Records::new(2 << 20);
         loop {
+            if self.is_gone() {
+                self.closed.fetch_add(1, Ordering::Relaxed);
+                return;
+            }
             while let Some(message) = records.next_message().unwrap() {
                 let (call, bytes) = CallHeader::decode(message).unwrap();
                 for (xid, came_again) in self.failed.lock().unwrap().iter_mut() {
@@ -350,6 +363,10 @@ impl Shared {
         (self.fault != Fault::Fickle || !is_first).then_some(())
     }
 
+    fn is_gone(&self) -> bool {
+        self.fault == Fault::Gone && self.writes.load(Ordering::Relaxed) >= 50
+    }
+
     /// Whether it is time for the fault.
     fn is_due(&self, fault: Fault) -> bool {
         self.fault == fault && self.calls.fetch_add(1, Ordering::Relaxed) % 10 == 9
@@ -447,7 +464,7 @@ impl Shared {
         }
         content[from..from + data.len()].copy_from_slice(data);
         let writes = self.writes.fetch_add(1, Ordering::Relaxed) + 1;
-        if self.fault == Fault::Cut && writes % 100 == 50 {
+        if (self.fault == Fault::Cut && writes % 100 == 50) || self.is_gone() {
             return None;
         }
         let written = results::Write {

@@ -66,6 +66,7 @@ pub(crate) struct TcpServer {
     pub(crate) credential: Credential,
     /// How long to try to replace a lost connection; with 0 it is not tried.
     pub(crate) retry: Duration,
+    pub(crate) stop: Stop,
 }
 
 impl TcpServer {
@@ -220,7 +221,10 @@ impl NfsCaller for OverTcp<'_> {
                 self.caller = caller;
                 return true;
             }
-            // WAIT: `ATTEMPT_PAUSE`; the whole until `retry` has passed.
+            if self.server.stop.is_asked() {
+                break;
+            }
+            // WAIT: `ATTEMPT_PAUSE`; the whole until `retry` has passed, or a stop request.
             std::thread::sleep(ATTEMPT_PAUSE);
         }
         false
@@ -306,6 +310,8 @@ struct Driver {
     /// When the last bytes arrived.
     heard: Instant,
     grace: StopGrace,
+    /// Since when no connection has brought a reply; `None` while the connection is in order.
+    lost: Option<Instant>,
 }
 
 impl Driver {
@@ -349,6 +355,7 @@ impl Driver {
             completed: 0,
             heard: Instant::now(),
             grace: StopGrace::default(),
+            lost: None,
             server,
             stream,
         })
@@ -570,6 +577,7 @@ impl Driver {
             slot.is_waiting = false;
             // Other messages are no sign that calls are answered.
             self.heard = Instant::now();
+            self.lost = None;
             let (step, start) = (slot.step, slot.start);
             let errors = &mut self.measured.errors;
             let (header, bytes) = match ReplyHeader::decode(message) {
@@ -631,27 +639,33 @@ impl Driver {
         }
     }
 
-    /// Reconnects, for at most the `retry` time, and sends the outstanding calls again with their old XIDs: a server
-    /// with a duplicate request cache does not execute them twice.
+    /// Reconnects, and sends the outstanding calls again with their old XIDs: a server with a duplicate request cache does
+    /// not execute them twice. It is given up when no reply has come for the `retry` time, however often the server took a
+    /// connection and closed it, and after a stop request when one attempt has failed.
     #[cold]
     fn connect_again(&mut self, lost: Lost) -> Result<(), Failure> {
-        let server = format!("tcp:{}:{}", self.server.host, self.server.port);
-        if self.server.retry.is_zero() {
+        let since = Instant::now();
+        let is_first = self.lost.is_none();
+        let deadline = *self.lost.get_or_insert(since) + self.server.retry;
+        let stop = &self.watch.stop;
+        let is_over = || Instant::now() > deadline || stop.is_asked();
+        if self.server.retry.is_zero() || (!is_first && is_over()) {
+            let server = format!("tcp:{}:{}", self.server.host, self.server.port);
             return Err(
                 Failure::failed(format!("the connection to {server} was lost"))
                     .because(lost)
                     .advice("look at the server's messages; --retry TIME goes on when it is back"),
             );
         }
-        let since = Instant::now();
-        let deadline = since + self.server.retry;
+        if !is_first {
+            // WAIT: `ATTEMPT_PAUSE`.
+            std::thread::sleep(ATTEMPT_PAUSE);
+        }
         self.stream = loop {
             // WAIT: `ATTEMPT_TIMEOUT`.
             match self.server.connect(ATTEMPT_TIMEOUT) {
                 Ok(stream) => break stream,
-                Err(failure) if Instant::now() > deadline || self.watch.stop.is_asked() => {
-                    return Err(failure);
-                }
+                Err(failure) if is_over() => return Err(failure),
                 // WAIT: `ATTEMPT_PAUSE`; the whole until `retry` has passed, or a stop request.
                 Err(_) => std::thread::sleep(ATTEMPT_PAUSE),
             }
