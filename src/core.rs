@@ -347,20 +347,23 @@ impl<A: Application> CoreApplication<A> {
             }
             Content::Closed => self.disconnected(connection, CloseReason::Peer),
             _ => {
-                let mut is_deferred = false;
+                let mut without_reply = Content::NoCall;
                 let served = core.serve_message(connection, message, reply, |request, writer| {
                     let outcome = self.call(request, writer);
-                    is_deferred = outcome == Outcome::Deferred;
-                    // An application has no token for it.
-                    if is_deferred && request.program_index < self.first_program {
-                        return Outcome::SystemError;
+                    match outcome {
+                        // An application has no token for it.
+                        Outcome::Deferred if request.program_index < self.first_program => {
+                            return Outcome::SystemError;
+                        }
+                        Outcome::Deferred => without_reply = Content::Later,
+                        Outcome::Discarded => without_reply = Content::Discarded,
+                        _ => {}
                     }
                     outcome
                 });
                 *content = match served {
                     Some(place) => Content::reply(reply, place),
-                    None if is_deferred => Content::Later,
-                    None => Content::NoCall,
+                    None => without_reply,
                 };
             }
         }

@@ -39,6 +39,8 @@ pub(crate) enum Content {
     Reply(Range<usize>),
     /// To the thread: the reply comes later, in another parcel.
     Later,
+    /// To the thread: the call gets no answer, which its core has counted.
+    Discarded,
     /// To the thread: the message was no call.
     NoCall,
 }

@@ -369,6 +369,7 @@ impl Thread {
         self.awaited -= 1;
         match parcel.content {
             Content::Closed => self.slots[at].is_known = false,
+            Content::Discarded => self.release(at, parcel),
             Content::NoCall => {
                 count(&self.counters.ignored);
                 self.release(at, parcel);

@@ -8,7 +8,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use rpcrdma::prelude::{Encode, Incoming, Procedure, Refusal, Reply, Server, Service};
-use rpcrdma::{AuthStatus, Authentication, Later, NodeBuilder, record};
+use rpcrdma::{Auth, AuthStatus, Authentication, Later, NodeBuilder, Unauthenticated, record};
+use rpcrdma_protocol::constants::{AUTH_NONE, RPCSEC_GSS};
 use rpcrdma_protocol::rpc::{AcceptStatus, RejectStatus, ReplyBody, ReplyHeader};
 use rpcrdma_testkit::until;
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
@@ -211,6 +212,39 @@ fn message_that_is_no_call_is_counted_and_the_next_call_is_answered() {
     assert_eq!(peer.call(2, ECHO, &opaque(b"a call")), opaque(b"a call"));
     assert_eq!(total(&server, "tcp_messages_ignored"), 3);
     assert_eq!(total(&server, "tcp_calls"), 3);
+}
+
+/// Has no answer for calls with RPCSEC_GSS.
+struct Discarding;
+
+impl Service for Discarding {
+    fn flavors(&self) -> Option<Vec<u32>> {
+        Some(vec![AUTH_NONE, RPCSEC_GSS])
+    }
+
+    fn authenticate(&mut self, _: &Incoming<'_>) -> Result<Auth, Unauthenticated> {
+        Err(Unauthenticated::Discarded)
+    }
+
+    fn call(&mut self, call: &mut Incoming<'_>, reply: &mut Reply<'_, '_>) -> Result<(), Refusal> {
+        reply.opaque(call.args().opaque()?);
+        Ok(())
+    }
+}
+
+#[test]
+fn call_that_is_discarded_is_counted_as_that_and_holds_nothing() {
+    let builder = Server::builder().profile(profile());
+    let (server, at) = listening(builder.program(PROGRAM, 1..=1, |_| Discarding));
+    let mut peer = Peer::at(at);
+    let mut discarded = call(1, ECHO, &[]);
+    discarded[27] = 6;
+    // More than a connection may have at a time.
+    (0..100).for_each(|_| peer.send_message(&discarded));
+    assert_eq!(peer.call(2, ECHO, &opaque(b"a call")), opaque(b"a call"));
+    assert_eq!(total(&server, "calls_discarded"), 100);
+    assert_eq!(total(&server, "tcp_messages_ignored"), 0);
+    assert_eq!(total(&server, "tcp_calls"), 1);
 }
 
 #[test]
