@@ -89,6 +89,7 @@ fn calls_by_tcp_reach_the_core_that_has_the_files() {
     line.check_words(&[
         &format!("listening on {at} for processes of this user"),
         &format!("and on tcp:{address} for anybody who reaches it"),
+        "mountproto=tcp,nolock 127.0.0.1:/export",
     ]);
     assert_eq!(tcp_listeners(server.id()), 1);
     call(address, MIX);

@@ -5,7 +5,7 @@ use rpcrdma_control::{Fabric, NodeConfig};
 use rpcrdma_tuning::{Idle, Loaded, Profile};
 
 use super::config::{Nfs3Config, ServeConfig};
-use super::listening::{check_free, end, listen};
+use super::listening::{Listener, check_free, end, listen};
 use super::operate::{Operation, Operator};
 use super::start_node;
 use crate::authentication::Admission;
@@ -54,9 +54,35 @@ fn with_files(profile: &Profile, space_bytes: u64) -> (Profile, LeasedPages) {
     (profile, pages)
 }
 
-/// What is served, behind the addresses of the listeners.
-fn served() -> String {
-    format!(" (NFS version 3 and MOUNT, {EXPORT})")
+/// What is served, and how Linux mounts it: behind the addresses of the listeners.
+fn served(listeners: &[Listener]) -> String {
+    let mount =
+        mount_line(listeners).map_or_else(String::new, |line| format!("; on Linux: {line}"));
+    format!(" (NFS version 3 and MOUNT, {EXPORT}{mount})")
+}
+
+/// The command that mounts the export on Linux, which asks for MOUNT by TCP alone; `None` without a listener there. Nothing is
+/// registered with a port mapper, so that it needs the port of MOUNT, and `nolock`.
+fn mount_line(listeners: &[Listener]) -> Option<String> {
+    let at = |transport: &str| {
+        let mut places = listeners.iter().filter_map(|listener| {
+            let (scheme, place) = listener.address.split_once(':')?;
+            place.rsplit_once(':').filter(|_| scheme == transport)
+        });
+        places.next()
+    };
+    let (mount_host, mount_port) = at("tcp")?;
+    let (transport, (host, port)) = match at("rdma") {
+        Some(place) => ("rdma", place),
+        None => ("tcp", (mount_host, mount_port)),
+    };
+    let host = match host {
+        "0.0.0.0" | "[::]" => "SERVER",
+        host => host,
+    };
+    Some(format!(
+        "mount -t nfs -o vers=3,proto={transport},port={port},mountport={mount_port},mountproto=tcp,nolock {host}:{EXPORT} FOLDER"
+    ))
 }
 
 /// Serves NFS and MOUNT on TCP alone: on a core that no peer reaches in another way.
@@ -90,7 +116,8 @@ pub(crate) fn serve_on_tcp(
         .map_err(|error| Failure::failed("the server could not be set up").because(error))?;
     operator.attend(&node)?;
     let listener = listen(&node, &operation.listen, admission)?;
-    operator.ready(&[listener], &served())?;
+    let listeners = [listener];
+    operator.ready(&listeners, &served(&listeners))?;
     // WAIT: for a stop request.
     operator.wait(&node);
     end(node, &profile, &mut operator)
@@ -131,8 +158,32 @@ pub(super) fn serve_on_fabric(
         .iter()
         .map(|address| listen(&node, address, &config.admission));
     let listeners = listeners.collect::<Result<Vec<_>, _>>()?;
-    operator.ready(&listeners, &served())?;
+    operator.ready(&listeners, &served(&listeners))?;
     // WAIT: for a stop request.
     operator.wait(&node);
     end(node, &loaded.profile, &mut operator)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mount_line_has_what_no_port_mapper_tells() {
+        let line = |addresses: &[&str]| {
+            let listener = |address: &&str| Listener {
+                address: (*address).to_owned(),
+                clients: "",
+            };
+            mount_line(&addresses.iter().map(listener).collect::<Vec<_>>())
+        };
+        let tcp = "mount -t nfs -o vers=3,proto=tcp,port=2049,mountport=2049,mountproto=tcp,nolock SERVER:/export FOLDER";
+        assert_eq!(line(&["tcp:0.0.0.0:2049"]).as_deref(), Some(tcp));
+        assert_eq!(line(&["shm:x", "tcp:[::]:2049"]).as_deref(), Some(tcp));
+        let rdma = "mount -t nfs -o vers=3,proto=rdma,port=20049,mountport=20048,mountproto=tcp,nolock [fd00::1]:/export FOLDER";
+        let both = ["rdma:[fd00::1]:20049", "tcp:0.0.0.0:20048"];
+        assert_eq!(line(&both).as_deref(), Some(rdma));
+        assert_eq!(line(&["rdma:0.0.0.0:20049"]), None);
+        assert_eq!(line(&["shm:x"]), None);
+    }
 }
