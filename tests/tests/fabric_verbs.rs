@@ -28,6 +28,15 @@ fn is_iwarp() -> bool {
     lab("LAB_DEV").starts_with("siw")
 }
 
+/// The limits of the lab's device, which may be those of a card (tests/lab/as-card).
+fn limits() -> &'static verbs::DeviceLimits {
+    static LIMITS: OnceLock<verbs::DeviceLimits> = OnceLock::new();
+    LIMITS.get_or_init(|| {
+        let context = verbs::Context::open(Some(&lab("LAB_DEV")));
+        context.expect("the lab's device").limits().clone()
+    })
+}
+
 /// Ports and managers of an RDMA device.
 struct VerbsHarness;
 
@@ -48,7 +57,7 @@ impl Harness for VerbsHarness {
             windows_unbounded: soft_roce,
             invalidates_late: soft_roce,
             invalidates_foreign: soft_roce,
-            windows_of_all: is_iwarp(),
+            windows_of_all: limits().windows == 0 && limits().shared_receive_queues > 0,
             done_when_sent: is_iwarp(),
             ends_without_receive: is_iwarp(),
             ..Extras::default()
@@ -65,6 +74,7 @@ impl Harness for VerbsHarness {
             huge_pages: HugePages::Never,
         })
         .expect("an arena of ordinary pages");
+        let shares_receives = limits().shared_receive_queues > 0;
         let config = verbs::PortConfig {
             device: Some(lab("LAB_DEV")),
             queue_pairs_max: options.queue_pairs,
@@ -72,7 +82,11 @@ impl Harness for VerbsHarness {
             windows_max: options.windows,
             // Software iWARP has none: so the suite tries what stands in for them.
             without_windows: verbs::WithoutWindows::Register,
-            receives_max: 512,
+            receives_max: if shares_receives {
+                512
+            } else {
+                128 * options.queue_pairs
+            },
             work_requests_max: 512,
             // TIME: a day is longer than any test may run, so no slow device is taken for one that flushes nothing.
             flush_timeout: Duration::from_secs(24 * 60 * 60),

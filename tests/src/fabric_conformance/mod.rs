@@ -116,7 +116,10 @@ macro_rules! fabric_conformance {
                     &[$(stringify!($skipped)),*]
                 };
                 assert!(!run.is_empty(), "no case would run");
-                assert_eq!(skipped, expected);
+                // A card of tests/lab/as-card lacks more than the device: its scenario counts the cases that run.
+                if std::env::var_os("AS_CARD").is_none() {
+                    assert_eq!(skipped, expected);
+                }
             }
 
             $crate::fabric_conformance_list!([$crate::fabric_conformance_tests] $harness;);

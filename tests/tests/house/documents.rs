@@ -108,6 +108,11 @@ fn cases_skipped_on_a_device_are_documented() {
         (engine, "const PLACEMENT: &[(&str, &str)] = &[", 2),
         (engine, "const PLACEMENT_ON_IWARP: &[(&str, &str)] = &[", 2),
         (engine, "const ENGINE_ON_IWARP: &[(&str, &str)] = &[", 2),
+        (
+            engine,
+            "const ENGINE_WITHOUT_WINDOWS: &[(&str, &str)] = &[",
+            2,
+        ),
         (ports, "const SKIPPED_ON_IWARP: &[(&str, &str)] = &[", 2),
     ] {
         let names = names_between(file, begin);
@@ -120,4 +125,37 @@ fn cases_skipped_on_a_device_are_documented() {
     let cases = cases.matches("#[test]").count();
     let count = format!("Of the {cases} cases of the fabric's suite");
     assert!(told.contains(&count), "docs/verbs.md: {count}");
+}
+
+#[test]
+fn every_family_of_nics_has_a_card_that_the_lab_tries() {
+    let cards = files::text("tests/lab/as-card.c");
+    let tried =
+        ["one", "iwarp"].map(|it| files::text(format!("tests/lab/scenarios/{it}-cards.sh")));
+    let document = files::text("docs/verbs.md");
+    let families = rpcrdma_tuning::list().into_iter().filter(|family| {
+        let is_no_nic = ["shm", "rxe", "siw"].contains(&family.name);
+        !is_no_nic && family.refused.is_none()
+    });
+    let names: Vec<String> = families
+        .flat_map(|family| {
+            let devices = family.devices.into_iter();
+            let devices = devices.map(move |device| format!("{}-{}", family.name, device.name));
+            std::iter::once(family.name.to_owned()).chain(devices)
+        })
+        .collect();
+    assert!(names.len() >= 12, "{names:?}");
+    for name in names {
+        assert!(cards.contains(&format!("{{\"{name}\", ")), "{name}");
+        assert!(
+            tried
+                .iter()
+                .any(|it| it.contains(&format!("\ncard {name} "))),
+            "{name}"
+        );
+        assert!(
+            document.contains(&format!("`{name}`")),
+            "docs/verbs.md: {name}"
+        );
+    }
 }
