@@ -1,5 +1,6 @@
 //! Services: the code that answers calls.
 
+use std::cell::Cell;
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -125,11 +126,17 @@ pub struct Incoming<'a> {
     request: &'a Request<'a>,
     arguments: Decoder<'a>,
     core: &'a Arc<CoreShared>,
-    is_deferred: bool,
+    answering: &'a Answering,
     /// If it must not run twice, and until it is deferred.
     running: Option<Running>,
-    /// What [`Service::authenticate`] returned.
-    reply_verifier: Option<&'a Auth>,
+}
+
+/// What a call and its reply have in common while its service has both.
+#[derive(Debug, Default)]
+struct Answering {
+    /// The verifier of the reply, if it is not AUTH_NONE.
+    verifier: Cell<Option<Auth>>,
+    is_deferred: Cell<bool>,
 }
 
 impl<'a> Incoming<'a> {
@@ -188,17 +195,21 @@ impl<'a> Incoming<'a> {
     }
 
     /// The right to answer this call later, from any thread. What this call of the service writes or returns counts no
-    /// more then.
+    /// more then, but for the verifier that [`Reply::set_verifier`] has set before.
     ///
     /// # Errors
     /// [`Refusal::SystemError`] when as many calls wait for their answers as the core has room for
     /// (`deferred_replies_max` of the profile), or when this call was deferred already.
     pub fn later(&mut self) -> Result<Later, Refusal> {
-        let token = (!self.is_deferred)
-            .then(|| self.core.defer(self.request, self.reply_verifier))
+        let Answering {
+            verifier,
+            is_deferred,
+        } = self.answering;
+        let token = (!is_deferred.get())
+            .then(|| self.core.defer(self.request, verifier))
             .flatten();
         let token = token.ok_or(Refusal::SystemError)?;
-        self.is_deferred = true;
+        is_deferred.set(true);
         Ok(Later {
             token: Some(token),
             core: Arc::clone(self.core),
@@ -211,17 +222,24 @@ impl<'a> Incoming<'a> {
 #[derive(Debug)]
 pub struct Reply<'a, 'w> {
     writer: &'a mut ReplyWriter<'w>,
+    answering: &'a Answering,
     /// Takes the results as well, if the call must not run twice.
     kept: Option<&'a mut Kept>,
 }
 
 impl Reply<'_, '_> {
-    /// Gives the reply this verifier, in place of AUTH_NONE. It comes before all results.
+    /// Gives the reply this verifier, in place of AUTH_NONE. It comes before all results, and before [`Incoming::later`],
+    /// whose answer has it too.
     ///
     /// # Errors
-    /// [`VerifierRefused`] when there are results, or [`Service::authenticate`] has set a verifier.
+    /// [`VerifierRefused`] when there are results, [`Service::authenticate`] has set a verifier, or the call is deferred.
     pub fn set_verifier(&mut self, verifier: &Auth) -> Result<(), VerifierRefused> {
-        self.writer.set_verifier(verifier.get())
+        if self.answering.is_deferred.get() {
+            return Err(VerifierRefused);
+        }
+        self.writer.set_verifier(verifier.get())?;
+        self.answering.verifier.set(Some(*verifier));
+        Ok(())
     }
 }
 
@@ -495,19 +513,17 @@ impl Programs {
         let Some(program) = self.programs.get_mut(index) else {
             return Outcome::ProgramUnavailable;
         };
+        let answering = Answering::default();
         // Most calls have no other flavors, and spare themselves the question.
-        let verifier = match request.credential.flavor > AUTH_SYS {
-            true => match program.authenticate(core, request, reply) {
-                Ok(verifier) => verifier,
-                Err(outcome) => return outcome,
-            },
-            false => None,
-        };
-        let verifier = verifier.as_ref();
+        if request.credential.flavor > AUTH_SYS
+            && let Err(outcome) = program.authenticate(core, request, &answering, reply)
+        {
+            return outcome;
+        }
         if program.must_run_once(request)
             && let Some(once) = &mut self.once
         {
-            return program.serve_once(core, once, (request, verifier), items, reply);
+            return program.serve_once(core, once, (request, &answering), items, reply);
         }
         let items = items.map(BulkArguments::split).unwrap_or_default();
         let mut position = Position::default();
@@ -515,12 +531,12 @@ impl Programs {
             request,
             arguments: Decoder::of_call(request.args, items, &mut position),
             core,
-            is_deferred: false,
+            answering: &answering,
             running: None,
-            reply_verifier: verifier,
         };
         let mut reply = Reply {
             writer: reply,
+            answering: &answering,
             kept: None,
         };
         program.call(&mut call, &mut reply)
@@ -564,23 +580,23 @@ impl Program {
         &mut self,
         core: &Arc<CoreShared>,
         request: &Request<'_>,
+        answering: &Answering,
         reply: &mut ReplyWriter<'_>,
-    ) -> Result<Option<Auth>, Outcome> {
+    ) -> Result<(), Outcome> {
         let mut position = Position::default();
         let call = Incoming {
             request,
             arguments: Decoder::of_call(&[], Default::default(), &mut position),
             core,
-            is_deferred: false,
+            answering,
             running: None,
-            reply_verifier: None,
         };
         match self.service.authenticate(&call) {
-            Ok(Auth::NONE) => Ok(None),
+            Ok(Auth::NONE) => Ok(()),
             Ok(verifier) => {
                 let set = reply.set_verifier(verifier.get());
-                set.map(|()| Some(verifier))
-                    .map_err(|_| Outcome::SystemError)
+                answering.verifier.set(Some(verifier));
+                set.map_err(|_| Outcome::SystemError)
             }
             Err(Unauthenticated::Denied(status)) => Err(Outcome::AuthError(status)),
             Err(Unauthenticated::Discarded) => Err(Outcome::Discarded),
@@ -592,7 +608,7 @@ impl Program {
         let request = call.request;
         let served = trace::serve(request, || self.service.call(call, reply));
         match served {
-            _ if call.is_deferred => Outcome::Deferred,
+            _ if call.answering.is_deferred.get() => Outcome::Deferred,
             Ok(()) => Outcome::Success,
             Err(refusal) => refusal.into(),
         }
@@ -604,11 +620,11 @@ impl Program {
         &mut self,
         core: &Arc<CoreShared>,
         once: &mut once::Calls,
-        (request, verifier): (&Request<'_>, Option<&Auth>),
+        (request, answering): (&Request<'_>, &Answering),
         items: Option<&mut BulkArguments<'_>>,
         reply: &mut ReplyWriter<'_>,
     ) -> Outcome {
-        let running = match once.begin(core, request, verifier, items.as_deref()) {
+        let running = match once.begin(core, request, &answering.verifier, items.as_deref()) {
             Verdict::Run(running) => running,
             Verdict::Answer(Outcome::Success) => {
                 let is_written = reply.write(once.results()).is_ok();
@@ -626,12 +642,12 @@ impl Program {
             request,
             arguments: Decoder::of_call(request.args, items, &mut position),
             core,
-            is_deferred: false,
+            answering,
             running: Some(running),
-            reply_verifier: verifier,
         };
         let mut reply = Reply {
             writer: reply,
+            answering,
             kept: Some(&mut once.kept),
         };
         let outcome = self.call(&mut call, &mut reply);

@@ -1,5 +1,6 @@
 //! What the thread that serves TCP and a core exchange: calls of connections that are not the core's own, and their replies.
 
+use std::cell::Cell;
 use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::Arc;
@@ -71,7 +72,7 @@ pub(crate) struct Unanswered {
     back: Arc<ArrayQueue<Box<Parcel>>>,
     connection: ConnectionKey,
     xid: u32,
-    /// The verifier of its reply, if it is not AUTH_NONE. The core keeps that of a call that it has deferred.
+    /// The verifier of its reply, if it is not AUTH_NONE.
     verifier: Option<Box<Auth>>,
     message_bytes_max: usize,
 }
@@ -107,8 +108,13 @@ impl CoreShared {
         }
     }
 
-    /// The right to answer a call later. `None` when as many calls wait for that as may.
-    pub(crate) fn defer(&self, request: &Request<'_>, verifier: Option<&Auth>) -> Option<Token> {
+    /// The right to answer a call later. `None` when as many calls wait for that as may. `verifier` is that of the reply, if it
+    /// is not AUTH_NONE; the core keeps that of a call that it defers.
+    pub(crate) fn defer(
+        &self,
+        request: &Request<'_>,
+        verifier: &Cell<Option<Auth>>,
+    ) -> Option<Token> {
         let queue = self.parcels.get();
         match queue.filter(|it| request.connection.index >= it.first_index) {
             None => request.defer().map(Token::Core),
@@ -116,7 +122,7 @@ impl CoreShared {
                 back: Arc::clone(&queue.back),
                 connection: request.connection,
                 xid: request.xid,
-                verifier: verifier.map(|it| Box::new(*it)),
+                verifier: verifier.get().map(Box::new),
                 message_bytes_max: queue.message_bytes_max,
             })),
         }

@@ -1,5 +1,6 @@
 //! The calls of a core's services that must not run twice.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use rpcrdma_engine::{BulkArguments, BulkItem, Outcome, Request};
@@ -135,7 +136,7 @@ impl Calls {
         &mut self,
         core: &Arc<CoreShared>,
         request: &Request<'_>,
-        verifier: Option<&Auth>,
+        verifier: &Cell<Option<Auth>>,
         items: Option<&BulkArguments<'_>>,
     ) -> Verdict {
         let session = self.callers.session(request.connection).cloned();

@@ -405,9 +405,10 @@ int rpcrdma_call_signed(struct rpcrdma_call *call,
                         size_t *bytes);
 
 /*
- Gives the reply to a handler's call this verifier, of at most 400 bytes, in place of AUTH_NONE. It comes before all results.
+ Gives the reply to a handler's call this verifier, of at most 400 bytes, in place of AUTH_NONE. It comes before all results,
+ and before rpcrdma_call_later(), whose answer has it too.
 
- Errors: RPCRDMA_E_USAGE when results are written, or `authenticate` has set a verifier.
+ Errors: RPCRDMA_E_USAGE when results are written, `authenticate` has set a verifier, or the call is answered later.
  */
 int rpcrdma_call_set_verifier(struct rpcrdma_call *call,
                               uint32_t flavor,

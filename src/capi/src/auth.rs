@@ -115,9 +115,10 @@ pub unsafe extern "C" fn rpcrdma_call_signed(
     })
 }
 
-/// Gives the reply to a handler's call this verifier, of at most 400 bytes, in place of AUTH_NONE. It comes before all results.
+/// Gives the reply to a handler's call this verifier, of at most 400 bytes, in place of AUTH_NONE. It comes before all results,
+/// and before rpcrdma_call_later(), whose answer has it too.
 ///
-/// Errors: RPCRDMA_E_USAGE when results are written, or `authenticate` has set a verifier.
+/// Errors: RPCRDMA_E_USAGE when results are written, `authenticate` has set a verifier, or the call is answered later.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpcrdma_call_set_verifier(
     call: *mut Call,

@@ -35,6 +35,8 @@ const ECHO: Procedure = Procedure::new(PROGRAM, 1, 1);
 const BULK: Procedure = Procedure::new(PROGRAM, 1, 2);
 /// Answered by the test, and must not run twice.
 const ENTER: Procedure = Procedure::new(PROGRAM, 1, 3);
+/// Sets the verifier of its reply, with the argument as its key, and is answered by the test.
+const CREATE_LATER: Procedure = Procedure::new(PROGRAM, 1, 5);
 /// Cannot be decoded.
 const GARBAGE: Procedure = Procedure::new(PROGRAM, 1, 4);
 
@@ -149,6 +151,13 @@ impl Service for Guard {
                 let number = call.args().u32()?;
                 self.contexts.runs.fetch_add(1, Ordering::SeqCst);
                 self.later.send((call.later()?, number)).unwrap();
+            }
+            CREATE_LATER => {
+                let key = call.args().u32()?;
+                let own = verifier(key.into(), &WINDOW.to_be_bytes());
+                reply.set_verifier(&own)?;
+                self.later.send((call.later()?, key)).unwrap();
+                assert!(reply.set_verifier(&own).is_err(), "it is deferred");
             }
             _ => return Err(Refusal::GarbageArgs),
         }
@@ -581,4 +590,47 @@ fn reply_that_comes_later_has_no_verifier_of_another_call() {
     });
     let answer = poller.wait().unwrap().result.unwrap();
     assert_eq!(answer.verifier(), Auth::NONE);
+}
+
+#[test]
+fn verifier_that_a_service_sets_is_that_of_the_answer_that_comes_later() {
+    let contexts = Arc::<Contexts>::default();
+    let (later, deferred) = channel();
+    let server = Server::builder().profile(profile());
+    let (server, at) = listening(guarded(server, &contexts, later));
+    let answer = || {
+        let (later, key): (Later, u32) = deferred.recv_timeout(PATIENCE).unwrap();
+        later.reply(|results| {
+            results.u32(key);
+        });
+    };
+    let expected = verifier(6, &WINDOW.to_be_bytes());
+
+    let client = builder().connect(server.address()).unwrap();
+    let mut poller = client.poller(1).unwrap();
+    let mut request = poller.request(CREATE_LATER);
+    request.sign(Arc::new(Creates)).u32(6);
+    poller.submit(&mut request, 0).unwrap();
+    answer();
+    let by_rdma = poller.wait().unwrap().result.unwrap();
+    assert_eq!(by_rdma.verifier(), expected);
+
+    let mut peer = Peer::at(at);
+    let creates = Creates.credential();
+    let header = CallHeader {
+        xid: 9,
+        program: PROGRAM,
+        version: 1,
+        procedure: CREATE_LATER.number,
+        credential: creates.get(),
+        verifier: OpaqueAuth::NONE,
+    };
+    let mut space = [0; 100];
+    let bytes = header.encode(&mut space).unwrap();
+    peer.send_message(&[&space[..bytes], &words(&[6])].concat());
+    answer();
+    let by_tcp = peer.reply();
+    let (header, bytes) = ReplyHeader::decode(&by_tcp).unwrap();
+    let accepted = ReplyHeader::success(9).with_verifier(expected.get());
+    assert_eq!((header, &by_tcp[bytes..]), (accepted, &*words(&[6])));
 }
