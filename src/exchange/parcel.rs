@@ -40,7 +40,7 @@ pub(crate) enum Content {
     Reply(Range<usize>),
     /// To the thread: the reply comes later, in another parcel.
     Later,
-    /// To the thread: the call gets no answer, which its core has counted.
+    /// To the thread: the call gets no answer. It was counted as one that is discarded, or that came again.
     Discarded,
     /// To the thread: the message was no call.
     NoCall,
@@ -156,10 +156,20 @@ impl Unanswered {
             }
             reply.extend_from_slice(results.get(at..).unwrap_or(&[]));
         }
-        let all = 0..reply.len();
+        let end = reply.len();
+        let content = Content::reply(&mut reply, record::HEADER_BYTES..end);
+        self.end(content, reply);
+    }
+
+    /// Ends the call without an answer.
+    pub(crate) fn give_up(self) {
+        self.end(Content::Discarded, Vec::new());
+    }
+
+    fn end(self, content: Content, reply: Vec<u8>) {
         let parcel = Parcel {
             connection: self.connection,
-            content: Content::reply(&mut reply, record::HEADER_BYTES..all.end),
+            content,
             message: Vec::new(),
             reply,
         };

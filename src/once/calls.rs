@@ -27,6 +27,15 @@ impl Waits for Waiter {
         answer.results.extend_from_slice(results);
         self.core.answer(answer);
     }
+
+    fn displaced(self) {
+        match self.token {
+            // A reply on the same connection: its client would take it for that of the call.
+            Token::Tcp(call) => call.give_up(),
+            // A message of RPC-over-RDMA is not sent twice, and each call has a reply, which returns its credit.
+            Token::Core(_) => self.answer(Outcome::SystemError, &[]),
+        }
+    }
 }
 
 /// What a core knows of the callers of its connections, and results on their way.

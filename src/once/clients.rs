@@ -49,9 +49,15 @@ pub enum ClientId {
 }
 
 /// Who sent a call again while it runs.
-pub trait Waits {
+pub trait Waits: Sized {
     /// The call has ended so. The results are those of a success.
     fn answer(self, outcome: Outcome, results: &[u8]);
+
+    /// The call came once more, and who sent it then waits instead. By default this one gets SYSTEM_ERR. A transport that
+    /// retransmits on the connection that it has must give no answer: its caller would take it for that of the call.
+    fn displaced(self) {
+        self.answer(Outcome::SystemError, &[]);
+    }
 }
 
 /// Nobody waits where each call has ended before the next one begins.
@@ -190,8 +196,8 @@ impl<W: Waits> Clients<W> {
     }
 
     /// Looks for a call of a client, and enters it if it is new. The results of one that has run are put into `results`.
-    /// `wait` makes somebody who waits for one that runs. Whoever waited before gets an error: its connection has ended, or
-    /// it sent the call twice by the same one.
+    /// `wait` makes somebody who waits for one that runs. Whoever waited before does so no more ([`Waits::displaced`]): its
+    /// connection has ended, or it sent the call twice by the same one.
     pub fn begin(
         &self,
         session: &Session<W>,
@@ -213,7 +219,7 @@ impl<W: Waits> Clients<W> {
             self.repeated.fetch_add(1, Ordering::Relaxed);
         }
         if let Begun::Waits(Some(before)) = begun {
-            before.answer(Outcome::SystemError, &[]);
+            before.displaced();
             return Begun::Waits(None);
         }
         begun

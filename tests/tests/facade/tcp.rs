@@ -345,6 +345,29 @@ fn call_that_comes_again_by_another_connection_runs_once() {
 }
 
 #[test]
+fn call_that_comes_again_often_by_its_connection_has_no_answer_but_its_own() {
+    let (server, at, held) = server();
+    let mut peer = Peer::at(at);
+    peer.send_message(&call(1, HELD_ONCE, &[]));
+    let later = held.recv_timeout(PATIENCE).unwrap();
+    // More than a connection may have at a time.
+    (0..100).for_each(|_| peer.send_message(&call(1, HELD_ONCE, &[])));
+    until("the calls that come again", || {
+        (total(&server, "calls_repeated") == 100).then_some(())
+    });
+    later.reply(|results| {
+        results.u32(5);
+    });
+    // Its own, and that of who waited last.
+    for _ in 0..2 {
+        assert_eq!(peer.results(1), 5_u32.to_be_bytes());
+    }
+    assert_eq!(peer.call(2, ECHO, &opaque(b"x")), opaque(b"x"));
+    assert_eq!(total(&server, "tcp_calls"), 3);
+    assert!(held.try_recv().is_err(), "it ran once");
+}
+
+#[test]
 fn calls_are_answered_later_in_any_order() {
     let (_server, at, held) = server();
     let mut peer = Peer::at(at);
