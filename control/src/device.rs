@@ -323,7 +323,11 @@ impl Fabric {
         let limits = VerbsProvider::limits(context.limits());
         let layers = match chosen {
             Some(chosen) => chosen.limited(&limits, device),
-            None => Self::layers_of(&Device::named(Path::new("/"), device), Some(&limits))?,
+            // Nobody chose it, so that nobody is told what the device lacks of it. The doctor tells.
+            None => {
+                let device = Device::named(Path::new("/"), device);
+                Self::layers_of(&device, Some(&limits))?.fitted()
+            }
         };
         Ok(match context.limits().windows {
             0 => layers.lacking(no_windows(device, context.windows_refused())),

@@ -251,6 +251,14 @@ impl Layers {
         self
     }
 
+    /// Cuts what these layers ask beyond their limits, which is no [`Clamp`] then: for layers that nobody chose. What layers on
+    /// top ask beyond is one.
+    #[must_use]
+    pub fn fitted(mut self) -> Self {
+        self.clamp();
+        self
+    }
+
     /// Notes that the actual device lacks something, in one sentence, which [`Loaded::lacks`] returns.
     #[must_use]
     pub fn lacking(mut self, what: String) -> Self {

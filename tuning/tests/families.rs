@@ -175,6 +175,33 @@ fn a_device_at_hand_knows_better_than_what_is_published() {
     assert!(with(100).clamps.is_empty());
 }
 
+/// What the family alone asks for is cut without a report, and what somebody asks for with one.
+#[test]
+fn a_profile_that_nobody_chose_fits_the_device() {
+    let device = Settings {
+        read_depth_max: Some(4),
+        receive_queues: Some(ReceiveQueues::Own),
+        ..Settings::default()
+    };
+    let limited = Layers::named("irdma").unwrap().limited(&device, "irdma0");
+    let fitted = limited.fitted();
+    let loaded = fitted.clone().build().unwrap();
+    assert_eq!(loaded.profile.read_depth_max, 4);
+    assert_eq!(loaded.profile.receive_queues, ReceiveQueues::Own);
+    assert_eq!(
+        loaded.origin("receive_queues"),
+        Origin::Limit("irdma0".to_owned())
+    );
+    assert_eq!(loaded.clamps, []);
+    let more = Settings {
+        read_depth_max: Some(8),
+        ..Settings::default()
+    };
+    let loaded = fitted.overrides(&more).build().unwrap();
+    assert_eq!(loaded.profile.read_depth_max, 4);
+    assert_eq!(loaded.clamps.len(), 1, "{:?}", loaded.clamps);
+}
+
 /// A placement buffer that no scatter list of the device can hold is an error, not something to cut.
 #[test]
 fn placement_beyond_the_scatter_list_of_the_device_is_refused() {
