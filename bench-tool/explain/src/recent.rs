@@ -69,6 +69,14 @@ impl<K: Copy + Eq + Hash + Ord, V, const MAX: usize> Recent<K, V, MAX> {
         old
     }
 
+    /// Takes all entries, in the order of their keys.
+    pub(crate) fn take_all(&mut self) -> Vec<(K, V)> {
+        let all = self.entries.drain();
+        let mut all: Vec<(K, V)> = all.map(|(key, (_, value))| (key, value)).collect();
+        all.sort_by_key(|(key, _)| *key);
+        all
+    }
+
     /// How many entries were forgotten.
     pub(crate) const fn forgotten(&self) -> u64 {
         self.forgotten
@@ -112,5 +120,7 @@ mod tests {
             assert!(map.iter().count() <= 4);
         }
         assert_eq!(map.remove(&999), Some(1));
+        let all: Vec<u32> = map.take_all().into_iter().map(|(key, _)| key).collect();
+        assert!(!all.is_empty() && all.is_sorted() && map.iter().count() == 0);
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::capture::{Counts, Flow};
+use crate::recent::Recent;
 
 use super::captured::{Memory, What, nanoseconds};
 use super::message::{Decoded, Message, Note, Segment};
@@ -294,8 +295,8 @@ pub(crate) struct Collector {
     /// The messages of each direction by version, type, role and meaning.
     kinds: BTreeMap<(usize, u32, &'static str, Option<bool>, &'static str), Volume>,
     credits: BTreeMap<(usize, u32), Credits>,
-    /// The senders of each connection.
-    senders: BTreeMap<u64, BTreeSet<Flow>>,
+    /// The senders of each connection that is not counted yet.
+    senders: Recent<u64, BTreeSet<Flow>, CONNECTIONS_MAX>,
     procedures: BTreeMap<Option<[u32; 3]>, (Procedure, Times)>,
 }
 
@@ -364,12 +365,13 @@ impl Collector {
         self.summary.messages += 1;
         let direction = self.direction(seen.flow);
         if let (Some(connection), Some(flow)) = (seen.connection, seen.flow) {
-            self.senders.entry(connection).or_default().insert(flow);
-            if self.senders.len() > CONNECTIONS_MAX
-                && let Some((oldest, senders)) = self.senders.pop_first()
-            {
-                self.count_connection(oldest, &senders);
+            // Those that spoke last stay: one that is counted and speaks again would count twice.
+            if self.senders.get(&connection).is_none() {
+                for (connection, senders) in self.senders.make_room(1) {
+                    self.count_connection(connection, &senders);
+                }
             }
+            self.senders.entry(connection).insert(flow);
         }
         let message = match seen.decoded {
             Decoded::Right(message) => message,
@@ -552,7 +554,7 @@ impl Collector {
     /// The summary of the input `name`.
     pub(crate) fn finish(mut self, name: &str, round_trips: &RoundTrips) -> Summary {
         self.keep_slowest();
-        for (connection, senders) in std::mem::take(&mut self.senders) {
+        for (connection, senders) in self.senders.take_all() {
             self.count_connection(connection, &senders);
         }
         for ((at, version, header_type, is_reply, meaning), volume) in self.kinds {

@@ -20,6 +20,9 @@ use stream::{Arrival, Segment, Stream};
 /// Directions of connections that are followed at the same time. Each packet of a capture can be of another one, so what is
 /// kept of them is limited; those without a packet for the longest time are forgotten.
 const FLOWS_MAX: usize = 8192;
+/// Directions that a packet begins at most. Room for them is made before the packet is read, and is none of those that are
+/// followed.
+const NEW_MAX: usize = 2;
 
 /// Requests for connections that may wait for their answers.
 const ASKED_MAX: usize = 4096;
@@ -50,7 +53,7 @@ struct Asked {
 /// The state of all connections of a capture.
 #[derive(Debug, Default)]
 pub struct Traffic {
-    streams: Recent<Flow, Stream, FLOWS_MAX>,
+    streams: Recent<Flow, Stream, { FLOWS_MAX + NEW_MAX }>,
     /// By the address of the requesting end, and its communication ID.
     asked: Recent<(IpAddr, u32), Asked, ASKED_MAX>,
     connections: u64,
@@ -60,8 +63,7 @@ pub struct Traffic {
 impl Traffic {
     /// Takes the next packet, and returns the events that it completes, behind those of directions that are forgotten for it.
     pub fn packet(&mut self, packet: &Packet) -> Vec<Happened> {
-        // A packet begins two directions at most.
-        let forgotten = self.streams.make_room(2);
+        let forgotten = self.streams.make_room(NEW_MAX);
         let mut all = ended(forgotten);
         all.append(&mut self.take(packet));
         all

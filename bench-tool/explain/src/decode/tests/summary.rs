@@ -360,28 +360,36 @@ fn a_call_without_a_time_has_no_part_in_the_mean() {
     assert_eq!([&times["mean"], &times["most"]], [&times["least"]; 2]);
 }
 
-/// A call, sent by so many other addresses, each to another queue pair.
+/// A call, sent by so many other addresses, each to another queue pair, and again and again by one of them.
 #[test]
 fn summary_lists_no_more_than_its_limits_and_counts_all() {
     const FORGED: u32 = 20_000;
+    const AGAIN: u32 = FORGED / 100;
     let file = capture("client-responder");
     let call = packets(file)
         .find(|it| it.len() > 100 && it[16 + 42] == 4)
         .unwrap();
+    let call_of = |sender: u32, sequence: u32| {
+        let mut packet = call.to_vec();
+        // The addresses of IPv4, the queue pair and the packet sequence number.
+        packet[16 + 26..16 + 30].copy_from_slice(&(0x0a00_0000 + sender).to_be_bytes());
+        packet[16 + 47..16 + 50].copy_from_slice(&sender.to_be_bytes()[1..]);
+        packet[16 + 51..16 + 54].copy_from_slice(&sequence.to_be_bytes()[1..]);
+        packet
+    };
     let mut forged = file[..24].to_vec();
     for number in 0..FORGED {
-        let mut packet = call.to_vec();
-        // The addresses of IPv4, and the queue pair.
-        packet[16 + 26..16 + 30].copy_from_slice(&(0x0a00_0000 + number).to_be_bytes());
-        packet[16 + 47..16 + 50].copy_from_slice(&number.to_be_bytes()[1..]);
-        forged.extend(packet);
+        forged.extend(call_of(number, 0));
+        if number % 100 == 0 {
+            forged.extend(call_of(FORGED, number / 100));
+        }
     }
     let (summary, text) = summary(&forged, 1);
     let count = |key: &str| summary[key].as_array().unwrap().len();
-    assert_eq!(summary["messages"], FORGED);
+    assert_eq!(summary["messages"], FORGED + AGAIN);
     assert_eq!(count("directions"), 4097);
     assert_eq!(summary["directions"][4096]["from"], "others");
-    assert_eq!(summary["connections"]["with_messages"], FORGED);
+    assert_eq!(summary["connections"]["with_messages"], FORGED + 1);
     assert_eq!(
         summary["connections"]["one_way"].as_array().unwrap().len(),
         4096
