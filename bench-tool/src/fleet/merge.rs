@@ -155,7 +155,7 @@ pub(crate) fn execute(
         reports.extend(saved::from_file(file, &[], GIVE)?);
     }
     let mut seen = BTreeMap::new();
-    let mut failed = None;
+    let (mut failed, mut not_whole) = (None, None);
     for SavedReport { name, value } in reports {
         check_schema(&name, &value)?;
         let (saved, latency) = SavedLoad::read(&value).map_err(|error| {
@@ -176,6 +176,7 @@ pub(crate) fn execute(
             if account.failure.is_some() || account.clients_failed > 0 {
                 failed.get_or_insert_with(|| doubt.clone());
             }
+            not_whole.get_or_insert_with(|| doubt.clone());
             doubts.push(doubt);
         }
         disturbed |= saved.disturbed;
@@ -198,7 +199,7 @@ pub(crate) fn execute(
     }
     sums.check()?;
     let spans = spans.unwrap_or_default();
-    let account = Account {
+    let mut account = Account {
         calls: sums.calls,
         errors: sums.errors,
         due: sums.due.flatten(),
@@ -207,11 +208,15 @@ pub(crate) fn execute(
         failure: failed.as_deref(),
         clients_failed: 0,
     };
+    // The sums do not show each doubt of a part: calls of another one stand for those that it lacks.
+    if account.is_whole() {
+        account.failure = not_whole.as_deref();
+    }
     let report = MergeReport {
         origin: Origin::new(SCHEMA, command),
         interrupted: sums.interrupted,
         whole: Some(account.is_whole()),
-        failure: failed.clone(),
+        failure: account.failure.map(str::to_owned),
         disturbed,
         began: spans.iter().map(|it| it.0).min().map(rfc3339),
         ended: spans.iter().map(|it| it.1).max().map(rfc3339),
@@ -493,6 +498,19 @@ mod tests {
         sum["warnings"]
             .to_string()
             .check_words(&["/a is not whole: 10 of 100 calls that were due"]);
+        // The calls of the other part hide that it has none.
+        let part = |latencies: std::ops::Range<u64>| {
+            let mut part: Value = serde_json::from_str(&saved(latencies).0).unwrap();
+            part["errors"] = 0.into();
+            part.to_string()
+        };
+        folder.write("whole", part(1..50));
+        folder.write("none", part(1..1));
+        let sum = merge(&folder, &["whole", "none"]).unwrap();
+        assert_eq!(sum["whole"], false);
+        sum["failure"]
+            .to_string()
+            .check_words(&["/none is not whole: no call completed"]);
     }
 
     #[test]
