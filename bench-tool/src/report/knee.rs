@@ -82,13 +82,15 @@ impl Step {
         let report = report.view();
         let load = report.load;
         let offered_rate_per_s = load.offered_rate_per_s.unwrap_or_default();
+        // That of a fleet knows of the clients that failed.
+        let is_whole = load.whole != Some(false) && load.account().is_whole();
         Self {
             share_percent,
             offered_rate_per_s,
             rate_per_s: load.rate_per_s,
-            is_reached: load.account().is_whole()
+            is_reached: is_whole
                 && load.rate_per_s >= offered_rate_per_s as f64 * OFFERED_SHARE_MIN,
-            whole: Some(load.account().is_whole()),
+            whole: Some(is_whole),
             calls_unanswered: load.calls_unanswered,
             duration_s: load.duration_s,
             errors: load.errors,
@@ -324,14 +326,15 @@ pub(crate) fn knee(steps: &[Step]) -> Option<(&Step, f64)> {
 #[allow(clippy::cast_precision_loss, reason = "places on a curve")]
 fn farthest_below<'a>(curve: &[&'a Step], p99s: &[u64]) -> Option<(&'a Step, f64)> {
     let (least, most) = (*p99s.iter().min()?, *p99s.iter().max()?);
-    let first = curve.first()?.offered_rate_per_s;
-    let rates = curve.last()?.offered_rate_per_s.saturating_sub(first);
-    if rates == 0 || most == least {
+    let first = curve.first()?.offered_rate_per_s as f64;
+    let rates = curve.last()?.offered_rate_per_s as f64 - first;
+    if rates <= 0.0 || most == least {
         return None;
     }
     let reached = curve.iter().zip(p99s).filter(|(it, _)| it.has_place());
     let distances = reached.map(|(step, p99)| {
-        let along = (step.offered_rate_per_s - first) as f64 / rates as f64;
+        // A step that lost clients of a fleet may have offered less than the first one.
+        let along = (step.offered_rate_per_s as f64 - first) / rates;
         (*step, along - (p99 - least) as f64 / (most - least) as f64)
     });
     let farthest = distances.max_by(|(_, a), (_, b)| a.total_cmp(b))?;
@@ -554,10 +557,22 @@ pub(crate) mod tests {
         report.load.offered_rate_per_s = Some(10_000);
         report.load.rate_per_s = 10_000.0;
         assert!(Step::new(50, &report).is_reached);
+        report.load.whole = Some(false);
+        let step = Step::new(50, &report);
+        assert!(!step.is_reached, "clients of a fleet failed");
+        report.load.whole = Some(true);
         report.load.calls_unanswered = 1;
         let step = Step::new(50, &report);
         assert!(!step.is_reached && step.whole == Some(false));
         assert_eq!(step.calls_unanswered, 1);
+    }
+
+    #[test]
+    fn a_step_that_offered_less_than_the_first_is_no_knee() {
+        let mut steps = knee_report().steps;
+        let found = knee(&steps).map(|(step, _)| step.share_percent);
+        steps.insert(2, step(10, 1_050));
+        assert_eq!(knee(&steps).map(|(step, _)| step.share_percent), found);
     }
 
     #[test]
