@@ -85,6 +85,18 @@ fn mount_line(listeners: &[Listener]) -> Option<String> {
     ))
 }
 
+/// The profile of a core that serves TCP alone. One address may have all connections: there, `--max-connections` is what a user
+/// sets.
+fn profile_on_tcp(connections_max: u32) -> Profile {
+    let usual = Profile::default();
+    Profile {
+        connections_max: 1,
+        peers_connections_max: usual.peers_connections_max.max(connections_max),
+        idle: Idle::Park,
+        ..usual
+    }
+}
+
 /// Serves NFS and MOUNT on TCP alone: on a core that no peer reaches in another way.
 ///
 /// # Errors
@@ -98,11 +110,7 @@ pub(crate) fn serve_on_tcp(
     check_free([&operation.listen])?;
     let mut operator = Operator::start(operation, &[])?;
     let connections_max = connections_max.unwrap_or(CONNECTIONS_DEFAULT);
-    let profile = Profile {
-        connections_max: 1,
-        idle: Idle::Park,
-        ..Profile::default()
-    };
+    let profile = profile_on_tcp(connections_max);
     let nfs3 = config.clone();
     let service = move |_| {
         let pages = HeapPages::new(nfs3.space_bytes, PAGE_BYTES);
@@ -167,6 +175,12 @@ pub(super) fn serve_on_fabric(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_address_may_have_all_connections_of_a_server_on_tcp() {
+        let of_one = |connections_max| profile_on_tcp(connections_max).peers_connections_max;
+        assert_eq!([1, 64, 256].map(of_one), [64, 64, 256]);
+    }
 
     #[test]
     fn mount_line_has_what_no_port_mapper_tells() {
