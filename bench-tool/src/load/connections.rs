@@ -205,14 +205,16 @@ impl Connections {
         Ok(())
     }
 
-    /// Waits until a new connection replaces the first one, `lost`, for at most `retry`. Returns whether one did.
+    /// Waits until a new connection replaces the first one, `lost`, for at most `retry`, or until `is_stopping`. Returns whether
+    /// one did.
     pub(crate) fn restore_first<W: Workload>(
         &mut self,
         cores: &LoadCores<W>,
         lost: ConnectionKey,
+        is_stopping: impl Fn() -> bool,
     ) -> bool {
         let deadline = Instant::now() + self.retry;
-        while Instant::now() < deadline {
+        while Instant::now() < deadline && !is_stopping() {
             if self.look_after(cores, false).is_err() {
                 return false;
             }

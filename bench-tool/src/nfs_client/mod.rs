@@ -221,7 +221,14 @@ impl OverFabric<'_> {
         } = self.manner;
         let mut session =
             // WAIT: see `Connections::connect`.
-            FabricSession::connect(self.fabric, config, credential, self.address, self.loaded)?;
+            FabricSession::connect(
+                self.fabric,
+                config,
+                credential,
+                self.address,
+                self.loaded,
+                self.manner.stop,
+            )?;
         let transport = Transport::Fabric {
             fabric: self.fabric.name(),
             device: self.fabric.device().map(str::to_owned),

@@ -78,6 +78,7 @@ pub(crate) struct FabricSession {
     credential: Credential,
     /// Upper bound of a READ outside of a load, in bytes.
     read_bytes_max: u32,
+    stop: Stop,
 }
 
 impl FabricSession {
@@ -88,6 +89,7 @@ impl FabricSession {
         credential: &Credential,
         address: &Address,
         loaded: &Loaded,
+        stop: &Stop,
     ) -> Result<Self, Failure> {
         // Start no more cores than connections: a core without one would only spin.
         let count = config.load.connections as usize;
@@ -123,6 +125,7 @@ impl FabricSession {
             cores,
             credential: credential.clone(),
             read_bytes_max: payload_bytes(config),
+            stop: stop.clone(),
         })
     }
 
@@ -173,6 +176,7 @@ impl Session for FabricSession {
             cores: &self.cores,
             credential: &self.credential,
             read_bytes_max: self.read_bytes_max,
+            stop: &self.stop,
         }))
     }
 }
@@ -183,6 +187,7 @@ struct OverFabric<'a> {
     cores: &'a LoadCores<NfsWorkload>,
     credential: &'a Credential,
     read_bytes_max: u32,
+    stop: &'a Stop,
 }
 
 impl OverFabric<'_> {
@@ -256,7 +261,10 @@ impl NfsCaller for OverFabric<'_> {
 
     fn restore(&mut self) -> bool {
         let lost = self.connections.first().map(|it| it.key);
-        lost.is_some_and(|lost| self.connections.restore_first(self.cores, lost))
+        lost.is_some_and(|lost| {
+            self.connections
+                .restore_first(self.cores, lost, || self.stop.is_asked())
+        })
     }
 
     fn read_bytes_max(&self) -> u32 {

@@ -176,8 +176,15 @@ fn watched_against(
     };
     let credential = Credential::new(0, 0, "test");
     let address: Address = format!("shm:{name}").parse().unwrap();
-    let mut session =
-        FabricSession::connect(&fabric, &config, &credential, &address, &loaded).unwrap();
+    let mut session = FabricSession::connect(
+        &fabric,
+        &config,
+        &credential,
+        &address,
+        &loaded,
+        &Stop::new(),
+    )
+    .unwrap();
     let manner = Manner {
         config: &config,
         credential: &credential,
