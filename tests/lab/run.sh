@@ -45,12 +45,40 @@ lab.hugepages=$hugepages lab.modules=$kernel/lib/modules" \
     guest_pids+=($!)
 }
 
+# User-mode Linux is a process of the host, and guest b is the host itself, behind a tap device. Both have separate
+# namespaces for the network and for processes, which end with the shell that is the first process: those of the
+# kernel outlive it, and a kernel that is the first process cannot abort itself when it panics.
+boot_uml() {
+    local namespace=(unshare --net --pid --fork --kill-child=KILL)
+    [ "$(id -u)" -eq 0 ] || namespace+=(--map-root-user)
+    # Its memory is a file in TMPDIR.
+    LAB_OUT=$out TMPDIR=$scratch setpriv --pdeathsig KILL "${namespace[@]}" bash -c '
+        lab=$1
+        ip link set lo up && ip tuntap add dev tap0 mode tap && ip address add 10.9.0.2/24 dev tap0 &&
+            ip link set tap0 mtu 9000 up || exit
+        if [ -e "$lab/b.cmd" ]; then
+            : >"$lab/b.up"
+            LAB_NAME=b LAB_IP=10.9.0.2 LAB_PEER=10.9.0.1 setsid bash "$lab/b.cmd" >"$lab/b.log" 2>&1 &
+        fi
+        "${@:2}"
+        exit' bash "$lab" \
+        "$kernel/vmlinux" "mem=${memory}M" "initrd=$initramfs" "uml_dir=$scratch" loglevel=4 con=null con0=null,fd:1 \
+        vec0:transport=tap,ifname=tap0,depth=128,gro=1,mtu=9000 lab.name=a lab.device=none "lab.out=$out" \
+        lab.mtu="$mtu" lab.delay=0 lab.hugepages=0 "lab.modules=$kernel/lib/modules" \
+        </dev/null >"$lab/a.console" 2>"$lab/a.qemu" &
+    guest_pids+=($!)
+}
+
 # A panic ends the guest, and the console tells of it; nothing of the mitigations and watchdogs is
 # wanted: they cost an emulated guest a lot.
 boot_options="console=ttyS0 loglevel=4 panic=-1 oops=panic mitigations=off audit=0 \
 apparmor=0 nowatchdog random.trust_cpu=on no_timer_check rcupdate.rcu_expedited=1"
 
 boot_all() {
+    if [ "$kernel_name" = uml ]; then
+        boot_uml
+        return
+    fi
     if [ -z "$command_b" ]; then
         boot a 52:54:00:00:00:01 user,id=n0,restrict=on
         return
@@ -152,7 +180,8 @@ parse_options() {
     [[ $guests =~ ^[2-${#all_names}]$ ]] || die 2 "--guests is 2 to ${#all_names}"
     [ -n "$command_b" ] || [ "$guests" = 2 ] || die 2 "--guests needs --b: what the others run"
     [ "$device" = rxe ] || [ "$device" = siw ] || die 2 "--device is rxe or siw"
-    [ "$kernel_name" = stock ] || [ "$kernel_name" = newest ] || die 2 "--kernel is stock or newest"
+    [[ $kernel_name =~ ^(stock|newest|uml)$ ]] || die 2 "--kernel is stock, newest or uml"
+    [ "$kernel_name" != uml ] || [ "$guests" = 2 ] || die 2 "--guests is not for user-mode Linux"
     [ "$kernel_name$device" != newestsiw ] || die 2 "the newest kernel has no software iWARP here"
     [[ $delay =~ ^[0-9.]+(us|ms|s)?$ ]] || die 2 "$delay is not a time such as 50us"
     [ -n "$accel" ] || accel=${LAB_ACCEL:-}
@@ -175,9 +204,9 @@ run() {
     parse_options "$@"
     [ -z "$command_b" ] || read -ra names <<<"$(sed 's/./& /g' <<<"${all_names:0:guests}")"
     local release kernel initramfs accelerator
-    if [ "$kernel_name" = newest ]; then
-        cache=$cache/newest
-        find_kernel || die 2 "the newest kernel is not ready; do this first: tests/lab/lab setup --kernel newest"
+    if [ "$kernel_name" != stock ]; then
+        cache=$cache/$kernel_name
+        find_kernel || die 2 "the kernel $kernel_name is not ready; do this first: tests/lab/lab setup --kernel $kernel_name"
     else
         find_kernel || die 2 "no kernel is ready; do this first: tests/lab/lab setup"
     fi

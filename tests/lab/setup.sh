@@ -10,12 +10,15 @@
 #   accelerator-RELEASE           kvm or tcg
 #   ready-RECIPE                  names the RELEASE; written last
 #   newest/                       the same for the newest kernel, without siw; and apt's lists of where it is from
+#   uml/                          the same for user-mode Linux, a kernel that is a process, without devices
 # RECIPE is a digest of the files that made it, so that checkouts of different age share a cache.
 
 # What the lab itself runs with, and what the guests find installed because the host has it.
 host_packages=(qemu-system-x86 busybox-static cpio kmod xz-utils make)
 guest_packages=(iproute2 iputils-ping rdma-core ibverbs-utils rdmacm-utils ibverbs-providers perftest nfs-kernel-server
     git gcc libc6-dev tcpdump tshark openssh-client dropbear-bin jq)
+# What the workloads in user-mode Linux need, too.
+uml_packages=(fio python3)
 
 recipe() { cat "$here/setup.sh" "$here/guest/init" | sha256sum | cut -c1-12; }
 
@@ -86,7 +89,7 @@ install_packages() { # install_packages PACKAGE...
 depends() { apt-cache "${apt_source[@]}" depends "$1" 2>/dev/null; }
 
 # The kernel package that Debian's metapackage stands for today.
-kernel_package() { depends linux-image-amd64 | awk '/Depends: linux-image/ { print $2; exit }'; }
+kernel_package() { [ "$kernel_name" != uml ] || { echo user-mode-linux; return; }; depends linux-image-amd64 | awk '/Depends: linux-image/ { print $2; exit }'; }
 
 # Newer ones have the kernel, its modules and lists of them in packages beside it.
 kernel_parts() { depends "$1" | awk '/Depends: linux-(base|binary|modules)-[0-9]/ { print $2 }'; }
@@ -118,7 +121,7 @@ unpack_kernel() {
     mkdir -p "$work/kernel/lib"
     # Newer ones have all under /usr, the kernel beside its modules, and modules that are compressed, which busybox
     # does not load.
-    for folder in lib usr/lib; do
+    for folder in lib usr/lib usr/lib/uml; do
         [ ! -d "$work/package/$folder/modules" ] || mv "$work/package/$folder/modules" "$work/kernel/lib/"
     done
     release=$(basename "$work"/kernel/lib/modules/*)
@@ -126,7 +129,11 @@ unpack_kernel() {
     depmod -b "$work/kernel" "$release"
     image=$work/package/boot/vmlinuz-$release
     [ -e "$image" ] || image=$work/kernel/lib/modules/$release/vmlinuz
-    extract_vmlinux "$image" "$work/kernel/vmlinux"
+    if [ "$kernel_name" = uml ]; then
+        cp "$work/package/usr/bin/linux.uml" "$work/kernel/vmlinux"
+    else
+        extract_vmlinux "$image" "$work/kernel/vmlinux"
+    fi
     # A kernel of the same release is the same kernel, and guests may be using it.
     [ -d "$cache/kernel-$release" ] || mv "$work/kernel" "$cache/kernel-$release"
     rm -rf "$work"
@@ -206,8 +213,11 @@ modules_of_device() { # modules_of_device rxe|siw
 }
 
 build_initramfs() { # build_initramfs OUTPUT
-    local root=$cache/initramfs order=100 module device
+    local root=$cache/initramfs order=100 module device wanted=(overlay) devices=()
     declare -A common=()
+    if [ "$kernel_name" != uml ]; then
+        wanted=(virtio_pci 9p 9pnet_virtio overlay virtio_net ib_uverbs rdma_ucm) devices=(rxe siw)
+    fi
     rm -rf "$root"
     mkdir -p "$root"/{bin,modules,proc,sys,dev,low,layer,new}
     cp /bin/busybox "$root/bin/busybox"
@@ -216,12 +226,12 @@ build_initramfs() { # build_initramfs OUTPUT
     # The number in a name keeps the order in which the modules must be loaded. Those of the two devices stand
     # apart: a guest has one of them. ib_uverbs comes before rdma_cm: modules let go of a device in the reverse order,
     # and ib_uverbs waits until processes have left soft-RoCE, of whose removal only rdma_cm tells them.
-    for module in $(modules_of virtio_pci 9p 9pnet_virtio overlay virtio_net ib_uverbs rdma_ucm); do
+    for module in $(modules_of "${wanted[@]}"); do
         common[$module]=yes
         cp "$module" "$root/modules/$order-$(basename "$module")"
         order=$((order + 1))
     done
-    for device in rxe siw; do
+    for device in ${devices[@]+"${devices[@]}"}; do
         [ $device = rxe ] || [ -e "$cache/siw-pausing-$release.ko" ] || continue
         mkdir "$root/modules/$device"
         for module in $(modules_of_device $device); do
@@ -237,7 +247,9 @@ build_initramfs() { # build_initramfs OUTPUT
 # /dev/kvm may be there and yet not run an ordinary kernel (inside some virtual machines), so it is
 # tried, where the processor says that it virtualizes.
 choose_accelerator() { # choose_accelerator INITRAMFS
-    if [ -w /dev/kvm ] && grep -qwE 'vmx|svm' /proc/cpuinfo &&
+    if [ "$kernel_name" = uml ]; then
+        echo none
+    elif [ -w /dev/kvm ] && grep -qwE 'vmx|svm' /proc/cpuinfo &&
         timeout --kill-after=5 30 qemu-system-x86_64 -accel kvm -cpu host -m 512 -display none \
             -monitor none -serial stdio -no-reboot -kernel "$cache/kernel-$release/vmlinux" \
             -initrd "$1" -append "console=ttyS0 panic=-1 lab.probe" </dev/null 2>/dev/null |
@@ -253,8 +265,8 @@ have_debian() {
         [ "$(dpkg --print-architecture)" = amd64 ]
 }
 
-setup() { # setup [newest]
-    local release kernel initramfs accelerator recipe newest=""
+setup() { # setup [newest|uml]
+    local release kernel initramfs accelerator recipe newest="" kernel_name=${1:-stock}
     have_debian || die 1 "setup knows only Debian on x86-64; tests/lab/README.md says what else would do"
     mkdir -p "$cache" || die 1 "$cache cannot be made; set LAB_CACHE to a folder that can"
     recipe=$(recipe)
@@ -262,7 +274,11 @@ setup() { # setup [newest]
     exec 9>"$cache/lock"
     flock 9
     install_packages "${host_packages[@]}" "${guest_packages[@]}"
-    if [ $# -gt 0 ]; then
+    if [ "$kernel_name" = uml ]; then
+        install_packages "${uml_packages[@]}"
+        cache=$cache/uml
+        mkdir -p "$cache"
+    elif [ "$kernel_name" = newest ]; then
         choose_newest_kernel
         # Which one that is is asked each time.
         refresh_lists || die 1 "the package lists of the newest kernel could not be fetched: is there a network?"
@@ -285,6 +301,8 @@ prepare_kernel() { # prepare_kernel NEWEST
         release=$1
         [ -e "$cache/kernel-$release/vmlinux" ] || unpack_kernel
         [ "$release" = "$1" ] || die 1 "the package of kernel $1 holds $release"
+    elif [ "$kernel_name" = uml ]; then
+        find_unpacked_kernel || unpack_kernel
     else
         find_unpacked_kernel || unpack_kernel
         [ -e "$cache/siw-pausing-$release.ko" ] || has_headers || unpack_kernel
