@@ -232,14 +232,14 @@ fn a_connection_that_is_lost_ends_the_run_or_is_made_again() {
     assert!(came_again, "the call {xid:#x} was made under another XID");
 }
 
-/// The server that takes each connection and closes it at once is left, after the time that `--retry` says or a signal.
+/// The server that takes each connection and closes it immediately is left, after the time that `--retry` says or a signal.
 #[test]
 fn server_that_closes_each_connection_is_left_in_time() {
-    let server = Server::start(Fault::Gone);
+    let server = Server::start(Fault::Closing);
     let arguments = "--op write --depth 4 --connections 2 --duration 10m --retry";
     let left = nfs(&server, &format!("{arguments} 1s")).with_code(1);
     left.check_errors(&["was lost", "closed the connection"]);
-    let server = Server::start(Fault::Gone);
+    let server = Server::start(Fault::Closing);
     let mut command = command(&server, &format!("{arguments} 10m --json -"));
     let run = Running::start(&mut command);
     until("some connections are closed", || {

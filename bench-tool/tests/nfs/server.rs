@@ -35,8 +35,8 @@ pub(crate) enum Fault {
     Short,
     /// The connection of WRITEs is closed now and then.
     Cut,
-    /// From the fiftieth WRITE on, all connections are closed, new ones at once.
-    Gone,
+    /// From the fiftieth WRITE on, all connections are closed, new ones immediately.
+    Closing,
     /// The write verifier changes once.
     Verifier,
     /// Calls are put off now and then.
@@ -73,7 +73,7 @@ struct Shared {
     writes: AtomicU64,
     /// Calls of MOUNT.
     mounts: AtomicU64,
-    /// Connections that were closed at once.
+    /// Connections that were closed immediately.
     closed: AtomicU64,
     /// Procedures that were called.
     called: Mutex<BTreeSet<u32>>,
@@ -190,7 +190,7 @@ impl Shared {
     fn serve(&self, mut stream: TcpStream) {
         let mut records = Records::new(2 << 20);
         loop {
-            if self.is_gone() {
+            if self.is_closing() {
                 self.closed.fetch_add(1, Ordering::Relaxed);
                 return;
             }
@@ -363,8 +363,8 @@ impl Shared {
         (self.fault != Fault::Fickle || !is_first).then_some(())
     }
 
-    fn is_gone(&self) -> bool {
-        self.fault == Fault::Gone && self.writes.load(Ordering::Relaxed) >= 50
+    fn is_closing(&self) -> bool {
+        self.fault == Fault::Closing && self.writes.load(Ordering::Relaxed) >= 50
     }
 
     /// Whether it is time for the fault.
@@ -464,7 +464,7 @@ impl Shared {
         }
         content[from..from + data.len()].copy_from_slice(data);
         let writes = self.writes.fetch_add(1, Ordering::Relaxed) + 1;
-        if (self.fault == Fault::Cut && writes % 100 == 50) || self.is_gone() {
+        if (self.fault == Fault::Cut && writes % 100 == 50) || self.is_closing() {
             return None;
         }
         let written = results::Write {

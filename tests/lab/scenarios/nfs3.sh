@@ -28,6 +28,13 @@ serve() { # serve [OPTION...]: in this guest
     return $status
 }
 
+serve_on_b() { # serve_on_b [OPTION...]
+    local status=0
+    listens_on b "$(server_line --space 256MiB --max-files 20000 "$@")" || status=$?
+    responder=$answer
+    return $status
+}
+
 mounted() { # mounted [FOLDER [OPTIONS]]
     local folder=${1:-$files} of_mount=$mount_port
     [ "$transport" = rdma ] || of_mount=$port

@@ -7,13 +7,6 @@
 transport=rdma
 host=$LAB_PEER
 
-serve_on_b() {
-    local status=0
-    listens_on b "$(server_line --space 256MiB --max-files 20000)" || status=$?
-    responder=$answer
-    return $status
-}
-
 # Makes files, and changes names, until there is a file `end`; a failure ends it. What is made twice is one that
 # was repeated after it was done: a directory is there already, a name is gone.
 load() { # load NAME

@@ -344,9 +344,9 @@ fn list(
         let mut reader = Reader::new(&bytes);
         let listing: Result<results::Listing, (Status, Option<Attributes>)> =
             results::decode(&mut reader).unwrap();
-        let told = listing.unwrap().verifier;
+        let current = listing.unwrap().verifier;
         if keeps_verifier {
-            verifier = told;
+            verifier = current;
         }
         while bool::decode(&mut reader).unwrap() {
             let entry = results::Entry::decode(&mut reader).unwrap();

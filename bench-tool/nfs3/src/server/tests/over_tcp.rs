@@ -452,7 +452,7 @@ fn calls_of_others_are_refused() {
     let mismatch = AcceptStatus::ProgMismatch { low: 3, high: 3 };
     for (named, status) in [
         ([ACL_PROGRAM, 3, 0], AcceptStatus::ProgUnavail),
-        // The lock manager and the port mapper. Where a port mapper refuses so, the Linux client (6.1) fails a lock with EIO at once.
+        // The lock manager and the port mapper. Where a port mapper refuses so, the Linux client (6.1) fails a lock with EIO immediately.
         ([100_021, 4, 2], AcceptStatus::ProgUnavail),
         ([100_000, 2, 3], AcceptStatus::ProgUnavail),
         ([NFS, 4, 0], mismatch),
