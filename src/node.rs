@@ -11,6 +11,7 @@ use rpcrdma_control::{
 };
 use rpcrdma_engine::{Application, ConnectionKey, CoreConfig, IdlePolicy};
 use rpcrdma_fabric::clock::Clock;
+use rpcrdma_fabric::interface::Attributes;
 use rpcrdma_fabric::memory::ExternalMemory;
 use rpcrdma_protocol::v2::ApplicationProperties;
 use rpcrdma_tuning::{Idle, Layers, Loaded, Profile, Settings};
@@ -538,7 +539,8 @@ impl<A: Application> NodeBuilder<A> {
     pub fn start_on(mut self, fabric: Fabric) -> Result<Node, Error> {
         let fitted = self.fitted(&fabric)?;
         let clamps = fitted.clamps.iter().map(ToString::to_string);
-        let warnings: Vec<_> = clamps.chain(fitted.lacks).collect();
+        let has_windows = fitted.lacks.is_empty();
+        let mut warnings: Vec<_> = clamps.chain(fitted.lacks).collect();
         let profile = Arc::new(fitted.profile);
         let mut cores = std::mem::take(&mut self.cores);
         if cores.is_empty() {
@@ -601,6 +603,7 @@ impl<A: Application> NodeBuilder<A> {
                 clock.clone(),
             )
         };
+        let windows = config.core.windows();
         let starting = Starting {
             config: &config,
             shared: &shared,
@@ -620,6 +623,9 @@ impl<A: Application> NodeBuilder<A> {
                 start(provider, starting, application)?
             }
         };
+        if has_windows {
+            warnings.extend(few_windows(handle.attributes(), windows));
+        }
         Ok(Node {
             fabric,
             tcp: Arc::new(Tcp::new(&shared, &handle, of_tcp)),
@@ -686,6 +692,22 @@ impl Sizes {
             self.bulk,
         )
     }
+}
+
+/// Which cores have fewer memory windows than the `wanted` ones, because the device has no more.
+fn few_windows(attributes: &[Attributes], wanted: u32) -> impl Iterator<Item = String> {
+    let cores = attributes.iter().enumerate();
+    let few = cores.filter(move |(_, it)| it.windows_max < wanted);
+    few.map(move |(core, Attributes { windows_max, device, .. })| {
+        let what = match windows_max {
+            0 => "its bulk data stays in messages and Sends",
+            _ => "calls that expose memory wait for each other",
+        };
+        format!(
+            "core {core} has {windows_max} of the {wanted} memory windows that it wants (bulk_buffers), and {device} has no \
+             more: {what}"
+        )
+    })
 }
 
 /// Processors that nodes of this process have for themselves ([`NodeBuilder::low_latency`]).
@@ -766,4 +788,26 @@ fn start<V: Provider, A: Application>(
         }
     }
     Ok((Arc::clone(node.handle()), Arc::new(node), Arc::new([])))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cores_with_fewer_windows_than_they_want_are_named() {
+        let address = format!("shm:few-windows-{}", std::process::id());
+        let node = Node::builder().knob("bulk_buffers=8").start(&address);
+        let node = node.expect("a node on shm");
+        assert_eq!(node.warnings(), [""; 0]);
+        let of_shm = &node.control().attributes()[0];
+        let with = |windows_max| Attributes {
+            windows_max,
+            ..of_shm.clone()
+        };
+        let found: Vec<String> = few_windows(&[with(8), with(3), with(0)], 8).collect();
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[0].starts_with("core 1 has 3 of the 8 memory windows"));
+        assert!(found[1].contains("stays in messages"), "{found:?}");
+    }
 }

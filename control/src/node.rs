@@ -640,6 +640,7 @@ fn need_of(core: &CoreConfig, config: &NodeConfig) -> PortNeed {
         receives_max: core.receives(),
         sends_max: core.send_buffers_total(),
         windows_max: core.windows(),
+        cores: u32::try_from(config.cores.len()).unwrap_or(u32::MAX),
         external: config.external.clone(),
     }
 }

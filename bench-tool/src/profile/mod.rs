@@ -15,6 +15,7 @@ pub(crate) use self::show::show;
 use std::fmt::Write as _;
 use std::path::Path;
 
+use rpcrdma::Node;
 use rpcrdma_doctor::{Complaint, complaints};
 use rpcrdma_tuning::{Error, Layers, Loaded, Origin};
 use serde::Serialize;
@@ -44,6 +45,15 @@ pub(crate) fn warnings(loaded: &Loaded, variable: impl Fn(&str) -> Option<String
         .into_iter()
         .map(|Complaint { what, fix, .. }| format!("{what} (before the start: {fix})"));
     clamps.chain(lacks).chain(environment).collect()
+}
+
+/// What a node warns of, without what its device lacks, which [`warnings`] has.
+pub(crate) fn warnings_of_node<'a>(
+    node: &'a Node,
+    loaded: &'a Loaded,
+) -> impl Iterator<Item = &'a String> {
+    let warnings = node.warnings().iter();
+    warnings.filter(|it| !loaded.lacks.contains(it))
 }
 
 /// [`warnings`] with the environment of this process.

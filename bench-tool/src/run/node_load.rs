@@ -25,6 +25,7 @@ use crate::load::measure::Checkpoints;
 use crate::load::measured::{Beginning, FabricCounts, Measured};
 use crate::load::timeline::CoreTimeline;
 use crate::machine::Machine;
+use crate::profile::warnings_of_node;
 use crate::record::Record;
 use crate::report::figures::Totals;
 use crate::run::report::per_call::PerCall;
@@ -102,7 +103,8 @@ impl Measure<'_> {
         let pages = client.node.control().pages().to_vec();
         let client_record = Record::new(&Machine::detect(), &config.load.cores, loaded, fabric);
         let records = (client_record, server_record);
-        let ends = (loaded, fabric, &pages[..], own_queues);
+        let warnings = warnings_of_node(&client.node, loaded).cloned().collect();
+        let ends = (loaded, fabric, &pages[..], own_queues, warnings);
         let mut show = |measured: Measured| {
             show(&result(&measured, config, &records, &ends));
         };
@@ -510,18 +512,23 @@ fn page_warnings(pages: &[PageReport]) -> Vec<String> {
     warnings
 }
 
+/// What is known of a client before its run: profile, fabric, pages, whether connections have own receive queues, and
+/// what the node warns of.
+type Ends<'a> = (&'a Loaded, &'a Fabric, &'a [PageReport], bool, Vec<String>);
+
 /// The results that do not depend on the server's report.
 fn result(
     measured: &Measured,
     config: &RunConfig,
     (client, server): &(Record, Option<serde_json::Value>),
-    &(loaded, fabric, pages, own_queues): &(&Loaded, &Fabric, &[PageReport], bool),
+    &(loaded, fabric, pages, own_queues, ref of_node): &Ends<'_>,
 ) -> RunResult {
     let counters = measured.counters.iter().flat_map(|it| it.iter());
     let counters = counters.map(|(name, value)| (name.to_owned(), value));
     let counters: BTreeMap<String, u64> = counters.chain(measured.fabric.0.clone()).collect();
     let mut warnings = page_warnings(pages);
     warnings.extend(crate::profile::warnings_here(loaded));
+    warnings.extend(of_node.iter().cloned());
     let errors = &measured.errors;
     warnings.extend(measured.warnings());
     let (wrong, failed) = (errors.of(WRONG_REPLIES), errors.of(BACK_FAILED));

@@ -34,6 +34,7 @@ use crate::address::ListenAddress;
 use crate::bench_program::{BenchService, Common};
 use crate::exit::Failure;
 use crate::machine::Machine;
+use crate::profile::warnings_of_node;
 use crate::record::{Limits, Record};
 use crate::signals::Stop;
 use crate::sizing::call_payload_bytes_max;
@@ -128,6 +129,7 @@ impl Serve<'_> {
             configure,
             service,
         )?;
+        warnings_of_node(&node, self.loaded).for_each(|it| self.operator.warn(it));
         self.operator.attend(&node)?;
         let cores = node.control().cores().to_vec();
         common.set_counters(Box::new(move || {

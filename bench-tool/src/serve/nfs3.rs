@@ -10,6 +10,7 @@ use super::operate::{Operation, Operator};
 use super::start_node;
 use crate::authentication::Admission;
 use crate::exit::Failure;
+use crate::profile::warnings_of_node;
 use rpcrdma_nfs3::server::application::NfsApplication;
 use rpcrdma_nfs3::server::{EXPORT, Service};
 use rpcrdma_nfs3::store::{HeapPages, LeasedPages, Limits, Pages};
@@ -160,6 +161,7 @@ pub(super) fn serve_on_fabric(
     };
     let node = start_node(config, fabric, profile, &operator, configure, service)
         .map_err(|failure| failure.advice("less --space takes less memory at the start"))?;
+    warnings_of_node(&node, loaded).for_each(|it| operator.warn(it));
     operator.attend(&node)?;
     let addresses = config.addresses();
     let listeners = addresses

@@ -30,6 +30,8 @@ pub struct PortNeed {
     pub sends_max: u32,
     /// Memory windows bound at a time, if the device has windows.
     pub windows_max: u32,
+    /// Cores of the node, which share what the device has of windows.
+    pub cores: u32,
     /// Memory of the application to use as the core's own.
     pub external: Vec<ExternalMemory>,
 }

@@ -97,6 +97,7 @@ impl Provider for VerbsProvider {
             responder_resources: self.read_depth_max,
             initiator_depth: self.read_depth_max,
             windows_max: need.windows_max,
+            ports: need.cores,
             ..verbs::PortConfig::new(arena, clock.clone())
         })
     }

@@ -89,6 +89,7 @@ pub(crate) const NEED: PortNeed = PortNeed {
     receives_max: 16,
     sends_max: 4,
     windows_max: 0,
+    cores: 1,
 };
 
 fn pool(port: &mut impl Port, buffers: u32) -> Pool {

@@ -156,6 +156,7 @@ impl<V: Provider> Peer<V> {
                     receives_max: RECEIVES,
                     sends_max: 4,
                     windows_max: 0,
+                    cores: 1,
                 },
                 &clock,
             )

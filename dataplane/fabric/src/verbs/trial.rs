@@ -372,14 +372,19 @@ mod tests {
         }
     }
 
+    /// Two ports want 64 each.
     #[test]
-    fn a_port_has_the_windows_that_other_processes_leave() {
-        let fake = Fake::install(Card {
-            windows_max: 5,
-            ..Card::HONEST
-        });
-        let port = port(&fake, WithoutWindows::Refuse);
-        assert_eq!(port.attributes().windows_max, 5);
+    fn ports_share_the_windows_that_there_are() {
+        for (windows_reported, windows_max, had) in [(100, 100, [50, 50]), (1024, 5, [5, 0])] {
+            let fake = Fake::install(Card {
+                windows_reported,
+                windows_max,
+                ..Card::HONEST
+            });
+            let ports = [(); 2].map(|()| port_with(&fake, |config| config.ports = 2));
+            let windows = ports.each_ref().map(|port| port.attributes().windows_max);
+            assert_eq!(windows, had, "{windows_reported} are reported");
+        }
     }
 
     #[test]

@@ -31,6 +31,8 @@ pub(super) struct Card {
     pub(super) reports_windows: bool,
     /// The library allocates windows.
     pub(super) allocates: bool,
+    /// Windows that the driver reports.
+    pub(super) windows_reported: c_int,
     /// Windows that exist at a time.
     pub(super) windows_max: u32,
     /// The library takes a binding.
@@ -54,6 +56,7 @@ impl Card {
     pub(super) const HONEST: Self = Self {
         reports_windows: true,
         allocates: true,
+        windows_reported: 1024,
         windows_max: 1024,
         binds: true,
         bind_fails: false,
@@ -274,7 +277,7 @@ unsafe extern "C" fn query_device(
     attributes.max_cqe = 1 << 16;
     attributes.max_qp_rd_atom = 16;
     attributes.max_qp_init_rd_atom = 16;
-    attributes.max_mw = 1024;
+    attributes.max_mw = card.windows_reported;
     attributes.max_srq = card.shared_receive_queues;
     attributes.max_srq_wr = 1024;
     attributes.max_srq_sge = 16;

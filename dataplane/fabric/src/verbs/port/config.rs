@@ -59,8 +59,10 @@ pub struct PortConfig {
     /// The longest copied Send that goes in the work request itself, in bytes, if the device supports
     /// it.
     pub device_inline_bytes_max: u32,
-    /// Memory windows.
+    /// Memory windows. The port has fewer where the device has no more left.
     pub windows_max: u32,
+    /// Ports that this program makes on the device. Each has the same share of the windows that the device reports.
+    pub ports: u32,
     /// The behaviour on a device without windows.
     pub without_windows: WithoutWindows,
     /// Let the device write incoming data to memory in any order, where it can (`IBV_ACCESS_RELAXED_ORDERING`).
@@ -101,6 +103,7 @@ impl PortConfig {
             inline_bytes_max: 1024,
             device_inline_bytes_max: 256,
             windows_max: 1024,
+            ports: 1,
             without_windows: WithoutWindows::Refuse,
             relaxed_ordering: true,
             own_receive_queues: false,
@@ -141,7 +144,8 @@ impl PortConfig {
         if self.registers(limits) {
             self.windows_max = self.windows_max.min(1 << 16);
         } else {
-            self.windows_max = self.windows_max.min(limits.windows);
+            let share = limits.windows.div_ceil(self.ports.max(1));
+            self.windows_max = self.windows_max.min(share);
         }
         self.responder_resources = self.responder_resources.min(limits.responder_resources);
         self.initiator_depth = self.initiator_depth.min(limits.reads_outstanding());

@@ -162,7 +162,7 @@ impl Port {
             probe_inline_bytes(&domain, &completion_queue, sizes, sizes.inline_bytes)?;
         let registers = config.registers(limits);
         check_dma_bufs(config.arena.external(), registers)?;
-        let windows = Windows::new(&region, config.windows_max, registers, config.clock.now())?;
+        let windows = Windows::new(&region, config.windows_max, registers, config.clock.now());
         config.windows_max = windows.count();
         let works = Works::new(
             &domain,

@@ -7,7 +7,7 @@ use super::super::memory_region::MemoryRegion;
 use super::super::memory_window::MemoryWindow;
 use super::super::number_table::NumberTable;
 use super::super::protection_domain::ProtectionDomain;
-use crate::interface::{Access, SetupError};
+use crate::interface::Access;
 use crate::memory::{Buffer, Mapping};
 
 /// No window.
@@ -73,14 +73,9 @@ pub(super) struct Windows {
 }
 
 impl Windows {
-    /// Makes `count` windows on `region`, or as many as the device gives, but one at least: its limit may be of all
+    /// Makes `count` windows on `region`, or as many as the device gives, which may be none: its limit may be of all
     /// processes together. They are used in a random order, so that a key reveals little about the next.
-    pub(super) fn new(
-        region: &Arc<MemoryRegion>,
-        count: u32,
-        registers: bool,
-        seed: u64,
-    ) -> Result<Self, SetupError> {
+    pub(super) fn new(region: &Arc<MemoryRegion>, count: u32, registers: bool, seed: u64) -> Self {
         let mut windows = Self {
             slots: Vec::with_capacity(count as usize),
             free: VecDeque::with_capacity(count as usize),
@@ -93,10 +88,9 @@ impl Windows {
             let means = if registers {
                 Means::Registration(None)
             } else {
-                let window = match MemoryWindow::new(region) {
-                    Ok(window) => window,
-                    Err(_) if slot > 0 => break,
-                    Err(error) => return Err(error),
+                // One was made when the device was opened: so there are no more.
+                let Ok(window) = MemoryWindow::new(region) else {
+                    break;
                 };
                 windows.by_key.set(window.key() >> 8, slot);
                 Means::Window(window)
@@ -111,7 +105,7 @@ impl Windows {
             });
         }
         windows.free.extend(shuffled(windows.count(), seed));
-        Ok(windows)
+        windows
     }
 
     /// Windows that there are.
