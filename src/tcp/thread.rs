@@ -218,17 +218,19 @@ impl Thread {
     }
 
     fn end_drain(&mut self) {
-        let open = self.open();
         let now = self.now;
+        // Calls go on when their connections have ended.
+        let runs = |slot: &Slot| slot.connection.is_some() || slot.calls > 0;
+        let complete = self.drain.is_some() && !self.slots.iter().any(runs);
         if let Some(drain) = self
             .drain
-            .take_if(|it| open == 0 || it.until.is_some_and(|until| now >= until))
+            .take_if(|it| complete || it.until.is_some_and(|until| now >= until))
         {
             (0..self.slots.len()).for_each(|at| self.close(at));
             // Fails when nobody waits any more.
             let _ = drain.answer.send(DrainReport {
                 connections: drain.connections,
-                complete: open == 0,
+                complete,
             });
         }
     }

@@ -8,10 +8,14 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use rpcrdma::prelude::{Encode, Incoming, Procedure, Refusal, Reply, Server, Service};
-use rpcrdma::{Auth, AuthStatus, Authentication, Later, NodeBuilder, Unauthenticated, record};
+use rpcrdma::{
+    Auth, AuthStatus, Authentication, CloseReason, ConnectionKey, Later, NodeBuilder,
+    Unauthenticated, record,
+};
 use rpcrdma_protocol::constants::{AUTH_NONE, RPCSEC_GSS};
 use rpcrdma_protocol::rpc::{AcceptStatus, RejectStatus, ReplyBody, ReplyHeader};
 use rpcrdma_testkit::until;
+use rustix::net::sockopt::set_socket_linger;
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 
 use crate::{ECHO, PATIENCE, PROGRAM, address, profile};
@@ -515,6 +519,54 @@ fn drain_ends_in_time_though_a_call_does_not() {
     assert_eq!((report.connections, report.complete), (1, false));
     assert!(peer.is_closed());
     drop(later);
+}
+
+/// Has the test answer calls, and tells it of connections that end.
+struct Held {
+    calls: Sender<Later>,
+    ended: Sender<()>,
+}
+
+impl Service for Held {
+    fn call(&mut self, call: &mut Incoming<'_>, _: &mut Reply<'_, '_>) -> Result<(), Refusal> {
+        let sent = self.calls.send(call.later()?);
+        sent.map_err(|_| Refusal::SystemError)
+    }
+
+    fn disconnected(&mut self, _: ConnectionKey, _: CloseReason) {
+        self.ended.send(()).unwrap();
+    }
+}
+
+#[test]
+fn drain_is_complete_only_when_calls_of_connections_that_ended_are() {
+    for is_answered in [false, true] {
+        let ((calls, held), (ended, over)) = (channel(), channel());
+        let server = Server::builder().profile(profile());
+        let (server, at) = listening(server.program(PROGRAM, 1..=1, move |_| Held {
+            calls: calls.clone(),
+            ended: ended.clone(),
+        }));
+        let mut peer = Peer::at(at);
+        peer.send_message(&call(1, HELD, &[]));
+        let later = held.recv_timeout(PATIENCE).unwrap();
+        // Its end is a reset.
+        set_socket_linger(&peer.0, Some(Duration::ZERO)).unwrap();
+        drop(peer);
+        over.recv_timeout(PATIENCE).unwrap();
+        let node = server.node().clone();
+        let limit = match is_answered {
+            true => PATIENCE,
+            // TIME: the call never ends, so no machine is too slow for it; the cores need less.
+            false => Duration::from_millis(200),
+        };
+        let drain = std::thread::spawn(move || node.drain(limit).unwrap());
+        if is_answered {
+            later.refuse(Refusal::SystemError);
+        }
+        let report = drain.join().unwrap();
+        assert_eq!((report.connections, report.complete), (0, is_answered));
+    }
 }
 
 #[test]
