@@ -21,8 +21,10 @@ pub trait Sign: Send + Sync {
     /// The credential of the next call that is sent.
     fn credential(&self) -> Auth;
 
-    /// Its verifier. `signed` is the call from its XID to the end of its credential. It may be asked for again with another XID: one
-    /// that was made for a call that could not go is not used.
+    /// Its verifier. `signed` is the call from its XID to the end of its credential.
+    ///
+    /// Both are made when the call can go. It still may not, if they are longer than those before, or have another flavor: then they
+    /// are not used, and the call has others later.
     fn verifier(&self, signed: &[u8]) -> Auth;
 }
 
@@ -42,8 +44,6 @@ pub(crate) struct Signed {
     signer: Arc<dyn Sign>,
     pub(crate) credential: Auth,
     verifier: Auth,
-    /// The XID that the verifier is for, while the message was not sent.
-    unsent: Option<u32>,
     pub(crate) reply: Auth,
 }
 
@@ -53,24 +53,14 @@ impl Signed {
             signer,
             credential: Auth::NONE,
             verifier: Auth::NONE,
-            unsent: None,
             reply: Auth::NONE,
         }
     }
 
-    /// The message was sent: the next one is another.
-    pub(crate) fn sent(&mut self) {
-        self.unsent = None;
-    }
-
-    /// Signs the call for the message with this XID. What could not be sent keeps its number: otherwise calls that wait would use up
-    /// numbers, and those of others would leave the window of the server before they are there.
+    /// Signs the call for the message with this XID, which goes now: calls that wait neither use up numbers nor keep old ones, which
+    /// leave the window of the server. Until then the last credential and verifier say how long the next ones are.
     pub(crate) fn sign(&mut self, xid: u32, call: Call) {
-        match self.unsent.replace(xid) {
-            Some(last) if last == xid => return,
-            Some(_) => {}
-            None => self.credential = self.signer.credential(),
-        }
+        self.credential = self.signer.credential();
         let header = CallHeader {
             xid,
             program: call.program,

@@ -14,7 +14,6 @@ use rpcrdma_fabric::interface::{PeerIdentity, Port};
 use rpcrdma_protocol::rpc;
 use rpcrdma_protocol::v2::TransportError;
 
-use crate::auth::Signed;
 use crate::exchange::{
     Answer, Content, CoreShared, Message, Parcel, PeerConnection, Status, SubmissionQueue, Token,
 };
@@ -488,27 +487,30 @@ fn make_with_extras<P: Port>(
     connection: ConnectionKey,
     tag: CallTag,
 ) -> Result<(), CallRefused> {
-    let procedure = message.procedure;
-    let Some(signed) = message.signed_mut() else {
-        return make_of_any_length(core, message, connection, tag);
-    };
-    // Before it is signed: a call that waits is tried in each poll, and a verifier takes long to compute.
-    if core.credits(connection) == 0 {
-        return Err(CallRefused::NoCredit);
+    if message.signed_mut().is_some() {
+        // A call that waits is tried in each poll: it takes no number before it can go, and a verifier takes long to compute.
+        if core.credits(connection) == 0 {
+            return Err(CallRefused::NoCredit);
+        }
+        // The first time it is not known yet how long they are; what is no matter of waiting is left to the call itself.
+        let tried = make_of_any_length(core, message, connection, None);
+        if tried.is_err_and(CallRefused::is_transient) {
+            return tried;
+        }
+        let (xid, procedure) = (core.next_xid(), message.procedure);
+        let signed = message.signed_mut().into_iter();
+        signed.for_each(|it| it.sign(xid, procedure));
     }
-    signed.sign(core.next_xid(), procedure);
-    make_of_any_length(core, message, connection, tag)?;
-    message.signed_mut().into_iter().for_each(Signed::sent);
-    Ok(())
+    make_of_any_length(core, message, connection, Some(tag))
 }
 
 /// As [`make`], with a credential, bulk data, or longer results than most calls have. What fits no message of version 1 goes
-/// in chunks.
+/// in chunks. Without a tag nothing is sent: it says whether the call could go.
 fn make_of_any_length<P: Port>(
     core: &mut Context<'_, P>,
     message: &mut Message,
     connection: ConnectionKey,
-    tag: CallTag,
+    tag: Option<CallTag>,
 ) -> Result<(), CallRefused> {
     let (procedure, args, extras) = (message.procedure, &message.args, message.extras());
     if !extras.items.is_empty() || !extras.expected.is_empty() {
@@ -521,7 +523,12 @@ fn make_of_any_length<P: Port>(
             space.copy_from_slice(args);
             args.len()
         };
-        let made = core.call_authenticated(connection, procedure, auth, args.len(), tag, write);
+        let made = match tag {
+            Some(tag) => {
+                core.call_authenticated(connection, procedure, auth, args.len(), tag, write)
+            }
+            None => core.may_call(connection, procedure, auth, args.len()),
+        };
         if inline_max.is_none() || made != Err(CallRefused::TooLong) {
             return made;
         }
@@ -537,7 +544,7 @@ fn make_bulk<P: Port>(
     core: &mut Context<'_, P>,
     message: &mut Message,
     connection: ConnectionKey,
-    tag: CallTag,
+    tag: Option<CallTag>,
 ) -> Result<(), CallRefused> {
     let procedure = message.procedure;
     let args = std::mem::take(&mut message.args);
@@ -559,11 +566,12 @@ fn make_bulk<P: Port>(
     for (at, item) in &mut extras.items {
         fits = fits.and_then(|()| call.add(*at, item));
     }
-    let made = match fits {
-        Ok(()) => core.call_bulk(connection, &mut call, tag),
-        Err(_) => Err(CallRefused::TooLong),
+    let made = match (fits, tag) {
+        (Ok(()), Some(tag)) => core.call_bulk(connection, &mut call, tag),
+        (Ok(()), None) => core.may_call_bulk(connection, &call),
+        (Err(_), _) => Err(CallRefused::TooLong),
     };
-    if made.is_err() {
+    if made.is_err() || tag.is_none() {
         // The items are the message's again. Those that were added last come out first.
         for (number, item) in &mut extras.targets {
             if item.is_empty() {

@@ -473,6 +473,45 @@ fn calls_that_wait_for_credits_use_up_no_numbers() {
     }
 }
 
+#[test]
+fn call_that_waits_for_memory_has_no_number_yet() {
+    const CALLS: u32 = 2 * WINDOW;
+    for versions in [Versions::Two, Versions::One] {
+        let at = address();
+        let (server, _, _later) = serve(&at);
+        let client = builder().versions(versions).connect(&at).unwrap();
+        let context = create(&client, 7);
+        // All that a client may have: the rest is for calls of peers.
+        let buffers = client.buffers();
+        let mut held: Vec<_> = (0..24)
+            .map(|_| buffers.wait(100, PATIENCE).unwrap())
+            .collect();
+        let mut poller = client.poller(1).unwrap();
+        let mut request = poller.request(BULK);
+        request.sign(Arc::clone(&context) as Arc<dyn Sign>);
+        request.expect_bulk(200_000).bulk(held.pop().unwrap());
+        poller.submit(&mut request, 0).unwrap();
+        until("the call that lacks memory", || {
+            let metrics = client.node().metrics();
+            (metrics.total("calls_refused_no_slot") > Some(0)).then_some(())
+        });
+        for _ in 0..CALLS {
+            let answer = signed(&client, &context, ECHO).opaque(b"one").call();
+            assert!(context.check(&answer.unwrap()), "{versions:?}");
+        }
+        drop(held);
+        let ended = until("the answer", || {
+            let discarded = server.metrics().total("calls_discarded");
+            assert_eq!(discarded, Some(0), "its number has left the window");
+            poller.complete()
+        });
+        let answer = ended.result.unwrap();
+        assert!(context.check(&answer), "{versions:?}");
+        // The first one was 1.
+        assert_eq!(context.next.load(Ordering::SeqCst), CALLS + 2);
+    }
+}
+
 /// A call as a message on TCP, signed with this number.
 fn message(
     context: &Context,

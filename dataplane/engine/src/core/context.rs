@@ -114,6 +114,38 @@ impl<P: Port> Context<'_, P> {
         outgoing.start_call(core, connection, header, args_bytes_max, tag, write)
     }
 
+    /// Whether a call by [`Context::call_authenticated`] with a credential and a verifier of these flavors and lengths would be
+    /// accepted now. Who has to know before it makes them asks this: a number of RPCSEC_GSS that is taken and not sent leaves the
+    /// window of the server while its call waits (RFC 2203 section 5.3.3.1).
+    ///
+    /// # Errors
+    /// As [`Context::call_authenticated`].
+    pub fn may_call(
+        &mut self,
+        connection: ConnectionKey,
+        call: Call,
+        auth: CallAuth<'_>,
+        args_bytes_max: usize,
+    ) -> Result<(), CallRefused> {
+        let rpc_bytes = call.header(0, auth).encoded_bytes();
+        let rpc_bytes = rpc_bytes.saturating_add(args_bytes_max);
+        let (core, outgoing) = (&mut self.state.resources, &self.state.outgoing);
+        outgoing.check_call(core, connection, rpc_bytes)
+    }
+
+    /// As [`Context::may_call`], for [`Context::call_bulk`].
+    ///
+    /// # Errors
+    /// As [`Context::call_bulk`].
+    pub fn may_call_bulk(
+        &mut self,
+        connection: ConnectionKey,
+        call: &BulkCall<'_>,
+    ) -> Result<(), CallRefused> {
+        let (core, outgoing) = (&mut self.state.resources, &mut self.state.outgoing);
+        outgoing.check_bulk_call(core, connection, call).map(drop)
+    }
+
     /// The XID of the next call of this core that is accepted.
     #[inline]
     #[must_use]

@@ -16,15 +16,22 @@ use crate::core::resources::Resources;
 use crate::message::{MessageBuffer, Use};
 use crate::rpc::{CallRefused, CallTag, ConnectionKey};
 
+/// What a call that may start takes.
+pub(in crate::core) struct Start {
+    plan: Plan,
+    xid: u32,
+    buffers: u32,
+    windows: usize,
+}
+
 impl Outgoing {
-    /// Accepts a call with bulk data, or leaves it unchanged and returns an error.
-    pub(in crate::core) fn start_bulk_call<P: Port>(
+    /// Checks everything that a call needs, before anything is taken out of it.
+    pub(in crate::core) fn check_bulk_call<P: Port>(
         &mut self,
         core: &mut Resources<P>,
         key: ConnectionKey,
-        call: &mut BulkCall<'_>,
-        tag: CallTag,
-    ) -> Result<(), CallRefused> {
+        call: &BulkCall<'_>,
+    ) -> Result<Start, CallRefused> {
         if core.is_draining() {
             return Err(CallRefused::Draining);
         }
@@ -36,27 +43,48 @@ impl Outgoing {
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let open = count(core.connections.in_use());
         let taken = count(buffers);
-        // Everything is checked before anything is taken out of `call`.
+        let is_whole = matches!(plan, Plan::Inline | Plan::Stream(_));
         let has_room = self.has_room(count(windows))
             && self.shares.may_take(key.index, taken, open)
             && core.reply.pool.may_give(buffers)
-            && call.needs_no_more_views_than(core.reply.pool.views_available());
+            && call.needs_no_more_views_than(core.reply.pool.views_available())
+            && (!is_whole || core.messages.has_room(key.index, Use::CallOut));
         let counters = &core.shared.counters;
         let (Some(xid), true) = (xid, has_room) else {
             counters.calls_refused_no_slot.increment();
             return Err(CallRefused::NoSlot);
         };
+        if matches!(plan, Plan::Inline) {
+            let rpc_bytes = call.header(xid).encoded_bytes() + call.whole_args_bytes();
+            self.check_inline(core, key, rpc_bytes)?;
+        }
+        Ok(Start {
+            plan,
+            xid,
+            buffers: taken,
+            windows,
+        })
+    }
+
+    /// Accepts a call with bulk data, or leaves it unchanged and returns an error.
+    pub(in crate::core) fn start_bulk_call<P: Port>(
+        &mut self,
+        core: &mut Resources<P>,
+        key: ConnectionKey,
+        call: &mut BulkCall<'_>,
+        tag: CallTag,
+    ) -> Result<(), CallRefused> {
+        let Start {
+            plan,
+            xid,
+            buffers: taken,
+            windows,
+        } = self.check_bulk_call(core, key, call)?;
         let header = call.header(xid);
         let message = match &plan {
             Plan::Inline | Plan::Stream(_) => {
-                if matches!(plan, Plan::Inline) {
-                    self.check_inline(core, key, header.encoded_bytes() + call.whole_args_bytes())?;
-                }
                 let message = core.messages.take(key.index, Use::CallOut);
-                let Some(mut message) = message else {
-                    core.shared.counters.calls_refused_no_slot.increment();
-                    return Err(CallRefused::NoSlot);
-                };
+                let mut message = message.ok_or(CallRefused::NoSlot)?;
                 self.write_whole(core, &mut message, &header, call);
                 Some(message)
             }

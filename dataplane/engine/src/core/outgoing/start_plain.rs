@@ -6,8 +6,10 @@ use rpcrdma_protocol::v2::ReverseRequestSupport;
 use rpcrdma_protocol::v2::connection::Direction;
 
 use super::Outgoing;
-use crate::connection::{OutgoingMessage, Stage};
+use crate::connection::{Connection, OutgoingMessage, Stage};
 use crate::core::resources::Resources;
+use crate::core::transmit::Transmit;
+use crate::counters::Counters;
 use crate::message::Use;
 use crate::responder::RPC_OFFSET;
 use crate::rpc::{CallRefused, CallTag, ConnectionKey};
@@ -29,25 +31,8 @@ impl Outgoing {
         let Some(connection) = core.connections.get_mut(key) else {
             return Err(CallRefused::UnknownConnection);
         };
-        if connection.stage != Stage::Ready {
-            return Err(CallRefused::NotReady);
-        }
-        if connection.protocol.own_calls() == ReverseRequestSupport::None {
-            return Err(CallRefused::NotTaken);
-        }
         let counters = &core.shared.counters;
-        if !connection.can_call() {
-            counters.calls_refused_no_credit.increment();
-            return Err(CallRefused::NoCredit);
-        }
-        let Some(xid) = self
-            .requester
-            .next_xid(&connection.calls)
-            .filter(|_| core.transmit.has_room(connection))
-        else {
-            counters.calls_refused_no_slot.increment();
-            return Err(CallRefused::NoSlot);
-        };
+        let xid = self.check_short(connection, &core.transmit, counters)?;
         header.xid = xid;
         // The RPC call is written behind the place of a version 2 header. That of version 1 is shorter:
         // `close_gap` joins the two.
@@ -82,6 +67,73 @@ impl Outgoing {
         Ok(())
     }
 
+    /// Checks that a call of one message may start, and returns its XID.
+    #[inline(always)]
+    fn check_short(
+        &self,
+        connection: &Connection,
+        transmit: &Transmit,
+        counters: &Counters,
+    ) -> Result<u32, CallRefused> {
+        if connection.stage != Stage::Ready {
+            return Err(CallRefused::NotReady);
+        }
+        if connection.protocol.own_calls() == ReverseRequestSupport::None {
+            return Err(CallRefused::NotTaken);
+        }
+        if !connection.can_call() {
+            counters.calls_refused_no_credit.increment();
+            return Err(CallRefused::NoCredit);
+        }
+        let xid = self.requester.next_xid(&connection.calls);
+        let Some(xid) = xid.filter(|_| transmit.has_room(connection)) else {
+            counters.calls_refused_no_slot.increment();
+            return Err(CallRefused::NoSlot);
+        };
+        Ok(xid)
+    }
+
+    /// Checks what [`Outgoing::start_call`] does, for a call of at most so many bytes.
+    pub(in crate::core) fn check_call<P: Port>(
+        &self,
+        core: &mut Resources<P>,
+        key: ConnectionKey,
+        rpc_bytes_max: usize,
+    ) -> Result<(), CallRefused> {
+        if core.is_draining() {
+            return Err(CallRefused::Draining);
+        }
+        let connection = core.connections.get(key);
+        let connection = connection.ok_or(CallRefused::UnknownConnection)?;
+        self.check_short(connection, &core.transmit, &core.shared.counters)?;
+        let threshold = connection.protocol.send_threshold_bytes() as usize;
+        let one_message = core.transmit.scratch().len().min(threshold);
+        match RPC_OFFSET + rpc_bytes_max > one_message {
+            true => self.check_long(core, key, rpc_bytes_max),
+            false => Ok(()),
+        }
+    }
+
+    fn check_long<P: Port>(
+        &self,
+        core: &Resources<P>,
+        key: ConnectionKey,
+        rpc_bytes_max: usize,
+    ) -> Result<(), CallRefused> {
+        let connection = core.connections.get(key);
+        let connection = connection.ok_or(CallRefused::UnknownConnection)?;
+        if rpc_bytes_max > core.config.message_bytes_max as usize
+            || !connection.protocol.can_send_without_chunks(rpc_bytes_max)
+        {
+            return Err(CallRefused::TooLong);
+        }
+        if !core.messages.has_room(key.index, Use::CallOut) {
+            core.shared.counters.calls_refused_no_slot.increment();
+            return Err(CallRefused::NoSlot);
+        }
+        Ok(())
+    }
+
     /// Queues a call that takes several messages, which are sent one by one as credits arrive.
     #[cold]
     fn start_long_call<P: Port>(
@@ -93,19 +145,11 @@ impl Outgoing {
         tag: CallTag,
         write: impl FnOnce(&mut [u8]) -> usize,
     ) -> Result<(), CallRefused> {
-        if rpc_bytes_max > core.config.message_bytes_max as usize {
-            return Err(CallRefused::TooLong);
-        }
-        let Some(connection) = core.connections.get_mut(key) else {
-            return Err(CallRefused::UnknownConnection);
-        };
-        if !connection.protocol.can_send_without_chunks(rpc_bytes_max) {
-            return Err(CallRefused::TooLong);
-        }
-        let Some(mut buffer) = core.messages.take(key.index, Use::CallOut) else {
-            core.shared.counters.calls_refused_no_slot.increment();
-            return Err(CallRefused::NoSlot);
-        };
+        self.check_long(core, key, rpc_bytes_max)?;
+        let connection = core.connections.get_mut(key);
+        let connection = connection.ok_or(CallRefused::UnknownConnection)?;
+        let buffer = core.messages.take(key.index, Use::CallOut);
+        let mut buffer = buffer.ok_or(CallRefused::NoSlot)?;
         let space = buffer.space();
         let written = header.encode(space).ok().and_then(|header_bytes| {
             let args = space.get_mut(header_bytes..rpc_bytes_max)?;
