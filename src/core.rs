@@ -331,6 +331,7 @@ impl<A: Application> CoreApplication<A> {
         let connection = parcel.connection;
         let Parcel {
             content,
+            may_wait,
             message,
             reply,
             ..
@@ -346,6 +347,7 @@ impl<A: Application> CoreApplication<A> {
             }
             Content::Closed => self.disconnected(connection, CloseReason::Peer),
             _ => {
+                self.shared.set_may_wait(*may_wait);
                 let mut without_reply = Content::NoCall;
                 let served = core.serve_message(connection, message, reply, |request, writer| {
                     let outcome = self.call(request, writer);

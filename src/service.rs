@@ -199,7 +199,8 @@ impl<'a> Incoming<'a> {
     ///
     /// # Errors
     /// [`Refusal::SystemError`] when as many calls wait for their answers as the core has room for
-    /// (`deferred_replies_max` of the profile), or when this call was deferred already.
+    /// (`deferred_replies_max` of the profile; by TCP 32 of a connection and 64 of all, beyond the first three of each), or when
+    /// this call was deferred already.
     pub fn later(&mut self) -> Result<Later, Refusal> {
         let Answering {
             verifier,

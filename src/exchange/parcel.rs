@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossbeam_queue::ArrayQueue;
 use rpcrdma_engine::{BulkItem, ConnectionKey, DeferToken, Outcome, Request};
@@ -21,6 +22,8 @@ const REPLY_HEADER_BYTES_MAX: usize = 64 + AUTH_BODY_BYTES_MAX;
 pub(crate) struct Parcel {
     pub(crate) connection: ConnectionKey,
     pub(crate) content: Content,
+    /// The call may be answered later.
+    pub(crate) may_wait: bool,
     /// The call.
     pub(crate) message: Vec<u8>,
     /// Room for the reply.
@@ -55,6 +58,8 @@ pub(crate) struct ParcelQueue {
     pub(crate) first_index: u32,
     /// The longest reply.
     pub(crate) message_bytes_max: usize,
+    /// Of the call that the core serves now. Relaxed: its thread alone uses it.
+    pub(crate) may_wait: AtomicBool,
 }
 
 /// The right to answer a call later.
@@ -95,6 +100,19 @@ impl CoreShared {
         self.parcels.get()?.to_core.pop()
     }
 
+    /// Notes whether the call that is served next may be answered later.
+    pub(crate) fn set_may_wait(&self, may_wait: bool) {
+        if let Some(queue) = self.parcels.get() {
+            queue.may_wait.store(may_wait, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the peer of a connection sends calls again by it, and takes any reply for that of the call: by TCP.
+    pub(crate) fn retransmits(&self, connection: ConnectionKey) -> bool {
+        let queue = self.parcels.get();
+        queue.is_some_and(|it| connection.index >= it.first_index)
+    }
+
     pub(crate) fn has_parcels(&self) -> bool {
         let queue = self.parcels.get();
         queue.is_some_and(|it| !it.to_core.is_empty())
@@ -115,9 +133,10 @@ impl CoreShared {
         request: &Request<'_>,
         verifier: &Cell<Option<Auth>>,
     ) -> Option<Token> {
-        let queue = self.parcels.get();
-        match queue.filter(|it| request.connection.index >= it.first_index) {
+        let of_tcp = self.retransmits(request.connection);
+        match self.parcels.get().filter(|_| of_tcp) {
             None => request.defer().map(Token::Core),
+            Some(queue) if !queue.may_wait.load(Ordering::Relaxed) => None,
             Some(queue) => Some(Token::Tcp(Unanswered {
                 back: Arc::clone(&queue.back),
                 connection: request.connection,
@@ -170,6 +189,7 @@ impl Unanswered {
         let parcel = Parcel {
             connection: self.connection,
             content,
+            may_wait: true,
             message: Vec::new(),
             reply,
         };

@@ -174,6 +174,8 @@ impl Calls {
             }
             Begun::Finished(outcome) => outcome,
             Begun::Waits(_) => Outcome::Deferred,
+            // As for one that is displaced: the call has its own answer.
+            Begun::CannotWait if core.retransmits(request.connection) => Outcome::Discarded,
             // Nothing of it ran, or nobody can wait for it.
             Begun::Full | Begun::CannotWait => Outcome::SystemError,
         })

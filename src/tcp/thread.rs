@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::time::{Duration, Instant};
 
@@ -17,10 +17,14 @@ use super::connection::{Connection, is_passing};
 use super::{Counters, Limits, Request, Tcp};
 use crate::exchange::{Content, CoreShared, Parcel, ParcelQueue};
 
-/// Calls that one connection may have on its core, or with replies that were not sent.
+/// Calls that one connection may have under way, beside the one that is answered at once. A call is under way on its core, while
+/// it has no answer, and while its reply was not sent: that bounds what peers who read no replies make the node keep.
 const CALLS_MAX: u32 = 32;
 
-/// Calls that all connections may have so, beyond one for each.
+/// So many of them no other connection can take from it.
+const CALLS_SURE: u32 = 3;
+
+/// Calls that all connections may have so, beyond those.
 const CALLS_SHARED: u32 = 64;
 
 /// Parcels that are kept to be used again, with what their messages and replies have touched.
@@ -52,8 +56,10 @@ struct Slot {
     connection: Option<Connection>,
     /// Its core knows of it: the news of its end has not come back.
     is_known: bool,
-    /// Its calls, until their replies are sent. The place is not used again before they have come back.
+    /// Its calls that may be answered later, until their replies are sent. The place is not used again before they have come back.
     calls: u32,
+    /// It has one more, which is answered at once. So what calls wait for can always come, by any connection.
+    answers_at_once: bool,
 }
 
 /// A drain: when it ends at the latest, who waits for it, and the connections that there were.
@@ -77,7 +83,7 @@ pub(super) struct Thread {
     /// False after `accept` failed, for example for lack of descriptors: a listener stays readable then.
     is_accepting: bool,
     slots: Vec<Slot>,
-    /// Calls beyond one for each connection.
+    /// Calls beyond those that connections are sure of.
     shared: u32,
     spare: VecDeque<Box<Parcel>>,
     /// What cores or services owe: calls that have no reply, and news of connections.
@@ -93,8 +99,8 @@ impl Thread {
     pub(super) fn new(tcp: &Tcp, requests: Receiver<Request>, wake: &Arc<OwnedFd>) -> Self {
         let limits = tcp.limits;
         let connections = limits.connections_max as usize;
-        // Each connection begins, ends and has a call; and the shared calls.
-        let parcels = 3 * connections + CALLS_SHARED as usize;
+        // Each connection begins, ends, has its calls, and one that is answered at once; and the shared calls.
+        let parcels = (3 + CALLS_SURE as usize) * connections + CALLS_SHARED as usize;
         // Once: where a thread could not be started, the next one has the same.
         let back = tcp.back.get_or_init(|| {
             // A call that is answered later comes back twice.
@@ -105,6 +111,7 @@ impl Thread {
                     back: Arc::clone(&back),
                     first_index: limits.first_index,
                     message_bytes_max: limits.message_bytes_max,
+                    may_wait: AtomicBool::new(true),
                 });
             }
             back
@@ -220,7 +227,7 @@ impl Thread {
     fn end_drain(&mut self) {
         let now = self.now;
         // Calls go on when their connections have ended.
-        let runs = |slot: &Slot| slot.connection.is_some() || slot.calls > 0;
+        let runs = |slot: &Slot| slot.connection.is_some() || slot.under_way() > 0;
         let complete = self.drain.is_some() && !self.slots.iter().any(runs);
         if let Some(drain) = self
             .drain
@@ -297,11 +304,11 @@ impl Thread {
         let slot = &self.slots[at];
         let is_over = slot.connection.as_ref().is_none_or(|it| {
             let has_ended = it.is_over && (!it.has_message || it.is_leaving);
-            let runs = slot.calls as usize > it.unsent();
+            let runs = slot.under_way() > it.unsent();
             let is_idle = now.duration_since(it.moved) >= if it.is_leaving { LEAVE } else { idle };
-            (has_ended && slot.calls == 0) || (is_idle && !runs)
+            (has_ended && slot.under_way() == 0) || (is_idle && !runs)
         });
-        if self.is_draining && self.slots[at].calls == 0 {
+        if self.is_draining && self.slots[at].under_way() == 0 {
             self.slots[at]
                 .connection
                 .iter_mut()
@@ -316,7 +323,8 @@ impl Thread {
     fn begin_calls(&mut self, at: usize) -> bool {
         while !self.is_draining
             && let slot = &mut self.slots[at]
-            && (slot.calls == 0 || (slot.calls < CALLS_MAX && self.shared < CALLS_SHARED))
+            && let may_wait = slot.has_place(self.shared)
+            && (may_wait || !slot.answers_at_once)
             && let Some(connection) = slot.connection.as_mut().filter(|it| it.has_message)
         {
             let message = match connection.next_message() {
@@ -329,8 +337,14 @@ impl Thread {
             parcel.message.clear();
             parcel.message.extend_from_slice(message);
             parcel.content = Content::Call;
-            self.shared += u32::from(slot.calls > 0);
-            slot.calls += 1;
+            parcel.may_wait = may_wait;
+            match may_wait {
+                true => {
+                    self.shared += u32::from(slot.calls >= CALLS_SURE);
+                    slot.calls += 1;
+                }
+                false => slot.answers_at_once = true,
+            }
             self.hand_over(at, parcel);
         }
         true
@@ -390,8 +404,13 @@ impl Thread {
     /// A call of a connection has ended.
     fn release(&mut self, at: usize, parcel: Box<Parcel>) {
         let slot = &mut self.slots[at];
-        slot.calls -= 1;
-        self.shared -= u32::from(slot.calls > 0);
+        match parcel.may_wait {
+            true => {
+                slot.calls -= 1;
+                self.shared -= u32::from(slot.calls >= CALLS_SURE);
+            }
+            false => slot.answers_at_once = false,
+        }
         self.keep(parcel);
     }
 
@@ -416,7 +435,16 @@ impl Thread {
 
 impl Slot {
     fn is_free(&self) -> bool {
-        self.connection.is_none() && !self.is_known && self.calls == 0
+        self.connection.is_none() && !self.is_known && self.under_way() == 0
+    }
+
+    /// Whether it may have one more call that may wait, while all have so many of those that they share.
+    fn has_place(&self, shared: u32) -> bool {
+        self.calls < CALLS_SURE || (self.calls < CALLS_MAX && shared < CALLS_SHARED)
+    }
+
+    fn under_way(&self) -> usize {
+        self.calls as usize + usize::from(self.answers_at_once)
     }
 }
 
@@ -425,6 +453,7 @@ fn new_parcel(message_bytes_max: usize) -> Box<Parcel> {
     Box::new(Parcel {
         connection: ConnectionKey::default(),
         content: Content::Call,
+        may_wait: true,
         message: Vec::new(),
         reply: vec![0; message_bytes_max],
     })

@@ -372,6 +372,58 @@ fn call_that_comes_again_often_by_its_connection_has_no_answer_but_its_own() {
 }
 
 #[test]
+fn connections_with_many_calls_leave_each_other_one_a_way_to_call() {
+    let (_server, at, held) = server();
+    // All that may wait: 32 of a connection, and 64 beyond three of each.
+    for _ in 0..2 {
+        let mut peers: Vec<_> = [32, 32, 9].map(|calls| (Peer::at(at), calls)).into();
+        let mut laters = Vec::new();
+        let mut hold = |peer: &mut Peer, calls| {
+            (0..calls).for_each(|xid| peer.send_message(&call(xid, HELD, &[])));
+            laters.extend((0..calls).map(|_| held.recv_timeout(PATIENCE).unwrap()));
+        };
+        peers
+            .iter_mut()
+            .for_each(|(peer, calls)| hold(peer, *calls));
+        let mut other = Peer::at(at);
+        hold(&mut other, 3);
+        peers.push((other, 3));
+        for (peer, _) in &mut peers {
+            assert_eq!(peer.call(90, ECHO, &opaque(b"x")), opaque(b"x"));
+            // It would wait for the others.
+            peer.send_message(&call(91, HELD, &[]));
+            assert!(is_system_error(&peer.reply(), 91));
+            assert_eq!(peer.call(92, ECHO, &opaque(b"y")), opaque(b"y"));
+        }
+        drop(laters);
+        for (peer, calls) in &mut peers {
+            (0..*calls).for_each(|xid| assert!(is_system_error(&peer.reply(), xid)));
+        }
+    }
+}
+
+fn is_system_error(reply: &[u8], xid: u32) -> bool {
+    let (header, _) = ReplyHeader::decode(reply).unwrap();
+    header == ReplyHeader::accepted(xid, AcceptStatus::SystemErr)
+}
+
+#[test]
+fn repetition_that_nobody_can_wait_for_has_no_answer() {
+    let (server, at, held) = server();
+    let mut peer = Peer::at(at);
+    let others: Vec<_> = (0..32)
+        .map(|xid| {
+            peer.send_message(&call(xid, HELD_ONCE, &[]));
+            held.recv_timeout(PATIENCE).unwrap()
+        })
+        .collect();
+    peer.send_message(&call(0, HELD_ONCE, &[]));
+    assert_eq!(peer.call(90, ECHO, &opaque(b"x")), opaque(b"x"));
+    assert_eq!(total(&server, "calls_discarded"), 1);
+    drop(others);
+}
+
+#[test]
 fn calls_are_answered_later_in_any_order() {
     let (_server, at, held) = server();
     let mut peer = Peer::at(at);
