@@ -83,7 +83,9 @@ impl ReplyWriter<'_> {
     pub fn set_verifier(&mut self, verifier: OpaqueAuth<'_>) -> Result<(), VerifierRefused> {
         let bytes = verifier.encoded_bytes() - OpaqueAuth::NONE.encoded_bytes();
         let kept = Auth::new(verifier.flavor, verifier.body);
-        let is_first = self.items.verifier.is_none() && self.written == 0;
+        // A result that leaves the stream has its place in it all the same.
+        let has_results = self.written != 0 || !self.items.results.is_empty();
+        let is_first = self.items.verifier.is_none() && !has_results;
         let kept = kept.filter(|_| is_first && self.spilled.is_none());
         self.items.verifier = Some(kept.ok_or(VerifierRefused)?);
         self.results_at += bytes;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::support::bulk::{
-    BulkPair, GIVE, GIVE_LATER, GIVE_LONG, GIVE_SHARED, HOLD, TAKE, Wanted, asking, assert_results,
-    bulk_config, bulk_pair, given, limited_bulk_pair,
+    BulkPair, GIVE, GIVE_BARE, GIVE_LATER, GIVE_LONG, GIVE_SHARED, HOLD, TAKE, Wanted, asking,
+    assert_results, bulk_config, bulk_pair, given, limited_bulk_pair,
 };
 use crate::support::fabric::{Limits, rounds, some_of, unless_skipped};
 use crate::support::pattern;
@@ -81,6 +81,19 @@ fn results_are_written_whatever_their_size() {
     let counters = pair.server.counters();
     assert!(counters.rdma_writes >= 28);
     assert_eq!(counters.bulk_bytes_copied, 0);
+}
+
+#[test]
+fn a_result_without_a_word_before_it_comes_behind_the_verifier() {
+    let mut pair = bulk_pair(&bulk_config(), &bulk_config());
+    let (connection, _) = pair.connect();
+    let wanted = Wanted {
+        placement: Placement::Rdma,
+        ..Wanted::one_result(connection, GIVE_BARE, 5000)
+    };
+    let (results, items) = pair.run(wanted);
+    assert!(items == [given(0, 5000)] && results.is_empty());
+    pair.all_home();
 }
 
 /// Every combination of items, results, a long call and a long reply.

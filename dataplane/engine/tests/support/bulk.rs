@@ -29,6 +29,8 @@ pub const GIVE_LATER: u32 = 12;
 pub const GIVE_LONG: u32 = 13;
 /// As [`GIVE`], in pieces that are shared; the service is done with them before they are sent.
 pub const GIVE_SHARED: u32 = 15;
+/// As `GIVE`, for one result, whose length is not in the stream. Then it is too late for a verifier.
+pub const GIVE_BARE: u32 = 16;
 /// Never answered.
 pub const HOLD: u32 = 14;
 
@@ -279,6 +281,21 @@ impl BulkApp {
         }
     }
 
+    fn give_bare(&self, lengths: &[u32], reply: &mut ReplyWriter<'_>) -> Outcome {
+        let Some(mut item) = item(|| reply.take_bulk(), &given(0, lengths[0])) else {
+            return Outcome::SystemError;
+        };
+        reply.attach(0, &mut item).expect("room for it");
+        let verifier = OpaqueAuth {
+            flavor: 6,
+            body: &[1; 8],
+        };
+        reply
+            .set_verifier(verifier)
+            .expect_err("it comes before all results");
+        Outcome::Success
+    }
+
     fn give_shared(&self, lengths: &[u32], reply: &mut ReplyWriter<'_>) -> Outcome {
         for (index, &bytes) in lengths.iter().enumerate() {
             let content = given(index, bytes);
@@ -319,6 +336,7 @@ impl BulkApp {
                 Outcome::Success
             }
             GIVE => self.give(&lengths(request.args), reply),
+            GIVE_BARE => self.give_bare(&lengths(request.args), reply),
             GIVE_SHARED => self.give_shared(&lengths(request.args), reply),
             GIVE_LONG => {
                 let lengths = lengths(request.args);
