@@ -390,13 +390,13 @@ impl Thread {
                 count(&self.counters.ignored);
                 self.release(at, parcel);
             }
-            Content::Reply(_) => {
-                count(&self.counters.calls);
-                match &mut self.slots[at].connection {
-                    Some(connection) => connection.push(parcel, self.now),
-                    None => self.release(at, parcel),
+            Content::Reply(_) => match &mut self.slots[at].connection {
+                Some(connection) => {
+                    count(&self.counters.calls);
+                    connection.push(parcel, self.now);
                 }
-            }
+                None => self.release(at, parcel),
+            },
             Content::Opened(_) | Content::Call | Content::Later => {}
         }
     }

@@ -252,6 +252,23 @@ fn call_that_is_discarded_is_counted_as_that_and_holds_nothing() {
 }
 
 #[test]
+fn reply_that_is_too_long_is_an_error_and_counted_as_one() {
+    let server = builder().procedure(HELD, |_, reply| {
+        for _ in 0..20 {
+            let data = reply.buffer_for(65_536).ok_or(Refusal::SystemError)?;
+            reply.bulk(data);
+        }
+        Ok(())
+    });
+    let (server, at) = listening(server);
+    let mut peer = Peer::at(at);
+    peer.send_message(&call(1, HELD, &[]));
+    assert!(is_system_error(&peer.reply(), 1));
+    assert_eq!(total(&server, "rpc_errors_sent"), 1);
+    assert_eq!(peer.call(2, ECHO, &opaque(b"x")), opaque(b"x"));
+}
+
+#[test]
 fn record_that_is_too_long_ends_its_connection_alone() {
     let (_server, at, _) = server();
     let mut other = Peer::at(at);
@@ -618,6 +635,7 @@ fn drain_is_complete_only_when_calls_of_connections_that_ended_are() {
         }
         let report = drain.join().unwrap();
         assert_eq!((report.connections, report.complete), (0, is_answered));
+        assert_eq!(total(&server, "tcp_calls"), 0, "nobody had an answer");
     }
 }
 

@@ -283,10 +283,11 @@ impl<P: Port> Context<'_, P> {
             counters: &core.shared.counters,
         };
         let reply = match serving.serve(xid, message, answer) {
-            Served::Short(bytes)
-            | Served::TooLong {
-                rpc_bytes: bytes, ..
-            } => Some(RPC_OFFSET..RPC_OFFSET + bytes),
+            Served::Short(bytes) => Some(RPC_OFFSET..RPC_OFFSET + bytes),
+            Served::TooLong { rpc_bytes, .. } => {
+                core.shared.counters.rpc_errors_sent.increment();
+                Some(RPC_OFFSET..RPC_OFFSET + rpc_bytes)
+            }
             Served::Long(buffer) => {
                 debug_assert!(false, "no message buffers are for connections of others");
                 core.messages.give(buffer);
