@@ -340,21 +340,26 @@ impl Call {
     }
 }
 
+/// Bits of the index in the number of a connection: 65,536 connections of a core, and those by TCP behind them. The core has the
+/// 12 above.
+const INDEX_BITS: u32 = 20;
+
 /// A connection of a core as one number, which no other connection of the node has.
 pub(crate) fn number_of(core: u16, connection: ConnectionKey) -> u64 {
-    // The range of `connections_max` bounds the index.
-    debug_assert!(connection.index <= u16::MAX.into(), "{connection:?}");
-    u64::from(connection.generation) << 32 | u64::from(core) << 16 | u64::from(connection.index)
+    let (core, index) = (u32::from(core), connection.index);
+    debug_assert!(core >> (32 - INDEX_BITS) == 0 && index >> INDEX_BITS == 0);
+    u64::from(connection.generation) << 32 | u64::from(core << INDEX_BITS | index)
 }
 
 /// The core and the connection that [`number_of`] made this number of.
 pub(crate) fn core_and_key_of(connection: u64) -> (usize, ConnectionKey) {
-    let [i0, i1, c0, c1, g0, g1, g2, g3] = connection.to_le_bytes();
+    let [i0, i1, i2, i3, g0, g1, g2, g3] = connection.to_le_bytes();
+    let place = u32::from_le_bytes([i0, i1, i2, i3]);
     let key = ConnectionKey {
-        index: u16::from_le_bytes([i0, i1]).into(),
+        index: place & ((1 << INDEX_BITS) - 1),
         generation: u32::from_le_bytes([g0, g1, g2, g3]),
     };
-    (u16::from_le_bytes([c0, c1]).into(), key)
+    ((place >> INDEX_BITS) as usize, key)
 }
 
 /// Expects an opaque of at most `bytes_max` bytes in the results, whose data may come beside their stream: rpcrdma_get_bulk()
@@ -617,4 +622,32 @@ pub unsafe extern "C" fn rpcrdma_call_free(call: *mut Call) {
         }
         Ok(())
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn number_of_a_connection_names_it_and_no_other() {
+        // The last of a core with as many as may be, and those by TCP behind them.
+        let indices = [0, 1, 65_279, 65_535, 65_536, 65_791];
+        let mut numbers = Vec::new();
+        for (core, index) in [0, 1, 2, 4095]
+            .into_iter()
+            .flat_map(|core| indices.map(|it| (core, it)))
+        {
+            let key = ConnectionKey {
+                index,
+                generation: u32::MAX - 1,
+            };
+            let number = number_of(core, key);
+            assert_eq!(core_and_key_of(number), (core.into(), key));
+            numbers.push(number);
+        }
+        let count = numbers.len();
+        numbers.sort_unstable();
+        numbers.dedup();
+        assert_eq!(numbers.len(), count);
+    }
 }
