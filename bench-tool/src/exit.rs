@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cause_that_the_error_has_told_is_not_told_again() {
+    fn cause_in_the_text_of_an_error_is_not_repeated() {
         #[derive(Debug, thiserror::Error)]
         #[error("opening the device: {source}")]
         struct Opening {

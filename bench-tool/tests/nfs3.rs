@@ -144,7 +144,7 @@ fn our_client_mounts_over_shm_without_any_tcp_port() {
 }
 
 #[test]
-fn it_listens_answers_and_ends_when_it_is_told() {
+fn program_listens_answers_and_ends_on_request() {
     let (server, line) = started("--listen tcp:127.0.0.1:0 --metrics 127.0.0.1:0");
     let address = tcp_address(&line).expect(&line);
     let octets = |words: &[u32]| -> Vec<u8> {

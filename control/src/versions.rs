@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_with_a_version_in_common_are_told_from_others() {
+    fn ends_with_a_common_version_are_distinguished_from_others() {
         use Versions::{Both, One, Two};
         for (permitted, low, high, common) in [
             (One, 1, 1, true),

@@ -470,7 +470,7 @@ fn asked(name: &str, default: u64) -> u64 {
 }
 
 #[test]
-fn whatever_is_dropped_and_when_nothing_stays() {
+fn drops_in_any_order_leave_nothing_behind() {
     // TIME: it bounds the number of runs, and nothing is compared with it. The steps of a run take a few milliseconds, but
     // hundreds on a machine with other work.
     let (begin, time) = (Instant::now(), Duration::from_secs(60));

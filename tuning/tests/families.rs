@@ -285,7 +285,7 @@ fn add_device(machine: &Folder, name: &str, driver: Option<&str>, part: Option<(
 }
 
 #[test]
-fn devices_are_told_apart_by_driver_and_part_and_software_by_name() {
+fn devices_are_distinguished_by_driver_and_part_and_software_ones_by_name() {
     let machine = Folder::new("families");
     #[rustfmt::skip]
     let cases = [

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_good_clock_is_told_as_such() {
+    fn good_clock_is_reported_as_good() {
         let (clock, findings) = of(&FakeMachine::good());
         assert_eq!(clock.source.as_deref(), Some("tsc"));
         assert_eq!(clock.stolen_permille, Some(0));
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn sources_that_nothing_is_known_of_are_told_without_judgement() {
+    fn unknown_clock_sources_are_reported_without_judgement() {
         let machine = FakeMachine::good();
         for (source, severity) in [
             ("acpi_pm", Severity::Warning),

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn namespaces_without_a_device_of_their_own_are_told() {
+    fn namespaces_without_a_device_are_reported() {
         let machine = FakeMachine::good();
         about(&of(&machine, false).1, "no RDMA namespaces");
         machine.set("sys/module/ib_core/refcnt", "3");

@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn enough_of_everything() {
+    fn machine_with_enough_memory_has_no_complaint() {
         let (memory, findings) = of(&FakeMachine::good(), &needs(), true);
         check_no_complaints(&findings);
         let pages = HugepageSize {

@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn good_cores_are_told_as_such() {
+    fn good_cores_are_reported_as_good() {
         let machine = FakeMachine::good();
         machine.set("CPU/cpu0/cpufreq/scaling_governor", "performance");
         let (processors, findings) = of(&machine, &needs());

@@ -152,7 +152,7 @@ fn findings(machine: &FakeMachine) -> Vec<Finding> {
 }
 
 #[test]
-fn a_tuned_machine_with_two_sockets_has_nothing_to_mend() {
+fn tuned_machine_with_two_sockets_has_nothing_to_fix() {
     let findings = findings(&tuned());
     check_no_complaints(&findings);
     for words in [
@@ -174,7 +174,7 @@ fn a_tuned_machine_with_two_sockets_has_nothing_to_mend() {
 }
 
 #[test]
-fn each_fault_of_a_badly_set_machine_is_found_with_its_cost_and_its_mend() {
+fn each_fault_of_a_badly_configured_machine_is_found_with_cost_and_fix() {
     let machine = badly_set();
     let findings = findings(&machine);
     #[rustfmt::skip]
@@ -331,7 +331,7 @@ fn a_good_machine_without_a_device_has_hints_at_most() {
 }
 
 #[test]
-fn a_problem_fails_the_command_and_the_table_says_how_to_mend_it() {
+fn problem_fails_the_command_and_the_table_says_how_to_fix_it() {
     let machine = FakeMachine::good();
     machine.set("proc/sys/kernel/osrelease", "4.19.0");
     let report = report(&machine);

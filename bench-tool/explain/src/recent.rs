@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_used_last_stays() {
+    fn entry_that_was_used_last_stays() {
         let mut map = Recent::<u32, u32, 4>::default();
         for key in 0..4 {
             assert_eq!(map.insert(key, key), None);

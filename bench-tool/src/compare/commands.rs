@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn two_commands_are_told_apart() {
+    fn two_commands_are_split_at_their_separator() {
         let both = words(&["run", "--depth", "2", "--", "./other", "-x"]);
         let [a, b] = split(&both).unwrap();
         assert_eq!((a.len(), b), (3, &words(&["./other", "-x"])[..]));

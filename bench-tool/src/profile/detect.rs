@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn each_device_is_told_with_its_profile_and_its_environment() {
+    fn each_device_is_shown_with_its_profile_and_environment() {
         let devices = [
             device("mlx5_0", Some("mlx5_core"), Some("15b3:1021")),
             device("rdmap0s6", Some("efa"), Some("1d0f:efa1")),

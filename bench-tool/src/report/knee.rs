@@ -629,7 +629,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn latency_that_does_not_rise_is_told_though_the_last_rate_was_not_reached() {
+    fn flat_latency_is_reported_though_the_last_rate_was_not_reached() {
         let mut steps: Vec<_> = (1..=5).map(|it| step(it * 10, 1_000)).collect();
         steps[4].is_reached = false;
         let finding = KneeReport::new(report(), steps, false).finding();

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_file_is_told_in_one_line_with_its_place() {
+    fn wrong_file_is_reported_in_one_line_with_the_place() {
         for (text, words) in [
             ("max_connections = \"7\"", "line 1"),
             ("\nmax_conections = 7", "unknown field `max_conections`"),

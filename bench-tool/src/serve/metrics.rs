@@ -522,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn every_counter_of_the_engine_is_told_once() {
+    fn every_counter_of_the_engine_is_exported_once() {
         let counters = CounterSnapshot::default();
         for (name, _) in FAMILIES.iter().flat_map(|family| family.2) {
             let found = counters.iter().filter(|entry| entry.0 == *name).count();

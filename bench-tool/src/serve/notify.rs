@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_watchdog_is_told_thrice_within_its_time() {
+    fn watchdog_is_notified_three_times_within_its_period() {
         let (manager, name) = manager("watchdog");
         let mut notifier = Notifier::new(&name, Some(Duration::from_secs(30))).unwrap();
         // TIME: nothing waits: all times are computed from one reading.

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_of_depths_shows_the_rate_unless_told_otherwise() {
+    fn chart_of_depths_shows_the_rate_unless_another_metric_is_chosen() {
         assert!(svg(&depths(), None).contains("Calls per second against depth"));
         let text = svg(&depths(), Some(Metric::P99));
         assert!(text.contains("Round-trip time (p99) against depth"));

@@ -30,7 +30,7 @@ fn threads_make_all_calls_by_every_way() {
 }
 
 #[test]
-fn what_threads_cannot_do_is_refused() {
+fn options_that_threads_cannot_do_are_refused() {
     for (words, says) in [
         ("--through poller --op read", "bulk data"),
         ("--through call --depth 600 --connections 2", "1200 threads"),

@@ -208,7 +208,7 @@ fn a_refusal_says_what_to_do() {
 }
 
 #[test]
-fn less_than_was_asked_for_is_told_and_no_error() {
+fn less_than_was_asked_for_is_reported_and_no_error() {
     let server = Server::start(Fault::Short);
     for op in ["read", "write"] {
         let arguments = format!("--op {op} --size 5000 --count 50 --verify");
@@ -309,7 +309,7 @@ fn a_signal_ends_it_in_good_order() {
 }
 
 #[test]
-fn nobody_there_is_said_with_the_port() {
+fn mountd_that_is_not_there_is_named_with_its_port() {
     let server = Server::start(Fault::None);
     // Nobody else can listen on a port that this test has, and it does not.
     let taken = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();

@@ -144,7 +144,7 @@ fn an_nfs_server_has_metrics() {
 }
 
 #[test]
-fn an_address_that_is_taken_is_told_before_anything_is_served() {
+fn taken_address_is_reported_before_anything_is_served() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let at = taken.local_addr().unwrap().to_string();
     let arguments = format!("--metrics {at}");

@@ -37,7 +37,7 @@ fn until(manager: &Receiver<String>, begin: &str) -> Vec<String> {
 }
 
 #[test]
-fn readiness_life_and_the_end_are_told() {
+fn readiness_liveness_and_the_end_are_reported() {
     let (manager, name) = manager("life");
     let address = address("notify");
     let mut command = serve(&address, "");
@@ -73,7 +73,7 @@ fn the_watchdog_of_another_process_is_not_ours() {
 }
 
 #[test]
-fn a_socket_that_cannot_be_is_told() {
+fn impossible_notify_socket_is_an_error() {
     let mut command = serve(&address("nowhere"), "");
     let output = Ended::of(command.env("NOTIFY_SOCKET", "x".repeat(200))).with_code(1);
     output.check_errors(&["NOTIFY_SOCKET"]);

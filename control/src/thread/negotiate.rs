@@ -95,7 +95,7 @@ mod tests {
     /// Memory that is registered for a call has a key that no peer may invalidate. A device that is told to do so ends the
     /// connection.
     #[test]
-    fn remote_invalidation_is_told_where_the_device_has_it() {
+    fn remote_invalidation_is_announced_where_the_device_has_it() {
         for remote_invalidation in [true, false] {
             let settings = Settings {
                 limits: NodeLimits {

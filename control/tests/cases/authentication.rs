@@ -137,7 +137,7 @@ pub(crate) fn where_it_is_not_required_its_absence_is_no_error<F: Fabric>() {
     }
 }
 
-pub(crate) fn a_client_that_offers_nothing_is_told_what_is_required<F: Fabric>() {
+pub(crate) fn client_that_offers_nothing_learns_what_is_required<F: Fabric>() {
     let (server, address) = server::<F>(Authentication::Required(server_host()), PATIENCE);
     let error = refused::<F>(&server, &address, Authentication::Fabric);
     assert_eq!(failure(&error), AuthenticationFailure::RequiredByPeer);

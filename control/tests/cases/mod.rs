@@ -79,9 +79,9 @@ macro_rules! cases {
             #[test]
             fn where_hosts_authenticate_themselves_there_is_no_version_1();
             #[test]
-            fn a_server_whose_receive_buffers_hold_no_message_is_told_from_one_that_died();
+            fn server_with_receive_buffers_too_small_is_distinguished_from_a_dead_one();
             #[test]
-            fn a_server_that_refuses_our_properties_is_told_with_its_error();
+            fn server_that_refuses_our_properties_is_reported_with_its_error();
             #[test]
             fn a_peer_that_changes_its_properties_is_left();
             #[test]
@@ -91,7 +91,7 @@ macro_rules! cases {
             #[test]
             fn where_it_is_not_required_its_absence_is_no_error();
             #[test]
-            fn a_client_that_offers_nothing_is_told_what_is_required();
+            fn client_that_offers_nothing_learns_what_is_required();
             #[test]
             fn a_client_that_requires_it_refuses_a_server_without();
             #[test]
@@ -533,9 +533,7 @@ pub(crate) fn a_server_of_another_version_is_named_with_its_versions<F: Fabric>(
     server.stop();
 }
 
-pub(crate) fn a_server_whose_receive_buffers_hold_no_message_is_told_from_one_that_died<
-    F: Fabric,
->() {
+pub(crate) fn server_with_receive_buffers_too_small_is_distinguished_from_a_dead_one<F: Fabric>() {
     let address = F::address();
     let server = foreign::start::<F>(&address, foreign::small_receive_buffers);
     let client = start::<F>(&profile(), 1);
@@ -556,7 +554,7 @@ pub(crate) fn a_server_whose_receive_buffers_hold_no_message_is_told_from_one_th
     server.stop();
 }
 
-pub(crate) fn a_server_that_refuses_our_properties_is_told_with_its_error<F: Fabric>() {
+pub(crate) fn server_that_refuses_our_properties_is_reported_with_its_error<F: Fabric>() {
     let address = F::address();
     let server = foreign::start::<F>(&address, foreign::nothing_but_errors);
     let client = start::<F>(&profile(), 1);

@@ -19,7 +19,7 @@ use crate::support::{Fabric, profile, start};
 /// A message of version 1 is sent from one buffer and received into one: what placed data add is version 2's alone. A
 /// peer that is told more takes long replies for short ones, and offers no memory for them.
 #[test]
-fn version_1_is_told_what_one_buffer_holds() {
+fn version_1_learns_what_one_buffer_holds() {
     let profile = Profile {
         send_buffer_bytes: 2048,
         placement_segments: 1,

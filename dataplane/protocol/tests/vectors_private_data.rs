@@ -109,7 +109,7 @@ fn reserved_bits_are_ignored_and_sent_as_zero() {
 }
 
 #[test]
-fn sizes_are_rounded_down_to_what_can_be_told() {
+fn sizes_are_rounded_down_to_what_can_be_announced() {
     #[rustfmt::skip]
     let cases = [
         (0, 0, 1024), (1, 0, 1024), (1023, 0, 1024), (1024, 0, 1024), (2047, 0, 1024), (2048, 1, 2048),

@@ -165,7 +165,7 @@ impl Service for Refusing {
 }
 
 #[test]
-fn refusals_are_told_apart() {
+fn refusals_are_distinguished() {
     let at = address();
     let server = Server::builder().profile(profile());
     let server = server.program(PROGRAM, 2..=3, |_core| Refusing);

@@ -12,7 +12,7 @@ use crate::tcp::listening;
 use crate::{ECHO, PATIENCE, PROGRAM, address, block_on, builder, connect, echo, profile, soon};
 
 #[test]
-fn nobody_there_is_said_with_the_address_and_the_reason() {
+fn connect_to_nobody_names_the_address_and_the_reason() {
     let at = address();
     // TIME: there is a reason when the first attempt has ended, after less than a millisecond. On a machine that takes longer
     // the client has more time in the next round.

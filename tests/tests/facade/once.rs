@@ -259,7 +259,7 @@ fn a_call_that_comes_again_by_another_core_has_the_first_answer_and_does_not_run
 }
 
 #[test]
-fn clients_of_one_address_are_told_apart_by_their_names() {
+fn clients_of_one_address_are_distinguished_by_their_names() {
     let at = address();
     let (server, _, _later) = ledger(&at);
     let clients = [Some([1; 16]), Some([2; 16]), None];

@@ -678,7 +678,7 @@ impl Service for CoreNumber {
 }
 
 #[test]
-fn who_may_connect_by_tcp_is_decided_as_for_other_addresses() {
+fn tcp_listener_admits_the_same_clients_as_other_listeners() {
     let tcp = "tcp:127.0.0.1:0";
     let undecided = builder().also_at(tcp).listen(&address()).unwrap_err();
     assert!(undecided.to_string().contains(tcp), "{undecided}");

@@ -24,7 +24,7 @@ fn no_device_is_a_hint_with_a_way_to_try() {
 }
 
 #[test]
-fn a_good_device_is_told_with_link_and_mtu() {
+fn good_device_is_reported_with_link_and_mtu() {
     let machine = roce();
     let (devices, findings) = of(&machine);
     check_no_complaints(&findings);
@@ -356,7 +356,7 @@ fn requests_of_a_virtual_function_are_its_hosts_affair() {
 }
 
 #[test]
-fn requests_of_the_device_are_told_where_the_kernel_lets_them_be_read() {
+fn requests_of_the_device_are_reported_where_the_kernel_shows_them() {
     let machine = roce();
     let config = "DEVICE/device/config";
     machine.set_bytes(config, &configuration(0x2920));
@@ -417,7 +417,7 @@ fn events_that_are_many_for_the_packets_are_a_warning_and_few_are_a_hint() {
 }
 
 #[test]
-fn each_kind_of_event_is_told_apart_and_marks_of_congestion_are_no_complaint() {
+fn kinds_of_events_are_distinguished_and_congestion_marks_are_no_complaint() {
     let machine = roce();
     let port = "PORT";
     for (file, words) in [
@@ -531,7 +531,7 @@ fn ecn_needs_both_points_on_one_priority_and_dscp_0_is_a_hint() {
 }
 
 #[test]
-fn a_device_is_told_with_driver_and_profile_and_what_its_library_wants() {
+fn device_is_reported_with_driver_profile_and_environment() {
     let machine = roce();
     let (devices, findings) = of(&machine);
     assert_eq!(devices[0].profile.name.as_deref(), Some("mlx5"));
@@ -589,7 +589,7 @@ fn profile_of_a_device_with_one_scatter_entry_is_that_of_a_node() {
 }
 
 #[test]
-fn devices_without_a_profile_and_those_that_cannot_be_used() {
+fn devices_without_a_profile_or_refused_are_reported() {
     let machine = FakeMachine::good();
     for (name, driver) in [("new_0", "nobody_knows"), ("rdmap0", "efa")] {
         machine.set(&format!("sys/class/infiniband/{name}/fw_ver"), "1");

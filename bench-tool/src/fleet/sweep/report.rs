@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_says_is_no_formula_of_the_csv() {
+    fn text_of_a_client_is_no_formula_in_the_csv() {
         let mut report = report();
         report.swept.runs[0].clients[0].report["placement"] = "=cmd|' /C calc'!A0".into();
         let csv = table::csv(&report.swept);

@@ -137,7 +137,7 @@ fn the_json_has_the_keys_of_a_run() {
 }
 
 #[test]
-fn the_restart_of_a_server_is_told() {
+fn restart_of_a_server_is_reported() {
     let config = config("--op write").unwrap();
     let mut outcome = outcome();
     outcome.tally.note_verifier([1; 8]);

@@ -472,7 +472,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_slow_beside_the_latencies_is_told() {
+    fn clock_that_is_slow_for_the_latencies_is_reported() {
         let mut result = result();
         assert_eq!(clock_share(&result), None, "21 of 450 ns");
         result.clock_read_ns = 45.0;

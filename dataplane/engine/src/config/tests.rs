@@ -153,7 +153,7 @@ fn shorter_receive_buffers_than_any_peer_may_fill_are_refused() {
 }
 
 #[test]
-fn a_device_that_takes_fewer_segments_or_receives_is_told_of() {
+fn device_with_fewer_segments_or_receives_is_reported() {
     let config = CoreConfig {
         connections_max: 10,
         credits_per_connection: 7,
@@ -186,7 +186,7 @@ fn a_device_that_takes_fewer_segments_or_receives_is_told_of() {
 }
 
 #[test]
-fn the_structure_told_is_that_of_the_buffers() {
+fn announced_structure_is_that_of_the_buffers() {
     let config = CoreConfig {
         placement: Some(PlacementConfig::default()),
         bulk_buffers: 1,

@@ -304,7 +304,7 @@ fn properties_in_parts_become_one_set() {
 }
 
 #[test]
-fn a_version_1_client_is_told_which_versions_there_are() {
+fn version_1_client_learns_which_versions_there_are() {
     let mut attack = Attack::on(Role::Server);
     attack.send(&words(&[9, 1, 32, 0, 0, 0, 0, 9, 0, 2, PROGRAM, 1, 0]));
     assert_eq!(attack.take(), [words(&[9, 1, 0, 4, 1, 2, 2])]);

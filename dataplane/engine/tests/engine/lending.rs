@@ -204,7 +204,7 @@ fn a_version_1_connection_keeps_what_it_is_lent() {
 /// A peer may use all its lent credits for calls that are refused, for example because their replies are too long, and
 /// grant the credits for the errors later.
 #[test]
-fn a_peer_is_told_what_was_wrong_with_as_many_messages_as_it_has_credits() {
+fn peer_gets_as_many_error_messages_as_it_has_credits() {
     let mut attack = Attack::against(Role::Server, false, &config(20), App::default());
     attack.agree();
     for xid in 2..42 {

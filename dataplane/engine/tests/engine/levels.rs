@@ -127,7 +127,7 @@ fn calls_that_are_deferred_show_until_they_are_answered() {
 
 /// A call is on the core from the poll that finds it to the one that answers it.
 #[test]
-fn a_deferred_call_is_told_with_the_time_that_it_took() {
+fn deferred_call_is_reported_with_its_duration() {
     let mut pair = Pair::new(&config());
     let (client, _) = pair.connect();
     let app = pair.client.app_mut();

@@ -157,7 +157,7 @@ fn closed_by_the_servers_control_plane() {
 }
 
 #[test]
-fn closed_by_both_at_once() {
+fn calls_end_once_when_both_ends_close() {
     end_in_mid_call(|pair, client, server| {
         pair.client.app_mut().to_close.push(client);
         pair.server.app_mut().to_close.push(server);
@@ -193,7 +193,7 @@ fn connections_beyond_the_reserve_are_refused_with_a_reason() {
 /// What a call of a connection that it was not told of would do is in the application of all these tests. Of a
 /// connection that is refused nothing is told.
 #[test]
-fn an_application_is_told_who_is_at_the_other_end_of_a_connection() {
+fn application_learns_the_identity_of_its_peer() {
     let mut pair = Pair::new(&config());
     let (_, first) = pair.connect();
     let (_, second) = pair.connect();

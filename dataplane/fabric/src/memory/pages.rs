@@ -246,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shortages_are_explained_with_the_command_that_mends_them() {
+    fn shortages_are_explained_with_the_command_that_fixes_them() {
         let counts = HugePageCounts {
             total: 10,
             available: 3,

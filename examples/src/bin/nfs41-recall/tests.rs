@@ -128,7 +128,7 @@ fn a_delegation_is_found_behind_what_else_open_tells() {
 }
 
 #[test]
-fn an_operation_that_fails_is_told_with_its_status() {
+fn operation_that_fails_is_reported_with_its_status() {
     let head = [0, 0, 2, 53, 0];
     let failing = |status| octets(&[&head, &SESSION, &[3, 0, 0, 0, 0], &[24, status]]);
     for (status, is_transient) in [(10_008, true), (10_013, true), (10_025, false)] {

@@ -100,7 +100,7 @@ fn a_capture_that_is_cut_says_where_and_shows_what_came_before() {
 }
 
 #[test]
-fn packets_that_are_missing_are_told_and_fail_the_whole() {
+fn missing_packets_are_reported_and_fail_the_command() {
     let (_, file) = CAPTURES[0];
     // Every tenth packet is left out.
     let mut thinned = file[..24].to_vec();

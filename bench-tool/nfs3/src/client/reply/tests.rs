@@ -133,7 +133,7 @@ fn data_of_a_read_is_in_the_results_or_beside_them() {
 }
 
 #[test]
-fn a_failure_is_told_by_its_name_with_what_follows_it() {
+fn failure_is_reported_by_its_name_with_what_follows_it() {
     let stale = words(&[70, 0]);
     assert_eq!(read(&stale, 8, 0), Err(ReplyError::Status(Status::Stale)));
     let error = write(&words(&[28, 0, 0]), 8).unwrap_err();

@@ -171,7 +171,7 @@ fn a_call_whose_windows_are_on_their_way() -> (BulkPair, ConnectionKey) {
 }
 
 #[test]
-fn a_reply_that_is_here_is_told_after_a_stall() {
+fn reply_that_arrived_is_reported_after_a_stall() {
     let (mut pair, _) = a_call_whose_windows_are_on_their_way();
     // The thread was stopped for longer than a call may take.
     pair.pass(bulk_config().call_timeout);
@@ -182,7 +182,7 @@ fn a_reply_that_is_here_is_told_after_a_stall() {
 }
 
 #[test]
-fn a_reply_that_is_here_is_told_although_the_peer_goes() {
+fn reply_that_arrived_is_reported_although_the_peer_leaves() {
     let (mut pair, server) = a_call_whose_windows_are_on_their_way();
     // The server has answered, and closes.
     pair.server

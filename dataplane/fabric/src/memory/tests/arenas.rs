@@ -185,7 +185,7 @@ fn hugepages_are_used_when_there_are_enough() {
 /// A shortage gives an error when the arena is created, and no signal when it is used.
 #[test]
 #[ignore = "changes settings of the machine: ./check lab runs it in a guest"]
-fn too_few_hugepages_are_told_when_the_arena_is_made() {
+fn too_few_hugepages_are_reported_when_the_arena_is_made() {
     let _setting = free_hugepages(2);
     let total = HugePageCounts::read(HUGE_PAGE_BYTES).unwrap().total;
     for (name, make) in BOTH {

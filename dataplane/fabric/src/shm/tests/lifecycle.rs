@@ -203,7 +203,7 @@ fn a_missed_doorbell_is_found_by_the_sweep() {
 }
 
 #[test]
-fn limits_are_told() {
+fn limits_are_reported() {
     let limit = |change: &dyn Fn(&mut PortConfig)| {
         let options = ArenaOptions {
             bytes: 4096,

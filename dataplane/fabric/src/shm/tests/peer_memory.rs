@@ -228,9 +228,11 @@ fn huge_file() -> Option<OwnedFd> {
 }
 
 #[test]
-fn files_on_hugepages_are_told_whole_from_sparse() {
+fn whole_files_on_hugepages_are_distinguished_from_sparse_ones() {
     let Some(whole) = huge_file() else {
-        eprintln!("SKIPPED files_on_hugepages_are_told_whole_from_sparse: no hugepage is free");
+        eprintln!(
+            "SKIPPED whole_files_on_hugepages_are_distinguished_from_sparse_ones: no hugepage is free"
+        );
         return;
     };
     let whole = seal(whole, SEALS_READ_ONLY);

@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reasons_and_errors_are_told_apart() {
+    fn reasons_and_errors_are_distinguished() {
         assert_eq!(describe(8), "nobody listens there");
         assert!(describe(10).contains("stale connection"));
         assert!(describe(-libc::ECONNREFUSED).contains("refused"));

@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn rejections_are_told_apart() {
+    fn rejections_are_distinguished() {
         let with = |private_data: &[u8]| Parameters {
             private_data: private_data.to_vec(),
             ..Parameters::default()

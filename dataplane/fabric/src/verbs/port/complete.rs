@@ -265,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_peer_without_receives_is_told_from_one_that_is_gone() {
+    fn peer_without_receives_is_distinguished_from_a_lost_one() {
         for (told, status) in [
             (ibv_wc_status::IBV_WC_SUCCESS, Status::Success),
             (

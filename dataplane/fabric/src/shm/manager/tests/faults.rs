@@ -121,7 +121,7 @@ fn a_server_that_says_nothing_is_given_up_with_a_message() {
 }
 
 #[test]
-fn a_client_that_never_confirms_is_given_up_and_its_core_told() {
+fn client_that_never_confirms_is_given_up_and_its_core_notified() {
     let (mut server, address) = listening(manager_with(SHORT, 8));
     let (_raw, accepted, seed) = accepted_raw(&mut server, &address);
     assert_eq!(seed.remote, QueuePairNumber(3));
@@ -236,7 +236,7 @@ fn one_of_those_that_wait_for_a_full_backlog_tries_again() {
 }
 
 #[test]
-fn a_backlog_that_stays_full_is_told() {
+fn backlog_that_stays_full_is_reported() {
     let mut client = manager_with(SHORT, 1);
     let port = port(4);
     let (listener, address) = raw_listener();
@@ -291,7 +291,7 @@ pub(super) fn break_the_protocol(server: &mut Manager, address: &str) {
 }
 
 #[test]
-fn another_version_is_told_to_both() {
+fn other_version_is_reported_at_both_ends() {
     let (mut server, address) = listening(manager());
     let raw = raw_connect(&address);
     let mut bytes = request();

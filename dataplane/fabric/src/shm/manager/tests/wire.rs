@@ -95,7 +95,7 @@ fn other_messages_of_another_version_are_told_as_such() {
 }
 
 #[test]
-fn an_unknown_reason_is_still_told() {
+fn unknown_reason_is_reported_too() {
     let mut bytes = Message::Reject(Reject {
         version: VERSION,
         reason: RejectReason::Draining,
