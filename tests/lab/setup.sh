@@ -292,7 +292,11 @@ setup() { # setup [newest|uml]
         find_kernel
     fi
     exec 9>&-
-    say "ready: kernel $release, accelerator $accelerator, in $cache"
+    if [ "$kernel_name" = uml ]; then
+        say "ready: user-mode Linux $release, in $cache"
+    else
+        say "ready: kernel $release, accelerator $accelerator, in $cache"
+    fi
 }
 
 # Sets release: to that of the newest kernel if it is given, which has no software iWARP.
