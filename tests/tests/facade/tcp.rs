@@ -543,7 +543,7 @@ fn drain_sends_all_replies_though_octets_are_unread() {
     later.reply(|results| {
         results.opaque(&[7; 300_000]);
     });
-    // Whoever closes has done so before a reply is read that fits into the buffers of the sockets.
+    // The server has closed the connection before the reply is read, which fits into the buffers of the sockets.
     let mut rest = Vec::new();
     until("the drain", || drain.is_finished().then_some(()));
     busy.0.read_to_end(&mut rest).unwrap();

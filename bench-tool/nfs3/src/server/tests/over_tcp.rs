@@ -250,7 +250,8 @@ fn exclusive_create_is_recognized_until_its_file_changes() {
             (&b"x"[..]).encode(writer).unwrap();
         }])
     };
-    let changes: [(Procedure, &dyn Fn(FileHandle) -> Vec<u8>); 3] = [
+    type Args<'a> = &'a dyn Fn(FileHandle) -> Vec<u8>;
+    let changes: [(Procedure, Args<'_>); 3] = [
         (Procedure::Setattr, &times),
         (Procedure::Setattr, &mode),
         (Procedure::Write, &write),
