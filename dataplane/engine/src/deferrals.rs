@@ -60,6 +60,11 @@ impl Deferrals {
         self.slots.len() - self.free.len()
     }
 
+    /// Whether a call of the connection at `place` is deferred.
+    pub(crate) fn has_call_of(&self, place: u32) -> bool {
+        self.held.get(place as usize).is_some_and(|held| *held != 0)
+    }
+
     /// For the sums: the share, what each connection has by its place, and the places that are free.
     #[cfg(test)]
     pub(crate) fn ledger(&self) -> (&Share, &[u32], usize) {

@@ -16,6 +16,8 @@ pub(crate) struct Debts {
     visits: [u8; 5],
     /// A reply with chunks, or of a transmission group, was waiting for the connection when its slot was last visited.
     pub(crate) is_answering: bool,
+    /// One of its calls with chunks, or of a transmission group, was being served when its slot was last visited.
+    pub(crate) has_call: bool,
 }
 
 /// What a peer owes at one moment, and its progress; `None` (or false) is not owed.

@@ -27,38 +27,49 @@ impl<P: Port> Resources<P> {
         let (visits, more) = sweep.advance(self.now, places);
         for place in visits {
             match place.checked_sub(slots) {
-                None => self.note_answering(incoming, place),
-                Some(index) => self.check_debts(index),
+                None => self.note_call(incoming, place),
+                Some(index) => self.check_debts(incoming, index),
             }
         }
         more
     }
 
-    /// Notes a reply that waits in a slot for its connection, which is checked later in this sweep. A reply that waits
-    /// for buffers of ours is no debt of the peer.
-    fn note_answering(&mut self, incoming: &Incoming, slot: u32) {
+    /// Notes a call that is served in a slot, or whose reply waits there, for its connection, which is checked later in this sweep.
+    /// A reply that waits for buffers of ours is no debt of the peer.
+    fn note_call(&mut self, incoming: &Incoming, slot: u32) {
+        use IncomingState::{Answering, Deferred, InParts, Reading, Ready};
         let slot = incoming.calls.get(slot);
-        let answering =
-            slot.filter(|it| it.state == IncomingState::Answering && it.for_reply_chunk.is_none());
-        if let Some(connection) = answering.and_then(|it| self.connections.get_mut(it.connection)) {
-            connection.debts.is_answering = true;
+        let served = slot.filter(|it| {
+            matches!(it.state, Reading | Ready | Deferred | Answering | InParts)
+                && it.for_reply_chunk.is_none()
+        });
+        let Some(call) = served else {
+            return;
+        };
+        if let Some(connection) = self.connections.get_mut(call.connection) {
+            connection.debts.has_call = true;
+            connection.debts.is_answering |= call.state == Answering;
         }
     }
 
-    fn check_debts(&mut self, index: u32) {
+    fn check_debts(&mut self, incoming: &Incoming, index: u32) {
         let Some(connection) = self.connections.at(index).filter(|it| it.is_live()) else {
             return;
         };
         let is_answering = std::mem::take(&mut connection.debts.is_answering);
         let sends = self.transmit.sends_of(connection);
-        let is_draining = self.drain != Drain::No;
+        let has_calls = std::mem::take(&mut connection.debts.has_call)
+            || incoming.deferrals.has_call_of(index)
+            || connection.calls.outstanding() != 0
+            || connection.outbound.replies() != 0;
+        let is_drained = self.drain != Drain::No && !has_calls;
         let (received, sent) = connection.protocol.messages_passed();
         let is_silent = connection.protocol.role() == Role::Server && received == 0;
         let reply_waits =
             connection.outbound.replies() != 0 || !connection.refusals.is_empty() || is_answering;
         let owing = Owing {
             first_message: is_silent,
-            rest_of_message: unfinished_message(connection, is_draining),
+            rest_of_message: unfinished_message(connection, is_drained),
             // With no Send in flight and a send buffer available, a waiting reply can only lack credits. Without
             // the last condition a peer would be blamed when other connections have all send buffers.
             credits: (reply_waits && sends.held == 0 && self.transmit.has_room(connection))
@@ -76,10 +87,10 @@ impl<P: Port> Resources<P> {
 }
 
 /// The message that a peer has begun, if it is the peer's turn to continue it: the peer has credits, and no part of the
-/// message waits at this end. While the core drains it is always the peer's turn: calls that are not taken any more keep the
-/// credits that it would need, and the drain would wait for it without end.
-fn unfinished_message(connection: &Connection, is_draining: bool) -> Option<Unfinished> {
-    let is_its_turn = is_draining
+/// message waits at this end. While the core drains, and nothing else is under way on the connection, it is always the peer's
+/// turn: calls that are not taken any more keep the credits that it would need, and the drain would wait for it without end.
+fn unfinished_message(connection: &Connection, is_drained: bool) -> Option<Unfinished> {
+    let is_its_turn = is_drained
         || (connection.protocol.credits().unconsumed() != 0 && !connection.open_lane_waits());
     connection
         .protocol
