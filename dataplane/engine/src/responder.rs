@@ -410,7 +410,7 @@ impl ServeContext<'_> {
         // A call that could not be deferred, because no token was free, is answered with SYSTEM_ERR. What fits in one message
         // without a verifier need not fit with one.
         let verifier = self.items.verifier.as_ref();
-        let verifier = verifier.filter(|it| it.get().encoded_bytes() + RESULTS_OFFSET <= rpc.len());
+        let verifier = verifier.filter(|it| it.get().encoded_bytes() + RESULTS_OFFSET <= limit);
         let rpc_bytes = encode(rpc, &reply_header(outcome, xid, verifier));
         match length_needed_bytes.filter(|_| has_way_out) {
             Some(length_needed_bytes) => Served::TooLong {
