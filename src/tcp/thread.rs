@@ -17,7 +17,7 @@ use super::connection::{Connection, is_passing};
 use super::{Counters, Limits, Request, Tcp};
 use crate::exchange::{Content, CoreShared, Parcel, ParcelQueue};
 
-/// Calls that one connection may have under way, beside the one that is answered at once. A call is under way on its core, while
+/// Calls that one connection may have under way, and one more that is answered at once. A call is under way on its core, while
 /// it has no answer, and while its reply was not sent: that bounds what peers who read no replies make the node keep.
 const CALLS_MAX: u32 = 32;
 
