@@ -17,7 +17,7 @@ use super::connection::{Connection, is_passing};
 use super::{Counters, Limits, Request, Tcp};
 use crate::exchange::{Content, CoreShared, Parcel, ParcelQueue};
 
-/// Calls that one connection may have under way, and one more that is answered at once. A call is under way on its core, while
+/// Calls that one connection may have under way, and one more that is answered immediately. A call is under way on its core, while
 /// it has no answer, and while its reply was not sent: that bounds what peers who read no replies make the node keep.
 const CALLS_MAX: u32 = 32;
 
@@ -58,8 +58,8 @@ struct Slot {
     is_known: bool,
     /// Its calls that may be answered later, until their replies are sent. The place is not used again before they have come back.
     calls: u32,
-    /// It has one more, which is answered at once. So what calls wait for can always come, by any connection.
-    answers_at_once: bool,
+    /// It has one more, which is answered immediately. So what calls wait for can always come, by any connection.
+    answers_immediately: bool,
 }
 
 /// A drain: when it ends at the latest, who waits for it, and the connections that there were.
@@ -99,7 +99,7 @@ impl Thread {
     pub(super) fn new(tcp: &Tcp, requests: Receiver<Request>, wake: &Arc<OwnedFd>) -> Self {
         let limits = tcp.limits;
         let connections = limits.connections_max as usize;
-        // Each connection begins, ends, has its calls, and one that is answered at once; and the shared calls.
+        // Each connection begins, ends, has its calls, and one that is answered immediately; and the shared calls.
         let parcels = (3 + CALLS_SURE as usize) * connections + CALLS_SHARED as usize;
         // Once: where a thread could not be started, the next one has the same.
         let back = tcp.back.get_or_init(|| {
@@ -324,7 +324,7 @@ impl Thread {
         while !self.is_draining
             && let slot = &mut self.slots[at]
             && let may_wait = slot.has_place(self.shared)
-            && (may_wait || !slot.answers_at_once)
+            && (may_wait || !slot.answers_immediately)
             && let Some(connection) = slot.connection.as_mut().filter(|it| it.has_message)
         {
             let message = match connection.next_message() {
@@ -343,7 +343,7 @@ impl Thread {
                     self.shared += u32::from(slot.calls >= CALLS_SURE);
                     slot.calls += 1;
                 }
-                false => slot.answers_at_once = true,
+                false => slot.answers_immediately = true,
             }
             self.hand_over(at, parcel);
         }
@@ -409,7 +409,7 @@ impl Thread {
                 slot.calls -= 1;
                 self.shared -= u32::from(slot.calls >= CALLS_SURE);
             }
-            false => slot.answers_at_once = false,
+            false => slot.answers_immediately = false,
         }
         self.keep(parcel);
     }
@@ -444,7 +444,7 @@ impl Slot {
     }
 
     fn under_way(&self) -> usize {
-        self.calls as usize + usize::from(self.answers_at_once)
+        self.calls as usize + usize::from(self.answers_immediately)
     }
 }
 
