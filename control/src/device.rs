@@ -323,7 +323,7 @@ impl Fabric {
         let limits = VerbsProvider::limits(context.limits());
         let layers = match chosen {
             Some(chosen) => chosen.limited(&limits, device),
-            // Nobody chose it, so that nobody is told what the device lacks of it. The doctor tells.
+            // Nobody chose it: what the device lacks of it is no warning of a node, but a hint of the doctor.
             None => {
                 let device = Device::named(Path::new("/"), device);
                 Self::layers_of(&device, Some(&limits))?.fitted()
