@@ -686,7 +686,7 @@ static void once(const char *address)
     OK(rpcrdma_server_start(address, &service, 1, options, &server));
     OK(rpcrdma_server_node(server, &state.node));
     /* Of a core that the node does not have. */
-    FAILS(RPCRDMA_E_ARGUMENT, rpcrdma_node_close(state.node, 1 << 16));
+    FAILS(RPCRDMA_E_ARGUMENT, rpcrdma_node_close(state.node, 1 << 20));
     OK(rpcrdma_options_set(options, "repeat", "yes"));
     OK(rpcrdma_client_connect(address, options, &client));
     OK(rpcrdma_client_call(client, NAMED[ONCE], &call));
@@ -725,7 +725,7 @@ static void cores(const char *address)
         rpcrdma_call_free(call);
         for (int other = 0; other < i; other++)
             CHECK(numbers[other] != numbers[i]);
-        cores_seen |= 1 << (numbers[i] >> 16 & 0xffff);
+        cores_seen |= 1 << (numbers[i] >> 20 & 0xfff);
     }
     CHECK(cores_seen == 3);
     OK(rpcrdma_server_node(server, &node));
