@@ -273,9 +273,8 @@ setup() { # setup [newest|uml]
     # Of two setups at once the second waits, and then finds everything done.
     exec 9>"$cache/lock"
     flock 9
-    install_packages "${host_packages[@]}" "${guest_packages[@]}"
+    install_packages "${host_packages[@]}" "${guest_packages[@]}" "${uml_packages[@]}"
     if [ "$kernel_name" = uml ]; then
-        install_packages "${uml_packages[@]}"
         cache=$cache/uml
         mkdir -p "$cache"
     elif [ "$kernel_name" = newest ]; then
