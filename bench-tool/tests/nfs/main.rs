@@ -238,7 +238,8 @@ fn server_that_closes_each_connection_is_left_in_time() {
     let server = Server::start(Fault::Closing);
     let arguments = "--op write --depth 4 --connections 2 --duration 10m --retry";
     let left = nfs(&server, &format!("{arguments} 1s")).with_code(1);
-    left.check_errors(&["was lost", "closed the connection"]);
+    // What was sent to it meanwhile makes a reset of the close.
+    left.check_errors(&["was lost"]);
     let server = Server::start(Fault::Closing);
     let mut command = command(&server, &format!("{arguments} 10m --json -"));
     let run = Running::start(&mut command);
