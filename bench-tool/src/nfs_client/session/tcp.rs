@@ -645,6 +645,10 @@ impl Driver {
     #[cold]
     fn connect_again(&mut self, lost: Lost) -> Result<(), Failure> {
         let since = Instant::now();
+        // A connection that lasted and owed no reply was in order: servers close idle ones.
+        if self.outstanding() == 0 && self.heard.elapsed() > ATTEMPT_TIMEOUT {
+            self.lost = None;
+        }
         let is_first = self.lost.is_none();
         let deadline = *self.lost.get_or_insert(since) + self.server.retry;
         let stop = &self.watch.stop;
