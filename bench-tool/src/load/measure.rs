@@ -21,7 +21,7 @@ const LOOK_PERIOD: Duration = Duration::from_millis(20);
 
 /// How long outstanding calls may take after a stop request: who asked waits for the end, and a server that is gone must not
 /// keep it.
-const STOP_GRACE: Duration = Duration::from_secs(5);
+const STOP_GRACE: Duration = Duration::from_secs(10);
 
 /// How long a core may take to end a load without the outstanding calls. One that takes longer does not poll any more.
 const ABANDON_PATIENCE: Duration = Duration::from_secs(5);
@@ -202,14 +202,24 @@ fn no_end() -> Failure {
 /// How long a load may go on after a stop request.
 #[derive(Debug, Default)]
 pub(crate) struct StopGrace {
-    /// When the request was seen.
-    since: Option<Instant>,
+    /// When it was looked at last since the request.
+    looked: Option<Instant>,
+    spent: Duration,
 }
 
 impl StopGrace {
-    /// Whether outstanding calls are given up. Ask it often.
+    /// Whether outstanding calls are given up. Ask it often: time in which nobody asked does not count, because a process that
+    /// stood still, often with its server, gave the server no chance.
     pub(crate) fn is_over(&mut self, stop: &Stop) -> bool {
-        stop.is_asked() && self.since.get_or_insert_with(Instant::now).elapsed() >= STOP_GRACE
+        if !stop.is_asked() {
+            return false;
+        }
+        let now = Instant::now();
+        let since = now.duration_since(self.looked.replace(now).unwrap_or(now));
+        if since < PAUSE_LEAST {
+            self.spent += since;
+        }
+        self.spent >= STOP_GRACE
     }
 
     /// The failure of a load with calls that are given up.

@@ -51,7 +51,7 @@ fn stopped_load_gives_up_calls_to_a_silent_server_after_a_grace() {
         ended.check_code(1);
         let report: Value = report_in(&json).expect("a report");
         let failure = report["failure"].as_str().expect("a failure");
-        assert!(failure.ends_with("5 s after the stop request"), "{ended}");
+        assert!(failure.ends_with("10 s after the stop request"), "{ended}");
         assert_eq!(
             (&report["errors"], &report["whole"]),
             (&0.into(), &false.into()),
