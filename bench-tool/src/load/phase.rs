@@ -495,9 +495,9 @@ mod tests {
         let (mut late, second) = phase(Limit::Duration(Duration::from_secs(1)), Some(1_000));
         late.advance(second, 0);
         late.advance(2 * second, 0);
-        for now in [3 * second, 3 * second + second / 2] {
-            assert_eq!(late.end(now), None);
-            assert!(late.is_draining(now) && !late.is_draining(4 * second));
+        for asked in [3 * second, 3 * second + second / 2] {
+            assert_eq!(late.end(asked), None);
+            assert!(late.is_draining(asked) && !late.is_draining(4 * second));
         }
         let (mut phase, second) = phase(Limit::Count(5), Some(1_000));
         phase.advance(second, 0);
