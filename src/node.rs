@@ -1,6 +1,7 @@
 //! A node: polling cores, and the thread that makes their connections.
 
 mod reserved;
+mod warnings;
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -13,7 +14,6 @@ use rpcrdma_control::{
 };
 use rpcrdma_engine::{Application, ConnectionKey, CoreConfig, IdlePolicy};
 use rpcrdma_fabric::clock::Clock;
-use rpcrdma_fabric::interface::Attributes;
 use rpcrdma_fabric::memory::ExternalMemory;
 use rpcrdma_protocol::v2::ApplicationProperties;
 use rpcrdma_tuning::{Idle, Layers, Loaded, Profile, Settings};
@@ -30,6 +30,7 @@ use crate::service::{Incoming, Procedures, Program, Programs, Refusal, Reply, Se
 use crate::tcp::{self, Tcp};
 
 use reserved::Reserved;
+use warnings::few_windows;
 
 /// Polling cores with their memory, and the thread that makes, accepts and closes their connections.
 ///
@@ -698,22 +699,6 @@ impl Sizes {
     }
 }
 
-/// Which cores have fewer memory windows than the `wanted` ones, because the device has no more.
-fn few_windows(attributes: &[Attributes], wanted: u32) -> impl Iterator<Item = String> {
-    let cores = attributes.iter().enumerate();
-    let few = cores.filter(move |(_, it)| it.windows_max < wanted);
-    few.map(move |(core, Attributes { windows_max, device, .. })| {
-        let what = match windows_max {
-            0 => "its bulk data stays in messages and Sends",
-            _ => "calls that expose memory wait for each other",
-        };
-        format!(
-            "core {core} has {windows_max} of the {wanted} memory windows that it wants (bulk_buffers), and {device} has no \
-             more: {what}"
-        )
-    })
-}
-
 /// What a node is started with, on any fabric.
 struct Starting<'a> {
     config: &'a NodeConfig,
@@ -755,26 +740,4 @@ fn start<V: Provider, A: Application>(
         }
     }
     Ok((Arc::clone(node.handle()), Arc::new(node), Arc::new([])))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn cores_with_fewer_windows_than_they_want_are_named() {
-        let address = format!("shm:few-windows-{}", std::process::id());
-        let node = Node::builder().knob("bulk_buffers=8").start(&address);
-        let node = node.expect("a node on shm");
-        assert_eq!(node.warnings(), [""; 0]);
-        let of_shm = &node.control().attributes()[0];
-        let with = |windows_max| Attributes {
-            windows_max,
-            ..of_shm.clone()
-        };
-        let found: Vec<String> = few_windows(&[with(8), with(3), with(0)], 8).collect();
-        assert_eq!(found.len(), 2, "{found:?}");
-        assert!(found[0].starts_with("core 1 has 3 of the 8 memory windows"));
-        assert!(found[1].contains("stays in messages"), "{found:?}");
-    }
 }
