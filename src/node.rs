@@ -30,7 +30,7 @@ use crate::service::{Incoming, Procedures, Program, Programs, Refusal, Reply, Se
 use crate::tcp::{self, Tcp};
 
 use reserved::Reserved;
-use warnings::few_windows;
+use warnings::{few_windows, no_thread_domains};
 
 /// Polling cores with their memory, and the thread that makes, accepts and closes their connections.
 ///
@@ -631,6 +631,7 @@ impl<A: Application> NodeBuilder<A> {
         if has_windows {
             warnings.extend(few_windows(handle.attributes(), windows));
         }
+        warnings.extend(no_thread_domains(handle.attributes()));
         Ok(Node {
             fabric,
             tcp: Arc::new(Tcp::new(&shared, &handle, of_tcp)),

@@ -9,7 +9,7 @@ use rpcrdma_protocol::v2::{
     ApplicationHeaderTypes, ApplicationProperties, Properties, ReverseRequestSupport,
 };
 use rpcrdma_tuning::{Hugepages, Idle, Profile, ReceiveQueues};
-use rpcrdma_tuning::{RelaxedOrdering, Settings, WithoutWindows};
+use rpcrdma_tuning::{RelaxedOrdering, Settings, ThreadDomains, WithoutWindows};
 
 use rpcrdma_fabric::verbs::{self, DeviceLimits, ManagerOptions};
 
@@ -140,6 +140,7 @@ impl VerbsProvider {
                 WithoutWindows::Register => verbs::WithoutWindows::Register,
             },
             relaxed_ordering: profile.relaxed_ordering == RelaxedOrdering::Allow,
+            thread_domain: profile.thread_domains == ThreadDomains::Prefer,
             own_receive_queues: profile.receive_queues == ReceiveQueues::Own,
         }
     }
@@ -310,6 +311,7 @@ mod tests {
             read_depth_max: 5,
             connect_timeout_ms: 1000,
             device_inline_bytes_max: 200,
+            thread_domains: ThreadDomains::Prefer,
             ..Profile::default()
         };
         let provider = VerbsProvider::from_profile(&profile, Some("mlx5_0".to_owned()));
@@ -328,11 +330,13 @@ mod tests {
             (provider.read_depth_max, provider.device_inline_bytes_max),
             (5, 200)
         );
+        assert!(provider.thread_domain);
         let default = VerbsProvider::from_profile(&Profile::default(), None);
         assert_eq!(
             default.manager.type_of_service, None,
             "0 leaves it to the system"
         );
+        assert!(!default.thread_domain, "nobody has measured it");
     }
 
     #[test]

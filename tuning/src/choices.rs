@@ -103,6 +103,14 @@ choices! {
         Refuse = "refuse",
     }
 
+    /// Whether the queue pairs of a core are in a thread domain of the device.
+    ThreadDomains {
+        /// Each post takes the lock of the device's library.
+        Never = "never",
+        /// Take one for each core; where there are none, keep the locks and say so.
+        Prefer = "prefer",
+    }
+
     /// What becomes of explicit RDMA where the device has no memory windows of type 2.
     WithoutWindows {
         /// No memory is exposed: bulk data stays in messages, or is placed by Sends.

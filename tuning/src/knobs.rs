@@ -4,7 +4,9 @@
 
 use serde::de::MapAccess;
 
-use crate::choices::{Hugepages, Idle, ReceiveQueues, RelaxedOrdering, WithoutWindows};
+use crate::choices::{
+    Hugepages, Idle, ReceiveQueues, RelaxedOrdering, ThreadDomains, WithoutWindows,
+};
 use crate::entry::Entry;
 use crate::expand::knobs;
 use crate::values::{KnobInfo, KnobValue, Value, Values};
@@ -194,6 +196,11 @@ knobs! {
     /// Devices and kernels without it ignore it. Has no meaning on shm.
     relaxed_ordering: RelaxedOrdering = RelaxedOrdering::Allow, "", Words(RelaxedOrdering::WORDS),
         because "ibv_reg_mr(3): a completion ensures that all data is visible; not measured by this project";
+    /// Whether the queue pairs of a core are in a thread domain (`ibv_alloc_td`), in which libraries of some devices leave
+    /// out the lock of each post. With `prefer`, a core whose device has none keeps the locks, and `Node::warnings` says so.
+    /// Has no meaning on shm.
+    thread_domains: ThreadDomains = ThreadDomains::Never, "", Words(ThreadDomains::WORDS),
+        because "inferred: a lock that nobody else takes costs nanoseconds; not measured, and tried on no device";
 
     /// Time until a NIC resends what was not acknowledged: 4.096 µs times two to this power (InfiniBand specification,
     /// section 9.7.6.1.3). 14 is 67 ms, 16 is 268 ms, 18 is 1.07 s. A device may wait up to four times as long.

@@ -45,7 +45,7 @@ mod table;
 mod text;
 mod values;
 
-pub use choices::{Hugepages, Idle, ReceiveQueues, RelaxedOrdering, WithoutWindows};
+pub use choices::{Hugepages, Idle, ReceiveQueues, RelaxedOrdering, ThreadDomains, WithoutWindows};
 pub use detect::{Detected, Device};
 pub use environment::{EnvironmentRule, EnvironmentValue};
 pub use error::Error;

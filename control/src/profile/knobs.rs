@@ -64,6 +64,7 @@ const KNOBS: &[(&str, &str, At)] = &[
     ("receive_queues", "own", At::Fabrics),
     ("without_windows", "register", At::Device),
     ("relaxed_ordering", "refuse", At::Device),
+    ("thread_domains", "prefer", At::Device),
     ("ack_timeout_exponent", "15", At::Device),
     ("retry_count", "6", At::Device),
     ("rnr_retry_count", "6", At::Device),

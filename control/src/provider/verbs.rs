@@ -35,6 +35,8 @@ pub struct VerbsProvider {
     pub without_windows: verbs::WithoutWindows,
     /// Let the device write incoming data in any order.
     pub relaxed_ordering: bool,
+    /// Put the queue pairs of each core in a thread domain, where the device has such.
+    pub thread_domain: bool,
     /// Give each connection its own receive queue, even if the device has shared ones.
     pub own_receive_queues: bool,
 }
@@ -52,6 +54,7 @@ impl Default for VerbsProvider {
             send_queue_depth_max: 256,
             without_windows: verbs::WithoutWindows::Refuse,
             relaxed_ordering: true,
+            thread_domain: false,
             own_receive_queues: false,
         }
     }
@@ -90,6 +93,7 @@ impl Provider for VerbsProvider {
             send_queue_depth_max: self.send_queue_depth_max,
             without_windows: self.without_windows,
             relaxed_ordering: self.relaxed_ordering,
+            thread_domain: self.thread_domain,
             send_segments_max: self.send_segments_max,
             inline_bytes_max: self.inline_bytes_max,
             device_inline_bytes_max: self.device_inline_bytes_max,

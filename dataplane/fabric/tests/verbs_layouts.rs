@@ -12,6 +12,9 @@ use std::process::Command;
 #[allow(dead_code, unused_imports, unreachable_pub)]
 mod bindings;
 
+use bindings::extended::{
+    VERBS_ABI_IS_EXTENDED, ibv_parent_domain_init_attr, ibv_td, ibv_td_init_attr, verbs_context,
+};
 use bindings::*;
 
 /// A line of the output of both sides: the name of a structure, field or constant, and its number.
@@ -64,6 +67,19 @@ impl Declared {
         self.ours.push((name.to_owned(), number));
     }
 
+    /// Adds the end of a structure that grows at its beginning: its fields by their distance from the end.
+    fn end(&mut self, name: &str, bytes: usize, fields: &[(&str, usize)]) {
+        self.fields += fields.len();
+        for &(field, offset) in fields {
+            let expression = format!("sizeof(struct {name}) - offsetof(struct {name}, {field})");
+            self.line(
+                &format!("{name}.{field}"),
+                number(bytes - offset),
+                &expression,
+            );
+        }
+    }
+
     /// Adds a structure or union with its fields.
     fn layout(&mut self, kind: &str, name: &str, bytes: usize, fields: &[(&str, usize)]) {
         self.fields += fields.len();
@@ -107,6 +123,11 @@ fn declared() -> Declared {
                 $((stringify!($field), offset_of!($name, $field))),*
             ])
         };
+        (@end $name:ident { $($field:ident),* }) => {
+            all.end(stringify!($name), size_of::<$name>(), &[
+                $((stringify!($field), offset_of!($name, $field))),*
+            ])
+        };
         (@choice $name:ident { $($field:ident),* }) => {
             all.layout("union", stringify!($name), size_of::<$name>(), &[
                 $((stringify!($field), offset_of!($name, $field))),*
@@ -126,6 +147,20 @@ fn declared() -> Declared {
         };
     }
     include!("verbs_layouts/declared.rs");
+    // What `bindings/extended.rs` declares.
+    declared! {
+        structure ibv_td { context }
+        structure ibv_td_init_attr { comp_mask }
+        structure ibv_parent_domain_init_attr { pd, td, comp_mask, alloc, free, pd_context }
+        end verbs_context { alloc_parent_domain, dealloc_td, alloc_td, sz, context }
+    }
+    // As an address: the header's constant is a pointer.
+    let mark = "(long long)(intptr_t)__VERBS_ABI_IS_EXTENDED";
+    all.line(
+        "abi_compat",
+        VERBS_ABI_IS_EXTENDED.cast_signed() as i64,
+        mark,
+    );
     all
 }
 
@@ -139,7 +174,7 @@ fn theirs(program: &str) -> Vec<Line> {
         .map(|(name, expression)| format!("typedef __typeof__({expression}) {name};\n"))
         .collect();
     let text = format!(
-        "#include <stddef.h>\n#include <stdio.h>\n#include <infiniband/verbs.h>\n\
+        "#include <stddef.h>\n#include <stdint.h>\n#include <stdio.h>\n#include <infiniband/verbs.h>\n\
          #include <rdma/rdma_cma.h>\n\
          #define P(name, number) printf(\"%s %lld\\n\", name, (long long)(number))\n\
          {types}int main(void) {{\n{program}return 0; }}\n"
@@ -185,13 +220,16 @@ fn verbs_structures_are_those_of_the_headers() {
 #[cfg(not(feature = "rdma-sys"))]
 #[test]
 fn every_declaration_is_compared() {
-    let (types, constants) = (
+    let (types, extended, constants) = (
         include_str!("../src/verbs/bindings/types.rs"),
+        include_str!("../src/verbs/bindings/extended.rs"),
         include_str!("../src/verbs/bindings/constants.rs"),
     );
     let declared = declared();
     let fields = types.lines().filter(|line| line.starts_with("    pub "));
-    assert_eq!(declared.fields, fields.count());
+    let in_extended = |line: &&str| line.starts_with("    pub(crate) ");
+    let in_extended = extended.lines().filter(in_extended);
+    assert_eq!(declared.fields, fields.count() + in_extended.count());
     let is_constant = |line: &&str| {
         let line = line.trim_start();
         line.starts_with("pub const ") || line.starts_with("IBV_EVENT_")

@@ -35,4 +35,7 @@ pub struct Attributes {
     pub shared_receive_queue: bool,
     /// Whether Send With Invalidate is supported in both directions.
     pub send_with_invalidate: bool,
+    /// Why the queue pairs of the port are in no thread domain, although one is configured; `None` where they are as
+    /// configured.
+    pub thread_domain_refused: Option<String>,
 }

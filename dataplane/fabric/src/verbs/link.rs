@@ -19,6 +19,7 @@ use super::events::EventRing;
 use super::protection_domain::ProtectionDomain;
 use super::registrations::{OwnDomain, PortMemory};
 use super::shared_receive_queue::SharedReceiveQueue;
+use super::thread_domain::QueuePairDomain;
 use crate::interface::{QueuePairId, ReceiveQueueId, SetupError};
 
 /// Ends a wait of the manager early.
@@ -42,6 +43,8 @@ pub(super) struct QueuePairSizes {
 /// The state shared by a port and the manager.
 pub(super) struct PortShared {
     pub(super) domain: Arc<ProtectionDomain>,
+    /// Where queue pairs are made that use the protection domain of the port.
+    pub(super) queue_pair_domain: QueuePairDomain,
     pub(super) completion_queue: Arc<CompletionQueue>,
     pub(super) events: Arc<EventRing>,
     /// The receive queues that the port made, by their numbers, if the device has shared ones.
@@ -65,7 +68,7 @@ pub(super) struct PortShared {
 impl PortShared {
     #[allow(clippy::too_many_arguments)]
     pub(super) fn new(
-        domain: Arc<ProtectionDomain>,
+        queue_pair_domain: QueuePairDomain,
         completion_queue: Arc<CompletionQueue>,
         events: Arc<EventRing>,
         shares_receives: bool,
@@ -81,7 +84,8 @@ impl PortShared {
             let _ = slots.push(QueuePairId { index, generation });
         }
         Self {
-            domain,
+            domain: Arc::clone(queue_pair_domain.protection()),
+            queue_pair_domain,
             completion_queue,
             events,
             receive_queues: Mutex::new(Vec::new()),
@@ -109,7 +113,8 @@ impl PortShared {
         };
         let (context, relaxed) = (self.domain.context(), self.domain.is_relaxed());
         let domain = Arc::new(ProtectionDomain::new(context, relaxed)?);
-        OwnDomain::new(&domain, memory).map(Some)
+        let domain = self.queue_pair_domain.with(&domain)?;
+        OwnDomain::new(domain, memory).map(Some)
     }
 
     /// Hands the domain of a destroyed queue pair to the manager, which releases it: deregistering a large arena takes too

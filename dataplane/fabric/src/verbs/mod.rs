@@ -12,6 +12,8 @@
 //! peer from another: memory is registered without remote access, and exposed only by windows of type 2B, whose keys
 //! work only on the queue pair on which they were bound (InfiniBand volume 1, section 10.6.7.2.4).
 //!
+//! With [`PortConfig::thread_domain`] the queue pairs of a port are also in a thread domain, without locks of the library.
+//!
 //! # Children
 //!
 //! Spawn child processes before a device is opened. Kernels from 5.12 on copy pinned pages for a child;
@@ -38,6 +40,7 @@ mod protection_domain;
 mod queue_pair;
 mod registrations;
 mod shared_receive_queue;
+mod thread_domain;
 mod trial;
 mod work_request;
 

@@ -14,9 +14,9 @@ use super::completion_queue::CompletionQueue;
 use super::errno::{done, failed, made};
 use super::leaked;
 use super::link::{PortHandle, PortShared, QueuePairSizes};
-use super::protection_domain::ProtectionDomain;
 use super::registrations::OwnDomain;
 use super::shared_receive_queue::SharedReceiveQueue;
+use super::thread_domain::QueuePairDomain;
 use crate::interface::{QueuePairId, ReceiveQueueId, SetupError};
 
 /// The timeouts and retries of a queue pair.
@@ -52,7 +52,9 @@ pub struct QueuePair {
 
 // SAFETY: calls that take a queue pair may be made from any thread; it has one owner at a time.
 unsafe impl Send for QueuePair {}
-// SAFETY: what `&self` allows is either read-only or locked by the library.
+// SAFETY: what safe calls do with `&self` is read-only or locked by the library. In a thread domain posts and changes of
+// the state have no lock: the caller of a post has the port to itself, and the state is changed by the port, or before the
+// port adopts the queue pair.
 unsafe impl Sync for QueuePair {}
 
 impl QueuePair {
@@ -90,7 +92,7 @@ impl QueuePair {
         let made = make(
             domain
                 .as_ref()
-                .map_or(&port.domain, |own| own.arena.domain()),
+                .map_or(&port.queue_pair_domain, |own| &own.queue_pair_domain),
             &port.completion_queue,
             shared.as_deref(),
             &port.sizes,
@@ -220,7 +222,8 @@ impl QueuePair {
     ///
     /// `first` begins a chain of work requests that ends with null, and whose segments lie in
     /// registered memory that nobody writes (or, for an RDMA Read, touches) until they complete;
-    /// segments of inline ones need to be readable only for the call.
+    /// segments of inline ones need to be readable only for the call. The caller has the port to itself: the queue pairs of
+    /// a port may share a thread domain, and then have no locks.
     #[inline]
     pub(super) unsafe fn post(&self, first: *mut ibv_send_wr) -> Result<(), *mut ibv_send_wr> {
         let mut bad = std::ptr::null_mut();
@@ -233,7 +236,7 @@ impl QueuePair {
     ///
     /// # Safety
     ///
-    /// As [`SharedReceiveQueue::post`].
+    /// As [`SharedReceiveQueue::post`] and [`QueuePair::post`].
     #[inline]
     pub(super) unsafe fn post_receives(
         &self,
@@ -290,7 +293,7 @@ pub(super) fn modify(
 
 /// Makes a queue pair in the state Reset, which the caller destroys.
 pub(super) fn make(
-    domain: &ProtectionDomain,
+    domain: &QueuePairDomain,
     queue: &CompletionQueue,
     shared: Option<&SharedReceiveQueue>,
     sizes: &QueuePairSizes,
@@ -324,7 +327,7 @@ pub(super) fn make(
 ///
 /// The device's error, if it refuses even a queue pair without inline data.
 pub(super) fn probe_inline_bytes(
-    domain: &ProtectionDomain,
+    domain: &QueuePairDomain,
     queue: &CompletionQueue,
     sizes: QueuePairSizes,
     wanted: u32,

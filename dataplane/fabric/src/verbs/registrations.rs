@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::memory_region::MemoryRegion;
 use super::protection_domain::ProtectionDomain;
+use super::thread_domain::QueuePairDomain;
 use crate::interface::SetupError;
 use crate::memory::{Buffer, ExternalMemory, Mapping};
 
@@ -53,6 +54,8 @@ pub(super) struct OwnDomain {
     staging: MemoryRegion,
     /// The memory of the application.
     pub(super) external: ExternalRegions,
+    /// Where the queue pair is made.
+    pub(super) queue_pair_domain: QueuePairDomain,
 }
 
 /// The keys of the port's memory for the work requests of a queue pair.
@@ -64,13 +67,15 @@ pub(super) struct LocalKeys {
 
 impl OwnDomain {
     pub(super) fn new(
-        domain: &Arc<ProtectionDomain>,
+        queue_pair_domain: QueuePairDomain,
         memory: &PortMemory,
     ) -> Result<Self, SetupError> {
+        let domain = queue_pair_domain.protection();
         Ok(Self {
             arena: Arc::new(MemoryRegion::new(domain, &memory.arena)?),
             staging: MemoryRegion::new(domain, &memory.staging)?,
             external: ExternalRegions::new(domain, &memory.external)?,
+            queue_pair_domain,
         })
     }
 

@@ -31,6 +31,7 @@ use super::memory_region::MemoryRegion;
 use super::memory_window::MemoryWindow;
 use super::protection_domain::ProtectionDomain;
 use super::queue_pair::make;
+use super::thread_domain::QueuePairDomain;
 use crate::interface::SetupError;
 use crate::memory::{Arena, ArenaOptions, HugePages};
 
@@ -127,7 +128,8 @@ impl OwnPair {
             receive_depth: 1,
             receive_segments: 1,
         };
-        let made = make(region.domain(), &queue, None, &sizes, NO_PORT);
+        let domain = QueuePairDomain::new(region.domain());
+        let made = make(&domain, &queue, None, &sizes, NO_PORT);
         let raw = made.map_err(super::errno::failed("a queue pair to try"))?;
         let ends = Self { raw, queue };
         connect_with_itself(context, raw).map_err(super::errno::failed("its connection"))?;
@@ -223,7 +225,6 @@ fn request(opcode: ibv_wr_opcode::Type) -> ibv_send_wr {
 #[cfg(all(test, not(loom), not(feature = "rdma-sys")))]
 mod tests {
     use super::*;
-    use crate::clock::Clock;
     use crate::interface::PortSetup;
     use crate::verbs::fake::{Card, Fake};
     use crate::verbs::{Port, PortConfig, WithoutWindows};
@@ -331,21 +332,7 @@ mod tests {
     }
 
     fn port_with(fake: &Fake, change: impl FnOnce(&mut PortConfig)) -> Port {
-        let arena = Arena::private(&ArenaOptions {
-            bytes: 1 << 20,
-            huge_pages: HugePages::Never,
-        });
-        let mut config = PortConfig {
-            device: Some(fake.name().to_owned()),
-            queue_pairs_max: 4,
-            receives_max: 16,
-            work_requests_max: 64,
-            windows_max: 64,
-            ..PortConfig::new(arena.expect("memory"), Clock::new())
-        };
-        change(&mut config);
-        let (port, _handle) = Port::new(config).expect("a port");
-        port
+        fake.port(change).0
     }
 
     /// It never registers by itself.

@@ -1,13 +1,14 @@
 //! The C interface of rdma-core: libibverbs and librdmacm.
 //!
-//! The types are generated from the headers (`dataplane/fabric/bindings/generate`). The functions are loaded from the
-//! libraries at the first use of rdma-core, so that a program starts without rdma-core. With the feature `rdma-sys`, the
-//! crate of that name replaces both, with the same names; it links the libraries.
+//! The types are generated from the headers (`dataplane/fabric/bindings/generate`), except those of `extended`. The
+//! functions are loaded from the libraries at the first use of rdma-core, so that a program starts without rdma-core. With
+//! the feature `rdma-sys`, the crate of that name replaces both, with the same names; it links the libraries.
 
 // The generated types and enumerations are complete, and this crate does not use all of their members.
 #[cfg(not(feature = "rdma-sys"))]
 #[allow(dead_code, unreachable_pub)]
 mod constants;
+pub(crate) mod extended;
 mod facilities;
 // Two functions are used only by a peer in the tests.
 #[cfg(not(feature = "rdma-sys"))]
@@ -22,6 +23,10 @@ mod types;
 
 #[cfg(not(feature = "rdma-sys"))]
 pub(crate) use self::{constants::*, functions::*, inline::*, types::*};
+pub(crate) use extended::{
+    ibv_alloc_parent_domain, ibv_alloc_td, ibv_dealloc_td, ibv_parent_domain_init_attr, ibv_td,
+    ibv_td_init_attr,
+};
 pub use facilities::Facilities;
 #[cfg(all(test, not(loom), not(feature = "rdma-sys")))]
 pub(crate) use facilities::REPLACED_REGISTER;

@@ -5,24 +5,30 @@
 //! in order, and move no bytes.
 
 mod cm;
+mod domains;
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
-use std::mem::MaybeUninit;
+use std::mem::{MaybeUninit, offset_of};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::event::{EventfdFlags, eventfd};
 
+pub(super) use self::domains::ThreadDomains;
+use super::bindings::extended::verbs_context;
 use super::bindings::{
     _compat_ibv_port_attr, Functions, REPLACED_REGISTER, ibv_async_event, ibv_comp_channel,
     ibv_context, ibv_cq, ibv_device, ibv_device_attr, ibv_device_cap_flags, ibv_gid, ibv_mr,
     ibv_mtu, ibv_mw, ibv_mw_type, ibv_pd, ibv_port_attr, ibv_port_state, ibv_qp, ibv_qp_attr,
-    ibv_qp_init_attr, ibv_send_wr, ibv_srq, ibv_srq_init_attr, ibv_wc, ibv_wc_status,
+    ibv_qp_init_attr, ibv_recv_wr, ibv_send_wr, ibv_srq, ibv_srq_init_attr, ibv_wc, ibv_wc_status,
     ibv_wr_opcode,
 };
+use super::{Port, PortConfig, PortHandle};
+use crate::clock::Clock;
+use crate::memory::{Arena, ArenaOptions, HugePages};
 
 /// What the device reports, and what it does.
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +55,8 @@ pub(super) struct Card {
     pub(super) relaxes: bool,
     /// Shared receive queues that the driver reports.
     pub(super) shared_receive_queues: c_int,
+    /// What the library has of thread domains.
+    pub(super) thread_domains: ThreadDomains,
 }
 
 impl Card {
@@ -65,6 +73,7 @@ impl Card {
         connects: true,
         relaxes: true,
         shared_receive_queues: 16,
+        thread_domains: ThreadDomains::Work,
     };
 }
 
@@ -73,9 +82,9 @@ pub(super) struct Fake {
     device: Box<Device>,
 }
 
-#[repr(C)]
 struct Device {
-    context: ibv_context,
+    /// With the context.
+    extended: verbs_context,
     device: ibv_device,
     list: [*mut ibv_context; 2],
     /// A context of the device as it is after it was removed and came back.
@@ -84,6 +93,8 @@ struct Device {
     windows: Cell<u32>,
     /// The access of each registration.
     accesses: RefCell<Vec<c_uint>>,
+    /// What was made, with the kind of its domain, and what was given back.
+    calls: RefCell<Vec<String>>,
     /// Events of the device that wait to be got.
     events: RefCell<VecDeque<MaybeUninit<ibv_async_event>>>,
     _descriptor: OwnedFd,
@@ -107,32 +118,38 @@ impl Fake {
     pub(super) fn install(card: Card) -> Self {
         let descriptor = descriptor();
         // SAFETY: numbers, pointers and optional functions, for which zero is a value.
-        let (mut context, mut device, again): (ibv_context, ibv_device, ibv_context) =
+        let (mut extended, mut device, again): (verbs_context, ibv_device, ibv_context) =
             unsafe { std::mem::zeroed() };
         let name = format!("fake{}\0", NEXT.fetch_add(1, Ordering::Relaxed));
         for (place, byte) in device.name.iter_mut().zip(name.bytes()) {
             *place = c_char::from_ne_bytes([byte]);
         }
+        domains::add(&mut extended, card.thread_domains);
+        let context = &mut extended.context;
         context.async_fd = descriptor.as_raw_fd();
         context.ops.alloc_mw = Some(alloc_mw);
         context.ops.dealloc_mw = Some(dealloc_mw);
         context.ops.post_send = Some(post_send);
         context.ops.poll_cq = Some(poll_cq);
+        context.ops.post_srq_recv = Some(post_srq_recv);
         let mut device = Box::new(Device {
-            context,
+            extended,
             device,
             list: [null_mut(); 2],
             again,
             card,
             windows: Cell::new(0),
             accesses: RefCell::default(),
+            calls: RefCell::default(),
             events: RefCell::default(),
             _descriptor: descriptor,
         });
-        device.context.device = &raw mut device.device;
+        device.extended.context.device = &raw mut device.device;
         device.again.device = &raw mut device.device;
-        device.list[0] = &raw mut device.context;
-        DEVICE.set(&raw mut *device);
+        let whole = &raw mut *device;
+        // SAFETY: a part of the device that lives. From its address that of the device is found.
+        device.list[0] = unsafe { &raw mut (*whole).extended.context };
+        DEVICE.set(whole);
         Functions::replace(Some(cm::add(functions())));
         REPLACED_REGISTER.set(Some(reg_mr_iova2));
         Self { device }
@@ -153,6 +170,29 @@ impl Fake {
     /// The access of the registrations so far.
     pub(super) fn accesses(&self) -> Vec<c_uint> {
         self.device.accesses.borrow().clone()
+    }
+
+    /// What was made and given back since the last call, in order.
+    pub(super) fn take_calls(&self) -> Vec<String> {
+        self.device.calls.take()
+    }
+
+    /// A port of the device.
+    pub(super) fn port(&self, change: impl FnOnce(&mut PortConfig)) -> (Port, PortHandle) {
+        let arena = Arena::private(&ArenaOptions {
+            bytes: 1 << 20,
+            huge_pages: HugePages::Never,
+        });
+        let mut config = PortConfig {
+            device: Some(self.name().to_owned()),
+            queue_pairs_max: 4,
+            receives_max: 16,
+            work_requests_max: 64,
+            windows_max: 64,
+            ..PortConfig::new(arena.expect("memory"), Clock::new())
+        };
+        change(&mut config);
+        Port::new(config).expect("a port")
     }
 
     /// Takes the device away from RDMA-CM, or gives it back.
@@ -192,8 +232,8 @@ fn descriptor() -> OwnedFd {
 
 fn functions() -> Functions {
     Functions {
-        ibv_alloc_pd: alloc_pd,
-        ibv_dealloc_pd: dealloc_pd,
+        ibv_alloc_pd: domains::alloc_pd,
+        ibv_dealloc_pd: domains::dealloc_pd,
         ibv_create_comp_channel: create_comp_channel,
         ibv_destroy_comp_channel: destroy_comp_channel,
         ibv_create_cq: create_cq,
@@ -202,6 +242,7 @@ fn functions() -> Functions {
         ibv_modify_qp: modify_qp,
         ibv_destroy_qp: destroy_qp,
         ibv_create_srq: create_srq,
+        ibv_destroy_srq: destroy_srq,
         ibv_get_async_event: get_async_event,
         ibv_ack_async_event: ack_async_event,
         ibv_get_device_name: get_device_name,
@@ -239,14 +280,22 @@ unsafe fn free<T>(raw: *mut T) -> c_int {
     0
 }
 
-/// The card of a context, which is the first field of its device.
+/// The device of a context.
 ///
 /// # Safety
 ///
 /// `context` is of a fake device that lives.
 unsafe fn device<'a>(context: *mut ibv_context) -> &'a Device {
-    // SAFETY: as the caller promises.
-    unsafe { &*context.cast::<Device>() }
+    let before = offset_of!(Device, extended) + offset_of!(verbs_context, context);
+    // SAFETY: as the caller promises, and each device is made with its context.
+    unsafe { &*context.byte_sub(before).cast::<Device>() }
+}
+
+impl Device {
+    /// Notes what was made, in which domain, or given back.
+    fn note(&self, call: impl Into<String>) {
+        self.calls.borrow_mut().push(call.into());
+    }
 }
 
 unsafe extern "C" fn get_devices(count: *mut c_int) -> *mut *mut ibv_context {
@@ -316,15 +365,6 @@ unsafe extern "C" fn query_gid(
     0
 }
 
-unsafe extern "C" fn alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
-    object(|pd: &mut ibv_pd| pd.context = context)
-}
-
-unsafe extern "C" fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
-    // SAFETY: from `alloc_pd`.
-    unsafe { free(pd) }
-}
-
 unsafe extern "C" fn reg_mr(
     pd: *mut ibv_pd,
     addr: *mut c_void,
@@ -335,6 +375,8 @@ unsafe extern "C" fn reg_mr(
     let device = unsafe { device((*pd).context) };
     let access = c_uint::try_from(access).unwrap_or(0);
     device.accesses.borrow_mut().push(access);
+    // SAFETY: as above.
+    device.note(unsafe { domains::within("region", pd) });
     let key = NEXT.fetch_add(1, Ordering::Relaxed) << 8;
     object(|mr: &mut ibv_mr| {
         // SAFETY: the domain lives.
@@ -391,6 +433,8 @@ unsafe extern "C" fn create_cq(
     (queue.context, queue.cqe, queue.cq_context, queue.channel) =
         (context, cqe, cq_context, channel);
     let done = RefCell::default();
+    // SAFETY: the context is of a fake device.
+    unsafe { device(context) }.note("completion queue");
     Box::into_raw(Box::new(Queue { queue, done })).cast()
 }
 
@@ -414,6 +458,16 @@ unsafe extern "C" fn poll_cq(queue: *mut ibv_cq, most: c_int, into: *mut ibv_wc)
 }
 
 unsafe extern "C" fn create_qp(pd: *mut ibv_pd, attributes: *mut ibv_qp_init_attr) -> *mut ibv_qp {
+    // SAFETY: the domain lives.
+    let (device, is_parent) = unsafe { (device((*pd).context), domains::is_parent(pd)) };
+    if is_parent && device.card.thread_domains == ThreadDomains::WithoutQueuePairs {
+        return refuse(libc::EINVAL);
+    }
+    // SAFETY: as above.
+    unsafe {
+        device.note(domains::within("queue pair", pd));
+        domains::use_by_one(pd);
+    }
     object(|pair: &mut ibv_qp| {
         // SAFETY: the domain lives, and the structure is whole.
         let attributes = unsafe {
@@ -434,12 +488,33 @@ unsafe extern "C" fn modify_qp(pair: *mut ibv_qp, _: *mut ibv_qp_attr, _mask: c_
 }
 
 unsafe extern "C" fn destroy_qp(pair: *mut ibv_qp) -> c_int {
-    // SAFETY: from `create_qp`.
-    unsafe { free(pair) }
+    // SAFETY: from `create_qp`, and its domain lives.
+    unsafe {
+        device((*pair).context).note("end of queue pair");
+        domains::end_of_use((*pair).pd);
+        free(pair)
+    }
 }
 
-unsafe extern "C" fn create_srq(_: *mut ibv_pd, _: *mut ibv_srq_init_attr) -> *mut ibv_srq {
-    refuse(libc::EOPNOTSUPP)
+unsafe extern "C" fn create_srq(pd: *mut ibv_pd, _: *mut ibv_srq_init_attr) -> *mut ibv_srq {
+    // SAFETY: the domain lives.
+    let context = unsafe { (*pd).context };
+    // SAFETY: as above.
+    unsafe { device(context).note(domains::within("shared receive queue", pd)) };
+    object(|queue: &mut ibv_srq| (queue.context, queue.pd) = (context, pd))
+}
+
+unsafe extern "C" fn destroy_srq(queue: *mut ibv_srq) -> c_int {
+    // SAFETY: from `create_srq`.
+    unsafe { free(queue) }
+}
+
+unsafe extern "C" fn post_srq_recv(
+    _: *mut ibv_srq,
+    _: *mut ibv_recv_wr,
+    _: *mut *mut ibv_recv_wr,
+) -> c_int {
+    0
 }
 
 unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: ibv_mw_type::Type) -> *mut ibv_mw {
@@ -454,6 +529,8 @@ unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: ibv_mw_type::Type) -> *mut 
         return refuse(libc::ENOMEM);
     }
     device.windows.set(device.windows.get() + 1);
+    // SAFETY: as above.
+    device.note(unsafe { domains::within("window", pd) });
     object(|window: &mut ibv_mw| {
         (window.context, window.pd) = (context, pd);
         window.rkey = NEXT.fetch_add(1, Ordering::Relaxed) << 8;

@@ -49,7 +49,7 @@ impl Port {
         self.works.ask_completion(work);
         let request = self.works.address(work);
         let posted = self.queue_pairs.get_mut(index).is_some_and(|entry| {
-            // SAFETY: a chain of one work request, whose `next` is null and which has no segments.
+            // SAFETY: a chain of one work request, whose `next` is null and which has no segments. `&mut self` is the port.
             let post = |device: &QueuePair| unsafe { device.post(request) }.is_ok();
             let posted = entry.device.as_ref().is_some_and(post);
             if posted {

@@ -67,6 +67,9 @@ pub struct PortConfig {
     pub without_windows: WithoutWindows,
     /// Let the device write incoming data to memory in any order, where it can (`IBV_ACCESS_RELAXED_ORDERING`).
     pub relaxed_ordering: bool,
+    /// Make the queue pairs in a thread domain, where the device has such: its library may then leave out the locks of
+    /// posts. Without it the port has the locks, and [`Attributes::thread_domain_refused`] has the reason.
+    pub thread_domain: bool,
     /// Use one receive queue per queue pair even if the device has shared ones: for experiments, or,
     /// where memory is registered for calls, to give each queue pair its own protection domain. The
     /// whole arena is then registered once more for each queue pair. Each registration takes its time,
@@ -106,6 +109,7 @@ impl PortConfig {
             ports: 1,
             without_windows: WithoutWindows::Refuse,
             relaxed_ordering: true,
+            thread_domain: false,
             own_receive_queues: false,
             responder_resources: 16,
             initiator_depth: 16,
@@ -208,6 +212,7 @@ impl PortConfig {
             windows_max: self.windows_max,
             shared_receive_queue: !self.own_receive_queues,
             send_with_invalidate: limits.send_with_invalidate && !registers,
+            thread_domain_refused: None,
         }
     }
 

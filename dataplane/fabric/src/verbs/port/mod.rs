@@ -81,6 +81,7 @@ use super::memory_region::MemoryRegion;
 use super::protection_domain::ProtectionDomain;
 use super::queue_pair::probe_inline_bytes;
 use super::registrations::{ExternalRegions, LocalKeys, PortMemory};
+use super::thread_domain::QueuePairDomain;
 use crate::clock::Ticks;
 use crate::interface::{Attributes, Completion, PortNumber, SetupError};
 use crate::memory::{Arena, Buffer, ExternalMemory, Memory, Origin};
@@ -158,8 +159,22 @@ impl Port {
         let region = Arc::new(MemoryRegion::new(&domain, memory.mapping())?);
         let external = ExternalRegions::new(&domain, config.arena.external())?;
         let mut sizes = config.queue_pair_sizes(limits);
-        sizes.inline_bytes =
-            probe_inline_bytes(&domain, &completion_queue, sizes, sizes.inline_bytes)?;
+        let probe = |domain: &QueuePairDomain| {
+            probe_inline_bytes(domain, &completion_queue, sizes, sizes.inline_bytes)
+        };
+        let made = config.thread_domain.then(|| {
+            let made = QueuePairDomain::of_one_thread(&domain)?;
+            Ok((probe(&made)?, made))
+        });
+        let (made, thread_domain_refused) = split(made);
+        let (inline_bytes, queue_pair_domain) = match made {
+            Some(made) => made,
+            None => {
+                let plain = QueuePairDomain::new(&domain);
+                (probe(&plain)?, plain)
+            }
+        };
+        sizes.inline_bytes = inline_bytes;
         let registers = config.registers(limits);
         check_dma_bufs(config.arena.external(), registers)?;
         let windows = Windows::new(&region, config.windows_max, registers, config.clock.now());
@@ -173,10 +188,13 @@ impl Port {
         )?;
         let events = Arc::new(EventRing::new(mark));
         context.listeners.add(&events);
-        let attributes = config.attributes(context.name(), limits);
+        let attributes = Attributes {
+            thread_domain_refused,
+            ..config.attributes(context.name(), limits)
+        };
         let queue_pairs = config.queue_pairs_max;
         let shared = Arc::new(PortShared::new(
-            domain,
+            queue_pair_domain,
             Arc::clone(&completion_queue),
             events,
             !config.own_receive_queues,
@@ -232,6 +250,15 @@ impl Port {
             shared: Arc::clone(&shared),
         };
         Ok((port, PortHandle::new(shared)))
+    }
+}
+
+/// What was made, and why it was not, if it was wanted.
+fn split<T>(made: Option<Result<T, SetupError>>) -> (Option<T>, Option<String>) {
+    match made {
+        None => (None, None),
+        Some(Ok(made)) => (Some(made), None),
+        Some(Err(error)) => (None, Some(error.to_string())),
     }
 }
 

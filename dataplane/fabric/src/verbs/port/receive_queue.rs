@@ -290,7 +290,7 @@ impl ReceiveQueue {
         let first = self.requests.at(self.first_staged as usize);
         // SAFETY: the chain was built by `stage` and ends with null; its segments are buffers
         // that were moved into the slots, registered memory that nobody touches until the
-        // Receives complete.
+        // Receives complete. `&mut self` is of the port of the queue pair.
         let result = unsafe {
             match (&self.taker, owner) {
                 (Taker::Shared(queue), _) => queue.post(first),

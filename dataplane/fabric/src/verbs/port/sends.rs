@@ -319,7 +319,7 @@ impl Port {
         }
         self.counters.doorbells_send += 1;
         // SAFETY: the chain from the first staged work ends with the last, whose `next` is null. The
-        // segments are buffers that were moved into the works, or the works' own copies.
+        // segments are buffers that were moved into the works, or the works' own copies. `&mut self` is the port.
         let result = unsafe { device.post(self.works.address(first)) };
         let bad = match result {
             Ok(()) => NONE,
