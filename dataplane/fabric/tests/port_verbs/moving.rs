@@ -229,6 +229,24 @@ fn receive_queues_of_their_own() {
     assert_eq!(pair.a.counter("last_receive_timeouts"), 0);
 }
 
+/// Software devices have no thread domains. Their libibverbs is a real one, whose contexts are looked behind.
+#[test]
+fn port_whose_device_has_no_thread_domain_carries_messages() {
+    let mut pair = Pair::with(|config| config.thread_domain = true);
+    let refused = pair.a.port.attributes().thread_domain_refused.clone();
+    let refused = refused.expect("a software device");
+    let unsupported = std::io::Error::from_raw_os_error(libc::EOPNOTSUPP).to_string();
+    assert!(refused.contains("refused a thread domain"), "{refused}");
+    assert!(refused.contains(&unsupported), "{refused}");
+    let data = pattern(3, 900);
+    let mut list = pair.a.gather(&[&data]);
+    pair.a
+        .port
+        .post_send(pair.a_id, &mut list, SendOptions::default())
+        .expect("room");
+    assert_eq!(pair.arrival(), (Status::Success, data, None));
+}
+
 /// A port may have several shared receive queues. A queue pair uses the one that it was made for, and cannot be
 /// adopted on another.
 #[test]
