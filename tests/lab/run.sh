@@ -124,11 +124,16 @@ show_console() { # show_console NAME
     tail -n 40 "$lab/$1.qemu" "$lab/$1.console" 2>/dev/null | sed "s/^/$1# /" >&2
 }
 
-# Returns when guest a has powered off (0), time is over (124), or a guest died (125).
+# TIME: guests boot in ten seconds, and in a minute on a busy host; guest a waits three minutes for each of the others. One that
+# hangs at its start would hang until its command is late, which may be hours.
+boot_limit_s() { echo $((300 + 180 * (${#names[@]} - 1))); }
+
+# Returns when guest a has powered off (0), time is over (124), a guest died (125), or guest a did not come up (126).
 supervise() {
-    local start deadline is_up="" pid
+    local start deadline up_deadline is_up="" pid
     start=$(now_ms)
     deadline=$((start + timeout_s * 1000))
+    up_deadline=$((start + $(boot_limit_s) * 1000))
     local pid_a=${guest_pids[-1]}
     while is_alive "$pid_a"; do
         if [ -z "$is_up" ] && [ -e "$lab/a.up" ]; then
@@ -136,6 +141,7 @@ supervise() {
             say "up after $((($(now_ms) - start) / 1000)).$(((($(now_ms) - start) % 1000) / 100)) s"
         fi
         [ "$(now_ms)" -lt "$deadline" ] || return 124
+        [ -n "$is_up" ] || [ "$(now_ms)" -lt "$up_deadline" ] || return 126
         for pid in "${guest_pids[@]}"; do
             is_alive "$pid" || [ -e "$lab/a.rc" ] || return 125
         done
@@ -234,7 +240,7 @@ run() {
         forward
         outcome=0
         supervise || outcome=$?
-        is_unmet && [ "$attempt" -lt 3 ] || break
+        { [ "$outcome" = 126 ] || is_unmet; } && [ "$attempt" -lt 3 ] || break
         say "a guest does not come up; all are booted again"
         for name in "${names[@]}"; do show_console "$name"; done
         end_guests
@@ -242,7 +248,7 @@ run() {
     finish "$outcome"
 }
 
-# An emulated guest seldom hangs while it boots. Guest a gives up then, before any test.
+# An emulated guest seldom hangs while it boots. If it is another one, guest a gives up, before any test.
 is_unmet() { grep -q "another guest cannot be reached" "$lab/a.console" 2>/dev/null; }
 
 # Ends all guests, and forgets what they said.
@@ -269,6 +275,7 @@ finish() { # finish OUTCOME: shows what is left to show, and exits
     case $1 in
         0) exit "$(cat "$lab/a.rc")" ;;
         124) say "the command did not end within $timeout_s s" ;;
+        126) say "guest a did not come up within $(boot_limit_s) s" ;;
         *) say "a guest died" ;;
     esac
     for name in "${names[@]}"; do show_console "$name"; done
