@@ -31,11 +31,13 @@ pub(in crate::verbs) enum ThreadDomains {
     WithoutQueuePairs,
 }
 
-/// A protection domain, or a parent domain if it has others.
+/// A protection domain or a parent domain.
 #[repr(C)]
 struct Domain {
     pd: ibv_pd,
-    others: Option<(*mut ibv_pd, *mut ibv_td)>,
+    /// What a parent domain joins; both are null in a protection domain.
+    protection: *mut ibv_pd,
+    thread: *mut ibv_td,
     users: Cell<u32>,
 }
 
@@ -82,7 +84,7 @@ pub(super) unsafe fn within(object: &str, pd: *mut ibv_pd) -> String {
 /// `pd` lives.
 pub(super) unsafe fn is_parent(pd: *mut ibv_pd) -> bool {
     // SAFETY: as the caller promises; each is made as a `Domain`.
-    unsafe { &*pd.cast::<Domain>() }.others.is_some()
+    !unsafe { &*pd.cast::<Domain>() }.protection.is_null()
 }
 
 /// # Safety
@@ -118,17 +120,17 @@ pub(super) unsafe extern "C" fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
         device.note("domain is in use");
         return libc::EBUSY;
     }
-    match domain.others {
-        None => device.note("end of protection domain"),
-        Some((protection, thread)) => {
-            device.note("end of parent domain");
-            // SAFETY: both live, because they are in use.
-            unsafe {
-                end_of_use(protection);
-                let users = &(*thread.cast::<Thread>()).users;
-                users.set(users.get() - 1);
-            }
+    // SAFETY: it lives.
+    if unsafe { is_parent(pd) } {
+        device.note("end of parent domain");
+        // SAFETY: both live, because they are in use.
+        unsafe {
+            end_of_use(domain.protection);
+            let users = &(*domain.thread.cast::<Thread>()).users;
+            users.set(users.get() - 1);
         }
+    } else {
+        device.note("end of protection domain");
     }
     // SAFETY: as above, and given back once.
     unsafe { free(pd.cast::<Domain>()) }
@@ -174,16 +176,42 @@ unsafe extern "C" fn alloc_parent_domain(
     if device.card.thread_domains == ThreadDomains::WithoutParents {
         return refuse(libc::EOPNOTSUPP);
     }
-    // SAFETY: both domains live.
-    unsafe {
-        use_by_one(attributes.pd);
-        let users = &(*attributes.td.cast::<Thread>()).users;
-        users.set(users.get() + 1);
-    }
+    // SAFETY: the thread domain lives.
+    let users = unsafe { &(*attributes.td.cast::<Thread>()).users };
+    users.set(users.get() + 1);
+    // SAFETY: the protection domain lives.
+    unsafe { use_by_one(attributes.pd) };
     device.note("parent domain");
     object(|domain: &mut Domain| {
         domain.pd.context = context;
-        domain.others = Some((attributes.pd, attributes.td));
+        (domain.protection, domain.thread) = (attributes.pd, attributes.td);
     })
     .cast()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ptr::null_mut;
+
+    use super::super::*;
+    use super::{alloc_pd, dealloc_pd};
+
+    #[test]
+    fn domain_is_not_given_back_while_something_is_in_it() {
+        let fake = Fake::install(Card::HONEST);
+        // SAFETY: the objects are of the fake device, which lives, and each is given back once.
+        unsafe {
+            let domain = alloc_pd(fake.device.list[0]);
+            let region = reg_mr(domain, null_mut(), 0, 0);
+            assert_eq!(dealloc_pd(domain), libc::EBUSY);
+            dereg_mr(region);
+            let window = alloc_mw(domain, ibv_mw_type::IBV_MW_TYPE_2);
+            assert_eq!(dealloc_pd(domain), libc::EBUSY);
+            dealloc_mw(window);
+            let queue = create_srq(domain, null_mut());
+            assert_eq!(dealloc_pd(domain), libc::EBUSY);
+            destroy_srq(queue);
+            assert_eq!(dealloc_pd(domain), 0);
+        }
+    }
 }

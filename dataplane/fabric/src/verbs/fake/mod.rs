@@ -376,7 +376,10 @@ unsafe extern "C" fn reg_mr(
     let access = c_uint::try_from(access).unwrap_or(0);
     device.accesses.borrow_mut().push(access);
     // SAFETY: as above.
-    device.note(unsafe { domains::within("region", pd) });
+    unsafe {
+        device.note(domains::within("region", pd));
+        domains::use_by_one(pd);
+    }
     let key = NEXT.fetch_add(1, Ordering::Relaxed) << 8;
     object(|mr: &mut ibv_mr| {
         // SAFETY: the domain lives.
@@ -401,8 +404,11 @@ unsafe extern "C" fn reg_mr_iova2(
 }
 
 unsafe extern "C" fn dereg_mr(mr: *mut ibv_mr) -> c_int {
-    // SAFETY: from `reg_mr`.
-    unsafe { free(mr) }
+    // SAFETY: from `reg_mr`, and its domain lives.
+    unsafe {
+        domains::end_of_use((*mr).pd);
+        free(mr)
+    }
 }
 
 unsafe extern "C" fn create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel {
@@ -500,13 +506,19 @@ unsafe extern "C" fn create_srq(pd: *mut ibv_pd, _: *mut ibv_srq_init_attr) -> *
     // SAFETY: the domain lives.
     let context = unsafe { (*pd).context };
     // SAFETY: as above.
-    unsafe { device(context).note(domains::within("shared receive queue", pd)) };
+    unsafe {
+        device(context).note(domains::within("shared receive queue", pd));
+        domains::use_by_one(pd);
+    }
     object(|queue: &mut ibv_srq| (queue.context, queue.pd) = (context, pd))
 }
 
 unsafe extern "C" fn destroy_srq(queue: *mut ibv_srq) -> c_int {
-    // SAFETY: from `create_srq`.
-    unsafe { free(queue) }
+    // SAFETY: from `create_srq`, and its domain lives.
+    unsafe {
+        domains::end_of_use((*queue).pd);
+        free(queue)
+    }
 }
 
 unsafe extern "C" fn post_srq_recv(
@@ -530,7 +542,10 @@ unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: ibv_mw_type::Type) -> *mut 
     }
     device.windows.set(device.windows.get() + 1);
     // SAFETY: as above.
-    device.note(unsafe { domains::within("window", pd) });
+    unsafe {
+        device.note(domains::within("window", pd));
+        domains::use_by_one(pd);
+    }
     object(|window: &mut ibv_mw| {
         (window.context, window.pd) = (context, pd);
         window.rkey = NEXT.fetch_add(1, Ordering::Relaxed) << 8;
@@ -538,8 +553,9 @@ unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: ibv_mw_type::Type) -> *mut 
 }
 
 unsafe extern "C" fn dealloc_mw(window: *mut ibv_mw) -> c_int {
-    // SAFETY: from `alloc_mw`.
+    // SAFETY: from `alloc_mw`, and its domain lives.
     unsafe {
+        domains::end_of_use((*window).pd);
         let windows = &device((*window).context).windows;
         windows.set(windows.get() - 1);
         free(window)
