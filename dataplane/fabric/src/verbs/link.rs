@@ -113,7 +113,7 @@ impl PortShared {
         };
         let (context, relaxed) = (self.domain.context(), self.domain.is_relaxed());
         let domain = Arc::new(ProtectionDomain::new(context, relaxed)?);
-        let domain = self.queue_pair_domain.with(&domain)?;
+        let domain = self.queue_pair_domain.with(&domain);
         OwnDomain::new(domain, memory).map(Some)
     }
 

@@ -130,18 +130,16 @@ impl QueuePairDomain {
         })
     }
 
-    /// The same thread domain, if there is one, with another protection domain.
-    ///
-    /// # Errors
-    ///
-    /// The device refuses.
-    pub(super) fn with(&self, protection: &Arc<ProtectionDomain>) -> Result<Self, SetupError> {
+    /// The same thread domain, if there is one, with another protection domain. If the device refuses to join them, any
+    /// thread may post to the queue pairs.
+    pub(super) fn with(&self, protection: &Arc<ProtectionDomain>) -> Self {
         let parent = self.parent.as_ref();
-        let parent = parent.map(|it| ParentDomain::new(protection, &it.thread));
-        Ok(Self {
-            parent: parent.transpose()?,
+        // A port may mix the two kinds: it posts to both in the same way.
+        let parent = parent.and_then(|it| ParentDomain::new(protection, &it.thread).ok());
+        Self {
+            parent,
             protection: Arc::clone(protection),
-        })
+        }
     }
 
     /// The domain for `ibv_create_qp`, which lives as long as `self`.

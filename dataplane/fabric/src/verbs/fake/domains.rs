@@ -27,6 +27,8 @@ pub(in crate::verbs) enum ThreadDomains {
     Refused,
     /// Parent domains are refused.
     WithoutParents,
+    /// A thread domain has one parent domain, and a second one is refused.
+    OneParent,
     /// Queue pairs in a parent domain are refused.
     WithoutQueuePairs,
 }
@@ -178,6 +180,9 @@ unsafe extern "C" fn alloc_parent_domain(
     }
     // SAFETY: the thread domain lives.
     let users = unsafe { &(*attributes.td.cast::<Thread>()).users };
+    if device.card.thread_domains == ThreadDomains::OneParent && users.get() > 0 {
+        return refuse(libc::ENOMEM);
+    }
     users.set(users.get() + 1);
     // SAFETY: the protection domain lives.
     unsafe { use_by_one(attributes.pd) };

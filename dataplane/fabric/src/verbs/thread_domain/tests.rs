@@ -176,3 +176,27 @@ fn queue_pairs_with_their_own_protection_domains_share_the_thread_domain() {
     places(&calls, ["end of thread domain"]);
     assert!(!calls.iter().any(|it| it.ends_with("in use")), "{calls:?}");
 }
+
+/// A connection is made, which is slower, where the other choice is none.
+#[test]
+fn queue_pair_that_is_refused_a_parent_domain_keeps_the_locks() {
+    let (fake, _context) = device(ThreadDomains::OneParent);
+    let (mut port, handle) = fake.port(|config| {
+        config.thread_domain = true;
+        config.own_receive_queues = true;
+        config.without_windows = WithoutWindows::RegisterAnyway;
+    });
+    assert_eq!(port.attributes().thread_domain_refused, None);
+    let queue = receive_queue(&mut port);
+    fake.take_calls();
+    adopt(&mut port, queue_pair(&handle), queue);
+    let calls = fake.take_calls();
+    let made_in = ["protection domain", "queue pair in protection domain"];
+    places(&calls, made_in);
+    assert_eq!(count(&calls, "parent domain"), 0, "{calls:?}");
+    drop((port, handle));
+    let calls = fake.take_calls();
+    assert_eq!(count(&calls, "end of protection domain"), 2, "{calls:?}");
+    places(&calls, ["end of parent domain", "end of thread domain"]);
+    assert!(!calls.iter().any(|it| it.ends_with("in use")), "{calls:?}");
+}
