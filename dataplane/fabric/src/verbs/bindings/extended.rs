@@ -1,8 +1,9 @@
 //! The operations of a context that `infiniband/verbs.h` calls through the structure around it, `struct verbs_context`.
 //!
 //! The structure ends with the context and grows at its beginning: its member `sz` says how much of it a library has. So
-//! its end, which is declared here by hand, is the same in every version; the test `verbs_layouts` compares it with the
-//! headers.
+//! where pointers have 64 bits its end, which is declared here by hand, is the same in every version; the test
+//! `verbs_layouts` compares it with the headers. Where they have 32 bits, the end may move by the padding before its member of
+//! 64 bits, so that no operation is called there.
 #![allow(non_camel_case_types)]
 
 use std::ffi::{c_int, c_void};
@@ -54,12 +55,16 @@ pub(crate) struct verbs_context {
 /// `abi_compat` of a context that has the structure around it.
 pub(crate) const VERBS_ABI_IS_EXTENDED: usize = usize::MAX;
 
-/// The structure around the context, if the library has it as far back as the member at `offset`.
+/// The structure around the context, if the library has it as far back as the member at `offset`. `None` where pointers have
+/// not 64 bits.
 ///
 /// # Safety
 ///
 /// `context` is open.
 unsafe fn around(context: *mut ibv_context, offset: usize) -> Option<*const verbs_context> {
+    if !cfg!(target_pointer_width = "64") {
+        return None;
+    }
     // SAFETY: the context of the caller.
     if unsafe { (*context).abi_compat }.addr() != VERBS_ABI_IS_EXTENDED {
         return None;
@@ -76,7 +81,8 @@ unsafe fn around(context: *mut ibv_context, offset: usize) -> Option<*const verb
     })
 }
 
-/// The operation of the context; `None` if the library is too old for it, or has left it out.
+/// The operation of the context; `None` if the library is too old for it or has left it out, and where pointers have not 64
+/// bits.
 ///
 /// The caller has an open context.
 macro_rules! operation {
