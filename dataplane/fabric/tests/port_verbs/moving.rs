@@ -229,15 +229,23 @@ fn receive_queues_of_their_own() {
     assert_eq!(pair.a.counter("last_receive_timeouts"), 0);
 }
 
-/// Software devices have no thread domains. Their libibverbs is a real one, whose contexts are looked behind.
+/// Software devices have no thread domains. Their libibverbs is a real one, whose contexts are looked behind; an operation
+/// that the device has not returns `ENOSYS` in libibverbs before 28.
 #[test]
 fn port_whose_device_has_no_thread_domain_carries_messages() {
     let mut pair = Pair::with(|config| config.thread_domain = true);
     let refused = pair.a.port.attributes().thread_domain_refused.clone();
-    let refused = refused.expect("a software device");
-    let unsupported = std::io::Error::from_raw_os_error(libc::EOPNOTSUPP).to_string();
+    let Some(refused) = refused else {
+        println!(
+            "skipped port_whose_device_has_no_thread_domain_carries_messages: the device has thread domains"
+        );
+        return;
+    };
     assert!(refused.contains("refused a thread domain"), "{refused}");
-    assert!(refused.contains(&unsupported), "{refused}");
+    let reasons = [libc::EOPNOTSUPP, libc::ENOSYS];
+    let reasons = reasons.map(|it| std::io::Error::from_raw_os_error(it).to_string());
+    let is_known = reasons.iter().any(|it| refused.contains(it));
+    assert!(is_known, "{refused}");
     let data = pattern(3, 900);
     let mut list = pair.a.gather(&[&data]);
     pair.a
