@@ -55,6 +55,8 @@ pub(crate) struct Limits {
     pub windows: u32,
     /// Why a window could not be used, if the device reports some and has none.
     pub windows_refused: Option<String>,
+    /// Why queue pairs can be in no thread domain; `None` if they can.
+    pub thread_domains_refused: Option<String>,
     /// Whether the device supports Send With Invalidate.
     pub send_with_invalidate: bool,
 }
@@ -306,6 +308,13 @@ fn judge_device(system: &System, device: &Device, findings: &mut Findings<'_>) {
                 "bulk data stays in messages and Sends, unless without_windows is \"register\"",
             );
         }
+        if let Some(reason) = &limits.thread_domains_refused {
+            findings.note_only(
+                Severity::Hint,
+                format!("{name} has no thread domains: {reason}"),
+                "posts take the locks of its library, also where thread_domains is \"prefer\"",
+            );
+        }
     }
 }
 
@@ -353,6 +362,7 @@ fn ask(name: &str, ports: &mut [DevicePort]) -> Result<(Limits, Settings), Strin
         shared_receive_queues: limits.shared_receive_queues,
         windows: limits.windows,
         windows_refused: context.windows_refused().map(str::to_owned),
+        thread_domains_refused: context.thread_domains_refused(),
         send_with_invalidate: limits.send_with_invalidate,
     };
     Ok((limits, knobs))

@@ -673,6 +673,7 @@ fn device_limits_and_missing_features_are_reported() {
         shared_receive_queues: 0,
         windows: 0,
         windows_refused: Some("the device refused a memory window".to_owned()),
+        thread_domains_refused: Some("the device refused a thread domain".to_owned()),
         send_with_invalidate: true,
     });
     let mut all = Vec::new();
@@ -689,4 +690,5 @@ fn device_limits_and_missing_features_are_reported() {
         "reports memory windows and has none: the device refused",
     )
     .check(Severity::Hint, "");
+    about(&all, "no thread domains: the device refused").check(Severity::Hint, "");
 }

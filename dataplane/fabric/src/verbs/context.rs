@@ -14,6 +14,8 @@ use super::bindings::{self, Facilities, ibv_context, ibv_device_attr, ibv_port_a
 use super::errno::{done, failed, made};
 use super::events::{EventCounts, Listeners, next_event, set_nonblocking};
 use super::leaked;
+use super::protection_domain::ProtectionDomain;
+use super::thread_domain::QueuePairDomain;
 use super::trial::{self, Trial};
 use crate::interface::SetupError;
 
@@ -216,6 +218,15 @@ impl Context {
     #[must_use]
     pub fn windows_refused(&self) -> Option<&str> {
         self.windows_refused.as_deref()
+    }
+
+    /// Why the device has no thread domains, of which one is tried; `None` if it has. Ports take the locks of the library
+    /// where it has none.
+    #[must_use]
+    pub fn thread_domains_refused(self: &Arc<Self>) -> Option<String> {
+        let tried = ProtectionDomain::new(self, false)
+            .and_then(|domain| QueuePairDomain::of_one_thread(&Arc::new(domain)));
+        tried.err().map(|error| error.to_string())
     }
 
     /// The effect of a fork on registered memory on this machine.

@@ -200,3 +200,26 @@ fn queue_pair_that_is_refused_a_parent_domain_keeps_the_locks() {
     places(&calls, ["end of parent domain", "end of thread domain"]);
     assert!(!calls.iter().any(|it| it.ends_with("in use")), "{calls:?}");
 }
+
+#[test]
+fn context_says_why_the_device_has_no_thread_domains() {
+    for (thread_domains, words) in [
+        (ThreadDomains::Work, None),
+        (ThreadDomains::Refused, Some("refused a thread domain: ")),
+        (
+            ThreadDomains::WithoutParents,
+            Some("refused a parent domain: "),
+        ),
+    ] {
+        let (fake, context) = device(thread_domains);
+        let refused = context.thread_domains_refused();
+        assert_eq!(refused.is_some(), words.is_some(), "{refused:?}");
+        let has_words = refused.unwrap_or_default().contains(words.unwrap_or(""));
+        assert!(has_words, "{thread_domains:?}");
+        let calls = fake.take_calls();
+        for domain in ["thread domain", "parent domain", "protection domain"] {
+            let ends = count(&calls, &format!("end of {domain}"));
+            assert_eq!(ends, count(&calls, domain), "{calls:?}");
+        }
+    }
+}
