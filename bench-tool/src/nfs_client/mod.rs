@@ -234,7 +234,7 @@ impl OverFabric<'_> {
             device: self.fabric.device().map(str::to_owned),
             version: session.version(),
             profile: self.loaded.name.clone(),
-            warnings: crate::profile::warnings_here(self.loaded),
+            warnings: session.warnings(self.loaded),
             client: Box::new(Record::new(
                 &Machine::detect(),
                 &config.load.cores,

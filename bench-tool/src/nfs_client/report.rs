@@ -38,7 +38,7 @@ pub(crate) enum Transport {
         /// Version of RPC-over-RDMA.
         version: u32,
         profile: String,
-        /// Warnings about the profile.
+        /// Warnings about the profile, and about what the devices lack of it.
         warnings: Vec<String>,
         client: Box<Record>,
     },

@@ -13,6 +13,8 @@ check "it listens for RDMA" listen_for_rdma
 check "null calls, version 2 asked for first" nfs --op null --count 500 --depth 4 --json "$work/null.json"
 check "the report says that version 1 is spoken" contains "$work/null.json" '"protocol": "v1"'
 check "null calls, version 1 asked for" nfs --op null --count 500 --depth 4 --protocol v1
+check "null calls, thread domains asked for" nfs --op null --count 500 --set thread_domains=prefer --json "$work/domains.json"
+check "the report says that the device has none" contains "$work/domains.json" 'cores have no thread domain'
 check "attributes of files" nfs --op getattr --count 500 --depth 4
 for size in 1 7 511 4096 4097 65535 1000003 1MiB; do
     check "reads of $size" nfs --op read --size $size --file-size 3MiB --files 2 --count 40 --depth 4 --verify

@@ -19,6 +19,7 @@ use crate::load::measure::Checkpoints;
 use crate::load::measured::Measured;
 use crate::load::{Amount, Watch};
 use crate::nfs_client::config::{FILL_BYTES_MAX, FILL_DEPTH, NfsConfig};
+use crate::profile::{warnings_here, warnings_of_node};
 use crate::signals::Stop;
 use crate::sizing::{BulkNeed, Need};
 use crate::workloads::nfs::tally::Tally;
@@ -73,7 +74,7 @@ pub(crate) struct FabricSession {
     // Declared before the node, so dropped before it: reconnecting must end before the cores do.
     connections: Connections,
     /// Keeps the cores running.
-    _node: Node,
+    node: Node,
     cores: LoadCores<NfsWorkload>,
     credential: Credential,
     /// Upper bound of a READ outside of a load, in bytes.
@@ -121,7 +122,7 @@ impl FabricSession {
         })?;
         Ok(Self {
             connections,
-            _node: node,
+            node,
             cores,
             credential: credential.clone(),
             read_bytes_max: payload_bytes(config),
@@ -132,6 +133,13 @@ impl FabricSession {
     /// The negotiated version of RPC-over-RDMA.
     pub(crate) fn version(&self) -> u32 {
         self.connections.first().map_or(2, |it| it.version)
+    }
+
+    /// The warnings about the profile that was `loaded`, and about what the devices of the cores lack of it.
+    pub(crate) fn warnings(&self, loaded: &Loaded) -> Vec<String> {
+        let mut warnings = warnings_here(loaded);
+        warnings.extend(warnings_of_node(&self.node, loaded).cloned());
+        warnings
     }
 }
 
