@@ -197,10 +197,12 @@ knobs! {
     relaxed_ordering: RelaxedOrdering = RelaxedOrdering::Allow, "", Words(RelaxedOrdering::WORDS),
         because "ibv_reg_mr(3): a completion ensures that all data is visible; not measured by this project";
     /// Whether the queue pairs of a core are in a thread domain (`ibv_alloc_td`), in which libraries of some devices leave
-    /// out the lock of each post. With `prefer`, a core whose device has none keeps the locks, and `Node::warnings` says so.
-    /// Has no meaning on shm.
+    /// out the lock of each post. With `prefer`, a core whose device has none keeps the locks: `Node::warnings` of the Rust API
+    /// and the warnings of `bench-tool run`, `nfs` and `serve` say so, and the C API does not. Has no meaning on shm.
     thread_domains: ThreadDomains = ThreadDomains::Never, "", Words(ThreadDomains::WORDS),
-        because "inferred: a lock that nobody else takes costs nanoseconds; not measured, and tried on no device";
+        because "inferred: nobody else takes the lock of a queue pair, so that it costs nanoseconds; cores may wait for the lock of \
+                 a doorbell register of mlx5, but with MLX5_TOTAL_UUARS=64, 52 queue pairs have a register each; not measured, and \
+                 tried on no device";
 
     /// Time until a NIC resends what was not acknowledged: 4.096 µs times two to this power (InfiniBand specification,
     /// section 9.7.6.1.3). 14 is 67 ms, 16 is 268 ms, 18 is 1.07 s. A device may wait up to four times as long.
