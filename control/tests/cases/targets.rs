@@ -97,8 +97,10 @@ pub(crate) fn a_connection_ends_with_its_target_or_its_connect<F: Fabric>() {
     // A fifth needs that one of these has ended.
     let small = Profile {
         connections_max: 4,
-        // TIME: software iWARP can miss the end of a connection that its peer gives up while it is accepted; keep-alive finds it,
-        // within a third of `PATIENCE`. A client that keeps a connection answers all the same, so that the test finds it.
+        // TIME: software iWARP can miss the end of a connection that its peer gives up while it is accepted. The limit of the first
+        // message finds one before that message, and keep-alive any other, within a third of `PATIENCE`. A client that keeps a
+        // connection has sent the first message and answers all the same, so that the test finds it.
+        stall_timeout_ms: 30_000,
         keep_alive_silent_ticks_max: 40,
         ..profile()
     };
