@@ -32,6 +32,7 @@
 //! | [`rpc`] | call and reply headers of ONC RPC | RFC 5531 |
 //! | [`cm_private_data`] | private data that the two ends exchange when they connect | RFC 8797 |
 //! | [`common`] | the words that every version shares | RFC 8166 section 7 |
+//! | [`form`] | short RPC messages, by the words that vary | RFC 5531, RFC 8166, -00 |
 //! | [`chunks`] | Read list, Write list, Reply chunk | RFC 8166 section 3.4 |
 //! | [`v1`] | the version 1 header | RFC 8166 |
 //! | [`v2`] | the version 2 header and properties | draft-ietf-nfsv4-rpcrdma-version-two-00 ("-00") |
@@ -45,6 +46,7 @@ pub mod common;
 pub mod connection;
 pub mod constants;
 pub mod error;
+pub mod form;
 pub mod rpc;
 pub mod v1;
 pub mod v2;

@@ -23,6 +23,7 @@ use crate::constants::{
     COMMON_PREFIX_BYTES, RPCRDMA_VERSION_1, RPCRDMA_VERSION_2, V1_HEADER_BYTES_WITHOUT_CHUNKS,
     V2_HEADER_BYTES_WITHOUT_CHUNKS, V2_PREFIX_BYTES,
 };
+use crate::form::Form;
 use crate::v1;
 use crate::v2::connection::{
     self as v2, CreditView, Direction, Event, Phase, Refusal, Role, SendRefused, Tick,
@@ -198,7 +199,7 @@ impl Connection {
     /// returns more in one piece: all, or, of a transmission of the extension RTR, at least header and payload stream
     /// ([`transmission_head_bytes`](crate::v2::transmission_head_bytes)).
     ///
-    /// On a hot path, call [`receive_whole`](Self::receive_whole) first.
+    /// On a hot path, find the [form](crate::form::fold) of the message, and call [`receive_form`](Self::receive_form) first.
     #[inline]
     pub fn receive<'m>(
         &mut self,
@@ -225,6 +226,25 @@ impl Connection {
     #[inline]
     pub fn receive_whole<'m>(&mut self, message: &'m [u8]) -> Option<WholeMessage<'m>> {
         self.v2.handle_whole_message(message)
+    }
+
+    /// As [`receive`](Self::receive), for a message of a [form](crate::form) with this credit word. `false`, without any
+    /// change, if it is not to be taken so: as octets it goes to that function, which says why.
+    #[inline]
+    #[must_use]
+    pub fn receive_form(&mut self, form: Form, credit: u32) -> bool {
+        if form.is_version_1() {
+            return self.v1_form(form.direction(), credit);
+        }
+        self.v2.handle_form(form.direction(), credit)
+    }
+
+    #[inline(never)]
+    fn v1_form(&mut self, direction: Direction, credit: u32) -> bool {
+        match &mut self.v1 {
+            Some(v1) => v1.handle_form(direction, credit),
+            None => false,
+        }
     }
 
     #[inline(never)]
@@ -508,6 +528,18 @@ impl Connection {
         }
         self.v2
             .encode_message(out, xid, direction, more, payload_bytes)
+    }
+
+    /// The credit word of a message of this form, which has the version of the connection, with `message_bytes` octets. The
+    /// message must be sent then. `None`, without any change, if it may not be sent so, or no more than `kept` credits are left:
+    /// [`encode_message`](Self::encode_message) says why, or encodes it.
+    #[inline]
+    pub fn admit_form(&mut self, form: Form, message_bytes: usize, kept: u32) -> Option<u32> {
+        let direction = form.direction();
+        if form.is_version_1() {
+            return self.v1.as_mut()?.admit_form(direction, message_bytes, kept);
+        }
+        self.v2.admit_form(direction, message_bytes, kept)
     }
 
     #[cold]

@@ -72,11 +72,22 @@ pub fn judge<'a>(message: &'a [u8], programs: &Programs) -> Verdict<'a> {
         Err(error) => return undecodable(message, error),
     };
     let args_bytes = message.len().saturating_sub(header_bytes);
+    judge_header(header, args_bytes, programs)
+}
+
+/// As [`judge()`], for a call whose header was decoded, with so many octets of arguments behind it.
+#[inline(always)]
+#[must_use]
+pub fn judge_header<'a>(
+    header: CallHeader<'a>,
+    args_bytes: usize,
+    programs: &Programs,
+) -> Verdict<'a> {
     let xid = header.xid;
     match route(&header, args_bytes, programs) {
         Ok(Some(program)) => Verdict::Call(RoutedCall {
+            header_bytes: header.encoded_bytes(),
             header,
-            header_bytes,
             program,
         }),
         Ok(None) => Verdict::Null { xid },

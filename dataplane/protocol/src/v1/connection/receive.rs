@@ -24,6 +24,34 @@ impl Connection {
         })
     }
 
+    /// As [`handle_message`](Self::handle_message), for a message of a [form](crate::form) with this credit word. `false`,
+    /// without any change, if it is not to be taken so.
+    #[must_use]
+    pub fn handle_form(&mut self, direction: Direction, credit: u32) -> bool {
+        let is_taken = match direction {
+            Direction::Call => self.peer_calls != ReverseRequestSupport::None,
+            Direction::Reply => true,
+        };
+        if self.over || !is_taken {
+            return false;
+        }
+        let mut credits = self.credits;
+        if credits.take_receive().is_err() {
+            return false;
+        }
+        match direction {
+            Direction::Call if credits.take_call().is_err() => return false,
+            Direction::Call => {}
+            Direction::Reply => {
+                credits.take_reply();
+                credits.apply(credit);
+            }
+        }
+        self.credits = credits;
+        self.agreed = true;
+        true
+    }
+
     fn handle_checked<'m>(&mut self, message: &'m [u8]) -> Handled<'m> {
         if self.over {
             return Ok(Event::Discarded(DiscardReason::Over));

@@ -150,6 +150,14 @@ impl Connection {
         })
     }
 
+    /// As [`handle_whole_message`](Self::handle_whole_message), for a message of a [form](crate::form) with this credit word.
+    /// `false`, without any change, if it is not to be taken so.
+    #[inline]
+    #[must_use]
+    pub fn handle_form(&mut self, direction: Direction, credit: u32) -> bool {
+        self.takes_whole(direction) && self.credits.receive(CreditWord::from_word(credit))
+    }
+
     /// Whether a whole RPC message may come now: versions are agreed, and no sequence or group is open.
     #[inline]
     fn takes_whole(&self, direction: Direction) -> bool {

@@ -57,10 +57,7 @@ impl Connection {
         if payload_bytes < 4 {
             return Err(SendRefused::TooShort);
         }
-        let is_plain = !more && self.phase == Phase::Established && !self.outbound.is_open();
-        let fits = u32::try_from(message_bytes).is_ok_and(|it| it <= self.send_threshold_bytes);
-        let is_open = !self.draining && self.calls.may_send(direction);
-        if is_plain && fits && is_open && self.credits.available() != 0 {
+        if !more && self.is_plain(direction, message_bytes, 0) {
             let prefix = Prefix {
                 xid,
                 credit: self.credits.word(),
@@ -71,6 +68,35 @@ impl Connection {
             return Ok(header_bytes);
         }
         self.encode_any_message(out, xid, direction, more, message_bytes)
+    }
+
+    /// The credit word of a message of a [form](crate::form) with `message_bytes` octets, which must be sent then. `None`,
+    /// without any change, if it may not be sent so, or no more than `kept` credits are left:
+    /// [`encode_message`](Self::encode_message) says why, or encodes it.
+    #[inline]
+    pub fn admit_form(
+        &mut self,
+        direction: Direction,
+        message_bytes: usize,
+        kept: u32,
+    ) -> Option<u32> {
+        if !self.is_plain(direction, message_bytes, kept) {
+            return None;
+        }
+        let credit = self.credits.word();
+        self.credits.commit(credit);
+        Some(credit.to_word())
+    }
+
+    /// Whether a whole message without chunks may be sent now, with more than `kept` credits left, and nothing is special
+    /// about it.
+    #[inline]
+    fn is_plain(&self, direction: Direction, message_bytes: usize, kept: u32) -> bool {
+        let is_between = self.phase == Phase::Established && !self.outbound.is_open();
+        let fits = u32::try_from(message_bytes).is_ok_and(|it| it <= self.send_threshold_bytes);
+        let is_drained = self.draining && direction == Direction::Call;
+        let is_open = !is_drained && self.calls.may_send(direction);
+        is_between && fits && is_open && self.credits.available() > kept
     }
 
     /// Encodes a message that is a part of a sequence or the first of its connection, or refuses it.
