@@ -44,8 +44,8 @@ pub use port::{
 };
 pub(crate) use work::PortNumber;
 pub use work::{
-    Arrival, Gather, QueuePairId, Receive, ReceiveQueueId, RemoteAddress, RemoteKey, SEGMENTS_MAX,
-    SendOptions, Window, WorkId,
+    Arrival, FORM_WORDS_MAX, FormShape, Formed, Forms, Gather, QueuePairId, Receive,
+    ReceiveQueueId, RemoteAddress, RemoteKey, SEGMENTS_MAX, SendOptions, Window, WorkId,
 };
 
 /// The traits by which a [`Port`] of a known type is called. Code that is generic over `P: Port` needs none of them.

@@ -3,8 +3,8 @@
 use std::os::fd::BorrowedFd;
 
 use super::{
-    Arrival, Attributes, CompletionBatch, Counted, Gather, PostError, QueuePairId, Receive,
-    ReceiveQueueId, RemoteAddress, RemoteKey, SendOptions, SetupError, Window, WorkId,
+    Arrival, Attributes, CompletionBatch, Counted, Formed, Forms, Gather, PostError, QueuePairId,
+    Receive, ReceiveQueueId, RemoteAddress, RemoteKey, SendOptions, SetupError, Window, WorkId,
 };
 use crate::clock::Ticks;
 use crate::memory::{Buffer, Memory, PageReport, Pool, PoolShape};
@@ -73,6 +73,14 @@ pub trait PortSetup: Send + 'static {
 
     /// What pages the registered arena lies in.
     fn page_report(&self) -> &PageReport;
+
+    /// Lets the port carry messages of these forms without their headers, to ends that have the same ones. Only at start-up,
+    /// before the first queue pair. A port that carries only octets ignores it. Who wraps a port passes on this,
+    /// [`PortSends::post_formed`] and [`PortPoll::formed`], or none of them.
+    ///
+    /// # Panics
+    /// When a shape is not one that [`FormShape`](super::FormShape) may be.
+    fn set_forms(&mut self, _forms: Forms) {}
 
     /// Makes a receive queue.
     fn create_receive_queue(
@@ -150,6 +158,14 @@ pub trait PortSends {
         bytes: u32,
         options: SendOptions,
     ) -> Result<(), PostError>;
+
+    /// Sends a message by its form, with `rest` behind the headers, in this order. False, and nothing happened, if the port
+    /// cannot do that now: then it is sent as octets, which may be refused.
+    #[inline]
+    fn post_formed(&mut self, queue_pair: QueuePairId, formed: &Formed, rest: [&[u8]; 2]) -> bool {
+        let _ = (queue_pair, formed, rest);
+        false
+    }
 
     /// Sends the segments of `list`, which is drained; the buffers are the port's until the
     /// Send is acknowledged, then come back by [`PortSends::next_returned`].
@@ -244,11 +260,18 @@ pub trait PortPoll {
         None
     }
 
-    /// The bytes of the last arrival.
+    /// The bytes of the last arrival; of one that came by its form, those behind its headers.
     #[inline]
     fn arrived(&self, arrival: &Arrival) -> &[u8] {
         let _ = arrival;
         &[]
+    }
+
+    /// The headers of the last arrival, if it came by its form.
+    #[inline]
+    fn formed(&self, arrival: &Arrival) -> Option<&Formed> {
+        let _ = arrival;
+        None
     }
 
     /// Moves the last arrival into a Receive of its queue. `None` for an older one, whose bytes are gone.

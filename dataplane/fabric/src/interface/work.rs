@@ -90,8 +90,62 @@ pub struct Arrival {
     pub queue_pair: QueuePairId,
     /// Its bytes.
     pub bytes: u32,
+    /// How many bytes of it are in the memory of the port: fewer than all if it came by its form.
+    pub(crate) held_bytes: u32,
     /// Which one of the port it is.
     pub(crate) number: u64,
+}
+
+impl Arrival {
+    /// Whether it came by its form, which has headers.
+    #[inline]
+    pub(crate) const fn is_formed(&self) -> bool {
+        self.held_bytes != self.bytes
+    }
+}
+
+/// The most words of a form.
+pub const FORM_WORDS_MAX: usize = 4;
+
+/// The headers of a message that has a form: the words that vary. All other words follow from the form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Formed {
+    /// The number of the form.
+    pub form: u8,
+    /// How many words it has: one, or [`FORM_WORDS_MAX`].
+    pub count: u8,
+    /// The words; those behind `count` mean nothing.
+    pub words: [u64; FORM_WORDS_MAX],
+}
+
+/// The forms of messages that a port may carry without their headers: see [`PortSetup::set_forms`](super::PortSetup::set_forms).
+#[derive(Clone, Copy, Debug)]
+pub struct Forms {
+    /// The number of this set, not zero. Two ends carry messages so only if theirs are equal.
+    pub number: u32,
+    /// What is known of each form, by its number: at most eight.
+    pub shapes: &'static [FormShape],
+    /// Writes the message of these headers, with what is behind them, into a buffer. Returns its bytes: those of
+    /// [`FormShape::header_bytes`], and of what is behind. `None` if they do not fit. Any words give some message.
+    pub unfold: fn(&Formed, &[u8], &mut [u8]) -> Option<usize>,
+}
+
+impl Forms {
+    /// No forms.
+    pub(crate) const NONE: Self = Self {
+        number: 0,
+        shapes: &[],
+        unfold: |_, _, _| None,
+    };
+}
+
+/// The size of a form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FormShape {
+    /// How many words vary: one, or [`FORM_WORDS_MAX`].
+    pub words: u8,
+    /// Bytes of a message besides those that are behind its headers: 1 to 128.
+    pub header_bytes: u16,
 }
 
 /// The requester's own name for a work request; comes back in its completion.

@@ -153,6 +153,10 @@ pub(super) struct Channel {
     pub(super) broken: bool,
     /// Short Sends go the general way: the quick way refused one of them, or the channel is broken.
     pub(super) is_refused: bool,
+    /// The number of the forms that we have; zero for none.
+    forms: u32,
+    /// The peer is known to receive messages by them.
+    takes_forms: bool,
     /// Every poll checks the channel, without a doorbell.
     pub(super) hot: bool,
     /// The poll in which it last had work.
@@ -215,6 +219,8 @@ impl Channel {
             stalled: false,
             broken: false,
             is_refused: false,
+            forms: 0,
+            takes_forms: false,
             hot: false,
             last_active: 0,
             visits: 0,
@@ -387,6 +393,26 @@ impl Channel {
             flags: 0,
         };
         header.short_bytes().map(|_| header)
+    }
+
+    /// Announces the forms that we have, and receive.
+    pub(super) fn set_forms(&mut self, number: u32) {
+        self.forms = number;
+        self.head.announce_forms(number);
+    }
+
+    /// Whether the peer receives messages by the forms that we have.
+    #[inline]
+    pub(super) fn takes_forms(&mut self) -> bool {
+        self.takes_forms || self.look_for_forms()
+    }
+
+    /// Reads what the peer has announced: it may have opened its file after we attached it.
+    #[cold]
+    fn look_for_forms(&mut self) -> bool {
+        let (own, peer) = (self.forms, self.peer.as_ref());
+        self.takes_forms = own != 0 && peer.is_some_and(|peer| peer.head.forms() == own);
+        self.takes_forms
     }
 
     /// Ends a burst: the records written since the last call.

@@ -142,6 +142,27 @@ pub(super) unsafe fn copy_from<const FROM: usize>(
     }
 }
 
+/// As [`copy_small`], but the first bytes come last.
+///
+/// # Safety
+///
+/// As [`copy_bytes`].
+#[inline]
+pub(super) unsafe fn copy_backwards(source: *const u8, target: *mut u8, bytes: usize) {
+    // SAFETY: as the caller promises, for each block: all but the first begin behind byte 0, and end within the range.
+    unsafe {
+        if !(16..=256).contains(&bytes) {
+            return copy_small(source, target, bytes);
+        }
+        let mut end = bytes;
+        while end > 16 {
+            end -= 16;
+            copy_block::<16>(source.add(end), target.add(end));
+        }
+        copy_block::<16>(source, target);
+    }
+}
+
 /// Copies a block whose size is known.
 ///
 /// # Safety

@@ -7,8 +7,8 @@ use super::{Port, PortConfig, PortHandle, join};
 use crate::clock::Clock;
 use crate::interface::prelude::*;
 use crate::interface::{
-    Access, CompletionBatch, CompletionKind, QueuePairId, ReceiveQueueAttributes, ReceiveQueueId,
-    RemoteAddress, SetupError, Window,
+    Access, CompletionBatch, CompletionKind, FormShape, Forms, QueuePairId, ReceiveQueueAttributes,
+    ReceiveQueueId, RemoteAddress, SetupError, Window,
 };
 use crate::memory::{Arena, ArenaOptions, HugePages, Pool, PoolShape};
 
@@ -32,6 +32,28 @@ const CONTROL_WRONG_DESTINATION: u8 = 1;
 const CONTROL_WINDOW: u8 = 2;
 /// The port polls with the largest time, so that no record waits for its delay.
 const CONTROL_LATE: u8 = 4;
+
+/// Two forms, whose headers are zeroes.
+const FORMS: Forms = Forms {
+    number: 1,
+    shapes: &[
+        FormShape {
+            words: 1,
+            header_bytes: 60,
+        },
+        FormShape {
+            words: 4,
+            header_bytes: 76,
+        },
+    ],
+    unfold: |formed, rest, out| {
+        let header_bytes = if formed.form == 0 { 60 } else { 76 };
+        let (headers, behind) = out.split_at_mut_checked(header_bytes)?;
+        headers.fill(0);
+        behind.get_mut(..rest.len())?.copy_from_slice(rest);
+        Some(header_bytes + rest.len())
+    },
+};
 
 /// Two ports of this process. One of them writes records that no correct port writes.
 #[derive(Debug)]
@@ -134,6 +156,7 @@ impl End {
         config.windows_max = 4;
         config.channel_ring_bytes = 8192;
         let (mut port, handle) = Port::new(config)?;
+        port.set_forms(FORMS);
         let mut pool = port.carve(POOL)?;
         let queue = port.create_receive_queue(ReceiveQueueAttributes {
             depth: RECEIVES,

@@ -19,11 +19,12 @@ use super::record::{
 use super::ring::RingMemory;
 use crate::memory::Mapping;
 
-/// The first page of a channel file: control line, and the hot flag two lines on.
+/// The first page of a channel file: control line, the hot flag two lines on, and behind it what is written once.
 pub(super) const CHANNEL_HEAD_BYTES: usize = 4096;
 const CONTROL_OFFSET: usize = 0;
 const HOT_OFFSET: usize = 128;
 const OPEN_OFFSET: usize = 256;
+const FORMS_OFFSET: usize = 260;
 /// Bytes of a doorbell file: the summary, and the leaves two lines on.
 pub(super) const DOORBELL_BYTES: usize = 4096;
 const LEAVES_OFFSET: usize = 128;
@@ -91,6 +92,22 @@ impl ChannelHead {
         let word = unsafe { AtomicU32::from_ptr(self.start.as_ptr().add(OPEN_OFFSET).cast()) };
         // Relaxed: only one thread uses the word. It is in the file so that it outlives the channel.
         word.swap(1, Ordering::Relaxed) == 0
+    }
+
+    fn forms_word(&self) -> &AtomicU32 {
+        // SAFETY: as in `control`.
+        unsafe { AtomicU32::from_ptr(self.start.as_ptr().add(FORMS_OFFSET).cast()) }
+    }
+
+    /// Announces to the sender which forms we receive. Relaxed: nothing else depends on it, and a sender that does not
+    /// see it yet sends octets.
+    pub(super) fn announce_forms(&self, number: u32) {
+        self.forms_word().store(number, Ordering::Relaxed);
+    }
+
+    /// The number of the forms that the receiver announced; zero for none.
+    pub(super) fn forms(&self) -> u32 {
+        self.forms_word().load(Ordering::Relaxed)
     }
 
     /// Reports to the sender how far its records were consumed.

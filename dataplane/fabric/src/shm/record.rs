@@ -15,9 +15,12 @@
 //! In a packed Send (`op::SEND_PACKED`) the payload has the format of the module `packed`. The field
 //! payload bytes is the length of the unpacked message, and the flags are the mask of its blocks.
 //!
+//! In a formed Send (`op::SEND_FORMED`) the payload is the words of a form that vary, followed by what is behind the headers
+//! of the message. The flags are the number of the form.
+//!
 //! Numbers are in the byte order of the machine, because both ends run on it.
 
-use crate::interface::{SEGMENTS_MAX, Status};
+use crate::interface::{FORM_WORDS_MAX, SEGMENTS_MAX, Status};
 
 /// The granularity of the ring: two cache lines, which prefetchers like to fetch as a pair.
 pub(super) const UNIT_BYTES: u32 = 128;
@@ -42,8 +45,18 @@ pub(super) const WRITE_BYTES: u32 = 16;
 /// The most payload that a descriptor record holds.
 pub(super) const DESCRIPTOR_BYTES_MAX: u32 = WRITE_BYTES + PIECES_MAX * PIECE_BYTES;
 
+/// A word of a form.
+pub(super) const FORM_WORD_BYTES: u32 = 8;
+/// The most bytes of the headers of a form.
+pub(super) const FORM_HEADER_BYTES_MAX: u32 = 128;
+/// The longest payload of a formed Send: with its headers, its message is a short one.
+pub(super) const FORMED_BYTES_MAX: u32 = SHORT_BYTES_MAX - FORM_HEADER_BYTES_MAX;
+
 /// The most bytes from the start of a message that the record of a pulled Send contains.
 pub(super) const HEAD_BYTES_MAX: u32 = 256;
+
+// The words of a form are in the first line.
+const _: () = assert!(FORM_WORDS_MAX * (FORM_WORD_BYTES as usize) <= FIRST_LINE_BYTES as usize);
 
 const PIECES_MAX: u32 = 32;
 const _: () = assert!(PIECES_MAX as usize == SEGMENTS_MAX);
@@ -73,6 +86,8 @@ pub(super) mod op {
     pub(in super::super) const SEND_PACKED: u8 = 7;
     /// As `SEND_PULLED`, but its first bytes are in the record.
     pub(in super::super) const SEND_HEADED: u8 = 8;
+    /// A Send by its form. Only between ends that both announced the same forms.
+    pub(in super::super) const SEND_FORMED: u8 = 9;
 }
 
 /// A header without its sequence number.
@@ -92,19 +107,18 @@ impl Header {
         u32::from(self.payload_bytes) | u32::from(self.op) << 16 | u32::from(self.flags) << 24
     }
 
-    /// The length of the message if the record is a short one: a Send without extension, plain or packed,
-    /// whose message fills the first line and is within the limit.
+    /// The field payload bytes if the record is a short one: a Send without extension, plain or packed, whose message
+    /// fills the first line and is within the limit; or a formed one within the limit.
     #[inline]
     pub(super) fn short_bytes(self) -> Option<u32> {
         let bytes = u32::from(self.payload_bytes);
-        let longest = match (self.op, self.flags) {
-            (op::SEND_PACKED, _) => PACKED_BYTES_MAX,
-            (op::SEND, 0) => SHORT_BYTES_MAX,
+        let (shortest, longest) = match (self.op, self.flags) {
+            (op::SEND_FORMED, _) => (FORM_WORD_BYTES, FORMED_BYTES_MAX),
+            (op::SEND_PACKED, _) => (SHORT_BYTES_MIN, PACKED_BYTES_MAX),
+            (op::SEND, 0) => (SHORT_BYTES_MIN, SHORT_BYTES_MAX),
             _ => return None,
         };
-        (SHORT_BYTES_MIN..=longest)
-            .contains(&bytes)
-            .then_some(bytes)
+        (shortest..=longest).contains(&bytes).then_some(bytes)
     }
 
     /// As [`Header::units`], for a short record, which has no extension.
@@ -116,7 +130,7 @@ impl Header {
     /// Whether the header has its extension.
     #[inline]
     pub(super) fn is_extended(self) -> bool {
-        self.op != op::SEND_PACKED && self.flags & FLAG_EXTENDED != 0
+        !matches!(self.op, op::SEND_PACKED | op::SEND_FORMED) && self.flags & FLAG_EXTENDED != 0
     }
 
     /// The address of the payload in the record at `record`.

@@ -12,17 +12,19 @@
 //! [`PortPoll::begin_poll`]: crate::interface::PortPoll::begin_poll
 
 use super::super::channel::{Channel, Target};
-use super::super::copy::copy_small;
+use super::super::copy::{copy_small, read_u64};
 use super::super::link::QueuePairNumber;
 use super::super::packed;
 use super::super::queue_pair::State;
-use super::super::record::{HEADER_BYTES, Header, SHORT_BYTES_MAX, op};
+use super::super::record::{
+    FORM_WORD_BYTES, FORMED_BYTES_MAX, HEADER_BYTES, Header, SHORT_BYTES_MAX, op,
+};
 use super::Port;
 use super::core::{Core, channel_mut};
 use super::inbound::{Visit, push_receive};
 use super::short::lines_behind;
 use crate::clock::Ticks;
-use crate::interface::{Arrival, CompletionBatch, Receive, Status};
+use crate::interface::{Arrival, CompletionBatch, FormShape, Formed, Receive, Status};
 
 /// The records at the head of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +35,44 @@ enum Head {
     Other,
     /// No record.
     Nothing,
+}
+
+impl FormShape {
+    /// The bytes of the words in a payload.
+    #[inline]
+    pub(super) const fn words_bytes(self) -> usize {
+        (self.words as u32 * FORM_WORD_BYTES) as usize
+    }
+
+    /// The bytes of a message with a payload of so many bytes. `None` if its words are not there, or it is longer than one in a
+    /// short record.
+    #[inline]
+    pub(super) fn message_bytes(self, payload_bytes: u32) -> Option<u32> {
+        let words_bytes = u32::from(self.words) * FORM_WORD_BYTES;
+        let behind_bytes = payload_bytes.checked_sub(words_bytes)?;
+        (payload_bytes <= FORMED_BYTES_MAX).then_some(u32::from(self.header_bytes) + behind_bytes)
+    }
+}
+
+/// Reads the words of a form, each once. Those that the form lacks stay what they were.
+///
+/// # Safety
+///
+/// `payload` is that of a record in a mapped ring, whose first line it does not leave. A peer may change it meanwhile.
+#[inline]
+pub(super) unsafe fn read_words(
+    payload: *const u8,
+    form: u8,
+    shape: FormShape,
+    formed: &mut Formed,
+) {
+    (formed.form, formed.count) = (form, shape.words);
+    // SAFETY: as the caller promises: the words of any form are in the first line.
+    let word = |number: u32| unsafe { read_u64(payload.add((number * FORM_WORD_BYTES) as usize)) };
+    formed.words[0] = word(0);
+    if shape.words > 1 {
+        formed.words = [formed.words[0], word(1), word(2), word(3)];
+    }
 }
 
 impl Core {
@@ -83,7 +123,14 @@ impl Core {
         let index = consumer.peek()?;
         let ring = consumer.memory();
         let header = ring.read_header(index);
-        let bytes = header.short_bytes()?;
+        let payload_bytes = u32::from(header.payload_bytes);
+        let (shape, bytes) = match header.op {
+            op::SEND_FORMED => {
+                let shape = self.shapes.get(header.flags)?;
+                (Some(shape), shape.message_bytes(payload_bytes)?)
+            }
+            _ => (None, header.short_bytes()?),
+        };
         // The check of the channel below keeps a peer from reaching the queue pairs of others.
         let number = QueuePairNumber(header.destination);
         let id = number.id();
@@ -92,19 +139,26 @@ impl Core {
         let is_open = queue_pair.local == number
             && queue_pair.channel == channel.number
             && matches!(queue_pair.state, State::Connected | State::Accepting);
-        let units = Header::short_units(bytes);
-        if !is_open
-            || units > consumer.to_end(index)
-            || !self.receive_queues.get(queue)?.has_for(bytes)
-        {
+        let units = Header::short_units(payload_bytes);
+        // One unit always ends within the ring.
+        let ends_within = units == 1 || units <= consumer.to_end(index);
+        if !is_open || !ends_within || !self.receive_queues.get(queue)?.has_for(bytes) {
             return None;
         }
         let payload = ring.unit(index).wrapping_add(HEADER_BYTES as usize);
         let place = self.inbox.bytes.as_mut_ptr();
+        let mut held_bytes = bytes;
         // SAFETY: the units of the record lie within the peer's mapped ring, and `short_bytes` checked the bytes; the
         // inbox is ours, and has room for the longest message that is short.
         unsafe {
-            if header.op == op::SEND_PACKED {
+            if let Some(shape) = shape {
+                held_bytes = bytes - u32::from(shape.header_bytes);
+                if held_bytes != 0 {
+                    copy_small(payload.add(shape.words_bytes()), place, held_bytes as usize);
+                }
+                read_words(payload, header.flags, shape, &mut self.inbox.formed);
+                channel.forecast.received_lines_behind = lines_behind(payload_bytes);
+            } else if header.op == op::SEND_PACKED {
                 packed::unpack(payload, header.flags, bytes as usize, place);
                 channel.forecast.received_lines_behind = 0;
             } else {
@@ -115,12 +169,13 @@ impl Core {
         consumer.advance(units);
         channel.short_acked = header.acked;
         self.counters.records_in += 1;
-        self.counters.bytes_copied += u64::from(bytes);
+        self.counters.bytes_copied += u64::from(held_bytes);
         let number = self.counters.records_in;
         (self.inbox.number, self.inbox.queue) = (number, queue);
         Some(Arrival {
             queue_pair: id,
             bytes,
+            held_bytes,
             number,
         })
     }
@@ -134,9 +189,22 @@ impl Core {
         let queue = std::mem::replace(&mut inbox.queue, usize::MAX);
         let bytes = arrival.bytes.min(SHORT_BYTES_MAX);
         let (slot, place) = self.receive_queues.get_mut(queue)?.take_for(bytes)?;
-        // SAFETY: the Receive was posted, so its first buffer belongs to the port, and it has room for the bytes. The inbox
-        // holds as many.
-        unsafe { copy_small(self.inbox.bytes.as_ptr(), place, bytes as usize) };
+        let inbox = &self.inbox;
+        match arrival.is_formed() {
+            true => {
+                let behind = inbox.message(arrival.held_bytes);
+                // SAFETY: the Receive was posted, so its first buffer belongs to the port, and it has room for the bytes.
+                let message = unsafe { std::slice::from_raw_parts_mut(place, bytes as usize) };
+                let unfolded = (self.forms.unfold)(&inbox.formed, behind, message);
+                if unfolded != Some(bytes as usize) {
+                    debug_assert!(false, "a form has one length");
+                    self.receive_queues.get_mut(queue)?.put_back(slot);
+                    return None;
+                }
+            }
+            // SAFETY: as above; the inbox holds as many bytes.
+            false => unsafe { copy_small(inbox.bytes.as_ptr(), place, bytes as usize) },
+        }
         Some(self.receive(queue, slot))
     }
 

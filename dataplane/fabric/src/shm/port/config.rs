@@ -11,11 +11,11 @@ use super::super::record::{
     DESCRIPTOR_BYTES_MAX, EXTENSION_BYTES, HEAD_BYTES_MAX, HEADER_BYTES, UNIT_BYTES,
 };
 use super::super::work::Works;
-use super::core::Core;
+use super::core::{Core, Shapes};
 use super::inbox::Inbox;
 use super::sends::MESSAGE_BYTES_MAX;
 use crate::clock::Clock;
-use crate::interface::{Attributes, PortNumber, SEGMENTS_MAX, SetupError};
+use crate::interface::{Attributes, Forms, PortNumber, SEGMENTS_MAX, SetupError};
 use crate::memory::Arena;
 use crate::share::works_guaranteed;
 
@@ -171,6 +171,8 @@ pub(super) fn new_core(
         awaiting: VecDeque::new(),
         returned: Vec::with_capacity(held),
         inbox: Inbox::new(),
+        forms: Forms::NONE,
+        shapes: Shapes::new(&Forms::NONE),
         counters: Counters::default(),
         clock: config.clock.clone(),
         delay: config.clock.ticks(config.delay),

@@ -8,10 +8,13 @@ use super::super::key_table::{Holder, Windows};
 use super::super::link::QueuePairNumber;
 use super::super::queue_pair::{QueuePair, State};
 use super::super::receive_queue::ReceiveQueue;
+use super::super::record::FORM_HEADER_BYTES_MAX;
 use super::super::work::{Kind, Works};
 use super::inbox::Inbox;
 use crate::clock::{Clock, Ticks};
-use crate::interface::{PortNumber, QueuePairId, Receive, ReceiveQueueId, Status};
+use crate::interface::{
+    FORM_WORDS_MAX, FormShape, Forms, PortNumber, QueuePairId, Receive, ReceiveQueueId, Status,
+};
 use crate::memory::{Buffer, Memory};
 
 /// The channels of a port, by their number among the bits of its doorbell.
@@ -21,6 +24,47 @@ pub(super) type Channels = Vec<Option<Box<Channel>>>;
 #[inline]
 pub(super) fn channel_mut(channels: &mut Channels, number: u32) -> Option<&mut Channel> {
     channels.get_mut(number as usize)?.as_deref_mut()
+}
+
+/// The shapes of forms, by number.
+#[derive(Debug)]
+pub(super) struct Shapes([FormShape; FORMS_MAX]);
+
+/// The most forms of a port.
+const FORMS_MAX: usize = 8;
+
+impl Shapes {
+    /// # Panics
+    /// When a shape cannot be one: the forms are wrong.
+    pub(super) fn new(forms: &Forms) -> Self {
+        assert!(
+            forms.shapes.len() <= FORMS_MAX,
+            "a port has at most eight forms"
+        );
+        for shape in forms.shapes {
+            let has_words = matches!(usize::from(shape.words), 1 | FORM_WORDS_MAX);
+            let header_bytes = 1..=FORM_HEADER_BYTES_MAX;
+            assert!(
+                has_words && header_bytes.contains(&shape.header_bytes.into()) && forms.number != 0,
+                "a form has one word or four, and headers"
+            );
+        }
+        let mut shapes = [FormShape {
+            words: 0,
+            header_bytes: 0,
+        }; FORMS_MAX];
+        for (place, shape) in shapes.iter_mut().zip(forms.shapes) {
+            *place = *shape;
+        }
+        Self(shapes)
+    }
+
+    /// The shape of the form of this number, if there is one.
+    #[inline]
+    pub(super) fn get(&self, form: u8) -> Option<FormShape> {
+        let shape = *self.0.get(usize::from(form))?;
+        (shape.words != 0).then_some(shape)
+    }
 }
 
 /// Everything of a port that is not a channel.
@@ -44,6 +88,9 @@ pub(super) struct Core {
     pub(super) returned: Vec<Buffer>,
     /// The short message that was taken last.
     pub(super) inbox: Box<Inbox>,
+    /// The forms by which messages are carried, and their shapes.
+    pub(super) forms: Forms,
+    pub(super) shapes: Shapes,
     pub(super) counters: Counters,
     pub(super) clock: Clock,
     pub(super) delay: Ticks,

@@ -9,12 +9,16 @@ use super::super::link::QueuePairNumber;
 use super::super::mapped::MappedRing;
 use super::super::packed;
 use super::super::queue_pair::State;
-use super::super::record::{Extension, FLAG_INVALIDATE, Header, PACKED_BYTES_MAX, op, status_from};
+use super::super::record::{
+    Extension, FLAG_INVALIDATE, Header, PACKED_BYTES_MAX, SHORT_BYTES_MAX, op, status_from,
+};
 use super::super::ring::distance;
+use super::arrivals::read_words;
 use super::core::Core;
 use crate::clock::Ticks;
 use crate::interface::{
-    Completion, CompletionBatch, CompletionKind, QueuePairId, Receive, RemoteKey, Status,
+    Completion, CompletionBatch, CompletionKind, FORM_WORDS_MAX, Formed, QueuePairId, Receive,
+    RemoteKey, Status,
 };
 
 /// The most records that one visit to a channel processes. The batch is not enough of a limit: some records yield no
@@ -273,6 +277,7 @@ impl Core {
             (header.flags & FLAG_INVALIDATE != 0).then_some(RemoteKey(extension.invalidate));
         match header.op {
             op::SEND_PACKED => self.receive_packed(channel, index, header, queue_pair, batch),
+            op::SEND_FORMED => self.receive_formed(channel, index, header, queue_pair, batch),
             op::SEND => self.receive_copied(channel, index, header, queue_pair, invalidate, batch),
             op::SEND_PULLED | op::SEND_HEADED => {
                 self.receive_pulled(channel, index, header, queue_pair, invalidate, batch)
@@ -380,6 +385,52 @@ impl Core {
         // SAFETY: `short_bytes` checked the bytes, and the record lies within the peer's mapped
         // ring; the message is ours.
         unsafe { packed::unpack(source, header.flags, bytes as usize, message.as_mut_ptr()) };
+        self.receive_from(message.as_ptr(), channel, header, queue_pair, None, batch)
+    }
+
+    /// Receives a formed Send that [`Core::take_short`] could not take.
+    #[cold]
+    fn receive_formed(
+        &mut self,
+        channel: &mut Channel,
+        index: u32,
+        header: Header,
+        queue_pair: u32,
+        batch: &mut CompletionBatch,
+    ) -> Step {
+        let (Some(peer), Some(shape)) = (&channel.peer, self.shapes.get(header.flags)) else {
+            return Step::Broken;
+        };
+        let Some(bytes) = shape.message_bytes(header.payload_bytes.into()) else {
+            return Step::Broken;
+        };
+        let source = payload(peer.consumer.memory(), index, header);
+        let mut formed = Formed {
+            form: 0,
+            count: 0,
+            words: [0; FORM_WORDS_MAX],
+        };
+        let mut behind = [0; SHORT_BYTES_MAX as usize];
+        let behind_bytes = (bytes - u32::from(shape.header_bytes)) as usize;
+        // SAFETY: `message_bytes` checked the bytes, and the record lies within the peer's mapped ring; `behind` is
+        // ours, and has room for the longest message that is short.
+        unsafe {
+            copy_small(
+                source.add(shape.words_bytes()),
+                behind.as_mut_ptr(),
+                behind_bytes,
+            );
+            read_words(source, header.flags, shape, &mut formed);
+        }
+        let mut message = [0; SHORT_BYTES_MAX as usize];
+        let behind = behind.get(..behind_bytes).unwrap_or(&[]);
+        if (self.forms.unfold)(&formed, behind, &mut message) != Some(bytes as usize) {
+            return Step::Broken;
+        }
+        let header = Header {
+            payload_bytes: u16::try_from(bytes).unwrap_or(u16::MAX),
+            ..header
+        };
         self.receive_from(message.as_ptr(), channel, header, queue_pair, None, batch)
     }
 

@@ -1,12 +1,15 @@
 //! The short messages that a poll found, and the one that was taken last.
 
 use super::super::record::SHORT_BYTES_MAX;
+use crate::interface::{FORM_WORDS_MAX, Formed};
 
 /// The last short message that was taken from its ring.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct Inbox {
     pub(super) bytes: [u8; SHORT_BYTES_MAX as usize],
+    /// The headers of one that came by its form: only what is behind them is in `bytes` then.
+    pub(super) formed: Formed,
     /// The number of its record, counted by [`Counters::records_in`](super::super::counters::Counters).
     pub(super) number: u64,
     /// The receive queue that has a Receive for it; `usize::MAX` after the message was kept.
@@ -17,6 +20,11 @@ impl Inbox {
     pub(super) fn new() -> Box<Self> {
         Box::new(Self {
             bytes: [0; SHORT_BYTES_MAX as usize],
+            formed: Formed {
+                form: 0,
+                count: 0,
+                words: [0; FORM_WORDS_MAX],
+            },
             number: 0,
             queue: usize::MAX,
         })

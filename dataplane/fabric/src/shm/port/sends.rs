@@ -9,7 +9,8 @@ use super::super::work::Kind;
 use super::Port;
 use super::core::{Core, channel_mut};
 use crate::interface::{
-    Gather, PortSends, PostError, QueuePairId, RemoteAddress, SEGMENTS_MAX, SendOptions, WorkId,
+    Formed, Gather, PortSends, PostError, QueuePairId, RemoteAddress, SEGMENTS_MAX, SendOptions,
+    WorkId,
 };
 use crate::memory::{Buffer, Memory};
 
@@ -45,6 +46,26 @@ impl PortSends for Port {
             return Ok(());
         }
         self.send_copied_any(id, source, bytes, options)
+    }
+
+    // Always: which form it is, is known where it is called.
+    #[inline(always)]
+    fn post_formed(&mut self, id: QueuePairId, formed: &Formed, rest: [&[u8]; 2]) -> bool {
+        let Ok((core, channel)) = self.sender(id) else {
+            return false;
+        };
+        let queue_pair = &core.queue_pairs[id.index as usize];
+        let may_be_short = core.delay == 0 && queue_pair.fail_next.is_none();
+        if !may_be_short || !channel.publish_formed(queue_pair.remote, formed, rest) {
+            return false;
+        }
+        core.counters.records_out += 1;
+        if !channel.in_dirty {
+            channel.in_dirty = true;
+            let number = channel.number;
+            self.dirty.push(number);
+        }
+        true
     }
 
     fn post_send(

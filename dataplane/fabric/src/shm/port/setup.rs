@@ -10,9 +10,10 @@ use super::super::link::{PortEvent, PreparedQueuePair, QueuePairNumber};
 use super::super::queue_pair::{QueuePair, State};
 use super::super::receive_queue::{ReceiveQueue, Taker};
 use super::Port;
-use super::core::channel_mut;
+use super::core::{Shapes, channel_mut};
 use crate::interface::{
-    Attributes, PortSetup, QueuePairId, Receive, ReceiveQueueAttributes, ReceiveQueueId, SetupError,
+    Attributes, Forms, PortSetup, QueuePairId, Receive, ReceiveQueueAttributes, ReceiveQueueId,
+    SetupError,
 };
 use crate::memory::{Buffer, Memory, PageReport, Pool, PoolShape};
 
@@ -39,6 +40,11 @@ impl PortSetup for Port {
 
     fn page_report(&self) -> &PageReport {
         self.arena.report()
+    }
+
+    fn set_forms(&mut self, forms: Forms) {
+        self.core.shapes = Shapes::new(&forms);
+        self.core.forms = forms;
     }
 
     fn create_receive_queue(
@@ -255,7 +261,8 @@ impl Port {
         }
         let queue_pairs_max = self.core.queue_pairs.len();
         let file = Arc::clone(&prepared.channel);
-        let channel = Channel::new(number, prepared.peer, file, queue_pairs_max)?;
+        let mut channel = Channel::new(number, prepared.peer, file, queue_pairs_max)?;
+        channel.set_forms(self.core.forms.number);
         let index = number as usize;
         if self.channels.len() <= index {
             self.channels.resize_with(index + 1, || None);

@@ -8,12 +8,14 @@
 //! An unusual case goes to [`Channel::publish`] before anything is changed.
 
 use super::super::channel::Channel;
-use super::super::copy::{copy_block, copy_bytes, copy_from};
+use super::super::copy::{copy_backwards, copy_block, copy_bytes, copy_from, write_u64};
 use super::super::link::QueuePairNumber;
 use super::super::packed;
 use super::super::record::{
-    FIRST_LINE_BYTES, HEADER_BYTES, Header, LINE_BYTES, PACKED_BYTES_MAX, SHORT_BYTES_MIN, op,
+    FIRST_LINE_BYTES, FORM_WORD_BYTES, FORMED_BYTES_MAX, HEADER_BYTES, Header, LINE_BYTES,
+    PACKED_BYTES_MAX, SHORT_BYTES_MIN, op,
 };
+use crate::interface::Formed;
 use crate::memory::Buffer;
 
 /// The bytes of a payload in the first line of its record.
@@ -36,6 +38,67 @@ impl Channel {
         for unit in units..expected.min(self.producer.known_room()) {
             ring.prefetch_to_write(tail.wrapping_add(unit), self.forecast.sent_lines_behind);
         }
+    }
+
+    /// Publishes a message of a form to `destination`, with `rest` behind its headers. Returns false, and changes nothing, if
+    /// the peer does not take forms, the message is not a short one, or no room is known.
+    #[inline(always)]
+    pub(super) fn publish_formed(
+        &mut self,
+        destination: QueuePairNumber,
+        formed: &Formed,
+        [first, second]: [&[u8]; 2],
+    ) -> bool {
+        let words_bytes = usize::from(formed.count) * FORM_WORD_BYTES as usize;
+        let second_at = words_bytes + first.len();
+        let bytes = second_at + second.len();
+        if bytes > FORMED_BYTES_MAX as usize || !self.takes_forms() {
+            return false;
+        }
+        let payload_bytes = u16::try_from(bytes).unwrap_or(u16::MAX);
+        let units = Header::short_units(payload_bytes.into());
+        let Some(index) = self.producer.reserve_here(units) else {
+            return false;
+        };
+        let header = Header {
+            destination: destination.0,
+            acked: self.ackable(),
+            payload_bytes,
+            op: op::SEND_FORMED,
+            flags: formed.form,
+        };
+        self.ask_for_burst(units);
+        let ring = self.producer.memory();
+        let payload = ring.unit(index).wrapping_add(HEADER_BYTES as usize);
+        // SAFETY: the units are reserved for us, and have room for the words and for both parts behind them; the payload
+        // begins 16-byte aligned.
+        unsafe {
+            // Backwards, since the first line is written last: the receiver polls it, and each poll takes it from our cache.
+            if !second.is_empty() {
+                copy_backwards(second.as_ptr(), payload.add(second_at), second.len());
+            }
+            if !first.is_empty() {
+                copy_backwards(first.as_ptr(), payload.add(words_bytes), first.len());
+            }
+            let word = |number: usize| payload.add(number * FORM_WORD_BYTES as usize);
+            write_u64(word(0), formed.words[0]);
+            if formed.count > 1 {
+                write_u64(word(1), formed.words[1]);
+                write_u64(word(2), formed.words[2]);
+                write_u64(word(3), formed.words[3]);
+            }
+        }
+        self.forecast.sent_lines_behind = lines_behind(payload_bytes.into());
+        self.publish_header(index, header, units);
+        true
+    }
+
+    /// Publishes a short record, whose payload is written.
+    #[inline(always)]
+    fn publish_header(&mut self, index: u32, header: Header, units: u32) {
+        self.producer.memory().write_header(index, header);
+        self.told_acked = header.acked;
+        self.producer.publish(units);
     }
 
     /// Publishes the first `bytes` bytes of `source`, which holds as many, as a Send to `destination`.
@@ -88,9 +151,7 @@ impl Channel {
                 header
             }
         };
-        self.producer.memory().write_header(index, header);
-        self.told_acked = header.acked;
-        self.producer.publish(units);
+        self.publish_header(index, header, units);
         true
     }
 }

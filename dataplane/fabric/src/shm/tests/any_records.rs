@@ -45,6 +45,7 @@ impl World {
             config.copy_bytes_per_poll = copy_bytes_per_poll;
         };
         let [a, mut b, c] = [0, 1, 2].map(|number| End::new(number, change));
+        b.port.set_forms(super::forms::FORMS);
         let untouched = b.filled(&[0x5a; SECOND_BYTES as usize]);
         b.now = clock.now();
         let mut world = Self {

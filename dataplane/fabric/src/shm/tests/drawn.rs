@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 use proptest::sample::select;
 
+use super::forms::FORMS;
 use super::pattern;
 use crate::interface::RemoteAddress;
 use crate::shm::mapped::MappedRing;
@@ -12,13 +13,14 @@ use crate::shm::record::{
 use crate::shm::ring::{RingMemory, sequence_of};
 
 /// Operations after which the queue pair continues, if their records are valid.
-pub(super) const LASTING: [u8; 6] = [
+pub(super) const LASTING: [u8; 7] = [
     op::PAD,
     op::SEND,
     op::SEND_PULLED,
     op::WRITE,
     op::SEND_PACKED,
     op::SEND_HEADED,
+    op::SEND_FORMED,
 ];
 pub(super) const WINDOWS: usize = 3;
 
@@ -148,6 +150,11 @@ pub(super) fn drawn() -> impl Strategy<Value = Drawn> {
         })
 }
 
+/// The form of a formed Send.
+fn form_of(drawn: &Drawn) -> u8 {
+    drawn.bytes.to_le_bytes()[1] % 2
+}
+
 /// A record before it is written.
 pub(super) struct Record {
     pub(super) header: Header,
@@ -181,6 +188,12 @@ impl Record {
                 let bytes = 48 + drawn.bytes % 65;
                 (inline(bytes), Some(u32::from(bytes)))
             }
+            op::SEND_FORMED => {
+                let shape = FORMS.shapes[usize::from(form_of(drawn))];
+                let behind = drawn.bytes % 860;
+                let message = u32::from(shape.header_bytes + behind);
+                (inline(u16::from(shape.words) * 8 + behind), Some(message))
+            }
             op::WRITE => (
                 piece(to.offset, to.key.0)
                     .into_iter()
@@ -202,11 +215,11 @@ impl Record {
             acked: drawn.acked,
             payload_bytes: u16::try_from(payload.len()).unwrap(),
             op: drawn.op,
-            // The mask of a packed Send.
-            flags: if drawn.op == op::SEND_PACKED {
-                drawn.bytes.to_le_bytes()[1]
-            } else {
-                0
+            // The mask of a packed Send, or the number of a form.
+            flags: match drawn.op {
+                op::SEND_PACKED => drawn.bytes.to_le_bytes()[1],
+                op::SEND_FORMED => form_of(drawn),
+                _ => 0,
             },
         };
         Self {
@@ -303,7 +316,7 @@ impl Drawn {
             drawn.pieces[0] = (Self::ARENA_BYTES - left, left + 1);
         }
         let mut record = Record::right(&drawn, destination, windows[drawn.window]);
-        if !matches!(drawn.op, op::PAD | op::SEND_PACKED) {
+        if !matches!(drawn.op, op::PAD | op::SEND_PACKED | op::SEND_FORMED) {
             let not_before = match drawn.due {
                 Due::Always => None,
                 Due::Past => Some(now - second),
@@ -330,7 +343,9 @@ impl Drawn {
         let is_pulled = matches!(self.op, op::SEND_PULLED | op::SEND_HEADED | op::WRITE);
         match self.wrong {
             Some(Wrong::BeyondArena(_)) => is_pulled,
-            Some(Wrong::FarAhead(_)) => !matches!(self.op, op::PAD | op::SEND_PACKED),
+            Some(Wrong::FarAhead(_)) => {
+                !matches!(self.op, op::PAD | op::SEND_PACKED | op::SEND_FORMED)
+            }
             _ => false,
         }
     }

@@ -6,6 +6,7 @@ mod drawn;
 mod external;
 mod failure;
 mod fairness;
+mod forms;
 mod hostile;
 mod lifecycle;
 pub(super) mod peer_memory;
@@ -127,6 +128,12 @@ impl End {
             queue_pair, bytes, ..
         } = arrival;
         let mut message = self.port.arrived(&arrival).to_vec();
+        if let Some(formed) = self.port.formed(&arrival) {
+            let mut whole = vec![0; bytes as usize];
+            let unfolded = (forms::FORMS.unfold)(formed, &message, &mut whole);
+            assert_eq!(unfolded, Some(whole.len()));
+            message = whole;
+        }
         assert_eq!(message.len(), bytes as usize);
         if self.polls % 4 == 1 {
             let receive = self.port.keep(arrival).expect("it is the last one");
