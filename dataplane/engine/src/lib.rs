@@ -68,6 +68,7 @@ mod connection;
 mod core;
 mod counters;
 mod deferrals;
+mod forms;
 mod handle;
 mod idle;
 mod ledger;

@@ -36,7 +36,7 @@ pub struct Request<'a> {
     pub verifier: OpaqueAuth<'a>,
     /// The arguments: an XDR stream.
     pub args: &'a [u8],
-    /// The whole message.
+    /// The whole message, if [`Request::signed`] needs it.
     pub(crate) message: &'a [u8],
     /// Makes the token for [`Request::defer`]; on demand, because few calls are deferred.
     pub(crate) deferrals: &'a Deferrals,
@@ -44,9 +44,13 @@ pub struct Request<'a> {
 
 impl<'a> Request<'a> {
     /// The octets of the call from its XID to the end of its credential: what the verifier of a call with RPCSEC_GSS is computed
-    /// over (RFC 2203 section 5.3.1).
+    /// over (RFC 2203 section 5.3.1). Empty if the verifier is AUTH_NONE with no body, which is computed over
+    /// nothing.
     #[must_use]
     pub fn signed(&self) -> &'a [u8] {
+        if self.verifier == OpaqueAuth::NONE {
+            return &[];
+        }
         let behind = self.verifier.encoded_bytes() + self.args.len();
         let signed_bytes = self.message.len().saturating_sub(behind);
         self.message.get(..signed_bytes).unwrap_or(&[])

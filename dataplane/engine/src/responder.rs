@@ -5,8 +5,9 @@ use rpcrdma_fabric::memory::{Lease, SharedLease};
 use rpcrdma_protocol::constants::{
     REPLY_HEADER_BYTES_WITHOUT_AUTH, V2_HEADER_BYTES_WITHOUT_CHUNKS,
 };
+use rpcrdma_protocol::form::CallWords;
 use rpcrdma_protocol::rpc::{
-    AcceptStatus, Auth, OpaqueAuth, Programs, ReplyHeader, Verdict, judge,
+    AcceptStatus, Auth, CallHeader, OpaqueAuth, Programs, ReplyHeader, Verdict, judge, judge_header,
 };
 
 use crate::bulk::{BulkItem, ItemPart, ReplyItems, give_lease};
@@ -295,6 +296,53 @@ impl ServeContext<'_> {
         message: &[u8],
         answer: impl FnOnce(&Request<'_>, &mut ReplyWriter<'_>) -> Outcome,
     ) -> Served {
+        let verdict = judge(message, self.programs);
+        let args = match &verdict {
+            Verdict::Call(routed) => message.get(routed.header_bytes..).unwrap_or(&[]),
+            _ => &[],
+        };
+        match self.serve_judged::<false>(xid, verdict, args, message, answer) {
+            Ok(rpc_bytes) => Served::Short(rpc_bytes),
+            Err(served) => served,
+        }
+    }
+
+    /// As [`ServeContext::serve`], for a call of a form, whose reply may have one. Returns the bytes of the results of a success
+    /// with the verifier AUTH_NONE: they are in the send buffer, and its headers are not written.
+    #[inline(always)]
+    pub(crate) fn serve_form(
+        self,
+        call: &CallWords,
+        credential: &[u8],
+        args: &[u8],
+        answer: impl FnOnce(&Request<'_>, &mut ReplyWriter<'_>) -> Outcome,
+    ) -> Result<usize, Served> {
+        let header = CallHeader {
+            xid: call.xid,
+            program: call.program,
+            version: call.version,
+            procedure: call.procedure,
+            credential: OpaqueAuth {
+                flavor: call.flavor,
+                body: credential,
+            },
+            verifier: OpaqueAuth::NONE,
+        };
+        let verdict = judge_header(header, args.len(), self.programs);
+        self.serve_judged::<true>(call.xid, verdict, args, &[], answer)
+    }
+
+    /// Returns the bytes of a short success: of its results if its headers are left to the caller (`FORMED`), else of the whole
+    /// reply.
+    #[inline(always)]
+    fn serve_judged<const FORMED: bool>(
+        self,
+        xid: u32,
+        verdict: Verdict<'_>,
+        args: &[u8],
+        message: &[u8],
+        answer: impl FnOnce(&Request<'_>, &mut ReplyWriter<'_>) -> Outcome,
+    ) -> Result<usize, Served> {
         let (is_reverse, is_version_1, threshold_bytes) = match self.connection {
             Some(connection) => {
                 let protocol = &connection.protocol;
@@ -309,18 +357,21 @@ impl ServeContext<'_> {
         };
         let before = RPC_OFFSET + self.lists_bytes;
         let rpc = self.scratch.get_mut(before..).unwrap_or(&mut []);
-        let routed = match judge(message, self.programs) {
+        let routed = match verdict {
             Verdict::Call(routed)
                 if !(self.has_items && self.programs.has_empty_arguments(&routed)) =>
             {
                 routed
             }
             Verdict::Null { xid } if !self.has_items => {
-                return Served::Short(encode(rpc, &ReplyHeader::success(xid)));
+                return Ok(match FORMED {
+                    true => 0,
+                    false => encode(rpc, &ReplyHeader::success(xid)),
+                });
             }
             other => {
                 self.counters.rpc_errors_sent.increment();
-                return Served::Short(encode(rpc, &refusal_of(other, xid)));
+                return Err(Served::Short(encode(rpc, &refusal_of(other, xid))));
             }
         };
         let (header, header_bytes) = (routed.header, routed.header_bytes);
@@ -335,7 +386,7 @@ impl ServeContext<'_> {
             procedure: header.procedure,
             credential: header.credential,
             verifier: header.verifier,
-            args: message.get(header_bytes..).unwrap_or(&[]),
+            args,
             message,
             deferrals: &*self.deferrals,
         };
@@ -355,6 +406,21 @@ impl ServeContext<'_> {
             counters: self.counters,
         };
         let mut outcome = answer(&request, &mut writer);
+        // Nearly all replies are such: they move nothing of the writer.
+        if outcome == Outcome::Success && !writer.too_long && writer.spilled.is_none() {
+            if FORMED && writer.items.verifier.is_none() {
+                return Ok(writer.written);
+            }
+            let end = writer.results_at + writer.written;
+            let header = reply_header(outcome, xid, self.items.verifier.as_ref());
+            encode(rpc, &header);
+            // With a verifier it has no form.
+            return if FORMED {
+                Err(Served::Short(end))
+            } else {
+                Ok(end)
+            };
+        }
         let ReplyWriter {
             written,
             results_at,
@@ -364,21 +430,13 @@ impl ServeContext<'_> {
             length_needed_bytes,
             ..
         } = writer;
-        if outcome == Outcome::Success && !too_long {
-            let header = reply_header(outcome, xid, self.items.verifier.as_ref());
-            return match spilled {
-                None => {
-                    encode(rpc, &header);
-                    Served::Short(results_at + written)
-                }
-                Some(mut buffer) => {
-                    encode(buffer.space(), &header);
-                    buffer.set_len(results_at + written);
-                    Served::Long(buffer)
-                }
-            };
-        }
-        if let Some(buffer) = spilled {
+        if let Some(mut buffer) = spilled {
+            if outcome == Outcome::Success && !too_long {
+                let header = reply_header(outcome, xid, self.items.verifier.as_ref());
+                encode(buffer.space(), &header);
+                buffer.set_len(results_at + written);
+                return Err(Served::Long(buffer));
+            }
             messages.pool.give(buffer);
         }
         // A service may report an item that did not fit as a system error itself.
@@ -391,10 +449,10 @@ impl ServeContext<'_> {
         self.items.clear();
         if outcome == Outcome::Discarded {
             self.counters.calls_discarded.increment();
-            return Served::Discarded;
+            return Err(Served::Discarded);
         }
         if outcome == Outcome::Deferred && self.connection.is_none() {
-            return Served::Deferred;
+            return Err(Served::Deferred);
         }
         if outcome == Outcome::Deferred && request.defer().is_some() {
             let call = Deferred {
@@ -405,14 +463,14 @@ impl ServeContext<'_> {
             };
             self.deferrals.take(call, self.items.verifier.as_ref());
             self.counters.deferred.increment();
-            return Served::Deferred;
+            return Err(Served::Deferred);
         }
         // A call that could not be deferred, because no token was free, is answered with SYSTEM_ERR. What fits in one message
         // without a verifier need not fit with one.
         let verifier = self.items.verifier.as_ref();
         let verifier = verifier.filter(|it| it.get().encoded_bytes() + RESULTS_OFFSET <= limit);
         let rpc_bytes = encode(rpc, &reply_header(outcome, xid, verifier));
-        match length_needed_bytes.filter(|_| has_way_out) {
+        Err(match length_needed_bytes.filter(|_| has_way_out) {
             Some(length_needed_bytes) => Served::TooLong {
                 length_needed_bytes,
                 rpc_bytes,
@@ -421,8 +479,15 @@ impl ServeContext<'_> {
                 self.counters.rpc_errors_sent.increment();
                 Served::Short(rpc_bytes)
             }
-        }
+        })
     }
+}
+
+/// Writes the RPC header of a success in front of its results. Returns the bytes of the RPC message.
+#[cold]
+pub(crate) fn write_success(scratch: &mut [u8], xid: u32, results_bytes: usize) -> usize {
+    let rpc = scratch.get_mut(RPC_OFFSET..).unwrap_or(&mut []);
+    encode(rpc, &ReplyHeader::success(xid)) + results_bytes
 }
 
 /// The header of a reply with this outcome.

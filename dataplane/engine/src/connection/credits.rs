@@ -47,14 +47,26 @@ impl Connection {
     /// their replies are left out as well. In version 1 replies need no credit.
     #[inline]
     pub(crate) fn credits_for_calls(&self) -> u32 {
-        let kept = u32::from(self.serves && self.peer_window > 2).max(self.replies_reserved);
-        self.protocol.credits_available().saturating_sub(kept)
+        let available = self.protocol.credits_available();
+        available.saturating_sub(self.credits_kept())
+    }
+
+    /// Credits that calls may not use.
+    #[inline]
+    pub(crate) fn credits_kept(&self) -> u32 {
+        u32::from(self.serves && self.peer_window > 2).max(self.replies_reserved)
     }
 
     /// Whether the state of the connection permits a call of one message now.
     #[inline]
     pub(crate) fn can_call(&self) -> bool {
-        !self.has_backlog() && self.credits_for_calls() != 0 && self.group_first.is_none()
+        self.has_none_before_calls() && self.credits_for_calls() != 0
+    }
+
+    /// Whether nothing has to be sent before a new call.
+    #[inline]
+    pub(crate) fn has_none_before_calls(&self) -> bool {
+        !self.has_backlog() && self.group_first.is_none()
     }
 
     /// The most transmissions of one group: half of the window, because the peer of an end that has used half of its

@@ -2,6 +2,8 @@
 
 use rpcrdma_fabric::interface::{Arrival, Completion, CompletionKind, Port, QueuePairId, Receive};
 use rpcrdma_protocol::connection::Received as Sorted;
+use rpcrdma_protocol::form::{self, CallWords, Folded, Form, fold};
+use rpcrdma_protocol::rpc::OpaqueAuth;
 use rpcrdma_protocol::v2::TransportError;
 use rpcrdma_protocol::v2::connection::{Direction, Event, WholeMessage};
 use rpcrdma_protocol::v2::rtr::{ReportError, TransmissionId};
@@ -17,16 +19,19 @@ use crate::authentication::AuthenticationFailure;
 use crate::close_reason::CloseReason;
 use crate::connection::{Assembled, Complaint, Stage};
 use crate::counters::Counters;
+use crate::forms;
 use crate::handle::CoreEvent;
 use crate::message::{Received, Use};
 use crate::requester::{Ended, read_reply};
 use crate::responder::{ServeContext, Served};
-use crate::rpc::{CallError, ConnectionKey};
+use crate::rpc::{CallError, ConnectionKey, Reply};
 
 /// A message that arrived: in its Receive, or still in the memory of the port.
 pub(super) trait Message<P: Port> {
-    /// Its first bytes: those that are contiguous.
-    fn bytes<'a>(&self, port: &'a P) -> &'a [u8];
+    /// The form by which it came.
+    fn form(&self, port: &P) -> Option<Form>;
+    /// It, if it is of a form. `form` is the one by which it came; `bytes` are those of the whole message.
+    fn folded<'a>(&self, port: &'a P, form: Option<Form>, bytes: usize) -> Option<Folded<'a>>;
     /// Its Receive. `None` if the port has dropped it, which happens only after the next message was taken.
     fn into_receive(self, port: &mut P) -> Option<Receive>;
     /// Ends its handling: its Receive is posted.
@@ -34,9 +39,14 @@ pub(super) trait Message<P: Port> {
 }
 
 impl<P: Port> Message<P> for Receive {
-    #[inline]
-    fn bytes<'a>(&self, port: &'a P) -> &'a [u8] {
-        port.received(self)
+    #[inline(always)]
+    fn form(&self, _: &P) -> Option<Form> {
+        None
+    }
+
+    #[inline(always)]
+    fn folded<'a>(&self, port: &'a P, _: Option<Form>, bytes: usize) -> Option<Folded<'a>> {
+        fold(port.received(self).get(..bytes)?)
     }
 
     #[inline]
@@ -52,9 +62,18 @@ impl<P: Port> Message<P> for Receive {
 }
 
 impl<P: Port> Message<P> for Arrival {
-    #[inline]
-    fn bytes<'a>(&self, port: &'a P) -> &'a [u8] {
-        port.arrived(self)
+    #[inline(always)]
+    fn form(&self, port: &P) -> Option<Form> {
+        Form::of_number(port.formed(self)?.form)
+    }
+
+    #[inline(always)]
+    fn folded<'a>(&self, port: &'a P, form: Option<Form>, _: usize) -> Option<Folded<'a>> {
+        let bytes = port.arrived(self);
+        match form.zip(port.formed(self)) {
+            Some((form, formed)) => forms::of_arrival(form, formed, bytes),
+            None => fold(bytes),
+        }
     }
 
     #[inline]
@@ -91,6 +110,15 @@ impl WholeAt {
         }
     }
 
+    fn of(folded: &Folded<'_>, bytes: u32) -> Self {
+        Self {
+            direction: folded.form.direction(),
+            xid: form::xid_and_credit(&folded.pairs).0,
+            start: folded.form.transport_bytes(),
+            end: bytes as usize,
+        }
+    }
+
     fn received(self, receive: Receive) -> Received {
         Received {
             receive,
@@ -98,6 +126,18 @@ impl WholeAt {
             end: self.end,
         }
     }
+}
+
+/// Counts a message that arrived.
+#[inline]
+fn count_received(is_version_1: bool, bytes: u32, counters: &Counters) {
+    counters.message_bytes_received.add(bytes.into());
+    let of_version = if is_version_1 {
+        &counters.message_bytes_received_version_1
+    } else {
+        &counters.message_bytes_received_version_2
+    };
+    of_version.add(bytes.into());
 }
 
 impl<P: Port> State<P> {
@@ -139,24 +179,161 @@ impl<P: Port> State<P> {
         bytes: u32,
         message: impl Message<P>,
     ) {
+        // Nearly all messages have a form. Testing for it first costs less than sorting them. Those that come by one are
+        // handled by code that knows which.
+        let port = &self.resources.port;
+        let rest = match message.form(port) {
+            form @ Some(Form::Call2) => {
+                self.handle_form(application, queue_pair, bytes, message, form)
+            }
+            form @ Some(Form::Reply2) => {
+                self.handle_form(application, queue_pair, bytes, message, form)
+            }
+            form => self.handle_any_form(application, queue_pair, bytes, message, form),
+        };
+        let Some(message) = rest else {
+            return;
+        };
         let core = &mut self.resources;
-        let end = bytes as usize;
-        // Nearly all messages have this form. Testing for it first costs less than sorting them.
-        if let Some((index, connection)) = core.connections.of_queue_pair(queue_pair)
-            && connection.takes_calls()
-            && let Some(first) = message.bytes(&core.port).get(..end)
-            && let Some(whole) = connection.protocol.receive_whole(first)
-        {
-            let counters = &core.shared.counters;
-            counters.message_bytes_received.add(bytes.into());
-            let of_version = &counters.message_bytes_received_version_2;
-            of_version.add(bytes.into());
-            let whole = WholeAt::new(&whole, end);
-            return self.handle_whole(application, index, whole, message);
-        }
         if let Some(receive) = message.into_receive(&mut core.port) {
             self.handle_any_message(application, queue_pair, bytes, receive);
         }
+    }
+
+    #[inline(never)]
+    fn handle_any_form<A: Application, M: Message<P>>(
+        &mut self,
+        application: &mut A,
+        queue_pair: QueuePairId,
+        bytes: u32,
+        message: M,
+        form: Option<Form>,
+    ) -> Option<M> {
+        self.handle_form(application, queue_pair, bytes, message, form)
+    }
+
+    /// Handles a message of a form: an RPC message without chunks. `form` is the one by which it came. Returns any other one, of which nothing was noted, and one
+    /// that may not come now.
+    #[inline(always)]
+    fn handle_form<A: Application, M: Message<P>>(
+        &mut self,
+        application: &mut A,
+        queue_pair: QueuePairId,
+        bytes: u32,
+        message: M,
+        form: Option<Form>,
+    ) -> Option<M> {
+        let Self {
+            resources: core,
+            waiting_receives,
+            incoming,
+            outgoing,
+            ..
+        } = self;
+        let Some((index, connection)) = core.connections.of_queue_pair(queue_pair) else {
+            return Some(message);
+        };
+        let Some(folded) = message.folded(&core.port, form, bytes as usize) else {
+            return Some(message);
+        };
+        let (xid, credit) = form::xid_and_credit(&folded.pairs);
+        // The first message of version 1 makes its connection ready, as any message.
+        let may_come = match folded.form.is_version_1() {
+            true => connection.stage == Stage::Ready,
+            false => connection.takes_calls(),
+        };
+        if !may_come || !connection.protocol.receive_form(folded.form, credit) {
+            return Some(message);
+        }
+        let (key, counters) = (connection.key(index), &core.shared.counters);
+        count_received(folded.form.is_version_1(), bytes, counters);
+        match folded.form.direction() {
+            Direction::Reply => {
+                match outgoing.requester.end(xid, key, &mut connection.calls) {
+                    Ended::Call(tag) => {
+                        counters.replies_received.increment();
+                        let reply = Reply {
+                            results: folded.payload,
+                            verifier: OpaqueAuth::NONE,
+                        };
+                        application.completed(tag, key, Ok(reply), core.now);
+                    }
+                    Ended::TimedOut => counters.late_replies.increment(),
+                    Ended::Bulk(bulk) => {
+                        let whole = WholeAt::of(&folded, bytes);
+                        if let Some(receive) = message.into_receive(&mut core.port) {
+                            let received = whole.received(receive);
+                            outgoing.receive_bulk_reply(core, key, bulk, received, None);
+                        }
+                        return None;
+                    }
+                    Ended::Unknown => counters.unmatched_replies.increment(),
+                }
+                message.put_back(&mut core.port, counters);
+                connection.protocol.handle_receives_posted(1);
+                if connection.has_news() {
+                    core.note_if_pending(index);
+                }
+            }
+            Direction::Call => {
+                connection.serves = true;
+                if core.drain != Drain::No
+                    || !core.messages.has_room(index, Use::Answer)
+                    || !connection.may_queue()
+                {
+                    let whole = WholeAt::of(&folded, bytes);
+                    if let Some(receive) = message.into_receive(&mut core.port) {
+                        let stream = Stream::Received(whole.received(receive));
+                        waiting_receives.hold(core, key, xid, WaitingWork::Call(stream));
+                    }
+                    return None;
+                }
+                let serving = ServeContext {
+                    key,
+                    connection: Some(connection),
+                    programs: &core.programs,
+                    has_items: false,
+                    now: core.now,
+                    scratch: core.transmit.scratch(),
+                    lists_bytes: 0,
+                    messages: core.messages.of(index),
+                    deferrals: &mut incoming.deferrals,
+                    items: &mut core.reply,
+                    counters,
+                };
+                let call = CallWords::of(&folded.pairs);
+                let served = serving.serve_form(
+                    &call,
+                    folded.credential,
+                    folded.payload,
+                    |request, reply| application.call(request, reply),
+                );
+                // Counted before the reply is encoded, so that the reply grants it. The Receive itself is posted below:
+                // on a device before the reply, because a poll flushes Receives before Sends; on `shm` a message
+                // without a Receive waits in its ring.
+                connection.protocol.handle_receives_posted(1);
+                let (transmit, port) = (&mut core.transmit, &mut core.port);
+                let is_sent = match served {
+                    Ok(results_bytes) => {
+                        transmit.send_success(port, connection, xid, results_bytes, counters)
+                    }
+                    Err(Served::Short(rpc_bytes)) => {
+                        transmit.send_reply(port, connection, xid, rpc_bytes, counters)
+                    }
+                    Err(_) => false,
+                };
+                // The call may have brought the credits that others wait for.
+                let has_news = connection.has_news();
+                message.put_back(&mut core.port, counters);
+                if !is_sent {
+                    incoming.answer_unsent(core, index, xid, served);
+                }
+                if has_news {
+                    core.note_if_pending(index);
+                }
+            }
+        }
+        None
     }
 
     /// Handles a message of any form.
@@ -193,13 +370,7 @@ impl<P: Port> State<P> {
         if connection.stage == Stage::Open && connection.protocol.begins_version_1(first) {
             return self.receive_first_of_version_1(application, key, receive, bytes);
         }
-        counters.message_bytes_received.add(bytes.into());
-        let of_version = if connection.protocol.is_version_1() {
-            &counters.message_bytes_received_version_1
-        } else {
-            &counters.message_bytes_received_version_2
-        };
-        of_version.add(bytes.into());
+        count_received(connection.protocol.is_version_1(), bytes, counters);
         if !connection.takes_calls() {
             return self.receive_guarded(application, index, receive, end);
         }
@@ -262,14 +433,13 @@ impl<P: Port> State<P> {
         }
     }
 
-    /// Handles a whole RPC message without chunks.
-    #[inline]
+    /// Handles a whole RPC message without chunks that has no form.
     fn handle_whole<A: Application>(
         &mut self,
         application: &mut A,
         index: u32,
         whole: WholeAt,
-        message: impl Message<P>,
+        receive: Receive,
     ) {
         let Self {
             resources: core,
@@ -278,83 +448,37 @@ impl<P: Port> State<P> {
             outgoing,
             ..
         } = self;
-        let counters = &core.shared.counters;
         let Some(connection) = core.connections.at(index) else {
-            return message.put_back(&mut core.port, counters);
+            return core.post_receive(receive);
         };
+        let counters = &core.shared.counters;
         let (key, xid) = (connection.key(index), whole.xid);
-        let bytes = message.bytes(&core.port);
-        // A message of several segments was copied together when it was sorted.
-        let bytes = match bytes.get(whole.start..whole.end) {
-            Some(payload) => payload,
-            None => core.gathered.range(whole.start..whole.end),
-        };
+        let stream = Stream::Received(whole.received(receive));
         match whole.direction {
             Direction::Reply => {
                 match outgoing.requester.end(xid, key, &mut connection.calls) {
                     Ended::Call(tag) => {
                         counters.replies_received.increment();
-                        application.completed(tag, key, read_reply(bytes), core.now);
+                        let message = stream.sorted_bytes(&core.gathered, &core.port);
+                        application.completed(tag, key, read_reply(message), core.now);
                     }
                     Ended::TimedOut => counters.late_replies.increment(),
                     Ended::Bulk(bulk) => {
-                        if let Some(receive) = message.into_receive(&mut core.port) {
-                            let received = whole.received(receive);
+                        if let Stream::Received(received) = stream {
                             outgoing.receive_bulk_reply(core, key, bulk, received, None);
                         }
                         return;
                     }
                     Ended::Unknown => counters.unmatched_replies.increment(),
                 }
-                message.put_back(&mut core.port, counters);
-                connection.protocol.handle_receives_posted(1);
-                if connection.has_news() {
-                    core.note_if_pending(index);
-                }
+                core.give_stream(key, stream);
             }
             Direction::Call => {
                 connection.serves = true;
-                if core.drain != Drain::No
-                    || !core.messages.has_room(index, Use::Answer)
-                    || !connection.may_queue()
-                {
-                    if let Some(receive) = message.into_receive(&mut core.port) {
-                        let stream = Stream::Received(whole.received(receive));
-                        waiting_receives.hold(core, key, xid, WaitingWork::Call(stream));
-                    }
-                    return;
-                }
-                let serving = ServeContext {
-                    key,
-                    connection: Some(connection),
-                    programs: &core.programs,
-                    has_items: false,
-                    now: core.now,
-                    scratch: core.transmit.scratch(),
-                    lists_bytes: 0,
-                    messages: core.messages.of(index),
-                    deferrals: &mut incoming.deferrals,
-                    items: &mut core.reply,
-                    counters,
-                };
-                let served = serving.serve(xid, bytes, |request, reply| {
-                    application.call(request, reply)
-                });
-                // Counted before the reply is encoded, so that the reply grants it. The Receive itself is posted below:
-                // on a device before the reply, because a poll flushes Receives before Sends; on `shm` a message
-                // without a Receive waits in its ring.
-                connection.protocol.handle_receives_posted(1);
-                let (transmit, port) = (&mut core.transmit, &mut core.port);
-                let is_sent = matches!(served, Served::Short(rpc_bytes)
-                    if transmit.send_reply(port, connection, xid, rpc_bytes, counters));
-                // The call may have brought the credits that others wait for.
-                let has_news = connection.has_news();
-                message.put_back(&mut core.port, counters);
-                if !is_sent {
-                    incoming.answer(core, index, xid, served);
-                }
-                if has_news {
-                    core.note_if_pending(index);
+                if incoming.may_serve(core, key) {
+                    incoming.serve_sorted(core, application, key, xid, stream);
+                } else {
+                    waiting_receives.hold(core, key, xid, WaitingWork::Call(stream));
                 }
             }
         }

@@ -60,6 +60,7 @@ impl<P: Port> State<P> {
         clock: &Clock,
     ) -> Result<(Self, CoreHandle<P>), SetupError> {
         config.validate(port.attributes())?;
+        port.set_forms(crate::forms::ALL);
         let fabric = PublishedCounters::of(|each| port.each_counter(each));
         let (mailbox, notifications) = (config.mailbox_depth, config.notifications());
         let shared = Shared::new(mailbox, notifications, clock.clone(), fabric)?;

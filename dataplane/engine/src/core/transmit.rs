@@ -4,14 +4,18 @@ use rpcrdma_fabric::interface::{Gather, Port, PostError, SendOptions};
 use rpcrdma_fabric::memory::{Buffer, Memory, Pool};
 use rpcrdma_fabric::share::Share;
 use rpcrdma_protocol::chunks::EncodeChunkLists;
+use rpcrdma_protocol::form::{self, CallWords, Form, Pairs};
+use rpcrdma_protocol::rpc::CallHeader;
 use rpcrdma_protocol::v2::connection::{Direction, SendRefused};
 use rpcrdma_protocol::v2::plan::Piece;
 
 use super::group::Group;
 use crate::connection::Connection;
 use crate::counters::Counters;
+use crate::forms;
 use crate::ledger::SEND_BUFFERS;
-use crate::responder::RPC_OFFSET;
+use crate::responder::{RESULTS_OFFSET, RPC_OFFSET};
+use crate::rpc::CallRefused;
 
 /// The send buffers of a core. Every message is written into the *scratch* buffer first; a short
 /// one is copied out of it when it is posted; a long one is sent from it, and another buffer takes its place.
@@ -163,6 +167,192 @@ impl Transmit {
         true
     }
 
+    /// Puts results into the scratch buffer, where [`Transmit::send_success`] takes them. False if they do not fit.
+    #[inline]
+    pub(crate) fn put_results(&mut self, results: &[u8]) -> bool {
+        let place = self.scratch().get_mut(RPC_OFFSET + RESULTS_OFFSET..);
+        let place = place.and_then(|it| it.get_mut(..results.len()));
+        let has_room = place.is_some();
+        if let Some(place) = place {
+            place.copy_from_slice(results);
+        }
+        has_room
+    }
+
+    /// Sends a success with so many bytes of results, which are in the scratch buffer behind the place of its
+    /// headers. False, without any effect, when it has to wait.
+    #[inline]
+    pub(crate) fn send_success<P: Port>(
+        &mut self,
+        port: &mut P,
+        connection: &mut Connection,
+        xid: u32,
+        results_bytes: usize,
+        counters: &Counters,
+    ) -> bool {
+        if connection.has_backlog_of_replies() || !self.has_room(connection) {
+            return false;
+        }
+        // Each branch knows its form when it is compiled.
+        let (form, other) = (Form::Reply2, Form::Reply1);
+        match connection.protocol.is_version_1() {
+            false => self.send_success_as(form, port, connection, xid, results_bytes, counters),
+            true => self.send_success_as(other, port, connection, xid, results_bytes, counters),
+        }
+    }
+
+    #[inline(always)]
+    fn send_success_as<P: Port>(
+        &mut self,
+        form: Form,
+        port: &mut P,
+        connection: &mut Connection,
+        xid: u32,
+        results_bytes: usize,
+        counters: &Counters,
+    ) -> bool {
+        let Some(credit) =
+            connection
+                .protocol
+                .admit_form(form, form.header_bytes() + results_bytes, 0)
+        else {
+            return false;
+        };
+        counters.replies_sent.increment();
+        let pairs = form::reply_pairs(xid, credit);
+        self.post_form(
+            port,
+            connection,
+            (form, &pairs),
+            (&[], results_bytes),
+            counters,
+        );
+        true
+    }
+
+    /// Sends a call with this header, which has the form, and so many bytes of arguments, which are in the scratch buffer behind
+    /// the place of its headers. False, without any effect, if it may not be sent so.
+    #[inline(always)]
+    pub(crate) fn send_call_as<P: Port>(
+        &mut self,
+        form: Form,
+        port: &mut P,
+        connection: &mut Connection,
+        header: &CallHeader<'_>,
+        args_bytes: usize,
+        counters: &Counters,
+    ) -> bool {
+        let body = header.credential.body;
+        let message_bytes = form.header_bytes() + body.len() + args_bytes;
+        let kept = connection.credits_kept();
+        let Some(credit) = connection.protocol.admit_form(form, message_bytes, kept) else {
+            return false;
+        };
+        let words = CallWords {
+            xid: header.xid,
+            credit,
+            program: header.program,
+            version: header.version,
+            procedure: header.procedure,
+            flavor: header.credential.flavor,
+            credential_bytes: u32::try_from(body.len()).unwrap_or(u32::MAX),
+            invalidate_handle: 0,
+        };
+        let pairs = words.pairs();
+        self.post_form(
+            port,
+            connection,
+            (form, &pairs),
+            (body, args_bytes),
+            counters,
+        );
+        true
+    }
+
+    /// As [`Transmit::send_call_as`], for a call that has no form, or may not be sent by it: of `rpc_bytes` bytes.
+    ///
+    /// # Errors
+    /// Why it may not be sent; nothing was.
+    #[inline(never)]
+    pub(crate) fn send_any_call<P: Port>(
+        &mut self,
+        port: &mut P,
+        connection: &mut Connection,
+        header: &CallHeader<'_>,
+        rpc_bytes: usize,
+        counters: &Counters,
+    ) -> Result<(), CallRefused> {
+        let scratch = self.scratch();
+        let rpc = scratch.get_mut(RPC_OFFSET..).unwrap_or(&mut []);
+        header.encode(rpc).map_err(|_| CallRefused::TooLong)?;
+        let transport_bytes = connection
+            .protocol
+            .encode_message(scratch, header.xid, Direction::Call, false, rpc_bytes)
+            .map_err(|_| CallRefused::NoCredit)?;
+        self.close_gap(transport_bytes, rpc_bytes);
+        self.post_scratch(port, connection, transport_bytes + rpc_bytes, counters);
+        Ok(())
+    }
+
+    /// Posts a message of a form, which was admitted and so must be sent: with this credential, and so many bytes of arguments
+    /// or results, which are in the scratch buffer behind the place of its headers.
+    #[inline(always)]
+    pub(crate) fn post_form<P: Port>(
+        &mut self,
+        port: &mut P,
+        connection: &mut Connection,
+        (form, pairs): (Form, &Pairs),
+        (credential, payload_bytes): (&[u8], usize),
+        counters: &Counters,
+    ) {
+        let bytes = form.header_bytes() + credential.len() + payload_bytes;
+        let payload_at =
+            RPC_OFFSET + form.header_bytes() - form.transport_bytes() + credential.len();
+        let scratch = self.memory.bytes(&self.scratch);
+        let payload = scratch
+            .get(payload_at..)
+            .and_then(|it| it.get(..payload_bytes));
+        let rest = [credential, payload.unwrap_or(&[])];
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        if bytes <= self.inline_bytes_max
+            && port.post_formed(connection.queue_pair, &forms::formed(form, pairs), rest)
+        {
+            counters.sends_copied.increment();
+            count_bytes(form.is_version_1(), bytes.into(), counters);
+            return;
+        }
+        self.post_form_as_octets(
+            port,
+            connection,
+            (form, pairs),
+            (credential, bytes),
+            counters,
+        );
+    }
+
+    /// Writes the headers into the scratch buffer, and posts it: the port carries only octets, or not this form now.
+    #[inline(never)]
+    fn post_form_as_octets<P: Port>(
+        &mut self,
+        port: &mut P,
+        connection: &mut Connection,
+        (form, pairs): (Form, &Pairs),
+        (credential, bytes): (&[u8], u32),
+        counters: &Counters,
+    ) {
+        let scratch = self.scratch();
+        let rpc = scratch.get_mut(RPC_OFFSET..).unwrap_or(&mut []);
+        let written = form::write_rpc_header(form, pairs, credential, rpc);
+        let transport = form::write_transport_header(form, pairs, scratch);
+        debug_assert!(
+            written.is_some() && transport.is_some(),
+            "the buffer has room for both"
+        );
+        let (transport_bytes, bytes) = (form.transport_bytes(), bytes as usize);
+        self.close_gap(transport_bytes, bytes.saturating_sub(transport_bytes));
+        self.post_scratch(port, connection, bytes, counters);
+    }
+
     /// Encodes a message with chunk lists into the scratch buffer: with `stream` behind its header; an empty one is in a
     /// chunk. Returns the bytes of the message.
     pub(crate) fn encode_with_chunks(
@@ -234,7 +424,7 @@ impl Transmit {
             match port.post_send_copied(connection.queue_pair, &self.scratch, bytes, options) {
                 Ok(()) => {
                     counters.sends_copied.increment();
-                    count_bytes(connection, bytes.into(), counters);
+                    count_bytes(connection.protocol.is_version_1(), bytes.into(), counters);
                 }
                 Err(error) => self.copied_failed(error, connection, (bytes, options), counters),
             }
@@ -411,7 +601,7 @@ impl Transmit {
         match port.post_send(connection.queue_pair, &mut self.gather, options) {
             Ok(()) => {
                 counters.sends_registered.increment();
-                count_bytes(connection, bytes, counters);
+                count_bytes(connection.protocol.is_version_1(), bytes, counters);
             }
             // The connection keeps it. If the queue pair is in the error state, its Disconnected follows and drops it.
             Err(error) => {
@@ -487,9 +677,9 @@ impl Transmit {
 
 /// Counts the bytes of a message that was posted.
 #[inline]
-fn count_bytes(connection: &Connection, bytes: u64, counters: &Counters) {
+fn count_bytes(is_version_1: bool, bytes: u64, counters: &Counters) {
     counters.message_bytes_sent.add(bytes);
-    let of_version = if connection.protocol.is_version_1() {
+    let of_version = if is_version_1 {
         &counters.message_bytes_sent_version_1
     } else {
         &counters.message_bytes_sent_version_2

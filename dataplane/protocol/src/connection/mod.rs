@@ -221,13 +221,6 @@ impl Connection {
         }
     }
 
-    /// The fast path of [`receive`](Self::receive) for a message in one piece: a valid RPC message of version 2 without
-    /// chunks. `None`, without any change, for all other messages, which then go to that function.
-    #[inline]
-    pub fn receive_whole<'m>(&mut self, message: &'m [u8]) -> Option<WholeMessage<'m>> {
-        self.v2.handle_whole_message(message)
-    }
-
     /// As [`receive`](Self::receive), for a message of a [form](crate::form) with this credit word. `false`, without any
     /// change, if it is not to be taken so: as octets it goes to that function, which says why.
     #[inline]

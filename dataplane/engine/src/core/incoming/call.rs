@@ -63,6 +63,26 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
+    /// As [`Stream::bytes`], while the message is handled that was copied together last.
+    pub(in crate::core) fn sorted_bytes<'a, P: Port>(
+        &'a self,
+        gathered: &'a Gathered,
+        port: &'a P,
+    ) -> &'a [u8] {
+        match self {
+            Self::Received(Received {
+                receive,
+                start,
+                end,
+            }) => {
+                let segment = port.received(receive).get(*start..*end);
+                segment.unwrap_or_else(|| gathered.range(*start..*end))
+            }
+            Self::Message(message) => message.filled(),
+            Self::Chunk => &[],
+        }
+    }
+
     /// Its bytes; none of a stream in a chunk, which the call has in its read buffers.
     pub(in crate::core) fn bytes<'a, P: Port>(
         &'a self,

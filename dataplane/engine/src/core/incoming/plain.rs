@@ -10,7 +10,7 @@ use crate::core::resources::Resources;
 use crate::deferrals::Deferred;
 use crate::message::{MessageBuffer, Use};
 use crate::responder::{
-    RPC_OFFSET, ServeContext, Served, write_reply_with_items, write_short_reply,
+    RPC_OFFSET, ServeContext, Served, write_reply_with_items, write_short_reply, write_success,
 };
 use crate::rpc::{ConnectionKey, DeferToken, Outcome, ReplyRefused};
 
@@ -29,7 +29,23 @@ impl Incoming {
                 .is_none_or(|connection| connection.may_queue())
     }
 
+    /// Serves a call that waited.
     pub(in crate::core) fn serve_plain<P: Port, A: Application>(
+        &mut self,
+        core: &mut Resources<P>,
+        application: &mut A,
+        key: ConnectionKey,
+        xid: u32,
+        stream: Stream,
+    ) {
+        // Copied together here, if it is in several segments.
+        let counters = &core.shared.counters;
+        stream.bytes(&mut core.gathered, &core.port, counters);
+        self.serve_sorted(core, application, key, xid, stream);
+    }
+
+    /// Serves a call whose message was copied together last, if it is in several segments.
+    pub(in crate::core) fn serve_sorted<P: Port, A: Application>(
         &mut self,
         core: &mut Resources<P>,
         application: &mut A,
@@ -54,12 +70,29 @@ impl Incoming {
             items: &mut core.reply,
             counters,
         };
-        let message = stream.bytes(&mut core.gathered, &core.port, counters);
+        let message = stream.sorted_bytes(&core.gathered, &core.port);
         let served = serving.serve(xid, message, |request, reply| {
             application.call(request, reply)
         });
         core.give_stream(key, stream);
         self.answer(core, key.index, xid, served);
+    }
+
+    /// Sends the reply to a call of a form, or queues it: a success with so many bytes of results, or another.
+    #[cold]
+    pub(in crate::core) fn answer_unsent<P: Port>(
+        &mut self,
+        core: &mut Resources<P>,
+        index: u32,
+        xid: u32,
+        served: Result<usize, Served>,
+    ) {
+        let served = served.map(|results_bytes| {
+            let rpc_bytes = write_success(core.transmit.scratch(), xid, results_bytes);
+            Served::Short(rpc_bytes)
+        });
+        let (Ok(served) | Err(served)) = served;
+        self.answer(core, index, xid, served);
     }
 
     /// Sends the reply to a call, or queues it.
@@ -149,17 +182,23 @@ impl Incoming {
         let failed = u64::from(outcome != Outcome::Success);
         // The usual case needs no message buffer.
         if items.is_empty() && connection.can_reply() {
-            let threshold = connection.protocol.send_threshold_bytes() as usize;
-            let scratch = core.transmit.scratch();
-            let one_message = scratch.len().min(threshold);
-            let written = scratch.get_mut(RPC_OFFSET..one_message).and_then(|space| {
-                write_short_reply(space, xid, outcome, results, core.reply.verifier.as_ref())
-            });
             let (port, counters) = (&mut core.port, &core.shared.counters);
             let transmit = &mut core.transmit;
-            let is_sent = written.is_some_and(|rpc_bytes| {
-                transmit.send_reply(port, connection, xid, rpc_bytes, counters)
-            });
+            let has_form = outcome == Outcome::Success && core.reply.verifier.is_none();
+            let is_sent = if has_form {
+                transmit.put_results(results)
+                    && transmit.send_success(port, connection, xid, results.len(), counters)
+            } else {
+                let threshold = connection.protocol.send_threshold_bytes() as usize;
+                let scratch = transmit.scratch();
+                let one_message = scratch.len().min(threshold);
+                let written = scratch.get_mut(RPC_OFFSET..one_message).and_then(|space| {
+                    write_short_reply(space, xid, outcome, results, core.reply.verifier.as_ref())
+                });
+                written.is_some_and(|rpc_bytes| {
+                    transmit.send_reply(port, connection, xid, rpc_bytes, counters)
+                })
+            };
             if is_sent {
                 counters.rpc_errors_sent.add(failed);
                 core.note_late_reply(found_at);

@@ -1,7 +1,9 @@
 //! Starts calls without bulk data: sent in one message, or in several as credits arrive.
 
 use rpcrdma_fabric::interface::Port;
-use rpcrdma_protocol::rpc::CallHeader;
+use rpcrdma_protocol::constants::{AUTH_BODY_BYTES_MAX, AUTH_NONE, AUTH_SYS};
+use rpcrdma_protocol::form::Form;
+use rpcrdma_protocol::rpc::{CallHeader, OpaqueAuth};
 use rpcrdma_protocol::v2::ReverseRequestSupport;
 use rpcrdma_protocol::v2::connection::Direction;
 
@@ -13,6 +15,17 @@ use crate::counters::Counters;
 use crate::message::Use;
 use crate::responder::RPC_OFFSET;
 use crate::rpc::{CallRefused, CallTag, ConnectionKey};
+
+/// Whether a call with this header has a form.
+#[inline]
+fn has_form(header: &CallHeader<'_>) -> bool {
+    let OpaqueAuth { flavor, body } = header.credential;
+    let is_known = flavor == AUTH_NONE || flavor == AUTH_SYS;
+    is_known
+        && body.len().is_multiple_of(4)
+        && body.len() <= AUTH_BODY_BYTES_MAX
+        && header.verifier == OpaqueAuth::NONE
+}
 
 impl Outgoing {
     #[inline]
@@ -32,8 +45,15 @@ impl Outgoing {
             return Err(CallRefused::UnknownConnection);
         };
         let counters = &core.shared.counters;
-        let xid = self.check_short(connection, &core.transmit, counters)?;
-        header.xid = xid;
+        // The credits are looked at when the message is admitted, once.
+        let may_begin = connection.stage == Stage::Ready
+            && connection.has_none_before_calls()
+            && core.transmit.has_room(connection);
+        let xid = self.requester.next_xid(&connection.calls);
+        header.xid = match xid.filter(|_| may_begin) {
+            Some(xid) => xid,
+            None => self.check_short(connection, &core.transmit, counters)?,
+        };
         // The RPC call is written behind the place of a version 2 header. That of version 1 is shorter:
         // `close_gap` joins the two.
         let threshold = connection.protocol.send_threshold_bytes() as usize;
@@ -42,25 +62,30 @@ impl Outgoing {
         let space = scratch
             .get_mut(RPC_OFFSET..one_message)
             .ok_or(CallRefused::TooLong)?;
-        let header_bytes = header.encode(space).map_err(|_| CallRefused::TooLong)?;
+        let header_bytes = header.encoded_bytes();
         let args_end = header_bytes
             .checked_add(args_bytes_max)
             .ok_or(CallRefused::TooLong)?;
         let Some(args) = space.get_mut(header_bytes..args_end) else {
+            self.check_short(connection, &core.transmit, counters)?;
             return self.start_long_call(core, key, &header, args_end, tag, write);
         };
-        let rpc_bytes = header_bytes + write(args).min(args_bytes_max);
-        let transport_bytes = connection
-            .protocol
-            .encode_message(scratch, xid, Direction::Call, false, rpc_bytes)
-            .map_err(|_| CallRefused::NoCredit)?;
-        core.transmit.close_gap(transport_bytes, rpc_bytes);
+        let args_bytes = write(args).min(args_bytes_max);
+        let (port, transmit) = (&mut core.port, &mut core.transmit);
+        let is_sent = has_form(&header)
+            // Each branch knows its form when it is compiled.
+            && match connection.protocol.is_version_1() {
+                false => transmit.send_call_as(Form::Call2, port, connection, &header, args_bytes, counters),
+                true => transmit.send_call_as(Form::Call1, port, connection, &header, args_bytes, counters),
+            };
+        if !is_sent {
+            self.check_short(connection, transmit, counters)?;
+            let rpc_bytes = header_bytes + args_bytes;
+            transmit.send_any_call(port, connection, &header, rpc_bytes, counters)?;
+        }
         self.requester
             .begin(key, &mut connection.calls, tag, core.now, None);
         counters.calls_sent.increment();
-        let bytes = transport_bytes + rpc_bytes;
-        core.transmit
-            .post_scratch(&mut core.port, connection, bytes, counters);
         if connection.unposted.is_some() {
             core.note_pending(key.index);
         }
@@ -68,7 +93,7 @@ impl Outgoing {
     }
 
     /// Checks that a call of one message may start, and returns its XID.
-    #[inline(always)]
+    #[cold]
     fn check_short(
         &self,
         connection: &Connection,

@@ -10,9 +10,9 @@ use std::collections::VecDeque;
 
 use rpcrdma_fabric::clock::Ticks;
 use rpcrdma_fabric::interface::{
-    Access, Arrival, Completion, CompletionBatch, CompletionKind, Gather, PortPoll, PortReceives,
-    PortSends, PortSetup, PortWindows, PostError, QueuePairId, RemoteAddress, SendOptions, Window,
-    WorkId,
+    Access, Arrival, Completion, CompletionBatch, CompletionKind, Formed, Gather, PortPoll,
+    PortReceives, PortSends, PortSetup, PortWindows, PostError, QueuePairId, RemoteAddress,
+    SendOptions, Window, WorkId,
 };
 use rpcrdma_fabric::memory::Buffer;
 
@@ -168,7 +168,7 @@ impl PortSetup for Device {
     type PortEvent = <TestPort as PortSetup>::PortEvent;
 
     rpcrdma_testkit::pass_on! {
-        attributes memory carve carve_untouched page_report create_receive_queue create_receive
+        attributes memory carve carve_untouched page_report set_forms create_receive_queue create_receive
         adopt_queue_pair handle_event disconnect destroy_queue_pair
     }
 }
@@ -196,6 +196,11 @@ impl PortSends for Device {
         }
         self.port
             .post_send_copied(queue_pair, source, bytes, options)
+    }
+
+    /// A message that is not posted goes as octets, which find the send queue full.
+    fn post_formed(&mut self, queue_pair: QueuePairId, formed: &Formed, rest: [&[u8]; 2]) -> bool {
+        self.lateness.full == 0 && self.port.post_formed(queue_pair, formed, rest)
     }
 
     fn post_send(
@@ -273,7 +278,7 @@ impl PortWindows for Device {
 
 impl PortPoll for Device {
     rpcrdma_testkit::pass_on! {
-        arrived keep waits_unnotified event unpark receiver_not_ready counters
+        arrived formed keep waits_unnotified event unpark receiver_not_ready counters
     }
 
     fn poll(&mut self, now: Ticks, batch: &mut CompletionBatch) -> bool {
