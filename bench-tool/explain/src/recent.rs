@@ -58,6 +58,11 @@ impl<K: Copy + Eq + Hash + Ord, V, const MAX: usize> Recent<K, V, MAX> {
         if self.entries.len() + more <= MAX {
             return Vec::new();
         }
+        self.forget_older()
+    }
+
+    /// Forgets the half of the entries whose last use is older, and returns them, in the order of their keys.
+    pub(crate) fn forget_older(&mut self) -> Vec<(K, V)> {
         let mut uses: Vec<u64> = self.entries.values().map(|(used, _)| *used).collect();
         uses.sort_unstable();
         let kept_from = uses.get(uses.len() / 2).copied().unwrap_or_default();

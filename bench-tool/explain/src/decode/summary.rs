@@ -53,7 +53,7 @@ pub(crate) struct Packets {
     pub(crate) again: u64,
     pub(crate) other: u64,
     pub(crate) damaged: u64,
-    /// Directions of connections that were forgotten, because there were too many others.
+    /// Directions of connections that were forgotten, because there were too many others, or too much waited in all of them.
     #[serde(skip_serializing_if = "is_zero")]
     pub(crate) flows_forgotten: u64,
 }

@@ -35,7 +35,7 @@ fn write(text: &mut String, summary: &Summary) -> fmt::Result {
         let forgotten = match packets.flows_forgotten {
             0 => String::new(),
             flows => format!(
-                "; {} forgotten, because there were too many others",
+                "; {} forgotten, because there were too many others, or too much waited",
                 plural(flows, "flow")
             ),
         };

@@ -24,6 +24,10 @@ const FLOWS_MAX: usize = 8192;
 /// followed.
 const NEW_MAX: usize = 2;
 
+/// Bytes of packets that wait in all directions together, for an earlier packet or for the end of their message. Directions without
+/// a packet for the longest time are forgotten before there are more. One direction alone is limited by what it may hold.
+const WAITING_BYTES_MAX: usize = 256 << 20;
+
 /// Requests for connections that may wait for their answers.
 const ASKED_MAX: usize = 4096;
 
@@ -38,7 +42,7 @@ pub struct Counts {
     pub again: u64,
     /// Packets that could not be read.
     pub damaged: u64,
-    /// Directions of connections that were forgotten, because there were too many others. If one goes on, it counts as a new
+    /// Directions of connections that were forgotten, because there were too many others, or too much waited in all of them. If one goes on, it counts as a new
     /// connection.
     pub forgotten: u64,
 }
@@ -51,21 +55,54 @@ struct Asked {
 }
 
 /// The state of all connections of a capture.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Traffic {
     streams: Recent<Flow, Stream, { FLOWS_MAX + NEW_MAX }>,
     /// By the address of the requesting end, and its communication ID.
     asked: Recent<(IpAddr, u32), Asked, ASKED_MAX>,
     connections: u64,
     counts: Counts,
+    /// Bytes of packets that wait in all directions, and the most that may.
+    waiting_bytes: usize,
+    waiting_bytes_max: usize,
+}
+
+impl Default for Traffic {
+    fn default() -> Self {
+        Self {
+            streams: Recent::default(),
+            asked: Recent::default(),
+            connections: 0,
+            counts: Counts::default(),
+            waiting_bytes: 0,
+            waiting_bytes_max: WAITING_BYTES_MAX,
+        }
+    }
 }
 
 impl Traffic {
     /// Takes the next packet, and returns the events that it completes, behind those of directions that are forgotten for it.
     pub fn packet(&mut self, packet: &Packet) -> Vec<Happened> {
-        let forgotten = self.streams.make_room(NEW_MAX);
-        let mut all = ended(forgotten);
+        let mut all = self.make_room();
         all.append(&mut self.take(packet));
+        all
+    }
+
+    /// Forgets directions if there are too many, or too much waits in them. Returns their last events.
+    fn make_room(&mut self) -> Vec<Happened> {
+        let mut all = ended(self.streams.make_room(NEW_MAX));
+        while self.waiting_bytes > self.waiting_bytes_max {
+            let streams = self.streams.iter();
+            self.waiting_bytes = streams.map(|(_, stream)| stream.waiting_bytes()).sum();
+            if self.waiting_bytes <= self.waiting_bytes_max {
+                break;
+            }
+            let forgotten = self.streams.forget_older();
+            if forgotten.is_empty() {
+                break;
+            }
+            all.append(&mut ended(forgotten));
+        }
         all
     }
 
@@ -142,7 +179,12 @@ impl Traffic {
 
     fn streamed(&mut self, packet: &Packet, flow: Flow, roce: &RocePacket<'_>) -> Vec<Happened> {
         let stream = self.streams.entry(flow);
-        let Some(segments) = stream.arrives(&Arrival::new(packet, roce)) else {
+        let before = stream.waiting_bytes();
+        let arrived = stream.arrives(&Arrival::new(packet, roce));
+        // What is given up elsewhere stays in the sum until that is counted anew.
+        self.waiting_bytes += stream.waiting_bytes();
+        self.waiting_bytes = self.waiting_bytes.saturating_sub(before);
+        let Some(segments) = arrived else {
             self.counts.again += 1;
             return Vec::new();
         };
@@ -370,5 +412,71 @@ fn at(packet: &Packet, flow: Option<Flow>, connection: Option<u64>, event: Event
         began: packet.time,
         ended: packet.time,
         event,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::capture::container::LinkType;
+    use crate::capture::roce::Part;
+
+    /// The first packets of messages whose last ones never come, each of another direction.
+    #[test]
+    fn bytes_that_wait_are_limited_over_all_directions() {
+        const PAYLOAD: usize = 4096;
+        let limit = 64 * PAYLOAD;
+        let mut traffic = Traffic {
+            waiting_bytes_max: limit,
+            ..Traffic::default()
+        };
+        let packet = Packet {
+            number: 1,
+            time: std::time::Duration::ZERO,
+            link: LinkType::Ethernet,
+            octets: Vec::new(),
+        };
+        let flow_of = |queue_pair| Flow {
+            source: IpAddr::from([10, 0, 0, 1]),
+            destination: IpAddr::from([10, 0, 0, 2]),
+            queue_pair,
+        };
+        let send = |part, queue_pair, sequence, payload| RocePacket {
+            queue_pair,
+            sequence,
+            operation: Operation::Send {
+                part,
+                immediate: None,
+                invalidated: None,
+            },
+            payload,
+        };
+        let payload = [7; PAYLOAD];
+        let mut gaps = 0;
+        let mut messages = 0;
+        for number in 0..1000 {
+            for happened in traffic.make_room() {
+                gaps += usize::from(happened.event == Event::Gap(Gap::NoEnd));
+            }
+            // A direction that goes on is not forgotten: its messages stay whole.
+            let (own, forged) = (flow_of(1), flow_of(1000 + number));
+            for (part, sequence) in [(Part::First, 2 * number), (Part::Last, 2 * number + 1)] {
+                let happened = traffic.streamed(&packet, own, &send(part, 1, sequence, &payload));
+                messages += happened.len();
+            }
+            traffic.streamed(
+                &packet,
+                forged,
+                &send(Part::First, forged.queue_pair, 0, &payload),
+            );
+            let waits: usize = traffic
+                .streams
+                .iter()
+                .map(|(_, it)| it.waiting_bytes())
+                .sum();
+            assert!(waits <= limit + 2 * PAYLOAD, "{waits} bytes wait");
+        }
+        assert!(gaps > 900, "{gaps} were given up, and told of");
+        assert_eq!(messages, 1000);
     }
 }

@@ -180,6 +180,13 @@ impl Stream {
         told
     }
 
+    /// The bytes of packets that wait, for an earlier one or for the end of their message.
+    pub(super) fn waiting_bytes(&self) -> usize {
+        let held = self.held.iter().map(|arrival| arrival.payload.len());
+        let partial = self.partial.as_ref().map_or(0, |it| it.octets.len());
+        held.sum::<usize>() + partial
+    }
+
     pub(super) fn has_lately_sent(&self, sequence: u32) -> bool {
         self.expected.is_some_and(|expected| {
             ahead(sequence, forward(expected.sequence, expected.slack))
