@@ -124,24 +124,28 @@ show_console() { # show_console NAME
     tail -n 40 "$lab/$1.qemu" "$lab/$1.console" 2>/dev/null | sed "s/^/$1# /" >&2
 }
 
-# TIME: guests boot in ten seconds, and in a minute on a busy host; guest a waits three minutes for each of the others. One that
-# hangs at its start would hang until its command is late, which may be hours.
-boot_limit_s() { echo $((300 + 180 * (${#names[@]} - 1))); }
+# TIME: guests boot in ten seconds, and in a minute on a busy host; guest a waits six minutes for each of the others. Without this
+# limit, a guest that hangs while it boots is ended by --timeout alone, which may be hours.
+boot_limit_s() { echo $((480 + 360 * (${#names[@]} - 1))); }
 
 # Returns when guest a has powered off (0), time is over (124), a guest died (125), or guest a did not come up (126).
 supervise() {
     local start deadline up_deadline is_up="" pid
     start=$(now_ms)
-    deadline=$((start + timeout_s * 1000))
+    deadline=""
     up_deadline=$((start + $(boot_limit_s) * 1000))
     local pid_a=${guest_pids[-1]}
     while is_alive "$pid_a"; do
         if [ -z "$is_up" ] && [ -e "$lab/a.up" ]; then
             is_up=yes
+            deadline=$(($(now_ms) + timeout_s * 1000))
             say "up after $((($(now_ms) - start) / 1000)).$(((($(now_ms) - start) % 1000) / 100)) s"
         fi
-        [ "$(now_ms)" -lt "$deadline" ] || return 124
-        [ -n "$is_up" ] || [ "$(now_ms)" -lt "$up_deadline" ] || return 126
+        if [ -n "$is_up" ]; then
+            [ "$(now_ms)" -lt "$deadline" ] || return 124
+        else
+            [ "$(now_ms)" -lt "$up_deadline" ] || return 126
+        fi
         for pid in "${guest_pids[@]}"; do
             is_alive "$pid" || [ -e "$lab/a.rc" ] || return 125
         done
