@@ -5,10 +5,10 @@ use std::os::fd::BorrowedFd;
 
 use rpcrdma_fabric::clock::{Clock, Ticks};
 use rpcrdma_fabric::interface::{
-    Access, Attributes, Completion, CompletionBatch, CompletionKind, Counted, Gather, Port,
-    PortPoll, PortReceives, PortSends, PortSetup, PortWindows, PostError, QueuePairId, Receive,
-    ReceiveQueueAttributes, ReceiveQueueId, RemoteAddress, RemoteKey, SendOptions, SetupError,
-    Status, Window, WorkId,
+    Access, Attributes, Completion, CompletionBatch, CompletionKind, Counted, Formed, Forms,
+    Gather, Port, PortPoll, PortReceives, PortSends, PortSetup, PortWindows, PostError,
+    QueuePairId, Receive, ReceiveQueueAttributes, ReceiveQueueId, RemoteAddress, RemoteKey,
+    SendOptions, SetupError, Status, Window, WorkId,
 };
 use rpcrdma_fabric::memory::{Buffer, Memory, PageReport, Pool, PoolShape};
 
@@ -211,6 +211,10 @@ impl<P: Port> PortSetup for FaultyPort<P> {
         self.inner.page_report()
     }
 
+    fn set_forms(&mut self, forms: Forms) {
+        self.inner.set_forms(forms);
+    }
+
     fn create_receive_queue(
         &mut self,
         attributes: ReceiveQueueAttributes,
@@ -297,6 +301,17 @@ impl<P: Port> PortSends for FaultyPort<P> {
         self.send(queue_pair, |inner| {
             inner.post_send_copied(queue_pair, source, bytes, options)
         })
+    }
+
+    /// A message that is not posted so is posted as octets, which meet the same fault.
+    fn post_formed(&mut self, queue_pair: QueuePairId, formed: &Formed, rest: [&[u8]; 2]) -> bool {
+        let posted = self.send(queue_pair, |inner| {
+            match inner.post_formed(queue_pair, formed, rest) {
+                true => Ok(()),
+                false => Err(PostError::QueueFull),
+            }
+        });
+        posted.is_ok()
     }
 
     fn post_send(
