@@ -183,7 +183,7 @@ impl<'a> Incoming<'a> {
     }
 
     /// The call from its XID to the end of its credential, which the verifier of RPCSEC_GSS is computed over (RFC 2203 section
-    /// 5.3.1). Empty if the verifier is AUTH_NONE with no body, which is computed over nothing.
+    /// 5.3.1). Empty if the verifier is AUTH_NONE and has no body.
     #[must_use]
     pub fn signed(&self) -> &'a [u8] {
         self.request.signed()

@@ -55,7 +55,7 @@ pub(crate) struct Limits {
     pub windows: u32,
     /// Why a window could not be used, if the device reports some and has none.
     pub windows_refused: Option<String>,
-    /// Why queue pairs can be in no thread domain; `None` if they can.
+    /// Why a thread domain, or a parent domain in it, is refused; `None` if the device has both.
     pub thread_domains_refused: Option<String>,
     /// Whether the device supports Send With Invalidate.
     pub send_with_invalidate: bool,

@@ -44,8 +44,7 @@ pub struct Request<'a> {
 
 impl<'a> Request<'a> {
     /// The octets of the call from its XID to the end of its credential: what the verifier of a call with RPCSEC_GSS is computed
-    /// over (RFC 2203 section 5.3.1). Empty if the verifier is AUTH_NONE with no body, which is computed over
-    /// nothing.
+    /// over (RFC 2203 section 5.3.1). Empty if the verifier is AUTH_NONE and has no body.
     #[must_use]
     pub fn signed(&self) -> &'a [u8] {
         if self.verifier == OpaqueAuth::NONE {

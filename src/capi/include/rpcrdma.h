@@ -398,8 +398,7 @@ int rpcrdma_call_verifier(struct rpcrdma_call *call,
 
 /*
  In a handler: the call from its XID to the end of its credential, which the verifier of RPCSEC_GSS is computed over (RFC 2203
- section 5.3.1). It is valid until the handler returns. No octets if the verifier is AUTH_NONE with no body, which is computed over
- nothing.
+ section 5.3.1). It is valid until the handler returns. No octets if the verifier is AUTH_NONE and has no body.
  */
 int rpcrdma_call_signed(struct rpcrdma_call *call,
                         const void **octets,

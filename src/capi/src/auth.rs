@@ -92,8 +92,7 @@ pub unsafe extern "C" fn rpcrdma_call_verifier(
 }
 
 /// In a handler: the call from its XID to the end of its credential, which the verifier of RPCSEC_GSS is computed over (RFC 2203
-/// section 5.3.1). It is valid until the handler returns. No octets if the verifier is AUTH_NONE with no body, which is computed over
-/// nothing.
+/// section 5.3.1). It is valid until the handler returns. No octets if the verifier is AUTH_NONE and has no body.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpcrdma_call_signed(
     call: *mut Call,

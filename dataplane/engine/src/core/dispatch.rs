@@ -212,8 +212,8 @@ impl<P: Port> State<P> {
         self.handle_form(application, queue_pair, bytes, message, form)
     }
 
-    /// Handles a message of a form: an RPC message without chunks. `form` is the one by which it came. Returns any other one, of which nothing was noted, and one
-    /// that may not come now.
+    /// Handles a message of a form: an RPC message without chunks. `form` is the one by which it came. Returns a message without
+    /// a form, or one that may not come now; nothing of it was noted.
     #[inline(always)]
     fn handle_form<A: Application, M: Message<P>>(
         &mut self,
@@ -433,7 +433,7 @@ impl<P: Port> State<P> {
         }
     }
 
-    /// Handles a whole RPC message without chunks that has no form.
+    /// Handles a whole RPC message without chunks that was not taken by its form.
     fn handle_whole<A: Application>(
         &mut self,
         application: &mut A,

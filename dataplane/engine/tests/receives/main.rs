@@ -1,6 +1,7 @@
 //! Receives of several segments, and the leases on what lies in them.
 
 mod crossing;
+mod forms;
 mod leases;
 #[path = "../support/mod.rs"]
 mod support;

@@ -75,8 +75,8 @@ pub trait PortSetup: Send + 'static {
     fn page_report(&self) -> &PageReport;
 
     /// Lets the port carry messages of these forms without their headers, to ends that have the same ones. Only at start-up,
-    /// before the first queue pair. A port that carries only octets ignores it. Who wraps a port passes on this,
-    /// [`PortSends::post_formed`] and [`PortPoll::formed`], or none of them.
+    /// before the first queue pair. A port that carries only octets ignores it. A port that
+    /// wraps another passes this on only if it passes on [`PortPoll::formed`], or leaves no arrivals.
     ///
     /// # Panics
     /// When a shape is not one that [`FormShape`](super::FormShape) may be.

@@ -220,8 +220,8 @@ impl Context {
         self.windows_refused.as_deref()
     }
 
-    /// Why the device has no thread domains, of which one is tried; `None` if it has. Ports take the locks of the library
-    /// where it has none.
+    /// Why a thread domain, or a parent domain in it, is refused: both are tried. `None` if the device has them. Ports take the
+    /// locks of the library where it has none.
     #[must_use]
     pub fn thread_domains_refused(self: &Arc<Self>) -> Option<String> {
         let tried = ProtectionDomain::new(self, false)

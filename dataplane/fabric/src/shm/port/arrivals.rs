@@ -148,8 +148,9 @@ impl Core {
         let payload = ring.unit(index).wrapping_add(HEADER_BYTES as usize);
         let place = self.inbox.bytes.as_mut_ptr();
         let mut held_bytes = bytes;
-        // SAFETY: the units of the record lie within the peer's mapped ring, and `short_bytes` checked the bytes; the
-        // inbox is ours, and has room for the longest message that is short.
+        // SAFETY: the units of the record lie within the peer's mapped ring, and `short_bytes` or `message_bytes` checked the bytes;
+        // the words of a form are in the first line of the record. The inbox is ours, and has room for the longest message that is
+        // short.
         unsafe {
             if let Some(shape) = shape {
                 held_bytes = bytes - u32::from(shape.header_bytes);
@@ -193,7 +194,8 @@ impl Core {
         match arrival.is_formed() {
             true => {
                 let behind = inbox.message(arrival.held_bytes);
-                // SAFETY: the Receive was posted, so its first buffer belongs to the port, and it has room for the bytes.
+                // SAFETY: the Receive was posted, so its first buffer belongs to the port alone, and no slice of it exists. It has
+                // room for the bytes, and is mapped memory, of which every byte has a value.
                 let message = unsafe { std::slice::from_raw_parts_mut(place, bytes as usize) };
                 let unfolded = (self.forms.unfold)(&inbox.formed, behind, message);
                 if unfolded != Some(bytes as usize) {

@@ -49,6 +49,7 @@ impl Channel {
         formed: &Formed,
         [first, second]: [&[u8]; 2],
     ) -> bool {
+        debug_assert!(matches!(formed.count, 1 | 4), "as `set_forms` checked");
         let words_bytes = usize::from(formed.count) * FORM_WORD_BYTES as usize;
         let second_at = words_bytes + first.len();
         let bytes = second_at + second.len();

@@ -95,6 +95,7 @@ proptest! {
             b.port.handle_event(PortEvent::Inject(Fault::ReceiverNotReady { polls }));
         }
         let (mut sent, mut came) = (Vec::new(), Vec::new());
+        let (mut short, mut posted) = (0, 0);
         for (form, first, second, seed, polls) in messages {
             let (first, second) = (pattern(1, first), pattern(2, second));
             if form == 3 {
@@ -111,6 +112,8 @@ proptest! {
                 if words_bytes + rest.len() > FORMED_BYTES_MAX as usize {
                     prop_assert!(!is_posted, "its message would not be short");
                 }
+                short += usize::from(words_bytes + rest.len() <= FORMED_BYTES_MAX as usize);
+                posted += usize::from(is_posted);
                 if is_posted {
                     sent.push(message_of(&formed, &rest));
                 }
@@ -122,6 +125,7 @@ proptest! {
         }
         came.extend(received(b.settle()));
         prop_assert_eq!(came, sent);
+        prop_assert!(short == 0 || posted != 0, "the first one finds room");
     }
 }
 
@@ -178,6 +182,12 @@ fn no_form_is_sent_in_place_of_a_message_that_fails() {
     a.port.handle_event(PortEvent::Inject(fault));
     assert!(!post(&mut a, &formed(0, 1), [&[], b"results"]));
     assert_eq!(b.settle().len(), 0);
+    a.send(b"fails", SendOptions::default()).unwrap();
+    let (mut a, _b) = pair_with_forms();
+    assert!(
+        post(&mut a, &formed(0, 1), [&[], b"results"]),
+        "without a fault"
+    );
 }
 
 /// A message that has to be late goes as octets, which are.
