@@ -57,6 +57,7 @@ boot_uml() {
         ip link set lo up && ip tuntap add dev tap0 mode tap && ip address add 10.9.0.2/24 dev tap0 &&
             ip link set tap0 mtu 9000 up || exit
         if [ -e "$lab/b.cmd" ]; then
+            : >"$lab/b.booted"
             : >"$lab/b.up"
             LAB_NAME=b LAB_IP=10.9.0.2 LAB_PEER=10.9.0.1 setsid bash "$lab/b.cmd" >"$lab/b.log" 2>&1 &
         fi
@@ -124,16 +125,23 @@ show_console() { # show_console NAME
     tail -n 40 "$lab/$1.qemu" "$lab/$1.console" 2>/dev/null | sed "s/^/$1# /" >&2
 }
 
-# TIME: guests boot in ten seconds, and in a minute on a busy host; guest a waits six minutes for each of the others. Without this
-# limit, a guest that hangs while it boots is ended by --timeout alone, which may be hours.
-boot_limit_s() { echo $((480 + 360 * (${#names[@]} - 1))); }
+# TIME: guests boot in ten seconds, and in a minute on a busy host. Then guest a waits six minutes for each of the others. Without these
+# limits, a guest that hangs while it boots is ended by --timeout alone, which may be hours.
+boot_limit_s=240
+up_limit_s() { echo $((boot_limit_s + 360 * (${#names[@]} - 1))); }
 
-# Returns when guest a has powered off (0), time is over (124), a guest died (125), or guest a did not come up (126).
+have_booted() {
+    local name
+    for name in "${names[@]}"; do [ -e "$lab/$name.booted" ] || return 1; done
+}
+
+# Returns when guest a has powered off (0), time is over (124), a guest died (125), or one did not come up (126).
 supervise() {
-    local start deadline up_deadline is_up="" pid
+    local start now deadline boot_deadline up_deadline is_booted="" is_up="" pid
     start=$(now_ms)
     deadline=""
-    up_deadline=$((start + $(boot_limit_s) * 1000))
+    boot_deadline=$((start + boot_limit_s * 1000))
+    up_deadline=$((start + $(up_limit_s) * 1000))
     local pid_a=${guest_pids[-1]}
     while is_alive "$pid_a"; do
         if [ -z "$is_up" ] && [ -e "$lab/a.up" ]; then
@@ -141,10 +149,13 @@ supervise() {
             deadline=$(($(now_ms) + timeout_s * 1000))
             say "up after $((($(now_ms) - start) / 1000)).$(((($(now_ms) - start) % 1000) / 100)) s"
         fi
+        now=$(now_ms)
         if [ -n "$is_up" ]; then
-            [ "$(now_ms)" -lt "$deadline" ] || return 124
+            [ "$now" -lt "$deadline" ] || return 124
         else
-            [ "$(now_ms)" -lt "$up_deadline" ] || return 126
+            [ -n "$is_booted" ] || ! have_booted || is_booted=yes
+            [ -n "$is_booted" ] || [ "$now" -lt "$boot_deadline" ] || return 126
+            [ "$now" -lt "$up_deadline" ] || return 126
         fi
         for pid in "${guest_pids[@]}"; do
             is_alive "$pid" || [ -e "$lab/a.rc" ] || return 125
@@ -263,7 +274,7 @@ end_guests() {
         wait "$pid" 2>/dev/null || true
     done
     guest_pids=()
-    rm -f "$scratch"/wire.* "$lab"/*.{console,qemu,log,up,rc}
+    rm -f "$scratch"/wire.* "$lab"/*.{console,qemu,log,booted,up,rc}
 }
 
 finish() { # finish OUTCOME: shows what is left to show, and exits
@@ -279,7 +290,7 @@ finish() { # finish OUTCOME: shows what is left to show, and exits
     case $1 in
         0) exit "$(cat "$lab/a.rc")" ;;
         124) say "the command did not end within $timeout_s s" ;;
-        126) say "guest a did not come up within $(boot_limit_s) s" ;;
+        126) say "a guest did not boot within $boot_limit_s s, or come up within $(up_limit_s) s" ;;
         *) say "a guest died" ;;
     esac
     for name in "${names[@]}"; do show_console "$name"; done
