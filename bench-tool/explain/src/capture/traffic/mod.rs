@@ -476,7 +476,7 @@ mod tests {
                 .sum();
             assert!(waits <= limit + 2 * PAYLOAD, "{waits} bytes wait");
         }
-        assert!(gaps > 900, "{gaps} were given up, and told of");
+        assert!(gaps > 900, "{gaps} were given up, and reported");
         assert_eq!(messages, 1000);
     }
 }
