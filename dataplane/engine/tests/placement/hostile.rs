@@ -353,28 +353,55 @@ fn a_group_that_is_never_ended_ends_with_its_connection() {
     hall.assert_serves("the next connection");
 }
 
-/// A call that is all there may wait for its turn when its connection ends. Whoever has its slot then has a turn more, in
-/// which its own group is not complete.
+/// A call that is all there may wait for its turn when its connection ends, if more calls than one poll handles wait before it. The
+/// call that has its slot next then has a turn more, in which its own group is not complete.
 #[test]
 fn a_call_whose_connection_ends_leaves_the_next_in_its_slot_alone() {
-    let mut hall = Hall::new();
-    hall.attack.raw.send(&good_call(7));
-    // An error that cannot be decoded ends the connection at once.
-    hall.attack.raw.send(&words(&[8, 2, CREDIT, 4, 1, 5]));
-    std::mem::swap(&mut hall.attack.raw.queue_pair, &mut hall.quiet);
+    /// More than one poll handles, with short items, so that one poll copies all.
+    const BEFORE: u32 = 17;
+    const SHORT_ITEM: [u32; 7] = [1, BEHIND, 256, 2, 0, 1, 0];
+    let short_call = |xid| {
+        let head = request(xid, &SHORT_ITEM, 1, &call_stream(xid));
+        with_page(head, &pattern(256, xid.into()))
+    };
+    let mut hall = Hall::of(&CoreConfig {
+        connections_max: 2,
+        credits_per_connection: 40,
+        reap_batch: 64,
+        bulk_calls: 40,
+        ..placing_config(1, 4096, 64)
+    });
+    let attack = &mut hall.attack;
+    std::mem::swap(&mut attack.raw.queue_pair, &mut hall.quiet);
+    for xid in 100..100 + BEFORE {
+        attack.raw.send(&short_call(xid));
+    }
+    std::mem::swap(&mut attack.raw.queue_pair, &mut hall.quiet);
+    attack.raw.send(&short_call(7));
+    // An error that cannot be decoded ends the connection.
+    attack.raw.send(&words(&[8, 2, CREDIT, 4, 1, 5]));
+    std::mem::swap(&mut attack.raw.queue_pair, &mut hall.quiet);
     let two_pages = [1, BEHIND, 8192, 2, 0, 2, 0, 1];
     let page = |number| pattern(PAGE_BYTES, number);
     let first = request(9, &two_pages, 2, &call_stream(9));
-    hall.attack.raw.send(&with_page(first, &page(1)));
-    hall.attack.turns(30);
-    assert_eq!(hall.attack.take(), Vec::<Vec<u8>>::new());
-    assert_eq!(hall.attack.victim.closed.len(), 1, "one has ended");
+    attack.victim_turns(1);
+    attack.raw.send(&with_page(first, &page(1)));
+    attack.until("the replies before it, and the end of one", |attack| {
+        // Without grants.
+        let got = attack.raw.got.iter();
+        let replies = got.filter(|message| message.get(12..16) != Some(&[0, 0, 0, 1]));
+        replies.count() >= BEFORE as usize && attack.victim.closed.len() == 1
+    });
+    attack.turns(30);
+    let served = attack.take().len();
+    assert_eq!(served, BEFORE as usize, "no reply to the first part");
+    attack.victim.app_mut().taken.clear();
     let last = next(9, 0, 1, &[]);
-    hall.attack.send(&with_page(last, &page(2)));
-    let sent = hall.attack.take();
+    attack.send(&with_page(last, &page(2)));
+    let sent = attack.take();
     assert_eq!((reports(&sent), errors(&sent)), (vec![], vec![]));
     assert_eq!(sent.len(), 1, "one reply");
-    let taken = hall.attack.victim.app_mut().taken.pop();
+    let taken = attack.victim.app_mut().taken.pop();
     assert!(taken == Some([words(&[21, 22]), page(1), page(2)].concat()));
 }
 

@@ -82,7 +82,7 @@ pub struct Raw {
 impl Raw {
     fn new(mut port: TestPort, receives_posted: u32) -> Self {
         let queue = receive_queue(&mut port, receives_posted);
-        let pool = port.carve(shape(16)).expect("send buffers");
+        let pool = port.carve(shape(32)).expect("send buffers");
         Self {
             port,
             queue,
