@@ -202,6 +202,30 @@ fn a_reply_that_waits_behind_a_group_leaves_with_its_end() {
     assert_eq!(xids, expected);
 }
 
+/// The same behind a call of ours, which does not end with its last transmission.
+#[test]
+fn a_reply_that_waits_behind_a_group_of_a_call_leaves_with_its_end() {
+    unless_skipped!("a_reply_that_waits_behind_a_group_of_a_call_leaves_with_its_end");
+    let mut hall = Hall::new();
+    let attack = &mut hall.attack;
+    let wanted = Wanted {
+        args: pattern(8, 1),
+        items: vec![(8, pattern(2 * PAGE_BYTES, 1))],
+        ..Wanted::new(newest(attack), TAKE, Placement::Send, 1)
+    };
+    attack.victim.app_mut().wanted.push_back(wanted);
+    // The peer has not looked at the first transmission yet.
+    attack.victim_turns(10);
+    attack.raw.send(&null_call(102));
+    attack.victim_turns(10);
+    attack.turns(40);
+    let sent = attack.take();
+    let xid = |message: &Vec<u8>| message[..4].to_vec();
+    let xids: Vec<_> = sent.iter().map(xid).collect();
+    let call = xids.first().cloned().expect("the call");
+    assert_eq!(xids, [call.clone(), call, 102_u32.to_be_bytes().to_vec()]);
+}
+
 /// What a Send has placed is sent on, finds the send queue full, and waits there when its connection is closed: the
 /// segment goes back to where it came from.
 #[test]

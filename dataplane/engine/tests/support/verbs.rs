@@ -31,6 +31,7 @@ const UNPOLLED: &str = "the device sends on while the peer does not poll";
 const PLACEMENT: &[(&str, &str)] = &[
     ("a_placed_item_that_waits_to_be_sent_on_comes_back_when_the_connection_closes", UNPOLLED),
     ("a_reply_that_waits_behind_a_group_leaves_with_its_end", UNPOLLED),
+    ("a_reply_that_waits_behind_a_group_of_a_call_leaves_with_its_end", UNPOLLED),
 ];
 
 /// Tests of placement that cannot run on software iWARP either, and why.
