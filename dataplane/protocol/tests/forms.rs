@@ -203,6 +203,19 @@ fn middle() -> impl Strategy<Value = Middle> {
     ]
 }
 
+/// A connection as drawn, and in the middle of what it is. In version 1 there is nothing to be in the middle of.
+fn drawn_connection(is_server: bool, of_version_1: bool, middle: Middle) -> (Connection, Middle) {
+    let role = if is_server {
+        Role::Server
+    } else {
+        Role::Client
+    };
+    match of_version_1 {
+        true => (established(role, true), Middle::Nothing),
+        false => (in_the_middle(role, middle), middle),
+    }
+}
+
 fn in_the_middle(role: Role, middle: Middle) -> Connection {
     let mut connection = established(role, false);
     match middle {
@@ -326,12 +339,7 @@ proptest! {
         used in 0_u16..22,
         middle in middle(),
     ) {
-        let role = if is_server { Role::Server } else { Role::Client };
-        let middle = if of_version_1 { Middle::Nothing } else { middle };
-        let mut connection = match of_version_1 {
-            true => established(role, true),
-            false => in_the_middle(role, middle),
-        };
+        let (mut connection, middle) = drawn_connection(is_server, of_version_1, middle);
         let used = if middle == Middle::Nothing { used } else { 0 };
         // Messages whose Receives are not posted again.
         let mut quiet = drawn.clone();
@@ -366,12 +374,7 @@ proptest! {
         sent in 0_u16..60,
         middle in middle(),
     ) {
-        let role = if is_server { Role::Server } else { Role::Client };
-        let middle = if of_version_1 { Middle::Nothing } else { middle };
-        let mut connection = match of_version_1 {
-            true => established(role, true),
-            false => in_the_middle(role, middle),
-        };
+        let (mut connection, middle) = drawn_connection(is_server, of_version_1, middle);
         let sent = if middle == Middle::Nothing { sent } else { 0 };
         let direction = if is_reply { Direction::Reply } else { Direction::Call };
         let mut space = [0; 128];
