@@ -34,11 +34,6 @@ macro_rules! pass_on {
             self.port.set_forms(forms);
         }
     };
-    (@ formed) => {
-        fn formed(&self, arrival: &rpcrdma_fabric::interface::Arrival) -> Option<&rpcrdma_fabric::interface::Formed> {
-            self.port.formed(arrival)
-        }
-    };
     (@ create_receive_queue) => {
         fn create_receive_queue(&mut self, attributes: rpcrdma_fabric::interface::ReceiveQueueAttributes) -> Result<rpcrdma_fabric::interface::ReceiveQueueId, rpcrdma_fabric::interface::SetupError> {
             self.port.create_receive_queue(attributes)

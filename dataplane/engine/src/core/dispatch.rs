@@ -29,7 +29,7 @@ use crate::rpc::{CallError, ConnectionKey, Reply};
 /// A message that arrived: in its Receive, or still in the memory of the port.
 pub(super) trait Message<P: Port> {
     /// The form by which it came.
-    fn form(&self, port: &P) -> Option<Form>;
+    fn form(&self) -> Option<Form>;
     /// It, if it is of a form. `form` is the one by which it came; `bytes` are those of the whole message.
     fn folded<'a>(&self, port: &'a P, form: Option<Form>, bytes: usize) -> Option<Folded<'a>>;
     /// Its Receive. `None` if the port has dropped it, which happens only after the next message was taken.
@@ -40,7 +40,7 @@ pub(super) trait Message<P: Port> {
 
 impl<P: Port> Message<P> for Receive {
     #[inline(always)]
-    fn form(&self, _: &P) -> Option<Form> {
+    fn form(&self) -> Option<Form> {
         None
     }
 
@@ -63,14 +63,14 @@ impl<P: Port> Message<P> for Receive {
 
 impl<P: Port> Message<P> for Arrival {
     #[inline(always)]
-    fn form(&self, port: &P) -> Option<Form> {
-        Form::of_number(port.formed(self)?.form)
+    fn form(&self) -> Option<Form> {
+        Form::of_number(self.formed()?.form)
     }
 
     #[inline(always)]
     fn folded<'a>(&self, port: &'a P, form: Option<Form>, _: usize) -> Option<Folded<'a>> {
         let bytes = port.arrived(self);
-        match form.zip(port.formed(self)) {
+        match form.zip(self.formed()) {
             Some((form, formed)) => forms::of_arrival(form, formed, bytes),
             None => fold(bytes),
         }
@@ -181,8 +181,7 @@ impl<P: Port> State<P> {
     ) {
         // Nearly all messages have a form. Testing for it first costs less than sorting them. Those that come by one are
         // handled by code that knows which.
-        let port = &self.resources.port;
-        let rest = match message.form(port) {
+        let rest = match message.form() {
             form @ Some(Form::Call2) => {
                 self.handle_form(application, queue_pair, bytes, message, form)
             }

@@ -75,8 +75,7 @@ pub trait PortSetup: Send + 'static {
     fn page_report(&self) -> &PageReport;
 
     /// Lets the port carry messages of these forms without their headers, to ends that have the same ones. Only at start-up,
-    /// before the first queue pair. A port that carries only octets ignores it. A port that
-    /// wraps another passes this on only if it passes on [`PortPoll::formed`], or leaves no arrivals.
+    /// before the first queue pair. A port that carries only octets ignores it.
     ///
     /// # Panics
     /// When a shape is not one that [`FormShape`](super::FormShape) may be.
@@ -265,13 +264,6 @@ pub trait PortPoll {
     fn arrived(&self, arrival: &Arrival) -> &[u8] {
         let _ = arrival;
         &[]
-    }
-
-    /// The headers of the last arrival, if it came by its form.
-    #[inline]
-    fn formed(&self, arrival: &Arrival) -> Option<&Formed> {
-        let _ = arrival;
-        None
     }
 
     /// Moves the last arrival into a Receive of its queue. `None` for an older one, whose bytes are gone.

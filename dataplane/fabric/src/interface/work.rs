@@ -94,13 +94,20 @@ pub struct Arrival {
     pub(crate) held_bytes: u32,
     /// Which one of the port it is.
     pub(crate) number: u64,
+    /// Its headers, if it came by its form.
+    pub(crate) formed: Formed,
 }
 
 impl Arrival {
-    /// Whether it came by its form, which has headers.
+    /// The headers of a message that came by its form.
     #[inline]
-    pub(crate) const fn is_formed(&self) -> bool {
-        self.held_bytes != self.bytes
+    #[must_use]
+    pub const fn formed(&self) -> Option<&Formed> {
+        if self.held_bytes == self.bytes {
+            None
+        } else {
+            Some(&self.formed)
+        }
     }
 }
 
@@ -116,6 +123,15 @@ pub struct Formed {
     pub count: u8,
     /// The words; those behind `count` mean nothing.
     pub words: [u64; FORM_WORDS_MAX],
+}
+
+impl Formed {
+    /// No headers.
+    pub(crate) const NONE: Self = Self {
+        form: 0,
+        count: 0,
+        words: [0; FORM_WORDS_MAX],
+    };
 }
 
 /// The forms of messages that a port may carry without their headers: see [`PortSetup::set_forms`](super::PortSetup::set_forms).

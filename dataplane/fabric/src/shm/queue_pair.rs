@@ -21,9 +21,9 @@ pub(super) enum State {
     Flushed,
 }
 
-/// A queue pair of a port.
-#[derive(Debug)]
-pub(super) struct QueuePair {
+/// What decides whether messages may come and leave on a queue pair, and where.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Facts {
     pub(super) state: State,
     /// Our number: index and generation.
     pub(super) local: QueuePairNumber,
@@ -33,6 +33,81 @@ pub(super) struct QueuePair {
     pub(super) channel: u32,
     /// The receive queue that it draws from.
     pub(super) receive_queue: usize,
+    /// The status with which the next work request fails.
+    pub(super) fail_next: Option<Status>,
+}
+
+impl Facts {
+    /// Those of an index without a queue pair.
+    pub(super) const VACANT: Self = Self {
+        state: State::Vacant,
+        local: QueuePairNumber(0),
+        remote: QueuePairNumber(0),
+        channel: u32::MAX,
+        receive_queue: 0,
+        fail_next: None,
+    };
+}
+
+/// What was looked up and checked for the last short message that came, and for the last one that left. It holds until the
+/// facts of any queue pair change: [`QueuePair::change`] empties it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Checked {
+    pub(super) receiving: Receiving,
+    pub(super) sending: Sending,
+}
+
+/// The queue pair that may receive.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Receiving {
+    /// The channel and the destination of its records: [`Receiving::key`].
+    pub(super) key: u64,
+    pub(super) id: QueuePairId,
+    pub(super) queue: usize,
+}
+
+/// The queue pair that may send messages by their forms.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sending {
+    pub(super) id: QueuePairId,
+    pub(super) channel: u32,
+    pub(super) remote: QueuePairNumber,
+}
+
+impl Receiving {
+    /// What the records of a queue pair are known by.
+    #[inline]
+    pub(super) fn key(channel: u32, destination: u32) -> u64 {
+        u64::from(channel) << 32 | u64::from(destination)
+    }
+}
+
+impl Checked {
+    /// Nothing: no channel has this number, and no queue pair this id.
+    pub(super) const NOTHING: Self = {
+        let nobody = QueuePairId {
+            index: u32::MAX,
+            generation: u32::MAX,
+        };
+        Self {
+            receiving: Receiving {
+                key: u64::MAX,
+                id: nobody,
+                queue: usize::MAX,
+            },
+            sending: Sending {
+                id: nobody,
+                channel: u32::MAX,
+                remote: QueuePairNumber(0),
+            },
+        }
+    };
+}
+
+/// A queue pair of a port. Its facts can be read as if they were its own fields, and changed by [`QueuePair::change`].
+#[derive(Debug)]
+pub(super) struct QueuePair {
+    facts: Facts,
     /// Work requests in the order of posting.
     pub(super) works: List,
     /// The number of `works`.
@@ -45,8 +120,6 @@ pub(super) struct QueuePair {
     pub(super) last_write: u32,
     /// The first window that is bound on it.
     pub(super) windows: u32,
-    /// The status with which the next work request fails.
-    pub(super) fail_next: Option<Status>,
     /// A work request has failed, so no later one may succeed.
     pub(super) failed: bool,
     /// Whether the index is in the port's list `ready`.
@@ -58,22 +131,35 @@ pub(super) struct QueuePair {
 impl QueuePair {
     pub(super) fn vacant() -> Self {
         Self {
-            state: State::Vacant,
-            local: QueuePairNumber(0),
-            remote: QueuePairNumber(0),
-            channel: u32::MAX,
-            receive_queue: 0,
+            facts: Facts::VACANT,
             works: List::EMPTY,
             outstanding: 0,
             reads: List::EMPTY,
             writes_unacked: 0,
             last_write: 0,
             windows: key_table::NONE,
-            fail_next: None,
             failed: false,
             in_ready: false,
             in_readers: false,
         }
+    }
+
+    /// Changes its facts. What was checked by the old ones is forgotten.
+    pub(super) fn change(&mut self, checked: &mut Checked, change: impl FnOnce(&mut Facts)) {
+        *checked = Checked::NOTHING;
+        change(&mut self.facts);
+    }
+
+    /// Begins anew, as another queue pair or as none.
+    pub(super) fn begin(&mut self, checked: &mut Checked, facts: Facts) {
+        // The flags are kept: an earlier queue pair may have put the index into the lists `ready` and `readers`, and a second
+        // entry must not follow.
+        *self = Self {
+            in_ready: self.in_ready,
+            in_readers: self.in_readers,
+            ..Self::vacant()
+        };
+        self.change(checked, |it| *it = facts);
     }
 
     #[inline]
@@ -85,6 +171,15 @@ impl QueuePair {
     #[inline]
     pub(super) fn is_down(&self) -> bool {
         matches!(self.state, State::Error | State::Flushed)
+    }
+}
+
+impl std::ops::Deref for QueuePair {
+    type Target = Facts;
+
+    #[inline]
+    fn deref(&self) -> &Facts {
+        &self.facts
     }
 }
 

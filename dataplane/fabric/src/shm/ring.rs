@@ -137,7 +137,7 @@ impl<M: RingMemory> Producer<M> {
 
     /// Publishes the record of `units` units that was written at the reserved index. Returns its
     /// position.
-    #[inline]
+    #[inline(always)]
     pub(super) fn publish(&mut self, units: u32) -> u32 {
         let position = self.tail;
         let capacity = self.memory.units();
@@ -157,7 +157,7 @@ impl<M: RingMemory> Producer<M> {
 
     /// Searches the units after the first one of a record or pad at the tail for words that equal the
     /// number of a record of the next lap.
-    #[inline]
+    #[inline(never)]
     fn find_lookalikes(&mut self, units: u32) {
         let capacity = self.memory.units();
         for unit in 1..units {

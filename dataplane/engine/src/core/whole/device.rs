@@ -278,7 +278,7 @@ impl PortWindows for Device {
 
 impl PortPoll for Device {
     rpcrdma_testkit::pass_on! {
-        arrived formed keep waits_unnotified event unpark receiver_not_ready counters
+        arrived keep waits_unnotified event unpark receiver_not_ready counters
     }
 
     fn poll(&mut self, now: Ticks, batch: &mut CompletionBatch) -> bool {

@@ -15,7 +15,7 @@ use super::super::channel::{Channel, Target};
 use super::super::copy::{copy_small, read_u64};
 use super::super::link::QueuePairNumber;
 use super::super::packed;
-use super::super::queue_pair::State;
+use super::super::queue_pair::{Receiving, State};
 use super::super::record::{
     FORM_WORD_BYTES, FORMED_BYTES_MAX, HEADER_BYTES, Header, SHORT_BYTES_MAX, op,
 };
@@ -54,24 +54,23 @@ impl FormShape {
     }
 }
 
-/// Reads the words of a form, each once. Those that the form lacks stay what they were.
+/// Reads the words of a form, each once.
 ///
 /// # Safety
 ///
 /// `payload` is that of a record in a mapped ring, whose first line it does not leave. A peer may change it meanwhile.
-#[inline]
-pub(super) unsafe fn read_words(
-    payload: *const u8,
-    form: u8,
-    shape: FormShape,
-    formed: &mut Formed,
-) {
-    (formed.form, formed.count) = (form, shape.words);
+#[inline(always)]
+pub(super) unsafe fn read_words(payload: *const u8, form: u8, shape: FormShape) -> Formed {
     // SAFETY: as the caller promises: the words of any form are in the first line.
     let word = |number: u32| unsafe { read_u64(payload.add((number * FORM_WORD_BYTES) as usize)) };
-    formed.words[0] = word(0);
-    if shape.words > 1 {
-        formed.words = [formed.words[0], word(1), word(2), word(3)];
+    let words = match shape.words {
+        1 => [word(0), 0, 0, 0],
+        _ => [word(0), word(1), word(2), word(3)],
+    };
+    Formed {
+        form,
+        count: shape.words,
+        words,
     }
 }
 
@@ -117,55 +116,56 @@ impl Core {
     }
 
     /// Moves the record at the head of the ring into the inbox, if it is a short Send that can be received.
-    #[inline]
+    // Always: where this is called, an arrival stays in registers.
+    #[inline(always)]
     pub(super) fn take_short(&mut self, channel: &mut Channel) -> Option<Arrival> {
         let consumer = &mut channel.peer.as_mut()?.consumer;
         let index = consumer.peek()?;
         let ring = consumer.memory();
         let header = ring.read_header(index);
-        let payload_bytes = u32::from(header.payload_bytes);
-        let (shape, bytes) = match header.op {
-            op::SEND_FORMED => {
-                let shape = self.shapes.get(header.flags)?;
-                (Some(shape), shape.message_bytes(payload_bytes)?)
-            }
-            _ => (None, header.short_bytes()?),
-        };
-        // The check of the channel below keeps a peer from reaching the queue pairs of others.
-        let number = QueuePairNumber(header.destination);
-        let id = number.id();
-        let queue_pair = self.queue_pairs.get(id.index as usize)?;
-        let queue = queue_pair.receive_queue;
-        let is_open = queue_pair.local == number
-            && queue_pair.channel == channel.number
-            && matches!(queue_pair.state, State::Connected | State::Accepting);
-        let units = Header::short_units(payload_bytes);
-        // One unit always ends within the ring.
-        let ends_within = units == 1 || units <= consumer.to_end(index);
-        if !is_open || !ends_within || !self.receive_queues.get(queue)?.has_for(bytes) {
+        // The key has the channel: a peer does not reach the queue pairs of others.
+        let key = Receiving::key(channel.number, header.destination);
+        if self.checked.receiving.key != key
+            && !self.check_receiving(channel.number, header.destination)
+        {
             return None;
         }
+        let queue = self.checked.receiving.queue;
+        let payload_bytes = u32::from(header.payload_bytes);
+        let units = Header::short_units(payload_bytes);
+        // One unit always ends within the ring.
+        if units != 1 && units > consumer.to_end(index) {
+            return None;
+        }
+        let receives = self.receive_queues.get(queue)?;
         let payload = ring.unit(index).wrapping_add(HEADER_BYTES as usize);
-        let place = self.inbox.bytes.as_mut_ptr();
-        let mut held_bytes = bytes;
-        // SAFETY: the units of the record lie within the peer's mapped ring, and `short_bytes` or `message_bytes` checked the bytes;
-        // the words of a form are in the first line of the record. The inbox is ours, and has room for the longest message that is
-        // short.
-        unsafe {
-            if let Some(shape) = shape {
-                held_bytes = bytes - u32::from(shape.header_bytes);
+        let (bytes, held_bytes, formed);
+        if header.op == op::SEND_FORMED {
+            let shape = self.shapes.get(header.flags)?;
+            bytes = shape.message_bytes(payload_bytes)?;
+            if !receives.has_for(bytes) {
+                return None;
+            }
+            held_bytes = bytes - u32::from(shape.header_bytes);
+            // SAFETY: the units of the record lie within the peer's mapped ring, and `message_bytes` checked the bytes; the words
+            // of a form are in the first line of the record. The inbox is ours, and has room for the longest message that is short.
+            unsafe {
                 if held_bytes != 0 {
+                    let place = self.inbox.bytes.as_mut_ptr();
                     copy_small(payload.add(shape.words_bytes()), place, held_bytes as usize);
                 }
-                read_words(payload, header.flags, shape, &mut self.inbox.formed);
-                channel.forecast.received_lines_behind = lines_behind(payload_bytes);
-            } else if header.op == op::SEND_PACKED {
-                packed::unpack(payload, header.flags, bytes as usize, place);
-                channel.forecast.received_lines_behind = 0;
-            } else {
-                copy_small(payload, place, bytes as usize);
-                channel.forecast.received_lines_behind = lines_behind(bytes);
+                formed = read_words(payload, header.flags, shape);
             }
+            channel.forecast.received_lines_behind = lines_behind(payload_bytes);
+        } else {
+            bytes = header.short_bytes()?;
+            if !receives.has_for(bytes) {
+                return None;
+            }
+            (held_bytes, formed) = (bytes, Formed::NONE);
+            // SAFETY: the units of the record lie within the peer's mapped ring, and `short_bytes` checked the bytes.
+            channel.forecast.received_lines_behind =
+                unsafe { self.copy_octets(payload, header, bytes) };
         }
         consumer.advance(units);
         channel.short_acked = header.acked;
@@ -174,11 +174,50 @@ impl Core {
         let number = self.counters.records_in;
         (self.inbox.number, self.inbox.queue) = (number, queue);
         Some(Arrival {
-            queue_pair: id,
+            queue_pair: self.checked.receiving.id,
             bytes,
             held_bytes,
             number,
+            formed,
         })
+    }
+
+    /// Checks whether the queue pair `destination` may receive from a channel, and remembers it.
+    #[inline(never)]
+    fn check_receiving(&mut self, channel: u32, destination: u32) -> bool {
+        let local = QueuePairNumber(destination);
+        let id = local.id();
+        let Some(queue_pair) = self.queue_pairs.get(id.index as usize) else {
+            return false;
+        };
+        let is_open = queue_pair.local == local
+            && queue_pair.channel == channel
+            && matches!(queue_pair.state, State::Connected | State::Accepting);
+        if is_open {
+            let queue = queue_pair.receive_queue;
+            let key = Receiving::key(channel, destination);
+            self.checked.receiving = Receiving { key, id, queue };
+        }
+        is_open
+    }
+
+    /// Copies the octets of a short Send, plain or packed, into the inbox. Returns the lines of its record after the first one.
+    ///
+    /// # Safety
+    ///
+    /// The record lies within the peer's mapped ring, and `bytes` is what `short_bytes` of its header returned.
+    #[inline(never)]
+    unsafe fn copy_octets(&mut self, payload: *const u8, header: Header, bytes: u32) -> u32 {
+        let place = self.inbox.bytes.as_mut_ptr();
+        // SAFETY: as the caller promises; the inbox is ours, and has room for the longest message that is short.
+        unsafe {
+            if header.op == op::SEND_PACKED {
+                packed::unpack(payload, header.flags, bytes as usize, place);
+                return 0;
+            }
+            copy_small(payload, place, bytes as usize);
+        }
+        lines_behind(bytes)
     }
 
     /// Moves the message in the inbox into a Receive.
@@ -191,13 +230,13 @@ impl Core {
         let bytes = arrival.bytes.min(SHORT_BYTES_MAX);
         let (slot, place) = self.receive_queues.get_mut(queue)?.take_for(bytes)?;
         let inbox = &self.inbox;
-        match arrival.is_formed() {
-            true => {
+        match arrival.formed() {
+            Some(formed) => {
                 let behind = inbox.message(arrival.held_bytes);
                 // SAFETY: the Receive was posted, so its first buffer belongs to the port alone, and no slice of it exists. It has
                 // room for the bytes, and is mapped memory, of which every byte has a value.
                 let message = unsafe { std::slice::from_raw_parts_mut(place, bytes as usize) };
-                let unfolded = (self.forms.unfold)(&inbox.formed, behind, message);
+                let unfolded = (self.forms.unfold)(formed, behind, message);
                 if unfolded != Some(bytes as usize) {
                     debug_assert!(false, "a form has one length");
                     self.receive_queues.get_mut(queue)?.put_back(slot);
@@ -205,7 +244,7 @@ impl Core {
                 }
             }
             // SAFETY: as above; the inbox holds as many bytes.
-            false => unsafe { copy_small(inbox.bytes.as_ptr(), place, bytes as usize) },
+            None => unsafe { copy_small(inbox.bytes.as_ptr(), place, bytes as usize) },
         }
         Some(self.receive(queue, slot))
     }
@@ -283,23 +322,22 @@ impl Port {
     ///
     /// If [`Core::take_short`] refuses the next record of a channel, the channel waits for the next poll. There it gets its
     /// share of the batch, and no record that arrived after this poll counts as one that was found by it.
-    #[inline(never)]
+    #[inline(always)]
     pub(super) fn take_arrival(&mut self) -> Option<Arrival> {
-        while self.found.left != 0 {
-            let (number, left) = self.found.channels.get_mut(self.found.next)?;
-            if *left == 0 {
-                self.found.next += 1;
-                continue;
+        let found = &mut self.found;
+        while found.left != 0 {
+            if found.here == 0 {
+                found.turn();
             }
-            if let Some(channel) = channel_mut(&mut self.channels, *number) {
+            if let Some(channel) = channel_mut(&mut self.channels, found.number) {
                 if let Some(arrival) = self.core.take_short(channel) {
-                    *left -= 1;
-                    self.found.left -= 1;
+                    found.here -= 1;
+                    found.left -= 1;
                     return Some(arrival);
                 }
                 channel.is_refused = true;
             }
-            self.found.left -= std::mem::take(left);
+            found.left -= std::mem::take(&mut found.here);
         }
         None
     }
@@ -331,6 +369,6 @@ impl Port {
                 self.break_channel(number);
             }
         }
-        (self.found.next, self.found.left) = (0, 0);
+        self.found.end();
     }
 }

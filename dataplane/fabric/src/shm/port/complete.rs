@@ -128,7 +128,7 @@ impl Core {
             if batch.push(completion).is_err() {
                 return false;
             }
-            queue_pair.state = State::Flushed;
+            queue_pair.change(&mut self.checked, |it| it.state = State::Flushed);
         }
         true
     }

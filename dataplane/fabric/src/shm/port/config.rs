@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::super::counters::Counters;
 use super::super::files;
 use super::super::key_table::Windows;
-use super::super::queue_pair::QueuePair;
+use super::super::queue_pair::{Checked, QueuePair};
 use super::super::record::{
     DESCRIPTOR_BYTES_MAX, EXTENSION_BYTES, HEAD_BYTES_MAX, HEADER_BYTES, UNIT_BYTES,
 };
@@ -158,6 +158,7 @@ pub(super) fn new_core(
         number,
         memory: config.arena.memory(),
         queue_pairs: (0..queue_pairs).map(|_| QueuePair::vacant()).collect(),
+        checked: Checked::NOTHING,
         receive_queues: Vec::new(),
         windows,
         works: Works::new(

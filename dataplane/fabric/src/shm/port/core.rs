@@ -6,7 +6,7 @@ use super::super::channel::{Channel, Report};
 use super::super::counters::Counters;
 use super::super::key_table::{Holder, Windows};
 use super::super::link::QueuePairNumber;
-use super::super::queue_pair::{QueuePair, State};
+use super::super::queue_pair::{Checked, QueuePair, State};
 use super::super::receive_queue::ReceiveQueue;
 use super::super::record::FORM_HEADER_BYTES_MAX;
 use super::super::work::{Kind, Works};
@@ -74,6 +74,7 @@ pub(super) struct Core {
     pub(super) number: PortNumber,
     pub(super) memory: Memory,
     pub(super) queue_pairs: Vec<QueuePair>,
+    pub(super) checked: Checked,
     pub(super) receive_queues: Vec<ReceiveQueue>,
     pub(super) windows: Windows,
     pub(super) works: Works,
@@ -208,7 +209,7 @@ impl Core {
         if !matches!(queue_pair.state, State::Accepting | State::Connected) {
             return;
         }
-        queue_pair.state = State::Error;
+        queue_pair.change(&mut self.checked, |it| it.state = State::Error);
         if let Some(receive_queue) = self.receive_queues.get_mut(queue_pair.receive_queue) {
             receive_queue.fail(index);
         }

@@ -20,7 +20,7 @@ impl Port {
                 if let Some(index) = self.core.index_of(local)
                     && let Some(queue_pair) = self.core.queue_pairs.get_mut(index as usize)
                 {
-                    queue_pair.fail_next = Some(status);
+                    queue_pair.change(&mut self.core.checked, |it| it.fail_next = Some(status));
                 }
             }
             Fault::ReceiverNotReady { polls } => self.core.not_ready_polls = polls,
@@ -57,7 +57,7 @@ impl Core {
             return Err(PostError::QueueFull);
         };
         self.works.count(&mut queue_pair.outstanding);
-        queue_pair.fail_next = None;
+        queue_pair.change(&mut self.checked, |it| it.fail_next = None);
         let entry = self.works.get_mut(work);
         entry.ended = Some(status);
         if let Some(list) = list {

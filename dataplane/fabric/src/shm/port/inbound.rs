@@ -17,8 +17,7 @@ use super::arrivals::read_words;
 use super::core::Core;
 use crate::clock::Ticks;
 use crate::interface::{
-    Completion, CompletionBatch, CompletionKind, FORM_WORDS_MAX, Formed, QueuePairId, Receive,
-    RemoteKey, Status,
+    Completion, CompletionBatch, CompletionKind, QueuePairId, Receive, RemoteKey, Status,
 };
 
 /// The most records that one visit to a channel processes. The batch is not enough of a limit: some records yield no
@@ -405,23 +404,18 @@ impl Core {
             return Step::Broken;
         };
         let source = payload(peer.consumer.memory(), index, header);
-        let mut formed = Formed {
-            form: 0,
-            count: 0,
-            words: [0; FORM_WORDS_MAX],
-        };
         let mut behind = [0; SHORT_BYTES_MAX as usize];
         let behind_bytes = (bytes - u32::from(shape.header_bytes)) as usize;
         // SAFETY: `message_bytes` checked the bytes, and the record lies within the peer's mapped ring; `behind` is
         // ours, and has room for the longest message that is short.
-        unsafe {
+        let formed = unsafe {
             copy_small(
                 source.add(shape.words_bytes()),
                 behind.as_mut_ptr(),
                 behind_bytes,
             );
-            read_words(source, header.flags, shape, &mut formed);
-        }
+            read_words(source, header.flags, shape)
+        };
         let mut message = [0; SHORT_BYTES_MAX as usize];
         let behind = behind.get(..behind_bytes).unwrap_or(&[]);
         if (self.forms.unfold)(&formed, behind, &mut message) != Some(bytes as usize) {

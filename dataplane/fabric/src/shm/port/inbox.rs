@@ -1,15 +1,12 @@
 //! The short messages that a poll found, and the one that was taken last.
 
 use super::super::record::SHORT_BYTES_MAX;
-use crate::interface::{FORM_WORDS_MAX, Formed};
-
 /// The last short message that was taken from its ring.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct Inbox {
+    /// Of one that came by its form, what is behind its headers.
     pub(super) bytes: [u8; SHORT_BYTES_MAX as usize],
-    /// The headers of one that came by its form: only what is behind them is in `bytes` then.
-    pub(super) formed: Formed,
     /// The number of its record, counted by [`Counters::records_in`](super::super::counters::Counters).
     pub(super) number: u64,
     /// The receive queue that has a Receive for it; `usize::MAX` after the message was kept.
@@ -20,11 +17,6 @@ impl Inbox {
     pub(super) fn new() -> Box<Self> {
         Box::new(Self {
             bytes: [0; SHORT_BYTES_MAX as usize],
-            formed: Formed {
-                form: 0,
-                count: 0,
-                words: [0; FORM_WORDS_MAX],
-            },
             number: 0,
             queue: usize::MAX,
         })
@@ -40,9 +32,12 @@ impl Inbox {
 /// The channels on which the last poll found short Sends.
 #[derive(Debug)]
 pub(super) struct Found {
-    /// Their numbers, and how many short Sends are left on each.
+    /// Their numbers, and how many short Sends each had.
     pub(super) channels: Vec<(u32, usize)>,
-    /// The place of the channel whose short Sends are taken next.
+    /// The channel whose short Sends are taken now, and how many of them are left.
+    pub(super) number: u32,
+    pub(super) here: usize,
+    /// The place of the channel that is next.
     pub(super) next: usize,
     /// The short Sends that are left on all channels.
     pub(super) left: usize,
@@ -53,15 +48,25 @@ impl Found {
     pub(super) fn new(channels_max: usize) -> Self {
         Self {
             channels: Vec::with_capacity(channels_max),
+            number: u32::MAX,
+            here: 0,
             next: 0,
             left: 0,
         }
     }
 
-    /// Whether no short Send is left.
+    /// Goes on to the next channel.
+    pub(super) fn turn(&mut self) {
+        if let Some((number, count)) = self.channels.get(self.next) {
+            (self.number, self.here) = (*number, *count);
+            self.next += 1;
+        }
+    }
+
+    /// Forgets all of it.
     #[inline]
-    pub(super) fn is_used_up(&self) -> bool {
-        self.left == 0
+    pub(super) fn end(&mut self) {
+        (self.here, self.next, self.left) = (0, 0, 0);
     }
 
     /// Whether the last poll found none.

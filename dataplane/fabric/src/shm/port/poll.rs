@@ -7,7 +7,7 @@ use super::super::files;
 use super::Port;
 use super::core::channel_mut;
 use crate::clock::Ticks;
-use crate::interface::{Arrival, CompletionBatch, Counted, Formed, PortPoll, Receive};
+use crate::interface::{Arrival, CompletionBatch, Counted, PortPoll, Receive};
 
 /// Polls after which progress is exchanged with peers even if there is other work.
 const BUSY_EXCHANGE_POLLS: u64 = 64;
@@ -56,22 +56,15 @@ impl PortPoll for Port {
         busy
     }
 
-    #[inline]
+    // Always: where an arrival is handled, it stays in registers.
+    #[inline(always)]
     fn next_arrival(&mut self) -> Option<Arrival> {
-        if self.found.is_used_up() {
-            return None;
-        }
         self.take_arrival()
     }
 
     #[inline]
     fn arrived(&self, arrival: &Arrival) -> &[u8] {
         self.core.inbox.message(arrival.held_bytes)
-    }
-
-    #[inline]
-    fn formed(&self, arrival: &Arrival) -> Option<&Formed> {
-        arrival.is_formed().then_some(&self.core.inbox.formed)
     }
 
     fn keep(&mut self, arrival: Arrival) -> Option<Receive> {

@@ -3,7 +3,7 @@
 use super::super::channel::{Channel, Outgoing, Part};
 use super::super::copy::{copy_bytes, copy_small, write_u32, write_u64};
 use super::super::counters::Counters;
-use super::super::queue_pair::{QueuePair, State};
+use super::super::queue_pair::{QueuePair, Sending, State};
 use super::super::record::{HEAD_BYTES_MAX, PIECE_BYTES, WRITE_BYTES, op};
 use super::super::work::Kind;
 use super::Port;
@@ -51,15 +51,19 @@ impl PortSends for Port {
     // Always: which form it is, is known where it is called.
     #[inline(always)]
     fn post_formed(&mut self, id: QueuePairId, formed: &Formed, rest: [&[u8]; 2]) -> bool {
-        let Ok((core, channel)) = self.sender(id) else {
-            return false;
-        };
-        let queue_pair = &core.queue_pairs[id.index as usize];
-        let may_be_short = core.delay == 0 && queue_pair.fail_next.is_none();
-        if !may_be_short || !channel.publish_formed(queue_pair.remote, formed, rest) {
+        if self.core.checked.sending.id != id && !self.check_sending(id) {
             return false;
         }
-        core.counters.records_out += 1;
+        let Sending {
+            channel, remote, ..
+        } = self.core.checked.sending;
+        let Some(channel) = channel_mut(&mut self.channels, channel) else {
+            return false;
+        };
+        if !channel.publish_formed(remote, formed, rest) {
+            return false;
+        }
+        self.core.counters.records_out += 1;
         if !channel.in_dirty {
             channel.in_dirty = true;
             let number = channel.number;
@@ -220,6 +224,24 @@ impl Port {
         }
         let channel = channel_mut(&mut self.channels, queue_pair.channel);
         Ok((core, channel.ok_or(PostError::NotConnected)?))
+    }
+
+    /// Checks whether a queue pair may send messages by their forms, and remembers it.
+    #[inline(never)]
+    fn check_sending(&mut self, id: QueuePairId) -> bool {
+        let Ok((core, channel)) = self.sender(id) else {
+            return false;
+        };
+        let queue_pair = &core.queue_pairs[id.index as usize];
+        let may_send = core.delay == 0 && queue_pair.fail_next.is_none() && channel.takes_forms();
+        if may_send {
+            core.checked.sending = Sending {
+                id,
+                channel: queue_pair.channel,
+                remote: queue_pair.remote,
+            };
+        }
+        may_send
     }
 
     /// Posts a copied Send that [`Channel::publish_short`] did not take.

@@ -7,7 +7,7 @@ use super::super::channel::{Channel, Gone};
 use super::super::doorbell::CHANNELS_MAX;
 use super::super::files::CheckedPeer;
 use super::super::link::{PortEvent, PreparedQueuePair, QueuePairNumber};
-use super::super::queue_pair::{QueuePair, State};
+use super::super::queue_pair::{Facts, State};
 use super::super::receive_queue::{ReceiveQueue, Taker};
 use super::Port;
 use super::core::{Shapes, channel_mut};
@@ -169,19 +169,15 @@ impl PortSetup for Port {
         // `destroy_queue_pair` returns the number to the stock.
         own_number.keep();
         if let Some(queue_pair) = self.core.queue_pairs.get_mut(id.index as usize) {
-            // The flags are kept: an earlier queue pair may have put the index into the lists `ready` and `readers`, and
-            // a second entry must not follow.
-            let (in_ready, in_readers) = (queue_pair.in_ready, queue_pair.in_readers);
-            *queue_pair = QueuePair {
+            let facts = Facts {
                 state,
                 local,
                 remote,
                 channel: number,
                 receive_queue,
-                in_ready,
-                in_readers,
-                ..QueuePair::vacant()
+                fail_next: None,
             };
+            queue_pair.begin(&mut self.core.checked, facts);
         }
         Ok(id)
     }
@@ -230,11 +226,7 @@ impl PortSetup for Port {
         if let Some(receive_queue) = self.core.receive_queues.get_mut(queue_pair.receive_queue) {
             receive_queue.end(index);
         }
-        *queue_pair = QueuePair {
-            in_ready: queue_pair.in_ready,
-            in_readers: queue_pair.in_readers,
-            ..QueuePair::vacant()
-        };
+        queue_pair.begin(&mut self.core.checked, Facts::VACANT);
         self.forget_unused();
         // The stock has room for every number of the port.
         let _ = self.numbers.push(local.next_generation());
@@ -306,7 +298,7 @@ impl Port {
             return;
         }
         let number = queue_pair.channel;
-        queue_pair.state = State::Connected;
+        queue_pair.change(&mut self.core.checked, |it| it.state = State::Connected);
         if self.attach(number, memory).is_err() {
             // The peer passed the file of another channel, so the connection cannot work.
             self.disconnect_index(index);

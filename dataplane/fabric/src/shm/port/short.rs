@@ -29,9 +29,13 @@ impl Channel {
     /// Prefetches the lines of a burst when its first record, of `units` units, is written.
     #[inline]
     fn ask_for_burst(&self, units: u32) {
-        if self.in_dirty {
-            return;
+        if !self.in_dirty {
+            self.ask_for_all(units);
         }
+    }
+
+    #[inline(never)]
+    fn ask_for_all(&self, units: u32) {
         let (tail, ring) = (self.producer.tail(), self.producer.memory());
         // Only lines that the receiver has finished with: prefetching others would take them from its cache.
         let expected = self.forecast.burst_units.min(BURST_UNITS_MAX);
@@ -40,8 +44,8 @@ impl Channel {
         }
     }
 
-    /// Publishes a message of a form to `destination`, with `rest` behind its headers. Returns false, and changes nothing, if
-    /// the peer does not take forms, the message is not a short one, or no room is known.
+    /// Publishes a message of a form to `destination`, with `rest` behind its headers. The peer [takes
+    /// forms](Channel::takes_forms). Returns false, and changes nothing, if the message is not a short one, or no room is known.
     #[inline(always)]
     pub(super) fn publish_formed(
         &mut self,
@@ -53,7 +57,7 @@ impl Channel {
         let words_bytes = usize::from(formed.count) * FORM_WORD_BYTES as usize;
         let second_at = words_bytes + first.len();
         let bytes = second_at + second.len();
-        if bytes > FORMED_BYTES_MAX as usize || !self.takes_forms() {
+        if bytes > FORMED_BYTES_MAX as usize {
             return false;
         }
         let payload_bytes = u16::try_from(bytes).unwrap_or(u16::MAX);

@@ -140,7 +140,7 @@ fn words_arrive_as_words_and_what_is_behind_them_as_it_is() {
         b.port.begin_poll(b.now, &mut batch);
         let arrival = b.port.next_arrival().expect("it came");
         assert_eq!(arrival.bytes as usize, message_of(&formed, rest).len());
-        assert_eq!(b.port.formed(&arrival), Some(&formed));
+        assert_eq!(arrival.formed(), Some(&formed));
         assert_eq!(b.port.arrived(&arrival), rest);
         b.settle();
         a.settle();

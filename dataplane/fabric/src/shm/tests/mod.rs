@@ -128,7 +128,7 @@ impl End {
             queue_pair, bytes, ..
         } = arrival;
         let mut message = self.port.arrived(&arrival).to_vec();
-        if let Some(formed) = self.port.formed(&arrival) {
+        if let Some(formed) = arrival.formed() {
             let mut whole = vec![0; bytes as usize];
             let unfolded = (forms::FORMS.unfold)(formed, &message, &mut whole);
             assert_eq!(unfolded, Some(whole.len()));
