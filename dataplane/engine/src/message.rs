@@ -234,6 +234,15 @@ pub(crate) struct MessagesOf<'a> {
 }
 
 impl MessagesOf<'_> {
+    /// The same, for a shorter time.
+    #[inline]
+    pub(crate) fn again(&mut self) -> MessagesOf<'_> {
+        MessagesOf {
+            pool: self.pool,
+            place: self.place,
+        }
+    }
+
     /// Whether there is a buffer for `purpose`.
     pub(crate) fn has_room(&self, purpose: Use) -> bool {
         self.pool.has_room(self.place, purpose)

@@ -211,7 +211,7 @@ impl Requester {
     }
 
     /// Takes a slot for the call with the XID of [`Requester::next_xid`]. `bulk` is the slot of its bulk data, if any.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn begin(
         &mut self,
         connection: ConnectionKey,
@@ -241,14 +241,14 @@ impl Requester {
     }
 
     /// The slot of the call with this XID, if it is one of that connection.
-    #[inline]
+    #[inline(always)]
     fn slot_of(&self, xid: u32, connection: ConnectionKey) -> Option<(u32, &Slot)> {
         let index = self.xids.slot_of(xid)?;
         let slot = self.slots.get(index as usize)?;
         (slot.xid == xid && slot.connection == connection).then_some((index, slot))
     }
 
-    #[inline]
+    #[inline(always)]
     fn free_slot(&mut self, index: u32, calls: &mut CallsOf) {
         if let Some(slot) = self.slots.get_mut(index as usize) {
             slot.state = State::Free;
@@ -261,30 +261,39 @@ impl Requester {
 
     /// Ends a call because of its reply, an error or its time limit, and frees its slot. `calls` are those of the
     /// connection.
-    #[inline]
+    // Always: nearly all replies end a call without bulk data that waits.
+    #[inline(always)]
     pub(crate) fn end(
         &mut self,
         xid: u32,
         connection: ConnectionKey,
         calls: &mut CallsOf,
     ) -> Ended {
-        let Some((index, slot)) = self.slot_of(xid, connection) else {
-            return end_unknown(calls);
-        };
-        let tag = slot.tag;
-        match slot.state {
-            State::Waiting => {
+        match self.slot_of(xid, connection) {
+            Some((index, slot)) if slot.state == State::Waiting => {
+                let tag = slot.tag;
                 self.waiting -= 1;
                 self.free_slot(index, calls);
                 Ended::Call(tag)
             }
-            State::TimedOut => {
+            found => {
+                let found = found.map(|(index, slot)| (index, slot.state));
+                self.end_other(found, calls)
+            }
+        }
+    }
+
+    /// Ends a call that does not wait for a reply without bulk data, in this slot if it has one.
+    #[cold]
+    fn end_other(&mut self, found: Option<(u32, State)>, calls: &mut CallsOf) -> Ended {
+        match found {
+            Some((index, State::TimedOut)) => {
                 self.free_slot(index, calls);
                 calls.unanswered = calls.unanswered.saturating_add(1);
                 Ended::TimedOut
             }
-            State::Bulk(bulk) | State::BulkTimedOut(bulk) => Ended::Bulk(bulk.into()),
-            State::Free => end_unknown(calls),
+            Some((_, State::Bulk(bulk) | State::BulkTimedOut(bulk))) => Ended::Bulk(bulk.into()),
+            Some((_, State::Free | State::Waiting)) | None => end_unknown(calls),
         }
     }
 

@@ -5,9 +5,10 @@ use rpcrdma_fabric::memory::{Lease, SharedLease};
 use rpcrdma_protocol::constants::{
     REPLY_HEADER_BYTES_WITHOUT_AUTH, V2_HEADER_BYTES_WITHOUT_CHUNKS,
 };
-use rpcrdma_protocol::form::CallWords;
+use rpcrdma_protocol::form::{CallWords, Pairs};
 use rpcrdma_protocol::rpc::{
-    AcceptStatus, Auth, CallHeader, OpaqueAuth, Programs, ReplyHeader, Verdict, judge, judge_header,
+    AcceptStatus, Auth, CallHeader, LastRoute, OpaqueAuth, Programs, ReplyHeader, Verdict, judge,
+    judge_header,
 };
 
 use crate::bulk::{BulkItem, ItemPart, ReplyItems, give_lease};
@@ -50,7 +51,6 @@ pub struct ReplyWriter<'a> {
     /// Where results begin: behind the verifier.
     results_at: usize,
     messages: MessagesOf<'a>,
-    spilled: Option<MessageBuffer>,
     too_long: bool,
     /// Bytes of the reply with an item that did not fit.
     length_needed_bytes: Option<u32>,
@@ -87,7 +87,7 @@ impl ReplyWriter<'_> {
         // A result that leaves the stream has its place in it all the same.
         let has_results = self.written != 0 || !self.items.results.is_empty();
         let is_first = self.items.verifier.is_none() && !has_results;
-        let kept = kept.filter(|_| is_first && self.spilled.is_none());
+        let kept = kept.filter(|_| is_first && self.items.spilled.is_none());
         self.items.verifier = Some(kept.ok_or(VerifierRefused)?);
         self.results_at += bytes;
         let space = std::mem::take(&mut self.space);
@@ -128,10 +128,10 @@ impl ReplyWriter<'_> {
     pub fn reserve(&mut self, count: usize) -> Result<&mut [u8], ReplyTooLong> {
         let start = self.written;
         let end = start.checked_add(count).ok_or(ReplyTooLong)?;
-        if end > self.space.len() && self.spilled.is_none() {
+        if end > self.space.len() && self.items.spilled.is_none() {
             self.spill()?;
         }
-        let space = match &mut self.spilled {
+        let space = match &mut self.items.spilled {
             Some(buffer) => {
                 let results_at = self.results_at;
                 buffer.space().get_mut(results_at..).unwrap_or(&mut [])
@@ -242,18 +242,18 @@ impl ReplyWriter<'_> {
         if let Some(target) = target {
             target.copy_from_slice(written);
         }
-        self.spilled = Some(buffer);
+        self.items.spilled = Some(buffer);
         Ok(())
     }
 }
 
 /// The outcome of serving a call.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Served {
     /// The RPC reply is in the send buffer: so many bytes from [`RPC_OFFSET`].
     Short(usize),
-    /// It is in a message buffer.
-    Long(MessageBuffer),
+    /// It is in a message buffer, which is to be taken from [`ReplyItems::spilled`].
+    Long,
     /// An item of the results did not fit into the stream, and the call offered no chunks. Has the bytes that the reply
     /// would need, and those of an RPC reply with SYSTEM_ERR, which is where that of [`Served::Short`] would be.
     TooLong {
@@ -296,27 +296,35 @@ impl ServeContext<'_> {
         message: &[u8],
         answer: impl FnOnce(&Request<'_>, &mut ReplyWriter<'_>) -> Outcome,
     ) -> Served {
-        let verdict = judge(message, self.programs);
-        let args = match &verdict {
-            Verdict::Call(routed) => message.get(routed.header_bytes..).unwrap_or(&[]),
-            _ => &[],
+        let routed = match judge(message, self.programs) {
+            Verdict::Call(routed)
+                if !(self.has_items && self.programs.has_empty_arguments(&routed)) =>
+            {
+                routed
+            }
+            verdict => return self.answer_verdict(verdict, xid),
         };
-        match self.serve_judged::<false>(xid, verdict, args, message, answer) {
+        let args = message.get(routed.header_bytes..).unwrap_or(&[]);
+        self.items.arguments_at = u32::try_from(routed.header_bytes).unwrap_or(u32::MAX);
+        self.items.may_reduce = routed.header.credential.permits_reduction();
+        match self.run::<false>(&routed.header, routed.program, (args, message), answer) {
             Ok(rpc_bytes) => Served::Short(rpc_bytes),
             Err(served) => served,
         }
     }
 
-    /// As [`ServeContext::serve`], for a call of a form, whose reply may have one. Returns the bytes of the results of a success
-    /// with the verifier AUTH_NONE: they are in the send buffer, and its headers are not written.
+    /// As [`ServeContext::serve`], for a call of a form, whose reply may have one. `routes` has that of the last such call.
+    /// Returns the bytes of the results of a success with the verifier AUTH_NONE: they are in the send buffer, and its headers
+    /// are not written.
     #[inline(always)]
     pub(crate) fn serve_form(
         self,
-        call: &CallWords,
-        credential: &[u8],
-        args: &[u8],
+        pairs: &Pairs,
+        (credential, args): (&[u8], &[u8]),
+        last: &mut LastRoute,
         answer: impl FnOnce(&Request<'_>, &mut ReplyWriter<'_>) -> Outcome,
     ) -> Result<usize, Served> {
+        let call = CallWords::of(pairs);
         let header = CallHeader {
             xid: call.xid,
             program: call.program,
@@ -328,60 +336,82 @@ impl ServeContext<'_> {
             },
             verifier: OpaqueAuth::NONE,
         };
-        let verdict = judge_header(header, args.len(), self.programs);
-        self.serve_judged::<true>(call.xid, verdict, args, &[], answer)
+        let program = match last.find(pairs, credential, args) {
+            Some(program) => program,
+            None => match judge_header(header, args.len(), self.programs) {
+                Verdict::Call(routed) => {
+                    last.remember(pairs, credential, args, routed.program);
+                    routed.program
+                }
+                Verdict::Null { .. } => {
+                    self.count_call();
+                    return Ok(0);
+                }
+                verdict => return Err(self.answer_verdict(verdict, call.xid)),
+            },
+        };
+        self.run::<true>(&header, program, (args, &[]), answer)
     }
 
-    /// Returns the bytes of a short success: of its results if its headers are left to the caller (`FORMED`), else of the whole
-    /// reply.
+    /// Answers a call that no program runs.
+    #[inline(never)]
+    fn answer_verdict(self, verdict: Verdict<'_>, xid: u32) -> Served {
+        self.count_call();
+        let header = match verdict {
+            Verdict::Null { xid } if !self.has_items => ReplyHeader::success(xid),
+            other => {
+                self.counters.rpc_errors_sent.increment();
+                refusal_of(other, xid)
+            }
+        };
+        let before = RPC_OFFSET + self.lists_bytes;
+        let rpc = self.scratch.get_mut(before..).unwrap_or(&mut []);
+        Served::Short(encode(rpc, &header))
+    }
+
+    /// Counts a call that is answered, also by a refusal.
+    #[inline]
+    fn count_call(&self) {
+        let Some(connection) = self.connection else {
+            return;
+        };
+        self.counters.calls_received.increment();
+        let of_version = if connection.protocol.is_version_1() {
+            &self.counters.calls_received_version_1
+        } else {
+            &self.counters.calls_received_version_2
+        };
+        of_version.increment();
+    }
+
+    /// Lets the application answer a call, for the program of this index. Returns the bytes of a short success: of its results if
+    /// its headers are left to the caller (`FORMED`), else of the whole reply.
     #[inline(always)]
-    fn serve_judged<const FORMED: bool>(
-        self,
-        xid: u32,
-        verdict: Verdict<'_>,
-        args: &[u8],
-        message: &[u8],
+    fn run<const FORMED: bool>(
+        mut self,
+        header: &CallHeader<'_>,
+        program: usize,
+        (args, message): (&[u8], &[u8]),
         answer: impl FnOnce(&Request<'_>, &mut ReplyWriter<'_>) -> Outcome,
     ) -> Result<usize, Served> {
+        self.count_call();
         let (is_reverse, is_version_1, threshold_bytes) = match self.connection {
-            Some(connection) => {
-                let protocol = &connection.protocol;
-                count_call(self.counters, protocol.is_version_1());
-                (
-                    connection.serves_reverse(),
-                    protocol.is_version_1(),
-                    protocol.send_threshold_bytes() as usize,
-                )
-            }
+            Some(connection) => (
+                connection.serves_reverse(),
+                connection.protocol.is_version_1(),
+                connection.protocol.send_threshold_bytes() as usize,
+            ),
             None => (false, false, usize::MAX),
         };
         let before = RPC_OFFSET + self.lists_bytes;
         let rpc = self.scratch.get_mut(before..).unwrap_or(&mut []);
-        let routed = match verdict {
-            Verdict::Call(routed)
-                if !(self.has_items && self.programs.has_empty_arguments(&routed)) =>
-            {
-                routed
-            }
-            Verdict::Null { xid } if !self.has_items => {
-                return Ok(match FORMED {
-                    true => 0,
-                    false => encode(rpc, &ReplyHeader::success(xid)),
-                });
-            }
-            other => {
-                self.counters.rpc_errors_sent.increment();
-                return Err(Served::Short(encode(rpc, &refusal_of(other, xid))));
-            }
-        };
-        let (header, header_bytes) = (routed.header, routed.header_bytes);
         let request = Request {
             connection: self.key,
             is_reverse,
             is_version_1,
-            xid,
+            xid: header.xid,
             program: header.program,
-            program_index: routed.program,
+            program_index: program,
             version: header.version,
             procedure: header.procedure,
             credential: header.credential,
@@ -390,29 +420,27 @@ impl ServeContext<'_> {
             message,
             deferrals: &*self.deferrals,
         };
-        self.items.arguments_at = u32::try_from(header_bytes).unwrap_or(u32::MAX);
-        self.items.may_reduce = header.credential.permits_reduction();
         self.items.verifier = None;
+        debug_assert!(self.items.spilled.is_none(), "the last call took it");
         let limit = rpc.len().min(threshold_bytes.saturating_sub(before));
         let mut writer = ReplyWriter {
             space: rpc.get_mut(RESULTS_OFFSET..limit).unwrap_or(&mut []),
             written: 0,
             results_at: RESULTS_OFFSET,
-            messages: self.messages,
-            spilled: None,
+            messages: self.messages.again(),
             too_long: false,
             length_needed_bytes: None,
             items: self.items,
             counters: self.counters,
         };
-        let mut outcome = answer(&request, &mut writer);
-        // Nearly all replies are such: they move nothing of the writer.
-        if outcome == Outcome::Success && !writer.too_long && writer.spilled.is_none() {
+        let outcome = answer(&request, &mut writer);
+        // Nearly all replies are such.
+        if outcome == Outcome::Success && !writer.too_long && writer.items.spilled.is_none() {
             if FORMED && writer.items.verifier.is_none() {
                 return Ok(writer.written);
             }
             let end = writer.results_at + writer.written;
-            let header = reply_header(outcome, xid, self.items.verifier.as_ref());
+            let header = reply_header(outcome, header.xid, self.items.verifier.as_ref());
             encode(rpc, &header);
             // With a verifier it has no form.
             return if FORMED {
@@ -424,20 +452,60 @@ impl ServeContext<'_> {
         let ReplyWriter {
             written,
             results_at,
-            messages,
-            spilled,
             too_long,
             length_needed_bytes,
             ..
         } = writer;
-        if let Some(mut buffer) = spilled {
+        let answered = Answered {
+            key: self.key,
+            xid: header.xid,
+            has_connection: self.connection.is_some(),
+            now: self.now,
+            deferrals: self.deferrals,
+            messages: self.messages,
+            items: self.items,
+            counters: self.counters,
+            rpc,
+            limit,
+        };
+        Err(answered.finish(outcome, results_at + written, too_long, length_needed_bytes))
+    }
+}
+
+/// A call that the application has answered, and not with a short success.
+struct Answered<'a> {
+    key: ConnectionKey,
+    xid: u32,
+    has_connection: bool,
+    now: Ticks,
+    deferrals: &'a mut Deferrals,
+    messages: MessagesOf<'a>,
+    items: &'a mut ReplyItems,
+    counters: &'a Counters,
+    /// The place of the RPC reply in the send buffer, and how many bytes it may have.
+    rpc: &'a mut [u8],
+    limit: usize,
+}
+
+impl Answered<'_> {
+    /// `end` is the length of the reply with its results.
+    #[inline(never)]
+    fn finish(
+        self,
+        mut outcome: Outcome,
+        end: usize,
+        too_long: bool,
+        length_needed_bytes: Option<u32>,
+    ) -> Served {
+        if let Some(mut buffer) = self.items.spilled.take() {
             if outcome == Outcome::Success && !too_long {
-                let header = reply_header(outcome, xid, self.items.verifier.as_ref());
+                let header = reply_header(outcome, self.xid, self.items.verifier.as_ref());
                 encode(buffer.space(), &header);
-                buffer.set_len(results_at + written);
-                return Err(Served::Long(buffer));
+                buffer.set_len(end);
+                self.items.spilled = Some(buffer);
+                return Served::Long;
             }
-            messages.pool.give(buffer);
+            self.messages.pool.give(buffer);
         }
         // A service may report an item that did not fit as a system error itself.
         let is_only_too_long = matches!(outcome, Outcome::Success | Outcome::SystemError);
@@ -449,28 +517,29 @@ impl ServeContext<'_> {
         self.items.clear();
         if outcome == Outcome::Discarded {
             self.counters.calls_discarded.increment();
-            return Err(Served::Discarded);
+            return Served::Discarded;
         }
-        if outcome == Outcome::Deferred && self.connection.is_none() {
-            return Err(Served::Deferred);
+        if outcome == Outcome::Deferred && !self.has_connection {
+            return Served::Deferred;
         }
-        if outcome == Outcome::Deferred && request.defer().is_some() {
+        if outcome == Outcome::Deferred && self.deferrals.next(self.key.index).is_some() {
             let call = Deferred {
                 connection: self.key,
-                xid,
+                xid: self.xid,
                 found_at: self.now,
                 serve: None,
             };
             self.deferrals.take(call, self.items.verifier.as_ref());
             self.counters.deferred.increment();
-            return Err(Served::Deferred);
+            return Served::Deferred;
         }
         // A call that could not be deferred, because no token was free, is answered with SYSTEM_ERR. What fits in one message
         // without a verifier need not fit with one.
         let verifier = self.items.verifier.as_ref();
-        let verifier = verifier.filter(|it| it.get().encoded_bytes() + RESULTS_OFFSET <= limit);
-        let rpc_bytes = encode(rpc, &reply_header(outcome, xid, verifier));
-        Err(match length_needed_bytes.filter(|_| has_way_out) {
+        let verifier =
+            verifier.filter(|it| it.get().encoded_bytes() + RESULTS_OFFSET <= self.limit);
+        let rpc_bytes = encode(self.rpc, &reply_header(outcome, self.xid, verifier));
+        match length_needed_bytes.filter(|_| has_way_out) {
             Some(length_needed_bytes) => Served::TooLong {
                 length_needed_bytes,
                 rpc_bytes,
@@ -479,7 +548,7 @@ impl ServeContext<'_> {
                 self.counters.rpc_errors_sent.increment();
                 Served::Short(rpc_bytes)
             }
-        })
+        }
     }
 }
 
@@ -564,18 +633,6 @@ pub(crate) fn write_short_reply(
     let end = header_bytes.checked_add(results.len())?;
     space.get_mut(header_bytes..end)?.copy_from_slice(results);
     Some(end)
-}
-
-/// Counts a call that is answered, also by a refusal.
-#[inline]
-fn count_call(counters: &Counters, is_version_1: bool) {
-    counters.calls_received.increment();
-    let of_version = if is_version_1 {
-        &counters.calls_received_version_1
-    } else {
-        &counters.calls_received_version_2
-    };
-    of_version.increment();
 }
 
 /// The reply to a call that is refused before the application sees it.

@@ -12,6 +12,7 @@ use super::directed::{OpenDirection, ReplyResult, use_direction};
 use super::{BULK_ITEMS_MAX, BulkItem, BulkPool, give_lease};
 use crate::config::CoreConfig;
 use crate::limits::DIRECTIONS_MAX;
+use crate::message::MessageBuffer;
 
 /// Entries of the gather list of a Send for its header, its stream, and padding between these and an
 /// item.
@@ -49,6 +50,9 @@ pub(crate) struct ReplyItems {
     pub(crate) may_reduce: bool,
     /// The verifier of the reply in hand, if it is not AUTH_NONE.
     pub(crate) verifier: Option<Auth>,
+    /// The results of the reply in hand, once they are longer than one message. Here and not in
+    /// [`ReplyWriter`](crate::ReplyWriter), which has nothing to drop so.
+    pub(crate) spilled: Option<MessageBuffer>,
 }
 
 impl ReplyItems {
@@ -66,6 +70,7 @@ impl ReplyItems {
             arguments_at: 0,
             may_reduce: true,
             verifier: None,
+            spilled: None,
         }
     }
 

@@ -288,9 +288,10 @@ impl<P: Port> Context<'_, P> {
                 core.shared.counters.rpc_errors_sent.increment();
                 Some(RPC_OFFSET..RPC_OFFSET + rpc_bytes)
             }
-            Served::Long(buffer) => {
+            Served::Long => {
                 debug_assert!(false, "no message buffers are for connections of others");
-                core.messages.give(buffer);
+                let buffer = core.reply.spilled.take();
+                buffer.into_iter().for_each(|it| core.messages.give(it));
                 None
             }
             Served::Deferred | Served::Discarded => None,

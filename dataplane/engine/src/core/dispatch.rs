@@ -2,7 +2,7 @@
 
 use rpcrdma_fabric::interface::{Arrival, Completion, CompletionKind, Port, QueuePairId, Receive};
 use rpcrdma_protocol::connection::Received as Sorted;
-use rpcrdma_protocol::form::{self, CallWords, Folded, Form, fold};
+use rpcrdma_protocol::form::{self, Folded, Form, fold};
 use rpcrdma_protocol::rpc::OpaqueAuth;
 use rpcrdma_protocol::v2::TransportError;
 use rpcrdma_protocol::v2::connection::{Direction, Event, WholeMessage};
@@ -23,7 +23,7 @@ use crate::forms;
 use crate::handle::CoreEvent;
 use crate::message::{Received, Use};
 use crate::requester::{Ended, read_reply};
-use crate::responder::{ServeContext, Served};
+use crate::responder::ServeContext;
 use crate::rpc::{CallError, ConnectionKey, Reply};
 
 /// A message that arrived: in its Receive, or still in the memory of the port.
@@ -300,11 +300,11 @@ impl<P: Port> State<P> {
                     items: &mut core.reply,
                     counters,
                 };
-                let call = CallWords::of(&folded.pairs);
+                let of_call = (folded.credential, folded.payload);
                 let served = serving.serve_form(
-                    &call,
-                    folded.credential,
-                    folded.payload,
+                    &folded.pairs,
+                    of_call,
+                    &mut core.last_route,
                     |request, reply| application.call(request, reply),
                 );
                 // Counted before the reply is encoded, so that the reply grants it. The Receive itself is posted below:
@@ -312,18 +312,12 @@ impl<P: Port> State<P> {
                 // without a Receive waits in its ring.
                 connection.protocol.handle_receives_posted(1);
                 let (transmit, port) = (&mut core.transmit, &mut core.port);
-                let is_sent = match served {
-                    Ok(results_bytes) => {
-                        transmit.send_success(port, connection, xid, results_bytes, counters)
-                    }
-                    Err(Served::Short(rpc_bytes)) => {
-                        transmit.send_reply(port, connection, xid, rpc_bytes, counters)
-                    }
-                    Err(_) => false,
-                };
+                let is_sent = served.as_ref().is_ok_and(|results_bytes| {
+                    transmit.send_success(port, connection, xid, *results_bytes, counters)
+                });
                 // The call may have brought the credits that others wait for.
                 let has_news = connection.has_news();
-                message.put_back(&mut core.port, counters);
+                message.put_back(port, counters);
                 if !is_sent {
                     incoming.answer_unsent(core, index, xid, served);
                 }

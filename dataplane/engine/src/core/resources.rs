@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rpcrdma_fabric::clock::Ticks;
 use rpcrdma_fabric::interface::{Port, Receive};
 use rpcrdma_fabric::memory::Lease;
-use rpcrdma_protocol::rpc::Programs;
+use rpcrdma_protocol::rpc::{LastRoute, Programs};
 use rpcrdma_protocol::v2::TransportError;
 use rpcrdma_protocol::v2::connection::Refusal;
 
@@ -73,6 +73,7 @@ pub(crate) struct Resources<P: Port> {
     pub(super) late_replies: u64,
     /// What judges the calls of peers before the application sees them.
     pub(super) programs: Programs,
+    pub(super) last_route: LastRoute,
     /// Calls in slots that waited for their connections may be able to continue.
     pub(super) is_woken: bool,
     /// How often connections were woken, modulo 2^64.

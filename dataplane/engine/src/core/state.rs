@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rpcrdma_fabric::clock::Clock;
 use rpcrdma_fabric::interface::{Port, PublishedCounters, SetupError};
-use rpcrdma_protocol::rpc::Programs;
+use rpcrdma_protocol::rpc::{LastRoute, Programs};
 
 use super::incoming::Incoming;
 use super::lending::Lending;
@@ -125,6 +125,7 @@ impl<P: Port> State<P> {
                 sends_with_invalidate: port.attributes().send_with_invalidate,
                 late_replies: 0,
                 programs: Programs::default(),
+                last_route: LastRoute::NONE,
                 is_woken: false,
                 wakes: 0,
                 drain: Drain::No,

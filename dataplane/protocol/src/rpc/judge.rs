@@ -7,6 +7,7 @@ use super::{
 };
 use crate::constants::{AUTH_NONE, AUTH_SYS, RPC_VERSION, RPCSEC_GSS};
 use crate::error::{DecodeError, Reason};
+use crate::form::{CallWords, Pairs};
 use crate::rpc::Direction;
 use crate::xdr::Reader;
 
@@ -92,6 +93,50 @@ pub fn judge_header<'a>(
         }),
         Ok(None) => Verdict::Null { xid },
         Err(refusal) => Verdict::Refuse(refusal.reply(xid)),
+    }
+}
+
+/// The route of the last call of a [form](crate::form) that a program ran: the next one with equal words has it as well.
+///
+/// It holds as long as the programs do. Calls with a body in their credential are not remembered: it has to be looked at.
+#[derive(Clone, Copy, Debug)]
+pub struct LastRoute {
+    /// Program and version, procedure and flavor: the second and third pair of the form.
+    words: [u64; 2],
+    /// Whether it had arguments, which decides about procedure 0.
+    has_arguments: bool,
+    index: usize,
+}
+
+impl LastRoute {
+    /// None: no form has a call of this flavor.
+    pub const NONE: Self = Self {
+        words: [u64::MAX; 2],
+        has_arguments: false,
+        index: 0,
+    };
+
+    /// The index of the program that runs the call of these words, if the last one had equal ones.
+    // Always: it is a few comparisons.
+    #[inline(always)]
+    #[must_use]
+    pub fn find(&self, pairs: &Pairs, credential: &[u8], arguments: &[u8]) -> Option<usize> {
+        let is_equal = ((self.words[0] ^ pairs[1]) | (self.words[1] ^ pairs[2])) == 0;
+        let has_arguments = !arguments.is_empty();
+        (is_equal && credential.is_empty() && self.has_arguments == has_arguments)
+            .then_some(self.index)
+    }
+
+    /// Remembers the `index` of the program that runs the call of these words.
+    #[inline]
+    pub fn remember(&mut self, pairs: &Pairs, credential: &[u8], arguments: &[u8], index: usize) {
+        if credential.is_empty() && CallWords::of(pairs).flavor == AUTH_NONE {
+            *self = Self {
+                words: [pairs[1], pairs[2]],
+                has_arguments: !arguments.is_empty(),
+                index,
+            };
+        }
     }
 }
 

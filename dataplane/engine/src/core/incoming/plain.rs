@@ -106,7 +106,11 @@ impl Incoming {
     ) {
         match served {
             Served::Short(rpc_bytes) => core.send_scratch_reply(index, xid, rpc_bytes),
-            Served::Long(buffer) => core.queue_reply(index, xid, buffer),
+            Served::Long => {
+                if let Some(buffer) = core.reply.spilled.take() {
+                    core.queue_reply(index, xid, buffer);
+                }
+            }
             Served::TooLong {
                 length_needed_bytes,
                 rpc_bytes,

@@ -190,7 +190,13 @@ impl Incoming {
                 }
                 RpcReply::Short(rpc_bytes)
             }
-            Served::Long(buffer) => RpcReply::Long(buffer),
+            Served::Long => {
+                let Some(buffer) = core.reply.spilled.take() else {
+                    debug_assert!(false, "a long reply has a buffer");
+                    return Ok(Step::Ends);
+                };
+                RpcReply::Long(buffer)
+            }
         };
         self.take_reply(core, call, reply)?;
         Ok(Step::GoesOn)
