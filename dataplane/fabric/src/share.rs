@@ -64,8 +64,12 @@ impl Share {
     #[inline]
     #[must_use]
     pub fn may_take(&self, held: u32, guaranteed: u32, count: u32) -> bool {
+        let for_all = self.free - self.kept;
+        if for_all >= count {
+            return true;
+        }
         let own = guaranteed.saturating_sub(held);
-        self.free - self.kept + own.min(self.kept) >= count
+        for_all + own.min(self.kept) >= count
     }
 
     /// Takes one more for a holder of `held`. Call it only after [`Share::may_take`] has permitted it.

@@ -154,7 +154,8 @@ pub struct CallWords {
 
 impl CallWords {
     /// As pairs.
-    #[inline]
+    // Always: most of the words are known where it is called.
+    #[inline(always)]
     #[must_use]
     pub const fn pairs(&self) -> Pairs {
         [
@@ -166,7 +167,7 @@ impl CallWords {
     }
 
     /// From pairs.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub const fn of(pairs: &Pairs) -> Self {
         let [xid, credit] = halves(pairs[0]);

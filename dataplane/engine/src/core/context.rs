@@ -109,9 +109,9 @@ impl<P: Port> Context<'_, P> {
         tag: CallTag,
         write: impl FnOnce(&mut [u8]) -> usize,
     ) -> Result<(), CallRefused> {
-        let header = call.header(0, auth.into());
         let (core, outgoing) = (&mut self.state.resources, &mut self.state.outgoing);
-        outgoing.start_call(core, connection, header, args_bytes_max, tag, write)
+        let call = (call, auth.into());
+        outgoing.start_call(core, connection, call, args_bytes_max, tag, write)
     }
 
     /// Whether a call by [`Context::call_authenticated`] with a credential and a verifier of these flavors and lengths would be

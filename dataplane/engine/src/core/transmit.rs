@@ -190,15 +190,19 @@ impl Transmit {
         results_bytes: usize,
         counters: &Counters,
     ) -> bool {
-        if connection.has_backlog_of_replies() || !self.has_room(connection) {
+        if connection.has_backlog_of_replies() {
             return false;
         }
         // Each branch knows its form when it is compiled.
         let (form, other) = (Form::Reply2, Form::Reply1);
-        match connection.protocol.is_version_1() {
+        let is_sent = match connection.protocol.is_version_1() {
             false => self.send_success_as(form, port, connection, xid, results_bytes, counters),
             true => self.send_success_as(other, port, connection, xid, results_bytes, counters),
+        };
+        if is_sent {
+            counters.replies_sent.increment();
         }
+        is_sent
     }
 
     #[inline(always)]
@@ -211,14 +215,10 @@ impl Transmit {
         results_bytes: usize,
         counters: &Counters,
     ) -> bool {
-        let Some(credit) =
-            connection
-                .protocol
-                .admit_form(form, form.header_bytes() + results_bytes, 0)
-        else {
+        let bytes = form.header_bytes() + results_bytes;
+        let Some(credit) = connection.protocol.credit_for_form(form, bytes, 0) else {
             return false;
         };
-        counters.replies_sent.increment();
         let pairs = form::reply_pairs(xid, credit);
         self.post_form(
             port,
@@ -226,47 +226,30 @@ impl Transmit {
             (form, &pairs),
             (&[], results_bytes),
             counters,
-        );
-        true
+        )
     }
 
-    /// Sends a call with this header, which has the form, and so many bytes of arguments, which are in the scratch buffer behind
-    /// the place of its headers. False, without any effect, if it may not be sent so.
+    /// Sends a call with these words, which have the form, this credential, and so many bytes of arguments, which are in the
+    /// scratch buffer behind the place of its headers. `words.credit` is the credit word that the connection has for it. False,
+    /// without any effect, when it has to wait.
     #[inline(always)]
     pub(crate) fn send_call_as<P: Port>(
         &mut self,
         form: Form,
         port: &mut P,
         connection: &mut Connection,
-        header: &CallHeader<'_>,
-        args_bytes: usize,
+        words: &CallWords,
+        (credential, args_bytes): (&[u8], usize),
         counters: &Counters,
     ) -> bool {
-        let body = header.credential.body;
-        let message_bytes = form.header_bytes() + body.len() + args_bytes;
-        let kept = connection.credits_kept();
-        let Some(credit) = connection.protocol.admit_form(form, message_bytes, kept) else {
-            return false;
-        };
-        let words = CallWords {
-            xid: header.xid,
-            credit,
-            program: header.program,
-            version: header.version,
-            procedure: header.procedure,
-            flavor: header.credential.flavor,
-            credential_bytes: u32::try_from(body.len()).unwrap_or(u32::MAX),
-            invalidate_handle: 0,
-        };
         let pairs = words.pairs();
         self.post_form(
             port,
             connection,
             (form, &pairs),
-            (body, args_bytes),
+            (credential, args_bytes),
             counters,
-        );
-        true
+        )
     }
 
     /// As [`Transmit::send_call_as`], for a call that has no form, or may not be sent by it: of `rpc_bytes` bytes.
@@ -294,8 +277,9 @@ impl Transmit {
         Ok(())
     }
 
-    /// Posts a message of a form, which was admitted and so must be sent: with this credential, and so many bytes of arguments
-    /// or results, which are in the scratch buffer behind the place of its headers.
+    /// Posts a message of a form, whose credit word the connection has for it: with this credential, and so many bytes of
+    /// arguments or results, which are in the scratch buffer behind the place of its headers. False, without any effect, when it
+    /// has to wait for a send buffer.
     #[inline(always)]
     pub(crate) fn post_form<P: Port>(
         &mut self,
@@ -304,22 +288,29 @@ impl Transmit {
         (form, pairs): (Form, &Pairs),
         (credential, payload_bytes): (&[u8], usize),
         counters: &Counters,
-    ) {
+    ) -> bool {
         let bytes = form.header_bytes() + credential.len() + payload_bytes;
         let payload_at =
             RPC_OFFSET + form.header_bytes() - form.transport_bytes() + credential.len();
         let scratch = self.memory.bytes(&self.scratch);
-        let payload = scratch
-            .get(payload_at..)
-            .and_then(|it| it.get(..payload_bytes));
-        let rest = [credential, payload.unwrap_or(&[])];
+        let Some(payload) = scratch.get(payload_at..payload_at + payload_bytes) else {
+            debug_assert!(false, "it was written there");
+            return false;
+        };
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        // A message that is posted so takes no send buffer.
         if bytes <= self.inline_bytes_max
-            && port.post_formed(connection.queue_pair, &forms::formed(form, pairs), rest)
+            && port.post_formed(
+                connection.queue_pair,
+                &forms::formed(form, pairs),
+                [credential, payload],
+            )
         {
+            let (_, credit) = form::xid_and_credit(pairs);
+            connection.protocol.handle_form_sent(form, credit);
             counters.sends_copied.increment();
             count_bytes(form.is_version_1(), bytes.into(), counters);
-            return;
+            return true;
         }
         self.post_form_as_octets(
             port,
@@ -327,7 +318,7 @@ impl Transmit {
             (form, pairs),
             (credential, bytes),
             counters,
-        );
+        )
     }
 
     /// Writes the headers into the scratch buffer, and posts it: the port carries only octets, or not this form now.
@@ -339,7 +330,12 @@ impl Transmit {
         (form, pairs): (Form, &Pairs),
         (credential, bytes): (&[u8], u32),
         counters: &Counters,
-    ) {
+    ) -> bool {
+        if !self.has_room(connection) {
+            return false;
+        }
+        let (_, credit) = form::xid_and_credit(pairs);
+        connection.protocol.handle_form_sent(form, credit);
         let scratch = self.scratch();
         let rpc = scratch.get_mut(RPC_OFFSET..).unwrap_or(&mut []);
         let written = form::write_rpc_header(form, pairs, credential, rpc);
@@ -351,6 +347,7 @@ impl Transmit {
         let (transport_bytes, bytes) = (form.transport_bytes(), bytes as usize);
         self.close_gap(transport_bytes, bytes.saturating_sub(transport_bytes));
         self.post_scratch(port, connection, bytes, counters);
+        true
     }
 
     /// Encodes a message with chunk lists into the scratch buffer: with `stream` behind its header; an empty one is in a

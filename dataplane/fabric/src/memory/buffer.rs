@@ -230,7 +230,7 @@ impl Memory {
     /// # Panics
     ///
     /// When the buffer is of another arena. That is a programming error, and the memory may be unmapped already.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn bytes<'a>(&'a self, buffer: &'a Buffer) -> &'a [u8] {
         assert!(self.owns(buffer), "a buffer of another arena");
@@ -246,7 +246,7 @@ impl Memory {
     /// # Panics
     ///
     /// As [`Memory::bytes`], and when others may read the bytes ([`Buffer::is_view`]).
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn bytes_mut<'a>(&'a self, buffer: &'a mut Buffer) -> &'a mut [u8] {
         assert!(

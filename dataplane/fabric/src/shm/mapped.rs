@@ -146,8 +146,8 @@ impl ChannelHead {
     }
 }
 
-/// The ring of a channel file.
-#[derive(Debug)]
+/// The ring of a channel file. A copy in a function saves reading it again after each store into the ring.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct MappedRing {
     start: NonNull<u8>,
     units: u32,

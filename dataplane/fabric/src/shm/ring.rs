@@ -137,22 +137,36 @@ impl<M: RingMemory> Producer<M> {
 
     /// Publishes the record of `units` units that was written at the reserved index. Returns its
     /// position.
-    #[inline(always)]
+    #[inline]
     pub(super) fn publish(&mut self, units: u32) -> u32 {
         let position = self.tail;
-        let capacity = self.memory.units();
+        let sequence = self.pass(units);
+        self.memory
+            .publish(position & (self.memory.units() - 1), sequence);
+        position
+    }
+
+    /// Moves the tail past the record of `units` units that was written at the reserved index. Returns its sequence number,
+    /// which the caller publishes at once.
+    #[inline(always)]
+    pub(super) fn pass(&mut self, units: u32) -> u32 {
+        let position = self.tail;
         if units > 1 {
             self.find_lookalikes(units);
         }
-        if self.unclean != 0 {
-            self.unclean -= 1;
-            let next = position.wrapping_add(units) & (capacity - 1);
-            self.memory.clear_sequence(next);
-        }
-        let index = position & (capacity - 1);
-        self.memory.publish(index, sequence_of(position));
         self.tail = position.wrapping_add(units);
-        position
+        if self.unclean != 0 {
+            self.clear_next();
+        }
+        sequence_of(position)
+    }
+
+    /// Clears the word at which the next record will begin.
+    #[cold]
+    fn clear_next(&mut self) {
+        self.unclean -= 1;
+        let next = self.tail & (self.memory.units() - 1);
+        self.memory.clear_sequence(next);
     }
 
     /// Searches the units after the first one of a record or pad at the tail for words that equal the

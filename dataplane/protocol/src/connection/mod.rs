@@ -523,16 +523,30 @@ impl Connection {
             .encode_message(out, xid, direction, more, payload_bytes)
     }
 
-    /// The credit word of a message of this form, which has the version of the connection, with `message_bytes` octets. The
-    /// message must be sent then. `None`, without any change, if it may not be sent so, or no more than `kept` credits are left:
+    /// The credit word of a message of this form, which has the version of the connection, with `message_bytes` octets: it may
+    /// be sent now. `None` if it may not be sent so, or no more than `kept` credits are left:
     /// [`encode_message`](Self::encode_message) says why, or encodes it.
-    #[inline]
-    pub fn admit_form(&mut self, form: Form, message_bytes: usize, kept: u32) -> Option<u32> {
+    #[inline(always)]
+    #[must_use]
+    pub fn credit_for_form(&self, form: Form, message_bytes: usize, kept: u32) -> Option<u32> {
         let direction = form.direction();
         if form.is_version_1() {
-            return self.v1.as_mut()?.admit_form(direction, message_bytes, kept);
+            let v1 = self.v1.as_ref()?;
+            return v1.credit_for_form(direction, message_bytes, kept);
         }
-        self.v2.admit_form(direction, message_bytes, kept)
+        self.v2.credit_for_form(direction, message_bytes, kept)
+    }
+
+    /// Notes that a message of this form was sent, with the `credit` word of [`credit_for_form`](Self::credit_for_form), since
+    /// which nothing has happened.
+    #[inline]
+    pub fn handle_form_sent(&mut self, form: Form, credit: u32) {
+        if !form.is_version_1() {
+            return self.v2.handle_form_sent(credit);
+        }
+        if let Some(v1) = &mut self.v1 {
+            v1.handle_form_sent(form.direction());
+        }
     }
 
     #[cold]

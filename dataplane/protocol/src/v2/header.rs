@@ -32,10 +32,13 @@ impl CreditWord {
     #[inline]
     #[must_use]
     pub const fn from_word(word: u32) -> Self {
-        let [m0, m1, g0, g1] = word.to_be_bytes();
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "the two halves of the word"
+        )]
         Self {
-            granted: u16::from_be_bytes([g0, g1]),
-            maximum: u16::from_be_bytes([m0, m1]),
+            granted: word as u16,
+            maximum: (word >> 16) as u16,
         }
     }
 
@@ -43,8 +46,7 @@ impl CreditWord {
     #[inline]
     #[must_use]
     pub const fn to_word(self) -> u32 {
-        let ([m0, m1], [g0, g1]) = (self.maximum.to_be_bytes(), self.granted.to_be_bytes());
-        u32::from_be_bytes([m0, m1, g0, g1])
+        (self.maximum as u32) << 16 | self.granted as u32
     }
 }
 

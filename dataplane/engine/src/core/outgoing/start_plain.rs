@@ -1,8 +1,10 @@
 //! Starts calls without bulk data: sent in one message, or in several as credits arrive.
 
 use rpcrdma_fabric::interface::Port;
-use rpcrdma_protocol::constants::{AUTH_BODY_BYTES_MAX, AUTH_NONE, AUTH_SYS};
-use rpcrdma_protocol::form::Form;
+use rpcrdma_protocol::constants::{
+    AUTH_BODY_BYTES_MAX, AUTH_NONE, AUTH_SYS, CALL_HEADER_BYTES_WITHOUT_AUTH,
+};
+use rpcrdma_protocol::form::{CallWords, Form};
 use rpcrdma_protocol::rpc::{CallHeader, OpaqueAuth};
 use rpcrdma_protocol::v2::ReverseRequestSupport;
 use rpcrdma_protocol::v2::connection::Direction;
@@ -14,17 +16,17 @@ use crate::core::transmit::Transmit;
 use crate::counters::Counters;
 use crate::message::Use;
 use crate::responder::RPC_OFFSET;
-use crate::rpc::{CallRefused, CallTag, ConnectionKey};
+use crate::rpc::{Call, CallAuth, CallRefused, CallTag, ConnectionKey};
 
-/// Whether a call with this header has a form.
+/// Whether a call with this credential and verifier has a form.
 #[inline]
-fn has_form(header: &CallHeader<'_>) -> bool {
-    let OpaqueAuth { flavor, body } = header.credential;
+fn has_form(auth: &CallAuth<'_>) -> bool {
+    let OpaqueAuth { flavor, body } = auth.credential;
     let is_known = flavor == AUTH_NONE || flavor == AUTH_SYS;
     is_known
         && body.len().is_multiple_of(4)
         && body.len() <= AUTH_BODY_BYTES_MAX
-        && header.verifier == OpaqueAuth::NONE
+        && auth.verifier == OpaqueAuth::NONE
 }
 
 impl Outgoing {
@@ -33,7 +35,104 @@ impl Outgoing {
         &mut self,
         core: &mut Resources<P>,
         key: ConnectionKey,
-        mut header: CallHeader<'_>,
+        (call, auth): (Call, CallAuth<'_>),
+        args_bytes_max: usize,
+        tag: CallTag,
+        write: impl FnOnce(&mut [u8]) -> usize,
+    ) -> Result<(), CallRefused> {
+        if !has_form(&auth) || core.is_draining() {
+            return self.start_any_call(core, key, (call, auth), args_bytes_max, tag, write);
+        }
+        // Each branch knows its form when it is compiled.
+        let connection = core.connections.get(key);
+        match connection.is_some_and(|it| it.protocol.is_version_1()) {
+            false => self.start_as(
+                Form::Call2,
+                core,
+                key,
+                (call, auth),
+                args_bytes_max,
+                tag,
+                write,
+            ),
+            true => self.start_as(
+                Form::Call1,
+                core,
+                key,
+                (call, auth),
+                args_bytes_max,
+                tag,
+                write,
+            ),
+        }
+    }
+
+    /// Starts a call of a form.
+    #[inline(always)]
+    fn start_as<P: Port>(
+        &mut self,
+        form: Form,
+        core: &mut Resources<P>,
+        key: ConnectionKey,
+        (call, auth): (Call, CallAuth<'_>),
+        args_bytes_max: usize,
+        tag: CallTag,
+        write: impl FnOnce(&mut [u8]) -> usize,
+    ) -> Result<(), CallRefused> {
+        let body = auth.credential.body;
+        let before_bytes = form.header_bytes() + body.len();
+        let message_bytes = before_bytes.saturating_add(args_bytes_max);
+        let Some(connection) = core.connections.get_mut(key) else {
+            return self.start_any_call(core, key, (call, auth), args_bytes_max, tag, write);
+        };
+        if connection.stage != Stage::Ready || !connection.has_none_before_calls() {
+            return self.start_any_call(core, key, (call, auth), args_bytes_max, tag, write);
+        }
+        let kept = connection.credits_kept();
+        let credit = connection
+            .protocol
+            .credit_for_form(form, message_bytes, kept);
+        let xid = self.requester.next_xid(&connection.calls);
+        // The arguments are written behind the place of the headers.
+        let args_at = RPC_OFFSET + CALL_HEADER_BYTES_WITHOUT_AUTH + body.len();
+        let args_end = args_at.saturating_add(args_bytes_max);
+        let (transmit, counters) = (&mut core.transmit, &core.shared.counters);
+        let space = transmit.scratch().get_mut(args_at..args_end);
+        let (Some(credit), Some(xid), Some(args)) = (credit, xid, space) else {
+            return self.start_any_call(core, key, (call, auth), args_bytes_max, tag, write);
+        };
+        let args_bytes = write(args).min(args_bytes_max);
+        let words = CallWords {
+            xid,
+            credit,
+            program: call.program,
+            version: call.version,
+            procedure: call.procedure,
+            flavor: auth.credential.flavor,
+            credential_bytes: u32::try_from(body.len()).unwrap_or(u32::MAX),
+            invalidate_handle: 0,
+        };
+        let rest = (body, args_bytes);
+        if !transmit.send_call_as(form, &mut core.port, connection, &words, rest, counters) {
+            counters.calls_refused_no_slot.increment();
+            return Err(CallRefused::NoSlot);
+        }
+        self.requester
+            .begin(key, &mut connection.calls, tag, core.now, None);
+        counters.calls_sent.increment();
+        if connection.unposted.is_some() {
+            core.note_pending(key.index);
+        }
+        Ok(())
+    }
+
+    /// Starts a call that has no form, or may not be sent by it.
+    #[inline(never)]
+    fn start_any_call<P: Port>(
+        &mut self,
+        core: &mut Resources<P>,
+        key: ConnectionKey,
+        (call, auth): (Call, CallAuth<'_>),
         args_bytes_max: usize,
         tag: CallTag,
         write: impl FnOnce(&mut [u8]) -> usize,
@@ -45,15 +144,8 @@ impl Outgoing {
             return Err(CallRefused::UnknownConnection);
         };
         let counters = &core.shared.counters;
-        // The credits are looked at when the message is admitted, once.
-        let may_begin = connection.stage == Stage::Ready
-            && connection.has_none_before_calls()
-            && core.transmit.has_room(connection);
-        let xid = self.requester.next_xid(&connection.calls);
-        header.xid = match xid.filter(|_| may_begin) {
-            Some(xid) => xid,
-            None => self.check_short(connection, &core.transmit, counters)?,
-        };
+        let xid = self.check_short(connection, &core.transmit, counters)?;
+        let header = call.header(xid, auth);
         // The RPC call is written behind the place of a version 2 header. That of version 1 is shorter:
         // `close_gap` joins the two.
         let threshold = connection.protocol.send_threshold_bytes() as usize;
@@ -67,22 +159,11 @@ impl Outgoing {
             .checked_add(args_bytes_max)
             .ok_or(CallRefused::TooLong)?;
         let Some(args) = space.get_mut(header_bytes..args_end) else {
-            self.check_short(connection, &core.transmit, counters)?;
             return self.start_long_call(core, key, &header, args_end, tag, write);
         };
-        let args_bytes = write(args).min(args_bytes_max);
+        let rpc_bytes = header_bytes + write(args).min(args_bytes_max);
         let (port, transmit) = (&mut core.port, &mut core.transmit);
-        let is_sent = has_form(&header)
-            // Each branch knows its form when it is compiled.
-            && match connection.protocol.is_version_1() {
-                false => transmit.send_call_as(Form::Call2, port, connection, &header, args_bytes, counters),
-                true => transmit.send_call_as(Form::Call1, port, connection, &header, args_bytes, counters),
-            };
-        if !is_sent {
-            self.check_short(connection, transmit, counters)?;
-            let rpc_bytes = header_bytes + args_bytes;
-            transmit.send_any_call(port, connection, &header, rpc_bytes, counters)?;
-        }
+        transmit.send_any_call(port, connection, &header, rpc_bytes, counters)?;
         self.requester
             .begin(key, &mut connection.calls, tag, core.now, None);
         counters.calls_sent.increment();

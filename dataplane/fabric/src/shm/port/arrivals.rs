@@ -121,7 +121,7 @@ impl Core {
     pub(super) fn take_short(&mut self, channel: &mut Channel) -> Option<Arrival> {
         let consumer = &mut channel.peer.as_mut()?.consumer;
         let index = consumer.peek()?;
-        let ring = consumer.memory();
+        let ring = *consumer.memory();
         let header = ring.read_header(index);
         // The key has the channel: a peer does not reach the queue pairs of others.
         let key = Receiving::key(channel.number, header.destination);

@@ -10,11 +10,13 @@
 use super::super::channel::Channel;
 use super::super::copy::{copy_backwards, copy_block, copy_bytes, copy_from, write_u64};
 use super::super::link::QueuePairNumber;
+use super::super::mapped::MappedRing;
 use super::super::packed;
 use super::super::record::{
     FIRST_LINE_BYTES, FORM_WORD_BYTES, FORMED_BYTES_MAX, HEADER_BYTES, Header, LINE_BYTES,
     PACKED_BYTES_MAX, SHORT_BYTES_MIN, op,
 };
+use super::super::ring::RingMemory;
 use crate::interface::Formed;
 use crate::memory::Buffer;
 
@@ -73,7 +75,7 @@ impl Channel {
             flags: formed.form,
         };
         self.ask_for_burst(units);
-        let ring = self.producer.memory();
+        let ring = *self.producer.memory();
         let payload = ring.unit(index).wrapping_add(HEADER_BYTES as usize);
         // SAFETY: the units are reserved for us, and have room for the words and for both parts behind them; the payload
         // begins 16-byte aligned.
@@ -94,16 +96,16 @@ impl Channel {
             }
         }
         self.forecast.sent_lines_behind = lines_behind(payload_bytes.into());
-        self.publish_header(index, header, units);
+        self.publish_header(ring, index, header, units);
         true
     }
 
     /// Publishes a short record, whose payload is written.
     #[inline(always)]
-    fn publish_header(&mut self, index: u32, header: Header, units: u32) {
-        self.producer.memory().write_header(index, header);
+    fn publish_header(&mut self, ring: MappedRing, index: u32, header: Header, units: u32) {
+        ring.write_header(index, header);
         self.told_acked = header.acked;
-        self.producer.publish(units);
+        ring.publish(index, self.producer.pass(units));
     }
 
     /// Publishes the first `bytes` bytes of `source`, which holds as many, as a Send to `destination`.
@@ -123,7 +125,7 @@ impl Channel {
             return false;
         };
         self.ask_for_burst(units);
-        let ring = self.producer.memory();
+        let ring = *self.producer.memory();
         let payload = header.payload(ring.unit(index)).cast_mut();
         let is_packable = (SHORT_BYTES_MIN..=PACKED_BYTES_MAX).contains(&bytes);
         let (source, bytes) = (source.start(), bytes as usize);
@@ -156,7 +158,7 @@ impl Channel {
                 header
             }
         };
-        self.publish_header(index, header, units);
+        self.publish_header(ring, index, header, units);
         true
     }
 }

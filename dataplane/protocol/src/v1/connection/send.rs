@@ -27,11 +27,11 @@ impl Connection {
         Ok(header_bytes)
     }
 
-    /// The credit word of a message of a [form](crate::form) with so many octets, which must be sent then. `None`, without
-    /// any change, if it may not be sent, or it is a call and no more than `kept` may be sent:
-    /// [`encode_message`](Self::encode_message) says why.
-    pub fn admit_form(
-        &mut self,
+    /// The credit word of a message of a [form](crate::form) with so many octets. `None` if it may not be sent, or it is a call
+    /// and no more than `kept` may be sent: [`encode_message`](Self::encode_message) says why.
+    #[must_use]
+    pub fn credit_for_form(
+        &self,
         direction: Direction,
         message_bytes: usize,
         kept: u32,
@@ -42,8 +42,12 @@ impl Connection {
         let payload_bytes = message_bytes.saturating_sub(V1_HEADER_BYTES_WITHOUT_CHUNKS);
         let credit = self.admit(direction, payload_bytes, false).ok()?;
         self.check_threshold(message_bytes).ok()?;
-        self.commit(direction);
         Some(credit)
+    }
+
+    /// Notes that a message of a form was sent, which [`credit_for_form`](Self::credit_for_form) permitted.
+    pub fn handle_form_sent(&mut self, direction: Direction) {
+        self.commit(direction);
     }
 
     /// As [`encode_message`](Self::encode_message), with chunks. Returns the octets of the header.

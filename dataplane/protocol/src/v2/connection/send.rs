@@ -14,7 +14,7 @@ use crate::rpc::Direction;
 use crate::v2::application::ApplicationProperties;
 use crate::v2::encode;
 use crate::v2::error::{ErrVers, TransportError};
-use crate::v2::header::{Flags, Prefix};
+use crate::v2::header::{CreditWord, Flags, Prefix};
 use crate::v2::properties::{Property, PropertyList};
 
 impl From<EncodeError> for SendRefused {
@@ -70,27 +70,29 @@ impl Connection {
         self.encode_any_message(out, xid, direction, more, message_bytes)
     }
 
-    /// The credit word of a message of a [form](crate::form) with `message_bytes` octets, which must be sent then. `None`,
-    /// without any change, if it may not be sent so, or no more than `kept` credits are left:
-    /// [`encode_message`](Self::encode_message) says why, or encodes it.
-    #[inline]
-    pub fn admit_form(
-        &mut self,
+    /// The credit word of a message of a [form](crate::form) with `message_bytes` octets. `None` if it may not be sent so, or
+    /// no more than `kept` credits are left: [`encode_message`](Self::encode_message) says why, or encodes it.
+    #[inline(always)]
+    #[must_use]
+    pub fn credit_for_form(
+        &self,
         direction: Direction,
         message_bytes: usize,
         kept: u32,
     ) -> Option<u32> {
-        if !self.is_plain(direction, message_bytes, kept) {
-            return None;
-        }
-        let credit = self.credits.word();
-        self.credits.commit(credit);
-        Some(credit.to_word())
+        let is_plain = self.is_plain(direction, message_bytes, kept);
+        is_plain.then(|| self.credits.word().to_word())
+    }
+
+    /// Notes that a message of a form was sent, with the word that [`credit_for_form`](Self::credit_for_form) returned.
+    #[inline]
+    pub fn handle_form_sent(&mut self, credit: u32) {
+        self.credits.commit(CreditWord::from_word(credit));
     }
 
     /// Whether a whole message without chunks may be sent now, with more than `kept` credits left, and nothing is special
     /// about it.
-    #[inline]
+    #[inline(always)]
     fn is_plain(&self, direction: Direction, message_bytes: usize, kept: u32) -> bool {
         let is_between = self.phase == Phase::Established && !self.outbound.is_open();
         let fits = u32::try_from(message_bytes).is_ok_and(|it| it <= self.send_threshold_bytes);
