@@ -92,7 +92,7 @@ pub struct Arrival {
     pub bytes: u32,
     /// How many bytes of it are in the memory of the port: fewer than all if it came by its form.
     pub(crate) held_bytes: u32,
-    /// Which one of the port it is.
+    /// How many records the port had taken with it.
     pub(crate) number: u64,
     /// Its headers, if it came by its form.
     pub(crate) formed: Formed,

@@ -171,13 +171,11 @@ impl Core {
         channel.short_acked = header.acked;
         self.counters.records_in += 1;
         self.counters.bytes_copied += u64::from(held_bytes);
-        let number = self.counters.records_in;
-        (self.inbox.number, self.inbox.queue) = (number, queue);
         Some(Arrival {
             queue_pair: self.checked.receiving.id,
             bytes,
             held_bytes,
-            number,
+            number: self.counters.records_in,
             formed,
         })
     }
@@ -222,11 +220,12 @@ impl Core {
 
     /// Moves the message in the inbox into a Receive.
     pub(super) fn keep_arrival(&mut self, arrival: &Arrival) -> Option<Receive> {
-        let inbox = &mut self.inbox;
-        if inbox.number != arrival.number {
+        // The inbox has another message, or none, once another record was taken.
+        if self.counters.records_in != arrival.number {
             return None;
         }
-        let queue = std::mem::replace(&mut inbox.queue, usize::MAX);
+        let index = self.index_of_id(arrival.queue_pair)?;
+        let queue = self.queue_pairs.get(index as usize)?.receive_queue;
         let bytes = arrival.bytes.min(SHORT_BYTES_MAX);
         let (slot, place) = self.receive_queues.get_mut(queue)?.take_for(bytes)?;
         let inbox = &self.inbox;

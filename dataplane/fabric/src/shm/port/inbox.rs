@@ -7,18 +7,12 @@ use super::super::record::SHORT_BYTES_MAX;
 pub(super) struct Inbox {
     /// Of one that came by its form, what is behind its headers.
     pub(super) bytes: [u8; SHORT_BYTES_MAX as usize],
-    /// The number of its record, counted by [`Counters::records_in`](super::super::counters::Counters).
-    pub(super) number: u64,
-    /// The receive queue that has a Receive for it; `usize::MAX` after the message was kept.
-    pub(super) queue: usize,
 }
 
 impl Inbox {
     pub(super) fn new() -> Box<Self> {
         Box::new(Self {
             bytes: [0; SHORT_BYTES_MAX as usize],
-            number: 0,
-            queue: usize::MAX,
         })
     }
 
