@@ -277,6 +277,8 @@ pub(crate) struct ServeContext<'a> {
     pub(crate) has_items: bool,
     /// The reading of the clock of this poll.
     pub(crate) now: Ticks,
+    /// Whether the call came by version 1 of RPC-over-RDMA.
+    pub(crate) is_version_1: bool,
     /// A send buffer, and the bytes that chunk lists take in it before the RPC reply.
     pub(crate) scratch: &'a mut [u8],
     pub(crate) lists_bytes: usize,
@@ -372,11 +374,11 @@ impl ServeContext<'_> {
     /// Counts a call that is answered, also by a refusal.
     #[inline]
     fn count_call(&self) {
-        let Some(connection) = self.connection else {
+        if self.connection.is_none() {
             return;
-        };
+        }
         self.counters.calls_received.increment();
-        let of_version = if connection.protocol.is_version_1() {
+        let of_version = if self.is_version_1 {
             &self.counters.calls_received_version_1
         } else {
             &self.counters.calls_received_version_2
@@ -395,20 +397,22 @@ impl ServeContext<'_> {
         answer: impl FnOnce(&Request<'_>, &mut ReplyWriter<'_>) -> Outcome,
     ) -> Result<usize, Served> {
         self.count_call();
-        let (is_reverse, is_version_1, threshold_bytes) = match self.connection {
+        let (is_reverse, threshold_bytes) = match self.connection {
             Some(connection) => (
                 connection.serves_reverse(),
-                connection.protocol.is_version_1(),
-                connection.protocol.send_threshold_bytes() as usize,
+                match self.is_version_1 {
+                    false => connection.protocol.version_2().send_threshold_bytes() as usize,
+                    true => connection.protocol.send_threshold_bytes() as usize,
+                },
             ),
-            None => (false, false, usize::MAX),
+            None => (false, usize::MAX),
         };
         let before = RPC_OFFSET + self.lists_bytes;
         let rpc = self.scratch.get_mut(before..).unwrap_or(&mut []);
         let request = Request {
             connection: self.key,
             is_reverse,
-            is_version_1,
+            is_version_1: self.is_version_1,
             xid: header.xid,
             program: header.program,
             program_index: program,

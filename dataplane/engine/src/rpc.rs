@@ -149,6 +149,14 @@ pub struct CallAuth<'a> {
     pub verifier: OpaqueAuth<'a>,
 }
 
+impl CallAuth<'static> {
+    /// AUTH_NONE, for both.
+    pub(crate) const NONE: Self = Self {
+        credential: OpaqueAuth::NONE,
+        verifier: OpaqueAuth::NONE,
+    };
+}
+
 impl<'a> From<OpaqueAuth<'a>> for CallAuth<'a> {
     /// This credential, with verifier AUTH_NONE.
     fn from(credential: OpaqueAuth<'a>) -> Self {

@@ -359,6 +359,12 @@ proptest! {
         // What begins a connection goes the general way, which knows what else begins with it.
         prop_assert_eq!(is_formed, is_taken && middle != Middle::Fresh);
         prop_assert!(!is_formed || middle != Middle::In);
+        if is_formed {
+            let mut posted = after.clone();
+            posted.handle_receives_posted(1);
+            prop_assert_eq!(counters(&connection), counters(&posted));
+            connection.handle_form_kept();
+        }
         let expected = if is_formed { counters(&after) } else { before };
         prop_assert_eq!(counters(&connection), expected);
     }

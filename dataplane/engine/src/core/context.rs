@@ -90,8 +90,10 @@ impl<P: Port> Context<'_, P> {
         tag: CallTag,
         write: impl FnOnce(&mut [u8]) -> usize,
     ) -> Result<(), CallRefused> {
-        let auth = CallAuth::default();
-        self.call_authenticated(connection, call, auth, args_bytes_max, tag, write)
+        // A constant by reference: a copy of it would be made for each call.
+        let call = (call, &CallAuth::NONE);
+        let (core, outgoing) = (&mut self.state.resources, &mut self.state.outgoing);
+        outgoing.start_call(core, connection, call, args_bytes_max, tag, write)
     }
 
     /// As [`Context::call_in_place`], with a credential, or with one and its verifier. What a verifier is computed over has the
@@ -110,7 +112,7 @@ impl<P: Port> Context<'_, P> {
         write: impl FnOnce(&mut [u8]) -> usize,
     ) -> Result<(), CallRefused> {
         let (core, outgoing) = (&mut self.state.resources, &mut self.state.outgoing);
-        let call = (call, auth.into());
+        let call = (call, &auth.into());
         outgoing.start_call(core, connection, call, args_bytes_max, tag, write)
     }
 
@@ -275,6 +277,7 @@ impl<P: Port> Context<'_, P> {
             programs: &core.programs,
             has_items: false,
             now: core.now,
+            is_version_1: false,
             scratch: space,
             lists_bytes: 0,
             messages: core.messages.of(connection.index),

@@ -260,6 +260,7 @@ impl<P: Port> State<P> {
                     Ended::TimedOut => counters.late_replies.increment(),
                     Ended::Bulk(bulk) => {
                         let whole = WholeAt::of(&folded, bytes);
+                        connection.protocol.handle_form_kept();
                         if let Some(receive) = message.into_receive(&mut core.port) {
                             let received = whole.received(receive);
                             outgoing.receive_bulk_reply(core, key, bulk, received, None);
@@ -269,7 +270,6 @@ impl<P: Port> State<P> {
                     Ended::Unknown => counters.unmatched_replies.increment(),
                 }
                 message.put_back(&mut core.port, counters);
-                connection.protocol.handle_receives_posted(1);
                 if connection.has_news() {
                     core.note_if_pending(index);
                 }
@@ -281,6 +281,7 @@ impl<P: Port> State<P> {
                     || !connection.may_queue()
                 {
                     let whole = WholeAt::of(&folded, bytes);
+                    connection.protocol.handle_form_kept();
                     if let Some(receive) = message.into_receive(&mut core.port) {
                         let stream = Stream::Received(whole.received(receive));
                         waiting_receives.hold(core, key, xid, WaitingWork::Call(stream));
@@ -293,6 +294,7 @@ impl<P: Port> State<P> {
                     programs: &core.programs,
                     has_items: false,
                     now: core.now,
+                    is_version_1: folded.form.is_version_1(),
                     scratch: core.transmit.scratch(),
                     lists_bytes: 0,
                     messages: core.messages.of(index),
@@ -307,10 +309,9 @@ impl<P: Port> State<P> {
                     &mut core.last_route,
                     |request, reply| application.call(request, reply),
                 );
-                // Counted before the reply is encoded, so that the reply grants it. The Receive itself is posted below:
-                // on a device before the reply, because a poll flushes Receives before Sends; on `shm` a message
+                // The Receive counts as posted since the message came, so that the reply grants it. It is posted below: on a
+                // device before the reply, because a poll flushes Receives before Sends; on `shm` a message
                 // without a Receive waits in its ring.
-                connection.protocol.handle_receives_posted(1);
                 let (transmit, port) = (&mut core.transmit, &mut core.port);
                 let is_sent = served.as_ref().is_ok_and(|results_bytes| {
                     transmit.send_success(port, connection, xid, *results_bytes, counters)

@@ -221,8 +221,9 @@ impl Connection {
         }
     }
 
-    /// As [`receive`](Self::receive), for a message of a [form](crate::form) with this credit word. `false`, without any
-    /// change, if it is not to be taken so: as octets it goes to that function, which says why.
+    /// As [`receive`](Self::receive), for a message of a [form](crate::form) with this credit word. Its Receive counts as posted
+    /// again; if it is kept, call [`handle_form_kept`](Self::handle_form_kept). `false`, without any change, if the message is
+    /// not to be taken so: as octets it goes to that function, which says why.
     #[inline]
     #[must_use]
     pub fn receive_form(&mut self, form: Form, credit: u32) -> bool {
@@ -230,6 +231,15 @@ impl Connection {
             return self.v1_form(form.direction(), credit);
         }
         self.v2.handle_form(form.direction(), credit)
+    }
+
+    /// Notes that the Receive of the last message that [`receive_form`](Self::receive_form) took is not posted again yet.
+    #[cold]
+    pub fn handle_form_kept(&mut self) {
+        match &mut self.v1 {
+            Some(v1) if matches!(self.v2.phase(), Phase::Mismatched) => v1.handle_form_kept(),
+            _ => self.v2.handle_form_kept(),
+        }
     }
 
     #[inline(never)]

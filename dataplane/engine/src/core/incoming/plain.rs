@@ -63,6 +63,7 @@ impl Incoming {
             programs: &core.programs,
             has_items: false,
             now: core.now,
+            is_version_1: connection.protocol.is_version_1(),
             scratch: core.transmit.scratch(),
             lists_bytes: 0,
             messages: core.messages.of(key.index),

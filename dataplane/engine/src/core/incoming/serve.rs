@@ -67,6 +67,7 @@ impl Incoming {
             programs: &core.programs,
             has_items: !self.items.is_empty(),
             now: core.now,
+            is_version_1: connection.protocol.is_version_1(),
             scratch: core.transmit.scratch(),
             lists_bytes,
             messages: core.messages.of(key.index),

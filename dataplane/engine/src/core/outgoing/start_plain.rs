@@ -35,12 +35,12 @@ impl Outgoing {
         &mut self,
         core: &mut Resources<P>,
         key: ConnectionKey,
-        (call, auth): (Call, CallAuth<'_>),
+        (call, auth): (Call, &CallAuth<'_>),
         args_bytes_max: usize,
         tag: CallTag,
         write: impl FnOnce(&mut [u8]) -> usize,
     ) -> Result<(), CallRefused> {
-        if !has_form(&auth) || core.is_draining() {
+        if !has_form(auth) || core.is_draining() {
             return self.start_any_call(core, key, (call, auth), args_bytes_max, tag, write);
         }
         // Each branch knows its form when it is compiled.
@@ -74,7 +74,7 @@ impl Outgoing {
         form: Form,
         core: &mut Resources<P>,
         key: ConnectionKey,
-        (call, auth): (Call, CallAuth<'_>),
+        (call, auth): (Call, &CallAuth<'_>),
         args_bytes_max: usize,
         tag: CallTag,
         write: impl FnOnce(&mut [u8]) -> usize,
@@ -132,7 +132,7 @@ impl Outgoing {
         &mut self,
         core: &mut Resources<P>,
         key: ConnectionKey,
-        (call, auth): (Call, CallAuth<'_>),
+        (call, auth): (Call, &CallAuth<'_>),
         args_bytes_max: usize,
         tag: CallTag,
         write: impl FnOnce(&mut [u8]) -> usize,
@@ -145,7 +145,7 @@ impl Outgoing {
         };
         let counters = &core.shared.counters;
         let xid = self.check_short(connection, &core.transmit, counters)?;
-        let header = call.header(xid, auth);
+        let header = call.header(xid, *auth);
         // The RPC call is written behind the place of a version 2 header. That of version 1 is shorter:
         // `close_gap` joins the two.
         let threshold = connection.protocol.send_threshold_bytes() as usize;

@@ -69,6 +69,12 @@ impl Credits {
         self.posted = self.posted.saturating_add(count as u32);
     }
 
+    /// Notes that a Receive that counts as posted is not.
+    pub(super) fn receive_kept(&mut self) {
+        debug_assert!(self.posted != 0, "it counts as posted");
+        self.posted = self.posted.saturating_sub(1);
+    }
+
     /// Lets the peer have `count` more calls outstanding. Their Receives are posted.
     pub(super) const fn grant_more(&mut self, count: u16) {
         self.granted = self.granted.saturating_add(count as u32);

@@ -24,8 +24,8 @@ impl Connection {
         })
     }
 
-    /// As [`handle_message`](Self::handle_message), for a message of a [form](crate::form) with this credit word. `false`,
-    /// without any change, if it is not to be taken so.
+    /// As [`handle_message`](Self::handle_message), for a message of a [form](crate::form) with this credit word, whose Receive
+    /// counts as posted again. `false`, without any change, if it is not to be taken so.
     #[must_use]
     pub fn handle_form(&mut self, direction: Direction, credit: u32) -> bool {
         let is_taken = match direction {
@@ -47,9 +47,15 @@ impl Connection {
                 credits.apply(credit);
             }
         }
+        credits.receives_posted(1);
         self.credits = credits;
         self.agreed = true;
         true
+    }
+
+    /// Notes that the Receive of a message of a form is not posted again yet.
+    pub fn handle_form_kept(&mut self) {
+        self.credits.receive_kept();
     }
 
     fn handle_checked<'m>(&mut self, message: &'m [u8]) -> Handled<'m> {

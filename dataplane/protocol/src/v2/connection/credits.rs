@@ -214,12 +214,19 @@ impl Credits {
     /// The three steps above for the hot path. `false`, without any change, if one of them would fail.
     #[inline]
     pub(super) fn receive(&mut self, credit: CreditWord) -> bool {
+        let is_received = self.receive_reposted(credit);
+        self.posted -= u32::from(is_received);
+        is_received
+    }
+
+    /// As [`Credits::receive`], for a message whose Receive is posted again at once.
+    #[inline]
+    pub(super) fn receive_reposted(&mut self, credit: CreditWord) -> bool {
         let peer_granted = self.peer_granted.wrapping_add(u32::from(credit.granted));
         let over_grant = peer_granted.wrapping_sub(self.sent) > u32::from(credit.maximum);
         if over_grant | (self.unconsumed() == 0) | (self.posted == 0) {
             return false;
         }
-        self.posted -= 1;
         self.consumed = self.consumed.wrapping_add(1);
         self.peer_granted = peer_granted;
         self.peer_handled = peer_granted.wrapping_sub(credit.maximum.into());

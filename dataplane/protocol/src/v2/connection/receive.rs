@@ -150,12 +150,19 @@ impl Connection {
         })
     }
 
-    /// As [`handle_whole_message`](Self::handle_whole_message), for a message of a [form](crate::form) with this credit word.
-    /// `false`, without any change, if it is not to be taken so.
+    /// As [`handle_whole_message`](Self::handle_whole_message), for a message of a [form](crate::form) with this credit word,
+    /// whose Receive counts as posted again. `false`, without any change, if it is not to be taken so.
     #[inline]
     #[must_use]
     pub fn handle_form(&mut self, direction: Direction, credit: u32) -> bool {
-        self.takes_whole(direction) && self.credits.receive(CreditWord::from_word(credit))
+        let credit = CreditWord::from_word(credit);
+        self.takes_whole(direction) && self.credits.receive_reposted(credit)
+    }
+
+    /// Notes that the Receive of a message of a form is not posted again yet.
+    pub fn handle_form_kept(&mut self) {
+        let taken = self.credits.take_receive();
+        debug_assert!(taken.is_ok(), "it counts as posted");
     }
 
     /// Whether a whole RPC message may come now: versions are agreed, and no sequence or group is open.
