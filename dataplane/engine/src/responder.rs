@@ -408,7 +408,7 @@ impl ServeContext<'_> {
             None => (false, usize::MAX),
         };
         let before = RPC_OFFSET + self.lists_bytes;
-        let rpc = self.scratch.get_mut(before..).unwrap_or(&mut []);
+        let end = self.scratch.len().min(threshold_bytes);
         let request = Request {
             connection: self.key,
             is_reverse,
@@ -426,9 +426,9 @@ impl ServeContext<'_> {
         };
         self.items.verifier = None;
         debug_assert!(self.items.spilled.is_none(), "the last call took it");
-        let limit = rpc.len().min(threshold_bytes.saturating_sub(before));
+        let space = self.scratch.get_mut(before + RESULTS_OFFSET..end);
         let mut writer = ReplyWriter {
-            space: rpc.get_mut(RESULTS_OFFSET..limit).unwrap_or(&mut []),
+            space: space.unwrap_or(&mut []),
             written: 0,
             results_at: RESULTS_OFFSET,
             messages: self.messages.again(),
@@ -439,11 +439,20 @@ impl ServeContext<'_> {
         };
         let outcome = answer(&request, &mut writer);
         // Nearly all replies are such.
-        if outcome == Outcome::Success && !writer.too_long && writer.items.spilled.is_none() {
-            if FORMED && writer.items.verifier.is_none() {
-                return Ok(writer.written);
-            }
-            let end = writer.results_at + writer.written;
+        let is_short = !writer.too_long && writer.items.spilled.is_none();
+        if FORMED && outcome == Outcome::Success && is_short && writer.items.verifier.is_none() {
+            return Ok(writer.written);
+        }
+        let ReplyWriter {
+            written,
+            results_at,
+            too_long,
+            length_needed_bytes,
+            ..
+        } = writer;
+        let rpc = self.scratch.get_mut(before..).unwrap_or(&mut []);
+        if outcome == Outcome::Success && is_short {
+            let end = results_at + written;
             let header = reply_header(outcome, header.xid, self.items.verifier.as_ref());
             encode(rpc, &header);
             // With a verifier it has no form.
@@ -453,13 +462,6 @@ impl ServeContext<'_> {
                 Ok(end)
             };
         }
-        let ReplyWriter {
-            written,
-            results_at,
-            too_long,
-            length_needed_bytes,
-            ..
-        } = writer;
         let answered = Answered {
             key: self.key,
             xid: header.xid,
@@ -470,7 +472,7 @@ impl ServeContext<'_> {
             items: self.items,
             counters: self.counters,
             rpc,
-            limit,
+            limit: end.saturating_sub(before),
         };
         Err(answered.finish(outcome, results_at + written, too_long, length_needed_bytes))
     }
