@@ -263,7 +263,14 @@ impl<P: Port> State<P> {
                         connection.protocol.handle_form_kept();
                         if let Some(receive) = message.into_receive(&mut core.port) {
                             let received = whole.received(receive);
-                            outgoing.receive_bulk_reply(core, key, bulk, received, None);
+                            outgoing.receive_bulk_reply(
+                                core,
+                                application,
+                                key,
+                                bulk,
+                                received,
+                                None,
+                            );
                         }
                         return None;
                     }
@@ -459,7 +466,14 @@ impl<P: Port> State<P> {
                     Ended::TimedOut => counters.late_replies.increment(),
                     Ended::Bulk(bulk) => {
                         if let Stream::Received(received) = stream {
-                            outgoing.receive_bulk_reply(core, key, bulk, received, None);
+                            outgoing.receive_bulk_reply(
+                                core,
+                                application,
+                                key,
+                                bulk,
+                                received,
+                                None,
+                            );
                         }
                         return;
                     }
@@ -596,7 +610,7 @@ impl<P: Port> State<P> {
                 if header.is_empty() {
                     self.serve_or_hold(application, key, xid, Stream::Message(message));
                 } else {
-                    incoming.begin_assembled(core, key, xid, message, header);
+                    incoming.begin_assembled(core, application, key, xid, message, header);
                 }
             }
             Action::Assembled {

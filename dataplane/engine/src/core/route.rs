@@ -81,10 +81,12 @@ impl<P: Port> State<P> {
                 if let Some(connection) = core.connections.get_mut(key) {
                     connection.calls_in.parts.take_first();
                 }
-                incoming.take_request(core, key, note, received);
+                incoming.take_request(core, application, key, note, received);
             }
             WaitingWork::Call(stream) => incoming.serve_plain(core, application, key, xid, stream),
-            WaitingWork::Chunked(chunked) => incoming.begin_chunked(core, key, xid, chunked),
+            WaitingWork::Chunked(chunked) => {
+                incoming.begin_chunked(core, application, key, xid, chunked);
+            }
         }
         None
     }
@@ -165,7 +167,7 @@ impl<P: Port> State<P> {
                 .waiting_receives
                 .hold(core, key, xid, WaitingWork::Chunked(chunked));
         }
-        incoming.begin_chunked(core, key, xid, chunked);
+        incoming.begin_chunked(core, application, key, xid, chunked);
     }
 
     /// Takes a transmission of either direction.
@@ -188,7 +190,7 @@ impl<P: Port> State<P> {
                 self.outgoing
                     .receive_response(core, application, key, note, received);
             }
-            Direction::Call => self.receive_request(key, note, received),
+            Direction::Call => self.receive_request(application, key, note, received),
         }
         self.resources.note_if_pending(key.index);
     }
@@ -217,7 +219,13 @@ impl<P: Port> State<P> {
     }
 
     /// Takes a transmission of a peer's call, or holds it behind earlier ones.
-    fn receive_request(&mut self, key: ConnectionKey, note: TransmissionNote, received: Received) {
+    fn receive_request<A: Application>(
+        &mut self,
+        application: &mut A,
+        key: ConnectionKey,
+        note: TransmissionNote,
+        received: Received,
+    ) {
         let core = &mut self.resources;
         let may_begin = self.incoming.may_begin_incoming(core, key);
         let Some(connection) = core.connections.get_mut(key) else {
@@ -234,6 +242,7 @@ impl<P: Port> State<P> {
             };
             return self.waiting_receives.hold(core, key, note.id.xid, work);
         }
-        self.incoming.take_request(core, key, note, received);
+        self.incoming
+            .take_request(core, application, key, note, received);
     }
 }

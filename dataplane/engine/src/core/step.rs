@@ -1,9 +1,13 @@
 //! The steps of calls with bulk data. Every step may have to wait, and then continues where it stopped.
 
-use rpcrdma_fabric::interface::{PostError, WorkId};
+use rpcrdma_fabric::interface::{Port, PostError, WorkId};
 use rpcrdma_protocol::v2::TransportError;
 
+use super::application::Application;
+use super::resources::Resources;
+use super::slots::Slots;
 use crate::counters::Counter;
+use crate::rpc::ConnectionKey;
 
 /// Calls of one direction that are tried in one poll.
 pub(super) const CALLS_MAX: usize = 16;
@@ -23,6 +27,115 @@ pub(crate) enum Step {
     GoesOn,
     /// It is done; its slot is freed.
     Ends,
+}
+
+/// The calls of one direction, which go on step by step.
+pub(super) trait Steps<P: Port> {
+    type Call;
+    /// Why a call cannot go on.
+    type Refusal;
+
+    fn slots(&mut self) -> &mut Slots<Self::Call>;
+
+    /// The slot of a call, and its connection.
+    fn place_of(call: &Self::Call) -> (u32, ConnectionKey);
+
+    /// The next step of a call.
+    ///
+    /// # Errors
+    /// The error with which the call is refused.
+    fn step<A: Application>(
+        &mut self,
+        core: &mut Resources<P>,
+        application: &mut A,
+        call: &mut Self::Call,
+    ) -> Result<Step, Self::Refusal>;
+
+    /// Frees the slot of a call that has ended.
+    fn end(&mut self, core: &mut Resources<P>, call: Box<Self::Call>);
+
+    /// Refuses a call, and frees its slot.
+    fn refuse(&mut self, core: &mut Resources<P>, call: Box<Self::Call>, error: Self::Refusal);
+
+    /// Continues queued calls.
+    #[inline(never)]
+    fn drive_queued<A: Application>(
+        &mut self,
+        core: &mut Resources<P>,
+        application: &mut A,
+    ) -> bool {
+        // More than this poll handles: the core must not park.
+        let mut busy = self.slots().queued() > CALLS_MAX;
+        for _ in 0..CALLS_MAX.min(self.slots().queued()) {
+            if let Some(call) = self.slots().next_queued() {
+                busy |= self.drive(core, application, call);
+            }
+        }
+        busy
+    }
+
+    /// As [`Steps::drive`], of the call in a slot.
+    fn drive_at<A: Application>(
+        &mut self,
+        core: &mut Resources<P>,
+        application: &mut A,
+        index: u32,
+    ) {
+        if let Some(call) = self.slots().take(index) {
+            self.drive(core, application, call);
+        }
+    }
+
+    /// Takes steps of a call until it ends or waits, and puts it into its slot. Whether it got any further.
+    fn drive<A: Application>(
+        &mut self,
+        core: &mut Resources<P>,
+        application: &mut A,
+        mut call: Box<Self::Call>,
+    ) -> bool {
+        let (_, key) = Self::place_of(&call);
+        let mut busy = false;
+        // Bounded, so that one call cannot hold up the poll.
+        for number in 0..STEPS_MAX {
+            let step = match core.connections.is_live(key) {
+                true => self.step(core, application, &mut call),
+                false => Ok(Step::Waits),
+            };
+            busy |= number != 0 || !matches!(step, Ok(Step::Again | Step::AwaitsConnection));
+            match step {
+                Ok(Step::GoesOn) => {}
+                Ok(Step::Ends) => {
+                    self.end(core, call);
+                    return true;
+                }
+                Ok(step) => {
+                    self.leave(core, call, step);
+                    return busy;
+                }
+                Err(error) => {
+                    self.refuse(core, call, error);
+                    return true;
+                }
+            }
+        }
+        self.leave(core, call, Step::Waits);
+        busy
+    }
+
+    /// Puts a call into its slot that cannot go on now, as `step` says.
+    fn leave(&mut self, core: &mut Resources<P>, call: Box<Self::Call>, step: Step) {
+        let (index, key) = Self::place_of(&call);
+        let slots = self.slots();
+        slots.put(index, call);
+        match step {
+            Step::Waits | Step::Ends => {}
+            Step::Again | Step::GoesOn => slots.queue(index),
+            Step::AwaitsConnection => {
+                core.wait_for(key);
+                slots.wait(index);
+            }
+        }
+    }
 }
 
 /// Whether the present wait of a call was counted, so that each wait is counted once.

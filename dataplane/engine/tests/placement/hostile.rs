@@ -357,6 +357,8 @@ fn a_group_that_is_never_ended_ends_with_its_connection() {
 /// call that has its slot next then has a turn more, in which its own group is not complete.
 #[test]
 fn a_call_whose_connection_ends_leaves_the_next_in_its_slot_alone() {
+    /// The application keeps as many items, so that the calls behind them wait.
+    const SPARES: u32 = 4;
     /// More than one poll handles, with short items, so that one poll copies all.
     const BEFORE: u32 = 17;
     const SHORT_ITEM: [u32; 7] = [1, BEHIND, 256, 2, 0, 1, 0];
@@ -369,10 +371,16 @@ fn a_call_whose_connection_ends_leaves_the_next_in_its_slot_alone() {
         credits_per_connection: 40,
         reap_batch: 64,
         bulk_calls: 40,
-        ..placing_config(1, 4096, 64)
+        ..placing_config(1, 4096, SPARES)
     });
     let attack = &mut hall.attack;
     std::mem::swap(&mut attack.raw.queue_pair, &mut hall.quiet);
+    attack.victim.app_mut().keep = true;
+    for xid in 200..200 + SPARES {
+        attack.raw.send(&short_call(xid));
+    }
+    attack.victim_turns(2);
+    assert_eq!(attack.victim.app_mut().kept.len(), SPARES as usize);
     for xid in 100..100 + BEFORE {
         attack.raw.send(&short_call(xid));
     }
@@ -386,15 +394,26 @@ fn a_call_whose_connection_ends_leaves_the_next_in_its_slot_alone() {
     let first = request(9, &two_pages, 2, &call_stream(9));
     attack.victim_turns(1);
     attack.raw.send(&with_page(first, &page(1)));
+    attack.until("the first part", |attack| {
+        let counters = attack.victim.handle.counters();
+        counters.transmissions_received >= u64::from(SPARES + BEFORE + 2)
+    });
+    attack.victim.app_mut().keep = false;
+    attack.victim.app_mut().kept.clear();
     attack.until("the replies before it, and the end of one", |attack| {
         // Without grants.
         let got = attack.raw.got.iter();
         let replies = got.filter(|message| message.get(12..16) != Some(&[0, 0, 0, 1]));
-        replies.count() >= BEFORE as usize && attack.victim.closed.len() == 1
+        let replies_max = (SPARES + BEFORE) as usize;
+        replies.count() >= replies_max && attack.victim.closed.len() == 1
     });
     attack.turns(30);
     let served = attack.take().len();
-    assert_eq!(served, BEFORE as usize, "no reply to the first part");
+    assert_eq!(
+        served,
+        (SPARES + BEFORE) as usize,
+        "no reply to the first part"
+    );
     attack.victim.app_mut().taken.clear();
     let last = next(9, 0, 1, &[]);
     attack.send(&with_page(last, &page(2)));

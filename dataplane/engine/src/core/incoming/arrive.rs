@@ -7,8 +7,10 @@ use rpcrdma_protocol::v2::rtr::{Location, MessageItemView, ResponseItemView};
 
 use super::Incoming;
 use super::call::IncomingState;
+use crate::core::application::Application;
 use crate::core::group::{FirstHeader, TransmissionNote};
 use crate::core::resources::Resources;
+use crate::core::step::Steps;
 use crate::message::Received;
 use crate::rpc::ConnectionKey;
 
@@ -29,9 +31,10 @@ impl Incoming {
     }
 
     /// Takes a transmission of a peer's call.
-    pub(in crate::core) fn take_request<P: Port>(
+    pub(in crate::core) fn take_request<P: Port, A: Application>(
         &mut self,
         core: &mut Resources<P>,
+        application: &mut A,
         key: ConnectionKey,
         note: TransmissionNote,
         received: Received,
@@ -57,7 +60,7 @@ impl Incoming {
             call.arrival.receives.push(received);
             if note.is_last() {
                 call.state = IncomingState::Placing;
-                self.calls.queue(index);
+                self.drive_at(core, application, index);
             }
         }
     }

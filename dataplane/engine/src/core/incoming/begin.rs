@@ -11,7 +11,9 @@ use super::Incoming;
 use super::call::{Chunk, IncomingCall, IncomingState, Stream};
 use crate::bulk::{BULK_ITEMS_MAX, BULK_PARTS_MAX};
 use crate::connection::Connection;
+use crate::core::application::Application;
 use crate::core::resources::Resources;
+use crate::core::step::Steps;
 use crate::core::waiting_receives::Chunked;
 use crate::limits::HEADER_BYTES_MAX;
 use crate::message::{MessageBuffer, Received};
@@ -73,9 +75,10 @@ impl Incoming {
     }
 
     /// Puts a call that came in one message into a slot.
-    pub(in crate::core) fn begin_chunked<P: Port>(
+    pub(in crate::core) fn begin_chunked<P: Port, A: Application>(
         &mut self,
         core: &mut Resources<P>,
+        application: &mut A,
         key: ConnectionKey,
         xid: u32,
         chunked: Chunked,
@@ -98,19 +101,26 @@ impl Incoming {
         // Nothing is behind the header: the whole call is in a Position-Zero Read chunk.
         if start == end {
             core.repost(key.index, received.receive);
-            return self.check_chunks(core, call, Stream::Chunk, PayloadPlace::PositionZero);
+            return self.check_chunks(
+                core,
+                application,
+                call,
+                Stream::Chunk,
+                PayloadPlace::PositionZero,
+            );
         }
         let length_bytes = u32::try_from(end - start).unwrap_or(u32::MAX);
         let place = PayloadPlace::Inline { length_bytes };
-        self.check_chunks(core, call, Stream::Received(received), place);
+        self.check_chunks(core, application, call, Stream::Received(received), place);
     }
 
     /// As [`Incoming::begin_chunked`], for a call that was assembled from parts; its chunk lists came
     /// with the last of them.
     #[cold]
-    pub(in crate::core) fn begin_assembled<P: Port>(
+    pub(in crate::core) fn begin_assembled<P: Port, A: Application>(
         &mut self,
         core: &mut Resources<P>,
+        application: &mut A,
         key: ConnectionKey,
         xid: u32,
         message: MessageBuffer,
@@ -124,7 +134,7 @@ impl Incoming {
             Ok(call) => {
                 let length_bytes = u32::try_from(message.filled().len()).unwrap_or(u32::MAX);
                 let place = PayloadPlace::Inline { length_bytes };
-                self.check_chunks(core, call, Stream::Message(message), place);
+                self.check_chunks(core, application, call, Stream::Message(message), place);
             }
             Err(error) => {
                 core.messages.give(message);
@@ -133,10 +143,11 @@ impl Incoming {
         }
     }
 
-    /// Checks the chunks of a call, and refuses it or queues it for reading.
-    fn check_chunks<P: Port>(
+    /// Checks the chunks of a call, and refuses it or begins to read them.
+    fn check_chunks<P: Port, A: Application>(
         &mut self,
         core: &mut Resources<P>,
+        application: &mut A,
         mut call: Box<IncomingCall>,
         stream: Stream,
         place: PayloadPlace,
@@ -144,10 +155,8 @@ impl Incoming {
         call.stream = stream;
         match self.find_chunks(core, &mut call, place) {
             Ok(()) => {
-                let index = call.index;
                 call.state = IncomingState::AwaitingBuffers;
-                self.calls.put(index, call);
-                self.calls.queue(index);
+                self.drive(core, application, call);
             }
             Err(error) => self.refuse_incoming(core, call, error),
         }

@@ -36,7 +36,8 @@ use rpcrdma_protocol::v2::TransportError;
 
 use super::application::Application;
 use super::resources::Resources;
-use super::step::{CALLS_MAX, STEPS_MAX, Step};
+use super::slots::Slots;
+use super::step::{Step, Steps};
 use crate::bulk::Home;
 use crate::rpc::ConnectionKey;
 use call::RpcReply;
@@ -50,88 +51,11 @@ impl Incoming {
         application: &mut A,
     ) -> bool {
         let is_idle = self.calls.queued() == 0 && !self.kept.any_asked_for();
-        !is_idle && self.go_on_with_some(core, application)
-    }
-
-    #[inline(never)]
-    fn go_on_with_some<P: Port, A: Application>(
-        &mut self,
-        core: &mut Resources<P>,
-        application: &mut A,
-    ) -> bool {
-        let mut busy = self.kept.any_asked_for() && self.send_kept_replies(core);
-        // More than this poll handles: the core must not park.
-        busy |= self.calls.queued() > CALLS_MAX;
-        for _ in 0..CALLS_MAX.min(self.calls.queued()) {
-            if let Some(call) = self.calls.next_queued() {
-                busy |= self.go_on_with(core, application, call);
-            }
+        if is_idle {
+            return false;
         }
-        busy
-    }
-
-    fn go_on_with<P: Port, A: Application>(
-        &mut self,
-        core: &mut Resources<P>,
-        application: &mut A,
-        mut call: Box<IncomingCall>,
-    ) -> bool {
-        let index = call.index;
-        let mut busy = false;
-        // Bounded, so that one call cannot hold up the poll.
-        for number in 0..STEPS_MAX {
-            let step = match core.connections.is_live(call.connection) {
-                true => self.step_incoming(core, application, &mut call),
-                false => Ok(Step::Waits),
-            };
-            busy |= number != 0 || !matches!(step, Ok(Step::Again | Step::AwaitsConnection));
-            match step {
-                Ok(Step::GoesOn) => {}
-                Ok(Step::Waits) => break,
-                Ok(Step::Again) => {
-                    self.calls.queue(index);
-                    break;
-                }
-                Ok(Step::AwaitsConnection) => {
-                    core.wait_for(call.connection);
-                    self.calls.wait(index);
-                    break;
-                }
-                Ok(Step::Ends) => {
-                    self.end_incoming(core, call);
-                    return true;
-                }
-                Err(error) => {
-                    self.refuse_incoming(core, call, error);
-                    return true;
-                }
-            }
-        }
-        self.calls.put(index, call);
-        busy
-    }
-
-    /// The next step of a call.
-    ///
-    /// # Errors
-    /// The error with which the call is refused.
-    pub(super) fn step_incoming<P: Port, A: Application>(
-        &mut self,
-        core: &mut Resources<P>,
-        application: &mut A,
-        call: &mut IncomingCall,
-    ) -> Result<Step, TransportError> {
-        match call.state {
-            IncomingState::Free
-            | IncomingState::Arriving
-            | IncomingState::Deferred
-            | IncomingState::InParts => Ok(Step::Waits),
-            IncomingState::Placing => self.place_items(core, call),
-            IncomingState::AwaitingBuffers => Ok(self.take_read_buffers(core, call)),
-            IncomingState::Reading => self.post_reads(core, call),
-            IncomingState::Ready => self.serve_incoming(core, application, call),
-            IncomingState::Answering => self.answer_incoming(core, call),
-        }
+        let busy = self.kept.any_asked_for() && self.send_kept_replies(core);
+        self.drive_queued(core, application) | busy
     }
 
     /// Whether a call may take bulk buffers from now on: those for its chunks, and those for its results.
@@ -225,6 +149,46 @@ impl Incoming {
                 self.drop_incoming(core, index);
             }
         }
+    }
+}
+
+impl<P: Port> Steps<P> for Incoming {
+    type Call = IncomingCall;
+    type Refusal = TransportError;
+
+    fn slots(&mut self) -> &mut Slots<IncomingCall> {
+        &mut self.calls
+    }
+
+    fn place_of(call: &IncomingCall) -> (u32, ConnectionKey) {
+        (call.index, call.connection)
+    }
+
+    fn step<A: Application>(
+        &mut self,
+        core: &mut Resources<P>,
+        application: &mut A,
+        call: &mut IncomingCall,
+    ) -> Result<Step, TransportError> {
+        match call.state {
+            IncomingState::Free
+            | IncomingState::Arriving
+            | IncomingState::Deferred
+            | IncomingState::InParts => Ok(Step::Waits),
+            IncomingState::Placing => self.place_items(core, call),
+            IncomingState::AwaitingBuffers => Ok(self.take_read_buffers(core, call)),
+            IncomingState::Reading => self.post_reads(core, call),
+            IncomingState::Ready => self.serve_incoming(core, application, call),
+            IncomingState::Answering => self.answer_incoming(core, call),
+        }
+    }
+
+    fn end(&mut self, core: &mut Resources<P>, call: Box<IncomingCall>) {
+        self.end_incoming(core, call);
+    }
+
+    fn refuse(&mut self, core: &mut Resources<P>, call: Box<IncomingCall>, error: TransportError) {
+        self.refuse_incoming(core, call, error);
     }
 }
 

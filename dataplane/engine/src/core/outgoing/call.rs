@@ -218,6 +218,12 @@ impl OutgoingCall {
             && !has_beside()
     }
 
+    /// Whether nothing of it was sent in messages yet.
+    pub(super) fn is_before_send(&self) -> bool {
+        let is_before = matches!(self.state, OutgoingState::Binding | OutgoingState::Sending);
+        is_before && self.group.sent == 0
+    }
+
     /// Whether it is, or will be, a transmission group.
     pub(crate) fn is_group(&self) -> bool {
         self.group.transmissions != 0

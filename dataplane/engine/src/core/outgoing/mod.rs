@@ -44,11 +44,15 @@ pub(crate) use call::{CallDirection, OutgoingCall, OutgoingState};
 pub(crate) use shares::CallShare;
 pub(crate) use table::Outgoing;
 
+use std::convert::Infallible;
+
 use rpcrdma_fabric::interface::Port;
 
 use super::application::Application;
 use super::resources::Resources;
-use super::step::{CALLS_MAX, STEPS_MAX, Step};
+use super::slots::Slots;
+use super::step::{Step, Steps};
+use crate::rpc::ConnectionKey;
 
 impl Outgoing {
     /// Continues calls that may be able to make progress.
@@ -58,76 +62,50 @@ impl Outgoing {
         core: &mut Resources<P>,
         application: &mut A,
     ) -> bool {
-        self.calls.queued() != 0 && self.go_on_with_some(core, application)
+        self.calls.queued() != 0 && self.drive_queued(core, application)
     }
 
-    #[inline(never)]
-    fn go_on_with_some<P: Port, A: Application>(
-        &mut self,
-        core: &mut Resources<P>,
-        application: &mut A,
-    ) -> bool {
-        // More than this poll handles: the core must not park.
-        let mut busy = self.calls.queued() > CALLS_MAX;
-        for _ in 0..CALLS_MAX.min(self.calls.queued()) {
-            if let Some(call) = self.calls.next_queued() {
-                busy |= self.go_on_with(core, application, call);
-            }
-        }
-        busy
-    }
-
-    fn go_on_with<P: Port, A: Application>(
-        &mut self,
-        core: &mut Resources<P>,
-        application: &mut A,
-        mut call: Box<OutgoingCall>,
-    ) -> bool {
-        let index = call.index;
-        let mut busy = false;
-        // Bounded, so that one call cannot hold up the poll.
-        for number in 0..STEPS_MAX {
-            let step = match core.connections.is_live(call.connection) {
-                true => self.step_outgoing(core, application, &mut call),
-                false => Step::Waits,
-            };
-            busy |= number != 0 || !matches!(step, Step::Again | Step::AwaitsConnection);
-            match step {
-                Step::GoesOn => {}
-                Step::Waits => break,
-                Step::Again => {
-                    self.calls.queue(index);
-                    break;
-                }
-                Step::AwaitsConnection => {
-                    core.wait_for(call.connection);
-                    self.calls.wait(index);
-                    break;
-                }
-                Step::Ends => {
-                    self.end_outgoing(core, call);
-                    return true;
-                }
-            }
-        }
-        self.calls.put(index, call);
-        busy
-    }
-
-    /// The next step of a call.
-    pub(super) fn step_outgoing<P: Port, A: Application>(
-        &mut self,
-        core: &mut Resources<P>,
-        application: &mut A,
-        call: &mut OutgoingCall,
-    ) -> Step {
+    /// The next step of a call that was not sent yet.
+    fn step_to_send<P: Port>(&mut self, core: &mut Resources<P>, call: &mut OutgoingCall) -> Step {
         match call.state {
             OutgoingState::Binding => self.bind_windows(core, call),
             OutgoingState::Sending if call.is_group() => self.send_group_call(core, call),
             OutgoingState::Sending => self.send_with_chunks(core, call),
+            _ => Step::Waits,
+        }
+    }
+}
+
+impl<P: Port> Steps<P> for Outgoing {
+    type Call = OutgoingCall;
+    type Refusal = Infallible;
+
+    fn slots(&mut self) -> &mut Slots<OutgoingCall> {
+        &mut self.calls
+    }
+
+    fn place_of(call: &OutgoingCall) -> (u32, ConnectionKey) {
+        (call.index, call.connection)
+    }
+
+    fn step<A: Application>(
+        &mut self,
+        core: &mut Resources<P>,
+        application: &mut A,
+        call: &mut OutgoingCall,
+    ) -> Result<Step, Infallible> {
+        Ok(match call.state {
             OutgoingState::Placing => self.place_results(core, call),
             OutgoingState::AwaitingInvalidation => self.take_windows_away(core, application, call),
-            OutgoingState::Free | OutgoingState::Waiting => Step::Waits,
-        }
+            _ => self.step_to_send(core, call),
+        })
+    }
+
+    fn end(&mut self, core: &mut Resources<P>, call: Box<OutgoingCall>) {
+        self.end_outgoing(core, call);
+    }
+
+    fn refuse(&mut self, _: &mut Resources<P>, _: Box<OutgoingCall>, error: Infallible) {
+        match error {}
     }
 }

@@ -12,7 +12,7 @@ use crate::core::application::Application;
 use crate::core::group::{TransmissionNote, Way};
 use crate::core::incoming::Stream;
 use crate::core::resources::Resources;
-use crate::core::step::Step;
+use crate::core::step::{Step, Steps};
 use crate::message::{Received, Use};
 use crate::requester::Ended;
 use crate::rpc::{CallError, ConnectionKey};
@@ -68,7 +68,7 @@ impl Outgoing {
         call.arrival.receives.push(received);
         if note.is_last() {
             call.state = OutgoingState::Placing;
-            self.calls.queue(index);
+            self.drive_at(core, application, index);
         }
     }
 

@@ -10,6 +10,7 @@ use super::lists::{OfferedSegment, Role, segments_of};
 use crate::core::application::Application;
 use crate::core::incoming::Stream;
 use crate::core::resources::Resources;
+use crate::core::step::Steps;
 use crate::core::waiting_receives::Chunked;
 use crate::message::{MessageBuffer, Received};
 use crate::requester::Ended;
@@ -18,9 +19,10 @@ use crate::rpc::{CallError, ConnectionKey};
 impl Outgoing {
     /// Takes the reply to a call with bulk data, in its Receive. `chunks_at` is `None` for a reply without chunks.
     #[inline(never)]
-    pub(in crate::core) fn receive_bulk_reply<P: Port>(
+    pub(in crate::core) fn receive_bulk_reply<P: Port, A: Application>(
         &mut self,
         core: &mut Resources<P>,
+        application: &mut A,
         key: ConnectionKey,
         index: u32,
         received: Received,
@@ -36,16 +38,21 @@ impl Outgoing {
         let is_long = received.start == received.end;
         let call = self.calls.get_mut(index);
         let right = call.and_then(|call| call.note_returned(Some(lists), is_long));
-        match right {
-            Some(true) if !is_long => {
-                let stream = Stream::Received(received);
-                return self.end_bulk_call(index, Answer::Stream(stream));
+        let answer = match right {
+            Some(true) if !is_long => Answer::Stream(Stream::Received(received)),
+            right => {
+                core.repost(key.index, received.receive);
+                match right {
+                    Some(true) => Answer::Long,
+                    Some(false) => Answer::Error(CallError::BadReply),
+                    None => return core.shared.counters.unmatched_replies.increment(),
+                }
             }
-            Some(true) => self.end_bulk_call(index, Answer::Long),
-            Some(false) => self.end_bulk_call(index, Answer::Error(CallError::BadReply)),
-            None => core.shared.counters.unmatched_replies.increment(),
+        };
+        if let Some(call) = self.calls.get_mut(index) {
+            let _ = call.answered(answer);
+            self.drive_at(core, application, index);
         }
-        core.repost(key.index, received.receive);
     }
 
     /// Takes a reply with chunks, in its Receive.
@@ -65,7 +72,14 @@ impl Outgoing {
         } = chunked;
         let ended = self.take_end(core, xid, key);
         if let Ended::Bulk(index) = ended {
-            return self.receive_bulk_reply(core, key, index, received, Some(chunks_at));
+            return self.receive_bulk_reply(
+                core,
+                application,
+                key,
+                index,
+                received,
+                Some(chunks_at),
+            );
         }
         core.repost(key.index, received.receive);
         // The call offered no chunks, so none can come back.

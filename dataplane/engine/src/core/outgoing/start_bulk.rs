@@ -13,6 +13,7 @@ use super::plan::Plan;
 use crate::bulk::{BulkCall, BulkPart, BulkPool, give_lease};
 use crate::connection::OutgoingMessage;
 use crate::core::resources::Resources;
+use crate::core::step::{Step, Steps};
 use crate::message::{MessageBuffer, Use};
 use crate::rpc::{CallRefused, CallTag, ConnectionKey};
 
@@ -141,11 +142,14 @@ impl Outgoing {
             self.requester.begin(key, calls, tag, now, Some(slot.index));
         }
         core.shared.counters.calls_sent.increment();
-        let (index, state) = (slot.index, slot.state);
-        self.calls.put(index, slot);
-        if state != OutgoingState::Waiting {
-            self.calls.queue(index);
-        }
+        // Sent now if it can be, as a call without bulk data. Windows are bound when the application has made its calls:
+        // until then it can make others that wait for theirs.
+        let step = match slot.state {
+            OutgoingState::Sending => self.step_to_send(core, &mut slot),
+            OutgoingState::Binding => Step::Again,
+            _ => Step::Waits,
+        };
+        self.leave(core, slot, step);
         Ok(())
     }
 

@@ -76,8 +76,7 @@ impl Outgoing {
             return core.begin_close(late.connection.index, CloseReason::CallUnanswered);
         }
         call.notified = true;
-        let is_before_send = matches!(call.state, OutgoingState::Binding | OutgoingState::Sending);
-        if call.group.sent == 0 && is_before_send {
+        if call.is_before_send() {
             // Nothing of it was sent: the peer does not know its keys, and will send no reply.
             call.state = OutgoingState::AwaitingInvalidation;
             let index = call.index;
