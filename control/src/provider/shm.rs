@@ -44,7 +44,7 @@ impl Default for ShmProvider {
         Self {
             channel_ring_bytes: 32 * 1024,
             inline_bytes_max: 1024,
-            copy_bytes_per_poll: 64 * 1024,
+            copy_bytes_per_poll: 260 * 1024,
             hot_channels_max: 8,
             cold_sweep_polls: 16,
             handshake_timeout: manager.handshake_timeout,

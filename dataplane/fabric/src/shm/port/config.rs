@@ -69,7 +69,7 @@ impl PortConfig {
             arena,
             channel_ring_bytes: 32_768,
             inline_bytes_max: 1024,
-            copy_bytes_per_poll: 65_536,
+            copy_bytes_per_poll: 260 * 1024,
             hot_channels_max: 8,
             cold_sweep_polls: 16,
             queue_pairs_max: 256,
