@@ -257,9 +257,10 @@ impl Gather {
         self.segments.pop()
     }
 
-    /// Removes the buffer of the first segment. A provider that has copied the segment returns its buffer so.
+    /// Removes the buffer of the first segment; the last one takes its place. A provider that has copied the segment
+    /// returns its buffer so, when the order does not count any more.
     pub(crate) fn take_first(&mut self) -> Option<Buffer> {
-        (!self.segments.is_empty()).then(|| self.segments.remove(0).0)
+        (!self.segments.is_empty()).then(|| self.segments.swap_remove(0).0)
     }
 
     /// Exchanges the segments with those of `other`, so that a provider takes over a list without an allocation.

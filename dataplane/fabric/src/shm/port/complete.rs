@@ -175,14 +175,18 @@ impl Core {
                 self.works.stop_awaiting(&mut channel.unacked, first);
             }
         }
-        let work = self.works.get_mut(first);
-        while let Some((buffer, _, _)) = work.list.pop() {
+        self.give_buffers_back(first);
+    }
+
+    /// Returns the buffers of a work request.
+    pub(super) fn give_buffers_back(&mut self, work: u32) {
+        while let Some((buffer, _, _)) = self.works.get_mut(work).list.pop() {
             self.returned.push(buffer);
         }
     }
 
     /// Frees the first work request of a queue pair.
-    fn release(&mut self, index: u32) {
+    pub(super) fn release(&mut self, index: u32) {
         let queue_pair = &mut self.queue_pairs[index as usize];
         self.works.release_first(&mut queue_pair.works);
         self.works.uncount(&mut queue_pair.outstanding);

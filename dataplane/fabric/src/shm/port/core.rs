@@ -243,12 +243,22 @@ impl Core {
         let entry = self.works.get_mut(work);
         entry.ended = Some(status);
         let (kind, index) = (entry.kind, entry.queue_pair);
-        if kind == Kind::Write
-            && let Some(queue_pair) = self.queue_pairs.get_mut(index as usize)
-        {
+        let is_silent = entry.signalled.is_none() && status == Status::Success;
+        let queue_pair = &mut self.queue_pairs[index as usize];
+        if kind == Kind::Write {
             queue_pair.writes_unacked -= 1;
         }
-        self.mark_ready(index);
+        // One without a completion ends here, if it is the first of its queue pair.
+        let is_first = queue_pair.works.first() == Some(work);
+        if !is_silent || !is_first || queue_pair.is_down() {
+            return self.mark_ready(index);
+        }
+        self.give_buffers_back(work);
+        self.release(index);
+        let next = self.queue_pairs[index as usize].works.first();
+        if next.is_some_and(|it| self.works.get(it).ended.is_some()) {
+            self.mark_ready(index);
+        }
     }
 
     /// The holder of a window of this queue pair.

@@ -110,8 +110,10 @@ impl PortSends for Port {
         if copied {
             core.give_back(list);
         }
-        if head_bytes != 0 {
-            core.returned.extend(list.take_first());
+        if head_bytes != 0
+            && let Some(head) = list.take_first()
+        {
+            core.returned.push(head);
         }
         if !copied || options.signalled.is_some() {
             let list = (!copied).then_some(list);
@@ -447,10 +449,14 @@ fn check_list(memory: &Memory, list: &Gather) -> Result<u32, PostError> {
     if list.is_empty() || list.len() > SEGMENTS_MAX {
         return Err(PostError::BadSegments);
     }
-    if !list.iter().all(|(buffer, _, _)| memory.owns(buffer)) {
-        return Err(PostError::ForeignMemory);
+    let mut all_bytes = 0;
+    for (buffer, _, bytes) in list.iter() {
+        if !memory.owns(buffer) {
+            return Err(PostError::ForeignMemory);
+        }
+        all_bytes += u64::from(*bytes);
     }
-    match u32::try_from(list.bytes()) {
+    match u32::try_from(all_bytes) {
         Ok(bytes) if bytes <= MESSAGE_BYTES_MAX => Ok(bytes),
         _ => Err(PostError::TooLong),
     }
@@ -458,7 +464,7 @@ fn check_list(memory: &Memory, list: &Gather) -> Result<u32, PostError> {
 
 /// The bytes of the descriptor of a list, which has at most [`SEGMENTS_MAX`] segments.
 fn pieces_bytes(list: &Gather) -> u32 {
-    list.iter().map(|_| PIECE_BYTES).sum()
+    u32::try_from(list.len()).unwrap_or(u32::MAX) * PIECE_BYTES
 }
 
 /// The bytes from the start of a list that go into its record: the first buffer, if it is short and not
