@@ -86,7 +86,11 @@ impl<T> BulkItem<T> {
     pub(crate) fn move_to<const N: usize>(&mut self, list: &mut ArrayVec<T, N>) -> bool {
         let fits = self.parts.len() <= list.remaining_capacity();
         if fits {
-            list.extend(self.parts.drain(..));
+            // Nearly all have a single piece.
+            match self.parts.len() {
+                1 => list.extend(self.parts.pop()),
+                _ => list.extend(self.parts.drain(..)),
+            }
         }
         fits
     }

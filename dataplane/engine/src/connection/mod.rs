@@ -271,6 +271,13 @@ impl Connection {
         self.is_awaited || (!self.pending && self.wants_to_send())
     }
 
+    /// Counts a Receive that was posted again; whether there is something to do then.
+    #[inline]
+    pub(crate) fn takes_posted(&mut self) -> bool {
+        self.protocol.handle_receives_posted(1);
+        self.has_news()
+    }
+
     /// Whether this end serves calls in the reverse direction (RFC 8167 section 2), as a client does.
     #[inline]
     pub(crate) fn serves_reverse(&self) -> bool {

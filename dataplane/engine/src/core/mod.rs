@@ -2,6 +2,7 @@
 
 mod application;
 mod application_messages;
+mod by_connection;
 mod close;
 mod context;
 mod control_message;

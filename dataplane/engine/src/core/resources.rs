@@ -16,7 +16,7 @@ use super::transmit::Transmit;
 use crate::bulk::{ReplyItems, give_lease};
 use crate::close_reason::CloseReason;
 use crate::config::CoreConfig;
-use crate::connection::{Backlog, Complaint, ConnectionTable, Stage};
+use crate::connection::{Backlog, Complaint, Connection, ConnectionTable, Stage};
 use crate::handle::Shared;
 use crate::message::{MessagePool, Received};
 use crate::placement_segments::PlacementSegments;
@@ -128,18 +128,19 @@ impl<P: Port> Resources<P> {
     pub(super) fn repost(&mut self, index: u32, receive: Receive) {
         self.shared.counters.receives_posted.increment();
         self.port.post_receive(receive);
-        if let Some(connection) = self.connections.at(index) {
-            connection.protocol.handle_receives_posted(1);
+        let connection = self.connections.at(index);
+        if connection.is_some_and(Connection::takes_posted) {
+            self.note_if_pending(index);
         }
-        self.note_if_pending(index);
     }
 
     /// Posts a Receive again whose connection may have ended.
     pub(super) fn repost_of(&mut self, key: ConnectionKey, receive: Receive) {
-        if self.connections.get(key).is_some() {
-            self.repost(key.index, receive);
-        } else {
-            self.post_receive(receive);
+        self.shared.counters.receives_posted.increment();
+        self.port.post_receive(receive);
+        let connection = self.connections.get_mut(key);
+        if connection.is_some_and(Connection::takes_posted) {
+            self.note_if_pending(key.index);
         }
     }
 

@@ -81,7 +81,7 @@ impl<P: Port> State<P> {
                 if let Some(connection) = core.connections.get_mut(key) {
                     connection.calls_in.parts.take_first();
                 }
-                incoming.take_request(core, application, key, note, received);
+                incoming.take_request(core, application, key, &note, received);
             }
             WaitingWork::Call(stream) => incoming.serve_plain(core, application, key, xid, stream),
             WaitingWork::Chunked(chunked) => {
@@ -182,15 +182,18 @@ impl<P: Port> State<P> {
         let direction = note.id.direction;
         if let Some(connection) = self.resources.connections.get_mut(key) {
             note.group = connection.lane_mut(direction).number_group(note.is_first());
+            if note.is_first() && note.is_last() {
+                note.first.number = connection.protocol.version_2().header_number(direction);
+            }
             connection.open_in = (!note.is_last()).then_some(direction);
         }
         match note.id.direction {
             Direction::Reply => {
                 let core = &mut self.resources;
                 self.outgoing
-                    .receive_response(core, application, key, note, received);
+                    .receive_response(core, application, key, &note, received);
             }
-            Direction::Call => self.receive_request(application, key, note, received),
+            Direction::Call => self.receive_request(application, key, &note, received),
         }
         self.resources.note_if_pending(key.index);
     }
@@ -223,7 +226,7 @@ impl<P: Port> State<P> {
         &mut self,
         application: &mut A,
         key: ConnectionKey,
-        note: TransmissionNote,
+        note: &TransmissionNote,
         received: Received,
     ) {
         let core = &mut self.resources;
@@ -237,7 +240,7 @@ impl<P: Port> State<P> {
             let number = parts.number();
             let work = WaitingWork::Transmission {
                 received,
-                note,
+                note: *note,
                 number,
             };
             return self.waiting_receives.hold(core, key, note.id.xid, work);

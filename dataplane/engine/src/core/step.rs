@@ -94,15 +94,14 @@ pub(super) trait Steps<P: Port> {
         mut call: Box<Self::Call>,
     ) -> bool {
         let (_, key) = Self::place_of(&call);
-        let mut busy = false;
+        // No step ends the connection.
+        if !core.connections.is_live(key) {
+            self.leave(core, call, Step::Waits);
+            return true;
+        }
         // Bounded, so that one call cannot hold up the poll.
         for number in 0..STEPS_MAX {
-            let step = match core.connections.is_live(key) {
-                true => self.step(core, application, &mut call),
-                false => Ok(Step::Waits),
-            };
-            busy |= number != 0 || !matches!(step, Ok(Step::Again | Step::AwaitsConnection));
-            match step {
+            match self.step(core, application, &mut call) {
                 Ok(Step::GoesOn) => {}
                 Ok(Step::Ends) => {
                     self.end(core, call);
@@ -110,7 +109,7 @@ pub(super) trait Steps<P: Port> {
                 }
                 Ok(step) => {
                     self.leave(core, call, step);
-                    return busy;
+                    return number != 0 || step == Step::Waits;
                 }
                 Err(error) => {
                     self.refuse(core, call, error);
@@ -119,7 +118,7 @@ pub(super) trait Steps<P: Port> {
             }
         }
         self.leave(core, call, Step::Waits);
-        busy
+        true
     }
 
     /// Puts a call into its slot that cannot go on now, as `step` says.

@@ -1,6 +1,6 @@
 //! A first transmission like the one before is compared instead of decoded: nobody can tell.
 
-use rpcrdma_protocol::v2::connection::Connection;
+use rpcrdma_protocol::v2::connection::{Connection, Direction};
 
 use super::groups::{first, first_with, padded, server, start};
 use super::wire::RESPONSE;
@@ -50,6 +50,23 @@ fn it_is_told_as_if_it_was_decoded() {
             "the short way was meant"
         );
         assert!(connection.handle_like_last(&other, BYTES).is_none());
+    }
+}
+
+#[test]
+fn headers_have_the_same_number_while_they_are_alike() {
+    for (flags, before, _) in both_ways() {
+        let mut connection = server();
+        let direction = [Direction::Call, Direction::Reply][usize::from(flags != 0)];
+        assert_eq!(connection.header_number(direction), 0);
+        let stream = start(10, flags);
+        let different = padded(first(10, flags, &[0], 1, &stream), BYTES);
+        let numbers = [before, group(8, flags), different, group(11, flags)].map(|message| {
+            let event = format!("{:?}", connection.handle_transmission(&message, BYTES));
+            assert!(event.starts_with("Transmission("), "{event}");
+            connection.header_number(direction)
+        });
+        assert_eq!(numbers, [1, 1, 2, 3]);
     }
 }
 

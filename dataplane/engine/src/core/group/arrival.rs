@@ -36,6 +36,8 @@ pub(crate) struct Landing {
 /// The fields of the first header of a group, and where its lists are.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FirstHeader {
+    /// Headers of a connection with the same number, which is not 0, are alike.
+    pub(crate) number: u32,
     /// `None` of a later transmission.
     pub(crate) lists: Option<TransmitLists>,
     pub(crate) response_transmissions_max: u32,
@@ -63,8 +65,9 @@ pub(crate) struct GroupArrival {
     /// Whether there is one. If not, the other fields describe the previous one.
     is_some: bool,
     connection: ConnectionKey,
-    /// The header of its first transmission.
+    /// The header of its first transmission, and its number.
     header: Vec<u8>,
+    number: u32,
     /// Where its lists are, and how many transmissions the reply to it may take.
     lists: Option<TransmitLists>,
     response_transmissions_max: u32,
@@ -98,20 +101,38 @@ impl GroupArrival {
         self.is_some
     }
 
-    /// Takes the decoded first header of a group. False, and no group begins, when the header is longer than
-    /// [`HEADER_BYTES_MAX`].
-    pub(crate) fn begin(
+    /// Takes the decoded first header of a group; `header` gives its octets. False, and no group begins, when the header
+    /// is longer than [`HEADER_BYTES_MAX`].
+    #[inline]
+    pub(crate) fn begin<'a>(
         &mut self,
+        connection: ConnectionKey,
+        first: FirstHeader,
+        header: impl FnOnce() -> &'a [u8],
+    ) -> bool {
+        // Of the same connection, since the limits of a header depend on its properties.
+        let is_of = self.is_checked && self.connection == connection;
+        if is_of && first.number != 0 && self.number == first.number {
+            self.is_some = true;
+            return true;
+        }
+        self.begin_with(is_of, connection, first, header())
+    }
+
+    #[inline(never)]
+    fn begin_with(
+        &mut self,
+        is_of: bool,
         connection: ConnectionKey,
         first: FirstHeader,
         header: &[u8],
     ) -> bool {
         self.is_some = header.len() <= HEADER_BYTES_MAX;
-        // Of the same connection, since the limits of a header depend on its properties.
-        let is_alike = self.is_checked
-            && self.connection == connection
-            && what_counts(&self.header) == what_counts(header);
-        if is_alike || !self.is_some {
+        if !self.is_some {
+            return false;
+        }
+        self.number = first.number;
+        if is_of && what_counts(&self.header) == what_counts(header) {
             return self.is_some;
         }
         self.connection = connection;

@@ -34,7 +34,7 @@ pub(in crate::core) struct LaidOut {
     pub(in crate::core) behind_bytes: usize,
     /// The shape of its group, if that is a single transmission and the next group may have the same layout.
     pub(in crate::core) shape: Option<Shape>,
-    /// The header of the last such group without its prefix, and the fields that it encodes.
+    /// The header of the last such group without its prefix, and the fields that it encodes, with the shape above.
     body: Vec<u8>,
     body_of: Option<Body>,
 }
@@ -102,9 +102,20 @@ impl LaidOut {
         }
     }
 
-    /// The kept header without its prefix, if it was encoded from the same fields.
-    pub(in crate::core) fn body(&self, of: Option<Body>) -> Option<&[u8]> {
-        (of.is_some() && self.body_of == of).then_some(&self.body)
+    /// Whether this is the layout of a group with these fields, with its header.
+    #[inline]
+    pub(in crate::core) fn has(&self, body: Option<&Body>) -> bool {
+        body.is_some() && self.body_of.as_ref() == body
+    }
+
+    /// The kept header without its prefix.
+    pub(in crate::core) fn body(&self) -> &[u8] {
+        &self.body
+    }
+
+    /// Makes room for the layout of another group.
+    pub(in crate::core) fn forget(&mut self) {
+        (self.shape, self.body_of) = (None, None);
     }
 
     /// Keeps a header for the next group with the same fields.
@@ -204,9 +215,10 @@ mod tests {
         };
         let mut laid_out = LaidOut::new();
         let header: Vec<u8> = (0..80).collect();
-        assert_eq!(laid_out.body(Some(body)), None);
+        assert!(!laid_out.has(Some(&body)));
         laid_out.keep_body(Some(body), &header);
-        assert_eq!(laid_out.body(Some(body)), Some(&header[20..]));
+        assert!(laid_out.has(Some(&body)));
+        assert_eq!(laid_out.body(), &header[20..]);
         let shape = body.shape;
         let others = [
             Body {
@@ -256,14 +268,14 @@ mod tests {
             },
         ];
         for other in others {
-            assert_eq!(laid_out.body(Some(other)), None, "{other:?}");
+            assert!(!laid_out.has(Some(&other)), "{other:?}");
         }
-        assert_eq!(laid_out.body(None), None);
+        assert!(!laid_out.has(None));
         // One that is too long takes the place of the one before all the same.
         laid_out.keep_body(Some(body), &[0; 20 + BODY_BYTES_MAX + 1]);
-        assert_eq!(laid_out.body(Some(body)), None);
+        assert!(!laid_out.has(Some(&body)));
         laid_out.keep_body(None, &header);
-        assert_eq!(laid_out.body(None), None);
+        assert!(!laid_out.has(None));
     }
 
     #[test]

@@ -36,6 +36,7 @@ impl TransmissionNote {
             group: 0,
             arrival: transmission.arrival,
             first: FirstHeader {
+                number: 0,
                 lists: transmission.part.lists(),
                 response_transmissions_max: reply_transmissions_max.clamp(1, most),
             },

@@ -86,6 +86,11 @@ impl<P: Port> Resources<P> {
         purpose: Use,
     ) -> Stream {
         let has_stream = |received: &Received| received.end > received.start;
+        if let [only] = receives.as_slice()
+            && has_stream(only)
+        {
+            return receives.pop().map_or(Stream::Chunk, Stream::Received);
+        }
         let carriers = receives.iter().filter(|it| has_stream(it)).count();
         if carriers <= 1 {
             let mut stream = Stream::Chunk;

@@ -128,7 +128,12 @@ impl<P: Port> Resources<P> {
                 return Err(Blocked::Credit);
             }
         }
-        if !self.is_group_sendable(call, laid_out) {
+        let body = match sent {
+            0 => Shape::of(call.group().0, key, self.properties_epoch).and_then(|it| call.body(it)),
+            _ => None,
+        };
+        let is_again = laid_out.has(body.as_ref());
+        if !is_again && !self.is_group_sendable(call, laid_out) {
             return Err(Blocked::Impossible);
         }
         let connection = self.connections.get_mut(key).ok_or(Blocked::Returning)?;
@@ -142,18 +147,16 @@ impl<P: Port> Resources<P> {
         let (scratch, protocol) = (self.transmit.scratch(), connection.protocol.version_2_mut());
         let (stream_bytes, behind_bytes) = (laid_out.stream_bytes, laid_out.behind_bytes);
         let encoded = match sent {
+            0 if is_again => {
+                let ((xid, direction), body) = (call.heading(), laid_out.body());
+                protocol.encode_transmission_again(scratch, xid, direction, body, behind_bytes)
+            }
             0 => {
-                let body = laid_out.shape.and_then(|shape| call.body(shape));
-                if let Some(body) = laid_out.body(body) {
-                    let (xid, direction) = call.heading();
-                    protocol.encode_transmission_again(scratch, xid, direction, body, behind_bytes)
-                } else {
-                    let encoded = call.encode_first(protocol, scratch, laid_out);
-                    if let Ok(header_bytes) = encoded {
-                        laid_out.keep_body(body, scratch.get(..header_bytes).unwrap_or(&[]));
-                    }
-                    encoded
+                let encoded = call.encode_first(protocol, scratch, laid_out);
+                if let Ok(header_bytes) = encoded {
+                    laid_out.keep_body(body, scratch.get(..header_bytes).unwrap_or(&[]));
                 }
+                encoded
             }
             _ => protocol.encode_transmit_continue(scratch, stream_bytes, behind_bytes),
         };
@@ -217,7 +220,7 @@ impl<P: Port> Resources<P> {
         if is_first && shape.is_some() && laid_out.shape == shape {
             return true;
         }
-        laid_out.shape = None;
+        laid_out.forget();
         let Some(connection) = self.connections.get(key) else {
             return false;
         };

@@ -36,14 +36,14 @@ impl Incoming {
         core: &mut Resources<P>,
         application: &mut A,
         key: ConnectionKey,
-        note: TransmissionNote,
+        note: &TransmissionNote,
         received: Received,
     ) {
         let index = if note.is_first() {
-            match self.begin_request(core, key, &note, &received) {
+            match self.begin_request(core, key, note, &received) {
                 Ok(index) => index,
                 Err(error) => {
-                    core.pass_group(key, &note, received);
+                    core.pass_group(key, note, received);
                     return core.refuse(key, note.id.xid, error);
                 }
             }
@@ -55,7 +55,7 @@ impl Incoming {
                 None => return core.repost(key.index, received.receive),
             }
         };
-        core.note_taken(key, &note, index);
+        core.note_taken(key, note, index);
         if let Some(call) = self.calls.get_mut(index) {
             call.arrival.receives.push(received);
             if note.is_last() {
@@ -80,13 +80,22 @@ impl Incoming {
         let mut call = self.begin_incoming(core.now, key, note.id.xid)?;
         let (receive, end) = (&received.receive, received.start);
         let counters = &core.shared.counters;
-        let header = core.gathered.message(&core.port, receive, end, counters);
-        let refusal = (!takes_chunks).then(|| refusal_of_memory(note.first, header));
-        let begun = match refusal.flatten() {
-            Some(error) => Err(error),
-            None if call.arrival.begin(key, note.first, header) => Ok(call.index),
-            None => Err(TransportError::System),
-        };
+        let (port, gathered) = (&core.port, &mut core.gathered);
+        let refusal = (!takes_chunks).then(|| {
+            let header = gathered.message(port, receive, end, counters);
+            refusal_of_memory(note.first, header)
+        });
+        let begun = refusal.flatten().map_or_else(
+            || {
+                let has_begun = call.arrival.begin(key, note.first, || {
+                    gathered.message(port, receive, end, counters)
+                });
+                has_begun
+                    .then_some(call.index)
+                    .ok_or(TransportError::System)
+            },
+            Err,
+        );
         if begun.is_err() {
             self.end_incoming(core, call);
             return begun;

@@ -116,10 +116,13 @@ impl Incoming {
         core: &mut Resources<P>,
         call: &mut IncomingCall,
     ) -> Result<Step, TransportError> {
+        let key = call.connection;
         if call.group.transmissions == 0 {
             // Once: after a Write was posted the plan can no longer change.
             self.plan_group_reply(core, call)?;
-            if !core.is_group_sendable(call, &mut self.laid_out) {
+            if !call.write_parts.is_empty()
+                && !core.is_group_sendable(call, self.laid_out.of_mut(key))
+            {
                 return Err(TransportError::System);
             }
         }
@@ -127,7 +130,7 @@ impl Incoming {
             Step::GoesOn => {}
             other => return Ok(other),
         }
-        match core.send_group(call, &mut self.laid_out) {
+        match core.send_group(call, self.laid_out.of_mut(key)) {
             Sending::Waits(step) => Ok(step),
             Sending::Done => {
                 core.count_served_reply(call.found_at);

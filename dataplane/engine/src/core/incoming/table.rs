@@ -9,6 +9,7 @@ use super::shares::Shares;
 use crate::bulk::{ArgumentItem, BULK_ITEMS_MAX};
 use crate::config::CoreConfig;
 use crate::connection::Connection;
+use crate::core::by_connection::ByConnection;
 use crate::core::group::LaidOut;
 use crate::core::slots::Slots;
 use crate::deferrals::Deferrals;
@@ -20,8 +21,8 @@ pub(crate) struct Incoming {
     pub(in crate::core) shares: Shares,
     /// Calls that are answered later.
     pub(in crate::core) deferrals: Deferrals,
-    /// The reply that is sent as a transmission group, laid out.
-    pub(super) laid_out: LaidOut,
+    /// The last reply of each connection that was sent as a transmission group, laid out.
+    pub(super) laid_out: ByConnection<LaidOut>,
     /// Replies that were sent and may have to be sent again.
     pub(in crate::core) kept: KeptReplies,
     /// The call that has waited longest for buffers. No other call takes any before it: otherwise many small calls
@@ -56,7 +57,7 @@ impl Incoming {
             }),
             shares: Shares::new(config.connections_max, config.bulk_serves_own(), replies),
             deferrals: Deferrals::new(config.connections_max, config.deferred_max),
-            laid_out: LaidOut::new(),
+            laid_out: ByConnection::new(config.connections_max, LaidOut::new),
             kept: KeptReplies::new(replies, config.send_buffer_bytes),
             starving: None,
             items: Vec::with_capacity(BULK_ITEMS_MAX),

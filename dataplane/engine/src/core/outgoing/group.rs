@@ -29,7 +29,8 @@ impl Outgoing {
         core: &mut Resources<P>,
         call: &mut OutgoingCall,
     ) -> Step {
-        match core.send_group(call, &mut self.laid_out) {
+        let laid_out = self.laid_out.of_mut(call.connection);
+        match core.send_group(call, laid_out) {
             Sending::Waits(step) => step,
             Sending::Done if matches!(call.answer, Answer::Refused(_)) => {
                 call.state = OutgoingState::AwaitingInvalidation;

@@ -1,5 +1,5 @@
-//! Keeps the plans of the last call that was a transmission group and of the last one with chunks, for following calls
-//! with the same inputs.
+//! Keeps the plans of the last call of a connection that was a transmission group and of the last one with chunks, for
+//! following calls with the same inputs.
 
 use rpcrdma_protocol::v2::plan::{CallPlan, Demand};
 

@@ -24,7 +24,7 @@ impl Outgoing {
         core: &mut Resources<P>,
         application: &mut A,
         key: ConnectionKey,
-        note: TransmissionNote,
+        note: &TransmissionNote,
         received: Received,
     ) {
         let index = if note.is_first() {
@@ -32,11 +32,11 @@ impl Outgoing {
                 Ended::Bulk(index) if self.awaits_group(index, note.transmissions) => index,
                 Ended::Bulk(_) | Ended::Unknown => {
                     core.shared.counters.unmatched_replies.increment();
-                    return core.pass_group(key, &note, received);
+                    return core.pass_group(key, note, received);
                 }
                 ended => {
                     // The call has no bulk data: a transmission group is no valid reply to it.
-                    core.pass_group(key, &note, received);
+                    core.pass_group(key, note, received);
                     return self.report_end(
                         core,
                         application,
@@ -54,16 +54,17 @@ impl Outgoing {
                 None => return core.repost(key.index, received.receive),
             }
         };
-        core.note_taken(key, &note, index);
+        core.note_taken(key, note, index);
         let Some(call) = self.calls.get_mut(index) else {
             return core.repost(key.index, received.receive);
         };
         if note.is_first() {
             let (receive, end) = (&received.receive, received.start);
             let counters = &core.shared.counters;
-            let header = core.gathered.message(&core.port, receive, end, counters);
             // If the header is too long, `land` fails and the call ends with an error.
-            let _ = call.arrival.begin(key, note.first, header);
+            let _ = call.arrival.begin(key, note.first, || {
+                core.gathered.message(&core.port, receive, end, counters)
+            });
         }
         call.arrival.receives.push(received);
         if note.is_last() {

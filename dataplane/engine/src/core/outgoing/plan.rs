@@ -115,14 +115,14 @@ impl Outgoing {
             is_version_1: connection.protocol.is_version_1(),
         };
         let shape = PlanShape::of(key, call, rpc_bytes, core.properties_epoch);
-        if let (Some(memo), Some(shape)) = (&self.chunks_memo, &shape)
+        if let (Some(memo), Some(shape)) = (self.chunks_memo.of(key), &shape)
             && (memo.shape, memo.terms) == (*shape, terms)
         {
             return Ok(Plan::Chunks(memo.exposed));
         }
         let plan = self.plan_plain(core, connection, call, rpc_bytes, demand)?;
         if let (Plan::Chunks(exposed), Some(shape)) = (&plan, shape) {
-            self.chunks_memo = Some(ChunksMemo {
+            *self.chunks_memo.of_mut(key) = Some(ChunksMemo {
                 shape,
                 terms,
                 exposed: *exposed,
@@ -196,7 +196,7 @@ impl Outgoing {
         call: &BulkCall<'_>,
         rpc_header_bytes: usize,
     ) -> bool {
-        let Some(PlanMemo { shape, plan }) = &self.plan_memo else {
+        let Some(PlanMemo { shape, plan }) = self.plan_memo.of(key) else {
             return false;
         };
         if PlanShape::of(key, call, rpc_header_bytes, core.properties_epoch).as_ref() != Some(shape)
@@ -225,19 +225,20 @@ impl Outgoing {
         let Some(shape) = PlanShape::of(key, call, rpc_header_bytes, core.properties_epoch) else {
             return;
         };
-        if self.plan_memo.as_ref().is_some_and(|it| it.shape == shape) {
+        let memo = self.plan_memo.of_mut(key);
+        if memo.as_ref().is_some_and(|it| it.shape == shape) {
             return;
         }
         let exposes = |way: &Direction| !matches!(way, Direction::Inline | Direction::Placed);
         if !plan.items.iter().chain(&plan.reply.directions).any(exposes) {
-            self.plan_memo = Some(PlanMemo { shape, plan: *plan });
+            *memo = Some(PlanMemo { shape, plan: *plan });
         }
     }
 
     /// The plan of a call that was planned as a transmission group.
-    pub(super) fn group_plan(&self, plan: &Plan) -> Option<&CallPlan> {
+    pub(super) fn group_plan(&self, key: ConnectionKey, plan: &Plan) -> Option<&CallPlan> {
         match plan {
-            Plan::GroupAsBefore => self.plan_memo.as_ref().map(|memo| &memo.plan),
+            Plan::GroupAsBefore => self.plan_memo.of(key).as_ref().map(|memo| &memo.plan),
             Plan::Group => self.last_plan.as_ref(),
             Plan::Inline | Plan::Chunks(_) | Plan::Stream(_) => None,
         }

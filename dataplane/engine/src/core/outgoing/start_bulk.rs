@@ -37,7 +37,7 @@ impl Outgoing {
             return Err(CallRefused::Draining);
         }
         let plan = self.plan_outgoing(core, key, call)?;
-        let group = self.group_plan(&plan);
+        let group = self.group_plan(key, &plan);
         let (buffers, windows) = plan.needs(call, group, &core.reply.pool);
         let connection = core.connections.get(key);
         let xid = connection.and_then(|it| self.requester.next_xid(&it.calls));
@@ -122,15 +122,17 @@ impl Outgoing {
                 slot.push_reply_chunk(exposed.reply_bytes, &mut core.reply.pool);
             }
             (plan @ (Plan::GroupAsBefore | Plan::Group), _) => {
-                if let Some(plan) = self.group_plan(&plan) {
+                if let Some(plan) = self.group_plan(key, &plan) {
                     slot.fill_group(core, &header, call, plan);
                 }
             }
             (Plan::Inline | Plan::Stream(_), None) => {}
         }
         // Items that are still in the call were copied.
-        for part in call.drain() {
-            give_lease(&mut core.reply.pool, part);
+        if !call.parts.is_empty() {
+            for part in call.drain() {
+                give_lease(&mut core.reply.pool, part);
+            }
         }
         if !call.targets.is_empty() {
             call.targets.clear();

@@ -9,6 +9,7 @@ use super::memo::{ChunksMemo, PlanMemo};
 use super::shares::Shares;
 use crate::bulk::{BULK_ITEMS_MAX, BulkResult};
 use crate::config::CoreConfig;
+use crate::core::by_connection::ByConnection;
 use crate::core::group::LaidOut;
 use crate::core::slots::Slots;
 use crate::requester::{Requester, first_xid};
@@ -21,14 +22,14 @@ pub(crate) struct Outgoing {
     /// All calls, also those without bulk data.
     pub(in crate::core) requester: Requester,
     pub(in crate::core) shares: Shares,
-    /// The plan of a call that was a transmission group, for calls with the same inputs.
-    pub(super) plan_memo: Option<PlanMemo>,
+    /// For each connection, the plan of a call that was a transmission group, for calls with the same inputs.
+    pub(super) plan_memo: ByConnection<Option<PlanMemo>>,
     /// The plan of the last call that did not use `plan_memo`.
     pub(super) last_plan: Option<CallPlan>,
-    /// The memory that the last call with chunks exposed.
-    pub(super) chunks_memo: Option<ChunksMemo>,
-    /// The call that is sent as a transmission group, laid out.
-    pub(super) laid_out: LaidOut,
+    /// The memory that the last call of each connection with chunks exposed.
+    pub(super) chunks_memo: ByConnection<Option<ChunksMemo>>,
+    /// The last call of each connection that was sent as a transmission group, laid out.
+    pub(super) laid_out: ByConnection<LaidOut>,
     /// The results of the call that is ending.
     pub(super) results: Vec<BulkResult>,
     /// Windows that are bound, or whose invalidation is under way.
@@ -55,10 +56,10 @@ impl Outgoing {
                 first_xid(),
             ),
             shares: Shares::new(calls, config.bulk_buffers, config.connections_max),
-            plan_memo: None,
+            plan_memo: ByConnection::new(config.connections_max, || None),
             last_plan: None,
-            chunks_memo: None,
-            laid_out: LaidOut::new(),
+            chunks_memo: ByConnection::new(config.connections_max, || None),
+            laid_out: ByConnection::new(config.connections_max, LaidOut::new),
             results: Vec::with_capacity(BULK_ITEMS_MAX),
             windows_open: 0,
             windows_max: attributes.windows_max,

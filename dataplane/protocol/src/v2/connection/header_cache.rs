@@ -7,7 +7,7 @@ use super::event::TransmissionPart;
 use crate::v2::rtr::{Arrival, TransmitLists};
 
 /// The longest header that is kept, in octets; longer ones are decoded each time.
-const HEADER_BYTES_MAX: usize = 160;
+const HEADER_BYTES_MAX: usize = 152;
 /// The offset of the header type, which is followed by flags and lists. Of the words before it only the version counts.
 const TYPE_AT: usize = 12;
 
@@ -20,6 +20,8 @@ pub(super) struct HeaderCache {
     lists: Option<TransmitLists>,
     /// 0 for a reply.
     pub(super) response_transmissions_max: u32,
+    /// How many headers were kept, with it.
+    number: u32,
 }
 
 impl HeaderCache {
@@ -32,6 +34,7 @@ impl HeaderCache {
         },
         lists: None,
         response_transmissions_max: 0,
+        number: 0,
     };
 
     /// Replaces the kept header.
@@ -42,6 +45,10 @@ impl HeaderCache {
         part: TransmissionPart<'_>,
     ) {
         self.lists = None;
+        // No number comes again: when all were used, no header is kept.
+        let Some(number) = self.number.checked_add(1) else {
+            return;
+        };
         let header_bytes = usize::try_from(arrival.header_bytes).unwrap_or(usize::MAX);
         let header = message.get(..header_bytes);
         let place = self.header.get_mut(..header_bytes);
@@ -58,6 +65,16 @@ impl HeaderCache {
             } => response_transmissions_max,
             TransmissionPart::Response { .. } | TransmissionPart::Continue => 0,
         };
+        self.number = number;
+    }
+
+    /// The number of the kept header; 0 if none is kept.
+    #[inline]
+    pub(super) const fn number(&self) -> u32 {
+        match self.lists {
+            Some(_) => self.number,
+            None => 0,
+        }
     }
 
     /// Where the lists are, if this header equals the kept one.

@@ -381,6 +381,17 @@ impl Connection {
         self.properties.receive_structure()
     }
 
+    /// The number of the header of the transmission of this direction that came last, if that was the only one of its group;
+    /// 0 if it has none. Headers of a connection and a direction that have the same number differ only in XID and credits.
+    #[must_use]
+    pub fn header_number(&self, direction: Direction) -> u32 {
+        let [call, reply] = &self.remembered;
+        match direction {
+            Direction::Call => call.number(),
+            Direction::Reply => reply.number(),
+        }
+    }
+
     /// Whether a transmission group of the peer is being received.
     #[must_use]
     pub const fn is_group_open(&self) -> bool {
