@@ -4,6 +4,7 @@ use rpcrdma_fabric::interface::{Receive, SetupError};
 use rpcrdma_fabric::memory::{Arena, Buffer, Memory, PoolShape};
 use rpcrdma_fabric::share::Share;
 
+use crate::bulk::ReplyItems;
 use crate::ledger::{MESSAGE_BUFFERS, MESSAGE_BUFFERS_OF_A_USE};
 
 /// A message that stays in its Receive, and the range of its payload.
@@ -241,6 +242,13 @@ impl MessagesOf<'_> {
             pool: self.pool,
             place: self.place,
         }
+    }
+
+    /// Gives back what a service wrote that panicked: it is no part of the next reply.
+    #[cold]
+    pub(crate) fn drop_spilled(&mut self, items: &mut ReplyItems) {
+        let spilled = items.spilled.take();
+        spilled.into_iter().for_each(|it| self.pool.give(it));
     }
 
     /// Whether there is a buffer for `purpose`.

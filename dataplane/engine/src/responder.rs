@@ -315,7 +315,7 @@ impl ServeContext<'_> {
         }
     }
 
-    /// As [`ServeContext::serve`], for a call of a form, whose reply may have one. `routes` has that of the last such call.
+    /// As [`ServeContext::serve`], for a call of a form, whose reply may have one. `last` is the route of the last such call.
     /// Returns the bytes of the results of a success with the verifier AUTH_NONE: they are in the send buffer, and its headers
     /// are not written.
     #[inline(always)]
@@ -425,7 +425,9 @@ impl ServeContext<'_> {
             deferrals: &*self.deferrals,
         };
         self.items.verifier = None;
-        debug_assert!(self.items.spilled.is_none(), "the last call took it");
+        if self.items.spilled.is_some() {
+            self.messages.drop_spilled(self.items);
+        }
         let space = self.scratch.get_mut(before + RESULTS_OFFSET..end);
         let mut writer = ReplyWriter {
             space: space.unwrap_or(&mut []),

@@ -180,7 +180,8 @@ impl ReplyItems {
     }
 
     /// Notes the directions of a call, or that it has chunk lists. `arguments_at` (where its arguments begin) and
-    /// `may_reduce` are known for a deferred call; a call that is served now sets them when its header is decoded.
+    /// `may_reduce` are known for a deferred call; a call that is served now sets them when its header is decoded. A call of a
+    /// form asks for nothing, and sets neither.
     pub(crate) fn ask_for(
         &mut self,
         directions: Option<&[OpenDirection]>,

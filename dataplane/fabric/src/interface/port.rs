@@ -266,7 +266,8 @@ pub trait PortPoll {
         &[]
     }
 
-    /// Moves the last arrival into a Receive of its queue. `None` for an older one, whose bytes are gone.
+    /// Moves the last arrival into a Receive of its queue. `None` for an older one, whose bytes are gone, and for one whose queue
+    /// pair was destroyed.
     fn keep(&mut self, arrival: Arrival) -> Option<Receive> {
         let _ = arrival;
         None

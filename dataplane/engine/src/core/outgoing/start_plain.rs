@@ -47,19 +47,17 @@ impl Outgoing {
         let connection = core.connections.get(key);
         match connection.is_some_and(|it| it.protocol.is_version_1()) {
             false => self.start_as(
-                Form::Call2,
                 core,
                 key,
-                (call, auth),
+                (Form::Call2, call, auth),
                 args_bytes_max,
                 tag,
                 write,
             ),
             true => self.start_as(
-                Form::Call1,
                 core,
                 key,
-                (call, auth),
+                (Form::Call1, call, auth),
                 args_bytes_max,
                 tag,
                 write,
@@ -71,10 +69,9 @@ impl Outgoing {
     #[inline(always)]
     fn start_as<P: Port>(
         &mut self,
-        form: Form,
         core: &mut Resources<P>,
         key: ConnectionKey,
-        (call, auth): (Call, &CallAuth<'_>),
+        (form, call, auth): (Form, Call, &CallAuth<'_>),
         args_bytes_max: usize,
         tag: CallTag,
         write: impl FnOnce(&mut [u8]) -> usize,

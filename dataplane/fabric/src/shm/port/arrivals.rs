@@ -325,8 +325,9 @@ impl Port {
     pub(super) fn take_arrival(&mut self) -> Option<Arrival> {
         let found = &mut self.found;
         while found.left != 0 {
-            if found.here == 0 {
-                found.turn();
+            if found.here == 0 && !found.turn() {
+                debug_assert!(false, "each that is left is of a channel");
+                break;
             }
             if let Some(channel) = channel_mut(&mut self.channels, found.number) {
                 if let Some(arrival) = self.core.take_short(channel) {

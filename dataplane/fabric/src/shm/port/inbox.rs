@@ -1,6 +1,7 @@
 //! The short messages that a poll found, and the one that was taken last.
 
 use super::super::record::SHORT_BYTES_MAX;
+
 /// The last short message that was taken from its ring.
 #[derive(Debug)]
 #[repr(C, align(64))]
@@ -49,12 +50,14 @@ impl Found {
         }
     }
 
-    /// Goes on to the next channel.
-    pub(super) fn turn(&mut self) {
-        if let Some((number, count)) = self.channels.get(self.next) {
-            (self.number, self.here) = (*number, *count);
-            self.next += 1;
-        }
+    /// Goes on to the next channel. Returns whether there is one.
+    pub(super) fn turn(&mut self) -> bool {
+        let Some((number, count)) = self.channels.get(self.next) else {
+            return false;
+        };
+        (self.number, self.here) = (*number, *count);
+        self.next += 1;
+        true
     }
 
     /// Forgets all of it.
