@@ -279,12 +279,14 @@ impl Gather {
     }
 
     /// The number of segments.
+    #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
         self.segments.len()
     }
 
     /// Whether the list is empty.
+    #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.segments.is_empty()

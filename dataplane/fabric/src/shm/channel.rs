@@ -151,7 +151,8 @@ pub(super) struct Channel {
     pub(super) stalled: bool,
     /// The channel was abandoned: its queue pairs have failed, and its records are no longer read.
     pub(super) broken: bool,
-    /// Short Sends go the general way: the quick way refused one of them, or the channel is broken.
+    /// Short Sends go the general way: the quick way refused one of them, one waits for a Receive, a pull is under way, or
+    /// the channel is broken.
     pub(super) is_refused: bool,
     /// The number of the forms that we have; zero for none.
     forms: u32,
@@ -443,6 +444,16 @@ impl Channel {
     #[inline]
     pub(super) fn has_rare_work(&self) -> bool {
         self.has_reports() || !self.gone.is_empty()
+    }
+
+    /// Whether a visit that took short messages has nothing left to do: a record of ours has acknowledged them, and nothing
+    /// waits for what the peer acknowledged in them. Room for records is taken from it only when half of the room is used.
+    #[inline]
+    pub(super) fn is_settled(&self) -> bool {
+        self.consumed() == self.told_acked
+            && self.unacked.is_empty()
+            && self.producer.knows_half()
+            && !self.has_rare_work()
     }
 
     /// Whether reports wait for room.

@@ -229,6 +229,12 @@ impl MappedRing {
         self.word(index, 3).store(header.shape(), Ordering::Relaxed);
     }
 
+    /// Reads the last word of a header, once.
+    #[inline]
+    pub(super) fn read_shape(&self, index: u32) -> u32 {
+        self.word(index, 3).load(Ordering::Relaxed)
+    }
+
     /// Reads a header, without its sequence number, once.
     #[inline]
     pub(super) fn read_header(&self, index: u32) -> Header {

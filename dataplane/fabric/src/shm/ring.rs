@@ -104,6 +104,12 @@ impl<M: RingMemory> Producer<M> {
         self.memory.units() - distance(self.freed, self.tail)
     }
 
+    /// Whether half of the units, or more, are known to be free.
+    #[inline]
+    pub(super) fn knows_half(&self) -> bool {
+        self.known_room() >= self.memory.units() / 2
+    }
+
     /// Finds room for a record of `units` units, and publishes a pad before it if that is needed. Returns
     /// the index for the record, or `None` when the ring is full.
     #[inline]

@@ -82,7 +82,8 @@ impl Core {
         let Some(peer) = &channel.peer else {
             return Head::Nothing;
         };
-        if channel.pull.target != Target::Nothing || self.not_ready_polls != 0 || most == 0 {
+        debug_assert_eq!(channel.pull.target, Target::Nothing);
+        if self.not_ready_polls != 0 || most == 0 {
             return Head::Other;
         }
         let (consumer, forecast) = (&peer.consumer, &channel.forecast);
@@ -92,8 +93,15 @@ impl Core {
         let Some(index) = consumer.peek() else {
             return Head::Nothing;
         };
-        let Some(bytes) = ring.read_header(index).short_bytes() else {
-            return Head::Other;
+        let shape = ring.read_shape(index);
+        let [low, high, op, _] = shape.to_le_bytes();
+        // Whoever takes a formed one checks its length.
+        let bytes = match op {
+            op::SEND_FORMED => u16::from_le_bytes([low, high]).into(),
+            _ => match Header::from_words(0, 0, shape).short_bytes() {
+                Some(bytes) => bytes,
+                None => return Head::Other,
+            },
         };
         // Assumes that the next ones have the same length. Their positions are then known, and their lines are prefetched
         // before this record is read.
@@ -298,22 +306,18 @@ impl Port {
             return false;
         };
         if channel.is_refused {
-            return self.visit_refused(number, now, batch);
+            return self.visit_within(number, *kept_back, now, batch);
         }
-        match self.core.count_short(channel, batch.room()) {
+        match self.core.count_short(channel, batch.room() - *kept_back) {
             Head::Short(count) => {
-                batch.keep_back(count);
                 *kept_back += count;
                 channel.last_active = self.core.counters.polls;
                 self.found.channels.push((number, count));
                 self.found.left += count;
                 true
             }
-            Head::Nothing if !channel.has_rare_work() => {
-                channel.stalled = false;
-                false
-            }
-            Head::Nothing | Head::Other => self.visit(number, now, batch),
+            Head::Nothing if !channel.has_rare_work() => false,
+            Head::Nothing | Head::Other => self.visit_within(number, *kept_back, now, batch),
         }
     }
 
@@ -342,14 +346,19 @@ impl Port {
         None
     }
 
-    /// Visits a channel on the general path after the quick path has refused one of its records. Returns whether something
-    /// was done.
-    #[cold]
-    fn visit_refused(&mut self, number: u32, now: Ticks, batch: &mut CompletionBatch) -> bool {
+    /// Visits a channel on the general path, without the places of the batch that are kept for the short messages that were
+    /// found. Returns whether something was done.
+    #[inline(never)]
+    fn visit_within(
+        &mut self,
+        number: u32,
+        kept_back: usize,
+        now: Ticks,
+        batch: &mut CompletionBatch,
+    ) -> bool {
+        batch.keep_back(kept_back);
         let busy = self.visit(number, now, batch);
-        if let Some(channel) = channel_mut(&mut self.channels, number) {
-            channel.is_refused = channel.stalled || channel.broken;
-        }
+        batch.release(kept_back);
         busy
     }
 
@@ -359,16 +368,27 @@ impl Port {
     /// This comes late on purpose: by now most replies have acknowledged the messages, and no extra store is needed.
     #[inline]
     pub(super) fn leave_found(&mut self) {
+        if self.found.is_empty() {
+            return;
+        }
         while let Some((number, _)) = self.found.channels.pop() {
-            let Some(channel) = channel_mut(&mut self.channels, number) else {
-                continue;
-            };
-            let acked = channel.short_acked;
-            self.core.acknowledge(channel, acked);
-            if self.core.leave(channel, Visit::BUSY).is_broken() {
-                self.break_channel(number);
+            let channel = channel_mut(&mut self.channels, number);
+            if channel.is_some_and(|channel| !channel.is_settled()) {
+                self.leave_unsettled(number);
             }
         }
         self.found.end();
+    }
+
+    #[inline(never)]
+    fn leave_unsettled(&mut self, number: u32) {
+        let Some(channel) = channel_mut(&mut self.channels, number) else {
+            return;
+        };
+        let acked = channel.short_acked;
+        self.core.acknowledge(channel, acked);
+        if self.core.leave(channel, Visit::BUSY).is_broken() {
+            self.break_channel(number);
+        }
     }
 }

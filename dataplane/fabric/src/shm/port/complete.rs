@@ -22,7 +22,7 @@ impl Core {
     /// Whether there is something to complete, or to read.
     #[inline]
     pub(super) fn has_own_work(&self) -> bool {
-        !self.ready.is_empty() || !self.readers.is_empty()
+        !self.ready.is_empty() | !self.readers.is_empty()
     }
 
     /// Completes ended work requests and continues RDMA Reads, within their share of the poll. Returns
@@ -311,16 +311,16 @@ impl Core {
         }
     }
 
-    /// Reports our progress to peers and reads theirs. The poll does it when it is idle, and now and then
-    /// when it is busy.
+    /// Whether there is progress to report, or to ask for.
     #[inline]
-    pub(super) fn exchange_progress(&mut self, channels: &mut Channels) -> bool {
-        let nothing_to_say = self.untold.is_empty() && self.awaiting.is_empty();
-        !nothing_to_say && self.exchange_some(channels)
+    pub(super) fn has_progress(&self) -> bool {
+        !self.untold.is_empty() | !self.awaiting.is_empty()
     }
 
+    /// Reports our progress to peers and reads theirs. The poll does it when it is idle, and now and then
+    /// when it is busy.
     #[inline(never)]
-    fn exchange_some(&mut self, channels: &mut Channels) -> bool {
+    pub(super) fn exchange_progress(&mut self, channels: &mut Channels) -> bool {
         while let Some(number) = self.untold.pop() {
             if let Some(channel) = channel_mut(channels, number) {
                 channel.in_untold = false;

@@ -25,6 +25,7 @@ use crossbeam_queue::ArrayQueue;
 pub use self::config::PortConfig;
 use self::core::{Channels, Core};
 use self::inbox::Found;
+use self::poll::BUSY_EXCHANGE_POLLS;
 use self::schedule::Schedule;
 use super::files;
 use super::files::CoreIdentity;
@@ -55,6 +56,8 @@ pub struct Port {
     attributes: Attributes,
     inline_bytes_max: u32,
     sweep_mask: u64,
+    /// Selects the polls in which a cold channel is swept, or progress is exchanged in any case.
+    rare_mask: u64,
     /// Whether the last poll found something to do.
     was_busy: bool,
     arena: Arena,
@@ -92,6 +95,7 @@ impl Port {
             numbers: Arc::clone(&numbers),
             channel_ring_bytes: config.channel_ring_bytes,
         };
+        let sweep_mask = u64::from(config.cold_sweep_polls.max(1).next_power_of_two()) - 1;
         let port = Self {
             attributes: config::attributes(&config),
             core: config::new_core(
@@ -110,7 +114,8 @@ impl Port {
             dirty: Vec::new(),
             found: Found::new(config.hot_channels_max.max(1) as usize),
             inline_bytes_max: config.inline_bytes_max,
-            sweep_mask: u64::from(config.cold_sweep_polls.max(1).next_power_of_two()) - 1,
+            sweep_mask,
+            rare_mask: sweep_mask.min(BUSY_EXCHANGE_POLLS - 1),
             was_busy: false,
             arena: config.arena,
         };

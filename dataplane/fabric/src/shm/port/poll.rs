@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
+use super::super::channel::Target;
 use super::super::doorbell::BellMemory;
 use super::super::files;
 use super::Port;
@@ -9,8 +10,8 @@ use super::core::channel_mut;
 use crate::clock::Ticks;
 use crate::interface::{Arrival, CompletionBatch, Counted, PortPoll, Receive};
 
-/// Polls after which progress is exchanged with peers even if there is other work.
-const BUSY_EXCHANGE_POLLS: u64 = 64;
+/// Polls after which progress is exchanged with peers even if there is other work; a power of two.
+pub(super) const BUSY_EXCHANGE_POLLS: u64 = 64;
 /// Cold channels with a doorbell that one poll visits at most.
 const COLD_VISITS_PER_POLL: u32 = 8;
 
@@ -32,27 +33,16 @@ impl PortPoll for Port {
         self.core.counters.polls = poll;
         self.core.copy_budget = self.core.copy_bytes_per_poll;
         // Hot channels come last, so that the caller handles their messages right after they are found.
-        let mut busy = false;
-        self.schedule.collect(&self.bell);
-        let is_sweep = poll & self.sweep_mask == 0;
-        if is_sweep || self.schedule.has_pending() {
-            busy |= self.visit_some_cold(is_sweep, now, batch);
-        }
-        if self.core.has_own_work() {
-            busy |= self.core.work_in_share(&mut self.channels, now, batch);
-        }
-        if !self.was_busy || poll.is_multiple_of(BUSY_EXCHANGE_POLLS) {
-            busy |= self.core.exchange_progress(&mut self.channels);
-        }
+        let mut busy = self.has_rare_work(poll) && self.do_rare_work(poll, now, batch);
         let (any_hot, kept_back) = self.visit_hot(now, batch);
         busy |= any_hot;
-        if self.core.has_own_work() {
-            busy |= self.core.work_in_rest(&mut self.channels, now, batch);
+        if self.core.has_own_work() | (self.core.not_ready_polls != 0) {
+            busy |= self.end_rarely(kept_back, now, batch);
         }
-        batch.release(kept_back);
-        self.core.not_ready_polls = self.core.not_ready_polls.saturating_sub(1);
         self.was_busy = busy;
-        self.core.counters.polls_empty += u64::from(!busy);
+        if !busy {
+            self.core.counters.polls_empty += 1;
+        }
         busy
     }
 
@@ -104,6 +94,43 @@ impl PortPoll for Port {
 }
 
 impl Port {
+    /// Whether a poll does more than check the hot channels. The lists of such work are asked themselves, by one test for
+    /// all of them: no flag stands for them, which somebody could forget to set.
+    #[inline]
+    fn has_rare_work(&self, poll: u64) -> bool {
+        let core = &self.core;
+        let has_work = self.bell.rung() | self.schedule.has_pending() | core.has_own_work();
+        has_work || poll & self.rare_mask == 0 || (!self.was_busy && core.has_progress())
+    }
+
+    /// Does what comes before the hot channels. Returns whether something was done.
+    #[inline(never)]
+    fn do_rare_work(&mut self, poll: u64, now: Ticks, batch: &mut CompletionBatch) -> bool {
+        let mut busy = false;
+        self.schedule.collect(&self.bell);
+        let is_sweep = poll & self.sweep_mask == 0;
+        if is_sweep || self.schedule.has_pending() {
+            busy |= self.visit_some_cold(is_sweep, now, batch);
+        }
+        if self.core.has_own_work() {
+            busy |= self.core.work_in_share(&mut self.channels, now, batch);
+        }
+        if !self.was_busy || poll.is_multiple_of(BUSY_EXCHANGE_POLLS) {
+            busy |= self.core.exchange_progress(&mut self.channels);
+        }
+        busy
+    }
+
+    /// Ends a poll with own work, or in which no Receive seems to be posted. Returns whether something was done.
+    #[inline(never)]
+    fn end_rarely(&mut self, kept_back: usize, now: Ticks, batch: &mut CompletionBatch) -> bool {
+        batch.keep_back(kept_back);
+        let busy = self.core.work_in_rest(&mut self.channels, now, batch);
+        batch.release(kept_back);
+        self.core.not_ready_polls = self.core.not_ready_polls.saturating_sub(1);
+        busy
+    }
+
     /// Visits one channel. Returns whether something was done.
     #[inline]
     pub(super) fn visit(&mut self, number: u32, now: Ticks, batch: &mut CompletionBatch) -> bool {
@@ -114,6 +141,7 @@ impl Port {
             return false;
         }
         let visit = self.core.visit(channel, now, batch);
+        channel.is_refused = channel.stalled || channel.pull.target != Target::Nothing;
         if visit.is_busy() && channel.hot {
             channel.last_active = self.core.counters.polls;
         } else if visit.is_again() && !channel.hot {
@@ -129,15 +157,12 @@ impl Port {
     /// how many places of the batch are kept for the short messages that were found.
     #[inline]
     fn visit_hot(&mut self, now: Ticks, batch: &mut CompletionBatch) -> (bool, usize) {
-        let mut busy = false;
-        let mut place = 0;
-        let mut kept_back = 0;
+        let (mut busy, mut place, mut kept_back) = (false, 0, 0);
         while let Some(number) = self.schedule.hot(place) {
             if self.look_at(number, &mut kept_back, now, batch) {
                 busy = true;
-                if self.core.is_used_up(batch) {
-                    self.end_hot(place, &mut kept_back, now, batch);
-                    break;
+                if batch.room() == kept_back || self.core.copy_budget == 0 {
+                    return (true, self.end_hot(place, kept_back, now, batch));
                 }
             }
             place += 1;
@@ -146,20 +171,21 @@ impl Port {
     }
 
     /// The hot channel at this place has used up the batch or the copy budget. If only the budget is used
-    /// up, the channels after it are still checked, because short messages need no budget.
+    /// up, the channels after it are still checked, because short messages need no budget. Returns how many places are kept
+    /// then.
     #[inline(never)]
     fn end_hot(
         &mut self,
         used_at: usize,
-        kept_back: &mut usize,
+        mut kept_back: usize,
         now: Ticks,
         batch: &mut CompletionBatch,
-    ) {
+    ) -> usize {
         let mut place = used_at + 1;
-        while !batch.is_full()
+        while batch.room() != kept_back
             && let Some(number) = self.schedule.hot(place)
         {
-            self.look_at(number, kept_back, now, batch);
+            self.look_at(number, &mut kept_back, now, batch);
             place += 1;
         }
         let poll = self.core.counters.polls;
@@ -169,6 +195,7 @@ impl Port {
         };
         let had_all = !(0..used_at).any(was_active);
         self.schedule.begin_hot_at(used_at + usize::from(had_all));
+        kept_back
     }
 
     /// Visits cold channels, within their share of the poll: in a sweep the one whose turn it is, and those
