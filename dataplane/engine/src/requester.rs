@@ -316,6 +316,11 @@ impl Requester {
         self.free_slot(index, calls);
     }
 
+    /// When there are slots for [`Requester::next_timed_out`] to look at. Only that changes it.
+    pub(crate) fn due(&self) -> Ticks {
+        self.sweep_due
+    }
+
     /// Whether there are slots for [`Requester::next_timed_out`] to look at.
     #[inline]
     pub(crate) fn timeouts_due(&self, now: Ticks) -> bool {

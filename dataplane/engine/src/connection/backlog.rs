@@ -31,6 +31,11 @@ impl Outbound {
     }
 
     #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.head == NONE
     }

@@ -5,13 +5,12 @@ use rpcrdma_protocol::v2::ReverseRequestSupport;
 use super::Connection;
 
 impl Connection {
-    /// Whether something other than a grant has to be sent before a new message.
+    /// Whether something other than a grant has to be sent before a new message. Nearly always there is nothing, so one test
+    /// is made for all.
     #[inline]
     pub(crate) fn has_backlog(&self) -> bool {
-        self.properties_due
-            || !self.refusals.is_empty()
-            || self.unposted.is_some()
-            || !self.outbound.is_empty()
+        let waiting = self.refusals.len() | self.unposted.list.len() | self.outbound.len();
+        (waiting | usize::from(self.properties_due)) != 0
     }
 
     /// Whether something has to be sent before a new reply. Calls of which nothing was sent do not count: they may

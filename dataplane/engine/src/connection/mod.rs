@@ -260,9 +260,10 @@ impl Connection {
     }
 
     /// Whether there is something to send, now or when the peer grants credits.
-    #[inline]
+    // Always: it is short, and asked for each message.
+    #[inline(always)]
     pub(crate) fn wants_to_send(&self) -> bool {
-        self.has_backlog() || self.protocol.grant_due() || self.keep_alive_due
+        self.has_backlog() | self.keep_alive_due || self.protocol.grant_due()
     }
 
     /// Whether the arrival of a message may let waiting work continue: in slots, in held messages, or to be sent.

@@ -9,6 +9,7 @@ use rpcrdma_fabric::memory::Buffer;
 use super::context::Context;
 use super::resources::{Drain, Resources};
 use super::state::State;
+use super::sweep::Sweep;
 use super::{Core, RunError};
 use crate::bulk::Home;
 use crate::close_reason::CloseReason;
@@ -57,28 +58,31 @@ impl<P: Port, A: Application> Core<P, A> {
             batch,
             ..
         } = self;
-        state.publisher.note_poll_time(&mut state.resources, now);
-        let is_later = now != state.resources.now;
-        state.resources.now = now;
+        let was_busy = state.was_busy;
+        if was_busy {
+            state.resources.note_poll_time(now);
+        }
+        let before = std::mem::replace(&mut state.resources.now, now);
         let mut busy = moved | state.reap(application, batch);
         // Directly after the arrivals, so that nothing delays the call that follows a reply.
         let context = &mut Context { state: &mut *state };
         busy |= application.poll(context, now).is_busy();
-        // All other work is caused by something that was done, by a command, or by time. An iteration in
-        // which nothing came and the clock was not read again need not look for it.
-        if busy | is_later | std::mem::take(&mut state.looks_around) | state.has_commands() {
+        // Other work waits for a time, is a command, or is on a list until it is done. What is on a list can go on only
+        // when something was done, or something happened that no event reports, for which it is tried again in time.
+        let may_go_on = || busy | was_busy | (now != before);
+        let is_due = now >= state.due;
+        if is_due | state.has_commands() || (state.has_rare_work() && may_go_on()) {
             busy |= state.look_around(application);
         }
         // In this order: a credit must not be granted before its Receive is posted.
         state.resources.port.flush_receives();
         state.resources.port.flush_sends();
-        state.looks_around = busy;
-        state.publisher.end_poll(busy);
+        state.was_busy = busy;
         let counters = &state.resources.shared.counters;
         counters.polls.increment();
         if busy {
             // The work may have taken long: the next iteration reads the clock.
-            state.clock_age_polls = u32::MAX;
+            state.clock_due_polls = 0;
         } else {
             counters.empty_polls.increment();
         }
@@ -255,8 +259,30 @@ impl<P: Port> State<P> {
         count
     }
 
-    /// Does all work other than what arrived in this iteration: timers, waiting work, commands.
+    /// Whether anything is on one of the lists that [`State::look_around`] goes through. The lists themselves are asked, by
+    /// one test for all of them: no flag stands for them, which somebody could forget to set.
     #[inline]
+    pub(super) fn has_rare_work(&self) -> bool {
+        let core = &self.resources;
+        let listed = self.waiting_receives.held()
+            | self.incoming.calls.queued()
+            | self.incoming.kept.asked_for()
+            | self.outgoing.calls.queued()
+            | core.pending.len()
+            | core.closing.len()
+            | core.placement.leased();
+        (listed != 0) | core.is_woken | (core.drain == Drain::Underway)
+    }
+
+    /// When the first of the times is that [`State::look_around`] waits for. Only what it does changes them.
+    pub(super) fn next_due(&self) -> Ticks {
+        let sweeps = [&self.keep_alive, &self.deadlines, self.publisher.sweep()];
+        let calls = self.outgoing.requester.due();
+        sweeps.into_iter().map(Sweep::due).fold(calls, Ticks::min)
+    }
+
+    /// Does all work other than what arrived in this iteration: timers, waiting work, commands.
+    #[inline(never)]
     fn look_around<A: Application>(&mut self, application: &mut A) -> bool {
         let core = &mut self.resources;
         let mut busy = self.outgoing.end_late_calls(core, application);
@@ -271,6 +297,7 @@ impl<P: Port> State<P> {
         busy |= self.finish_closing(application);
         busy |= self.take_commands(application);
         self.check_drained();
+        self.due = self.next_due();
         busy
     }
 
@@ -317,13 +344,13 @@ impl<P: Port> State<P> {
     /// wait, because it may be their replies.
     #[inline]
     fn is_clock_due(&mut self, moved: bool, interval_polls: u32) -> bool {
-        self.clock_age_polls = self.clock_age_polls.saturating_add(1);
         let is_waiting = self.outgoing.requester.waiting() != 0;
-        let due = self.clock_age_polls >= interval_polls || (moved && is_waiting);
-        if due {
-            self.clock_age_polls = 0;
-        }
-        due
+        let is_due = self.clock_due_polls == 0 || (moved && is_waiting);
+        self.clock_due_polls = match is_due {
+            true => interval_polls.saturating_sub(1),
+            false => self.clock_due_polls - 1,
+        };
+        is_due
     }
 
     /// Sends keep-alives, checks deadlines and publishes levels, for some connections each, when it is time.
@@ -395,12 +422,12 @@ impl<P: Port> State<P> {
             return false;
         }
         // What came before the announcement causes no event any more: the last iteration looks for it.
-        self.looks_around = true;
+        self.due = 0;
         true
     }
 
     pub(super) fn end_park(&mut self) {
-        self.clock_age_polls = u32::MAX;
+        self.clock_due_polls = 0;
         self.resources.port.unpark();
         self.resources.shared.end_park();
     }

@@ -26,10 +26,6 @@ pub(super) struct Publisher {
     sweep: Sweep,
     /// The sums over the connections visited so far.
     next: LevelSnapshot,
-    /// The last poll did something.
-    was_busy: bool,
-    /// The counter of sent replies when it was last read.
-    replies_sent: u64,
     /// The counter of the port when it was last read.
     receiver_not_ready: u64,
 }
@@ -39,30 +35,13 @@ impl Publisher {
         Self {
             sweep: Sweep::new(INTERVAL, clock, now),
             next: LevelSnapshot::default(),
-            was_busy: false,
-            replies_sent: 0,
             receiver_not_ready: 0,
         }
     }
 
-    /// Records how long the last poll took, up to `now`, if it did something.
-    #[inline]
-    pub(super) fn note_poll_time<P: Port>(&mut self, core: &mut Resources<P>, now: Ticks) {
-        if self.was_busy {
-            let replies_sent = core.shared.counters.replies_sent.get();
-            let replies = replies_sent.wrapping_sub(self.replies_sent);
-            let late_replies = std::mem::take(&mut core.late_replies);
-            self.replies_sent = replies_sent;
-            let ticks = now.saturating_sub(core.now);
-            let poll_times = &core.shared.poll_times;
-            poll_times.record(ticks, replies.saturating_sub(late_replies));
-        }
-    }
-
-    /// Remembers whether this poll did something.
-    #[inline]
-    pub(super) fn end_poll(&mut self, busy: bool) {
-        self.was_busy = busy;
+    /// When levels are published.
+    pub(super) fn sweep(&self) -> &Sweep {
+        &self.sweep
     }
 
     /// Publishes levels if it is time; `held` messages wait in their Receives. Returns whether the sweep continues

@@ -69,8 +69,9 @@ pub(crate) struct Resources<P: Port> {
     pub(super) has_bulk: bool,
     /// Whether windows are invalidated by Sends, both ways.
     pub(super) sends_with_invalidate: bool,
-    /// Replies since the last record of a poll time that answer calls from earlier polls.
-    pub(super) late_replies: u64,
+    /// Replies whose time is recorded: those before the last record of a poll time, and later ones to calls from earlier
+    /// polls.
+    pub(super) replies_timed: u64,
     /// What judges the calls of peers before the application sees them.
     pub(super) programs: Programs,
     pub(super) last_route: LastRoute,
@@ -211,13 +212,22 @@ impl<P: Port> Resources<P> {
         });
     }
 
+    /// Records how long the last poll, which did something, took up to `now`.
+    #[inline]
+    pub(super) fn note_poll_time(&mut self, now: Ticks) {
+        let sent = self.shared.counters.replies_sent.get();
+        let replies = sent.saturating_sub(std::mem::replace(&mut self.replies_timed, sent));
+        let ticks = now.saturating_sub(self.now);
+        self.shared.poll_times.record(ticks, replies);
+    }
+
     /// Records the time of the reply to a call that the core found at `found_at`, if that was in an earlier poll.
     #[inline]
     pub(super) fn note_late_reply(&mut self, found_at: Ticks) {
         if found_at != self.now {
             let ticks = self.now.saturating_sub(found_at);
             self.shared.poll_times.record_replies(ticks, 1);
-            self.late_replies += 1;
+            self.replies_timed += 1;
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use rpcrdma_fabric::clock::Clock;
+use rpcrdma_fabric::clock::{Clock, Ticks};
 use rpcrdma_fabric::interface::{Port, PublishedCounters, SetupError};
 use rpcrdma_protocol::rpc::{LastRoute, Programs};
 
@@ -37,10 +37,12 @@ pub(crate) struct State<P: Port> {
     pub(super) deadlines: Sweep,
     pub(super) publisher: Publisher,
     pub(super) commands_taken: u64,
-    /// Polls since the clock was read.
-    pub(super) clock_age_polls: u32,
-    /// The next iteration looks for all kinds of work, even if nothing arrives.
-    pub(super) looks_around: bool,
+    /// Polls before the clock is read again.
+    pub(super) clock_due_polls: u32,
+    /// The last iteration did something.
+    pub(super) was_busy: bool,
+    /// When an iteration looks for all kinds of work, even if nothing arrives; zero for the next one.
+    pub(super) due: Ticks,
     pub(super) stop: bool,
 }
 
@@ -97,8 +99,9 @@ impl<P: Port> State<P> {
             deadlines: Sweep::new(config.stall_timeout / u32::from(VISITS), clock, now),
             publisher: Publisher::new(clock, now),
             commands_taken: 0,
-            clock_age_polls: 0,
-            looks_around: true,
+            clock_due_polls: 0,
+            was_busy: false,
+            due: 0,
             stop: false,
             resources: Resources {
                 queues,
@@ -123,7 +126,7 @@ impl<P: Port> State<P> {
                 properties_epoch: 0,
                 has_bulk: config.bulk_serves() != 0,
                 sends_with_invalidate: port.attributes().send_with_invalidate,
-                late_replies: 0,
+                replies_timed: 0,
                 programs: Programs::default(),
                 last_route: LastRoute::NONE,
                 is_woken: false,

@@ -33,6 +33,11 @@ impl Sweep {
         }
     }
 
+    /// When there are places to visit.
+    pub(super) fn due(&self) -> Ticks {
+        self.due
+    }
+
     /// Whether there are places to visit.
     #[inline]
     pub(super) fn is_due(&self, now: Ticks) -> bool {

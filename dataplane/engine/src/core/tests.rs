@@ -6,9 +6,12 @@ use rpcrdma_fabric::interface::prelude::*;
 use rpcrdma_protocol::connection::Versions;
 
 use super::incoming::Stream;
+use super::publish::Publisher;
+use super::resources::Drain;
 use super::waiting_receives::WaitingWork;
 use crate::close_reason::{CloseReason, Owed};
 use crate::config::CoreConfig;
+use crate::connection::VISITS;
 use crate::ledger::SENDERS_AT_A_TIME;
 use crate::message::Use;
 use crate::support::{ECHO, NULL, Pair};
@@ -128,6 +131,49 @@ fn a_probe_that_is_not_acknowledged_ends_the_connection() {
     let stalled_ms = 4000;
     let reason = CloseReason::PeerStalled { owed, stalled_ms };
     assert_eq!(pair.client.closed, [(key, reason)]);
+}
+
+/// Whatever waits for a time is looked for when the first of all these times has come.
+#[test]
+fn an_iteration_is_due_at_the_first_of_all_times() {
+    let (soon, late) = (Duration::from_secs(10), Duration::from_secs(3600));
+    let publication = Duration::from_millis(100);
+    for (first, within) in [soon, soon, soon, publication].into_iter().enumerate() {
+        let time = |number| if number == first { soon } else { late };
+        let mut pair = Pair::new(&CoreConfig {
+            call_timeout: time(0),
+            keep_alive_interval: time(1),
+            stall_timeout: time(2) * u32::from(VISITS),
+            ..CoreConfig::default()
+        });
+        pair.turns_exactly(1);
+        let core = &mut pair.server.core;
+        assert_eq!(core.state.due, core.state.next_due());
+        let now = core.state.resources.now.max(core.clock.now());
+        if within == soon {
+            let later = now + core.clock.ticks(late);
+            core.state.publisher = Publisher::new(&core.clock, later);
+        }
+        let latest = now + core.clock.ticks(within);
+        assert!(core.state.next_due() <= latest, "{first}");
+    }
+}
+
+/// A drain is looked at until it has ended, and so is what waits for a connection that was woken.
+#[test]
+fn a_drain_and_a_connection_that_was_woken_are_rare_work() {
+    let mut pair = Pair::new(&CoreConfig::default());
+    pair.connect();
+    pair.turns(20);
+    let state = &mut pair.server.core.state;
+    assert!(!state.has_rare_work());
+    state.resources.is_woken = true;
+    assert!(state.has_rare_work());
+    state.resources.is_woken = false;
+    for (drain, is_looked_at) in [(Drain::Underway, true), (Drain::Done, false)] {
+        state.resources.drain = drain;
+        assert_eq!(state.has_rare_work(), is_looked_at);
+    }
 }
 
 /// An end that serves keeps a credit for replies, where the window is large enough, and more where calls have

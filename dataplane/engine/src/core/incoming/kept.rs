@@ -128,6 +128,12 @@ impl KeptReplies {
         self.oldest == self.next
     }
 
+    /// How many are to be sent again.
+    #[inline]
+    pub(crate) fn asked_for(&self) -> usize {
+        self.asked_for
+    }
+
     /// Whether any is to be sent again.
     #[inline]
     pub(crate) fn any_asked_for(&self) -> bool {
