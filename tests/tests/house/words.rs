@@ -13,7 +13,7 @@ const WORDS: &[(&str, usize, &str)] = &[
     ("of its own", 70, "its own ..., or nothing"),
     ("of their own", 31, "their own ..., or nothing"),
     ("stands", 130, "is"),
-    ("at once", 127, "immediately, or at the same time"),
+    ("at once", 126, "immediately, or at the same time"),
     ("whoever", 27, "the one that"),
     ("whatever", 151, "any, all"),
     ("comes to", 8, "becomes, is"),

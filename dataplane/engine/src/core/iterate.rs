@@ -260,7 +260,7 @@ impl<P: Port> State<P> {
     }
 
     /// Whether anything is on one of the lists that [`State::look_around`] goes through. The lists themselves are asked, by
-    /// one test for all of them: no flag stands for them, which somebody could forget to set.
+    /// one test for all of them: there is no flag for them, which somebody could forget to set.
     #[inline]
     pub(super) fn has_rare_work(&self) -> bool {
         let core = &self.resources;

@@ -133,7 +133,7 @@ fn a_probe_that_is_not_acknowledged_ends_the_connection() {
     assert_eq!(pair.client.closed, [(key, reason)]);
 }
 
-/// Whatever waits for a time is looked for when the first of all these times has come.
+/// What waits for a time is looked for when the first of all these times has come.
 #[test]
 fn an_iteration_is_due_at_the_first_of_all_times() {
     let (soon, late) = (Duration::from_secs(10), Duration::from_secs(3600));

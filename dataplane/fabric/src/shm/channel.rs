@@ -450,7 +450,7 @@ impl Channel {
     /// waits for what the peer acknowledged in them. Room for records is taken from it only when half of the room is used.
     #[inline]
     pub(super) fn is_settled(&self) -> bool {
-        self.consumed() == self.told_acked
+        self.untold_units() == 0
             && self.unacked.is_empty()
             && self.producer.knows_half()
             && !self.has_rare_work()

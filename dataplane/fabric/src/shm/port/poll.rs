@@ -95,7 +95,7 @@ impl PortPoll for Port {
 
 impl Port {
     /// Whether a poll does more than check the hot channels. The lists of such work are asked themselves, by one test for
-    /// all of them: no flag stands for them, which somebody could forget to set.
+    /// all of them: there is no flag for them, which somebody could forget to set.
     #[inline]
     fn has_rare_work(&self, poll: u64) -> bool {
         let core = &self.core;
