@@ -267,7 +267,7 @@ impl Connection {
     }
 
     /// Whether the arrival of a message may let waiting work continue: in slots, in held messages, or to be sent.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn has_news(&self) -> bool {
         self.is_awaited || (!self.pending && self.wants_to_send())
     }

@@ -116,7 +116,7 @@ impl Transmit {
     }
 
     /// The bytes of the scratch buffer.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn scratch(&mut self) -> &mut [u8] {
         self.memory.bytes_mut(&mut self.scratch)
     }

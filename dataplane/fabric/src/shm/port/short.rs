@@ -31,7 +31,7 @@ impl Channel {
     /// Prefetches the lines of a burst when its first record, of `units` units, is written.
     #[inline]
     fn ask_for_burst(&self, units: u32) {
-        if !self.in_dirty {
+        if !self.in_dirty && self.forecast.burst_units > units {
             self.ask_for_all(units);
         }
     }
