@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn connections_have_places_of_their_own_as_far_as_there_are_any() {
+    fn each_connection_has_its_place_while_there_are_any() {
         for (connections_max, places) in [(0, 1), (1, 1), (3, 4), (10_000, PLACES_MAX)] {
             let mut table = ByConnection::new(connections_max, || None);
             let key = |index| ConnectionKey {

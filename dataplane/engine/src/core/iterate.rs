@@ -64,6 +64,8 @@ impl<P: Port, A: Application> Core<P, A> {
         }
         let before = std::mem::replace(&mut state.resources.now, now);
         let mut busy = moved | state.reap(application, batch);
+        // Before the application makes others, which would be tried first.
+        state.wake_calls();
         // Directly after the arrivals, so that nothing delays the call that follows a reply.
         let context = &mut Context { state: &mut *state };
         busy |= application.poll(context, now).is_busy();
@@ -287,12 +289,14 @@ impl<P: Port> State<P> {
         let core = &mut self.resources;
         let mut busy = self.outgoing.end_late_calls(core, application);
         busy |= core.reclaim_segments();
-        busy |= self.retry_held(application);
         busy |= self.visit_connections();
         self.wake_calls();
         let core = &mut self.resources;
         busy |= self.outgoing.go_on(core, application);
         busy |= self.incoming.go_on(core, application);
+        // After the calls that have slots: one that begins now would take what came free before them.
+        busy |= self.retry_held(application);
+        let core = &mut self.resources;
         busy |= core.send_pending(&mut self.incoming);
         busy |= self.finish_closing(application);
         busy |= self.take_commands(application);
@@ -384,7 +388,8 @@ impl<P: Port> State<P> {
     /// Queues the calls that waited for their connections, if something happened on any of them.
     #[inline]
     fn wake_calls(&mut self) {
-        if std::mem::take(&mut self.resources.is_woken) {
+        if self.resources.is_woken {
+            self.resources.is_woken = false;
             self.incoming.calls.wake();
             self.outgoing.calls.wake();
         }

@@ -134,16 +134,19 @@ impl<T> Slots<T> {
         }
     }
 
-    /// Queues all waiting calls. Each then checks whether its own connection can continue: a list of waiting calls for
-    /// each connection would cost more.
+    /// Queues all waiting calls, the one that waits longest first: otherwise it could wait for ever while others come. Each then
+    /// checks whether its own connection can continue: a list of waiting calls for each connection would cost more.
     #[cold]
     pub(crate) fn wake(&mut self) {
-        while let Some(index) = self.waiting.pop() {
+        let mut waiting = std::mem::take(&mut self.waiting);
+        for index in waiting.drain(..) {
             if let Some(slot) = self.slots.get_mut(index as usize) {
                 slot.is_waiting = false;
             }
             self.queue(index);
         }
+        // With the memory that it has.
+        self.waiting = waiting;
     }
 
     /// Slots in the queue.
@@ -170,5 +173,29 @@ impl<T> Slots<T> {
     #[cfg(test)]
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         (0..self.len()).filter_map(|index| Some((index, self.get(index)?)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waiting_calls_are_woken_in_the_order_in_which_they_began_to_wait() {
+        let mut slots = Slots::new(4, |index| index);
+        for index in [2, 0, 3, 0] {
+            slots.wait(index);
+        }
+        for _ in 0..2 {
+            slots.wake();
+            let woken: Vec<u32> = std::iter::from_fn(|| slots.next_queued())
+                .map(|call| *call)
+                .collect();
+            assert_eq!(woken, [2, 0, 3]);
+            for index in [2, 0, 3] {
+                slots.put(index, Box::new(index));
+                slots.wait(index);
+            }
+        }
     }
 }

@@ -9,7 +9,7 @@ use super::slots::Slots;
 use crate::counters::Counter;
 use crate::rpc::ConnectionKey;
 
-/// Calls of one direction that are tried in one poll.
+/// Queued calls of one direction that are tried in one poll. Those that go on where a message arrives come on top.
 pub(super) const CALLS_MAX: usize = 16;
 /// Steps of one call in one poll: as many as there are kinds of steps.
 pub(super) const STEPS_MAX: usize = 8;
@@ -117,7 +117,8 @@ pub(super) trait Steps<P: Port> {
                 }
             }
         }
-        self.leave(core, call, Step::Waits);
+        // In the queue, or nobody would go on with it.
+        self.leave(core, call, Step::GoesOn);
         true
     }
 

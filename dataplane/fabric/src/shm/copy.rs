@@ -147,7 +147,8 @@ pub(super) unsafe fn copy_from<const FROM: usize>(
 /// # Safety
 ///
 /// As [`copy_bytes`].
-#[inline]
+// Always: it is few instructions for the octets of a short message.
+#[inline(always)]
 pub(super) unsafe fn copy_backwards(source: *const u8, target: *mut u8, bytes: usize) {
     // SAFETY: as the caller promises, for each block: all but the first begin behind byte 0, and end within the range.
     unsafe {

@@ -153,7 +153,7 @@ impl<M: RingMemory> Producer<M> {
     }
 
     /// Moves the tail past the record of `units` units that was written at the reserved index. Returns its sequence number,
-    /// which the caller publishes at once.
+    /// which the caller publishes immediately.
     #[inline(always)]
     pub(super) fn pass(&mut self, units: u32) -> u32 {
         let position = self.tail;

@@ -11,7 +11,7 @@ use crate::clock::Ticks;
 use crate::interface::{Completion, CompletionBatch, CompletionKind, QueuePairId, Status};
 
 /// Work requests that one poll retires at most. The batch is not enough of a limit, because some yield no
-/// completion.
+/// completion. Those that end with an acknowledgement, and yield none, come on top.
 const FLUSHED_PER_POLL: u32 = 64;
 /// Queue pairs whose RDMA Reads one poll continues.
 const READERS_PER_POLL: usize = 4;

@@ -219,7 +219,7 @@ impl Credits {
         is_received
     }
 
-    /// As [`Credits::receive`], for a message whose Receive is posted again at once.
+    /// As [`Credits::receive`], for a message whose Receive is posted again immediately.
     #[inline]
     pub(super) fn receive_reposted(&mut self, credit: CreditWord) -> bool {
         let peer_granted = self.peer_granted.wrapping_add(u32::from(credit.granted));
