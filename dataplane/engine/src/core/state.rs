@@ -99,7 +99,8 @@ impl<P: Port> State<P> {
             deadlines: Sweep::new(config.stall_timeout / u32::from(VISITS), clock, now),
             publisher: Publisher::new(clock, now),
             commands_taken: 0,
-            clock_due_polls: 0,
+            // The first iteration has the time at which the core was made.
+            clock_due_polls: 1,
             was_busy: false,
             due: 0,
             stop: false,
