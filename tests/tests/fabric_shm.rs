@@ -26,6 +26,9 @@ fn unique() -> u32 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
+/// Less than is usual, so that a long transfer takes many polls.
+const COPIED_BYTES_PER_POLL: u32 = 64 << 10;
+
 /// Ports and managers of `shm`, with a clock that can be held and set forward; with `OWN_QUEUES` ports that
 /// have no shared receive queues.
 struct ShmHarness<const OWN_QUEUES: bool> {
@@ -50,7 +53,7 @@ impl<const OWN_QUEUES: bool> Harness for ShmHarness<OWN_QUEUES> {
         Extras {
             set_delay: true,
             faults: true,
-            copied_bytes_per_poll_max: Some(64 << 10),
+            copied_bytes_per_poll_max: Some(COPIED_BYTES_PER_POLL.into()),
             ..Extras::default()
         }
     }
@@ -70,6 +73,7 @@ impl<const OWN_QUEUES: bool> Harness for ShmHarness<OWN_QUEUES> {
         config.send_queue_depth_max = options.send_queue_depth;
         config.windows_max = options.windows;
         config.delay = options.delay;
+        config.copy_bytes_per_poll = COPIED_BYTES_PER_POLL;
         config.own_receive_queues = OWN_QUEUES;
         shm::Port::new(config).expect("a port of moderate size")
     }
