@@ -154,6 +154,8 @@ pub(super) struct Channel {
     /// Short Sends go the general way: the quick way refused one of them, one waits for a Receive, a pull is under way, or
     /// the channel is broken.
     pub(super) is_refused: bool,
+    /// A poll found short Sends on it, and no later one has looked whether they are acknowledged.
+    pub(super) is_visited: bool,
     /// The number of the forms that we have; zero for none.
     forms: u32,
     /// The peer is known to receive messages by them.
@@ -220,6 +222,7 @@ impl Channel {
             stalled: false,
             broken: false,
             is_refused: false,
+            is_visited: false,
             forms: 0,
             takes_forms: false,
             hot: false,

@@ -295,29 +295,32 @@ impl Core {
 impl Port {
     /// Checks a hot channel. Leaves its short Sends for [`Port::take_arrival`]. Returns whether it had work.
     #[inline]
-    pub(super) fn look_at(
-        &mut self,
-        number: u32,
-        kept_back: &mut usize,
-        now: Ticks,
-        batch: &mut CompletionBatch,
-    ) -> bool {
-        let Some(channel) = channel_mut(&mut self.channels, number) else {
+    pub(super) fn look_at(&mut self, number: u32, now: Ticks, batch: &mut CompletionBatch) -> bool {
+        let Some(mut channel) = channel_mut(&mut self.channels, number) else {
             return false;
         };
-        if channel.is_refused {
-            return self.visit_within(number, *kept_back, now, batch);
+        // This comes late on purpose: by now most replies have acknowledged the messages that were found, and no extra store is
+        // needed.
+        if std::mem::take(&mut channel.is_visited) && !channel.is_settled() {
+            self.leave_unsettled(number);
+            match channel_mut(&mut self.channels, number) {
+                Some(again) => channel = again,
+                None => return false,
+            }
         }
-        match self.core.count_short(channel, batch.room() - *kept_back) {
+        if channel.is_refused {
+            return self.visit_within(number, now, batch);
+        }
+        match self.core.count_short(channel, self.found.room(batch)) {
             Head::Short(count) => {
-                *kept_back += count;
                 channel.last_active = self.core.counters.polls;
+                channel.is_visited = true;
                 self.found.channels.push((number, count));
                 self.found.left += count;
                 true
             }
             Head::Nothing if !channel.has_rare_work() => false,
-            Head::Nothing | Head::Other => self.visit_within(number, *kept_back, now, batch),
+            Head::Nothing | Head::Other => self.visit_within(number, now, batch),
         }
     }
 
@@ -349,37 +352,15 @@ impl Port {
     /// Visits a channel on the general path, without the places of the batch that are kept for the short messages that were
     /// found. Returns whether something was done.
     #[inline(never)]
-    fn visit_within(
-        &mut self,
-        number: u32,
-        kept_back: usize,
-        now: Ticks,
-        batch: &mut CompletionBatch,
-    ) -> bool {
+    fn visit_within(&mut self, number: u32, now: Ticks, batch: &mut CompletionBatch) -> bool {
+        let kept_back = self.found.left;
         batch.keep_back(kept_back);
         let busy = self.visit(number, now, batch);
         batch.release(kept_back);
         busy
     }
 
-    /// Ends the visits to the channels on which the last poll found something. Messages that were not taken stay in their
-    /// rings.
-    ///
-    /// This comes late on purpose: by now most replies have acknowledged the messages, and no extra store is needed.
-    #[inline]
-    pub(super) fn leave_found(&mut self) {
-        if self.found.is_empty() {
-            return;
-        }
-        while let Some((number, _)) = self.found.channels.pop() {
-            let channel = channel_mut(&mut self.channels, number);
-            if channel.is_some_and(|channel| !channel.is_settled()) {
-                self.leave_unsettled(number);
-            }
-        }
-        self.found.end();
-    }
-
+    /// Ends the visit to a channel on which an earlier poll found short messages. Those that were not taken stay in its ring.
     #[inline(never)]
     fn leave_unsettled(&mut self, number: u32) {
         let Some(channel) = channel_mut(&mut self.channels, number) else {

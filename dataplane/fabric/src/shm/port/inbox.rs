@@ -1,6 +1,7 @@
 //! The short messages that a poll found, and the one that was taken last.
 
 use super::super::record::SHORT_BYTES_MAX;
+use crate::interface::CompletionBatch;
 
 /// The last short message that was taken from its ring.
 #[derive(Debug)]
@@ -50,6 +51,12 @@ impl Found {
         }
     }
 
+    /// The room of a batch without the places that are kept for the short Sends that are left.
+    #[inline]
+    pub(super) fn room(&self, batch: &CompletionBatch) -> usize {
+        batch.room() - self.left
+    }
+
     /// Goes on to the next channel. Returns whether there is one.
     pub(super) fn turn(&mut self) -> bool {
         let Some((number, count)) = self.channels.get(self.next) else {
@@ -60,9 +67,10 @@ impl Found {
         true
     }
 
-    /// Forgets all of it.
+    /// Forgets all of it: the next poll begins.
     #[inline]
     pub(super) fn end(&mut self) {
+        self.channels.clear();
         (self.here, self.next, self.left) = (0, 0, 0);
     }
 

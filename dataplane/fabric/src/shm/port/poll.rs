@@ -28,16 +28,15 @@ impl PortPoll for Port {
 
     #[inline]
     fn begin_poll(&mut self, now: Ticks, batch: &mut CompletionBatch) -> bool {
-        self.leave_found();
+        self.found.end();
         let poll = self.core.counters.polls + 1;
         self.core.counters.polls = poll;
         self.core.copy_budget = self.core.copy_bytes_per_poll;
         // Hot channels come last, so that the caller handles their messages right after they are found.
         let mut busy = self.has_rare_work(poll) && self.do_rare_work(poll, now, batch);
-        let (any_hot, kept_back) = self.visit_hot(now, batch);
-        busy |= any_hot;
+        busy |= self.visit_hot(now, batch);
         if self.core.has_own_work() | (self.core.not_ready_polls != 0) {
-            busy |= self.end_rarely(kept_back, now, batch);
+            busy |= self.end_rarely(now, batch);
         }
         self.was_busy = busy;
         if !busy {
@@ -123,7 +122,8 @@ impl Port {
 
     /// Ends a poll with own work, or in which no Receive seems to be posted. Returns whether something was done.
     #[inline(never)]
-    fn end_rarely(&mut self, kept_back: usize, now: Ticks, batch: &mut CompletionBatch) -> bool {
+    fn end_rarely(&mut self, now: Ticks, batch: &mut CompletionBatch) -> bool {
+        let kept_back = self.found.left;
         batch.keep_back(kept_back);
         let busy = self.core.work_in_rest(&mut self.channels, now, batch);
         batch.release(kept_back);
@@ -153,39 +153,32 @@ impl Port {
         visit.is_busy()
     }
 
-    /// Checks the hot channels, in the order of the module [`share`](super::share). Returns whether something was done, and
-    /// how many places of the batch are kept for the short messages that were found.
+    /// Checks the hot channels, in the order of the module [`share`](super::share). Returns whether something was done.
     #[inline]
-    fn visit_hot(&mut self, now: Ticks, batch: &mut CompletionBatch) -> (bool, usize) {
-        let (mut busy, mut place, mut kept_back) = (false, 0, 0);
+    fn visit_hot(&mut self, now: Ticks, batch: &mut CompletionBatch) -> bool {
+        let (mut busy, mut place) = (false, 0);
         while let Some(number) = self.schedule.hot(place) {
-            if self.look_at(number, &mut kept_back, now, batch) {
+            if self.look_at(number, now, batch) {
                 busy = true;
-                if batch.room() == kept_back || self.core.copy_budget == 0 {
-                    return (true, self.end_hot(place, kept_back, now, batch));
+                if self.found.room(batch) == 0 || self.core.copy_budget == 0 {
+                    self.end_hot(place, now, batch);
+                    break;
                 }
             }
             place += 1;
         }
-        (busy, kept_back)
+        busy
     }
 
     /// The hot channel at this place has used up the batch or the copy budget. If only the budget is used
-    /// up, the channels after it are still checked, because short messages need no budget. Returns how many places are kept
-    /// then.
+    /// up, the channels after it are still checked, because short messages need no budget.
     #[inline(never)]
-    fn end_hot(
-        &mut self,
-        used_at: usize,
-        mut kept_back: usize,
-        now: Ticks,
-        batch: &mut CompletionBatch,
-    ) -> usize {
+    fn end_hot(&mut self, used_at: usize, now: Ticks, batch: &mut CompletionBatch) {
         let mut place = used_at + 1;
-        while batch.room() != kept_back
+        while self.found.room(batch) != 0
             && let Some(number) = self.schedule.hot(place)
         {
-            self.look_at(number, &mut kept_back, now, batch);
+            self.look_at(number, now, batch);
             place += 1;
         }
         let poll = self.core.counters.polls;
@@ -195,7 +188,6 @@ impl Port {
         };
         let had_all = !(0..used_at).any(was_active);
         self.schedule.begin_hot_at(used_at + usize::from(had_all));
-        kept_back
     }
 
     /// Visits cold channels, within their share of the poll: in a sweep the one whose turn it is, and those
@@ -278,9 +270,11 @@ impl Port {
         let mut place = 0;
         while let Some(number) = self.schedule.hot(place) {
             // The records of a broken channel are never processed.
-            let peer = channel_mut(&mut self.channels, number)
-                .filter(|channel| !channel.broken)
-                .and_then(|channel| channel.peer.as_ref());
+            let channel = channel_mut(&mut self.channels, number).filter(|channel| !channel.broken);
+            if channel.as_ref().is_some_and(|channel| channel.is_visited) {
+                return false;
+            }
+            let peer = channel.and_then(|channel| channel.peer.as_ref());
             if peer.is_some_and(|peer| peer.consumer.peek().is_some()) {
                 return false;
             }
