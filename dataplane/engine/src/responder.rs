@@ -7,8 +7,8 @@ use rpcrdma_protocol::constants::{
 };
 use rpcrdma_protocol::form::{CallWords, Pairs};
 use rpcrdma_protocol::rpc::{
-    AcceptStatus, Auth, CallHeader, LastRoute, OpaqueAuth, Programs, ReplyHeader, Verdict, judge,
-    judge_header,
+    AcceptStatus, Auth, CallHeader, LastRoute, OpaqueAuth, Programs, ReplyHeader, Route, Verdict,
+    judge, judge_header,
 };
 
 use crate::bulk::{BulkItem, ItemPart, ReplyItems, give_lease};
@@ -338,21 +338,25 @@ impl ServeContext<'_> {
             },
             verifier: OpaqueAuth::NONE,
         };
-        let program = match last.find(pairs, credential, args) {
-            Some(program) => program,
-            None => match judge_header(header, args.len(), self.programs) {
-                Verdict::Call(routed) => {
-                    last.remember(pairs, credential, args, routed.program);
-                    routed.program
-                }
-                Verdict::Null { .. } => {
-                    self.count_call();
-                    return Ok(0);
-                }
-                verdict => return Err(self.answer_verdict(verdict, call.xid)),
-            },
+        let route = match last.find(pairs, args) {
+            Some(route) => route,
+            None => {
+                let route = match judge_header(header, args.len(), self.programs) {
+                    Verdict::Call(routed) => Route::Program(routed.program),
+                    Verdict::Null { .. } => Route::Null,
+                    verdict => return Err(self.answer_verdict(verdict, call.xid)),
+                };
+                last.remember(pairs, args, route);
+                route
+            }
         };
-        self.run::<true>(&header, program, (args, &[]), answer)
+        match route {
+            Route::Program(program) => self.run::<true>(&header, program, (args, &[]), answer),
+            Route::Null => {
+                self.count_call();
+                Ok(0)
+            }
+        }
     }
 
     /// Answers a call that no program runs.

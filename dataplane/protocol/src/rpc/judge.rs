@@ -86,26 +86,35 @@ pub fn judge_header<'a>(
 ) -> Verdict<'a> {
     let xid = header.xid;
     match route(&header, args_bytes, programs) {
-        Ok(Some(program)) => Verdict::Call(RoutedCall {
+        Ok(Route::Program(program)) => Verdict::Call(RoutedCall {
             header_bytes: header.encoded_bytes(),
             header,
             program,
         }),
-        Ok(None) => Verdict::Null { xid },
+        Ok(Route::Null) => Verdict::Null { xid },
         Err(refusal) => Verdict::Refuse(refusal.reply(xid)),
     }
 }
 
-/// The route of the last call of a [form](crate::form) that a program ran: the next one with equal words has it as well.
+/// Who answers a call that is not refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// The program of this index runs it.
+    Program(usize),
+    /// No program sees it: the reply is the success of procedure 0, without results.
+    Null,
+}
+
+/// The route of the last call of a [form](crate::form): the next one with equal words has it as well.
 ///
-/// It holds as long as the programs do. Calls with a body in their credential are not remembered: it has to be looked at.
+/// It holds as long as the programs do. Only calls with AUTH_NONE are remembered: a credential of AUTH_SYS has to be looked at.
 #[derive(Clone, Copy, Debug)]
 pub struct LastRoute {
     /// Program and version, procedure and flavor: the second and third pair of the form.
     words: [u64; 2],
     /// Whether it had arguments, which decides about procedure 0.
     has_arguments: bool,
-    index: usize,
+    route: Route,
 }
 
 impl LastRoute {
@@ -113,28 +122,27 @@ impl LastRoute {
     pub const NONE: Self = Self {
         words: [u64::MAX; 2],
         has_arguments: false,
-        index: 0,
+        route: Route::Null,
     };
 
-    /// The index of the program that runs the call of these words, if the last one had equal ones.
+    /// The route of the call of these words, if the last one had equal ones.
     // Always: it is a few comparisons.
     #[inline(always)]
     #[must_use]
-    pub fn find(&self, pairs: &Pairs, credential: &[u8], arguments: &[u8]) -> Option<usize> {
+    pub fn find(&self, pairs: &Pairs, arguments: &[u8]) -> Option<Route> {
         let is_equal = ((self.words[0] ^ pairs[1]) | (self.words[1] ^ pairs[2])) == 0;
         let has_arguments = !arguments.is_empty();
-        (is_equal && credential.is_empty() && self.has_arguments == has_arguments)
-            .then_some(self.index)
+        (is_equal && self.has_arguments == has_arguments).then_some(self.route)
     }
 
-    /// Remembers the `index` of the program that runs the call of these words.
+    /// Remembers the route of the call of these words.
     #[inline]
-    pub fn remember(&mut self, pairs: &Pairs, credential: &[u8], arguments: &[u8], index: usize) {
-        if credential.is_empty() && CallWords::of(pairs).flavor == AUTH_NONE {
+    pub fn remember(&mut self, pairs: &Pairs, arguments: &[u8], route: Route) {
+        if CallWords::of(pairs).flavor == AUTH_NONE {
             *self = Self {
                 words: [pairs[1], pairs[2]],
                 has_arguments: !arguments.is_empty(),
-                index,
+                route,
             };
         }
     }
@@ -157,19 +165,18 @@ impl Refusal {
     }
 }
 
-/// The index of the program that runs the call; `None` for the success of procedure 0.
 #[inline]
 fn route(
     header: &CallHeader<'_>,
     args_bytes: usize,
     programs: &Programs,
-) -> Result<Option<usize>, Refusal> {
+) -> Result<Route, Refusal> {
     let flavor = header.credential.flavor;
     if flavor == AUTH_SYS && !auth::is_auth_sys(header.credential.body) {
         return Err(Refusal::Denied(AuthStatus::BAD_CREDENTIAL));
     }
     let Some(listed) = programs.listed() else {
-        return Ok(Some(0));
+        return Ok(Route::Program(0));
     };
     // Few programs: a list is faster than a table.
     let mut numbered = listed.iter().enumerate();
@@ -190,14 +197,14 @@ fn route(
             return Err(Refusal::Accepted(AcceptStatus::GarbageArgs));
         }
         if !program.sees_null() {
-            return Ok(None);
+            return Ok(Route::Null);
         }
     } else if header.procedure != NULL_PROCEDURE
         && !program.has_procedure(header.version, header.procedure)
     {
         return Err(Refusal::Accepted(AcceptStatus::ProcUnavail));
     }
-    Ok(Some(index))
+    Ok(Route::Program(index))
 }
 
 const fn deny(xid: u32, status: RejectStatus) -> ReplyHeader<'static> {
@@ -450,5 +457,80 @@ mod tests {
                 assert_eq!(kind(verdict(&message)), kind(verdict(&other)));
             }
         }
+    }
+
+    /// The words of a call, the body of its credential, and its arguments.
+    type OfForm = (Pairs, Vec<u8>, Vec<u8>);
+
+    fn calls_of_forms() -> Vec<OfForm> {
+        let mut calls = Vec::new();
+        for (program, version) in [(MOUNT, 3), (MOUNT, 4), (NFS, 3), (NFS, 5), (1, 3)] {
+            for (procedure, flavor) in [0, 1, 9]
+                .into_iter()
+                .flat_map(|it| [(it, AUTH_NONE), (it, AUTH_SYS)])
+            {
+                for (body, args) in [&[][..], &SYS]
+                    .into_iter()
+                    .flat_map(|it| [(it, &[][..]), (it, &[7])])
+                {
+                    let words = CallWords {
+                        xid: XID,
+                        credit: 1,
+                        program,
+                        version,
+                        procedure,
+                        flavor,
+                        credential_bytes: u32::try_from(4 * body.len()).unwrap(),
+                        invalidate_handle: 0,
+                    };
+                    calls.push((words.pairs(), octets(body), octets(args)));
+                }
+            }
+        }
+        calls
+    }
+
+    fn route_of((pairs, body, args): &OfForm) -> Option<Route> {
+        let words = CallWords::of(pairs);
+        let header = CallHeader {
+            xid: words.xid,
+            program: words.program,
+            version: words.version,
+            procedure: words.procedure,
+            credential: OpaqueAuth {
+                flavor: words.flavor,
+                body,
+            },
+            verifier: OpaqueAuth::NONE,
+        };
+        route(&header, args.len(), &programs()).ok()
+    }
+
+    #[test]
+    fn route_of_the_last_call_is_that_of_every_call_which_finds_it() {
+        let calls = calls_of_forms();
+        let mut found = 0;
+        for last in &calls {
+            let mut remembered = LastRoute::NONE;
+            let Some(route) = route_of(last) else {
+                continue;
+            };
+            remembered.remember(&last.0, &last.2, route);
+            let is_kept = CallWords::of(&last.0).flavor == AUTH_NONE;
+            for next in &calls {
+                let of_next = remembered.find(&next.0, &next.2);
+                assert!(
+                    of_next.is_none() || of_next == route_of(next),
+                    "{last:?}, then {next:?}"
+                );
+                assert!(next != last || of_next.is_some() == is_kept, "{last:?}");
+                found += usize::from(of_next.is_some());
+            }
+        }
+        assert!(found >= 4, "with and without arguments, and procedure 0");
+        let none = calls
+            .iter()
+            .find_map(|(pairs, _, args)| LastRoute::NONE.find(pairs, args));
+        assert_eq!(none, None);
     }
 }

@@ -12,7 +12,7 @@ mod reply;
 
 pub use auth::{Auth, AuthStatus, OpaqueAuth};
 pub use call::CallHeader;
-pub use judge::{LastRoute, RoutedCall, Verdict, is_null_call, judge, judge_header};
+pub use judge::{LastRoute, Route, RoutedCall, Verdict, is_null_call, judge, judge_header};
 pub use programs::{Program, Programs};
 pub use reply::{AcceptStatus, RejectStatus, ReplyBody, ReplyHeader};
 
