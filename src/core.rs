@@ -235,6 +235,25 @@ impl<A: Application> CoreApplication<A> {
         }
     }
 
+    fn completed_for_client(
+        &mut self,
+        tag: CallTag,
+        result: Result<Reply<'_>, CallError>,
+        now: Ticks,
+    ) {
+        let Some(mut message) = self.take_in_flight(tag) else {
+            return;
+        };
+        match result {
+            Ok(reply) => {
+                message.keep_verifier(reply.verifier);
+                let status = put_results(&mut message, reply.results);
+                self.finish(message, status);
+            }
+            Err(error) => self.fail(message, error, now),
+        }
+    }
+
     fn finish(&mut self, message: Box<Message>, status: Status) {
         if let Some(Some(queue)) = self.queues.get_mut(message.queue) {
             if let Some(number) = message.sent.and_then(|sent| sent.number) {
@@ -630,7 +649,8 @@ impl<A: Application> Application for CoreApplication<A> {
         }
     }
 
-    #[inline]
+    // Always: it only says whose call it is.
+    #[inline(always)]
     fn completed(
         &mut self,
         tag: CallTag,
@@ -639,18 +659,9 @@ impl<A: Application> Application for CoreApplication<A> {
         now: Ticks,
     ) {
         if tag & OF_CLIENT == 0 {
-            return self.application.completed(tag, connection, result, now);
-        }
-        let Some(mut message) = self.take_in_flight(tag) else {
-            return;
-        };
-        match result {
-            Ok(reply) => {
-                message.keep_verifier(reply.verifier);
-                let status = put_results(&mut message, reply.results);
-                self.finish(message, status);
-            }
-            Err(error) => self.fail(message, error, now),
+            self.application.completed(tag, connection, result, now);
+        } else {
+            self.completed_for_client(tag, result, now);
         }
     }
 

@@ -17,18 +17,14 @@ pub struct PolledCore {
 
 /// A core of whichever fabric and application.
 trait AnyCore: Send {
-    fn iterate(&mut self) -> Activity;
-    fn is_stopped(&self) -> bool;
+    /// One iteration: what it did, and whether the core was asked to stop.
+    fn iterate(&mut self) -> (Activity, bool);
     fn finish(self: Box<Self>);
 }
 
 impl<P: Port, A: Application> AnyCore for Core<P, A> {
-    fn iterate(&mut self) -> Activity {
-        Self::iterate(self)
-    }
-
-    fn is_stopped(&self) -> bool {
-        Self::is_stopped(self)
+    fn iterate(&mut self) -> (Activity, bool) {
+        (Self::iterate(self), self.is_stopped())
     }
 
     fn finish(self: Box<Self>) {
@@ -52,8 +48,8 @@ impl PolledCore {
         let Some(core) = &mut self.core else {
             return Activity::Idle;
         };
-        let activity = core.iterate();
-        if core.is_stopped() {
+        let (activity, is_stopped) = core.iterate();
+        if is_stopped {
             self.stop();
         }
         activity
