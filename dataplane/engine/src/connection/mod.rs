@@ -12,8 +12,10 @@ pub(crate) use reassembly::{Assembled, GroupIn, Lane, Taken};
 pub(crate) use table::ConnectionTable;
 
 use std::collections::VecDeque;
+use std::mem::offset_of;
 
 use rpcrdma_fabric::interface::{Gather, QueuePairId, SendOptions};
+use rpcrdma_fabric::memory::fetch_ahead;
 use rpcrdma_protocol::connection as protocol;
 use rpcrdma_protocol::v2::connection as v2;
 use rpcrdma_protocol::v2::rtr::ReportError;
@@ -75,49 +77,56 @@ impl UnpostedSend {
 }
 
 /// One connection: the protocol's state, and what waits to be sent.
+///
+/// In this order, because each message needs lines of a connection that, among thousands, are in no cache: the first ones of the
+/// protocol's state, and the two of what follows it, up to `serves`.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub(crate) struct Connection {
     pub(crate) protocol: protocol::Connection,
+    pub(crate) unposted: UnpostedSend,
+    /// Error messages that wait for a credit. There is room for one about each message that the peer can have in flight
+    /// ([`Connection::push_refusal`]).
+    pub(crate) refusals: VecDeque<Complaint>,
     pub(crate) queue_pair: QueuePairId,
-    pub(crate) generation: u32,
-    pub(crate) stage: Stage,
-    /// On the core's list of connections that have something to send.
-    pub(crate) pending: bool,
-    /// Our properties, or the message in `authentication_out`, are to be sent.
-    pub(crate) properties_due: bool,
-    /// A keep-alive is to be sent.
-    pub(crate) keep_alive_due: bool,
-    /// The queue pair is flushed and can be destroyed.
-    pub(crate) flushed: bool,
-    /// The application was notified of the connection.
-    pub(crate) connected_notified: bool,
-    /// Calls in slots, or held messages, wait until something happens on the connection.
-    pub(crate) is_awaited: bool,
-    /// What the connection waits for. Kept so that each wait is counted once.
-    pub(crate) waiting: Option<Waiting>,
-    /// This end answers calls of the peer, so a credit is reserved for replies.
-    pub(crate) serves: bool,
-    /// The most unused credits that the peer will ever have granted at one time, as it announced; 0 before it did.
-    pub(crate) peer_window: u16,
-    /// The properties that the peer announced, as far as later refusals leave them.
-    pub(crate) peer: Properties,
-    /// The peer refused even the chunk of a long call: calls to it go without chunks.
-    pub(crate) refuses_chunks: bool,
-    pub(crate) reads_in_flight: u32,
-    /// In version 1, how long the peer has been silent; in both, whether it has acknowledged its probe.
-    pub(crate) silence: Silence,
     /// Calls of ours.
     pub(crate) calls: CallsOf,
     /// Messages that wait for credits or a place in the send queue.
     pub(crate) outbound: Outbound,
-    pub(crate) unposted: UnpostedSend,
     /// The slot of a call of ours that waits for the credits of its whole group. No other call begins before it: each
     /// would take credits from it.
     pub(crate) group_first: Option<u32>,
-    /// Transmissions that replies to calls of ours may take, beyond one for each call.
-    pub(crate) reply_transmissions_extra: u32,
+    pub(crate) generation: u32,
     /// Transmissions that replies to the peer's group calls may take.
     pub(crate) replies_reserved: u32,
+    /// Transmissions that replies to calls of ours may take, beyond one for each call.
+    pub(crate) reply_transmissions_extra: u32,
+    pub(crate) stage: Stage,
+    /// On the core's list of connections that have something to send.
+    pub(crate) pending: bool,
+    /// Calls in slots, or held messages, wait until something happens on the connection.
+    pub(crate) is_awaited: bool,
+    /// Our properties, or the message in `authentication_out`, are to be sent.
+    pub(crate) properties_due: bool,
+    /// A keep-alive is to be sent.
+    pub(crate) keep_alive_due: bool,
+    /// This end answers calls of the peer, so a credit is reserved for replies.
+    pub(crate) serves: bool,
+    /// The peer refused even the chunk of a long call: calls to it go without chunks.
+    pub(crate) refuses_chunks: bool,
+    /// The queue pair is flushed and can be destroyed.
+    pub(crate) flushed: bool,
+    /// The application was notified of the connection.
+    pub(crate) connected_notified: bool,
+    /// What the connection waits for. Kept so that each wait is counted once.
+    pub(crate) waiting: Option<Waiting>,
+    /// The most unused credits that the peer will ever have granted at one time, as it announced; 0 before it did.
+    pub(crate) peer_window: u16,
+    /// The properties that the peer announced, as far as later refusals leave them.
+    pub(crate) peer: Properties,
+    pub(crate) reads_in_flight: u32,
+    /// In version 1, how long the peer has been silent; in both, whether it has acknowledged its probe.
+    pub(crate) silence: Silence,
     /// Incoming calls and property sets.
     pub(crate) calls_in: Lane,
     /// Incoming replies.
@@ -140,10 +149,17 @@ pub(crate) struct Connection {
     pub(crate) application_properties: Option<Box<ApplicationProperties>>,
     /// A message of host authentication that is to be sent.
     pub(crate) authentication_out: Option<Box<AuthenticationMessage>>,
-    /// Error messages that wait for a credit. There is room for one about each message that the peer can have in flight
-    /// ([`Connection::push_refusal`]).
-    pub(crate) refusals: VecDeque<Complaint>,
 }
+
+/// The bytes of a cache line.
+const LINE_BYTES: usize = 64;
+/// The bytes of the protocol's state that each message needs.
+const PROTOCOL_BYTES: usize = 3 * LINE_BYTES;
+const _: () = {
+    let first = offset_of!(Connection, refusals) / LINE_BYTES;
+    let last = offset_of!(Connection, serves) / LINE_BYTES;
+    assert!(last <= first + 1, "what each message needs is in two lines");
+};
 
 /// The scarce resource that a message waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -199,6 +215,14 @@ impl Connection {
             authentication_out: None,
             refusals: VecDeque::new(),
         }
+    }
+
+    /// Asks for the lines that a message needs.
+    #[inline]
+    pub(crate) fn fetch_ahead(&self) {
+        fetch_ahead(&self.protocol, PROTOCOL_BYTES);
+        fetch_ahead(&self.refusals, LINE_BYTES);
+        fetch_ahead(&self.outbound, LINE_BYTES);
     }
 
     /// Whether calls of ours may have chunks: in the reverse direction only if both ends announced support for that

@@ -209,8 +209,12 @@ impl<P: Port> State<P> {
     #[inline]
     fn reap<A: Application>(&mut self, application: &mut A, batch: &mut CompletionBatch) -> bool {
         let mut count = self.reap_completions(application, batch);
+        let are_many = self.resources.connections.are_many();
         while let Some(arrival) = self.resources.port.next_arrival() {
             count += 1;
+            if are_many {
+                self.resources.fetch_next();
+            }
             let (queue_pair, bytes) = (arrival.queue_pair, arrival.bytes);
             self.handle_message(application, queue_pair, bytes, arrival);
         }

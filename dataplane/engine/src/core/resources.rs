@@ -212,6 +212,14 @@ impl<P: Port> Resources<P> {
         });
     }
 
+    /// Asks for the memory of the connection whose message comes next, while the one before it is handled.
+    #[inline(never)]
+    pub(super) fn fetch_next(&self) {
+        if let Some(queue_pair) = self.port.arrives_next() {
+            self.connections.fetch_ahead(queue_pair);
+        }
+    }
+
     /// Records how long the last poll, which did something, took up to `now`.
     #[inline]
     pub(super) fn note_poll_time(&mut self, now: Ticks) {

@@ -259,6 +259,13 @@ pub trait PortPoll {
         None
     }
 
+    /// The index of the queue pair of the message that [`PortPoll::next_arrival`] gives next, as far as the port can tell. Only a
+    /// hint, to ask for memory ahead of its use: whatever the peer wrote may stand there.
+    #[inline]
+    fn arrives_next(&self) -> Option<u32> {
+        None
+    }
+
     /// The bytes of the last arrival; of one that came by its form, those behind its headers.
     #[inline]
     fn arrived(&self, arrival: &Arrival) -> &[u8] {

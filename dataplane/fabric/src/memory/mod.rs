@@ -8,6 +8,7 @@
 //! [`SharedLease`]: there may be many, of parts of one buffer, and [`Views`] provides the tokens with which their bytes
 //! are posted. [`ExternalMemory`] is memory of the application, with leases as those on the arena's buffers.
 
+mod ahead;
 mod arena;
 mod blocks;
 mod buffer;
@@ -25,6 +26,7 @@ mod site;
 mod tests;
 mod views;
 
+pub use ahead::{fetch_ahead, prefer_hugepages};
 pub use arena::{Arena, ArenaOptions, EXTERNAL_MAX, HugePageSize, HugePages, PageKind, PageReport};
 pub use buffer::{Buffer, Memory};
 pub(crate) use external::Origin;

@@ -459,6 +459,14 @@ impl Channel {
             && !self.has_rare_work()
     }
 
+    /// The index of the queue pair that the record at the head of the ring names, whether or not it is published.
+    pub(super) fn next_destination(&self) -> Option<u32> {
+        let consumer = &self.peer.as_ref()?.consumer;
+        let index = consumer.peek()?;
+        let header = consumer.memory().read_header(index);
+        Some(QueuePairNumber(header.destination).id().index)
+    }
+
     /// Whether reports wait for room.
     #[inline]
     pub(super) fn has_reports(&self) -> bool {

@@ -49,7 +49,7 @@ pub(super) unsafe fn write_u64(place: *mut u8, value: u64) {
 
 /// Prefetches the line of an address for reading. Any address is allowed.
 #[inline]
-pub(super) fn prefetch(place: *const u8) {
+pub(crate) fn prefetch(place: *const u8) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch changes nothing that a program can see, and never faults.
     unsafe {

@@ -25,6 +25,7 @@ mod record;
 mod ring;
 mod work;
 
+pub(crate) use copy::prefetch;
 pub use files::{ChannelFile, CheckedPeer, CoreIdentity};
 pub use join::{Joint, join};
 pub use link::{

@@ -9,6 +9,7 @@ use super::Port;
 use super::core::channel_mut;
 use crate::clock::Ticks;
 use crate::interface::{Arrival, CompletionBatch, Counted, PortPoll, Receive};
+use crate::memory::fetch_ahead;
 
 /// Polls after which progress is exchanged with peers even if there is other work; a power of two.
 pub(super) const BUSY_EXCHANGE_POLLS: u64 = 64;
@@ -49,6 +50,19 @@ impl PortPoll for Port {
     #[inline(always)]
     fn next_arrival(&mut self) -> Option<Arrival> {
         self.take_arrival()
+    }
+
+    fn arrives_next(&self) -> Option<u32> {
+        let found = &self.found;
+        let channel = self.channels.get(found.number as usize)?.as_ref()?;
+        let index = match found.here {
+            0 => None,
+            _ => channel.next_destination(),
+        }?;
+        if let Some(queue_pair) = self.core.queue_pairs.get(index as usize) {
+            fetch_ahead(queue_pair, size_of_val(queue_pair));
+        }
+        Some(index)
     }
 
     #[inline]
