@@ -106,7 +106,10 @@ impl ReplyWriter<'_> {
     /// another error.
     #[inline]
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), ReplyTooLong> {
-        self.reserve(bytes.len())?.copy_from_slice(bytes);
+        // To copy nothing is a call into libc.
+        if !bytes.is_empty() {
+            self.reserve(bytes.len())?.copy_from_slice(bytes);
+        }
         Ok(())
     }
 

@@ -70,7 +70,10 @@ impl<P: Port> Context<'_, P> {
         tag: CallTag,
     ) -> Result<(), CallRefused> {
         self.call_in_place(connection, call, args.len(), tag, |space| {
-            space.copy_from_slice(args);
+            // Many calls have none, and to copy nothing is a call into libc.
+            if !args.is_empty() {
+                space.copy_from_slice(args);
+            }
             args.len()
         })
     }
