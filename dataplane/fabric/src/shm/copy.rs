@@ -111,34 +111,27 @@ pub(super) unsafe fn copy_small(source: *const u8, target: *mut u8, bytes: usize
                 copy_block::<8>(source, target);
                 copy_block::<8>(source.add(bytes - 8), target.add(bytes - 8));
             }
-            16..=256 => copy_from::<0>(source, target, bytes),
+            16..=32 => copy_ends::<16>(source, target, bytes),
+            33..=64 => copy_ends::<32>(source, target, bytes),
+            65..=128 => copy_ends::<64>(source, target, bytes),
+            129..=256 => copy_ends::<128>(source, target, bytes),
             _ => copy_bytes(source, target, bytes),
         }
     }
 }
 
-/// Copies the bytes from `FROM` to `bytes` in blocks of 16. The last block ends at `bytes`, so it may
-/// begin before `FROM`.
+/// Copies `bytes` bytes as two blocks of `BLOCK`, of which the second ends at `bytes`.
 ///
 /// # Safety
 ///
-/// As [`copy_bytes`] for the range from 0 to `bytes`, which is at least 16 and at least `FROM`.
-#[inline]
-pub(super) unsafe fn copy_from<const FROM: usize>(
-    source: *const u8,
-    target: *mut u8,
-    bytes: usize,
-) {
-    // SAFETY: as the caller promises: the last block begins 16 bytes before the end, all others
-    // before it.
+/// As [`copy_bytes`] for `bytes` bytes, of which there are `BLOCK` to twice as many.
+#[inline(always)]
+unsafe fn copy_ends<const BLOCK: usize>(source: *const u8, target: *mut u8, bytes: usize) {
+    // SAFETY: as the caller promises: both blocks lie within the range.
     unsafe {
-        let last = bytes - 16;
-        let mut at = FROM;
-        while at < last {
-            copy_block::<16>(source.add(at), target.add(at));
-            at += 16;
-        }
-        copy_block::<16>(source.add(last), target.add(last));
+        copy_block::<BLOCK>(source, target);
+        let last = bytes - BLOCK;
+        copy_block::<BLOCK>(source.add(last), target.add(last));
     }
 }
 

@@ -8,7 +8,7 @@
 //! An unusual case goes to [`Channel::publish`] before anything is changed.
 
 use super::super::channel::Channel;
-use super::super::copy::{copy_backwards, copy_block, copy_bytes, copy_from, write_u64};
+use super::super::copy::{copy_backwards, copy_block, copy_small, write_u64};
 use super::super::link::QueuePairNumber;
 use super::super::mapped::MappedRing;
 use super::super::packed;
@@ -24,8 +24,8 @@ use crate::memory::Buffer;
 const FIRST_LINE: usize = FIRST_LINE_BYTES as usize;
 /// The most units of a burst that are prefetched together. 16 and 64 are as fast (`docs/performance.md`).
 const BURST_UNITS_MAX: u32 = 32;
-/// Above this many bytes, a call into the C library costs less than copying by blocks.
-const COPIED_BY_BLOCKS_MAX: usize = 256;
+/// Fewer bytes behind the first line are copied with some of the line: that costs less than to sort their number.
+const COPIED_BEHIND_MIN: usize = 16;
 
 impl Channel {
     /// Prefetches the lines of a burst when its first record, of `units` units, is written.
@@ -147,12 +147,8 @@ impl Channel {
                 }
             } else {
                 // The first line is written last: the receiver polls it, and each poll takes it from our cache.
-                if bytes <= COPIED_BY_BLOCKS_MAX {
-                    copy_from::<FIRST_LINE>(source, payload, bytes);
-                } else {
-                    let behind = (source.add(FIRST_LINE), payload.add(FIRST_LINE));
-                    copy_bytes(behind.0, behind.1, bytes - FIRST_LINE);
-                }
+                let behind = FIRST_LINE.min(bytes - COPIED_BEHIND_MIN);
+                copy_small(source.add(behind), payload.add(behind), bytes - behind);
                 copy_block::<FIRST_LINE>(source, payload);
                 self.forecast.sent_lines_behind = lines_behind(header.payload_bytes.into());
                 header
