@@ -383,8 +383,8 @@ impl<P: Port> State<P> {
                 let whole = WholeAt::new(&whole, end);
                 self.handle_whole(application, index, whole, receive);
             }
-            Sorted::Transmission(transmission) => {
-                let note = TransmissionNote::new(&transmission);
+            Sorted::Transmission(heading) => {
+                let note = TransmissionNote::new(&heading);
                 self.receive_transmission(application, key, note, receive);
             }
             Sorted::ChunkedCall {

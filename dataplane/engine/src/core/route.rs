@@ -182,9 +182,6 @@ impl<P: Port> State<P> {
         let direction = note.id.direction;
         if let Some(connection) = self.resources.connections.get_mut(key) {
             note.group = connection.lane_mut(direction).number_group(note.is_first());
-            if note.is_first() && note.is_last() {
-                note.first.number = connection.protocol.version_2().header_number(direction);
-            }
             connection.open_in = (!note.is_last()).then_some(direction);
         }
         match note.id.direction {

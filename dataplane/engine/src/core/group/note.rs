@@ -2,7 +2,7 @@
 
 use rpcrdma_fabric::interface::Receive;
 use rpcrdma_protocol::constants::RTR_TRANSMISSIONS_MAX;
-use rpcrdma_protocol::v2::connection::{Transmission, TransmissionPart};
+use rpcrdma_protocol::v2::connection::TransmissionHeading;
 use rpcrdma_protocol::v2::rtr::{Arrival, TransmissionId};
 
 use super::arrival::FirstHeader;
@@ -20,25 +20,18 @@ pub(in crate::core) struct TransmissionNote {
 }
 
 impl TransmissionNote {
-    pub(in crate::core) fn new(transmission: &Transmission<'_>) -> Self {
+    pub(in crate::core) fn new(heading: &TransmissionHeading) -> Self {
         // No reply of this end has more transmissions, so a larger offer reserves no more credits.
         let most = u32::try_from(RTR_TRANSMISSIONS_MAX).unwrap_or(u32::MAX);
-        let reply_transmissions_max = match transmission.part {
-            TransmissionPart::Request {
-                response_transmissions_max,
-                ..
-            } => response_transmissions_max,
-            TransmissionPart::Response { .. } | TransmissionPart::Continue => 0,
-        };
         Self {
-            id: transmission.id,
-            transmissions: transmission.transmissions,
+            id: heading.id,
+            transmissions: heading.transmissions,
             group: 0,
-            arrival: transmission.arrival,
+            arrival: heading.arrival,
             first: FirstHeader {
-                number: 0,
-                lists: transmission.part.lists(),
-                response_transmissions_max: reply_transmissions_max.clamp(1, most),
+                number: heading.header_number,
+                lists: heading.lists,
+                response_transmissions_max: heading.response_transmissions_max.clamp(1, most),
             },
         }
     }

@@ -197,6 +197,71 @@ impl Transmission<'_> {
     pub const fn is_last(&self) -> bool {
         self.id.sequence + 1 == self.transmissions
     }
+
+    /// What is known of it without its octets. `header_number` is that of its header
+    /// ([`header_number`](super::Connection::header_number)) if it is the only one of its group.
+    #[must_use]
+    pub fn heading(&self, header_number: u32) -> TransmissionHeading {
+        TransmissionHeading {
+            id: self.id,
+            transmissions: self.transmissions,
+            arrival: self.arrival,
+            lists: self.part.lists(),
+            response_transmissions_max: match self.part {
+                TransmissionPart::Request {
+                    response_transmissions_max,
+                    ..
+                } => response_transmissions_max,
+                TransmissionPart::Response { .. } | TransmissionPart::Continue => 0,
+            },
+            header_number: match self.id.sequence {
+                0 if self.is_last() => header_number,
+                _ => 0,
+            },
+        }
+    }
+}
+
+/// A [`Transmission`] without its octets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TransmissionHeading {
+    /// As there.
+    pub id: TransmissionId,
+    /// As there.
+    pub transmissions: u32,
+    /// As there.
+    pub arrival: Arrival,
+    /// Where the lists of a first transmission are in its header.
+    pub lists: Option<TransmitLists>,
+    /// How many transmissions the reply may take; 0 if it is not the first of a call.
+    pub response_transmissions_max: u32,
+    /// The number of its header ([`header_number`](super::Connection::header_number)); 0 if it has none.
+    pub header_number: u32,
+}
+
+impl TransmissionHeading {
+    /// The only transmission of a group, whose header and payload stream are in `head`.
+    pub(super) fn transmission<'m>(&self, head: &'m [u8]) -> Transmission<'m> {
+        let lists = self.lists.as_ref();
+        let items = lists.map_or_else(MessageItems::default, |it| it.items(head));
+        let [begin, end] = [self.arrival.header_bytes, self.arrival.stream_end()]
+            .map(|at| usize::try_from(at).unwrap_or(usize::MAX));
+        Transmission {
+            id: self.id,
+            transmissions: self.transmissions,
+            part: match lists.and_then(|it| it.directions(head)) {
+                Some(directions) => TransmissionPart::Request {
+                    items,
+                    directions,
+                    response_transmissions_max: self.response_transmissions_max,
+                },
+                None => TransmissionPart::Response { items },
+            },
+            arrival: self.arrival,
+            stream_offset: 0,
+            payload: head.get(begin..end).unwrap_or_default(),
+        }
+    }
 }
 
 /// The part of the header of a transmission that concerns the whole group.
@@ -450,6 +515,7 @@ pub enum Tick {
 
 /// Whether a payload that begins at octet `offset` of an RPC message has the XID and the message type of its
 /// header there (RFC 8166 section 4.2.1, -00 section 6.3.2.1). Of a shorter payload only its octets are compared.
+#[inline]
 #[must_use]
 pub fn rpc_start_matches(xid: u32, direction: Direction, offset: usize, payload: &[u8]) -> bool {
     let start = u64::from(xid) << 32 | u64::from(direction.message_type());

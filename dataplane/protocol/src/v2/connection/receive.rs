@@ -112,7 +112,7 @@ impl Connection {
     /// them.
     pub fn handle_transmission<'m>(&mut self, head: &'m [u8], message_bytes: usize) -> Event<'m> {
         match self.handle_like_last(head, message_bytes) {
-            Some(transmission) => Event::Transmission(transmission),
+            Some(heading) => Event::Transmission(heading.transmission(head)),
             None => self.handle_any(head, message_bytes),
         }
     }

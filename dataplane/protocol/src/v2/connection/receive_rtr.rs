@@ -2,7 +2,8 @@
 
 use super::Connection;
 use super::event::{
-    DiscardReason, Event, Transmission, TransmissionPart, TransmissionRefusal, rpc_start_matches,
+    DiscardReason, Event, Transmission, TransmissionHeading, TransmissionPart, TransmissionRefusal,
+    rpc_start_matches,
 };
 use super::phase::Phase;
 use super::receive::{Handled, Raw, Sent};
@@ -34,18 +35,19 @@ impl Connection {
     /// The fast path of [`handle_transmission`](Self::handle_transmission): a first transmission with the header of the
     /// previous one in its direction, which is the only one of its group. `None`, without any change, for all others.
     #[must_use]
-    pub fn handle_like_last<'m>(
+    pub fn handle_like_last(
         &mut self,
-        head: &'m [u8],
+        head: &[u8],
         message_bytes: usize,
-    ) -> Option<Transmission<'m>> {
+    ) -> Option<TransmissionHeading> {
         let words = head.first_chunk::<V2_PREFIX_BYTES>()?;
         let is_response = word(words, 4) != 0;
         let direction = Direction::of(is_response);
         let before = self.remembered.get(usize::from(is_response))?;
-        let (arrival, response_transmissions_max) =
-            (before.arrival, before.response_transmissions_max);
+        let arrival = before.arrival;
         let lists = before.lists_of(head)?;
+        let response_transmissions_max = before.response_transmissions_max;
+        let header_number = before.number();
         let xid = word(words, 0);
         let begin = usize::try_from(arrival.header_bytes).ok()?;
         let stream_bytes = usize::try_from(arrival.stream_bytes).ok()?;
@@ -56,30 +58,20 @@ impl Connection {
             && self.group.is_idle()
             && self.calls.takes(direction)
             && rpc_start_matches(xid, direction, 0, payload);
-        let items = lists.items(head);
-        let part = if is_response {
-            TransmissionPart::Response { items }
-        } else {
-            TransmissionPart::Request {
-                items,
-                directions: lists.directions(head)?,
-                response_transmissions_max,
-            }
-        };
         if !is_right || !self.credits.receive(CreditWord::from_word(word(words, 2))) {
             return None;
         }
-        Some(Transmission {
+        Some(TransmissionHeading {
             id: TransmissionId {
                 xid,
                 direction,
                 sequence: 0,
             },
             transmissions: 1,
-            part,
             arrival,
-            stream_offset: 0,
-            payload,
+            lists: Some(lists),
+            response_transmissions_max,
+            header_number,
         })
     }
 

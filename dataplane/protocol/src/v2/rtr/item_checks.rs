@@ -27,7 +27,7 @@ pub struct Arrival {
 
 impl Arrival {
     /// The first octet after the payload stream.
-    const fn stream_end(self) -> u32 {
+    pub(crate) const fn stream_end(self) -> u32 {
         self.header_bytes.saturating_add(self.stream_bytes)
     }
 
