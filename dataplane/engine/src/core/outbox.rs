@@ -45,11 +45,17 @@ impl<P: Port> Resources<P> {
     /// if there is something to send.
     #[inline]
     pub(super) fn note_if_pending(&mut self, index: u32) {
+        let connection = self.connections.at(index);
+        if connection.is_some_and(|it| it.has_news()) {
+            self.note_news(index);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn note_news(&mut self, index: u32) {
         self.wake(index);
-        if let Some(connection) = self.connections.at(index)
-            && !connection.pending
-            && connection.wants_to_send()
-        {
+        if self.connections.at(index).is_some_and(|it| it.wants_to_send()) {
             self.note_pending(index);
         }
     }
