@@ -139,6 +139,7 @@ impl PlacementSegments {
     ///
     /// # Errors
     /// [`NotLeased`]; the Receive and its bytes are unchanged.
+    #[inline(always)]
     pub fn lease<P: Port>(
         &mut self,
         port: &mut P,

@@ -304,6 +304,7 @@ impl Requester {
     }
 
     /// Frees the slot of a call with bulk data, once nothing of the call is exposed.
+    #[inline(always)]
     pub(crate) fn end_bulk(&mut self, xid: u32, connection: ConnectionKey, calls: &mut CallsOf) {
         let Some((index, slot)) = self.slot_of(xid, connection) else {
             return;

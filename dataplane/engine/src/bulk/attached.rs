@@ -30,6 +30,7 @@ impl Attached {
     }
 
     /// Takes its pieces out, in order.
+    #[inline(always)]
     pub(crate) fn drain_into(&mut self, pool: &mut BulkPool, mut take: impl FnMut(BulkPart)) {
         match self {
             Self::Own(item) => {

@@ -28,6 +28,7 @@ impl BulkPart {
 
     /// The memory of a lease of this core. `None` for an empty lease, which is given back. For one on memory of the
     /// application the caller has checked that a token is left ([`BulkPool::views_available`]).
+    #[inline(always)]
     pub(crate) fn of_lease(pool: &mut BulkPool, lease: Lease) -> Option<Self> {
         if lease.is_empty() {
             give_lease(pool, lease);

@@ -120,10 +120,12 @@ impl BulkPool {
     }
 
     /// Whether a call of ours, or the application, can have `count` buffers.
+    #[inline(always)]
     pub(crate) fn may_give(&mut self, count: usize) -> bool {
         count == 0 || self.has(count + self.kept_back)
     }
 
+    #[inline(always)]
     pub(crate) fn take(&mut self) -> Option<Buffer> {
         let buffer = self.pool.take();
         if buffer.is_none() && self.pool.reclaim(RECLAIMED_MAX) != 0 {
@@ -281,6 +283,7 @@ impl BulkPool {
 
     /// Gives `buffer` back. If a work request has it (`None`), the buffer `index` goes to the pool when it comes back,
     /// provided that it still belongs to `home`: it may have come back already and work for another call.
+    #[inline(always)]
     pub(crate) fn take_home(&mut self, buffer: Option<Buffer>, index: u32, home: Home) {
         if let Some(buffer) = buffer {
             self.give(buffer);

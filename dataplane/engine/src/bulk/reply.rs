@@ -182,6 +182,7 @@ impl ReplyItems {
     /// Notes the directions of a call, or that it has chunk lists. `arguments_at` (where its arguments begin) and
     /// `may_reduce` are known for a deferred call; a call that is served now sets them when its header is decoded. A call of a
     /// form asks for nothing, and sets neither.
+    #[inline(always)]
     pub(crate) fn ask_for(
         &mut self,
         directions: Option<&[OpenDirection]>,
@@ -198,6 +199,7 @@ impl ReplyItems {
     }
 
     /// Gives back the items, and forgets what the call offered.
+    #[inline(always)]
     pub(crate) fn clear(&mut self) {
         self.offered = Offered::Nothing;
         self.directions.clear();

@@ -76,6 +76,7 @@ impl Connection {
 
     /// Credits granted to the peer that are not needed for the replies to calls of ours. If the peer calls as well, one
     /// is left for its calls: it may have to call before it can answer.
+    #[inline(always)]
     pub(crate) fn reply_credits(&self) -> u32 {
         let window = self.protocol.credits().limit;
         let takes_calls = self.protocol.peer_calls() != ReverseRequestSupport::None;

@@ -240,6 +240,7 @@ impl<P: Port> Resources<P> {
     }
 
     /// Counts the reply to a call that the core found at `found_at`.
+    #[inline(always)]
     pub(super) fn count_served_reply(&mut self, found_at: Ticks) {
         self.shared.counters.replies_sent.increment();
         self.note_late_reply(found_at);

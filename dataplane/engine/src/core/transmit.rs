@@ -447,6 +447,7 @@ impl Transmit {
     /// Posts the transmission of these pieces, some of which are of `stream`. Its header is in
     /// the scratch buffer and was encoded for `connection`, so it must be sent: if the send queue
     /// is full, the connection keeps it.
+    #[inline(always)]
     pub(crate) fn post_transmission<P: Port>(
         &mut self,
         port: &mut P,
@@ -540,6 +541,7 @@ impl Transmit {
     }
 
     /// Puts the first `bytes` bytes of the scratch buffer into the gather list, and replaces the scratch buffer.
+    #[inline(always)]
     fn push_scratch(&mut self, connection: &Connection, bytes: u32) -> bool {
         let Some(buffer) = self.replace_scratch(connection) else {
             return false;
@@ -584,6 +586,7 @@ impl Transmit {
     }
 
     /// Posts the gather list. `is_again` says whether that was tried before.
+    #[inline(always)]
     fn post_gather<P: Port>(
         &mut self,
         port: &mut P,

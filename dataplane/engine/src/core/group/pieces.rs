@@ -121,6 +121,7 @@ impl Group {
     }
 
     /// Puts bytes of an item into a gather list. False when a buffer is away, or the list is full.
+    #[inline(always)]
     pub(crate) fn gather(
         &mut self,
         list: &mut Gather,

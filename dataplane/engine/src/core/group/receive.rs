@@ -139,6 +139,7 @@ pub(in crate::core) struct Taker<'a, P> {
 
 impl<P: Port> Taker<'_, P> {
     /// Leases the segment of a piece, or copies the piece if a later one in the same segment leases it.
+    #[inline(always)]
     pub(in crate::core) fn take(
         &mut self,
         landing: &Landing,

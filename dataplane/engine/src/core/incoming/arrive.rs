@@ -31,6 +31,7 @@ impl Incoming {
     }
 
     /// Takes a transmission of a peer's call.
+    #[inline(always)]
     pub(in crate::core) fn take_request<P: Port, A: Application>(
         &mut self,
         core: &mut Resources<P>,
@@ -68,6 +69,7 @@ impl Incoming {
     /// Takes a slot for the call that the first transmission of a group begins, and reserves credits for all
     /// transmissions that its reply may have: the caller relies on them, and calls of ours use only what is left (RTR
     /// section 4.3).
+    #[inline(always)]
     fn begin_request<P: Port>(
         &mut self,
         core: &mut Resources<P>,

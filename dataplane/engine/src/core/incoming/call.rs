@@ -295,6 +295,7 @@ impl IncomingCall {
     }
 
     /// Makes the slot free. Its buffers must have been taken out.
+    #[inline(always)]
     pub(crate) fn reset(&mut self) {
         debug_assert!(self.read_parts.iter().all(|part| part.buffer.is_none()));
         debug_assert!(self.write_parts.iter().all(|part| part.buffer.is_none()));
@@ -406,6 +407,7 @@ impl IncomingCall {
     }
 
     /// The bytes that these lists add to a header with empty lists.
+    #[inline(always)]
     pub(crate) fn returned_bytes(&self) -> usize {
         if self.is_group() {
             return self.arrival.response_header_bytes;

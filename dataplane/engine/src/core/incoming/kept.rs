@@ -76,6 +76,7 @@ impl KeptReplies {
 
     /// A place for one more reply, with its number. It replaces the oldest that is not to be sent again. `None` when
     /// all are to be sent again.
+    #[inline(always)]
     pub(crate) fn begin(&mut self, pool: &mut BulkPool) -> Option<&mut KeptReply> {
         if self.asked_for >= self.ring.len() {
             return None;
@@ -98,6 +99,7 @@ impl KeptReplies {
     }
 
     /// Checks some of the oldest replies, and forgets those that their requesters have received.
+    #[inline(always)]
     pub(crate) fn forget_taken(
         &mut self,
         pool: &mut BulkPool,
@@ -181,6 +183,7 @@ impl KeptReplies {
 }
 
 impl KeptReply {
+    #[inline(always)]
     fn forget(&mut self, pool: &mut BulkPool) {
         for part in self.parts.drain(..) {
             pool.release(part.index, self.number);

@@ -59,6 +59,7 @@ impl Incoming {
     }
 
     /// Whether a call may take bulk buffers from now on: those for its chunks, and those for its results.
+    #[inline(always)]
     pub(super) fn may_have_buffers<P: Port>(
         &mut self,
         core: &mut Resources<P>,

@@ -17,6 +17,7 @@ use crate::message::Use;
 impl Incoming {
     /// Takes the items of a call out of its Receives: all or none, so that two calls with half of their
     /// buffers cannot wait for each other.
+    #[inline(always)]
     pub(super) fn place_items<P: Port>(
         &mut self,
         core: &mut Resources<P>,

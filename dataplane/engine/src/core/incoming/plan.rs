@@ -276,6 +276,7 @@ impl Incoming {
 
 impl IncomingCall {
     /// Moves an RPC reply from its message buffer, which is given back, into the slot. The reply has to fit there.
+    #[inline(always)]
     fn move_into_slot(&mut self, messages: &mut MessagePool) {
         match std::mem::take(&mut self.reply) {
             RpcReply::Long(message) => {
@@ -291,6 +292,7 @@ impl IncomingCall {
     }
 
     /// Reuses the plan of the previous reply, if its inputs are equal.
+    #[inline(always)]
     fn plan_as_before(&mut self, rpc_bytes: usize, properties_epoch: u64) -> bool {
         let Some(plan) = self.planned.as_ref().filter(|it| {
             (it.properties_epoch, it.rpc_bytes, it.parts)

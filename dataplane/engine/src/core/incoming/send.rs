@@ -13,6 +13,7 @@ use crate::core::step::Step;
 
 impl Incoming {
     /// The next step of a call that is being answered.
+    #[inline(always)]
     pub(super) fn answer_incoming<P: Port>(
         &mut self,
         core: &mut Resources<P>,

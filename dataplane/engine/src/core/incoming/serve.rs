@@ -120,6 +120,7 @@ impl Incoming {
     }
 
     /// Makes leases of the items that were read, for the service to take, in addition to those that Sends placed.
+    #[inline(always)]
     fn lend_items(&mut self, call: &mut IncomingCall, pool: &mut BulkPool) {
         let (items, leases) = (&mut self.items, &mut self.leases);
         debug_assert!(items.is_empty() && leases.is_empty(), "one call at a time");
@@ -151,6 +152,7 @@ impl Incoming {
     }
 
     /// Takes back the items of a call, and of its reply, that the service left.
+    #[inline(always)]
     fn clear_items<P: Port>(&mut self, core: &mut Resources<P>) {
         self.items.clear();
         for lease in self.leases.drain(..).flatten() {
@@ -161,6 +163,7 @@ impl Incoming {
 
     /// Takes what the service wrote: the RPC reply, which is in the scratch buffer behind the place of its header or in
     /// a message buffer, and its items.
+    #[inline(always)]
     fn take_served<P: Port>(
         &mut self,
         core: &mut Resources<P>,

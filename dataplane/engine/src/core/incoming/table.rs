@@ -71,6 +71,7 @@ impl Incoming {
     }
 
     /// Whether `connection`, which has the place `index`, may take a slot for one more call.
+    #[inline(always)]
     pub(in crate::core) fn may_begin(&self, connection: &Connection, index: u32) -> bool {
         let answerable = connection.protocol.credits_for_replies();
         self.shares.may_take(index, answerable)

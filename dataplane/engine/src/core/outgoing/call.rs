@@ -140,6 +140,7 @@ impl OutgoingCall {
     }
 
     /// Ends the wait for its reply, with this answer: its windows are invalidated next.
+    #[inline(always)]
     pub(crate) fn answered(&mut self, answer: Answer) -> Step {
         self.answer = answer;
         self.state = OutgoingState::AwaitingInvalidation;
@@ -177,6 +178,7 @@ impl OutgoingCall {
     }
 
     /// Makes the port bring its memory back to this call.
+    #[inline(always)]
     pub(crate) fn set_homes(&self, pool: &mut BulkPool) {
         for (piece, part) in self.parts.iter().zip(0..) {
             let slot = self.index;
@@ -230,6 +232,7 @@ impl OutgoingCall {
     }
 
     /// Makes the slot free. Its buffers must have been taken out.
+    #[inline(always)]
     pub(crate) fn reset(&mut self) {
         debug_assert!(self.parts.iter().all(|part| part.buffer.is_none()));
         self.generation = self.generation.wrapping_add(1);

@@ -144,6 +144,7 @@ impl Outgoing {
     }
 
     /// Makes leases of the bytes that the peer wrote to the Write chunks of a call.
+    #[inline(always)]
     fn take_results<P: Port>(&mut self, core: &mut Resources<P>, call: &mut OutgoingCall) {
         let (pool, all) = (&mut core.reply.pool, &mut self.results);
         all.clear();

@@ -65,6 +65,7 @@ impl Outgoing {
 impl OutgoingCall {
     /// Puts a call into the slot: items that stay in the stream are copied there, the others keep their
     /// buffers.
+    #[inline(always)]
     pub(super) fn fill_group<P: Port>(
         &mut self,
         core: &mut Resources<P>,

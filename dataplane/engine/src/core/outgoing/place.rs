@@ -19,6 +19,7 @@ use crate::rpc::{CallError, ConnectionKey};
 
 impl Outgoing {
     /// Takes a transmission of the reply to a call of ours.
+    #[inline(always)]
     pub(in crate::core) fn receive_response<P: Port, A: Application>(
         &mut self,
         core: &mut Resources<P>,
@@ -107,6 +108,7 @@ impl Outgoing {
     }
 
     /// Takes the results of a call out of the Receives of its reply: all, or none while spares are lacking.
+    #[inline(always)]
     pub(super) fn place_results<P: Port>(
         &mut self,
         core: &mut Resources<P>,
@@ -152,6 +154,7 @@ impl Outgoing {
 impl OutgoingCall {
     /// Whether a reply did with each result what its direction allows (RTR section 7.4, tables 1 and 2). Notes the
     /// places of the results, and what was written to the call's memory.
+    #[inline(always)]
     fn follows_directions(&mut self) -> bool {
         // This reply may have been checked before, and then waited for spares.
         for part in &mut self.parts {

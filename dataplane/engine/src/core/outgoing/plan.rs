@@ -36,6 +36,7 @@ pub(super) enum Plan {
 
 impl Plan {
     /// How many bulk buffers and windows the call takes; `group` is its plan if it is a transmission group.
+    #[inline(always)]
     pub(super) fn needs(
         &self,
         call: &BulkCall<'_>,
@@ -188,6 +189,7 @@ impl Outgoing {
     }
 
     /// Whether the kept plan has the same inputs as this call, and the credits that it needs are available.
+    #[inline(always)]
     pub(super) fn has_plan_for<P: Port>(
         &self,
         core: &Resources<P>,

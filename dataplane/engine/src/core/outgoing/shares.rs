@@ -25,6 +25,7 @@ impl CallShare {
     }
 
     /// Whether the connection at `place`, one of `open` connections, may take `count` more.
+    #[inline(always)]
     pub(crate) fn may_take(&self, place: u32, count: u32, open: u32) -> bool {
         if count > self.free {
             return false;

@@ -186,6 +186,7 @@ impl Core {
     }
 
     /// Frees the first work request of a queue pair.
+    #[inline(always)]
     pub(super) fn release(&mut self, index: u32) {
         let queue_pair = &mut self.queue_pairs[index as usize];
         self.works.release_first(&mut queue_pair.works);

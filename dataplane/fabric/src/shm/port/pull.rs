@@ -13,6 +13,7 @@ use super::inbound::{Step, payload, push_receive};
 use crate::interface::{CompletionBatch, RemoteKey, Status};
 
 impl Core {
+    #[inline(always)]
     pub(super) fn receive_pulled(
         &mut self,
         channel: &mut Channel,
@@ -241,6 +242,7 @@ unsafe fn copy_between(
 
 /// Reads the gather list of a descriptor, from `skip` bytes into the payload, into the channel's pull.
 /// Returns false if it is malformed.
+#[inline(always)]
 fn read_pieces(channel: &mut Channel, index: u32, header: Header, skip: u32) -> bool {
     let Some(peer) = &channel.peer else {
         return false;

@@ -362,6 +362,7 @@ impl Core {
 
     /// Keeps a work request for the record at `position`, with the buffers of `list`, until it is
     /// acknowledged.
+    #[inline(always)]
     fn track(
         &mut self,
         channel: &mut Channel,
@@ -445,6 +446,7 @@ fn copied(source: &Buffer, bytes: u32) -> impl FnMut(*mut u8, Part) {
 }
 
 /// Checks that a gather list can be posted. Returns its bytes.
+#[inline(always)]
 fn check_list(memory: &Memory, list: &Gather) -> Result<u32, PostError> {
     if list.is_empty() || list.len() > SEGMENTS_MAX {
         return Err(PostError::BadSegments);
