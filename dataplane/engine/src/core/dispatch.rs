@@ -32,6 +32,8 @@ pub(super) trait Message<P: Port> {
     fn form(&self) -> Option<Form>;
     /// It, if it is of a form. `form` is the one by which it came; `bytes` are those of the whole message.
     fn folded<'a>(&self, port: &'a P, form: Option<Form>, bytes: usize) -> Option<Folded<'a>>;
+    /// Whether it may have a form, by its type alone.
+    fn may_have_form(&self, port: &P) -> bool;
     /// Its Receive. `None` if the port has dropped it, which happens only after the next message was taken.
     fn into_receive(self, port: &mut P) -> Option<Receive>;
     /// Ends its handling: its Receive is posted.
@@ -47,6 +49,11 @@ impl<P: Port> Message<P> for Receive {
     #[inline(always)]
     fn folded<'a>(&self, port: &'a P, _: Option<Form>, bytes: usize) -> Option<Folded<'a>> {
         fold(port.received(self).get(..bytes)?)
+    }
+
+    #[inline(always)]
+    fn may_have_form(&self, port: &P) -> bool {
+        form::may_have_form(port.received(self))
     }
 
     #[inline]
@@ -74,6 +81,11 @@ impl<P: Port> Message<P> for Arrival {
             Some((form, formed)) => forms::of_arrival(form, formed, bytes),
             None => fold(bytes),
         }
+    }
+
+    #[inline(always)]
+    fn may_have_form(&self, port: &P) -> bool {
+        self.formed().is_some() || form::may_have_form(port.arrived(self))
     }
 
     #[inline]
@@ -188,7 +200,10 @@ impl<P: Port> State<P> {
             form @ Some(Form::Reply2) => {
                 self.handle_form(application, queue_pair, bytes, message, form)
             }
-            form => self.handle_any_form(application, queue_pair, bytes, message, form),
+            form if message.may_have_form(&self.resources.port) => {
+                self.handle_any_form(application, queue_pair, bytes, message, form)
+            }
+            _ => Some(message),
         };
         let Some(message) = rest else {
             return;

@@ -20,17 +20,16 @@ use crate::chunks::{ChunkLists, EncodeChunkLists, ListSpans};
 use crate::cm_private_data::PrivateData;
 use crate::common::CommonPrefix;
 use crate::constants::{
-    COMMON_PREFIX_BYTES, RDMA2_MSG, RPCRDMA_VERSION_1, RPCRDMA_VERSION_2, V1_HEADER_BYTES_WITHOUT_CHUNKS,
+    COMMON_PREFIX_BYTES, RPCRDMA_VERSION_1, RPCRDMA_VERSION_2, V1_HEADER_BYTES_WITHOUT_CHUNKS,
     V2_HEADER_BYTES_WITHOUT_CHUNKS, V2_PREFIX_BYTES,
 };
-use crate::form::Form;
+use crate::form::{Form, may_have_form};
 use crate::v1;
 use crate::v2::connection::{
     self as v2, CreditView, Direction, Event, Phase, Refusal, Role, SendRefused, Tick,
     TransmissionHeading, WholeMessage,
 };
 use crate::v2::{ErrVers, Properties, ReverseRequestSupport, TransportError};
-use crate::xdr::word;
 
 /// Where the chunk lists of version 2 begin: behind the prefix and the handle that the reply may invalidate.
 const V2_LISTS_AT: usize = V2_PREFIX_BYTES + 4;
@@ -69,13 +68,6 @@ pub enum Received<'m> {
         /// Whether it ended a transmission group that was open, unfinished.
         gives_group_up: bool,
     },
-}
-
-/// Whether a version 2 message has the type of an RPC message without a transmission group.
-#[inline]
-fn is_of_type_msg(message: &[u8]) -> bool {
-    let words = message.first_chunk::<V2_PREFIX_BYTES>();
-    words.is_some_and(|words| word(words, 3) == RDMA2_MSG)
 }
 
 /// The versions that an end may use on a connection.
@@ -218,7 +210,7 @@ impl Connection {
         let mut message = first;
         let is_longer = message_bytes > first.len();
         // A transmission with the header of the previous one needs no further check of its items.
-        if (is_longer || !is_of_type_msg(first))
+        if (is_longer || !may_have_form(first))
             && let Some(heading) = self.v2.handle_like_last(first, message_bytes)
         {
             return Received::Transmission(heading);
