@@ -97,25 +97,24 @@ pub(super) unsafe fn copy_small(source: *const u8, target: *mut u8, bytes: usize
     // SAFETY: as the caller promises, for each part of the ranges. A block that ends at the end of the
     // range is no longer than the range.
     unsafe {
-        match bytes {
-            0..=3 => {
-                for at in 0..bytes {
-                    copy_block::<1>(source.add(at), target.add(at));
-                }
+        if bytes > 256 {
+            copy_bytes(source, target, bytes);
+        } else if bytes > 128 {
+            copy_ends::<128>(source, target, bytes);
+        } else if bytes > 64 {
+            copy_ends::<64>(source, target, bytes);
+        } else if bytes > 32 {
+            copy_ends::<32>(source, target, bytes);
+        } else if bytes >= 16 {
+            copy_ends::<16>(source, target, bytes);
+        } else if bytes >= 8 {
+            copy_ends::<8>(source, target, bytes);
+        } else if bytes >= 4 {
+            copy_ends::<4>(source, target, bytes);
+        } else {
+            for at in 0..bytes {
+                copy_block::<1>(source.add(at), target.add(at));
             }
-            4..=7 => {
-                copy_block::<4>(source, target);
-                copy_block::<4>(source.add(bytes - 4), target.add(bytes - 4));
-            }
-            8..=15 => {
-                copy_block::<8>(source, target);
-                copy_block::<8>(source.add(bytes - 8), target.add(bytes - 8));
-            }
-            16..=32 => copy_ends::<16>(source, target, bytes),
-            33..=64 => copy_ends::<32>(source, target, bytes),
-            65..=128 => copy_ends::<64>(source, target, bytes),
-            129..=256 => copy_ends::<128>(source, target, bytes),
-            _ => copy_bytes(source, target, bytes),
         }
     }
 }
