@@ -29,7 +29,7 @@ impl PortSends for Port {
         if bytes > self.inline_bytes_max || bytes > source.capacity() {
             return Err(PostError::TooLong);
         }
-        let (core, channel) = self.sender(id)?;
+        let (core, channel, dirty) = self.sender(id)?;
         if !core.memory.owns(source) {
             return Err(PostError::ForeignMemory);
         }
@@ -38,11 +38,7 @@ impl PortSends for Port {
             options == SendOptions::default() && core.delay == 0 && queue_pair.fail_next.is_none();
         if is_short && channel.publish_short(queue_pair.remote, source, bytes) {
             core.counters.records_out += 1;
-            if !channel.in_dirty {
-                channel.in_dirty = true;
-                let number = channel.number;
-                self.dirty.push(number);
-            }
+            mark_dirty(dirty, channel);
             return Ok(());
         }
         self.send_copied_any(id, source, bytes, options)
@@ -64,11 +60,7 @@ impl PortSends for Port {
             return false;
         }
         self.core.counters.records_out += 1;
-        if !channel.in_dirty {
-            channel.in_dirty = true;
-            let number = channel.number;
-            self.dirty.push(number);
-        }
+        mark_dirty(&mut self.dirty, channel);
         true
     }
 
@@ -79,7 +71,7 @@ impl PortSends for Port {
         options: SendOptions,
     ) -> Result<(), PostError> {
         let inline_bytes_max = self.inline_bytes_max;
-        let (core, channel) = self.sender(id)?;
+        let (core, channel, dirty) = self.sender(id)?;
         let bytes = check_list(&core.memory, list)?;
         if core.injected_failure(id, Kind::Send, options.signalled, Some(list))? {
             core.fail_injected(channel, id);
@@ -126,7 +118,7 @@ impl PortSends for Port {
                 list,
             );
         }
-        self.mark_dirty(id.index);
+        mark_dirty(dirty, channel);
         Ok(())
     }
 
@@ -150,7 +142,7 @@ impl PortSends for Port {
         to: RemoteAddress,
         signalled: Option<WorkId>,
     ) -> Result<(), PostError> {
-        let (core, channel) = self.sender(id)?;
+        let (core, channel, dirty) = self.sender(id)?;
         check_list(&core.memory, list)?;
         if core.injected_failure(id, Kind::Write, signalled, Some(list))? {
             core.fail_injected(channel, id);
@@ -180,7 +172,7 @@ impl PortSends for Port {
             position,
             Some(list),
         );
-        self.mark_dirty(id.index);
+        mark_dirty(dirty, channel);
         Ok(())
     }
 
@@ -206,12 +198,13 @@ impl PortSends for Port {
 }
 
 impl Port {
-    /// Checks that a queue pair can send. Returns the port's other parts and the channel of the queue pair.
+    /// Checks that a queue pair can send. Returns the port's other parts, the channel of the queue pair, and the list of the
+    /// channels with records that are to be flushed.
     #[inline]
     pub(super) fn sender(
         &mut self,
         id: QueuePairId,
-    ) -> Result<(&mut Core, &mut Channel), PostError> {
+    ) -> Result<(&mut Core, &mut Channel, &mut Vec<u32>), PostError> {
         let core = &mut self.core;
         let queue_pair = core
             .queue_pairs
@@ -225,13 +218,14 @@ impl Port {
             State::Error | State::Flushed => return Err(PostError::NotConnected),
         }
         let channel = channel_mut(&mut self.channels, queue_pair.channel);
-        Ok((core, channel.ok_or(PostError::NotConnected)?))
+        let channel = channel.ok_or(PostError::NotConnected)?;
+        Ok((core, channel, &mut self.dirty))
     }
 
     /// Checks whether a queue pair may send messages by their forms, and remembers it.
     #[inline(never)]
     fn check_sending(&mut self, id: QueuePairId) -> bool {
-        let Ok((core, channel)) = self.sender(id) else {
+        let Ok((core, channel, _)) = self.sender(id) else {
             return false;
         };
         let queue_pair = &core.queue_pairs[id.index as usize];
@@ -255,7 +249,7 @@ impl Port {
         bytes: u32,
         options: SendOptions,
     ) -> Result<(), PostError> {
-        let (core, channel) = self.sender(id)?;
+        let (core, channel, dirty) = self.sender(id)?;
         let outgoing = core.outgoing(id, op::SEND, bytes, options);
         if core.injected_failure(id, Kind::Send, options.signalled, None)? {
             core.fail_injected(channel, id);
@@ -273,7 +267,7 @@ impl Port {
                 None,
             );
         }
-        self.mark_dirty(id.index);
+        mark_dirty(dirty, channel);
         Ok(())
     }
 
@@ -284,7 +278,7 @@ impl Port {
         from: RemoteAddress,
         work: WorkId,
     ) -> Result<(), PostError> {
-        let (core, channel) = self.sender(id)?;
+        let (core, channel, _) = self.sender(id)?;
         let bytes = check_list(&core.memory, list)?;
         if list.has_view() {
             return Err(PostError::ForeignMemory);
@@ -316,20 +310,6 @@ impl Port {
         read.not_before = not_before;
         core.mark_reader(id.index);
         Ok(())
-    }
-
-    /// Marks the channel of this queue pair, so that the next flush rings its peer if that is needed.
-    #[inline]
-    fn mark_dirty(&mut self, index: u32) {
-        let Some(queue_pair) = self.core.queue_pairs.get(index as usize) else {
-            return;
-        };
-        if let Some(channel) = channel_mut(&mut self.channels, queue_pair.channel)
-            && !channel.in_dirty
-        {
-            channel.in_dirty = true;
-            self.dirty.push(channel.number);
-        }
     }
 }
 
@@ -412,6 +392,15 @@ impl Core {
             None => Ok(false),
             Some(status) => self.inject(id, kind, signalled, list, status),
         }
+    }
+}
+
+/// Marks a channel, so that the next flush rings its peer if that is needed.
+#[inline]
+fn mark_dirty(dirty: &mut Vec<u32>, channel: &mut Channel) {
+    if !channel.in_dirty {
+        channel.in_dirty = true;
+        dirty.push(channel.number);
     }
 }
 

@@ -15,7 +15,7 @@ impl PortWindows for Port {
         access: Access,
     ) -> Result<Window, (PostError, Buffer)> {
         let core = match self.sender(id) {
-            Ok((core, _)) => core,
+            Ok((core, ..)) => core,
             // Not connected yet: a window may be bound all the same, because the peer gets its key only with
             // a later Send.
             Err(PostError::QueueFull) => &mut self.core,
