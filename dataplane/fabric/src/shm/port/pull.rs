@@ -218,24 +218,24 @@ unsafe fn copy_between(
     mut targets: impl Iterator<Item = (*mut u8, u32)>,
     bytes: u32,
 ) -> Result<(), ()> {
-    let (mut source, mut there) = (std::ptr::null(), 0_u32);
     let (mut target, mut room) = (std::ptr::null_mut::<u8>(), 0_u32);
     let mut left = bytes;
     while left != 0 {
-        if there == 0 {
-            (source, there) = sources.next().flatten().ok_or(())?;
+        let (mut source, there) = sources.next().flatten().ok_or(())?;
+        let mut there = there.min(left);
+        left -= there;
+        while there != 0 {
+            if room == 0 {
+                (target, room) = targets.next().ok_or(())?;
+            }
+            let count = there.min(room);
+            // SAFETY: as the caller promises: no more than is left of both ranges.
+            unsafe { copy_small(source, target, count as usize) };
+            source = source.wrapping_add(count as usize);
+            target = target.wrapping_add(count as usize);
+            there -= count;
+            room -= count;
         }
-        if room == 0 {
-            (target, room) = targets.next().ok_or(())?;
-        }
-        let count = there.min(room).min(left);
-        // SAFETY: as the caller promises: no more than is left of both ranges.
-        unsafe { copy_small(source, target, count as usize) };
-        source = source.wrapping_add(count as usize);
-        target = target.wrapping_add(count as usize);
-        there -= count;
-        room -= count;
-        left -= count;
     }
     Ok(())
 }
