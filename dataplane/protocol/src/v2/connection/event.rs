@@ -515,7 +515,7 @@ pub enum Tick {
 
 /// Whether a payload that begins at octet `offset` of an RPC message has the XID and the message type of its
 /// header there (RFC 8166 section 4.2.1, -00 section 6.3.2.1). Of a shorter payload only its octets are compared.
-#[inline]
+#[inline(always)]
 #[must_use]
 pub fn rpc_start_matches(xid: u32, direction: Direction, offset: usize, payload: &[u8]) -> bool {
     let start = u64::from(xid) << 32 | u64::from(direction.message_type());

@@ -110,6 +110,7 @@ impl Connection {
     /// of which the first are in `head`: at least header and payload stream
     /// ([`transmission_head_bytes`](crate::v2::transmission_head_bytes)). Items need not be in one piece with
     /// them.
+    #[inline(never)]
     pub fn handle_transmission<'m>(&mut self, head: &'m [u8], message_bytes: usize) -> Event<'m> {
         match self.handle_like_last(head, message_bytes) {
             Some(heading) => Event::Transmission(heading.transmission(head)),

@@ -34,6 +34,7 @@ struct First<'m> {
 impl Connection {
     /// The fast path of [`handle_transmission`](Self::handle_transmission): a first transmission with the header of the
     /// previous one in its direction, which is the only one of its group. `None`, without any change, for all others.
+    #[inline(always)]
     #[must_use]
     pub fn handle_like_last(
         &mut self,

@@ -77,6 +77,7 @@ impl Connection {
     ///
     /// # Errors
     /// As there.
+    #[inline(always)]
     pub fn encode_transmission_again(
         &mut self,
         out: &mut [u8],
@@ -170,6 +171,7 @@ impl Connection {
     }
 
     /// Whether a group of so many transmissions may be sent at all.
+    #[inline(always)]
     fn check_group(
         &self,
         announced: bool,
@@ -187,6 +189,7 @@ impl Connection {
         Ok(())
     }
 
+    #[inline(always)]
     fn encode_first(
         &mut self,
         xid: u32,
