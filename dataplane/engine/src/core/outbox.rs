@@ -53,9 +53,13 @@ impl<P: Port> Resources<P> {
 
     #[cold]
     #[inline(never)]
-    fn note_news(&mut self, index: u32) {
+    pub(super) fn note_news(&mut self, index: u32) {
         self.wake(index);
-        if self.connections.at(index).is_some_and(|it| it.wants_to_send()) {
+        if self
+            .connections
+            .at(index)
+            .is_some_and(|it| it.wants_to_send())
+        {
             self.note_pending(index);
         }
     }

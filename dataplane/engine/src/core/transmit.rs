@@ -432,16 +432,15 @@ impl Transmit {
         }
     }
 
-    /// Whether there are buffers for a transmission with `head_bytes` bytes of header and stream, and
-    /// `paddings` pieces of padding.
+    /// Whether there are buffers for a transmission whose header and stream take `heads` send buffers, with `paddings`
+    /// pieces of padding.
     pub(crate) fn has_buffers(
         &self,
         connection: &Connection,
-        head_bytes: u32,
+        heads: u32,
         paddings: usize,
     ) -> bool {
-        let heads = head_bytes.div_ceil(self.scratch.capacity().max(1));
-        self.may_take(connection, heads.max(1) + KEPT_BACK) && self.padding.available() >= paddings
+        self.may_take(connection, heads + KEPT_BACK) && self.padding.available() >= paddings
     }
 
     /// Posts the transmission of these pieces, some of which are of `stream`. Its header is in

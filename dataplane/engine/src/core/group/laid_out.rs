@@ -21,8 +21,8 @@ const NUMBERS_MAX: usize = 1024;
 pub(in crate::core) struct LaidOut {
     /// What it is gathered from.
     pieces: Vec<Piece>,
-    /// How many of its bytes are in send buffers: header and stream. And how many paddings it has.
-    pub(in crate::core) head_bytes: u32,
+    /// How many send buffers its header and stream take, and how many paddings it has.
+    pub(in crate::core) heads: u32,
     pub(in crate::core) paddings: usize,
     /// For the first transmission of a group: the numbers of the segments of all items, one
     /// item after the other; `ends` has the end of each item's numbers.
@@ -69,6 +69,7 @@ pub(in crate::core) struct Shape {
 
 impl Shape {
     /// The shape of a group that is to be sent as one transmission; `None` for any other.
+    #[inline(always)]
     pub(in crate::core) fn of(
         group: &Group,
         connection: ConnectionKey,
@@ -103,7 +104,7 @@ impl LaidOut {
     }
 
     /// Whether this is the layout of a group with these fields, with its header.
-    #[inline]
+    #[inline(always)]
     pub(in crate::core) fn has(&self, body: Option<&Body>) -> bool {
         body.is_some() && self.body_of.as_ref() == body
     }
@@ -134,19 +135,26 @@ impl LaidOut {
         &self.pieces
     }
 
-    pub(in crate::core) fn set_pieces(&mut self, pieces: impl Iterator<Item = Piece>) {
+    /// Takes the pieces of a transmission, which is sent from buffers of `buffer_bytes`.
+    pub(in crate::core) fn set_pieces(
+        &mut self,
+        pieces: impl Iterator<Item = Piece>,
+        buffer_bytes: u32,
+    ) {
         self.pieces.clear();
         self.pieces.extend(pieces.take(PIECES_MAX));
-        (self.head_bytes, self.paddings) = (0, 0);
+        let mut head_bytes = 0;
+        self.paddings = 0;
         for piece in &self.pieces {
             match piece {
                 Piece::Header { length_bytes } | Piece::Stream { length_bytes, .. } => {
-                    self.head_bytes += length_bytes;
+                    head_bytes += length_bytes;
                 }
                 Piece::Padding { .. } => self.paddings += 1,
                 Piece::Item { .. } => {}
             }
         }
+        self.heads = head_bytes.div_ceil(buffer_bytes.max(1)).max(1);
     }
 
     /// Takes the segment numbers of all placements of a group, in the order of its items. False

@@ -128,17 +128,20 @@ impl<P: Port> Resources<P> {
                 return Err(Blocked::Credit);
             }
         }
-        let body = match sent {
-            0 => Shape::of(call.group().0, key, self.properties_epoch).and_then(|it| call.body(it)),
-            _ => None,
+        let epoch = self.properties_epoch;
+        let body_of = |call: &mut C| {
+            let shape = Shape::of(call.group().0, key, epoch)?;
+            call.body(shape)
         };
-        let is_again = laid_out.has(body.as_ref());
+        let is_again = sent == 0 && laid_out.has(body_of(call).as_ref());
         if !is_again && !self.is_group_sendable(call, laid_out) {
             return Err(Blocked::Impossible);
         }
         let connection = self.connections.get_mut(key).ok_or(Blocked::Returning)?;
-        let (head_bytes, paddings) = (laid_out.head_bytes, laid_out.paddings);
-        if !self.transmit.has_buffers(connection, head_bytes, paddings) {
+        if !self
+            .transmit
+            .has_buffers(connection, laid_out.heads, laid_out.paddings)
+        {
             return Err(Blocked::For(|counters| &counters.awaiting_send_buffer));
         }
         if !call.group().0.is_here(laid_out.pieces()) {
@@ -154,7 +157,7 @@ impl<P: Port> Resources<P> {
             0 => {
                 let encoded = call.encode_first(protocol, scratch, laid_out);
                 if let Ok(header_bytes) = encoded {
-                    laid_out.keep_body(body, scratch.get(..header_bytes).unwrap_or(&[]));
+                    laid_out.keep_body(body_of(call), scratch.get(..header_bytes).unwrap_or(&[]));
                 }
                 encoded
             }
@@ -196,9 +199,9 @@ impl<P: Port> Resources<P> {
         counters.transmissions_sent.increment();
         group.sent += 1;
         let is_last = group.sent == group.transmissions;
-        if is_last || connection.unposted.is_some() {
+        if (is_last || connection.unposted.is_some()) && connection.has_news() {
             // Other messages of the connection have waited for the end of the group.
-            self.note_if_pending(key.index);
+            self.note_news(key.index);
         }
         Ok(is_last)
     }
@@ -259,7 +262,7 @@ fn lay_out(
     let layout = Layout::new(request).ok()?;
     let mut transmissions = layout.transmissions();
     let transmission = transmissions.nth(group.sent as usize)?;
-    laid_out.set_pieces(transmission.pieces());
+    laid_out.set_pieces(transmission.pieces(), buffer_bytes);
     laid_out.header_bytes = transmission.header_bytes();
     laid_out.stream_bytes = transmission.stream_bytes();
     let behind_bytes = transmission

@@ -46,6 +46,7 @@ impl GroupSender for IncomingCall {
         (self.xid, Direction::Reply)
     }
 
+    #[inline(always)]
     fn body(&self, shape: Shape) -> Option<Body> {
         Some(Body {
             shape,

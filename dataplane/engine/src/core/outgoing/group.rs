@@ -190,6 +190,7 @@ impl GroupSender for OutgoingCall {
         (self.xid, MessageDirection::Call)
     }
 
+    #[inline(always)]
     fn body(&self, shape: Shape) -> Option<Body> {
         let direction = match self.directions.as_slice() {
             [] => None,
