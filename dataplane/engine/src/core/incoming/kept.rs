@@ -185,9 +185,10 @@ impl KeptReplies {
 impl KeptReply {
     #[inline(always)]
     fn forget(&mut self, pool: &mut BulkPool) {
-        for part in self.parts.drain(..) {
+        for part in &self.parts {
             pool.release(part.index, self.number);
         }
+        self.parts.clear();
         self.results.clear();
         self.is_kept = false;
     }

@@ -118,7 +118,7 @@ impl Incoming {
                 Home::ReplyGroup { slot, part },
             );
         }
-        for received in call.arrival.receives.drain(..) {
+        while let Some(received) = call.arrival.receives.pop() {
             core.repost_of(key, received.receive);
         }
         if let RpcReply::Long(buffer) = std::mem::take(&mut call.reply) {
@@ -195,6 +195,7 @@ impl<P: Port> Steps<P> for Incoming {
 
 impl<P: Port> Resources<P> {
     /// Gives back what a stream is in.
+    #[inline]
     pub(super) fn give_stream(&mut self, key: ConnectionKey, stream: Stream) {
         match stream {
             Stream::Chunk => {}

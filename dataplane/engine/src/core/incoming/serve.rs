@@ -155,8 +155,8 @@ impl Incoming {
     #[inline(always)]
     fn clear_items<P: Port>(&mut self, core: &mut Resources<P>) {
         self.items.clear();
-        for lease in self.leases.drain(..).flatten() {
-            core.end_lease(lease);
+        while let Some(lease) = self.leases.pop() {
+            lease.into_iter().for_each(|it| core.end_lease(it));
         }
         core.reply.clear();
     }
