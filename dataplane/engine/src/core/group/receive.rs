@@ -58,6 +58,7 @@ impl<P: Port> Resources<P> {
     /// What is missing before a group can be taken out of its Receives: a buffer to join its payload
     /// stream in, if that lies in several Receives, spares for all that is leased, or bulk buffers
     /// for what is copied.
+    #[inline(always)]
     pub(in crate::core) fn missing_for(
         &mut self,
         place: u32,
@@ -79,6 +80,7 @@ impl<P: Port> Resources<P> {
 
     /// The payload stream of a complete group: left in its Receive if one Receive has all of it, otherwise copied
     /// together. The other Receives are posted again.
+    #[inline(always)]
     pub(in crate::core) fn join(
         &mut self,
         key: ConnectionKey,
@@ -91,6 +93,17 @@ impl<P: Port> Resources<P> {
         {
             return receives.pop().map_or(Stream::Chunk, Stream::Received);
         }
+        self.join_several(key, receives, purpose)
+    }
+
+    #[inline(never)]
+    fn join_several(
+        &mut self,
+        key: ConnectionKey,
+        receives: &mut Vec<Received>,
+        purpose: Use,
+    ) -> Stream {
+        let has_stream = |received: &Received| received.end > received.start;
         let carriers = receives.iter().filter(|it| has_stream(it)).count();
         if carriers <= 1 {
             let mut stream = Stream::Chunk;
