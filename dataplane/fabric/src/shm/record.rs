@@ -216,6 +216,7 @@ impl Pieces {
     /// Appends a piece. Returns false when it is not within the first `limit` bytes of the arena or record,
     /// when the list is full, or when the total overflows.
     #[must_use]
+    #[inline]
     pub(super) fn push(&mut self, piece: Piece, limit: u64) -> bool {
         let within = piece
             .offset

@@ -84,6 +84,7 @@ impl Stream {
     }
 
     /// Its bytes; none of a stream in a chunk, which the call has in its read buffers.
+    #[inline(always)]
     pub(in crate::core) fn bytes<'a, P: Port>(
         &'a self,
         gathered: &'a mut Gathered,

@@ -305,7 +305,7 @@ impl Core {
 
     /// Takes a Receive for a message of `bytes` bytes, and invalidates the key of its record. Puts the queue
     /// pair in error if the message is too long or the key cannot be invalidated.
-    #[inline]
+    #[inline(always)]
     pub(super) fn take_receive(
         &mut self,
         channel: &mut Channel,
