@@ -83,6 +83,7 @@ impl<T> BulkItem<T> {
     }
 
     /// Moves the pieces to the end of `list`. False, and nothing is moved, when it lacks the room.
+    #[inline(always)]
     pub(crate) fn move_to<const N: usize>(&mut self, list: &mut ArrayVec<T, N>) -> bool {
         let fits = self.parts.len() <= list.remaining_capacity();
         if fits {

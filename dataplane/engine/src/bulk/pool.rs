@@ -157,6 +157,7 @@ impl BulkPool {
     }
 
     /// Stops keeping the buffer `index` for this reply.
+    #[inline(always)]
     pub(crate) fn release(&mut self, index: u32, reply: u32) {
         if self.homes.get(index as usize) != Some(&Home::Kept { reply }) {
             return;
@@ -235,6 +236,7 @@ impl BulkPool {
     }
 
     /// Leases a whole buffer to the application.
+    #[inline(always)]
     pub(crate) fn take_lease(&mut self) -> Option<Lease> {
         if !self.may_give(1) {
             return None;

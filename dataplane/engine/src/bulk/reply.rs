@@ -78,6 +78,7 @@ impl ReplyItems {
     /// `request_position` is the place in the arguments that asks for it. False, with the item unchanged, when the
     /// caller has to copy it into the stream: the call came without chunks, no direction asks for it, or it is not in
     /// bulk buffers of this core.
+    #[inline(always)]
     pub(crate) fn place<T: ItemPart>(
         &mut self,
         request_position: u32,

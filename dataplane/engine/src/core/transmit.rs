@@ -352,6 +352,7 @@ impl Transmit {
 
     /// Encodes a message with chunk lists into the scratch buffer: with `stream` behind its header; an empty one is in a
     /// chunk. Returns the bytes of the message.
+    #[inline(always)]
     pub(crate) fn encode_with_chunks(
         &mut self,
         connection: &mut Connection,
@@ -434,12 +435,7 @@ impl Transmit {
 
     /// Whether there are buffers for a transmission whose header and stream take `heads` send buffers, with `paddings`
     /// pieces of padding.
-    pub(crate) fn has_buffers(
-        &self,
-        connection: &Connection,
-        heads: u32,
-        paddings: usize,
-    ) -> bool {
+    pub(crate) fn has_buffers(&self, connection: &Connection, heads: u32, paddings: usize) -> bool {
         self.may_take(connection, heads + KEPT_BACK) && self.padding.available() >= paddings
     }
 

@@ -274,6 +274,7 @@ impl Windows {
 
     /// Binds a window; `list` is the head of the queue pair's list of windows. Gives the buffer
     /// back when no window is free.
+    #[inline(always)]
     pub(super) fn bind(
         &mut self,
         list: &mut u32,

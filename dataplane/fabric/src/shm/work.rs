@@ -157,7 +157,7 @@ impl Works {
     }
 
     /// Takes a work request and appends it to the list of its queue pair.
-    #[inline]
+    #[inline(always)]
     pub(super) fn take(
         &mut self,
         queue_pair: u32,
@@ -205,7 +205,7 @@ impl Works {
     }
 
     /// Appends a work request to the list of its channel.
-    #[inline]
+    #[inline(always)]
     pub(super) fn await_ack(&mut self, channel: &mut List, index: u32, position: u32) {
         let last = channel.last;
         let work = self.get_mut(index);

@@ -264,6 +264,7 @@ fn encode_header_without_chunks(
     Ok(V2_HEADER_BYTES_WITHOUT_CHUNKS)
 }
 
+#[inline(always)]
 fn encode_with(
     space: &mut [u8],
     prefix: Prefix,

@@ -41,6 +41,7 @@ impl<P: Port> Resources<P> {
     }
 
     /// Notes that a transmission was taken for the call in a slot.
+    #[inline(always)]
     pub(in crate::core) fn note_taken(
         &mut self,
         key: ConnectionKey,

@@ -29,6 +29,7 @@ const RPC_ERROR_ROOM: usize = 64;
 
 impl Incoming {
     /// Whether a connection may have a slot for one more call.
+    #[inline(always)]
     pub(in crate::core) fn may_begin_incoming<P: Port>(
         &self,
         core: &Resources<P>,
@@ -55,6 +56,7 @@ impl Incoming {
     /// As [`Incoming::begin_incoming`], for a call with a transport header, which is kept in the slot with the word
     /// behind it. `chunks_at` is where its chunks are; `None` if the header does not decode. The error is SEGMENTS when
     /// the header has more segments than this end accepts.
+    #[inline(always)]
     fn begin_with_header(
         &mut self,
         now: Ticks,
@@ -144,6 +146,7 @@ impl Incoming {
     }
 
     /// Checks the chunks of a call, and refuses it or begins to read them.
+    #[inline(always)]
     fn check_chunks<P: Port, A: Application>(
         &mut self,
         core: &mut Resources<P>,
@@ -163,6 +166,7 @@ impl Incoming {
     }
 
     /// Notes the chunks of a call that are to be read.
+    #[inline(always)]
     fn find_chunks<P: Port>(
         &self,
         core: &Resources<P>,

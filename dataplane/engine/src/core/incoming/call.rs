@@ -326,6 +326,7 @@ impl IncomingCall {
     }
 
     /// The stream of the RPC reply, if it is in the slot or in a message buffer.
+    #[inline(always)]
     pub(crate) fn rpc_reply(&self) -> &[u8] {
         self.reply.stream(&self.reply_space)
     }
@@ -351,6 +352,7 @@ impl IncomingCall {
     }
 
     /// The segment to be read next. Moves the cursor to it.
+    #[inline(always)]
     pub(crate) fn next_read(&mut self) -> Option<Segment> {
         loop {
             let chunk = *self.chunks.get(self.reads.chunk)?;
@@ -385,6 +387,7 @@ impl IncomingCall {
     }
 
     /// The memory of the caller that `target` means.
+    #[inline(always)]
     pub(crate) fn written_segments(&self, target: Target) -> Option<Segments<'_>> {
         match (target, self.arrival.request()) {
             (Target::Reply, _) => self.lists().reply,
@@ -397,6 +400,7 @@ impl IncomingCall {
     }
 
     /// The lists as the reply returns them, with `reply_bytes` bytes in the Reply chunk.
+    #[inline(always)]
     pub(crate) fn returned(&self, reply_bytes: u32) -> ReturnedLists<'_> {
         let lists = self.lists();
         ReturnedLists {
@@ -424,6 +428,7 @@ impl IncomingCall {
 
     /// The key that the requester wants to be invalidated with the reply, if its call has that key
     /// (-00 section 6.3.3.2); in version 1 the only key of the call (RFC 8797).
+    #[inline(always)]
     pub(crate) fn invalidate_key(&self) -> Option<u32> {
         let chunks = self.header_chunks();
         let key = chunks.inv_handle;

@@ -72,6 +72,7 @@ impl Incoming {
         Ok(())
     }
 
+    #[inline(always)]
     fn lease_items<P: Port>(&mut self, core: &mut Resources<P>, call: &mut IncomingCall) {
         let IncomingCall {
             arrival,

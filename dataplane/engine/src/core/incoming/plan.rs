@@ -23,6 +23,7 @@ use crate::responder::RPC_OFFSET;
 
 impl Incoming {
     /// Takes the RPC reply to a call, and the results that the service attached to it.
+    #[inline(always)]
     pub(super) fn take_reply<P: Port>(
         &mut self,
         core: &mut Resources<P>,
@@ -309,6 +310,7 @@ impl IncomingCall {
 
     /// The terms of the reply, if its plan may be reused: one message, no Reply chunk, at most one Write chunk, and at
     /// most one result, which is attached and fits the chunk.
+    #[inline(always)]
     fn listed_terms<P: Port>(&self, core: &Resources<P>) -> Option<ListedTerms> {
         let lists = self.lists();
         let RpcReply::Short(rpc_bytes) = self.reply else {
@@ -337,6 +339,7 @@ impl IncomingCall {
     }
 
     /// Reuses the previous plan if the terms are equal: the stream goes in the message, the result to the Write chunk.
+    #[inline(always)]
     fn plan_listed_as_before<P: Port>(&mut self, core: &mut Resources<P>) -> bool {
         let before = self.planned_listed;
         if before.is_none() || self.listed_terms(core) != before {

@@ -15,6 +15,7 @@ use crate::core::step::{Step, slot_of, work_id};
 impl Incoming {
     /// Takes the buffers that the chunks of a call are read into: all or none, so that two calls with half of their
     /// buffers cannot wait for each other.
+    #[inline(always)]
     pub(super) fn take_read_buffers<P: Port>(
         &mut self,
         core: &mut Resources<P>,
@@ -50,6 +51,7 @@ impl Incoming {
     }
 
     /// Posts RDMA Reads of a call, as many as may be in flight.
+    #[inline(always)]
     pub(super) fn post_reads<P: Port>(
         &mut self,
         core: &mut Resources<P>,

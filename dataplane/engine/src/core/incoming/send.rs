@@ -39,6 +39,7 @@ impl Incoming {
 
     /// Sends a reply in one message, or the header of one that is in the Reply chunk, with the invalidation that its
     /// requester asked for (-00 section 6.3.3.2).
+    #[inline(always)]
     fn send_one_message<P: Port>(
         &mut self,
         core: &mut Resources<P>,
@@ -112,6 +113,7 @@ impl Incoming {
     }
 
     /// The next step of the reply to a call in a transmission group.
+    #[inline(always)]
     fn answer_group<P: Port>(
         &mut self,
         core: &mut Resources<P>,

@@ -13,6 +13,7 @@ use crate::core::step::Step;
 
 impl Incoming {
     /// Posts the RDMA Writes of a reply.
+    #[inline(always)]
     pub(super) fn post_writes<P: Port>(
         &mut self,
         core: &mut Resources<P>,
@@ -109,6 +110,7 @@ impl Incoming {
 
 /// Fills a gather list for the next RDMA Write of a reply, and returns its target. `None` when nothing is left to
 /// write, or an earlier Write still has the next buffer.
+#[inline(always)]
 fn fill(
     call: &mut IncomingCall,
     pool: &mut BulkPool,

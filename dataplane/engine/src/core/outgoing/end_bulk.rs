@@ -92,6 +92,7 @@ impl Outgoing {
         Step::Ends
     }
 
+    #[inline(always)]
     fn deliver_reply<P: Port, A: Application>(
         &mut self,
         core: &mut Resources<P>,

@@ -53,6 +53,7 @@ impl Outgoing {
 
     /// Ends the call with this XID in the table of the requester, and returns what ended. The slot of a call without
     /// bulk data is free then.
+    #[inline(always)]
     pub(in crate::core) fn take_end<P: Port>(
         &mut self,
         core: &mut Resources<P>,

@@ -133,6 +133,7 @@ impl Outgoing {
 impl OutgoingCall {
     /// Describes the windows of a call by segments of at most `segment_bytes_max` bytes. False, and no segments, if
     /// there would be more than a call can have.
+    #[inline(always)]
     fn offer_segments(&mut self, segment_bytes_max: u32) -> bool {
         let segments = |part: &CallPart| part.bytes.div_ceil(segment_bytes_max) as usize;
         if self.parts.iter().map(segments).sum::<usize>() > CALL_SEGMENTS_MAX {

@@ -58,6 +58,7 @@ pub(super) struct PlanShape {
 }
 
 impl PlanShape {
+    #[inline(always)]
     pub(super) fn of(
         key: ConnectionKey,
         call: &BulkCall<'_>,

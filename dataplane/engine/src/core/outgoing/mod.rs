@@ -66,6 +66,7 @@ impl Outgoing {
     }
 
     /// The next step of a call that was not sent yet.
+    #[inline(always)]
     fn step_to_send<P: Port>(&mut self, core: &mut Resources<P>, call: &mut OutgoingCall) -> Step {
         match call.state {
             OutgoingState::Binding => self.bind_windows(core, call),

@@ -140,6 +140,7 @@ impl Outgoing {
 impl OutgoingCall {
     /// Notes what was written to the chunks of the call according to the lists of its reply (`None` if they do not
     /// decode). `None` when the call does not wait for a reply; false when the reply is wrong.
+    #[inline(always)]
     fn note_returned(&mut self, lists: Option<ChunkLists<'_>>, is_long: bool) -> Option<bool> {
         if self.state != OutgoingState::Waiting {
             return None;

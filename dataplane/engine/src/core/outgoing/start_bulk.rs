@@ -260,6 +260,7 @@ impl OutgoingCall {
     }
 
     /// Expects one more result of at most `bytes` bytes, with memory for it or without.
+    #[inline(always)]
     pub(super) fn push_result(&mut self, bytes: u32, has_memory: bool, pool: &mut BulkPool) {
         let chunk = self.chunks;
         if let Some(place) = self.chunk_bytes.get_mut(usize::from(chunk)) {

@@ -220,7 +220,7 @@ impl Credits {
     }
 
     /// As [`Credits::receive`], for a message whose Receive is posted again immediately.
-    #[inline]
+    #[inline(always)]
     pub(super) fn receive_reposted(&mut self, credit: CreditWord) -> bool {
         let peer_granted = self.peer_granted.wrapping_add(u32::from(credit.granted));
         let over_grant = peer_granted.wrapping_sub(self.sent) > u32::from(credit.maximum);

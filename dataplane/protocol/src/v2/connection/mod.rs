@@ -71,7 +71,8 @@ pub use crate::rpc::Direction;
 pub use credits::CreditView;
 pub use event::{
     CloseReason, Config, DiscardReason, Event, Refusal, Role, SendRefused, Tick, Transmission,
-    TransmissionHeading, TransmissionPart, TransmissionRefusal, Unfinished, WholeMessage, rpc_start_matches,
+    TransmissionHeading, TransmissionPart, TransmissionRefusal, Unfinished, WholeMessage,
+    rpc_start_matches,
 };
 pub use phase::{IllegalEvent, Phase, PhaseEvent};
 
