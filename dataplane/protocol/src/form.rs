@@ -19,7 +19,7 @@ use crate::constants::{
     AUTH_BODY_BYTES_MAX, AUTH_NONE, AUTH_SYS, CALL_HEADER_BYTES_WITHOUT_AUTH, MSG_ACCEPTED,
     RDMA_MSG, RDMA2_F_RESPONSE, RDMA2_MSG, REPLY_HEADER_BYTES_WITHOUT_AUTH, RPC_CALL, RPC_REPLY,
     RPC_VERSION, RPCRDMA_VERSION_1, RPCRDMA_VERSION_2, SUCCESS, V1_HEADER_BYTES_WITHOUT_CHUNKS,
-    V2_HEADER_BYTES_WITHOUT_CHUNKS, V2_PREFIX_BYTES,
+    V2_HEADER_BYTES_WITHOUT_CHUNKS,
 };
 use crate::rpc::Direction;
 use crate::xdr::{put_word, word};
@@ -254,13 +254,17 @@ pub struct Folded<'m> {
     pub payload: &'m [u8],
 }
 
-/// Whether a message of either version can have a form, by its type alone. Most that have none are told apart so.
+/// Whether a message of either version can have a form, by its type, and in version 2 by its chunk lists. Nearly all without
+/// one are recognised by that.
 #[inline]
 #[must_use]
 pub fn may_have_form(message: &[u8]) -> bool {
     const { assert!(RDMA2_MSG == RDMA_MSG, "the type is in the same place, too") };
-    let words = message.first_chunk::<V2_PREFIX_BYTES>();
-    words.is_some_and(|words| word(words, 3) == RDMA2_MSG)
+    let Some(words) = message.first_chunk::<V2_HEADER_BYTES_WITHOUT_CHUNKS>() else {
+        return false;
+    };
+    let lists = word(words, 6) | word(words, 7) | word(words, 8);
+    word(words, 3) == RDMA2_MSG && (lists == 0 || word(words, 1) != RPCRDMA_VERSION_2)
 }
 
 /// Finds the form of a message; `None` if it has none. Then the general decoders say what it is, and whether it is valid.

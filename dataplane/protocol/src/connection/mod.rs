@@ -218,10 +218,12 @@ impl Connection {
         if is_longer {
             message = head();
         }
-        match self.v2.handle_whole_message(message) {
-            Some(whole) => Received::Whole(whole),
-            None => self.receive_any(message, message_bytes),
+        if may_have_form(message)
+            && let Some(whole) = self.v2.handle_whole_message(message)
+        {
+            return Received::Whole(whole);
         }
+        self.receive_any(message, message_bytes)
     }
 
     /// As [`receive`](Self::receive), for a message of a [form](crate::form) with this credit word. Its Receive counts as posted
