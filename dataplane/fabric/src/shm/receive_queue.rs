@@ -30,6 +30,8 @@ pub(super) struct ReceiveQueue {
     made: u32,
     /// The smallest capacity of a first segment, over all Receives of the queue.
     first_bytes_min: u32,
+    /// The smallest capacity of all segments of a Receive, over all Receives of the queue.
+    bytes_min: u64,
     posted: Vec<u32>,
     staged: Vec<u32>,
 }
@@ -44,6 +46,7 @@ impl ReceiveQueue {
             segments: (0..places).map(|_| None).collect(),
             made: 0,
             first_bytes_min: u32::MAX,
+            bytes_min: u64::MAX,
             posted: Vec::with_capacity(depth),
             staged: Vec::with_capacity(depth),
         }
@@ -71,9 +74,10 @@ impl ReceiveQueue {
         for (place, buffer) in self.segments[range].iter_mut().zip(list) {
             *place = Some(buffer);
         }
-        // This stays true, because a segment is only replaced by one that is at least as large.
+        // These stay true, because a segment is only replaced by one that is at least as large.
         let first_bytes = self.segment(slot, 0).map_or(0, Buffer::capacity);
         self.first_bytes_min = self.first_bytes_min.min(first_bytes);
+        self.bytes_min = self.bytes_min.min(self.capacity(slot));
         self.made += 1;
         slot
     }
@@ -120,12 +124,19 @@ impl ReceiveQueue {
     }
 
     /// The bytes of all segments of a Receive.
+    #[cold]
     pub(super) fn capacity(&self, slot: u32) -> u64 {
         let list = self.segments.get(self.range(slot)).unwrap_or(&[]);
         list.iter()
             .flatten()
             .map(|buffer| u64::from(buffer.capacity()))
             .sum()
+    }
+
+    /// Whether a Receive has room for a message of `bytes` bytes.
+    #[inline]
+    pub(super) fn holds(&self, slot: u32, bytes: u32) -> bool {
+        u64::from(bytes) <= self.bytes_min || u64::from(bytes) <= self.capacity(slot)
     }
 
     /// Stages a Receive of this queue. Returns whether it is the first staged one.

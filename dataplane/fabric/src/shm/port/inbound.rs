@@ -322,8 +322,7 @@ impl Core {
         let Some(slot) = receive_queue.take() else {
             return Err(Step::Stalled);
         };
-        let first = receive_queue.segment(slot, 0).map_or(0, |b| b.capacity());
-        if bytes > first && u64::from(bytes) > receive_queue.capacity(slot) {
+        if !receive_queue.holds(slot, bytes) {
             // As on an InfiniBand RC queue pair: a length error here, a remote operation error
             // at the sender, and both queue pairs end.
             let receive = self.receive(queue, slot);
