@@ -6,7 +6,7 @@ use rpcrdma_protocol::v2::TransportError;
 use rpcrdma_protocol::v2::rtr::{Location, MessageItemView, ResponseItemView};
 
 use super::Incoming;
-use super::call::IncomingState;
+use super::call::{IncomingCall, IncomingState};
 use crate::core::application::Application;
 use crate::core::group::{FirstHeader, TransmissionNote};
 use crate::core::resources::Resources;
@@ -40,9 +40,9 @@ impl Incoming {
         note: &TransmissionNote,
         received: Received,
     ) {
-        let index = if note.is_first() {
+        let mut call = if note.is_first() {
             match self.begin_request(core, key, note, &received) {
-                Ok(index) => index,
+                Ok(call) => call,
                 Err(error) => {
                     core.pass_group(key, note, received);
                     return core.refuse(key, note.id.xid, error);
@@ -50,19 +50,20 @@ impl Incoming {
             }
         } else {
             let connection = core.connections.get(key);
-            match connection.and_then(|it| it.calls_in.slot_of_group(note.group)) {
-                Some(index) => index,
+            let index = connection.and_then(|it| it.calls_in.slot_of_group(note.group));
+            match index.and_then(|it| self.calls.take(it)) {
+                Some(call) => call,
                 // Its first transmission was refused.
                 None => return core.repost(key.index, received.receive),
             }
         };
-        core.note_taken(key, note, index);
-        if let Some(call) = self.calls.get_mut(index) {
-            call.arrival.receives.push(received);
-            if note.is_last() {
-                call.state = IncomingState::Placing;
-                self.drive_at(core, application, index);
-            }
+        core.note_taken(key, note, call.index);
+        call.arrival.receives.push(received);
+        if note.is_last() {
+            call.state = IncomingState::Placing;
+            self.drive(core, application, call);
+        } else {
+            self.calls.put(call.index, call);
         }
     }
 
@@ -76,31 +77,27 @@ impl Incoming {
         key: ConnectionKey,
         note: &TransmissionNote,
         received: &Received,
-    ) -> Result<u32, TransportError> {
+    ) -> Result<Box<IncomingCall>, TransportError> {
         let takes_chunks = core.takes_chunks(key);
         self.forget_taken_replies(core);
         let mut call = self.begin_incoming(core.now, key, note.id.xid)?;
         let (receive, end) = (&received.receive, received.start);
         let counters = &core.shared.counters;
         let (port, gathered) = (&core.port, &mut core.gathered);
-        let refusal = (!takes_chunks).then(|| {
+        let mut refusal = None;
+        if !takes_chunks {
             let header = gathered.message(port, receive, end, counters);
-            refusal_of_memory(note.first, header)
-        });
-        let begun = refusal.flatten().map_or_else(
-            || {
-                let has_begun = call.arrival.begin(key, note.first, || {
-                    gathered.message(port, receive, end, counters)
-                });
-                has_begun
-                    .then_some(call.index)
-                    .ok_or(TransportError::System)
-            },
-            Err,
-        );
-        if begun.is_err() {
+            refusal = refusal_of_memory(note.first, header);
+        }
+        if refusal.is_none() {
+            let has_begun = call.arrival.begin(key, note.first, || {
+                gathered.message(port, receive, end, counters)
+            });
+            refusal = (!has_begun).then_some(TransportError::System);
+        }
+        if let Some(error) = refusal {
             self.end_incoming(core, call);
-            return begun;
+            return Err(error);
         }
         // A plan for the reply is valid only with the header that it was made for.
         if !call.arrival.is_checked() {
@@ -111,8 +108,7 @@ impl Incoming {
         if let Some(connection) = core.connections.get_mut(key) {
             connection.replies_reserved += call.reply_reserved;
         }
-        self.calls.put(call.index, call);
-        begun
+        Ok(call)
     }
 }
 

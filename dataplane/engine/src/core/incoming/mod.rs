@@ -165,6 +165,7 @@ impl<P: Port> Steps<P> for Incoming {
         (call.index, call.connection)
     }
 
+    #[inline(always)]
     fn step<A: Application>(
         &mut self,
         core: &mut Resources<P>,

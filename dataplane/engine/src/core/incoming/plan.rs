@@ -36,7 +36,9 @@ impl Incoming {
         if !call.is_group() {
             return self.plan_listed_reply(core, call);
         }
-        self.shorten_group_reply(core, call);
+        if matches!(call.reply, RpcReply::Long(_)) {
+            self.shorten_group_reply(core, call);
+        }
         call.results.extend_from_slice(&core.reply.results);
         for item in &mut core.reply.attached {
             item.drain_into(&mut core.reply.pool, |part| call.group.parts.push(part));
@@ -46,6 +48,7 @@ impl Incoming {
 
     /// Moves the stream of a group's reply into the slot if it fits into one Send: only replies in slots can be kept for
     /// a resend, and the message buffer is free then.
+    #[cold]
     fn shorten_group_reply<P: Port>(&mut self, core: &mut Resources<P>, call: &mut IncomingCall) {
         let connection = core.connections.get(call.connection);
         let threshold = connection.map_or(0, |it| it.protocol.send_threshold_bytes() as usize);

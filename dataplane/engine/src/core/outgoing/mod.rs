@@ -89,6 +89,7 @@ impl<P: Port> Steps<P> for Outgoing {
         (call.index, call.connection)
     }
 
+    #[inline(always)]
     fn step<A: Application>(
         &mut self,
         core: &mut Resources<P>,

@@ -56,7 +56,7 @@ impl Outgoing {
             }
         };
         core.note_taken(key, note, index);
-        let Some(call) = self.calls.get_mut(index) else {
+        let Some(mut call) = self.calls.take(index) else {
             return core.repost(key.index, received.receive);
         };
         if note.is_first() {
@@ -70,7 +70,9 @@ impl Outgoing {
         call.arrival.receives.push(received);
         if note.is_last() {
             call.state = OutgoingState::Placing;
-            self.drive_at(core, application, index);
+            self.drive(core, application, call);
+        } else {
+            self.calls.put(index, call);
         }
     }
 

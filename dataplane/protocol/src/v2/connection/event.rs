@@ -222,16 +222,16 @@ impl Transmission<'_> {
     }
 }
 
-/// A [`Transmission`] without its octets.
+/// A [`Transmission`] without its octets: all that a receiver needs that keeps them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransmissionHeading {
-    /// As there.
+    /// XID, direction, and place in the group.
     pub id: TransmissionId,
-    /// As there.
+    /// How many transmissions the group has, as in [`Transmission`].
     pub transmissions: u32,
-    /// As there.
+    /// The sizes of header, payload stream and message, in octets.
     pub arrival: Arrival,
-    /// Where the lists of a first transmission are in its header.
+    /// Where the lists are in the header; `None` of a later transmission.
     pub lists: Option<TransmitLists>,
     /// How many transmissions the reply may take; 0 if it is not the first of a call.
     pub response_transmissions_max: u32,
