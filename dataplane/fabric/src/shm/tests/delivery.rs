@@ -36,6 +36,36 @@ fn the_last_arrival_alone_can_be_kept() {
 }
 
 #[test]
+fn queue_pair_of_the_next_arrival_is_told() {
+    let (mut a, mut b, joint) = unjoined();
+    let pairs: Vec<_> = (0..3).map(|_| connect(&mut a, &mut b, &joint)).collect();
+    for (seed, at) in [0, 2, 1, 1].into_iter().enumerate() {
+        a.id = pairs[at].0;
+        a.send(&pattern(seed, 64), SendOptions::default()).unwrap();
+    }
+    let mut batch = CompletionBatch::new();
+    b.port.begin_poll(b.now, &mut batch);
+    // The next poll finds it.
+    a.send(&pattern(4, 64), SendOptions::default()).unwrap();
+    let mut told = Vec::new();
+    while let Some(arrival) = b.port.next_arrival() {
+        told.push((arrival.queue_pair.index, b.port.arrives_next()));
+    }
+    let index = |at: usize| pairs[at].1.index;
+    let next = |at: usize| Some(index(at));
+    assert_eq!(
+        told,
+        [
+            (index(0), next(2)),
+            (index(2), next(1)),
+            (index(1), next(1)),
+            (index(1), None)
+        ]
+    );
+    assert_eq!(b.port.arrives_next(), None);
+}
+
+#[test]
 fn a_message_waits_for_its_receive_in_the_ring() {
     let (mut a, mut b) = pair();
     let mut kept = Vec::new();
