@@ -145,7 +145,7 @@ pub(super) struct Channel {
     pub(super) pull: Pull,
     pub(super) gone: Vec<Gone>,
     pub(super) forecast: Forecast,
-    /// The position that the last short record acknowledged.
+    /// The position that the last record acknowledged, for a later visit that takes none.
     pub(super) short_acked: u32,
     /// The record at the head of the peer's ring waits for a Receive.
     pub(super) stalled: bool,

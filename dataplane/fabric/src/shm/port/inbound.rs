@@ -236,6 +236,7 @@ impl Core {
         if extension.not_before > now {
             return (self.put_off(extension.not_before, now), units);
         }
+        channel.short_acked = header.acked;
         self.acknowledge(channel, header.acked);
         let step = self.execute(channel, index, header, extension, batch);
         if !matches!(step, Step::Stalled | Step::Broken) {

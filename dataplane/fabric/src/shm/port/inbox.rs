@@ -67,6 +67,16 @@ impl Found {
         true
     }
 
+    /// Forgets a channel that is dropped: the next one gets its number, and no poll has found its messages.
+    pub(super) fn forget(&mut self, number: u32) {
+        let numbers = self.channels.iter_mut().map(|(number, _)| number);
+        for found in numbers.chain([&mut self.number]) {
+            if *found == number {
+                *found = u32::MAX;
+            }
+        }
+    }
+
     /// Forgets all of it: the next poll begins.
     #[inline]
     pub(super) fn end(&mut self) {

@@ -54,11 +54,12 @@ impl PortPoll for Port {
 
     fn arrives_next(&self) -> Option<u32> {
         let found = &self.found;
-        let channel = self.channels.get(found.number as usize)?.as_ref()?;
-        let index = match found.here {
-            0 => None,
-            _ => channel.next_destination(),
-        }?;
+        let number = match found.here {
+            0 => found.channels.get(found.next)?.0,
+            _ => found.number,
+        };
+        let channel = self.channels.get(number as usize)?.as_ref()?;
+        let index = channel.next_destination()?;
         if let Some(queue_pair) = self.core.queue_pairs.get(index as usize) {
             fetch_ahead(queue_pair, size_of_val(queue_pair));
         }

@@ -365,6 +365,7 @@ impl Port {
                 self.core.untold.retain(|entry| *entry != number);
                 self.core.awaiting.retain(|entry| *entry != number);
                 self.dirty.retain(|entry| *entry != number);
+                self.found.forget(number);
             } else {
                 place += 1;
             }

@@ -38,31 +38,41 @@ fn the_last_arrival_alone_can_be_kept() {
 #[test]
 fn queue_pair_of_the_next_arrival_is_told() {
     let (mut a, mut b, joint) = unjoined();
-    let pairs: Vec<_> = (0..3).map(|_| connect(&mut a, &mut b, &joint)).collect();
-    for (seed, at) in [0, 2, 1, 1].into_iter().enumerate() {
+    let mut pairs: Vec<_> = (0..3).map(|_| connect(&mut a, &mut b, &joint)).collect();
+    // On another channel, which a poll looks at after the first one.
+    pairs.push(joined(&mut a, &mut b));
+    for (seed, at) in [0, 2, 3, 1, 1].into_iter().enumerate() {
         a.id = pairs[at].0;
         a.send(&pattern(seed, 64), SendOptions::default()).unwrap();
     }
     let mut batch = CompletionBatch::new();
     b.port.begin_poll(b.now, &mut batch);
     // The next poll finds it.
-    a.send(&pattern(4, 64), SendOptions::default()).unwrap();
+    a.send(&pattern(5, 64), SendOptions::default()).unwrap();
     let mut told = Vec::new();
     while let Some(arrival) = b.port.next_arrival() {
         told.push((arrival.queue_pair.index, b.port.arrives_next()));
     }
     let index = |at: usize| pairs[at].1.index;
-    let next = |at: usize| Some(index(at));
-    assert_eq!(
-        told,
-        [
-            (index(0), next(2)),
-            (index(2), next(1)),
-            (index(1), next(1)),
-            (index(1), None)
-        ]
-    );
+    let expected = [0, 2, 1, 1, 3].map(index);
+    let next = expected[1..].iter().copied().map(Some).chain([None]);
+    assert_eq!(told, expected.into_iter().zip(next).collect::<Vec<_>>());
     assert_eq!(b.port.arrives_next(), None);
+}
+
+#[test]
+fn messages_of_a_channel_that_is_dropped_are_not_taken_from_the_next() {
+    let (mut a, mut b) = pair();
+    a.send(&pattern(0, 64), SendOptions::default()).unwrap();
+    let mut batch = CompletionBatch::new();
+    b.port.begin_poll(b.now, &mut batch);
+    b.port.destroy_queue_pair(b.id);
+    let ids = joined(&mut a, &mut b);
+    (a.id, b.id) = ids;
+    a.send(&pattern(1, 64), SendOptions::default()).unwrap();
+    assert!(b.port.next_arrival().is_none(), "no poll has found it");
+    let received = What::Received(pattern(1, 64), None);
+    assert_eq!(told(b.poll()), [(Status::Success, received)]);
 }
 
 #[test]
