@@ -260,7 +260,7 @@ pub trait PortPoll {
     }
 
     /// The index of the queue pair of the message that [`PortPoll::next_arrival`] gives next, as far as the port can tell. Only a
-    /// hint, to ask for memory ahead of its use: whatever the peer wrote may stand there.
+    /// hint, to ask for memory ahead of its use: the peer may have written anything there.
     #[inline]
     fn arrives_next(&self) -> Option<u32> {
         None
