@@ -26,10 +26,6 @@ use super::{Amount, Watch};
 /// Upper bound of the calls that one poll starts: new calls must not delay the handling of replies.
 const CALLS_PER_POLL: usize = 32;
 
-/// Every so many polls the generator publishes its progress, and looks for a stop request and for replaced
-/// connections.
-const HOUSEKEEPING_POLLS: u32 = 1024;
-
 /// The tag of a single call; no slot of a load has this number. The highest bit is the node's.
 const SINGLE: CallTag = CallTag::MAX >> 1;
 
@@ -103,7 +99,8 @@ pub(crate) struct Generator<W: Workload> {
     /// Whether lost connections are replaced and their calls repeated.
     reconnects: bool,
     counters_start: Option<CounterSnapshot>,
-    polls: u32,
+    /// When the generator looks for what others ask of it.
+    housekeeping_due: Ticks,
     /// The watch of the current load, with the number of this part.
     watch: Option<(Watch, usize)>,
     measured: Measured,
@@ -131,7 +128,7 @@ impl<W: Workload> Generator<W> {
             },
             reconnects: false,
             counters_start: None,
-            polls: 0,
+            housekeeping_due: 0,
             watch: None,
             measured: Measured::default(),
         }
@@ -146,6 +143,13 @@ impl<W: Workload> Generator<W> {
             return self.take_order(core);
         }
         self.start(now);
+        if now >= self.housekeeping_due {
+            self.housekeeping_due = self.phase.next_housekeeping(now);
+            self.housekeeping(core, now);
+            if self.phase.is_idle() {
+                return false;
+            }
+        }
         // A call that waits for its repetition is not finished: the measurement must not end before it.
         let waiting = self.outstanding as usize + self.repeats.len();
         let change = self.phase.advance(now, waiting);
@@ -165,9 +169,19 @@ impl<W: Workload> Generator<W> {
             self.record_ended();
             self.finish(now, &[]);
         }
-        let waits = !self.phase.is_calling() || self.phase.is_enough() || self.repeats.len() > 0;
-        self.attention = if waits { 0 } else { self.phase.until() };
+        self.attention = self.next_attention();
         false
+    }
+
+    /// Before this time a poll has nothing to do but make calls, if nothing else happens.
+    fn next_attention(&self) -> Ticks {
+        let waits = !self.phase.is_calling() || self.phase.is_enough() || self.repeats.len() > 0;
+        if waits {
+            0
+        } else {
+            // By time, and not by polls: a core that sleeps between replies has ten polls in a second, or some thousand.
+            self.phase.until().min(self.housekeeping_due)
+        }
     }
 
     fn note<P: Port>(&mut self, change: Option<Change>, core: &Context<'_, P>) {
@@ -335,7 +349,7 @@ impl<W: Workload> Generator<W> {
         }
     }
 
-    /// The work of every [`HOUSEKEEPING_POLLS`]th poll.
+    /// Publishes the progress, and looks for a stop request and for replaced connections.
     #[cold]
     #[inline(never)]
     fn housekeeping<P: Port>(&mut self, core: &Context<'_, P>, now: Ticks) {
@@ -678,10 +692,6 @@ impl<W: Workload> Application for Generator<W> {
     #[inline(never)]
     fn poll<P: Port>(&mut self, core: &mut Context<'_, P>, now: Ticks) -> Activity {
         let ordered = now >= self.attention && self.attend(core, now);
-        self.polls = self.polls.wrapping_add(1);
-        if self.polls.is_multiple_of(HOUSEKEEPING_POLLS) {
-            self.housekeeping(core, now);
-        }
         let made = self.make_calls(core, now);
         self.record_ended();
         Activity::from_busy(made | ordered)
@@ -733,6 +743,7 @@ mod tests {
     use super::*;
     use crate::workloads::bench::BenchWorkload;
     use crate::workloads::bench::null_calls::NullCalls;
+    use rpcrdma_fabric::clock::Clock;
     use std::time::Duration;
 
     /// A load without a warm-up that is prepared, on a connection with two calls.
@@ -764,6 +775,21 @@ mod tests {
         generator.start(5_000);
         assert_eq!(generator.free, [0, 1]);
         assert!(generator.slots.iter().all(|it| it.connection == fresh));
+    }
+
+    #[test]
+    fn requests_are_looked_for_by_time_however_few_polls_there_are() {
+        let mut generator = prepared();
+        generator.start(5_000);
+        generator.phase.advance(5_000, 0);
+        let second = Clock::new().ticks(Duration::from_secs(1));
+        assert!(
+            generator.phase.until() > second / 2,
+            "no interval ends before"
+        );
+        generator.housekeeping_due = generator.phase.next_housekeeping(5_000);
+        let next = generator.next_attention();
+        assert!(next > 5_000 && next < 5_000 + second / 10);
     }
 
     #[test]

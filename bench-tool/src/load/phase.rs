@@ -19,6 +19,9 @@ pub(crate) const DRAIN_MAX: Duration = Duration::from_secs(10);
 /// The same for a load that somebody stopped, and who waits for its end.
 const STOPPED_DRAIN_MAX: Duration = Duration::from_secs(1);
 
+/// The time between two looks for what others ask of a load. Nobody sees less, and progress is shown once in a second.
+const HOUSEKEEPING_INTERVAL: Duration = Duration::from_millis(20);
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// No load.
@@ -258,6 +261,11 @@ impl LoadPhase {
     /// Whether all calls of the limit are made.
     pub(crate) fn is_enough(&self) -> bool {
         self.started >= self.calls_max
+    }
+
+    /// When the generator looks again for a stop request and for connections that were made again.
+    pub(crate) fn next_housekeeping(&self, now: Ticks) -> Ticks {
+        now.saturating_add(self.clock.ticks(HOUSEKEEPING_INTERVAL))
     }
 
     /// When the phase or the current interval ends, whichever is first.
