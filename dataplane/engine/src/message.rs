@@ -15,6 +15,14 @@ pub(crate) struct Received {
     pub(crate) end: usize,
 }
 
+impl Received {
+    /// Whether it has some of the payload stream.
+    #[inline(always)]
+    pub(crate) fn has_stream(&self) -> bool {
+        self.end > self.start
+    }
+}
+
 /// A buffer of the message pool, and how much of it is filled.
 #[derive(Debug)]
 pub(crate) struct MessageBuffer {

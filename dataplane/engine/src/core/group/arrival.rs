@@ -186,7 +186,6 @@ impl GroupArrival {
     /// What is needed to take the whole group out of its Receives: how many Receives have a part of its payload stream,
     /// how many placement segments are leased, and how many bulk buffers copies take.
     pub(crate) fn needs(&self, pool: &BulkPool) -> (usize, usize, usize) {
-        let has_stream = |received: &&Received| received.end > received.start;
         let (mut leases, mut copies) = (0, 0);
         for landing in &self.landings {
             match landing.is_shared {
@@ -194,7 +193,7 @@ impl GroupArrival {
                 false => leases += 1,
             }
         }
-        let carriers = self.receives.iter().filter(has_stream).count();
+        let carriers = self.receives.iter().filter(|it| it.has_stream()).count();
         (carriers, leases, copies)
     }
 

@@ -88,9 +88,8 @@ impl<P: Port> Resources<P> {
         receives: &mut Vec<Received>,
         purpose: Use,
     ) -> Stream {
-        let has_stream = |received: &Received| received.end > received.start;
         if let [only] = receives.as_slice()
-            && has_stream(only)
+            && only.has_stream()
         {
             return receives.pop().map_or(Stream::Chunk, Stream::Received);
         }
@@ -104,12 +103,11 @@ impl<P: Port> Resources<P> {
         receives: &mut Vec<Received>,
         purpose: Use,
     ) -> Stream {
-        let has_stream = |received: &Received| received.end > received.start;
-        let carriers = receives.iter().filter(|it| has_stream(it)).count();
+        let carriers = receives.iter().filter(|it| it.has_stream()).count();
         if carriers <= 1 {
             let mut stream = Stream::Chunk;
             for received in receives.drain(..) {
-                if has_stream(&received) {
+                if received.has_stream() {
                     stream = Stream::Received(received);
                 } else {
                     self.repost_of(key, received.receive);
