@@ -8,6 +8,7 @@ use std::task::Waker;
 use atomic_waker::AtomicWaker;
 use crossbeam_utils::CachePadded;
 use crossbeam_utils::atomic::AtomicCell;
+use rpcrdma_fabric::memory::fetch_to_write;
 
 use super::Message;
 
@@ -167,6 +168,9 @@ impl Slots {
             return None;
         }
         let message = slot.empty();
+        if let Some(message) = &message {
+            fetch_to_write(&**message);
+        }
         self.give(index);
         message
     }

@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use rustix::mm::{Advice, madvise};
 
 use super::pages::HUGE_PAGE_BYTES;
-use crate::shm::prefetch;
+use crate::shm::{prefetch, prefetch_to_write};
 
 /// The bytes of a cache line.
 const LINE_BYTES: usize = 64;
@@ -17,6 +17,16 @@ pub fn fetch_ahead<T>(value: &T, bytes: usize) {
     let start = std::ptr::from_ref(value).cast::<u8>();
     for at in (0..bytes.min(size_of::<T>())).step_by(LINE_BYTES) {
         prefetch(start.wrapping_add(at));
+    }
+}
+
+/// Asks for the lines of a value, which another processor wrote last and this one writes soon. With them come both the bytes and
+/// the right to write them, which would cost a second way to the other processor.
+#[inline]
+pub fn fetch_to_write<T>(value: &T) {
+    let start = std::ptr::from_ref(value).cast::<u8>();
+    for at in (0..size_of::<T>()).step_by(LINE_BYTES) {
+        prefetch_to_write(start.wrapping_add(at));
     }
 }
 
@@ -53,6 +63,7 @@ mod tests {
         prefer_hugepages(values.spare_capacity_mut());
         values.resize(BYTES, 7);
         fetch_ahead(&values, usize::MAX);
+        fetch_to_write(&values);
         assert!(values.iter().all(|value| *value == 7));
         let start = values.as_ptr().addr();
         let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();

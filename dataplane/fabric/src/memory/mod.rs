@@ -26,7 +26,7 @@ mod site;
 mod tests;
 mod views;
 
-pub use ahead::{fetch_ahead, prefer_hugepages};
+pub use ahead::{fetch_ahead, fetch_to_write, prefer_hugepages};
 pub use arena::{Arena, ArenaOptions, EXTERNAL_MAX, HugePageSize, HugePages, PageKind, PageReport};
 pub use buffer::{Buffer, Memory};
 pub(crate) use external::Origin;

@@ -62,7 +62,7 @@ pub(crate) fn prefetch(place: *const u8) {
 
 /// Prefetches the line of an address for writing. Any address is allowed.
 #[inline]
-pub(super) fn prefetch_to_write(place: *const u8) {
+pub(crate) fn prefetch_to_write(place: *const u8) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: as in `prefetch`. For a plain x86-64 target the hint of the standard library becomes a
     // prefetch for reading. Processors that do not know this instruction ignore it.

@@ -25,7 +25,7 @@ mod record;
 mod ring;
 mod work;
 
-pub(crate) use copy::prefetch;
+pub(crate) use copy::{prefetch, prefetch_to_write};
 pub use files::{ChannelFile, CheckedPeer, CoreIdentity};
 pub use join::{Joint, join};
 pub use link::{
