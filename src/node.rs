@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rpcrdma_control::{
     Address, Authentication, DrainReport, Fabric, FaultPlan, ListenOptions, NodeConfig, NodeError,
-    NodeHandle, Provider, ShmProvider, Use, VerbsProvider,
+    NodeHandle, Provider, ServerAddresses, ShmProvider, Use, VerbsProvider,
 };
 use rpcrdma_engine::{Application, ConnectionKey, CoreConfig, IdlePolicy};
 use rpcrdma_fabric::clock::Clock;
@@ -94,6 +94,16 @@ impl Node {
             ..ListenOptions::default()
         };
         Ok(self.handle.listen(&address, options)?.address)
+    }
+
+    /// Stops accepting connections at `address`, which [`Node::listen`] returned, as before work on a port or a cable. Connections
+    /// that were made there stay, and clients that lose them go on at their other addresses. Returns whether it listened there;
+    /// at an address of TCP it goes on.
+    ///
+    /// # Errors
+    /// When the node has failed.
+    pub fn stop_listening(&self, address: &str) -> Result<bool, Error> {
+        Ok(self.handle.stop_listening(address)?)
     }
 
     /// Checks that nobody listens at `address`, without listening. A node has its memory before it can listen;
@@ -180,14 +190,26 @@ impl Node {
     /// The address as it is written out, if it is of this node's fabric.
     pub(crate) fn address(&self, address: &str) -> Result<String, Error> {
         let parsed: Address = address.parse()?;
-        if !self.fabric.is_of(&parsed) {
-            return Err(Failure::OtherFabric {
-                address: address.to_owned(),
-                fabric: self.fabric.name(),
-            }
-            .into());
-        }
+        self.check_fabric(&parsed)?;
         Ok(parsed.to_string())
+    }
+
+    /// The addresses of a server, if they are of this node's fabric.
+    pub(crate) fn addresses(&self, addresses: &str) -> Result<ServerAddresses, Error> {
+        let parsed: ServerAddresses = addresses.parse()?;
+        self.check_fabric(parsed.first())?;
+        Ok(parsed)
+    }
+
+    fn check_fabric(&self, address: &Address) -> Result<(), Error> {
+        if self.fabric.is_of(address) {
+            return Ok(());
+        }
+        Err(Failure::OtherFabric {
+            address: address.to_string(),
+            fabric: self.fabric.name(),
+        }
+        .into())
     }
 
     /// The connections and cores as `rpcrdma-control` has them, for what this crate does not offer: single connects, limits
@@ -500,7 +522,8 @@ impl<A: Application> NodeBuilder<A> {
         self
     }
 
-    /// Starts the node, without a listener, for the fabric of `address`, and the device that has it or by which it is reached.
+    /// Starts the node, without a listener, for the fabric of `address`, and the device that has it or by which it is reached. Of
+    /// several addresses of a server the first one counts.
     ///
     /// # Errors
     /// When the profile cannot be used, a core cannot be pinned or has too little memory, or the fabric is not there.
@@ -515,7 +538,8 @@ impl<A: Application> NodeBuilder<A> {
                 delay: Duration::ZERO,
             });
         }
-        let fabric = Fabric::of(&address.parse()?, self.device.as_deref(), purpose)?;
+        let addresses: ServerAddresses = address.parse()?;
+        let fabric = Fabric::of(addresses.first(), self.device.as_deref(), purpose)?;
         self.start_on(fabric)
     }
 

@@ -94,6 +94,8 @@ pub struct Connection {
     pub core: usize,
     /// Its key there.
     pub key: ConnectionKey,
+    /// The address at which it was made.
+    pub address: String,
     /// The peer, for people.
     pub peer: String,
     /// What the peer proved to be, if host authentication took place.

@@ -75,7 +75,9 @@ pub use polled::PolledCore;
 pub use provider::VerbsProvider;
 pub use provider::{PortNeed, Provider, ShmProvider};
 pub use reconnect::Reconnect;
-pub use rpcrdma_fabric::address::{Address, AddressError, AddressFault, host_and_port};
+pub use rpcrdma_fabric::address::{
+    ADDRESSES_MAX, Address, AddressError, AddressFault, ServerAddresses, host_and_port,
+};
 pub use target::Target;
 pub use versions::{VERSION_1_REMEMBERED, Versions};
 pub use watch::{CoreSnapshot, CoreView, NodeSnapshot};

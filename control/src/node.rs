@@ -11,6 +11,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rpcrdma_engine::{Application, ConnectionKey, Core, CoreConfig, CoreHandle};
+use rpcrdma_fabric::address::ServerAddresses;
 use rpcrdma_fabric::clock::Clock;
 use rpcrdma_fabric::interface::prelude::*;
 use rpcrdma_fabric::interface::{Attributes, Manager, PublishedCounters};
@@ -402,6 +403,20 @@ impl NodeHandle {
         Ok(outcome.recv().map_err(|_| NodeError::Gone)??)
     }
 
+    /// Stops listening on `address`, which [`NodeHandle::listen`] returned. Connections that were made there stay. Returns
+    /// whether there was a listener.
+    ///
+    /// # Errors
+    /// When the control thread has ended.
+    pub fn stop_listening(&self, address: &str) -> Result<bool, NodeError> {
+        let (answer, outcome) = mpsc::channel();
+        self.request(Request::StopListening {
+            address: address.to_owned(),
+            answer,
+        })?;
+        outcome.recv().map_err(|_| NodeError::Gone)
+    }
+
     /// Connects to `address` and waits until the connection is ready for calls.
     ///
     /// # Errors
@@ -437,9 +452,13 @@ impl NodeHandle {
         }
     }
 
-    /// Stays connected to `address`: connects now, tries again when that fails or the connection is lost, as
+    /// Stays connected to the server at `address`: connects now, tries again when that fails or the connection is lost, as
     /// `reconnect` says, and reports events. Calls in flight fail when the connection is lost; the application decides
     /// whether to repeat them.
+    ///
+    /// `address` may be several of the same server ([`ServerAddresses`]). There is one connection at a time, to the first where one
+    /// can be made. When it is lost, the next address is tried immediately, and one that has failed after its wait. It stays
+    /// where it is when an earlier address works again.
     ///
     /// It ends when the connection is closed from this side, when trying again cannot help, and when
     /// the target is dropped, which closes the connection. A server that speaks no version of ours is not asked again for a minute,
@@ -482,9 +501,15 @@ impl NodeHandle {
         told: Receiver<TargetEvent>,
     ) -> Target {
         let id = TargetId(self.asked.fetch_add(1, Ordering::Relaxed));
+        // What is no list of addresses is tried, and given up with what the fabric says of it.
+        let addresses = address.parse::<ServerAddresses>();
+        let addresses = addresses.map_or_else(
+            |_| vec![address.to_owned()],
+            |all| all.iter().map(ToString::to_string).collect(),
+        );
         let wanted = Wanted {
             id,
-            address: address.to_owned(),
+            addresses,
             options,
             reconnect,
             events,

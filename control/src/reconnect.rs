@@ -1,12 +1,15 @@
 //! Which lost connections are re-established, and when.
 //!
-//! A *target* is an address to which a node stays connected. [`Targets`] decides when the next attempt at one is made:
-//! after a wait that grows with the failures in a row at its peer, varied so that clients of one server do not come
-//! back in step, and never more attempts in a second, over all targets, than were allowed. It performs no I/O: time is
-//! an argument, and decisions are results.
+//! A *target* is a server to which a node stays connected, by one of its addresses at a time. [`Targets`] decides when the next
+//! attempt at one is made: after a wait that grows with the failures in a row at its address, varied so that clients of one
+//! server do not come back in step, and never more attempts in a second, over all targets, than were allowed. It performs no
+//! I/O: time is an argument, and decisions are results.
 //!
-//! The order of calls: [`Targets::add`]; then [`Targets::poll`] names a target that is due; report the outcome of its
-//! attempt with [`Targets::handle_established`] or [`Targets::handle_failed`], and the end of an established connection
+//! Each address has its own wait, so that one that has not failed is tried immediately when another one has. That is what the
+//! second address is for. A target is given up only when trying again cannot help at any of its addresses.
+//!
+//! The order of calls: [`Targets::add`]; then [`Targets::poll`] names a target that is due, and [`Targets::address`] the address
+//! that is tried; report the outcome of its attempt with [`Targets::handle_established`] or [`Targets::handle_failed`], and the end of an established connection
 //! with [`Targets::handle_lost`].
 
 use std::collections::{BTreeSet, HashMap};
@@ -29,7 +32,7 @@ pub struct Reconnect {
     pub factor: u32,
     /// Each wait is shortened by a random part of up to this many percent.
     pub jitter_percent: u32,
-    /// Attempts in a row that may fail; `None` is any number.
+    /// Attempts in a row that may fail, at each address of the server; `None` is any number.
     pub attempts_max: Option<u32>,
 }
 
@@ -89,15 +92,26 @@ enum State {
 
 #[derive(Debug)]
 struct Target {
-    address: String,
+    paths: Vec<Path>,
+    /// The number of the one that is tried or connected, or is tried next.
+    at: usize,
     /// The versions that it may speak.
     versions: Versions,
     reconnect: Reconnect,
     state: State,
-    /// Attempts that failed since it was connected.
+}
+
+/// An address of a target.
+#[derive(Debug)]
+struct Path {
+    address: String,
+    /// Attempts that failed since the target was connected.
     failed: u32,
     /// It was connected before.
     was_connected: bool,
+    /// Trying again does not help, or its attempts are used up. It is tried again as long as there is another address where it may:
+    /// what is wrong with this one may change meanwhile.
+    is_hopeless: bool,
 }
 
 /// What the targets of one address share.
@@ -152,41 +166,53 @@ impl Targets {
         }
     }
 
-    /// Adds a target that may speak `versions`. It is due immediately.
+    /// Adds a target that may speak `versions`, at these addresses. It is due immediately, at the first one.
     ///
     /// # Errors
-    /// [`ConnectError::VersionMismatch`] when its server lately said that it speaks none of these
+    /// [`ConnectError::VersionMismatch`] when its server lately said at each address that it speaks none of these
     /// versions; it is not asked again for [`VERSION_MISMATCH_REMEMBERED`].
     pub fn add(
         &mut self,
         id: TargetId,
-        address: &str,
+        addresses: &[String],
         versions: Versions,
         reconnect: Reconnect,
         now: Instant,
     ) -> Result<(), ConnectError> {
         self.mismatched.retain(|_, (_, _, until)| *until > now);
-        if let Some(&(low, high, _)) = self.mismatched.get(address)
-            && !have_common(versions, low, high)
-        {
-            return Err(ConnectError::VersionMismatch {
-                address: address.to_owned(),
-                low,
-                high,
-            });
+        let path = |address: &String| Path {
+            address: address.clone(),
+            failed: 0,
+            was_connected: false,
+            is_hopeless: self.mismatch(address, versions).is_some(),
+        };
+        let paths: Vec<_> = addresses.iter().map(path).collect();
+        let Some(at) = paths.iter().position(|path| !path.is_hopeless) else {
+            let address = addresses.first().cloned().unwrap_or_default();
+            let (low, high, _) = self.mismatch(&address, versions).unwrap_or((0, 0, now));
+            return Err(ConnectError::VersionMismatch { address, low, high });
+        };
+        for path in &paths {
+            self.peers.entry(path.address.clone()).or_default().targets += 1;
         }
         let target = Target {
-            address: address.to_owned(),
+            paths,
+            at,
             versions,
             reconnect,
             state: State::Waiting(now),
-            failed: 0,
-            was_connected: false,
         };
-        self.peers.entry(address.to_owned()).or_default().targets += 1;
         self.targets.insert(id, target);
         self.due.insert((now, id));
         Ok(())
+    }
+
+    /// What the server at an address lately said, if none of `versions` is among its own.
+    fn mismatch(&self, address: &str, versions: Versions) -> Option<(u32, u32, Instant)> {
+        let known = self.mismatched.get(address);
+        known
+            .filter(|(low, high, _)| !have_common(versions, *low, *high))
+            .copied()
     }
 
     /// Removes a target in any state. Later reports about it are ignored.
@@ -197,12 +223,21 @@ impl Targets {
         if let State::Waiting(due) = target.state {
             self.due.remove(&(due, id));
         }
-        if let Some(peer) = self.peers.get_mut(&target.address) {
-            peer.targets -= 1;
-            if peer.targets == 0 {
-                self.peers.remove(&target.address);
+        for path in target.paths {
+            if let Some(peer) = self.peers.get_mut(&path.address) {
+                peer.targets -= 1;
+                if peer.targets == 0 {
+                    self.peers.remove(&path.address);
+                }
             }
         }
+    }
+
+    /// The address at which a target is tried or connected, or is tried next.
+    #[must_use]
+    pub fn address(&self, id: TargetId) -> Option<&str> {
+        let target = self.targets.get(&id)?;
+        target.paths.get(target.at).map(|path| &*path.address)
     }
 
     /// The next target that is due now.
@@ -227,8 +262,11 @@ impl Targets {
     pub fn handle_established(&mut self, id: TargetId, now: Instant) {
         if let Some(target) = self.targets.get_mut(&id) {
             target.state = State::Connected(now);
-            target.failed = 0;
-            target.was_connected = true;
+            for (number, path) in target.paths.iter_mut().enumerate() {
+                path.failed = 0;
+                path.is_hopeless = false;
+                path.was_connected |= number == target.at;
+            }
         }
     }
 
@@ -240,40 +278,48 @@ impl Targets {
         let State::Trying(begin) = target.state else {
             return Step::GiveUp;
         };
+        let (versions, attempts_max) = (target.versions, target.reconnect.attempts_max);
+        let Some(path) = target.paths.get_mut(target.at) else {
+            return Step::GiveUp;
+        };
         // An address that was reached through the device of the node once can be: its name, its route or its zone is another
         // only for a while. One that never was may be wrong.
         let mut is_permanent =
-            error.is_permanent() && !(target.was_connected && error.is_of_the_address());
+            error.is_permanent() && !(path.was_connected && error.is_of_the_address());
         if let ConnectError::VersionMismatch { low, high, .. } = *error {
             // The server may speak a permitted version that was not tried: then a retry can succeed.
-            is_permanent = !have_common(target.versions, low, high);
+            is_permanent = !have_common(versions, low, high);
             let until = now + VERSION_MISMATCH_REMEMBERED;
-            let address = target.address.clone();
-            self.mismatched.insert(address, (low, high, until));
+            self.mismatched
+                .insert(path.address.clone(), (low, high, until));
         }
-        target.failed = target.failed.saturating_add(1);
-        let is_last = target
-            .reconnect
-            .attempts_max
-            .is_some_and(|most| target.failed >= most);
-        if is_last || is_permanent {
+        path.failed = path.failed.saturating_add(1);
+        let is_last = attempts_max.is_some_and(|most| path.failed >= most);
+        path.is_hopeless = is_last || is_permanent;
+        if let Some(peer) = self.peers.get_mut(&path.address) {
+            peer.fail(begin, now);
+        }
+        if error.is_of_this_end() {
             self.remove(id);
             return Step::GiveUp;
         }
-        if let Some(peer) = self.peers.get_mut(&target.address) {
-            peer.fail(begin, now);
-        }
-        self.wait(id, now)
+        self.go_on(id, now)
     }
 
     /// The connection has ended. A connection closed from this side is not retried.
     pub fn handle_lost(&mut self, id: TargetId, reason: CloseReason, now: Instant) -> Step {
-        let target = self.targets.get(&id);
-        let Some((target, State::Connected(since))) = target.map(|it| (it, it.state)) else {
+        let target = self.targets.get_mut(&id);
+        let Some((target, State::Connected(since))) = target.map(|it| {
+            let state = it.state;
+            (it, state)
+        }) else {
             return Step::GiveUp;
         };
-        let is_final = match reason {
-            CloseReason::Local | CloseReason::Stopped => true,
+        let is_hopeless = match reason {
+            CloseReason::Local | CloseReason::Stopped => {
+                self.remove(id);
+                return Step::GiveUp;
+            }
             // The server may have been assumed to speak version 1 because it did not answer version 2.
             CloseReason::VersionMismatch { low, high } => !have_common(target.versions, low, high),
             CloseReason::Unauthenticated(failure) => is_refusal(failure),
@@ -287,11 +333,11 @@ impl Targets {
             | CloseReason::PropertiesUnawaited
             | CloseReason::PropertiesChanged => false,
         };
-        if is_final {
-            self.remove(id);
+        let Some(path) = target.paths.get_mut(target.at) else {
             return Step::GiveUp;
-        }
-        if let Some(peer) = self.peers.get_mut(&target.address) {
+        };
+        path.is_hopeless = is_hopeless;
+        if let Some(peer) = self.peers.get_mut(&path.address) {
             // A connection resets the failures only if it lasted longer than the wait before it. Otherwise a peer that
             // accepts and soon drops connections would be retried without growing waits.
             if now.duration_since(since) >= target.reconnect.wait(peer.failures) {
@@ -302,23 +348,52 @@ impl Targets {
             }
             peer.fail(since, now);
         }
-        self.wait(id, now)
+        self.go_on(id, now)
     }
 
-    /// Starts the wait of a target, by the failures of its peer.
-    fn wait(&mut self, id: TargetId, now: Instant) -> Step {
-        let Some(target) = self.targets.get_mut(&id) else {
+    /// Chooses the address that a target is tried at next, and when: the one that may be tried first, and of several the next in
+    /// their order.
+    fn go_on(&mut self, id: TargetId, now: Instant) -> Step {
+        let Some(target) = self.targets.get(&id) else {
             return Step::GiveUp;
         };
-        let failures = self
-            .peers
-            .get(&target.address)
-            .map_or(1, |peer| peer.failures);
-        let longest = target.reconnect.wait(failures);
+        if target.paths.iter().all(|path| path.is_hopeless) {
+            self.remove(id);
+            return Step::GiveUp;
+        }
+        let count = target.paths.len();
+        let due_of = |number: usize| {
+            let path = &target.paths[number];
+            let peer = self.peers.get(&path.address);
+            let wait = match peer.map_or(1, |peer| peer.failures) {
+                0 => Duration::ZERO,
+                _ if path.is_hopeless => target.reconnect.wait(u32::MAX),
+                failures => target.reconnect.wait(failures),
+            };
+            // The address that has failed waits from now on, also if others failed there before, whose failures count once.
+            let from = match peer.and_then(|peer| peer.last_failure) {
+                Some(last) if number != target.at => last,
+                _ => now,
+            };
+            let due = from + wait;
+            let refused = self.mismatch(&path.address, target.versions);
+            refused.map_or(due, |(_, _, until)| due.max(until)).max(now)
+        };
+        let in_order = (1..=count).map(|step| (target.at + step) % count);
+        let Some((next, due)) = in_order
+            .map(|number| (number, due_of(number)))
+            .min_by_key(|(_, due)| *due)
+        else {
+            return Step::GiveUp;
+        };
+        let longest = due - now;
         let jitter = longest * target.reconnect.jitter_percent.min(100) / 100;
         let after = longest - self.chance.up_to(jitter);
-        target.state = State::Waiting(now + after);
-        self.due.insert((now + after, id));
+        if let Some(target) = self.targets.get_mut(&id) {
+            target.at = next;
+            target.state = State::Waiting(now + after);
+            self.due.insert((now + after, id));
+        }
         Step::Retry { after }
     }
 }
@@ -365,6 +440,11 @@ impl ConnectError {
             self,
             Self::Fabric(ManagerError::BadAddress { .. } | ManagerError::OtherDevice { .. })
         )
+    }
+
+    /// Whether it is the same at any address: this end is the reason.
+    const fn is_of_this_end(&self) -> bool {
+        matches!(self, Self::NoSuchCore { .. } | Self::ShuttingDown)
     }
 
     /// Whether the peer only did not answer: it gave no reason, and nothing failed at this end.

@@ -20,6 +20,10 @@ pub(crate) enum Request {
         options: ListenOptions,
         answer: Sender<Result<Listening, ManagerError>>,
     },
+    StopListening {
+        address: String,
+        answer: Sender<bool>,
+    },
     Connect {
         id: ConnectId,
         address: String,
@@ -58,7 +62,8 @@ pub(crate) enum Owner {
 /// A target as the application asked for it.
 pub(crate) struct Wanted {
     pub(crate) id: TargetId,
-    pub(crate) address: String,
+    /// Those of its server, in the order in which they are tried.
+    pub(crate) addresses: Vec<String>,
     pub(crate) options: ConnectOptions,
     pub(crate) reconnect: Reconnect,
     pub(crate) events: TargetSink,

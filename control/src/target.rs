@@ -9,7 +9,7 @@ use crate::events::TargetEvent;
 use crate::reconnect::TargetId;
 use crate::request::{Owner, Request};
 
-/// An address that a node stays connected to ([`NodeHandle::keep_connected`](crate::NodeHandle::keep_connected)).
+/// A server that a node stays connected to ([`NodeHandle::keep_connected`](crate::NodeHandle::keep_connected)).
 ///
 /// Take its events, or they accumulate in memory. Dropping the target cancels it: its connection is closed, whether it is
 /// established or being made, and no other is made.

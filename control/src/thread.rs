@@ -74,7 +74,8 @@ pub(crate) struct ControlThread<V: Provider> {
     /// The manager's counters.
     fabric: Arc<PublishedCounters>,
     events: Option<EventSink>,
-    listeners: HashMap<ListenerId, ListenOptions>,
+    /// The address and the options of each.
+    listeners: HashMap<ListenerId, (String, ListenOptions)>,
     connections: HashMap<ConnectionId, Tracked>,
     keys: HashMap<(usize, ConnectionKey), ConnectionId>,
     /// The connection of each owner, from its request to its end. Of one that is made again, the last.
@@ -271,7 +272,10 @@ impl<V: Provider> ControlThread<V> {
         if self.draining {
             return Err(RejectReason::Draining);
         }
-        let options = self.listeners.get(&listener).cloned().unwrap_or_default();
+        // The fabric may have queued a request before its listener was closed: whom it would admit is not known any more.
+        let Some((_, options)) = self.listeners.get(&listener).cloned() else {
+            return Err(RejectReason::Draining);
+        };
         // The peer's limit comes first, so that a peer over it does not occupy a place in a core.
         if !self.peers.take(peer.key) {
             return Err(RejectReason::PeerLimit);
@@ -563,9 +567,11 @@ impl<V: Provider> ControlThread<V> {
                 self.versions
                     .remember(&attempt.address, Source::Server, Instant::now());
             }
+            let address = attempt.address.clone();
             attempt.answer(Ok(Connection {
                 core,
                 key,
+                address,
                 peer,
                 identity,
                 version,

@@ -206,6 +206,12 @@ impl ClientBuilder {
 
     /// Connects to the server at `address`, and returns when all connections are there.
     ///
+    /// `address` may be several addresses of the same server, as in `rdma:10.0.0.1:20049,10.0.1.1:20049` or `shm:a,b`: 8 at most,
+    /// where the server listens ([`NodeBuilder::also_at`](crate::NodeBuilder::also_at)). Connections begin at the addresses in
+    /// turn. One that is lost is made again at the next address, immediately if that has not failed lately, and stays there
+    /// when an earlier address works again. Calls that were under way fail, or are made again with
+    /// [`ClientBuilder::repeat`]. All addresses are reached through the device of the node.
+    ///
     /// # Errors
     /// [`ErrorKind::NotConnected`](crate::ErrorKind::NotConnected) when they are not there in time, with the reason of the
     /// last attempt; and those of [`NodeBuilder::start`].
@@ -234,7 +240,7 @@ impl ClientBuilder {
             Some(node) => node,
             None => self.new_node.start_for(address, Use::Connect)?,
         };
-        let address = &*node.address(address)?;
+        let addresses = node.addresses(address)?;
         let profile = node.profile();
         let timeout = Duration::from_millis(profile.call_timeout_ms.into());
         let patience = self.patience.unwrap_or(timeout);
@@ -243,6 +249,7 @@ impl ClientBuilder {
         let changes = Arc::new(Changes::default());
         let mut connections = Vec::with_capacity(self.connections);
         for number in 0..self.connections {
+            let address = &*addresses.beginning_at(number).to_string();
             let number = self.first_core.wrapping_add(number) % node.cores();
             let core = Arc::clone(node.core(number));
             let peer = Arc::new(PeerConnection::new(address, patience, self.repeat));
@@ -294,7 +301,9 @@ impl fmt::Debug for ClientBuilder {
 
 fn take_event(peer: &PeerConnection, event: TargetEvent) {
     match event {
-        TargetEvent::Established { connection } => peer.set_connected(connection.key),
+        TargetEvent::Established { connection } => {
+            peer.set_connected(connection.key, connection.address);
+        }
         TargetEvent::Lost { reason, .. } => peer.set_lost(reason.to_string(), false),
         TargetEvent::Failed { error, .. } => peer.set_lost(sentence(&error), false),
         TargetEvent::GivenUp(GivenUp::Failed(error)) => peer.set_lost(sentence(&error), true),

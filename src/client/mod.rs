@@ -132,6 +132,15 @@ impl Client {
         connections.all(|connection| connection.peer.connection().is_some())
     }
 
+    /// The address at which each of its connections was made, in their order; `None` for one that is not there now.
+    #[must_use]
+    pub fn connected_at(&self) -> Vec<Option<String>> {
+        let connections = self.inner.connections.iter();
+        connections
+            .map(|connection| connection.peer.connected_at())
+            .collect()
+    }
+
     /// How often a lost connection was made again.
     #[must_use]
     pub fn reconnects(&self) -> u64 {

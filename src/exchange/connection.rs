@@ -10,7 +10,10 @@ use crate::trace;
 
 /// A connection of a client, as its core and its threads see it.
 pub(crate) struct PeerConnection {
+    /// The addresses of the server, as they were given.
     pub(crate) address: String,
+    /// The one at which the connection was made.
+    at: Mutex<Option<String>>,
     /// How long a call that was not sent waits for the connection.
     pub(crate) patience: Duration,
     /// Calls that are lost with the connection are made again.
@@ -52,6 +55,7 @@ impl PeerConnection {
             next: AtomicU32::new(0),
             lost: AtomicU32::new(0),
             address: address.to_owned(),
+            at: Mutex::new(None),
             connection: AtomicU64::new(NO_CONNECTION),
             is_given_up: AtomicBool::new(false),
             why: Mutex::new(None),
@@ -109,12 +113,22 @@ impl PeerConnection {
         })
     }
 
-    pub(crate) fn set_connected(&self, key: ConnectionKey) {
+    pub(crate) fn set_connected(&self, key: ConnectionKey, address: String) {
+        trace::connection(&address, None);
+        *self.at.lock().unwrap_or_else(PoisonError::into_inner) = Some(address);
         let word = u64::from(key.generation) << 32 | u64::from(key.index);
         self.established.fetch_add(1, Ordering::Relaxed);
         // Release, with the Acquire of `connection`.
         self.connection.store(word, Ordering::Release);
-        trace::connection(&self.address, None);
+    }
+
+    /// The address at which the connection was made. `None` while there is none.
+    pub(crate) fn connected_at(&self) -> Option<String> {
+        self.connection()?;
+        self.at
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     pub(crate) fn set_lost(&self, why: String, is_given_up: bool) {

@@ -63,10 +63,17 @@ impl World {
     }
 
     fn add(&mut self, address: &str, reconnect: Reconnect) -> TargetId {
+        self.add_all(&[address], reconnect)
+    }
+
+    fn add_all(&mut self, addresses: &[&str], reconnect: Reconnect) -> TargetId {
         self.added += 1;
         let id = TargetId(self.added);
         let versions = Versions::Two;
-        let added = self.targets.add(id, address, versions, reconnect, self.now);
+        let addresses: Vec<_> = addresses.iter().map(ToString::to_string).collect();
+        let added = self
+            .targets
+            .add(id, &addresses, versions, reconnect, self.now);
         added.expect("its server said nothing");
         id
     }
@@ -82,6 +89,13 @@ impl World {
         self.now = self.now.max(due);
         assert_eq!(self.targets.poll(self.now), Some(wanted));
         self.now - before
+    }
+
+    /// As [`World::until_tried`], and it is tried at this address.
+    fn until_tried_at(&mut self, wanted: TargetId, address: &str) -> Duration {
+        let waited = self.until_tried(wanted);
+        assert_eq!(self.targets.address(wanted), Some(address));
+        waited
     }
 
     fn fails(&mut self, id: TargetId) -> Step {
@@ -373,7 +387,8 @@ fn a_server_of_another_version_is_not_asked_again_for_a_minute() {
     world.now += 60 * SECOND - MS;
     let mut add_again = |versions| {
         let (id, now) = (TargetId(99), world.now);
-        world.targets.add(id, "shm:a", versions, steady(), now)
+        let addresses = ["shm:a".to_owned()];
+        world.targets.add(id, &addresses, versions, steady(), now)
     };
     add_again(Versions::Both).expect("they have version 1 in common");
     let error = add_again(Versions::Two).expect_err("it is remembered");
@@ -401,7 +416,8 @@ fn a_server_that_was_asked_for_the_wrong_one_of_its_versions_is_asked_again() {
         let failed = TargetId(2);
         for id in [connected, failed] {
             let now = world.now;
-            let added = world.targets.add(id, "shm:a", versions, steady(), now);
+            let addresses = ["shm:a".to_owned()];
+            let added = world.targets.add(id, &addresses, versions, steady(), now);
             added.expect("its server said nothing");
             world.until_tried(id);
         }
@@ -442,4 +458,169 @@ fn a_target_that_is_removed_is_not_tried_whatever_it_was_doing() {
         .handle_lost(connected, CloseReason::Peer, world.now);
     assert_eq!(step, Step::GiveUp);
     assert!(world.targets.peers.is_empty(), "nothing is left of them");
+}
+
+const NOW: Step = Step::Retry {
+    after: Duration::ZERO,
+};
+
+#[test]
+fn another_address_is_tried_immediately_and_each_has_its_own_wait() {
+    let mut world = World::new(1_000_000, 0);
+    let id = world.add_all(&["shm:a", "shm:b", "shm:c"], steady());
+    let begin = world.now;
+    for at_ms in [0, 100, 300, 700] {
+        for (address, is_last) in [("shm:a", false), ("shm:b", false), ("shm:c", true)] {
+            world.until_tried_at(id, address);
+            let passed = world.now - begin;
+            assert!(
+                passed >= at_ms * MS && passed < (at_ms + 1) * MS,
+                "{passed:?}"
+            );
+            let Step::Retry { after } = world.fails(id) else {
+                panic!("it may fail for ever");
+            };
+            assert_eq!(after > MS, is_last, "{after:?}: all have failed");
+        }
+    }
+}
+
+#[test]
+fn lost_connection_goes_on_by_the_next_address_and_stays_there() {
+    let mut world = World::new(1_000_000, 0);
+    let id = world.add_all(&["shm:a", "shm:b"], steady());
+    world.until_tried_at(id, "shm:a");
+    assert_eq!(world.is_lost_after(id, 3600 * SECOND), NOW);
+    assert!(world.until_tried_at(id, "shm:b") < MS);
+    // The first one works again, and the second is not given up for it.
+    world.targets.handle_established(id, world.now);
+    world.now += 3600 * SECOND;
+    assert_eq!(world.targets.next_due(), None);
+    assert_eq!(
+        world.targets.handle_lost(id, CloseReason::Peer, world.now),
+        NOW
+    );
+    assert!(world.until_tried_at(id, "shm:a") < MS);
+}
+
+/// Both accept, and drop what they have accepted: that is no reason to try without a wait.
+#[test]
+fn addresses_that_drop_what_they_accept_are_tried_ever_later() {
+    let mut world = World::new(1_000_000, 0);
+    let id = world.add_all(&["shm:a", "shm:b"], steady());
+    let begin = world.now;
+    let mut attempts = 0;
+    while world.now < begin + 60 * SECOND {
+        world.until_tried(id);
+        attempts += 1;
+        assert!(matches!(world.is_lost_after(id, MS), Step::Retry { .. }));
+    }
+    // One address would be tried eleven times: after 100, 200, ..., 6400, and then 10,000 ms.
+    assert!((12..=26).contains(&attempts), "{attempts}");
+}
+
+#[test]
+fn target_is_given_up_when_no_address_is_of_use() {
+    let mut world = World::new(1_000_000, 0);
+    let id = world.add_all(&["rdma:a:1", "rdma:b:1"], steady());
+    for _ in 0..5 {
+        world.until_tried_at(id, "rdma:a:1");
+        assert!(matches!(world.fails(id), Step::Retry { .. }));
+        // It is no use, and is tried all the same, with the longest wait.
+        if world.targets.next_due() < Some(world.now + MS) {
+            world.until_tried_at(id, "rdma:b:1");
+            let step = world.targets.handle_failed(id, &other_device(), world.now);
+            assert!(matches!(step, Step::Retry { .. }));
+        }
+    }
+    world.until_tried_at(id, "rdma:a:1");
+    let step = world.targets.handle_failed(id, &unknown_name(), world.now);
+    assert_eq!(step, Step::GiveUp, "neither is of use");
+    assert_eq!(world.targets.address(id), None);
+
+    // What is wrong with this end is so at each address.
+    let id = world.add_all(&["rdma:c:1", "rdma:d:1"], steady());
+    world.until_tried(id);
+    let error = ConnectError::ShuttingDown;
+    let step = world.targets.handle_failed(id, &error, world.now);
+    assert_eq!(step, Step::GiveUp);
+}
+
+#[test]
+fn attempts_are_counted_at_each_address() {
+    let mut world = World::new(1_000_000, 0);
+    let twice = Reconnect {
+        attempts_max: Some(2),
+        ..steady()
+    };
+    let id = world.add_all(&["shm:a", "shm:b"], twice);
+    for address in ["shm:a", "shm:b", "shm:a"] {
+        world.until_tried_at(id, address);
+        assert!(matches!(world.fails(id), Step::Retry { .. }));
+    }
+    world.until_tried_at(id, "shm:b");
+    assert_eq!(world.fails(id), Step::GiveUp);
+}
+
+#[test]
+fn address_of_another_version_is_left_alone_for_a_minute() {
+    let mut world = World::new(1_000_000, 0);
+    let id = world.add_all(&["shm:a", "shm:b"], steady());
+    world.until_tried_at(id, "shm:a");
+    let step = world.targets.handle_failed(id, &mismatch(), world.now);
+    assert_eq!(step, NOW);
+    let begin = world.now;
+    while world.now < begin + 50 * SECOND {
+        world.until_tried_at(id, "shm:b");
+        assert!(matches!(world.fails(id), Step::Retry { .. }));
+    }
+    // One that is added begins with the other one, too.
+    let other = world.add_all(&["shm:a", "shm:b"], steady());
+    assert_eq!(world.targets.address(other), Some("shm:b"));
+}
+
+proptest::proptest! {
+    /// Attempts fail, or connections live for a while. No address is tried within its wait after it has failed, and one that has
+    /// not failed is tried immediately.
+    #[test]
+    fn each_address_has_its_wait(
+        count in 1_usize..5,
+        outcomes in proptest::collection::vec((0_u32..4, 0_u64..20_000), 1..200),
+    ) {
+        let mut world = World::new(1_000_000, 0);
+        let addresses: Vec<_> = (0..count).map(|it| format!("shm:{it}")).collect();
+        let named: Vec<_> = addresses.iter().map(String::as_str).collect();
+        let id = world.add_all(&named, steady());
+        // Failures in a row of each, and when the last one was.
+        let mut failed = vec![(0_u32, world.now); count];
+        for (outcome, lived_ms) in outcomes {
+            let asked = world.now;
+            let waited = world.until_tried(id);
+            let at = named.iter().position(|it| Some(*it) == world.targets.address(id)).unwrap();
+            let (failures, last) = failed[at];
+            let wait = match failures {
+                0 => Duration::ZERO,
+                more => steady().wait(more),
+            };
+            proptest::prop_assert!(world.now >= last + wait, "{at} after {failures} failures");
+            if failed.iter().any(|(failures, _)| *failures == 0) {
+                proptest::prop_assert!(waited < MS, "{:?}", world.now - asked);
+            }
+            let (step, lived) = if outcome == 0 {
+                let lived = MS * u32::try_from(lived_ms).unwrap();
+                (world.is_lost_after(id, lived), Some(lived))
+            } else {
+                (world.fails(id), None)
+            };
+            let is_retry = matches!(step, Step::Retry { .. });
+            proptest::prop_assert!(is_retry);
+            // One that lived for longer than the wait before it begins the row anew.
+            let before = match failures {
+                0 => steady().wait(0),
+                more => steady().wait(more),
+            };
+            let row = if lived.is_some_and(|lived| lived >= before) { 0 } else { failures };
+            failed[at] = (row + 1, world.now);
+        }
+    }
 }

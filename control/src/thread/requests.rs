@@ -33,12 +33,16 @@ impl<V: Provider> ControlThread<V> {
                     answer,
                 }) => {
                     let outcome = self.manager.listen(&address).map(|listener| {
-                        self.listeners.insert(listener, options);
                         let chosen = self.manager.listener_address(listener);
                         let address = chosen.unwrap_or(address);
+                        let listener_of = (address.clone(), options);
+                        self.listeners.insert(listener, listener_of);
                         Listening { listener, address }
                     });
                     let _ = answer.send(outcome);
+                }
+                Ok(Request::StopListening { address, answer }) => {
+                    let _ = answer.send(self.stop_listening(&address));
                 }
                 Ok(Request::Connect {
                     id,
@@ -59,6 +63,18 @@ impl<V: Provider> ControlThread<V> {
                 Err(TryRecvError::Empty) => return true,
             }
         }
+    }
+
+    /// Returns whether there was a listener at `address`.
+    fn stop_listening(&mut self, address: &str) -> bool {
+        let mut listeners = self.listeners.iter();
+        let found = listeners.find(|(_, (at, _))| at == address);
+        let Some(listener) = found.map(|(listener, _)| *listener) else {
+            return false;
+        };
+        self.listeners.remove(&listener);
+        self.manager.close_listener(listener);
+        true
     }
 
     fn connect(&mut self, address: String, options: ConnectOptions, waiter: Waiter) {

@@ -1,4 +1,4 @@
-//! Targets: addresses that the node stays connected to. [`Targets`] decides when to connect; [`Keeper`] knows how, and
+//! Targets: servers that the node stays connected to. [`Targets`] decides when to connect; [`Keeper`] knows how, and
 //! reports to the application. The control thread makes the attempts.
 
 use std::collections::HashMap;
@@ -15,7 +15,6 @@ use crate::request::{TargetSink, Wanted};
 
 /// One target.
 struct Kept {
-    address: String,
     options: ConnectOptions,
     events: TargetSink,
     connection: Option<Connection>,
@@ -57,15 +56,14 @@ impl Keeper {
     pub(super) fn add(&mut self, wanted: Wanted, now: Instant) {
         let Wanted {
             id,
-            address,
+            addresses,
             options,
             reconnect,
             events,
         } = wanted;
         let versions = options.permitted();
-        let added = self.targets.add(id, &address, versions, reconnect, now);
+        let added = self.targets.add(id, &addresses, versions, reconnect, now);
         let kept = Kept {
-            address,
             options,
             events,
             connection: None,
@@ -94,9 +92,9 @@ impl Keeper {
                 self.take_news(id, news, now);
             }
             let id = self.targets.poll(now)?;
-            if let Some(kept) = self.kept.get(&id) {
+            if let (Some(kept), Some(address)) = (self.kept.get(&id), self.targets.address(id)) {
                 let waiter = Waiter::Target(id, self.tell.clone());
-                return Some((kept.address.clone(), kept.options.clone(), waiter));
+                return Some((address.to_owned(), kept.options.clone(), waiter));
             }
         }
     }

@@ -260,6 +260,7 @@ impl TestNode {
         Connection {
             core: 0,
             key: *key,
+            address: String::new(),
             peer: String::new(),
             identity: None,
             version: 2,

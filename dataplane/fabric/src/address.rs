@@ -8,6 +8,9 @@ use std::str::FromStr;
 /// user's number take 23.
 pub const SHM_NAME_BYTES_MAX: usize = 80;
 
+/// How many addresses of one server a client takes.
+pub const ADDRESSES_MAX: usize = 8;
+
 /// The address of a server. [`str::parse`] is the only place that reads one, so managers, programs and command lines take the
 /// same texts.
 ///
@@ -65,6 +68,15 @@ pub enum AddressFault {
     /// Port 0 is for listeners only.
     #[error("has port 0, which only a server can use: give the port that the server printed")]
     PortZero,
+    /// It has a comma, and one address is wanted.
+    #[error("is a list: only a client takes several addresses, and those of one server")]
+    List,
+    /// It is in the list already.
+    #[error("is in the list twice")]
+    Twice,
+    /// The list is too long.
+    #[error("are more than {ADDRESSES_MAX} addresses")]
+    TooMany,
 }
 
 impl AddressFault {
@@ -82,6 +94,9 @@ impl FromStr for Address {
     type Err = AddressError;
 
     fn from_str(text: &str) -> Result<Self, AddressError> {
+        if text.contains(',') && SCHEMES.iter().any(|scheme| text.starts_with(scheme)) {
+            return Err(AddressFault::List.of(text));
+        }
         if let Some(name) = text.strip_prefix("shm:") {
             let good = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
             if name.is_empty() || name.len() > SHM_NAME_BYTES_MAX || !name.bytes().all(good) {
@@ -107,6 +122,114 @@ impl Address {
             Self::Rdma { port: 0, .. } => Err(AddressFault::PortZero.of(text)),
             address => Ok(address),
         }
+    }
+}
+
+/// What addresses begin with.
+const SCHEMES: [&str; 2] = ["shm:", "rdma:"];
+
+/// The addresses of one server, by all of which a client reaches it: 1 to [`ADDRESSES_MAX`], of one fabric, each once. In text, they
+/// are behind each other with a comma between two; the scheme is that of the first.
+///
+/// # Example
+/// ```
+/// use rpcrdma_fabric::address::ServerAddresses;
+///
+/// let two: ServerAddresses = "rdma:10.0.0.1:20049,10.0.1.1:20049".parse()?;
+/// let each: Vec<_> = two.iter().map(ToString::to_string).collect();
+/// assert_eq!(each, ["rdma:10.0.0.1:20049", "rdma:10.0.1.1:20049"]);
+/// assert_eq!(two.to_string(), "rdma:10.0.0.1:20049,10.0.1.1:20049");
+/// # Ok::<(), rpcrdma_fabric::address::AddressError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ServerAddresses {
+    first: Address,
+    others: Vec<Address>,
+}
+
+impl ServerAddresses {
+    /// The first one, which is tried before the others.
+    #[must_use]
+    pub const fn first(&self) -> &Address {
+        &self.first
+    }
+
+    /// All of them, in their order.
+    pub fn iter(&self) -> impl Iterator<Item = &Address> {
+        std::iter::once(&self.first).chain(&self.others)
+    }
+
+    /// How many there are: 1 at least.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "there is always one")]
+    pub const fn len(&self) -> usize {
+        1 + self.others.len()
+    }
+
+    /// The same addresses, where the first is the one with this number, counted from 0 and beyond the last one from the first again:
+    /// connections that begin so are spread over them.
+    #[must_use]
+    pub fn beginning_at(&self, number: usize) -> Self {
+        let mut all: Vec<_> = self.iter().cloned().collect();
+        all.rotate_left(number % self.len());
+        let first = all.remove(0);
+        Self { first, others: all }
+    }
+
+    /// Parses the addresses of a server to connect to.
+    ///
+    /// # Errors
+    /// As `parse`, and for port 0.
+    pub fn to_connect(text: &str) -> Result<Self, AddressError> {
+        let addresses: Self = text.parse()?;
+        for address in addresses.iter() {
+            Address::to_connect(&address.to_string())?;
+        }
+        Ok(addresses)
+    }
+}
+
+impl From<Address> for ServerAddresses {
+    fn from(first: Address) -> Self {
+        Self {
+            first,
+            others: Vec::new(),
+        }
+    }
+}
+
+impl FromStr for ServerAddresses {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Self, AddressError> {
+        let mut items = text.split(',');
+        let first: Address = items.next().unwrap_or_default().parse()?;
+        let scheme = SCHEMES[usize::from(matches!(first, Address::Rdma { .. }))];
+        let mut addresses = Self::from(first);
+        for item in items {
+            let item = item.strip_prefix(scheme).unwrap_or(item);
+            let address: Address = format!("{scheme}{item}").parse()?;
+            if addresses.iter().any(|it| *it == address) {
+                return Err(AddressFault::Twice.of(&address.to_string()));
+            }
+            addresses.others.push(address);
+        }
+        if addresses.len() > ADDRESSES_MAX {
+            return Err(AddressFault::TooMany.of(text));
+        }
+        Ok(addresses)
+    }
+}
+
+impl fmt::Display for ServerAddresses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.first.fmt(f)?;
+        for other in &self.others {
+            let text = other.to_string();
+            let (_, behind_scheme) = text.split_once(':').unwrap_or_default();
+            write!(f, ",{behind_scheme}")?;
+        }
+        Ok(())
     }
 }
 
@@ -212,6 +335,47 @@ mod tests {
     }
 
     #[test]
+    fn lists_of_addresses_print_as_they_were_written_or_say_what_is_wrong() {
+        for text in [
+            "shm:a",
+            "shm:a,b,c",
+            "rdma:host:1,[fe80::1%eth0]:20049,192.0.2.7:1",
+        ] {
+            let list: ServerAddresses = text.parse().unwrap();
+            assert_eq!(list.to_string(), text);
+            assert_eq!(list.len(), text.split(',').count());
+            assert_eq!(list.iter().next(), Some(list.first()));
+        }
+        let parsed = |text: &str| text.parse::<ServerAddresses>();
+        assert_eq!(parsed("rdma:a:1,rdma:b:2"), parsed("rdma:a:1,b:2"));
+        let list = parsed("shm:a,b,c").unwrap();
+        let turned = [0, 1, 2, 3].map(|number| list.beginning_at(number).to_string());
+        assert_eq!(turned, ["shm:a,b,c", "shm:b,c,a", "shm:c,a,b", "shm:a,b,c"]);
+        for (text, fault) in [
+            ("", AddressFault::Scheme),
+            ("shm:a,", AddressFault::Name),
+            ("shm:,a", AddressFault::Name),
+            ("shm:a,rdma:b:1", AddressFault::Name),
+            ("rdma:a:1,shm:b", AddressFault::Host),
+            ("rdma:a:1,b", AddressFault::Port),
+            ("shm:a,b,a", AddressFault::Twice),
+            ("shm:a,b,c,d,e,f,g,h,i", AddressFault::TooMany),
+        ] {
+            assert_eq!(
+                parsed(text).map_err(|error| error.fault),
+                Err(fault),
+                "{text}"
+            );
+        }
+        for text in ["shm:a,b", "rdma:a:1,b:1"] {
+            assert_eq!(fault(text), AddressFault::List);
+        }
+        let zero = AddressFault::PortZero.of("rdma:b:0");
+        assert_eq!(ServerAddresses::to_connect("rdma:a:1,b:0"), Err(zero));
+        assert_eq!(ServerAddresses::to_connect("shm:a,b"), parsed("shm:a,b"));
+    }
+
+    #[test]
     fn the_longest_name_fits_a_socket_address() {
         let prefix = format!("rpcrdma-shm.{}.", u32::MAX);
         assert_eq!(prefix.len(), 23);
@@ -223,6 +387,9 @@ mod tests {
         fn no_text_panics(text in "(rdma:|shm:|)\\PC{0,24}") {
             if let Ok(address) = text.parse::<Address>() {
                 prop_assert_eq!(address.to_string().parse(), Ok(address));
+            }
+            if let Ok(list) = text.parse::<ServerAddresses>() {
+                prop_assert_eq!(list.to_string().parse(), Ok(list));
             }
         }
     }

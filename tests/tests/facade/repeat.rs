@@ -108,6 +108,17 @@ fn answer_later(deferred: &Receiver<(Later, u32)>) {
     }
 }
 
+/// As [`serve`], at two addresses. Returns them as a client takes them.
+fn serve_at_two() -> (String, Server, Arc<Ledger>, Receiver<(Later, u32)>) {
+    let (first, second) = (address(), address());
+    let (server, ledger, deferred) = serve(&first);
+    let node = server.node();
+    let listening = node.listen(&second, rpcrdma::Authentication::Fabric);
+    assert_eq!(listening.unwrap(), second);
+    let (_, name) = second.split_once(':').unwrap();
+    (format!("{first},{name}"), server, ledger, deferred)
+}
+
 /// Cuts connections of the server, each time after a few more entries. Goes on until the client has noticed half of the cuts
 /// and calls were repeated: how many are under way at a cut, and whether the client knew of the connection already, is the
 /// scheduler's choice.
@@ -183,8 +194,24 @@ fn poll_on(client: &Client, is_over: &AtomicBool, ended: &AtomicU32) -> u32 {
 fn nothing_runs_twice_and_nothing_fails_while_connections_are_cut_200_times() {
     let at = address();
     let (server, ledger, deferred) = serve(&at);
+    nothing_runs_twice_while_connections_are_cut(&at, server, &ledger, deferred);
+}
+
+/// Each cut moves a connection to the other address, by which the server knows it.
+#[test]
+fn nothing_runs_twice_and_nothing_fails_while_connections_move_between_two_addresses() {
+    let (at, server, ledger, deferred) = serve_at_two();
+    nothing_runs_twice_while_connections_are_cut(&at, server, &ledger, deferred);
+}
+
+fn nothing_runs_twice_while_connections_are_cut(
+    at: &str,
+    server: Server,
+    ledger: &Ledger,
+    deferred: Receiver<(Later, u32)>,
+) {
     let worker = std::thread::spawn(move || answer_later(&deferred));
-    let client = repeating().connections(2).connect(&at).unwrap();
+    let client = repeating().connections(2).connect(at).unwrap();
     let (is_over, ended) = (AtomicBool::new(false), AtomicU32::new(0));
     let firsts = [1 << 24, 2 << 24];
     let made: Vec<u32> = std::thread::scope(|scope| {
@@ -192,7 +219,7 @@ fn nothing_runs_twice_and_nothing_fails_while_connections_are_cut_200_times() {
         let callers =
             firsts.map(|first| scope.spawn(move || call_on(client, first, is_over, ended)));
         let poller = scope.spawn(move || poll_on(client, is_over, ended));
-        let cutter = scope.spawn(|| cut(&server, &ledger, client, ended));
+        let cutter = scope.spawn(|| cut(&server, ledger, client, ended));
         let cutter = cutter.join();
         is_over.store(true, Ordering::Relaxed);
         cutter.unwrap();
@@ -207,6 +234,47 @@ fn nothing_runs_twice_and_nothing_fails_while_connections_are_cut_200_times() {
         .filter(|(_, times)| *times != 1)
         .collect();
     assert_eq!(wrong, [], "entries that were not made once");
+    drop((client, server));
+    worker.join().unwrap();
+}
+
+/// An address that the server leaves while calls are under way, and comes back to.
+#[test]
+fn calls_go_on_by_the_other_address_when_one_is_gone() {
+    let (at, server, ledger, deferred) = serve_at_two();
+    let worker = std::thread::spawn(move || answer_later(&deferred));
+    let client = repeating().connections(2).connect(&at).unwrap();
+    let (first, name) = at.split_once(',').unwrap();
+    let second = &*format!("shm:{name}");
+    let connected_at = || client.connected_at();
+    let both = vec![Some(first.to_owned()), Some(second.to_owned())];
+    assert_eq!(connected_at(), both, "they begin in turn");
+    let (is_over, ended) = (AtomicBool::new(false), AtomicU32::new(0));
+    let made = std::thread::scope(|scope| {
+        let caller = scope.spawn(|| call_on(&client, 0, &is_over, &ended));
+        for (gone, left) in [(first, second), (second, first), (first, second)] {
+            assert!(server.node().stop_listening(gone).unwrap());
+            assert!(!server.node().stop_listening(gone).unwrap(), "it has left");
+            // All of them: those at the other address find it again, or there is no other.
+            for (core, connection) in ledger.connections.lock().unwrap().clone() {
+                server.node().close(core, connection);
+            }
+            let only = vec![Some(left.to_owned()); 2];
+            until("connections at the other address", || {
+                (connected_at() == only).then_some(())
+            });
+            let enough = ended.load(Ordering::Relaxed) + 50;
+            until("calls by the other address", || {
+                (ended.load(Ordering::Relaxed) >= enough).then_some(())
+            });
+            let authentication = rpcrdma::Authentication::Fabric;
+            assert_eq!(server.node().listen(gone, authentication).unwrap(), gone);
+        }
+        is_over.store(true, Ordering::Relaxed);
+        caller.join().unwrap()
+    });
+    let times: Vec<_> = (0..made).map(|number| ledger.times(number)).collect();
+    assert_eq!(times, vec![1; made as usize]);
     drop((client, server));
     worker.join().unwrap();
 }
