@@ -3,16 +3,16 @@
 use std::fmt;
 use std::str::FromStr;
 
-use rpcrdma_control::{Address, AddressError, host_and_port};
+use rpcrdma_control::{AddressError, ServerAddresses, host_and_port};
 
-/// An address to listen on: an [`Address`], or `tcp:HOST:PORT` for services over the kernel's TCP.
+/// Where to listen: at the addresses by which clients reach a server, or at `tcp:HOST:PORT` for services over the kernel's TCP.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum ListenAddress {
     /// RPC-over-RDMA.
-    Fabric(Address),
+    Fabric(ServerAddresses),
     /// The kernel's TCP.
     Tcp {
-        /// As in [`Address::Rdma`].
+        /// As in [`Address::Rdma`](rpcrdma_control::Address::Rdma).
         host: String,
         /// Port; 0 means any free port.
         port: u16,
@@ -50,7 +50,13 @@ mod tests {
 
     #[test]
     fn services_listen_on_tcp_too() {
-        for text in ["tcp:0.0.0.0:2049", "tcp:[::]:0", "shm:bench", "rdma:host:1"] {
+        for text in [
+            "tcp:0.0.0.0:2049",
+            "tcp:[::]:0",
+            "shm:bench",
+            "shm:a,b",
+            "rdma:host:1",
+        ] {
             let address: ListenAddress = text.parse().unwrap();
             assert_eq!(address.to_string(), text);
         }

@@ -124,13 +124,13 @@ impl Admission {
             (Some(_), ListenAddress::Tcp { .. }) => {
                 Err(Failure::usage(format!("{address} cannot ask for a key")))
             }
-            (None, ListenAddress::Fabric(Address::Shm(_))) => {
-                Ok((Authentication::Fabric, "processes of this user"))
-            }
-            (None, ListenAddress::Fabric(Address::Rdma { .. })) => Ok((
-                Authentication::None,
-                "anybody who reaches it: there is no --psk-file",
-            )),
+            (None, ListenAddress::Fabric(addresses)) => Ok(match addresses.first() {
+                Address::Shm(_) => (Authentication::Fabric, "processes of this user"),
+                Address::Rdma { .. } => (
+                    Authentication::None,
+                    "anybody who reaches it: there is no --psk-file",
+                ),
+            }),
             (None, ListenAddress::Tcp { .. }) => Ok((
                 Authentication::None,
                 "anybody who reaches it: TCP asks for no key",

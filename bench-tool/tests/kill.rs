@@ -131,6 +131,33 @@ fn a_client_ends_with_a_clear_error_when_its_server_is_killed() {
     println!("slowest end of a client after its server's death: {slowest:?}");
 }
 
+/// Two servers that know nothing of each other do for a load that leaves nothing behind with them.
+#[test]
+fn load_goes_on_at_the_other_address_when_a_server_is_killed() {
+    let (first, second) = (address("first"), address("second"));
+    let (killed, left) = (server(&first), server(&second));
+    let before = open_files(&left);
+    let name = second.trim_start_matches("shm:");
+    let core = cores().0;
+    let client = Running::start(&mut tool(&format!(
+        "run --connect {first},{name} --cores {core} --connections 2 --duration 10m --warmup 0 --retry 10m --json - \
+         --quiet {PATIENT}"
+    )));
+    let with_one = until("a connection at the second address", || {
+        let now = open_files(&left);
+        (now > before).then_some(now)
+    });
+    killed.end_by(Signal::KILL);
+    until("the other connection at the second address", || {
+        (open_files(&left) > with_one).then_some(())
+    });
+    let output = client.end_by(Signal::INT);
+    let report: serde_json::Value = serde_json::from_str(&output.out).expect("a report");
+    assert_eq!(report["connections_lost"], 1, "{output}");
+    assert!(report["reconnects"].as_u64() >= Some(1), "{output}");
+    left.end_by(Signal::TERM).check_code(0);
+}
+
 #[test]
 fn the_server_of_a_run_that_is_killed_ends_too() {
     let run = Running::start(&mut tool("run --duration 10m --quiet"));

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use rpcrdma_control::Address;
+use rpcrdma_control::ServerAddresses;
 use rpcrdma_doctor::{CoreList, core_list};
 
 use super::authentication::AuthenticationArgs;
@@ -43,9 +43,11 @@ const INTERVAL_MIN: Duration = Duration::from_millis(100);
 /// The options of all commands that make runs.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct CommonArgs {
-    /// Server to call: shm:NAME or rdma:HOST:PORT [default: its own server, in a second process]
-    #[arg(long, value_name = "ADDR", value_parser = Address::to_connect)]
-    pub connect: Option<Address>,
+    /// Server to call: shm:NAME or rdma:HOST:PORT; several addresses of one server with commas, as in shm:a,b [default: its own server, in a second process]
+    ///
+    /// Connections begin at the addresses in turn. With --retry one that is lost goes on at the next address.
+    #[arg(long, value_name = "ADDR[,...]", value_parser = ServerAddresses::to_connect)]
+    pub connect: Option<ServerAddresses>,
 
     /// Fabric of the run's own server, without --connect
     #[arg(long, value_enum, default_value_t = OwnFabric::Shm, conflicts_with = "connect")]

@@ -1,7 +1,7 @@
 //! The command line of `bench-tool idle`.
 
 use clap::Args;
-use rpcrdma_control::Address;
+use rpcrdma_control::ServerAddresses;
 
 use super::authentication::AuthenticationArgs;
 use crate::exit::Failure;
@@ -12,8 +12,8 @@ use crate::run::idle::{self, IdleConfig};
 #[derive(Args, Debug)]
 pub(crate) struct IdleArgs {
     /// The server
-    #[arg(long, value_name = "ADDR", value_parser = Address::to_connect)]
-    pub connect: Address,
+    #[arg(long, value_name = "ADDR[,...]", value_parser = ServerAddresses::to_connect)]
+    pub connect: ServerAddresses,
 
     /// RDMA device
     #[arg(long, value_name = "NAME")]

@@ -246,7 +246,8 @@ pub(crate) mod tests {
              --idle-connections 4096 --cores 0,2-3 --rate 250k --duration 10s --warmup 0 --profile shm --set reap_batch=4 \
              --json - --hgrm a.hgrm --hlog a.hlog --html a.html --interval 500ms --intervals --quiet",
         );
-        assert_eq!(args.common.connect, Some(Address::Shm("x".to_owned())));
+        let server = Address::Shm("x".to_owned()).into();
+        assert_eq!(args.common.connect, Some(server));
         assert_eq!(args.op, Op::Echo);
         assert_eq!(args.size, Some(4096));
         assert_eq!(

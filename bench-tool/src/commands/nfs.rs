@@ -57,8 +57,10 @@ Examples:
   bench-tool nfs --connect tcp:server:2049 --export /srv --op write --verify --retry 2m
       restart the server meanwhile: it may lose nothing that it committed")]
 pub(crate) struct NfsArgs {
-    /// Server to call: rdma:HOST:PORT (NFS uses port 20049) or shm:NAME, by this project's data plane; or tcp:HOST:PORT (port 2049), by the kernel's TCP
-    #[arg(long, value_name = "ADDR")]
+    /// Server to call: rdma:HOST:PORT (NFS uses port 20049) or shm:NAME, by this project's data plane; or tcp:HOST:PORT (port 2049), by the kernel's TCP; several addresses of one server with commas, as in rdma:server-a:20049,server-b:20049
+    ///
+    /// Connections begin at the addresses in turn. With --retry one that is lost goes on at the next address.
+    #[arg(long, value_name = "ADDR[,...]")]
     pub connect: NfsAddress,
 
     /// Path that the server exports, as `showmount -e SERVER` lists it

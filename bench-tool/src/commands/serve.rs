@@ -1,7 +1,7 @@
 //! The command line of `bench-tool serve`.
 
 use clap::{Args, ValueEnum};
-use rpcrdma_control::{Address, Fault};
+use rpcrdma_control::{Fault, ServerAddresses};
 use rpcrdma_doctor::{CoreList, core_list};
 
 use super::authentication::AuthenticationArgs;
@@ -76,8 +76,8 @@ Examples:
   bench-tool serve --service nfs3 --listen rdma:0.0.0.0:20049 --fault disconnect:every=5000
       each 5000th Send of a core loses its connection")]
 pub(crate) struct ServeArgs {
-    /// Address to listen on: shm:NAME or rdma:HOST:PORT, for nfs3 tcp:HOST:PORT; `0.0.0.0` and `[::]` are all addresses, port 0 is any free port
-    #[arg(long, value_name = "ADDR")]
+    /// Address to listen on: shm:NAME or rdma:HOST:PORT, for nfs3 tcp:HOST:PORT; `0.0.0.0` and `[::]` are all addresses, port 0 is any free port; several with commas, as in shm:a,b
+    #[arg(long, value_name = "ADDR[,...]")]
     pub listen: ListenAddress,
 
     /// What to serve
@@ -228,7 +228,7 @@ impl ServeArgs {
         )))
     }
 
-    pub(crate) fn config(&self, listen: &Address) -> Result<ServeConfig, Failure> {
+    pub(crate) fn config(&self, listen: &ServerAddresses) -> Result<ServeConfig, Failure> {
         if let Some(fault) = given_twice(&self.faults) {
             return Err(Failure::usage(format!("--fault {fault} is given twice")));
         }

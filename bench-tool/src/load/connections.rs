@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rpcrdma::Node;
 use rpcrdma_control::{
     ConnectError, ConnectOptions, Connection, CoreChoice, GivenUp, PendingConnect, Reconnect,
-    Target, TargetEvent,
+    ServerAddresses, Target, TargetEvent,
 };
 use rpcrdma_engine::ConnectionKey;
 
@@ -42,7 +42,7 @@ const LOOK_PERIOD: Duration = Duration::from_millis(10);
 /// The connections of a load. Connection `i` is on core `i % cores`.
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
-    /// The server's address, for messages.
+    /// The server's addresses, for messages.
     address: String,
     lines: Vec<Line>,
     /// How long a lost connection may stay lost; with 0 it is not replaced.
@@ -62,14 +62,15 @@ struct Line {
 }
 
 impl Connections {
-    /// Makes `count` connections to `address` and spreads them over `cores` cores. `options` holds everything but the
-    /// core. If `stop` is set meanwhile, it returns fewer. The first one waits for a server that is starting.
+    /// Makes `count` connections to the server at `addresses`, beginning with each of these in turn, and spreads them over `cores`
+    /// cores. `options` holds everything but the core. If `stop` is set meanwhile, it returns fewer. The first one waits for a
+    /// server that is starting.
     ///
     /// # Errors
     /// The first connection that fails; the message has its number.
     pub(crate) fn connect(
         node: &Node,
-        address: &str,
+        addresses: &ServerAddresses,
         (count, cores): (usize, usize),
         options: &ConnectOptions,
         retry: Duration,
@@ -82,10 +83,10 @@ impl Connections {
         };
         let failed = |made: usize, error: Option<ConnectError>| {
             let failure = Failure::failed(if count == 1 {
-                format!("cannot connect to {address}")
+                format!("cannot connect to {addresses}")
             } else {
                 format!(
-                    "connection {} of {count} to {address} could not be made",
+                    "connection {} of {count} to {addresses} could not be made",
                     made + 1
                 )
             });
@@ -104,9 +105,16 @@ impl Connections {
         let others = count.saturating_sub(1);
         let lines: Vec<Line> = if retry.is_zero() {
             // WAIT: never: the connection is made meanwhile.
-            let start = |index| node.control().connect_start(address, options(index));
+            let start_at = |number: usize, index| {
+                let address = addresses.beginning_at(number).first().to_string();
+                node.control().connect_start(&address, options(index))
+            };
+            let start = |index| start_at(index, index);
+            // One of the addresses may not be there at the moment.
+            let mut tries = 0..;
+            let mut try_first = || start_at(tries.next().unwrap_or(0), 0);
             // WAIT: for the time-out of the connection.
-            let first = until_started(|| start(0).wait(), deadline, stop);
+            let first = until_started(|| try_first().wait(), deadline, stop);
             let first = first.map_err(|error| failed(0, Some(error)))?;
             let made = connect_many(others, |index| start(index + 1), stop);
             let made = made.map_err(|(made, error)| failed(made + 1, Some(error)))?;
@@ -118,7 +126,9 @@ impl Connections {
                 // Twice the time-out: an attempt that starts just before the first one expires still gets its full
                 // time.
                 let patience = options.timeout.saturating_mul(2);
-                let target = node.control().keep_connected(address, options, RECONNECT);
+                let addresses = addresses.beginning_at(index).to_string();
+                let control = node.control();
+                let target = control.keep_connected(&addresses, options, RECONNECT);
                 (target, patience)
             };
             let first = established_until(start(0), deadline, stop);
@@ -128,7 +138,7 @@ impl Connections {
             first.into_iter().chain(made).collect()
         };
         Ok(Self {
-            address: address.to_owned(),
+            address: addresses.to_string(),
             lines,
             retry,
             losses: Losses::default(),
@@ -287,7 +297,7 @@ impl Line {
 
 /// Connects, and tries again until `deadline` while the server may be starting. `None` after a stop request.
 fn until_started<T>(
-    connect: impl Fn() -> Result<T, ConnectError>,
+    mut connect: impl FnMut() -> Result<T, ConnectError>,
     deadline: Instant,
     stop: &Stop,
 ) -> Result<Option<T>, ConnectError> {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use rpcrdma_control::{Address, AddressError, AddressFault, host_and_port};
+use rpcrdma_control::{Address, AddressError, AddressFault, ServerAddresses, host_and_port};
 
 /// The address of an NFS server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,16 +15,19 @@ pub(crate) enum NfsAddress {
         /// Port; NFS uses 2049.
         port: u16,
     },
-    /// Over RPC-over-RDMA: `rdma:HOST:PORT`, where NFS uses port 20049, or `shm:NAME`.
-    Fabric(Address),
+    /// Over RPC-over-RDMA: `rdma:HOST:PORT`, where NFS uses port 20049, or `shm:NAME`; also several of one server.
+    Fabric(ServerAddresses),
 }
 
 impl NfsAddress {
     /// The host of the port mapper and of a mount port, both on TCP.
     pub(crate) fn host(&self) -> &str {
         match self {
-            Self::Tcp { host, .. } | Self::Fabric(Address::Rdma { host, .. }) => host,
-            Self::Fabric(Address::Shm(_)) => "localhost",
+            Self::Tcp { host, .. } => host,
+            Self::Fabric(addresses) => match addresses.first() {
+                Address::Rdma { host, .. } => host,
+                Address::Shm(_) => "localhost",
+            },
         }
     }
 }
@@ -52,7 +55,7 @@ impl FromStr for NfsAddress {
 
     fn from_str(text: &str) -> Result<Self, NfsAddressError> {
         let Some(rest) = text.strip_prefix("tcp:") else {
-            return match Address::to_connect(text) {
+            return match ServerAddresses::to_connect(text) {
                 Ok(address) => Ok(Self::Fabric(address)),
                 Err(error) if error.fault == AddressFault::Scheme => {
                     Err(NfsAddressError::Scheme(error.address))
@@ -89,6 +92,7 @@ mod tests {
             "tcp:[2001:db8::7]:2049",
             "rdma:server:20049",
             "shm:nfs",
+            "rdma:server:20049,192.0.2.7:20049",
         ] {
             assert_eq!(text.parse::<NfsAddress>().unwrap().to_string(), text);
         }

@@ -23,7 +23,7 @@ pub(crate) use self::report::{Report, SCHEMA};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rpcrdma_control::{Address, Fabric, Use};
+use rpcrdma_control::{Fabric, ServerAddresses, Use};
 use rpcrdma_tuning::Loaded;
 
 use self::address::NfsAddress;
@@ -189,7 +189,7 @@ fn drive(
             manner.run(&mut session, plan, Transport::KernelTcp, calls)
         }
         NfsAddress::Fabric(address) => {
-            let fabric = Fabric::of(address, config.device.as_deref(), Use::Connect)?;
+            let fabric = Fabric::of(address.first(), config.device.as_deref(), Use::Connect)?;
             let loaded = session::fabric::profile(config, &fabric)?;
             let job = OverFabric {
                 manner,
@@ -208,7 +208,7 @@ fn drive(
 struct OverFabric<'a> {
     manner: Manner<'a>,
     plan: FilesPlan,
-    address: &'a Address,
+    address: &'a ServerAddresses,
     fabric: &'a Fabric,
     loaded: &'a Loaded,
     calls: Calls<'a>,

@@ -37,7 +37,10 @@ impl Mounted {
                 return Ok(Self { root, port: None });
             }
             // A port mapper of this machine knows nothing of a server on shm, and none proves a key.
-            let is_shm = matches!(config.server, NfsAddress::Fabric(Address::Shm(_)));
+            let is_shm = matches!(
+                &config.server,
+                NfsAddress::Fabric(addresses) if matches!(addresses.first(), Address::Shm(_))
+            );
             if is_shm || config.host.is_some() {
                 let failure = Failure::failed(format!("{server} has no MOUNT version 3"));
                 return Err(failure.advice(

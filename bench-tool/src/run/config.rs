@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rpcrdma_control::Address;
+use rpcrdma_control::ServerAddresses;
 
 use crate::authentication::Host;
 use crate::load::LoadConfig;
@@ -64,8 +64,8 @@ pub(crate) enum Server {
         /// The CPUs of its polling cores.
         cores: Vec<usize>,
     },
-    /// A server that already runs.
-    At(Address),
+    /// A server that already runs, at these addresses.
+    At(ServerAddresses),
 }
 
 /// Options of calls with bulk data.

@@ -13,7 +13,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
 use rpcrdma::Node;
-use rpcrdma_control::{Address, ConnectOptions, Fabric, Use};
+use rpcrdma_control::{ConnectOptions, Fabric, ServerAddresses, Use};
 use rpcrdma_engine::{
     Activity, Application, CallError, CallTag, ConnectionKey, Context, Reply, pin_current_thread,
 };
@@ -369,7 +369,7 @@ impl Application for Prober {
 /// The configuration of a process that holds idle connections.
 pub(crate) struct IdleConfig {
     /// The server.
-    pub connect: Address,
+    pub connect: ServerAddresses,
     /// RDMA device.
     pub device: Option<String>,
     /// This endpoint's identity; `None` without host authentication.
@@ -385,7 +385,11 @@ pub(crate) struct IdleConfig {
 /// # Errors
 /// If the server cannot be reached.
 pub(crate) fn execute(config: &IdleConfig) -> Result<(), Failure> {
-    let fabric = Fabric::of(&config.connect, config.device.as_deref(), Use::Connect)?;
+    let fabric = Fabric::of(
+        config.connect.first(),
+        config.device.as_deref(),
+        Use::Connect,
+    )?;
     let need = Need {
         connections_per_core: Some(config.connections),
         credits: Some(1),
@@ -401,7 +405,7 @@ pub(crate) fn execute(config: &IdleConfig) -> Result<(), Failure> {
 
 /// Holds connections, and probes them when asked.
 fn hold(config: &IdleConfig, fabric: Fabric, loaded: &Loaded) -> Result<(), Failure> {
-    let address = config.connect.to_string();
+    let addresses = &config.connect;
     let (order, orders) = mpsc::channel();
     let (outcome, outcomes) = mpsc::channel();
     let ordered = Arc::new(AtomicU64::new(0));
@@ -427,10 +431,10 @@ fn hold(config: &IdleConfig, fabric: Fabric, loaded: &Loaded) -> Result<(), Fail
         .application(application)
         .start_on(fabric)
         .map_err(|error| Failure::failed("idle connections could not be set up").because(error))?;
-    let start = |_| {
+    let start = |index| {
         // WAIT: never: the connection is made meanwhile.
         node.control().connect_start(
-            &address,
+            &addresses.beginning_at(index).first().to_string(),
             ConnectOptions {
                 timeout: CONNECT_TIMEOUT,
                 authentication: of_server(config.host.as_ref()),
@@ -442,7 +446,7 @@ fn hold(config: &IdleConfig, fabric: Fabric, loaded: &Loaded) -> Result<(), Fail
     let connections = connect_many(config.connections as usize, start, &Stop::new()).map_err(
         |(made, error)| {
             let what = format!(
-                "idle connection {} of {} to {address}",
+                "idle connection {} of {} to {addresses}",
                 made + 1,
                 config.connections
             );

@@ -10,7 +10,7 @@ pub(crate) mod through;
 
 use std::time::Duration;
 
-use rpcrdma_control::{Address, Fabric};
+use rpcrdma_control::{Address, Fabric, ServerAddresses};
 
 use self::config::{OwnFabric, RunConfig, Server};
 use self::own_server::{OwnServer, START_TIMEOUT, Stopped};
@@ -47,7 +47,7 @@ pub(crate) trait Load {
     fn measure(
         &mut self,
         config: &RunConfig,
-        server: &Address,
+        server: &ServerAddresses,
         watch: &Watch,
         show: &mut dyn FnMut(&RunResult),
     ) -> Result<RunResult, Failure>;
@@ -63,7 +63,7 @@ impl<L: Load> Load for Gated<'_, L> {
     fn measure(
         &mut self,
         config: &RunConfig,
-        server: &Address,
+        server: &ServerAddresses,
         watch: &Watch,
         show: &mut dyn FnMut(&RunResult),
     ) -> Result<RunResult, Failure> {
@@ -208,6 +208,7 @@ fn start_server(
         OwnFabric::Shm => Address::Shm(format!("bench-run-{}", std::process::id())),
         OwnFabric::Rdma => Fabric::own_rdma_address(config.device.as_deref())?,
     };
+    let listen = ServerAddresses::from(listen);
     // A profile that cannot be used is the client's failure: the server would only repeat it.
     node_load::check_profile(config, &listen)?;
     OwnServer::start(
@@ -240,7 +241,7 @@ fn server_bulk_calls(config: &RunConfig, cores: &[usize]) -> u64 {
 /// The command line of the run's own server.
 fn server_arguments(
     config: &RunConfig,
-    listen: &Address,
+    listen: &ServerAddresses,
     cores: &[usize],
 ) -> Result<Vec<String>, Failure> {
     let connections = config.connections().saturating_add(config.idle_connections);
@@ -289,7 +290,7 @@ mod tests {
         fn measure(
             &mut self,
             _: &RunConfig,
-            server: &Address,
+            server: &ServerAddresses,
             watch: &Watch,
             _: &mut dyn FnMut(&RunResult),
         ) -> Result<RunResult, Failure> {
@@ -398,7 +399,7 @@ mod tests {
         let mut config = config();
         (config.size_bytes, config.load.connections) = (0, 10_000);
         (config.load.depth, config.bulk) = (1, None);
-        let address: Address = "shm:x".parse().unwrap();
+        let address: ServerAddresses = "shm:x".parse().unwrap();
         let sizes = |config: &RunConfig| {
             let core = crate::machine::cores_usable()[0];
             let arguments = server_arguments(config, &address, &[core]).unwrap();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rpcrdma::Node;
-use rpcrdma_control::{Address, ConnectOptions, CoreView, Fabric, NodeConfig, Use};
+use rpcrdma_control::{ConnectOptions, CoreView, Fabric, NodeConfig, ServerAddresses, Use};
 use rpcrdma_doctor::Counted;
 use rpcrdma_engine::{CallRefused, CounterSnapshot};
 use rpcrdma_fabric::memory::{PageKind, PageReport};
@@ -48,11 +48,11 @@ impl Load for NodeLoad {
     fn measure(
         &mut self,
         config: &RunConfig,
-        server: &Address,
+        server: &ServerAddresses,
         watch: &Watch,
         show: &mut dyn FnMut(&RunResult),
     ) -> Result<RunResult, Failure> {
-        let fabric = Fabric::of(server, config.device.as_deref(), Use::Connect)?
+        let fabric = Fabric::of(server.first(), config.device.as_deref(), Use::Connect)?
             .delayed(config.slowed.delay)?;
         let loaded = profile(config, &fabric)?;
         let measure = Measure {
@@ -70,7 +70,7 @@ impl Load for NodeLoad {
 /// A measurement.
 struct Measure<'a> {
     config: &'a RunConfig,
-    server: &'a Address,
+    server: &'a ServerAddresses,
     fabric: &'a Fabric,
     loaded: &'a Loaded,
     watch: &'a Watch,
@@ -88,7 +88,7 @@ impl Measure<'_> {
             show,
         } = self;
         let address = server.to_string();
-        let mut client = Client::start(fabric, config, loaded, &address, watch)?;
+        let mut client = Client::start(fabric, config, loaded, server, watch)?;
         // Asked before anything else: a server with other limits takes no call of this run.
         let server_record = server_report::facts(&client.cores, &client.connections);
         check_limits(server_record.as_ref(), config)?;
@@ -279,8 +279,8 @@ fn counts(counters: &CounterSnapshot) -> server_report::Counts {
 }
 
 /// Checks that the profile can be used with a server at this address.
-pub(super) fn check_profile(config: &RunConfig, server: &Address) -> Result<(), Failure> {
-    let fabric = Fabric::of(server, config.device.as_deref(), Use::Connect)?;
+pub(super) fn check_profile(config: &RunConfig, server: &ServerAddresses) -> Result<(), Failure> {
+    let fabric = Fabric::of(server.first(), config.device.as_deref(), Use::Connect)?;
     profile(config, &fabric).map(|_| ())
 }
 
@@ -330,7 +330,7 @@ impl Client {
         fabric: &Fabric,
         config: &RunConfig,
         loaded: &Loaded,
-        address: &str,
+        server: &ServerAddresses,
         watch: &Watch,
     ) -> Result<Self, Failure> {
         let cores = LoadCores::new(&config.load.cores);
@@ -358,7 +358,7 @@ impl Client {
         // WAIT: see there.
         let connections = Connections::connect(
             &node,
-            address,
+            server,
             (count, cores.count()),
             &options,
             config.load.retry,
@@ -367,7 +367,7 @@ impl Client {
         let (threads, clients) = match config.through {
             Through::Core => (None, Vec::new()),
             through => {
-                let clients = connect_clients(&node, address, config, &options, &watch.stop)?;
+                let clients = connect_clients(&node, server, config, &options, &watch.stop)?;
                 let threads = Threads::start(through, &clients, config.load.depth)?;
                 (Some(threads), clients)
             }
@@ -427,7 +427,7 @@ impl Client {
 /// The clients of threads that call through the library: one for each connection.
 fn connect_clients(
     node: &Node,
-    address: &str,
+    server: &ServerAddresses,
     config: &RunConfig,
     options: &ConnectOptions,
     stop: &Stop,
@@ -449,13 +449,13 @@ fn connect_clients(
             .versions(options.versions)
             .authentication(options.authentication.clone())
             // WAIT: the time-out of its options.
-            .connect(address)
+            .connect(&server.beginning_at(number).to_string())
     };
     (0..config.load.connections as usize)
         .take_while(|_| !stop.is_asked())
         .map(connect)
         .collect::<Result<_, _>>()
-        .map_err(|error| Failure::failed(format!("cannot connect to {address}")).because(error))
+        .map_err(|error| Failure::failed(format!("cannot connect to {server}")).because(error))
 }
 
 /// A core of the load on which the run's own server does not poll.

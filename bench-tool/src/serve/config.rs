@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rpcrdma_control::Address;
+use rpcrdma_control::ServerAddresses;
 
 use super::operate::Operation;
 use crate::address::ListenAddress;
@@ -11,8 +11,8 @@ use crate::sizing::{Need, ProfileChoice};
 
 /// The configuration of a server over RPC-over-RDMA.
 pub(crate) struct ServeConfig {
-    /// The address to listen on.
-    pub listen: Address,
+    /// The addresses to listen on.
+    pub listen: ServerAddresses,
     /// RDMA device as given; with `None` the address selects it.
     pub device: Option<String>,
     /// Artificial one-way delay of every message.
@@ -39,9 +39,8 @@ impl ServeConfig {
             Service::Bench { .. } => None,
         };
         let mount = mount.map(|(host, port)| ListenAddress::Tcp { host, port });
-        std::iter::once(ListenAddress::Fabric(self.listen.clone()))
-            .chain(mount)
-            .collect()
+        let each = self.listen.iter().cloned().map(ServerAddresses::from);
+        each.map(ListenAddress::Fabric).chain(mount).collect()
     }
 }
 

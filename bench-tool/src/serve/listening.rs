@@ -5,6 +5,7 @@ use std::time::Duration;
 use rpcrdma::Node;
 use rpcrdma_tuning::Profile;
 
+use super::ServeConfig;
 use super::operate::Operator;
 use crate::address::ListenAddress;
 use crate::authentication::Admission;
@@ -54,6 +55,18 @@ pub(crate) fn listen(
         address: listening,
         clients,
     })
+}
+
+/// Makes `node` listen on all addresses of a configuration.
+///
+/// # Errors
+/// Those of [`listen`].
+pub(super) fn listen_at_all(node: &Node, config: &ServeConfig) -> Result<Vec<Listener>, Failure> {
+    let addresses = config.addresses();
+    let listeners = addresses.iter();
+    listeners
+        .map(|address| listen(node, address, &config.admission))
+        .collect()
 }
 
 /// Lets running calls finish, then closes the connections.

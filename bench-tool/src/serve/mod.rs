@@ -30,7 +30,6 @@ use rpcrdma_engine::Application;
 use rpcrdma_protocol::v2::ReverseRequestSupport;
 use rpcrdma_tuning::{Loaded, Profile};
 
-use crate::address::ListenAddress;
 use crate::bench_program::{BenchService, Common};
 use crate::exit::Failure;
 use crate::machine::Machine;
@@ -41,7 +40,7 @@ use crate::sizing::call_payload_bytes_max;
 use crate::threads;
 
 use self::config::{ServeConfig, Service};
-use self::listening::{check_free, end, listen};
+use self::listening::{check_free, end, listen_at_all};
 use self::nfs3::serve_on_fabric;
 use self::operate::Operator;
 
@@ -50,7 +49,7 @@ use self::operate::Operator;
 /// # Errors
 /// A usage failure for an unusable profile; a failure if the server cannot be set up or cannot listen.
 pub(crate) fn execute(config: &ServeConfig) -> Result<(), Failure> {
-    let fabric = Fabric::of(&config.listen, config.device.as_deref(), Use::Listen)?;
+    let fabric = Fabric::of(config.listen.first(), config.device.as_deref(), Use::Listen)?;
     let fabric = fabric.delayed(config.delay)?;
     check_free(&config.addresses())?;
     let loaded = &config.need.profile(&config.profile, &fabric)?;
@@ -137,13 +136,12 @@ impl Serve<'_> {
             all.reduce(|sum, core| sum.plus(&core)).unwrap_or_default()
         }));
         common.set_facts(self.facts());
-        let address = ListenAddress::Fabric(self.config.listen.clone());
-        let listener = listen(&node, &address, &self.config.admission)?;
+        let listeners = listen_at_all(&node, self.config)?;
         let operator = &mut self.operator;
         if self.config.operation.is_of_run {
             ask_when_stdin_closes(operator.stop().clone())?;
         }
-        operator.ready(&[listener], "")?;
+        operator.ready(&listeners, "")?;
         // WAIT: for a stop request.
         operator.wait(&node);
         end(node, &self.loaded.profile, operator)

@@ -5,7 +5,7 @@ use rpcrdma_control::{Fabric, NodeConfig};
 use rpcrdma_tuning::{Idle, Loaded, Profile};
 
 use super::config::{Nfs3Config, ServeConfig};
-use super::listening::{Listener, check_free, end, listen};
+use super::listening::{Listener, check_free, end, listen, listen_at_all};
 use super::operate::{Operation, Operator};
 use super::start_node;
 use crate::authentication::Admission;
@@ -163,11 +163,7 @@ pub(super) fn serve_on_fabric(
         .map_err(|failure| failure.advice("less --space takes less memory at the start"))?;
     warnings_of_node(&node, loaded).for_each(|it| operator.warn(it));
     operator.attend(&node)?;
-    let addresses = config.addresses();
-    let listeners = addresses
-        .iter()
-        .map(|address| listen(&node, address, &config.admission));
-    let listeners = listeners.collect::<Result<Vec<_>, _>>()?;
+    let listeners = listen_at_all(&node, config)?;
     operator.ready(&listeners, &served(&listeners))?;
     // WAIT: for a stop request.
     operator.wait(&node);

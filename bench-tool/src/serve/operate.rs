@@ -173,8 +173,10 @@ impl Operator {
             service: operation.service,
             fabric: match &operation.listen {
                 ListenAddress::Tcp { .. } => "tcp",
-                ListenAddress::Fabric(Address::Shm(_)) => "shm",
-                ListenAddress::Fabric(Address::Rdma { .. }) => "verbs",
+                ListenAddress::Fabric(addresses) => match addresses.first() {
+                    Address::Shm(_) => "shm",
+                    Address::Rdma { .. } => "verbs",
+                },
             },
             started_s: SystemTime::now()
                 .duration_since(UNIX_EPOCH)

@@ -267,7 +267,7 @@ pub(crate) mod tests {
     use crate::load::Watch;
     use crate::run::report::RunResult;
     use crate::run::report::tests::result;
-    use rpcrdma_control::Address;
+    use rpcrdma_control::ServerAddresses;
     use rpcrdma_testkit::CheckWords;
 
     /// A load whose latency grows with size and depth. It fails and stops at the configured points.
@@ -286,7 +286,7 @@ pub(crate) mod tests {
         fn measure(
             &mut self,
             config: &RunConfig,
-            _: &Address,
+            _: &ServerAddresses,
             watch: &Watch,
             _: &mut dyn FnMut(&RunResult),
         ) -> Result<RunResult, Failure> {

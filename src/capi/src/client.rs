@@ -18,7 +18,8 @@ pub struct ClientHandle {
     pub(crate) client: Client,
 }
 
-/// Connects to the server at `address`, "shm:NAME" or "rdma:HOST:PORT", on a new node.
+/// Connects to the server at `address`, "shm:NAME" or "rdma:HOST:PORT", on a new node. Several addresses of one server, with
+/// commas, as in "shm:a,b": a connection that is lost goes on at the next one (docs/rails.md).
 ///
 /// Errors: RPCRDMA_E_NOT_CONNECTED when the connection is not there in time; RPCRDMA_E_ADDRESS, RPCRDMA_E_CONFIGURATION.
 #[unsafe(no_mangle)]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rpcrdma::Node;
-use rpcrdma_control::{Address, ConnectOptions, Fabric};
+use rpcrdma_control::{ConnectOptions, Fabric, ServerAddresses};
 use rpcrdma_engine::{Call, CallError};
 use rpcrdma_protocol::rpc::AcceptStatus;
 use rpcrdma_tuning::Loaded;
@@ -88,7 +88,7 @@ impl FabricSession {
         fabric: &Fabric,
         config: &NfsConfig,
         credential: &Credential,
-        address: &Address,
+        addresses: &ServerAddresses,
         loaded: &Loaded,
         stop: &Stop,
     ) -> Result<Self, Failure> {
@@ -111,7 +111,7 @@ impl FabricSession {
         // WAIT: see there.
         let connections = Connections::connect(
             &node,
-            &address.to_string(),
+            addresses,
             (count, cores.count()),
             &options,
             config.load.retry,

@@ -175,7 +175,7 @@ fn watched_against(
         seed: config.seed,
     };
     let credential = Credential::new(0, 0, "test");
-    let address: Address = format!("shm:{name}").parse().unwrap();
+    let address: ServerAddresses = format!("shm:{name}").parse().unwrap();
     let mut session = FabricSession::connect(
         &fabric,
         &config,
