@@ -113,6 +113,8 @@ macro_rules! cases {
             #[test]
             fn a_target_waits_for_a_server_that_is_not_there_yet();
             #[test]
+            fn target_goes_on_by_the_other_address_of_its_server();
+            #[test]
             fn a_target_is_given_up_when_it_is_closed_or_cannot_be_connected();
             #[test]
             fn a_target_whose_server_speaks_another_version_is_not_asked_again();

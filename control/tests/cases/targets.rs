@@ -92,6 +92,39 @@ pub(crate) fn a_target_waits_for_a_server_that_is_not_there_yet<F: Fabric>() {
     client.assert_echo(&connection, b"late");
 }
 
+pub(crate) fn target_goes_on_by_the_other_address_of_its_server<F: Fabric>() {
+    let (server, first) = server::<F>(&profile(), 1);
+    let second = F::address();
+    let listen = |address: &str| {
+        server
+            .node
+            .listen(address, listening())
+            .map(|it| it.address)
+    };
+    assert_eq!(listen(&second).expect("the name is free"), second);
+    let mut client = start::<F>(&profile(), 1);
+    let (_, behind_scheme) = second.split_once(':').expect("an address has a scheme");
+    let both = format!("{first},{behind_scheme}");
+    let target = client.node.keep_connected(&both, options(), soon());
+    let mut at = (&first, &second);
+    for _ in 0..3 {
+        let connection = established(&target);
+        assert_eq!(connection.address, *at.0);
+        client.assert_echo(&connection, b"by either");
+        let has_stopped = |address| server.node.stop_listening(address).expect("it runs");
+        assert!(has_stopped(at.0));
+        assert!(!has_stopped(at.0), "nothing is left there");
+        client.assert_echo(&connection, b"what is there stays");
+        server.node.close(&server.last_connection());
+        match next(&target) {
+            TargetEvent::Lost { retry_after, .. } => assert_eq!(retry_after, Duration::ZERO),
+            other => panic!("{other}"),
+        }
+        listen(at.0).expect("the name is free again");
+        at = (at.1, at.0);
+    }
+}
+
 /// At any stage of the connection: one that nobody knows of would stay for ever, at both ends.
 pub(crate) fn a_connection_ends_with_its_target_or_its_connect<F: Fabric>() {
     // A fifth needs that one of these has ended.
