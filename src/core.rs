@@ -443,9 +443,10 @@ fn make_repeatable<P: Port>(
     if !core.is_ready(connection) {
         return Err(CallRefused::NotReady);
     }
-    let node = servers.node(connection);
+    let (node, way) = (servers.node(connection), peer.way());
     if let Some(sent) = message.sent {
-        if sent.node != node {
+        // What the server keeps of it would not be found.
+        if sent.node != node || !sent.way.is_same(way, node.is_some()) {
             return Err(CallRefused::NotTaken);
         }
         let tag = tag_of(index);
@@ -459,7 +460,12 @@ fn make_repeatable<P: Port>(
     let xid = core.next_xid();
     make(core, message, connection, tag_of(index))?;
     let number = kept.map(|_| peer.begin());
-    message.sent = Some(Sent { xid, node, number });
+    message.sent = Some(Sent {
+        xid,
+        node,
+        way,
+        number,
+    });
     // From now on it is for how long the call is made again.
     message.wait_until = 0;
     Ok(())

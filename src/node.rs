@@ -83,12 +83,17 @@ impl Node {
     /// [`NodeBuilder::tcp_connections`]. [`ConnectionKey`]s of such connections come behind those of the core's own.
     ///
     /// # Errors
-    /// When the address cannot be used or is in use, or it is left open who may connect, or TCP is asked to authenticate.
+    /// When the address cannot be used, is in use, or is of another device than the node's; or it is left open who may connect, or TCP
+    /// is asked to authenticate.
     pub fn listen(&self, address: &str, authentication: Authentication) -> Result<String, Error> {
         if address.starts_with(tcp::SCHEME) {
             return self.tcp.listen(address, &authentication);
         }
         let address = self.address(address)?;
+        if let Fabric::Verbs { device } = &self.fabric {
+            // Clients that come by another device are turned away: it has no cores.
+            Fabric::of(&address.parse()?, Some(device), Use::Listen)?;
+        }
         let options = ListenOptions {
             authentication,
             ..ListenOptions::default()

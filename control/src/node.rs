@@ -14,7 +14,7 @@ use rpcrdma_engine::{Application, ConnectionKey, Core, CoreConfig, CoreHandle};
 use rpcrdma_fabric::address::ServerAddresses;
 use rpcrdma_fabric::clock::Clock;
 use rpcrdma_fabric::interface::prelude::*;
-use rpcrdma_fabric::interface::{Attributes, Manager, PublishedCounters};
+use rpcrdma_fabric::interface::{Attributes, Manager, ManagerError, PublishedCounters};
 use rpcrdma_fabric::memory::{ExternalMemory, HugePageSize, HugePages, PageReport};
 use rpcrdma_protocol::v2::Properties;
 
@@ -501,12 +501,13 @@ impl NodeHandle {
         told: Receiver<TargetEvent>,
     ) -> Target {
         let id = TargetId(self.asked.fetch_add(1, Ordering::Relaxed));
-        // What is no list of addresses is tried, and given up with what the fabric says of it.
-        let addresses = address.parse::<ServerAddresses>();
-        let addresses = addresses.map_or_else(
-            |_| vec![address.to_owned()],
-            |all| all.iter().map(ToString::to_string).collect(),
-        );
+        let addresses = match address.parse::<ServerAddresses>() {
+            Ok(all) => Ok(all.iter().map(ToString::to_string).collect()),
+            Err(error) => Err(ConnectError::Fabric(ManagerError::BadAddress {
+                address: error.address,
+                why: error.fault.to_string(),
+            })),
+        };
         let wanted = Wanted {
             id,
             addresses,

@@ -32,7 +32,8 @@ pub struct Reconnect {
     pub factor: u32,
     /// Each wait is shortened by a random part of up to this many percent.
     pub jitter_percent: u32,
-    /// Attempts in a row that may fail, at each address of the server; `None` is any number.
+    /// Attempts in a row that may fail; `None` is any number. Of several addresses of a server each has so many, and one whose
+    /// attempts are used up is tried as long as another has some.
     pub attempts_max: Option<u32>,
 }
 
@@ -50,6 +51,11 @@ impl Default for Reconnect {
 }
 
 impl Reconnect {
+    /// The longest wait of all.
+    fn longest(&self) -> Duration {
+        Duration::from_millis(self.most_ms.max(self.first_ms).max(1).into())
+    }
+
     /// The longest wait after so many failures in a row.
     fn wait(&self, failures: u32) -> Duration {
         let first_ms = u64::from(self.first_ms.max(1));
@@ -240,6 +246,13 @@ impl Targets {
         target.paths.get(target.at).map(|path| &*path.address)
     }
 
+    /// All addresses of a target.
+    pub fn addresses(&self, id: TargetId) -> impl Iterator<Item = &str> {
+        let target = self.targets.get(&id);
+        let paths = target.into_iter().flat_map(|target| &target.paths);
+        paths.map(|path| &*path.address)
+    }
+
     /// The next target that is due now.
     pub fn poll(&mut self, now: Instant) -> Option<TargetId> {
         if self.next_due()? > now {
@@ -265,13 +278,21 @@ impl Targets {
             for (number, path) in target.paths.iter_mut().enumerate() {
                 path.failed = 0;
                 path.is_hopeless = false;
-                path.was_connected |= number == target.at;
+                if number == target.at {
+                    path.was_connected = true;
+                    // It is another server by now, or has another version.
+                    self.mismatched.remove(&path.address);
+                }
             }
         }
     }
 
     /// The attempt has failed.
     pub fn handle_failed(&mut self, id: TargetId, error: &ConnectError, now: Instant) -> Step {
+        // Not a failure of the address: others that use it do not wait for it.
+        if error.is_of_this_end() {
+            self.remove(id);
+        }
         let Some(target) = self.targets.get_mut(&id) else {
             return Step::GiveUp;
         };
@@ -296,14 +317,7 @@ impl Targets {
         path.failed = path.failed.saturating_add(1);
         let is_last = attempts_max.is_some_and(|most| path.failed >= most);
         path.is_hopeless = is_last || is_permanent;
-        if let Some(peer) = self.peers.get_mut(&path.address) {
-            peer.fail(begin, now);
-        }
-        if error.is_of_this_end() {
-            self.remove(id);
-            return Step::GiveUp;
-        }
-        self.go_on(id, now)
+        self.go_on(id, begin, now)
     }
 
     /// The connection has ended. A connection closed from this side is not retried.
@@ -346,14 +360,13 @@ impl Targets {
                     ..Peer::default()
                 };
             }
-            peer.fail(since, now);
         }
-        self.go_on(id, now)
+        self.go_on(id, since, now)
     }
 
-    /// Chooses the address that a target is tried at next, and when: the one that may be tried first, and of several the next in
-    /// their order.
-    fn go_on(&mut self, id: TargetId, now: Instant) -> Step {
+    /// What began at `begin` has failed at the address of a target. Chooses the address that it is tried at next, and when: the one
+    /// that may be tried first, and of several the next in their order.
+    fn go_on(&mut self, id: TargetId, begin: Instant, now: Instant) -> Step {
         let Some(target) = self.targets.get(&id) else {
             return Step::GiveUp;
         };
@@ -361,13 +374,22 @@ impl Targets {
             self.remove(id);
             return Step::GiveUp;
         }
+        let failed = target.paths.get(target.at);
+        if let Some(peer) = failed.and_then(|path| self.peers.get_mut(&path.address)) {
+            peer.fail(begin, now);
+        }
         let count = target.paths.len();
+        // Of a single address the versions were looked at when it failed.
+        let refused_until = |path: &Path| match count {
+            1 => None,
+            _ => self.mismatch(&path.address, target.versions).map(|it| it.2),
+        };
         let due_of = |number: usize| {
             let path = &target.paths[number];
             let peer = self.peers.get(&path.address);
             let wait = match peer.map_or(1, |peer| peer.failures) {
                 0 => Duration::ZERO,
-                _ if path.is_hopeless => target.reconnect.wait(u32::MAX),
+                _ if path.is_hopeless => target.reconnect.longest(),
                 failures => target.reconnect.wait(failures),
             };
             // The address that has failed waits from now on, also if others failed there before, whose failures count once.
@@ -375,9 +397,8 @@ impl Targets {
                 Some(last) if number != target.at => last,
                 _ => now,
             };
-            let due = from + wait;
-            let refused = self.mismatch(&path.address, target.versions);
-            refused.map_or(due, |(_, _, until)| due.max(until)).max(now)
+            let due = (from + wait).max(now);
+            refused_until(path).map_or(due, |until| due.max(until))
         };
         let in_order = (1..=count).map(|step| (target.at + step) % count);
         let Some((next, due)) = in_order
@@ -388,7 +409,9 @@ impl Targets {
         };
         let longest = due - now;
         let jitter = longest * target.reconnect.jitter_percent.min(100) / 100;
-        let after = longest - self.chance.up_to(jitter);
+        let refused = target.paths.get(next).and_then(refused_until);
+        let least = refused.map_or(Duration::ZERO, |until| until.saturating_duration_since(now));
+        let after = (longest - self.chance.up_to(jitter)).max(least);
         if let Some(target) = self.targets.get_mut(&id) {
             target.at = next;
             target.state = State::Waiting(now + after);

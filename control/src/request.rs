@@ -62,8 +62,8 @@ pub(crate) enum Owner {
 /// A target as the application asked for it.
 pub(crate) struct Wanted {
     pub(crate) id: TargetId,
-    /// Those of its server, in the order in which they are tried.
-    pub(crate) addresses: Vec<String>,
+    /// Those of its server, in the order in which they are tried; or what is wrong with them.
+    pub(crate) addresses: Result<Vec<String>, ConnectError>,
     pub(crate) options: ConnectOptions,
     pub(crate) reconnect: Reconnect,
     pub(crate) events: TargetSink,

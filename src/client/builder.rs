@@ -141,7 +141,8 @@ impl ClientBuilder {
         self
     }
 
-    /// The time for [`ClientBuilder::connect`] (default: 5 s), and for each attempt to connect again.
+    /// The time for [`ClientBuilder::connect`] (default: 5 s), and for each attempt to connect again. Of several addresses of a
+    /// server, an attempt at one has its part of this time.
     #[must_use]
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
@@ -194,7 +195,8 @@ impl ClientBuilder {
     /// A lost call is repeated for as long as one that was not sent waits ([`ClientBuilder::patience`], counted from the first
     /// loss). It fails with `Disconnected` in three cases: this time is over; the server was restarted and has lost what it
     /// kept; or the call sent bulk data, which was given away with the first attempt. A server of version 1, or one that
-    /// announces no name, does not show that it was restarted: the call runs again there.
+    /// announces no name, does not show that it was restarted: the call runs again there. Such a server also knows a client
+    /// only by the address that it comes from, so a call is not repeated to it by another of its addresses.
     ///
     /// At most 64 calls of a connection are made from the oldest one without an answer to the newest, so that the server has
     /// the replies to all of them; further ones wait. So one call that takes long holds up others behind the next 63.
@@ -246,19 +248,22 @@ impl ClientBuilder {
         let patience = self.patience.unwrap_or(timeout);
         let timeout = self.timeout.unwrap_or(timeout);
         let results_bytes_max = profile.message_bytes_max as usize;
+        let count = u32::try_from(addresses.len()).unwrap_or(1);
         let changes = Arc::new(Changes::default());
         let mut connections = Vec::with_capacity(self.connections);
         for number in 0..self.connections {
-            let address = &*addresses.beginning_at(number).to_string();
+            let addresses = addresses.beginning_at(number);
+            let each: Vec<_> = addresses.iter().map(ToString::to_string).collect();
             let number = self.first_core.wrapping_add(number) % node.cores();
             let core = Arc::clone(node.core(number));
-            let peer = Arc::new(PeerConnection::new(address, patience, self.repeat));
+            let peer = Arc::new(PeerConnection::new(&each, patience, self.repeat));
             let slots = Arc::new(Slots::new(self.depth));
             let submissions = core.open_to_slots(&peer, &slots)?;
             let options = ConnectOptions {
                 core: CoreChoice::Core(number),
                 versions: self.versions,
-                timeout: self.connect_timeout,
+                // So that `connect` comes to all addresses, also where the first one does not answer.
+                timeout: self.connect_timeout / count,
                 authentication: self.authentication.clone(),
                 application_properties: Some(node.new_name()),
             };
@@ -273,7 +278,8 @@ impl ClientBuilder {
                 }
             };
             let control = node.control();
-            let target = control.keep_connected_with(address, options, self.reconnect, sink);
+            let addresses = &*addresses.to_string();
+            let target = control.keep_connected_with(addresses, options, self.reconnect, sink);
             connections.push(Arc::new(ClientConnection {
                 peer,
                 core,
@@ -302,7 +308,7 @@ impl fmt::Debug for ClientBuilder {
 fn take_event(peer: &PeerConnection, event: TargetEvent) {
     match event {
         TargetEvent::Established { connection } => {
-            peer.set_connected(connection.key, connection.address);
+            peer.set_connected(&connection);
         }
         TargetEvent::Lost { reason, .. } => peer.set_lost(reason.to_string(), false),
         TargetEvent::Failed { error, .. } => peer.set_lost(sentence(&error), false),

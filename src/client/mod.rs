@@ -137,7 +137,7 @@ impl Client {
     pub fn connected_at(&self) -> Vec<Option<String>> {
         let connections = self.inner.connections.iter();
         connections
-            .map(|connection| connection.peer.connected_at())
+            .map(|connection| connection.peer.connected_at().map(str::to_owned))
             .collect()
     }
 

@@ -4,16 +4,19 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use rpcrdma_control::Connection;
 use rpcrdma_engine::ConnectionKey;
 
 use crate::trace;
 
 /// A connection of a client, as its core and its threads see it.
 pub(crate) struct PeerConnection {
-    /// The addresses of the server, as they were given.
+    /// The addresses of the server, the one that is tried first before the others.
     pub(crate) address: String,
-    /// The one at which the connection was made.
-    at: Mutex<Option<String>>,
+    /// Each of them.
+    addresses: Vec<String>,
+    /// By what the connection is known to the server: see [`Way`].
+    way: AtomicU32,
     /// How long a call that was not sent waits for the connection.
     pub(crate) patience: Duration,
     /// Calls that are lost with the connection are made again.
@@ -36,6 +39,26 @@ pub(crate) struct PeerConnection {
     established: AtomicU64,
 }
 
+/// By what a server knows the client at the other end of a connection: a server that keeps replies finds those of a client only where
+/// this is the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Way(u32);
+
+impl Way {
+    const fn new(address: u32, is_proved: bool) -> Self {
+        Self(address << 1 | is_proved as u32)
+    }
+
+    /// Whether a client is the same by both. One that has announced its name is so at all addresses, as the host that it has proved to
+    /// be, or as none; another one is known by the address that it comes from, which may differ with that of the server.
+    pub(crate) const fn is_same(self, other: Self, has_name: bool) -> bool {
+        match has_name {
+            true => self.0 & 1 == other.0 & 1,
+            false => self.0 == other.0,
+        }
+    }
+}
+
 /// No index of a connection is as high.
 const NO_CONNECTION: u64 = u64::MAX;
 
@@ -46,7 +69,7 @@ fn bit(place: u32) -> u64 {
 
 impl PeerConnection {
     /// One that is not connected.
-    pub(crate) fn new(address: &str, patience: Duration, repeats: bool) -> Self {
+    pub(crate) fn new(addresses: &[String], patience: Duration, repeats: bool) -> Self {
         Self {
             patience,
             repeats,
@@ -54,8 +77,9 @@ impl PeerConnection {
             oldest: AtomicU32::new(0),
             next: AtomicU32::new(0),
             lost: AtomicU32::new(0),
-            address: address.to_owned(),
-            at: Mutex::new(None),
+            address: addresses.join(","),
+            addresses: addresses.to_vec(),
+            way: AtomicU32::new(0),
             connection: AtomicU64::new(NO_CONNECTION),
             is_given_up: AtomicBool::new(false),
             why: Mutex::new(None),
@@ -113,27 +137,37 @@ impl PeerConnection {
         })
     }
 
-    pub(crate) fn set_connected(&self, key: ConnectionKey, address: String) {
-        trace::connection(&address, None);
-        *self.at.lock().unwrap_or_else(PoisonError::into_inner) = Some(address);
+    pub(crate) fn set_connected(&self, connection: &Connection) {
+        let Connection { key, address, .. } = connection;
+        trace::connection(address, None);
+        let number = self.addresses.iter().position(|it| it == address);
+        let number = number.and_then(|it| u32::try_from(it).ok());
+        let way = Way::new(number.unwrap_or(0), connection.identity.is_some());
+        // Relaxed: who sees the connection sees this.
+        self.way.store(way.0, Ordering::Relaxed);
         let word = u64::from(key.generation) << 32 | u64::from(key.index);
         self.established.fetch_add(1, Ordering::Relaxed);
         // Release, with the Acquire of `connection`.
         self.connection.store(word, Ordering::Release);
     }
 
+    /// By what the connection that was made last is known to its server.
+    #[inline]
+    pub(crate) fn way(&self) -> Way {
+        Way(self.way.load(Ordering::Relaxed))
+    }
+
     /// The address at which the connection was made. `None` while there is none.
-    pub(crate) fn connected_at(&self) -> Option<String> {
+    pub(crate) fn connected_at(&self) -> Option<&str> {
         self.connection()?;
-        self.at
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        let number = usize::try_from(self.way().0 >> 1).ok()?;
+        self.addresses.get(number).map(String::as_str)
     }
 
     pub(crate) fn set_lost(&self, why: String, is_given_up: bool) {
+        let at = self.connected_at().unwrap_or(&self.address);
+        trace::connection(at, Some(&why));
         self.connection.store(NO_CONNECTION, Ordering::Relaxed);
-        trace::connection(&self.address, Some(&why));
         *self.why.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
         // For ever: what comes late does not take it back.
         if is_given_up {
@@ -173,6 +207,16 @@ mod tests {
 
     use super::*;
 
+    #[test]
+    fn client_without_a_name_is_known_by_the_address_and_one_with_a_name_by_what_it_proved() {
+        let way = |address, is_proved| Way::new(address, is_proved);
+        for has_name in [false, true] {
+            assert!(way(1, true).is_same(way(1, true), has_name));
+            assert!(!way(1, true).is_same(way(1, false), has_name));
+            assert_eq!(way(0, false).is_same(way(1, false), has_name), has_name);
+        }
+    }
+
     proptest! {
         /// Calls begin, and one of those under way ends.
         #[test]
@@ -180,7 +224,7 @@ mod tests {
             first in any::<u32>(),
             ends in prop::collection::vec((0_u32..4, any::<prop::sample::Index>()), 0..300),
         ) {
-            let peer = PeerConnection::new("", Duration::ZERO, true);
+            let peer = PeerConnection::new(&[], Duration::ZERO, true);
             peer.next.store(first, Ordering::Relaxed);
             let mut under_way = VecDeque::new();
             let mut next = first;

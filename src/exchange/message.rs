@@ -266,6 +266,7 @@ impl fmt::Debug for Message {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::exchange::Way;
 
     #[test]
     fn a_message_for_another_call_has_nothing_of_the_last_one() {
@@ -275,6 +276,7 @@ mod tests {
         message.extras_mut().caller.body.extend_from_slice(b"body");
         message.wait_until = 7;
         message.sent = Some(Sent {
+            way: Way::default(),
             xid: 1,
             node: None,
             number: None,

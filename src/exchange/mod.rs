@@ -28,7 +28,7 @@ use crossbeam_utils::CachePadded;
 use rpcrdma_engine::{BulkItem, Outcome};
 use rpcrdma_fabric::memory::Lease;
 
-pub(crate) use self::connection::PeerConnection;
+pub(crate) use self::connection::{PeerConnection, Way};
 pub(crate) use self::message::{Message, Status};
 pub(crate) use self::parcel::{Content, Parcel, ParcelQueue, Token};
 use self::queue::News;

@@ -4,6 +4,7 @@ use rpcrdma_engine::{ConnectionKey, PeerProperties};
 
 use super::CALLS_MAX;
 use super::property::Announced;
+use crate::exchange::Way;
 
 /// How a call was sent, and what it takes to send it again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,6 +12,8 @@ pub(crate) struct Sent {
     pub(crate) xid: u32,
     /// The node that it was sent to, if that has announced one.
     pub(crate) node: Option<[u8; 12]>,
+    /// By what its client was known there.
+    pub(crate) way: Way,
     /// Its number among the calls of its connection, if the server keeps replies.
     pub(crate) number: Option<u32>,
 }

@@ -114,7 +114,7 @@ impl Connections {
             let mut tries = 0..;
             let mut try_first = || start_at(tries.next().unwrap_or(0), 0);
             // WAIT: for the time-out of the connection.
-            let first = until_started(|| try_first().wait(), deadline, stop);
+            let first = until_started(|| try_first().wait(), (deadline, addresses.len()), stop);
             let first = first.map_err(|error| failed(0, Some(error)))?;
             let made = connect_many(others, |index| start(index + 1), stop);
             let made = made.map_err(|(made, error)| failed(made + 1, Some(error)))?;
@@ -126,10 +126,14 @@ impl Connections {
                 // Twice the time-out: an attempt that starts just before the first one expires still gets its full
                 // time.
                 let patience = options.timeout.saturating_mul(2);
-                let addresses = addresses.beginning_at(index).to_string();
-                let control = node.control();
-                let target = control.keep_connected(&addresses, options, RECONNECT);
-                (target, patience)
+                let all = addresses.beginning_at(index).to_string();
+                let target = node.control().keep_connected(&all, options, RECONNECT);
+                let count = u32::try_from(addresses.len()).unwrap_or(u32::MAX);
+                Attempts {
+                    target,
+                    patience: patience.saturating_mul(count),
+                    addresses: addresses.len(),
+                }
             };
             let first = established_until(start(0), deadline, stop);
             let first = first.map_err(|error| failed(0, error))?;
@@ -298,13 +302,18 @@ impl Line {
 /// Connects, and tries again until `deadline` while the server may be starting. `None` after a stop request.
 fn until_started<T>(
     mut connect: impl FnMut() -> Result<T, ConnectError>,
-    deadline: Instant,
+    (deadline, addresses): (Instant, usize),
     stop: &Stop,
 ) -> Result<Option<T>, ConnectError> {
+    let mut tried = 0;
     while !stop.is_asked() {
+        tried += 1;
         // WAIT: for the time-out of a connection.
         match connect() {
-            Err(error) if may_be_starting(&error) && Instant::now() < deadline => {
+            // Each address is tried once, whatever is wrong with another.
+            Err(error)
+                if tried < addresses || may_be_starting(&error) && Instant::now() < deadline =>
+            {
                 // WAIT: for a server that is starting, until `deadline` or a stop request.
                 std::thread::sleep(START_PAUSE);
             }
@@ -319,20 +328,38 @@ fn may_be_starting(error: &ConnectError) -> bool {
     !error.is_permanent() && !matches!(error, ConnectError::Rejected { .. })
 }
 
+/// The first attempts of a target.
+struct Attempts {
+    target: Target,
+    /// For all of them together, one at each address.
+    patience: Duration,
+    addresses: usize,
+}
+
 /// The same for a target, which makes its attempts itself. One that is under way at the deadline has its time.
 fn established_until(
-    (target, patience): (Target, Duration),
+    attempts: Attempts,
     deadline: Instant,
     stop: &Stop,
 ) -> Result<Option<Line>, Option<ConnectError>> {
+    let Attempts {
+        target,
+        patience,
+        addresses,
+    } = attempts;
     let given_up = deadline.max(Instant::now() + patience);
+    let mut failed = 0;
     while !stop.is_asked() {
         // WAIT: until the deadline, or a stop request.
         match target.wait(START_PAUSE) {
             None if Instant::now() >= given_up => return Err(None),
             None => {}
             Some(TargetEvent::Failed { error, .. })
-                if may_be_starting(&error) && Instant::now() < deadline => {}
+                if failed + 1 < addresses
+                    || may_be_starting(&error) && Instant::now() < deadline =>
+            {
+                failed += 1;
+            }
             Some(event) => return line_of(target, event).map(Some),
         }
     }
@@ -340,10 +367,21 @@ fn established_until(
 }
 
 /// Waits for the first connection of a target.
-fn established((target, patience): (Target, Duration)) -> Result<Line, Option<ConnectError>> {
-    // WAIT: `patience`.
-    let event = target.wait(patience).ok_or(None)?;
-    line_of(target, event)
+fn established(attempts: Attempts) -> Result<Line, Option<ConnectError>> {
+    let Attempts {
+        target,
+        patience,
+        addresses,
+    } = attempts;
+    let mut left = addresses;
+    loop {
+        left = left.saturating_sub(1);
+        // WAIT: `patience` for each address.
+        match target.wait(patience).ok_or(None)? {
+            TargetEvent::Failed { .. } if left > 0 => {}
+            event => return line_of(target, event),
+        }
+    }
 }
 
 fn line_of(target: Target, event: TargetEvent) -> Result<Line, Option<ConnectError>> {
@@ -418,18 +456,33 @@ mod tests {
             (tries.get() == 3).then_some(()).ok_or_else(nobody)
         };
         let stop = Stop::new();
-        assert!(matches!(until_started(third, far, &stop), Ok(Some(()))));
-        assert!(until_started(|| Err::<(), _>(nobody()), past, &stop).is_err());
+        assert!(matches!(
+            until_started(third, (far, 1), &stop),
+            Ok(Some(()))
+        ));
+        assert!(until_started(|| Err::<(), _>(nobody()), (past, 1), &stop).is_err());
         let permanent = || Err::<(), _>(ConnectError::ShuttingDown);
-        assert!(until_started(permanent, far, &stop).is_err());
+        assert!(until_started(permanent, (far, 1), &stop).is_err());
         let full = || {
             Err::<(), _>(ConnectError::Rejected {
                 address: "shm:x".to_owned(),
                 reason: RejectReason::ConnectionsExhausted,
             })
         };
-        assert!(until_started(full, far, &stop).is_err());
+        assert!(until_started(full, (far, 1), &stop).is_err());
+        // The third address is tried, whatever is wrong with the first two.
+        tries.set(0);
+        let third_address = || {
+            tries.set(tries.get() + 1);
+            match tries.get() {
+                1 => permanent(),
+                2 => full(),
+                _ => Ok(()),
+            }
+        };
+        let reached = until_started(third_address, (past, 3), &stop);
+        assert!(matches!(reached, Ok(Some(()))));
         stop.ask();
-        assert!(matches!(until_started(third, far, &stop), Ok(None)));
+        assert!(matches!(until_started(third, (far, 1), &stop), Ok(None)));
     }
 }

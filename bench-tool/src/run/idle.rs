@@ -119,11 +119,14 @@ struct IdleProcess {
 }
 
 impl IdleProcesses {
-    /// Opens the idle connections of a run to `address`. Returns `None` if the run has none.
+    /// Opens the idle connections of a run to a server. Returns `None` if the run has none.
     ///
     /// # Errors
     /// If a process cannot be started or cannot connect; in the second case its own message is on standard error.
-    pub(crate) fn start(address: &str, config: &RunConfig) -> Result<Option<Self>, Failure> {
+    pub(crate) fn start(
+        server: &ServerAddresses,
+        config: &RunConfig,
+    ) -> Result<Option<Self>, Failure> {
         let connections = config.idle_connections;
         if connections == 0 {
             return Ok(None);
@@ -136,8 +139,10 @@ impl IdleProcesses {
         };
         for number in 0..count {
             let share = connections / count + u32::from(number < connections % count);
+            // All together begin at the addresses in turn.
+            let address = server.beginning_at(number as usize).to_string();
             all.processes
-                .push(IdleProcess::start(address, config, share)?);
+                .push(IdleProcess::start(&address, config, share)?);
         }
         // Wait only after all are started: they connect at the same time.
         for process in &mut all.processes {

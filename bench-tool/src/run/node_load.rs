@@ -92,7 +92,7 @@ impl Measure<'_> {
         // Asked before anything else: a server with other limits takes no call of this run.
         let server_record = server_report::facts(&client.cores, &client.connections);
         check_limits(server_record.as_ref(), config)?;
-        let idle = IdleProcesses::start(&address, config)?;
+        let idle = IdleProcesses::start(server, config)?;
         // No call is outstanding when the counters are read, so their differences are of whole calls.
         let server_before = client.ask_server();
         let client_before = client.counters();

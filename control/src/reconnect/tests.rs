@@ -565,7 +565,7 @@ fn attempts_are_counted_at_each_address() {
 #[test]
 fn address_of_another_version_is_left_alone_for_a_minute() {
     let mut world = World::new(1_000_000, 0);
-    let id = world.add_all(&["shm:a", "shm:b"], steady());
+    let id = world.add_all(&["shm:a", "shm:b"], Reconnect::default());
     world.until_tried_at(id, "shm:a");
     let step = world.targets.handle_failed(id, &mismatch(), world.now);
     assert_eq!(step, NOW);
@@ -577,6 +577,29 @@ fn address_of_another_version_is_left_alone_for_a_minute() {
     // One that is added begins with the other one, too.
     let other = world.add_all(&["shm:a", "shm:b"], steady());
     assert_eq!(world.targets.address(other), Some("shm:b"));
+}
+
+/// What is known of a server's versions from another target, and what fails at this end, is no failure of an address.
+#[test]
+fn target_waits_for_its_own_failures_alone() {
+    let mut world = World::new(1_000_000, 0);
+    let [first, second] = [(); 2].map(|()| world.add("shm:a", steady()));
+    let third = world.add("shm:a", steady());
+    world.until_tried(first);
+    let step = world.targets.handle_failed(first, &mismatch(), world.now);
+    assert_eq!(step, Step::GiveUp);
+    world.until_tried(second);
+    let step = world
+        .targets
+        .handle_failed(second, &ConnectError::ShuttingDown, world.now);
+    assert_eq!(step, Step::GiveUp);
+    world.until_tried(third);
+    let after = 100 * MS;
+    assert_eq!(world.fails(third), Step::Retry { after });
+    // It is of our version by now.
+    world.until_tried(third);
+    world.targets.handle_established(third, world.now);
+    world.add("shm:a", steady());
 }
 
 proptest::proptest! {

@@ -62,6 +62,10 @@ impl<V: Provider> ControlThread<V> {
         let answer = matches!(tracked.end, End::Server);
         if let End::Client(attempt) = &tracked.end {
             self.versions.note_version_2(&attempt.address);
+            // The other addresses are of the same server: by closing a connection there, nobody chooses version 1 for it.
+            for other in self.keeper.addresses(attempt.owner) {
+                self.versions.note_version_2(other);
+            }
         }
         let application = tracked.announces;
         let own = Announced {

@@ -11,7 +11,7 @@ use super::connection::{ConnectionReport, Waiter};
 use crate::connection::{ConnectOptions, Connection};
 use crate::events::{GivenUp, TargetEvent};
 use crate::reconnect::{Step, TargetId, Targets};
-use crate::request::{TargetSink, Wanted};
+use crate::request::{Owner, TargetSink, Wanted};
 
 /// One target.
 struct Kept {
@@ -62,7 +62,8 @@ impl Keeper {
             events,
         } = wanted;
         let versions = options.permitted();
-        let added = self.targets.add(id, &addresses, versions, reconnect, now);
+        let targets = &mut self.targets;
+        let added = addresses.and_then(|all| targets.add(id, &all, versions, reconnect, now));
         let kept = Kept {
             options,
             events,
@@ -97,6 +98,15 @@ impl Keeper {
                 return Some((address.to_owned(), kept.options.clone(), waiter));
             }
         }
+    }
+
+    /// The addresses of a target; none of another owner.
+    pub(super) fn addresses(&self, owner: Owner) -> impl Iterator<Item = &str> {
+        let id = match owner {
+            Owner::Target(id) => Some(id),
+            Owner::Connect(_) => None,
+        };
+        id.into_iter().flat_map(|id| self.targets.addresses(id))
     }
 
     /// The time of the next attempt.

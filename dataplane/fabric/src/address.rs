@@ -69,7 +69,7 @@ pub enum AddressFault {
     #[error("has port 0, which only a server can use: give the port that the server printed")]
     PortZero,
     /// It has a comma, and one address is wanted.
-    #[error("is a list: only a client takes several addresses, and those of one server")]
+    #[error("is a list, and one address is wanted here")]
     List,
     /// It is in the list already.
     #[error("is in the list twice")]
@@ -227,7 +227,12 @@ impl fmt::Display for ServerAddresses {
         for other in &self.others {
             let text = other.to_string();
             let (_, behind_scheme) = text.split_once(':').unwrap_or_default();
-            write!(f, ",{behind_scheme}")?;
+            // A host that is called as the scheme would be taken for it.
+            let is_as_scheme = SCHEMES
+                .iter()
+                .any(|scheme| behind_scheme.starts_with(scheme));
+            let short = if is_as_scheme { &text } else { behind_scheme };
+            write!(f, ",{short}")?;
         }
         Ok(())
     }
@@ -348,6 +353,8 @@ mod tests {
         }
         let parsed = |text: &str| text.parse::<ServerAddresses>();
         assert_eq!(parsed("rdma:a:1,rdma:b:2"), parsed("rdma:a:1,b:2"));
+        let named = "rdma:a:1,rdma:rdma:2";
+        assert_eq!(parsed(named).unwrap().to_string(), named);
         let list = parsed("shm:a,b,c").unwrap();
         let turned = [0, 1, 2, 3].map(|number| list.beginning_at(number).to_string());
         assert_eq!(turned, ["shm:a,b,c", "shm:b,c,a", "shm:c,a,b", "shm:a,b,c"]);

@@ -282,6 +282,37 @@ fn long_calls_of_version_1_are_made_again() {
     nothing_is_held(&client);
 }
 
+/// A server of version 1 knows its client by the address that it comes from, which is another one by another port: a call that may
+/// have run is not made again there.
+#[test]
+fn calls_of_version_1_are_not_made_again_by_another_address() {
+    let (first, second) = (address(), address());
+    let server = serve(&first, Versions::One);
+    let both = format!("{first},{}", second.trim_start_matches("shm:"));
+    let listening = || ListenOptions {
+        versions: Versions::One,
+        ..ListenOptions::default()
+    };
+    server.node.listen(&second, listening()).unwrap();
+    let client = builder().repeat(true).reconnect(crate::soon());
+    let client = client.connect(&both).unwrap();
+    assert_eq!(client.connected_at(), [Some(first)]);
+    let mut sent = client.request(HELD).call_async();
+    let waker = std::task::Waker::noop();
+    let polled = Pin::new(&mut sent).poll(&mut std::task::Context::from_waker(waker));
+    assert!(polled.is_pending());
+    server.saw(1);
+    server.cut.store(true, Ordering::SeqCst);
+    server.node.wake_cores();
+    let lost = block_on(sent).map(|_| ()).unwrap_err();
+    assert_eq!(lost.kind(), ErrorKind::Disconnected, "{lost}");
+    server.release();
+    client.request(ECHO).call().unwrap();
+    assert_eq!(client.connected_at(), [Some(second)]);
+    // One of each.
+    server.saw(2);
+}
+
 /// The core's own time limit ends the call, and in version 1 its connection with it.
 #[test]
 fn long_calls_of_version_1_that_are_never_answered_end() {
