@@ -262,7 +262,7 @@ impl ClientBuilder {
             let options = ConnectOptions {
                 core: CoreChoice::Core(number),
                 versions: self.versions,
-                // So that `connect` comes to all addresses, also where the first one does not answer.
+                // So that `connect` tries all addresses, also where the first one does not answer.
                 timeout: self.connect_timeout / count,
                 authentication: self.authentication.clone(),
                 application_properties: Some(node.new_name()),

@@ -310,7 +310,7 @@ fn until_started<T>(
         tried += 1;
         // WAIT: for the time-out of a connection.
         match connect() {
-            // Each address is tried once, whatever is wrong with another.
+            // Each address is tried once, whether or not another can be reached.
             Err(error)
                 if tried < addresses || may_be_starting(&error) && Instant::now() < deadline =>
             {
@@ -470,7 +470,7 @@ mod tests {
             })
         };
         assert!(until_started(full, (far, 1), &stop).is_err());
-        // The third address is tried, whatever is wrong with the first two.
+        // The third address is tried, although the first two failed for good.
         tries.set(0);
         let third_address = || {
             tries.set(tries.get() + 1);

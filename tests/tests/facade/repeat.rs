@@ -240,7 +240,7 @@ fn nothing_runs_twice_while_connections_are_cut(
 
 /// An address that the server leaves while calls are under way, and comes back to.
 #[test]
-fn calls_go_on_by_the_other_address_when_one_is_gone() {
+fn calls_go_on_by_the_other_address_when_one_is_closed() {
     let (at, server, ledger, deferred) = serve_at_two();
     let worker = std::thread::spawn(move || answer_later(&deferred));
     let client = repeating().connections(2).connect(&at).unwrap();
@@ -252,9 +252,12 @@ fn calls_go_on_by_the_other_address_when_one_is_gone() {
     let (is_over, ended) = (AtomicBool::new(false), AtomicU32::new(0));
     let made = std::thread::scope(|scope| {
         let caller = scope.spawn(|| call_on(&client, 0, &is_over, &ended));
-        for (gone, left) in [(first, second), (second, first), (first, second)] {
-            assert!(server.node().stop_listening(gone).unwrap());
-            assert!(!server.node().stop_listening(gone).unwrap(), "it has left");
+        for (closed, left) in [(first, second), (second, first), (first, second)] {
+            assert!(server.node().stop_listening(closed).unwrap());
+            assert!(
+                !server.node().stop_listening(closed).unwrap(),
+                "it has left"
+            );
             // All of them: those at the other address find it again, or there is no other.
             for (core, connection) in ledger.connections.lock().unwrap().clone() {
                 server.node().close(core, connection);
@@ -268,7 +271,10 @@ fn calls_go_on_by_the_other_address_when_one_is_gone() {
                 (ended.load(Ordering::Relaxed) >= enough).then_some(())
             });
             let authentication = rpcrdma::Authentication::Fabric;
-            assert_eq!(server.node().listen(gone, authentication).unwrap(), gone);
+            assert_eq!(
+                server.node().listen(closed, authentication).unwrap(),
+                closed
+            );
         }
         is_over.store(true, Ordering::Relaxed);
         caller.join().unwrap()
