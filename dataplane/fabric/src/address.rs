@@ -71,6 +71,9 @@ pub enum AddressFault {
     /// It has a comma, and one address is wanted.
     #[error("is a list, and one address is wanted here")]
     List,
+    /// It is of another fabric than the first address of its list.
+    #[error("is of another fabric than the first address of the list")]
+    Mixed,
     /// It is in the list already.
     #[error("is in the list twice")]
     Twice,
@@ -207,7 +210,13 @@ impl FromStr for ServerAddresses {
         let scheme = SCHEMES[usize::from(matches!(first, Address::Rdma { .. }))];
         let mut addresses = Self::from(first);
         for item in items {
-            let item = item.strip_prefix(scheme).unwrap_or(item);
+            let item = match item.strip_prefix(scheme) {
+                Some(rest) => rest,
+                None if SCHEMES.iter().any(|other| item.starts_with(other)) => {
+                    return Err(AddressFault::Mixed.of(item));
+                }
+                None => item,
+            };
             let address: Address = format!("{scheme}{item}").parse()?;
             if addresses.iter().any(|it| *it == address) {
                 return Err(AddressFault::Twice.of(&address.to_string()));
@@ -353,8 +362,9 @@ mod tests {
         }
         let parsed = |text: &str| text.parse::<ServerAddresses>();
         assert_eq!(parsed("rdma:a:1,rdma:b:2"), parsed("rdma:a:1,b:2"));
-        let named = "rdma:a:1,rdma:rdma:2";
-        assert_eq!(parsed(named).unwrap().to_string(), named);
+        for named in ["rdma:a:1,rdma:rdma:2", "rdma:a:1,rdma:shm:2"] {
+            assert_eq!(parsed(named).unwrap().to_string(), named);
+        }
         let list = parsed("shm:a,b,c").unwrap();
         let turned = [0, 1, 2, 3].map(|number| list.beginning_at(number).to_string());
         assert_eq!(turned, ["shm:a,b,c", "shm:b,c,a", "shm:c,a,b", "shm:a,b,c"]);
@@ -362,8 +372,8 @@ mod tests {
             ("", AddressFault::Scheme),
             ("shm:a,", AddressFault::Name),
             ("shm:,a", AddressFault::Name),
-            ("shm:a,rdma:b:1", AddressFault::Name),
-            ("rdma:a:1,shm:b", AddressFault::Host),
+            ("shm:a,rdma:b:1", AddressFault::Mixed),
+            ("rdma:a:1,shm:b", AddressFault::Mixed),
             ("rdma:a:1,b", AddressFault::Port),
             ("shm:a,b,a", AddressFault::Twice),
             ("shm:a,b,c,d,e,f,g,h,i", AddressFault::TooMany),
