@@ -9,8 +9,8 @@
 //! second address is for. A target is given up only when trying again cannot help at any of its addresses.
 //!
 //! The order of calls: [`Targets::add`]; then [`Targets::poll`] names a target that is due, and [`Targets::address`] the address
-//! that is tried; report the outcome of its attempt with [`Targets::handle_established`] or [`Targets::handle_failed`], and the end of an established connection
-//! with [`Targets::handle_lost`].
+//! that is tried; report the outcome of its attempt with [`Targets::handle_established`] or [`Targets::handle_failed`], and the
+//! end of an established connection with [`Targets::handle_lost`].
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
@@ -322,11 +322,10 @@ impl Targets {
 
     /// The connection has ended. A connection closed from this side is not retried.
     pub fn handle_lost(&mut self, id: TargetId, reason: CloseReason, now: Instant) -> Step {
-        let target = self.targets.get_mut(&id);
-        let Some((target, State::Connected(since))) = target.map(|it| {
-            let state = it.state;
-            (it, state)
-        }) else {
+        let Some(target) = self.targets.get_mut(&id) else {
+            return Step::GiveUp;
+        };
+        let State::Connected(since) = target.state else {
             return Step::GiveUp;
         };
         let is_hopeless = match reason {
