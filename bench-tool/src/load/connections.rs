@@ -128,10 +128,9 @@ impl Connections {
                 let patience = options.timeout.saturating_mul(2);
                 let all = addresses.beginning_at(index).to_string();
                 let target = node.control().keep_connected(&all, options, RECONNECT);
-                let count = u32::try_from(addresses.len()).unwrap_or(u32::MAX);
                 Attempts {
                     target,
-                    patience: patience.saturating_mul(count),
+                    patience,
                     addresses: addresses.len(),
                 }
             };
@@ -331,7 +330,7 @@ fn may_be_starting(error: &ConnectError) -> bool {
 /// The first attempts of a target.
 struct Attempts {
     target: Target,
-    /// For all of them together, one at each address.
+    /// For one, at one address.
     patience: Duration,
     addresses: usize,
 }
@@ -347,7 +346,8 @@ fn established_until(
         patience,
         addresses,
     } = attempts;
-    let given_up = deadline.max(Instant::now() + patience);
+    let count = u32::try_from(addresses).unwrap_or(u32::MAX);
+    let given_up = deadline.max(Instant::now() + patience.saturating_mul(count));
     let mut failed = 0;
     while !stop.is_asked() {
         // WAIT: until the deadline, or a stop request.
