@@ -129,6 +129,13 @@ impl Old {
     }
 }
 
+/// Sends a call, which is not answered yet.
+fn send(call: &mut rpcrdma::Pending) {
+    let waker = std::task::Waker::noop();
+    let polled = Pin::new(call).poll(&mut std::task::Context::from_waker(waker));
+    assert!(polled.is_pending());
+}
+
 fn long() -> Vec<u8> {
     pattern(LONG, 3)
 }
@@ -241,9 +248,7 @@ fn calls_of_version_1_that_nobody_waits_for_give_their_memory_back() {
     assert_eq!(timed_out.unwrap_err().kind(), ErrorKind::TimedOut);
     // Sent, and dropped.
     let mut dropped = call().call_async();
-    let waker = std::task::Waker::noop();
-    let polled = Pin::new(&mut dropped).poll(&mut std::task::Context::from_waker(waker));
-    assert!(polled.is_pending());
+    send(&mut dropped);
     drop(dropped);
     let mut poller = client.poller(1).unwrap();
     poller.submit(&mut call(), 0).unwrap();
@@ -269,9 +274,7 @@ fn long_calls_of_version_1_are_made_again() {
         .opaque(&long())
         .results_bytes_max(RESULTS)
         .call_async();
-    let waker = std::task::Waker::noop();
-    let polled = Pin::new(&mut sent).poll(&mut std::task::Context::from_waker(waker));
-    assert!(polled.is_pending());
+    send(&mut sent);
     server.saw(1);
     server.cut.store(true, Ordering::SeqCst);
     server.node.wake_cores();
@@ -298,9 +301,7 @@ fn calls_of_version_1_are_not_made_again_by_another_address() {
     let client = client.connect(&both).unwrap();
     assert_eq!(client.connected_at(), [Some(first)]);
     let mut sent = client.request(HELD).call_async();
-    let waker = std::task::Waker::noop();
-    let polled = Pin::new(&mut sent).poll(&mut std::task::Context::from_waker(waker));
-    assert!(polled.is_pending());
+    send(&mut sent);
     server.saw(1);
     server.cut.store(true, Ordering::SeqCst);
     server.node.wake_cores();
