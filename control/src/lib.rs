@@ -29,7 +29,8 @@
 //! # What to read next
 //!
 //! [`Node`] is the handle of a program: its methods are what can be done with cores and connections, and [`NodeConfig`] is what
-//! they are made of. A [`Provider`] is what a fabric implements: [`ShmProvider`] and [`VerbsProvider`]. Three modules describe
+//! they are made of. A [`Provider`] is what a fabric implements: [`ShmProvider`] and [`VerbsProvider`], and [`RailsProvider`]
+//! for several devices. Three modules describe
 //! decisions that operators ask about: [`authentication`] (who may connect), [`core_choice`] (which core a connection gets) and
 //! [`reconnect`] (when a lost connection is made again). [`faults`] injects faults on purpose, to test how peers handle them.
 
@@ -72,8 +73,7 @@ pub use faults::{
 pub use limits::NodeLimits;
 pub use node::{Node, NodeConfig, NodeHandle, PendingConnect, PolledNode};
 pub use polled::PolledCore;
-pub use provider::VerbsProvider;
-pub use provider::{PortNeed, Provider, ShmProvider};
+pub use provider::{PortAndHandle, PortNeed, Provider, RailsProvider, ShmProvider, VerbsProvider};
 pub use reconnect::Reconnect;
 pub use rpcrdma_fabric::address::{
     ADDRESSES_MAX, Address, AddressError, AddressFault, ServerAddresses, host_and_port,

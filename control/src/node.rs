@@ -269,6 +269,9 @@ impl<A: Application> Node<A> {
         inner: fn(B) -> A,
         mut polled: Option<&mut Vec<PolledCore>>,
     ) -> Result<Self, NodeError> {
+        let mut config = config.clone();
+        config.core.rails = provider.rails();
+        let config = &config;
         config.check_window()?;
         let memory = config.core.check_memory(config.cores.len());
         memory.map_err(NodeError::Memory)?;

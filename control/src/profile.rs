@@ -176,6 +176,8 @@ fn handshake_timeout(profile: &Profile, least: Duration) -> Duration {
 fn core_config(profile: &Profile) -> CoreConfig {
     CoreConfig {
         cpu: None,
+        // `Node::start` learns the number from its provider.
+        rails: 1,
         connections_max: profile.connections_max,
         // The profile's check keeps it within the 16 bits of the credit field.
         credits_per_connection: u16::try_from(profile.credits_per_connection).unwrap_or(u16::MAX),

@@ -9,6 +9,7 @@ use rpcrdma_fabric::clock::{Clock, Ticks};
 use rpcrdma_fabric::interface::prelude::*;
 use rpcrdma_fabric::interface::{Manager, QueuePairId};
 use rpcrdma_fabric::memory::{Arena, ArenaOptions, HugePages};
+use rpcrdma_fabric::rails::{OnRail, Rails, RailsHandle, RailsManager};
 use rpcrdma_fabric::shm;
 use rpcrdma_testkit::Wait;
 use rpcrdma_tests::fabric_conformance::{Extras, Fault, Harness, PortOptions};
@@ -63,19 +64,7 @@ impl<const OWN_QUEUES: bool> Harness for ShmHarness<OWN_QUEUES> {
     }
 
     fn port(&mut self, options: PortOptions) -> (shm::Port, shm::PortHandle) {
-        let arena = Arena::shared(&ArenaOptions {
-            bytes: options.arena_bytes,
-            huge_pages: HugePages::Never,
-        })
-        .expect("an arena of ordinary pages");
-        let mut config = shm::PortConfig::new(unique(), arena, self.clock.clone());
-        config.queue_pairs_max = options.queue_pairs;
-        config.send_queue_depth_max = options.send_queue_depth;
-        config.windows_max = options.windows;
-        config.delay = options.delay;
-        config.copy_bytes_per_poll = COPIED_BYTES_PER_POLL;
-        config.own_receive_queues = OWN_QUEUES;
-        shm::Port::new(config).expect("a port of moderate size")
+        self.port_in(arena(options), options)
     }
 
     fn manager(&mut self) -> shm::Manager {
@@ -112,6 +101,27 @@ impl<const OWN_QUEUES: bool> Harness for ShmHarness<OWN_QUEUES> {
     }
 }
 
+fn arena(options: PortOptions) -> Arena {
+    Arena::shared(&ArenaOptions {
+        bytes: options.arena_bytes,
+        huge_pages: HugePages::Never,
+    })
+    .expect("an arena of ordinary pages")
+}
+
+impl<const OWN_QUEUES: bool> ShmHarness<OWN_QUEUES> {
+    fn port_in(&self, arena: Arena, options: PortOptions) -> (shm::Port, shm::PortHandle) {
+        let mut config = shm::PortConfig::new(unique(), arena, self.clock.clone());
+        config.queue_pairs_max = options.queue_pairs;
+        config.send_queue_depth_max = options.send_queue_depth;
+        config.windows_max = options.windows;
+        config.delay = options.delay;
+        config.copy_bytes_per_poll = COPIED_BYTES_PER_POLL;
+        config.own_receive_queues = OWN_QUEUES;
+        shm::Port::new(config).expect("a port of moderate size")
+    }
+}
+
 rpcrdma_tests::fabric_conformance!(conformance, ShmHarness<false>, skipped []);
 
 rpcrdma_tests::fabric_conformance!(own_receive_queues, ShmHarness<true>, skipped [
@@ -127,6 +137,80 @@ rpcrdma_tests::fabric_conformance!(own_receive_queues, ShmHarness<true>, skipped
     queue_pairs_run_out,
     a_dropped_connection_ends_both_sides
 ]);
+
+/// Ports with two rails. All that the suite does is done on the second one.
+struct RailsHarness(ShmHarness<false>);
+
+impl Harness for RailsHarness {
+    type Port = Rails<shm::Port>;
+    type Manager = RailsManager<shm::Manager>;
+
+    const RAILS: u32 = 2;
+
+    fn new() -> Self {
+        Self(Harness::new())
+    }
+
+    fn extras() -> Extras {
+        ShmHarness::<false>::extras()
+    }
+
+    fn malformed_address() -> &'static str {
+        ShmHarness::<false>::malformed_address()
+    }
+
+    fn port(&mut self, options: PortOptions) -> (Rails<shm::Port>, RailsHandle<shm::PortHandle>) {
+        let arena = arena(options);
+        let same = arena.for_another_port().expect("a descriptor");
+        let [first, last] = [arena, same].map(|arena| self.0.port_in(arena, options));
+        let rails = Rails::new(vec![first.0, last.0]).expect("two ports of the same kind");
+        (rails, RailsHandle::new([first.1, last.1]))
+    }
+
+    fn manager(&mut self) -> Self::Manager {
+        RailsManager::new(self.0.manager())
+    }
+
+    /// A name with an odd sum of octets, which is of the second rail.
+    fn fresh_address(&mut self) -> String {
+        let name = self.0.fresh_address();
+        let name = name.strip_prefix("shm:").expect("the scheme");
+        let sum: u32 = name.bytes().map(u32::from).sum();
+        let last = if sum % 2 == 0 { 'a' } else { 'b' };
+        format!("shm:{name}{last}")
+    }
+
+    fn now(&self) -> Ticks {
+        self.0.now()
+    }
+
+    fn hold(&mut self) {
+        self.0.hold();
+    }
+
+    fn release(&mut self) {
+        self.0.release();
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.0.pass(time);
+    }
+
+    fn fault(&self, queue_pair: QueuePairId, fault: Fault) -> Option<OnRail<shm::PortEvent>> {
+        // Its index on its rail: without the highest bit, which is that of the second rail.
+        let index = queue_pair.index ^ (1 << queue_pair.index.ilog2());
+        let it = self.0.fault(
+            QueuePairId {
+                index,
+                ..queue_pair
+            },
+            fault,
+        )?;
+        Some(OnRail { rail: 1, it })
+    }
+}
+
+rpcrdma_tests::fabric_conformance!(rails, RailsHarness, skipped []);
 
 fn counter(peer: &Peer, name: &str) -> u64 {
     peer.port

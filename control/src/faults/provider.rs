@@ -3,12 +3,13 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rpcrdma_fabric::clock::Clock;
-use rpcrdma_fabric::interface::{Manager, ManagerError, SetupError};
+use rpcrdma_fabric::interface::{ManagerError, SetupError};
+use rpcrdma_fabric::memory::Arena;
 
 use super::manager::FaultyManager;
 use super::plan::FaultPlan;
 use super::port::FaultyPort;
-use crate::provider::{PortNeed, Provider};
+use crate::provider::{PortAndHandle, PortNeed, Provider};
 
 /// A fabric whose ports and connection manager inject the faults of a plan.
 /// [`Node::start_with_faults`](crate::Node::start_with_faults) makes it.
@@ -41,12 +42,21 @@ impl<V: Provider> Provider for FaultyProvider<V> {
         Ok(FaultyManager::new(inner, &self.plan))
     }
 
-    fn port(
+    fn rails(&self) -> u32 {
+        self.inner.rails()
+    }
+
+    fn arena(&self, need: &PortNeed) -> Result<Arena, SetupError> {
+        self.inner.arena(need)
+    }
+
+    fn port_in(
         &self,
+        arena: Arena,
         need: &PortNeed,
         clock: &Clock,
-    ) -> Result<(Self::Port, <Self::Manager as Manager>::PortHandle), SetupError> {
-        let (inner, handle) = self.inner.port(need, clock)?;
+    ) -> Result<PortAndHandle<Self>, SetupError> {
+        let (inner, handle) = self.inner.port_in(arena, need, clock)?;
         let core = self.ports.fetch_add(1, Ordering::Relaxed);
         Ok((
             FaultyPort::new(inner, &self.plan, core, need, clock),

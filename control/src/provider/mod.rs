@@ -1,5 +1,6 @@
 //! What a fabric has to implement for a [`Node`](crate::Node).
 
+mod rails;
 mod shm;
 mod verbs;
 
@@ -7,6 +8,7 @@ use rpcrdma_fabric::clock::Clock;
 use rpcrdma_fabric::interface::{Manager, ManagerError, Port, SetupError};
 use rpcrdma_fabric::memory::{Arena, ExternalMemory, HugePageSize, HugePages};
 
+pub use self::rails::RailsProvider;
 pub use self::shm::ShmProvider;
 pub use self::verbs::VerbsProvider;
 
@@ -59,6 +61,12 @@ impl PortNeed {
     }
 }
 
+/// A port of a provider, and what its manager needs to know of the port.
+pub type PortAndHandle<V> = (
+    <V as Provider>::Port,
+    <<V as Provider>::Manager as Manager>::PortHandle,
+);
+
 /// Makes the ports and the connection manager of one fabric.
 pub trait Provider: Send + Sync + 'static {
     /// Whether the fabric itself checks that a peer may connect. If so, a listener may accept every peer that the
@@ -73,11 +81,25 @@ pub trait Provider: Send + Sync + 'static {
     /// Makes the connection manager. Called once, by the control thread's owner.
     fn manager(&self) -> Result<Self::Manager, ManagerError>;
 
-    /// Makes a port. Called on the thread that will own it, so that its memory is first touched
-    /// there and lies on that core's NUMA node.
-    fn port(
+    /// How many devices each port joins ([`rpcrdma_fabric::rails`]).
+    fn rails(&self) -> u32 {
+        1
+    }
+
+    /// The memory of a port. Called on the thread that will own it, so that it is first touched there and lies on that core's
+    /// NUMA node.
+    fn arena(&self, need: &PortNeed) -> Result<Arena, SetupError>;
+
+    /// Makes a port with this memory, on the same thread.
+    fn port_in(
         &self,
+        arena: Arena,
         need: &PortNeed,
         clock: &Clock,
-    ) -> Result<(Self::Port, <Self::Manager as Manager>::PortHandle), SetupError>;
+    ) -> Result<PortAndHandle<Self>, SetupError>;
+
+    /// Makes a port with its memory, on the thread that will own it.
+    fn port(&self, need: &PortNeed, clock: &Clock) -> Result<PortAndHandle<Self>, SetupError> {
+        self.port_in(self.arena(need)?, need, clock)
+    }
 }

@@ -72,11 +72,7 @@ impl Provider for ShmProvider {
         })
     }
 
-    fn port(
-        &self,
-        need: &PortNeed,
-        clock: &Clock,
-    ) -> Result<(shm::Port, shm::PortHandle), SetupError> {
+    fn arena(&self, need: &PortNeed) -> Result<Arena, SetupError> {
         let options = ArenaOptions {
             bytes: need.arena_bytes.saturating_sub(need.untouched_bytes),
             huge_pages: need.huge_pages,
@@ -84,6 +80,15 @@ impl Provider for ShmProvider {
         let untouched = need.untouched_bytes;
         let mut arena = Arena::shared_with_untouched(&options, need.huge_page_size, untouched)?;
         need.attach_to(&mut arena)?;
+        Ok(arena)
+    }
+
+    fn port_in(
+        &self,
+        arena: Arena,
+        need: &PortNeed,
+        clock: &Clock,
+    ) -> Result<(shm::Port, shm::PortHandle), SetupError> {
         let number = NEXT_PORT.fetch_add(1, Ordering::Relaxed);
         let usual = shm::PortConfig::new(number, arena, clock.clone());
         let config = shm::PortConfig {

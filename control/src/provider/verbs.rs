@@ -71,11 +71,7 @@ impl Provider for VerbsProvider {
         verbs::Manager::with_options(self.manager)
     }
 
-    fn port(
-        &self,
-        need: &PortNeed,
-        clock: &Clock,
-    ) -> Result<(verbs::Port, verbs::PortHandle), SetupError> {
+    fn arena(&self, need: &PortNeed) -> Result<Arena, SetupError> {
         // Private memory: the device accesses it by physical address, and peers do not map it as on shm.
         let options = ArenaOptions {
             bytes: need.arena_bytes,
@@ -83,6 +79,15 @@ impl Provider for VerbsProvider {
         };
         let mut arena = Arena::private_in(&options, need.huge_page_size)?;
         need.attach_to(&mut arena)?;
+        Ok(arena)
+    }
+
+    fn port_in(
+        &self,
+        arena: Arena,
+        need: &PortNeed,
+        clock: &Clock,
+    ) -> Result<(verbs::Port, verbs::PortHandle), SetupError> {
         let work_requests = need.work_requests().max(self.send_queue_depth_max);
         verbs::Port::new(verbs::PortConfig {
             device: self.device.clone(),

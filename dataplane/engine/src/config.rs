@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use rpcrdma_fabric::interface::{Attributes, REAP_MAX, SetupError};
 use rpcrdma_fabric::memory::PoolShape;
+use rpcrdma_fabric::rails::RAILS_MAX;
 use rpcrdma_protocol::constants::{
     RBSIZ_DEFAULT_BYTES, RTR_TRANSMISSIONS_MAX, V2_FIRST_MESSAGE_BYTES_MAX,
     V2_HEADER_BYTES_WITHOUT_CHUNKS, V2_MSG_BYTES_LEAST,
@@ -52,6 +53,8 @@ pub enum IdlePolicy {
 pub struct CoreConfig {
     /// The processor that the core is pinned to; `None` leaves that to the scheduler.
     pub cpu: Option<usize>,
+    /// The rails of its port, at least 1: see [`rpcrdma_fabric::rails`]. Each has Receives for all connections.
+    pub rails: u32,
     /// Connections that receive memory is reserved for; more cannot be adopted.
     pub connections_max: u32,
     /// The most credits that a peer ever holds on one connection, at least 1. Where both ends call
@@ -133,6 +136,7 @@ impl Default for CoreConfig {
     fn default() -> Self {
         Self {
             cpu: None,
+            rails: 1,
             connections_max: 64,
             credits_per_connection: 32,
             credits_guaranteed: ledger::CREDITS,
@@ -196,7 +200,7 @@ const WHOLE_WINDOWS: u32 = 64;
 pub(crate) const NOTIFICATIONS_PER_CONNECTION: u32 = 5;
 
 impl CoreConfig {
-    /// Receives that the core makes. While no message is being handled, all of them are posted.
+    /// Receives that the core makes on each rail. While no message is being handled, all of them are posted.
     #[must_use]
     pub fn receives(&self) -> u32 {
         // Each connection's own ...
@@ -373,10 +377,15 @@ impl CoreConfig {
         connections.saturating_mul(ledger::SEND_BUFFERS)
     }
 
+    /// The Receives of all rails, where each has so many.
+    pub(crate) fn on_all_rails(&self, receives: u32) -> u32 {
+        receives.saturating_mul(self.rails)
+    }
+
     /// The pool of receive buffers; with `placement` that of their inline segments.
     #[must_use]
     pub fn receive_pool(&self) -> PoolShape {
-        self.receive_pool_of(self.receives())
+        self.receive_pool_of(self.on_all_rails(self.receives()))
     }
 
     /// As [`CoreConfig::receive_pool`], for so many Receives.
@@ -396,7 +405,7 @@ impl CoreConfig {
     /// The pool of receive buffers whose memory is not touched at start-up, if the port supports that.
     pub(crate) fn receive_pool_untouched(&self) -> PoolShape {
         let untouched = self.receives() - self.receives_touched();
-        self.receive_pool_of(untouched)
+        self.receive_pool_of(self.on_all_rails(untouched))
     }
 
     /// Bytes of [`CoreConfig::arena_bytes`] that take no physical memory before they are written, if the port supports
@@ -411,7 +420,7 @@ impl CoreConfig {
     /// handed to storage.
     #[must_use]
     pub fn placement_pool(&self) -> Option<PoolShape> {
-        self.placement_pool_of(self.receives())
+        self.placement_pool_of(self.on_all_rails(self.receives()))
     }
 
     /// As [`CoreConfig::placement_pool`], for so many Receives.
@@ -537,6 +546,11 @@ impl CoreConfig {
         let longest = attributes.message_bytes_max;
         let queue_pairs = attributes.queue_pairs_max;
         let reaped = u32::try_from(REAP_MAX).unwrap_or(u32::MAX);
+        within(
+            "rails",
+            self.rails,
+            1..=u32::try_from(RAILS_MAX).unwrap_or(1),
+        )?;
         within("connections", self.connections_max, 1..=queue_pairs)?;
         within("credits per connection", self.credits_per_connection, 1..)?;
         within("credits guaranteed", self.credits_guaranteed, 1..)?;

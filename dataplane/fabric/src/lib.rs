@@ -23,7 +23,8 @@
 //! [`interface`] has the shape of verbs: [`interface::Port`] is one core's own view of a device (its protection domain,
 //! completion queue, receive queues and queue pairs), and [`interface::Manager`] makes and ends connections for a control
 //! thread. There are two providers: [`shm`] joins processes of one machine, and [`verbs`] drives RDMA devices through rdma-core,
-//! which it loads when it is first used (the feature `rdma-sys` links it). [`memory`] says how buffers and leases are owned, and
+//! which it loads when it is first used (the feature `rdma-sys` links it). [`rails`] joins several devices into one
+//! port. [`memory`] says how buffers and leases are owned, and
 //! [`share`] how holders of one resource each get their guaranteed part.
 #![allow(unsafe_code)]
 
@@ -33,6 +34,7 @@ pub mod interface;
 pub mod memory;
 #[cfg(feature = "usdt")]
 pub mod probes;
+pub mod rails;
 pub mod share;
 pub mod shm;
 #[cfg(feature = "storage")]

@@ -151,6 +151,9 @@ pub trait Harness: Sized {
     /// The provider's connection manager.
     type Manager: Manager<Port = Self::Port>;
 
+    /// The rails of a port. Receives are made on each in turn, and a fresh address is of the last.
+    const RAILS: u32 = 1;
+
     /// Starts with nothing.
     fn new() -> Self;
 

@@ -207,6 +207,16 @@ impl<H: Harness> Side<H> {
             self.buffers_in_receives[Self::class(*bytes)] += 1;
         }
         self.receives_made += 1;
+        // Those of other rails than the last, where no message comes.
+        for _ in 1..H::RAILS {
+            let buffer = self.buffer(SMALL_BYTES);
+            self.buffers_in_receives[Self::class(SMALL_BYTES)] += 1;
+            let of_other = self
+                .port
+                .create_receive(self.queue, &mut std::iter::once(buffer))
+                .expect("a Receive within the queue's limits");
+            self.port.post_receive(of_other);
+        }
         self.port
             .create_receive(self.queue, &mut buffers.into_iter())
             .expect("a Receive within the queue's limits")

@@ -77,7 +77,7 @@ impl ReceiveQueues {
         } else {
             (config.connections_max, config.receives_of_own_queue())
         };
-        let receives = queues * depth;
+        let receives = config.on_all_rails(queues * depth);
         let mut inline = ReceiveBuffers::new(port, config, receives)?;
         let mut placement = match config.placement_pool_of(receives) {
             Some(shape) => PlacementSegments::new(port.carve(shape)?),
@@ -89,7 +89,8 @@ impl ReceiveQueues {
                 depth,
                 segments_max: segments,
             })?;
-            for _ in 0..depth {
+            // The port makes them on its rails in turn.
+            for _ in 0..config.on_all_rails(depth) {
                 let placed = (1..segments).filter_map(|_| placement.take_for_receive());
                 let mut list = inline.take().into_iter().chain(placed);
                 let receive = port.create_receive(queue, &mut list)?;
@@ -117,10 +118,10 @@ impl ReceiveQueues {
 
     /// Receives that were made.
     pub(super) fn made(&self, config: &CoreConfig) -> u32 {
-        match self {
+        config.on_all_rails(match self {
             Self::Shared(_) => config.receives(),
             Self::OfPlaces(_) => config.connections_max * config.receives_of_own_queue(),
-        }
+        })
     }
 
     /// Receives of a connection with its whole window: `reserve`, but not more than its queue has if it has its own.

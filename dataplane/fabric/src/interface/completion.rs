@@ -134,6 +134,24 @@ impl CompletionBatch {
         debug_assert!(self.limit <= REAP_MAX);
     }
 
+    /// Adds `by` to the index of the queue pair of each completion from `from` on, a [`CompletionBatch::next_place`]
+    /// of earlier.
+    pub(crate) fn renumber(&mut self, from: usize, by: u32) {
+        let end = self.end;
+        let fresh = self.entries.get_mut(from.max(self.first)..end);
+        for entry in fresh.into_iter().flatten() {
+            // SAFETY: the entry lies between `first` and `end`, so `push` wrote it, and it was not taken.
+            let completion = unsafe { entry.assume_init_mut() };
+            completion.queue_pair.index = completion.queue_pair.index.wrapping_add(by);
+        }
+    }
+
+    /// The place of the next completion that is pushed.
+    #[inline]
+    pub(crate) fn next_place(&self) -> usize {
+        self.end
+    }
+
     /// The completions in it.
     #[inline]
     #[must_use]

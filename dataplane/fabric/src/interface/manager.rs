@@ -213,3 +213,31 @@ pub trait Manager: Send + 'static {
     /// A way to end a [`Manager::wait`] early from another thread.
     fn waker(&self) -> std::sync::Arc<dyn Fn() + Send + Sync>;
 }
+
+/// A manager that chooses among several ports of one core, each of another device: the one of the device that leads to the
+/// peer. [`Rails`](crate::rails::Rails) joins such ports.
+pub trait ChoosePort: Manager {
+    /// As [`Manager::connect`], from one of `ports`.
+    ///
+    /// # Errors
+    /// As [`Manager::connect`].
+    fn connect_from(
+        &mut self,
+        address: &str,
+        ports: &[Self::PortHandle],
+        private_data: &[u8],
+    ) -> Result<ConnectionId, ManagerError>;
+
+    /// As [`Manager::prepare`], for one of `ports`. Returns which one.
+    ///
+    /// # Errors
+    /// As [`Manager::prepare`].
+    fn prepare_for(
+        &mut self,
+        connection: ConnectionId,
+        ports: &[Self::PortHandle],
+    ) -> Result<PreparedFor<Self::Port>, SetupError>;
+}
+
+/// The index of a port, and a queue pair for it.
+pub type PreparedFor<P> = (usize, <P as PortSetup>::PreparedQueuePair);

@@ -38,7 +38,10 @@ pub use completion::{Completion, CompletionBatch, CompletionKind, REAP_MAX, REAP
 pub(crate) use counted::counters;
 pub use counted::{Counted, PublishedCounters};
 pub use error::{ManagerError, PostError, SetupError};
-pub use manager::{ConnectionId, ListenerId, Manager, ManagerEvent, PeerIdentity, RejectReason};
+pub use manager::{
+    ChoosePort, ConnectionId, ListenerId, Manager, ManagerEvent, PeerIdentity, PreparedFor,
+    RejectReason,
+};
 pub use port::{
     Access, Port, PortPoll, PortReceives, PortSends, PortSetup, PortWindows, ReceiveQueueAttributes,
 };

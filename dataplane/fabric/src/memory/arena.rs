@@ -325,6 +325,29 @@ impl Arena {
         }
     }
 
+    /// The same memory for another port: it posts buffers of this arena's pools, and has no room for pools of its own. Call it
+    /// after [`Arena::attach`].
+    ///
+    /// # Errors
+    ///
+    /// [`SetupError::System`] when no file descriptor is free.
+    pub fn for_another_port(&self) -> Result<Self, SetupError> {
+        let file = self.file.as_ref().map(OwnedFd::try_clone).transpose();
+        Ok(Self {
+            mapping: Arc::clone(&self.mapping),
+            file: file.map_err(|source| SetupError::System {
+                doing: "an arena could not be shared with another port".to_owned(),
+                source,
+            })?,
+            id: self.id,
+            next: self.report.arena_bytes,
+            next_untouched: self.mapping.bytes() as u64,
+            report: self.report.clone(),
+            external: self.external.clone(),
+            external_ranges: self.external_ranges.clone(),
+        })
+    }
+
     /// Access to the bytes of its buffers.
     #[must_use]
     pub fn memory(&self) -> Memory {

@@ -174,7 +174,7 @@ pub(in super::super) fn a_receive_queue_takes_no_more_than_it_holds<H: Harness>(
         })
         .expect("a small receive queue");
     let mut made = Vec::new();
-    for _ in 0..2 {
+    for _ in 0..2 * H::RAILS {
         let buffers = [server.buffer(64), server.buffer(64)];
         made.push(
             server

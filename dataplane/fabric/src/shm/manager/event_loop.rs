@@ -49,7 +49,7 @@ impl Manager {
                 .watch(&socket, id)
                 .map_err(|error| self.system(&doing, error))?;
         }
-        self.listeners.insert(id, Listener { socket });
+        self.listeners.insert(id, Listener { name, socket });
         Ok(ListenerId(id))
     }
 

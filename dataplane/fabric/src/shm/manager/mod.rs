@@ -39,14 +39,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::interface::{
-    ConnectionId, Counted, ListenerId, Manager as ManagerInterface, ManagerError, ManagerEvent,
-    RejectReason, SetupError, counters,
+    ChoosePort, ConnectionId, Counted, ListenerId, Manager as ManagerInterface, ManagerError,
+    ManagerEvent, RejectReason, SetupError, counters,
 };
 use crate::shm::peer_memory::{PeerMemory, PeerMemoryLimits};
 use crate::shm::{Port, PortHandle, PreparedQueuePair};
 use crate::waiting::Waiting;
 use channels::Channels;
-use connection::Connection;
+use connection::{Connection, Side};
 use lines::Lines;
 pub use socket::check_free;
 
@@ -117,6 +117,7 @@ pub struct Manager {
 const ACCEPTING: u64 = 0;
 
 struct Listener {
+    name: String,
     socket: OwnedFd,
 }
 
@@ -238,7 +239,7 @@ impl ManagerInterface for Manager {
         port: &PortHandle,
         private_data: &[u8],
     ) -> Result<ConnectionId, ManagerError> {
-        self.start_connecting(address, port, private_data)
+        self.connect_from(address, std::slice::from_ref(port), private_data)
     }
 
     /// As [`ManagerInterface::prepare`]; a client's port is the one that it connected with.
@@ -247,7 +248,8 @@ impl ManagerInterface for Manager {
         connection: ConnectionId,
         port: &PortHandle,
     ) -> Result<PreparedQueuePair, SetupError> {
-        self.prepare_queue_pair(connection.0, port)
+        let (_, prepared) = self.prepare_for(connection, std::slice::from_ref(port))?;
+        Ok(prepared)
     }
 
     /// Accepts, with at most 196 bytes of private data. An error leaves the connection unchanged:
@@ -295,4 +297,58 @@ impl ManagerInterface for Manager {
     fn waker(&self) -> Arc<dyn Fn() + Send + Sync> {
         self.waiting.waker()
     }
+}
+
+/// The fabric of one machine has no devices. To try several rails without one, each name is of one rail: the sum of its
+/// octets, divided by the number of rails, leaves the number of the rail. So `a` and `b` are of different rails where there are
+/// two.
+impl ChoosePort for Manager {
+    fn connect_from(
+        &mut self,
+        address: &str,
+        ports: &[PortHandle],
+        private_data: &[u8],
+    ) -> Result<ConnectionId, ManagerError> {
+        let name = socket::parse_address(address)?;
+        match ports.get(rail_of(&name, ports.len())) {
+            Some(port) => self.start_connecting(address, port, private_data),
+            None => Err(ManagerError::BadAddress {
+                address: address.to_owned(),
+                why: "there is no port to connect from".to_owned(),
+            }),
+        }
+    }
+
+    fn prepare_for(
+        &mut self,
+        connection: ConnectionId,
+        ports: &[PortHandle],
+    ) -> Result<(usize, PreparedQueuePair), SetupError> {
+        let rail = match self.connections.get(&connection.0).map(|it| &it.side) {
+            // The one that it connected from.
+            Some(Side::Client(client)) => {
+                let identity = client.port.identity;
+                ports.iter().position(|it| it.identity == identity)
+            }
+            Some(Side::Server { listener, .. }) => {
+                let listener = self.listeners.get(&listener.0);
+                listener.map(|it| rail_of(&it.name, ports.len()))
+            }
+            None => None,
+        };
+        // A request whose listener was closed since may use any port, and the first one refuses what is wrong.
+        let rail = rail.unwrap_or(0);
+        let port = ports.get(rail).ok_or(SetupError::Limit {
+            what: "ports to prepare a queue pair for",
+            asked: 1,
+            limit: 0,
+        })?;
+        Ok((rail, self.prepare_queue_pair(connection.0, port)?))
+    }
+}
+
+/// The rail of a name, among so many.
+fn rail_of(name: &str, rails: usize) -> usize {
+    let sum: usize = name.bytes().map(usize::from).sum();
+    sum.checked_rem(rails).unwrap_or(0)
 }

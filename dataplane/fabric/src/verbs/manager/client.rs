@@ -14,6 +14,7 @@ use super::machine::Stage;
 use super::negotiate::QueuePairFacts;
 use crate::interface::{ConnectionId, ManagerError, ManagerEvent, RejectReason, SetupError};
 use crate::verbs::PortHandle;
+use crate::verbs::bindings::ibv_context;
 use crate::verbs::cm::address::Target;
 use crate::verbs::cm::event::{EventKind, Parameters};
 use crate::verbs::cm::id::Id;
@@ -138,7 +139,7 @@ impl Manager {
     pub(super) fn start_connecting(
         &mut self,
         address: &str,
-        port: &PortHandle,
+        ports: &[PortHandle],
         private_data: &[u8],
     ) -> Result<ConnectionId, ManagerError> {
         let target = Target::parse(address)?;
@@ -150,12 +151,18 @@ impl Manager {
             ));
         }
         let numeric = target.numeric().map_err(|error| bad(address, error))?;
-        self.know(port)
-            .map_err(|error| system("watching the device of a port", error))?;
+        for port in ports {
+            self.know(port)
+                .map_err(|error| system("watching the device of a port", error))?;
+        }
+        let Some(first) = ports.first() else {
+            return Err(bad(address, "there is no port to connect from"));
+        };
         let number = self.new_number();
         let client = Client {
             address: address.to_owned(),
-            port: port.clone(),
+            ports: ports.into(),
+            port: first.clone(),
             private_data: private_data.to_vec(),
             candidates: VecDeque::new(),
             failed: None,
@@ -264,30 +271,32 @@ impl Manager {
         Ok(id)
     }
 
-    /// The address was resolved to a device. Resolves the path if it is the port's device; another
-    /// device fails this address, because the port's queue pairs cannot use it.
+    /// The address was resolved to a device. Resolves the path if one of the ports is of that device. Otherwise this address
+    /// fails, because no port has queue pairs there.
     pub(super) fn resolve_route(&mut self, number: u64) {
         let timeout = self.options.resolve_timeout;
         let Some(connection) = self.connections.get_mut(&number) else {
             return;
         };
-        let (Side::Client(client), Some(id)) = (&connection.side, &mut connection.id) else {
+        let (Side::Client(client), Some(id)) = (&mut connection.side, &mut connection.id) else {
             return;
         };
-        if id.context() != client.port.context().raw() {
-            let (address, port_device) = (client.address.clone(), client.port.context().name());
+        let Some(port) = port_of(&client.ports, id.context()) else {
+            let address = client.address.clone();
             let device = id.device_name().unwrap_or_else(|| "none".to_owned());
-            let error = match device == port_device {
+            let names: Vec<_> = client.ports.iter().map(|it| it.context().name()).collect();
+            let error = match names.contains(&&*device) {
                 // It was removed and came back: the port is of what it was before.
                 true => ManagerError::DeviceReplaced { address, device },
                 false => ManagerError::OtherDevice {
                     address,
                     device,
-                    port_device: port_device.to_owned(),
+                    port_device: names.join(","),
                 },
             };
             return self.try_next(number, Some(error));
-        }
+        };
+        client.port = client.ports[port].clone();
         if let Err(error) = id.resolve_route(timeout) {
             let address = client.address.clone();
             let errno = error.raw_os_error().unwrap_or(0);
@@ -401,6 +410,11 @@ impl Manager {
         });
         Ok(())
     }
+}
+
+/// The index of the port of this device.
+pub(super) fn port_of(ports: &[PortHandle], device: *mut ibv_context) -> Option<usize> {
+    ports.iter().position(|it| it.context().raw() == device)
 }
 
 pub(super) fn bad(address: &str, why: impl ToString) -> ManagerError {

@@ -25,6 +25,9 @@ pub(super) enum Side {
 pub(super) struct Client {
     /// As the application gave it, for error texts.
     pub(super) address: String,
+    /// The ports that it may connect from, each of another device.
+    pub(super) ports: Box<[PortHandle]>,
+    /// The one of the device that leads to the address; before that is known, the first.
     pub(super) port: PortHandle,
     pub(super) private_data: Vec<u8>,
     /// The host's addresses that were not tried yet.

@@ -49,8 +49,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::interface::{
-    ConnectionId, Counted, ListenerId, Manager as ManagerInterface, ManagerError, ManagerEvent,
-    PeerIdentity, QueuePairId, RejectReason, SetupError, counters,
+    ChoosePort, ConnectionId, Counted, ListenerId, Manager as ManagerInterface, ManagerError,
+    ManagerEvent, PeerIdentity, QueuePairId, RejectReason, SetupError, counters,
 };
 use crate::verbs::cm::channel::Channel;
 use crate::verbs::cm::event::EventKind;
@@ -259,7 +259,7 @@ impl ManagerInterface for Manager {
         port: &PortHandle,
         private_data: &[u8],
     ) -> Result<ConnectionId, ManagerError> {
-        self.start_connecting(address, port, private_data)
+        self.connect_from(address, std::slice::from_ref(port), private_data)
     }
 
     /// As [`ManagerInterface::prepare`]; a client's port is the one that it connected with.
@@ -268,7 +268,8 @@ impl ManagerInterface for Manager {
         connection: ConnectionId,
         port: &PortHandle,
     ) -> Result<PreparedQueuePair, SetupError> {
-        self.prepare_queue_pair(connection.0, port)
+        let (_, prepared) = self.prepare_for(connection, std::slice::from_ref(port))?;
+        Ok(prepared)
     }
 
     /// Accepts, with at most 196 bytes of private data. An error leaves the connection unchanged:
@@ -324,5 +325,24 @@ impl ManagerInterface for Manager {
 
     fn waker(&self) -> Arc<dyn Fn() + Send + Sync> {
         self.waiting.waker()
+    }
+}
+
+impl ChoosePort for Manager {
+    fn connect_from(
+        &mut self,
+        address: &str,
+        ports: &[PortHandle],
+        private_data: &[u8],
+    ) -> Result<ConnectionId, ManagerError> {
+        self.start_connecting(address, ports, private_data)
+    }
+
+    fn prepare_for(
+        &mut self,
+        connection: ConnectionId,
+        ports: &[PortHandle],
+    ) -> Result<(usize, PreparedQueuePair), SetupError> {
+        self.prepare_queue_pair(connection.0, ports)
     }
 }

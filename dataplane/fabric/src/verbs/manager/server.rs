@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::client::{check_private_data, system, wrong_order};
+use super::client::{check_private_data, port_of, system, wrong_order};
 use super::connection::{Connection, Prepared, Side, depths_of, number_of};
 use super::drive;
 use super::machine::Stage;
@@ -174,25 +174,31 @@ impl Manager {
     pub(super) fn prepare_queue_pair(
         &mut self,
         number: u64,
-        port: &PortHandle,
-    ) -> Result<PreparedQueuePair, SetupError> {
-        self.know(port).map_err(|source| SetupError::System {
-            doing: "watching the device of a port".to_owned(),
-            source,
-        })?;
+        ports: &[PortHandle],
+    ) -> Result<(usize, PreparedQueuePair), SetupError> {
+        ports
+            .iter()
+            .try_for_each(|port| self.know(port))
+            .map_err(|source| SetupError::System {
+                doing: "watching the device of a port".to_owned(),
+                source,
+            })?;
         let options = self.options;
         let connection = self.connections.get_mut(&number).ok_or_else(gone)?;
         let next = connection.stage.prepared().ok_or_else(gone)?;
         let id = connection.id.as_mut().ok_or_else(gone)?;
-        if id.context() != port.context().raw() {
+        let Some((index, port)) =
+            port_of(ports, id.context()).and_then(|it| Some((it, ports.get(it)?)))
+        else {
+            let names: Vec<_> = ports.iter().map(|it| it.context().name()).collect();
             return Err(SetupError::Peer {
                 what: format!(
                     "request arrived on the device `{}`, but this core polls `{}`",
                     id.device_name().unwrap_or_else(|| "none".to_owned()),
-                    port.context().name()
+                    names.join(",")
                 ),
             });
-        }
+        };
         let depths = depths_of(port).agreed(&connection.peer);
         let queue_pair = match connection.queue_pair.take() {
             Some(queue_pair) => queue_pair,
@@ -216,11 +222,12 @@ impl Manager {
         connection.stage = next;
         self.by_queue_pair
             .insert((number_of(port), queue_pair.id()), number);
-        Ok(PreparedQueuePair {
+        let prepared = PreparedQueuePair {
             queue_pair,
             initiator_depth: depths.initiator_depth,
             established,
-        })
+        };
+        Ok((index, prepared))
     }
 
     pub(super) fn send_reply(
