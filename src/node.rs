@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rpcrdma_control::{
     Address, Authentication, DrainReport, Fabric, FaultPlan, ListenOptions, NodeConfig, NodeError,
-    NodeHandle, Provider, ServerAddresses, ShmProvider, Use, VerbsProvider,
+    NodeHandle, Provider, RailsProvider, ServerAddresses, ShmProvider, Use, VerbsProvider,
 };
 use rpcrdma_engine::{Application, ConnectionKey, CoreConfig, IdlePolicy};
 use rpcrdma_fabric::clock::Clock;
@@ -62,6 +62,9 @@ pub struct Node {
     names: Arc<Names>,
 }
 
+/// The fabric of a node that is reached by TCP alone: cores run on one all the same.
+const FABRIC_OF_TCP: Fabric = Fabric::SHM;
+
 type PolledCores = Arc<[Mutex<Option<PolledCore>>]>;
 
 impl Node {
@@ -90,9 +93,9 @@ impl Node {
             return self.tcp.listen(address, &authentication);
         }
         let address = self.address(address)?;
-        if let Fabric::Verbs { device } = &self.fabric {
+        if let Fabric::Verbs { devices } = &self.fabric {
             // Clients that come by another device are turned away: it has no cores.
-            Fabric::of(&address.parse()?, Some(device), Use::Listen)?;
+            Fabric::of([&address.parse()?], Some(devices.as_str()), Use::Listen)?;
         }
         let options = ListenOptions {
             authentication,
@@ -420,10 +423,12 @@ impl<A: Application> NodeBuilder<A> {
         self
     }
 
-    /// The RDMA device, by name. Without it, it is that of the address, or by which the address is reached.
+    /// The RDMA devices, by name, with commas between them; or `all`, those with an active port. Without this they are those of
+    /// the addresses, or by which the addresses are reached. A node on several devices listens and connects by each of them,
+    /// and its cores poll all of them.
     #[must_use]
-    pub fn device(mut self, name: &str) -> Self {
-        self.device = Some(name.to_owned());
+    pub fn device(mut self, names: &str) -> Self {
+        self.device = Some(names.to_owned());
         self
     }
 
@@ -527,8 +532,8 @@ impl<A: Application> NodeBuilder<A> {
         self
     }
 
-    /// Starts the node, without a listener, for the fabric of `address`, and the device that has it or by which it is reached. Of
-    /// several addresses of a server the first one counts.
+    /// Starts the node, without a listener, for the fabric of `address`, and the device that has it or by which it is reached.
+    /// Several addresses of a server can have several devices.
     ///
     /// # Errors
     /// When the profile cannot be used, a core cannot be pinned or has too little memory, or the fabric is not there.
@@ -538,13 +543,10 @@ impl<A: Application> NodeBuilder<A> {
 
     pub(crate) fn start_for(self, address: &str, purpose: Use) -> Result<Node, Error> {
         if address.starts_with(tcp::SCHEME) {
-            // Cores run on a fabric, also those that nobody reaches by it.
-            return self.start_on(Fabric::Shm {
-                delay: Duration::ZERO,
-            });
+            return self.start_on(FABRIC_OF_TCP);
         }
         let addresses: ServerAddresses = address.parse()?;
-        let fabric = Fabric::of(addresses.first(), self.device.as_deref(), purpose)?;
+        let fabric = Fabric::of(addresses.iter(), self.device.as_deref(), purpose)?;
         self.start_on(fabric)
     }
 
@@ -652,9 +654,14 @@ impl<A: Application> NodeBuilder<A> {
                 };
                 start(provider, starting, application)?
             }
-            Fabric::Verbs { device } => {
-                let provider = VerbsProvider::from_profile(&profile, Some(device.clone()));
-                start(provider, starting, application)?
+            Fabric::Verbs { devices } => {
+                let of = |name: &str| VerbsProvider::from_profile(&profile, Some(name.to_owned()));
+                let rails: Vec<_> = devices.iter().map(of).collect();
+                // A node on one device pays nothing for those on several.
+                match <[_; 1]>::try_from(rails) {
+                    Ok([one]) => start(one, starting, application)?,
+                    Err(rails) => start(RailsProvider::new(rails)?, starting, application)?,
+                }
             }
         };
         if has_windows {
@@ -682,9 +689,14 @@ impl<A: Application> NodeBuilder<A> {
         let mut wanted = vec![address.to_owned()];
         wanted.append(&mut self.more);
         let authentication = std::mem::take(&mut self.authentication);
-        let of_fabric = wanted.iter().find(|it| !it.starts_with(tcp::SCHEME));
+        let of_fabric = wanted.iter().filter(|it| !it.starts_with(tcp::SCHEME));
+        let of_fabric: Vec<Address> = of_fabric.map(|it| it.parse()).collect::<Result<_, _>>()?;
         wanted.iter().try_for_each(|it| Node::check_free(it))?;
-        let node = self.start_for(of_fabric.map_or(address, String::as_str), Use::Listen)?;
+        let fabric = match of_fabric.is_empty() {
+            true => FABRIC_OF_TCP,
+            false => Fabric::of(&of_fabric, self.device.as_deref(), Use::Listen)?,
+        };
+        let node = self.start_on(fabric)?;
         let addresses = wanted
             .iter()
             .map(|address| node.listen(address, authentication.clone()))

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rpcrdma_control::Fabric;
+use rpcrdma_control::{Devices, Fabric};
 use rpcrdma_doctor::{DeviceRecord, Needs, System};
 use rpcrdma_tuning::{Loaded, Profile};
 use serde::Serialize;
@@ -70,7 +70,8 @@ impl Record {
         loaded: &Loaded,
         fabric: &Fabric,
     ) -> Self {
-        let device = fabric.device();
+        // The first of several: they are of one profile, and the report names all of them.
+        let device = fabric.devices().map(Devices::first);
         let device = device.and_then(|name| {
             DeviceRecord::read(&System::below("/".as_ref()), &Needs::of(loaded), name)
         });

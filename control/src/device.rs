@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::fs::OpenOptions;
 use std::io::ErrorKind;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::path::Path;
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use rpcrdma_fabric::verbs::{Context, device_at, device_towards};
 use rpcrdma_fabric::{shm, verbs};
 use rpcrdma_tuning::{Detected, Device, Layers, Settings};
 
+use crate::devices::Devices;
 use crate::provider::VerbsProvider;
 
 /// Time limit for resolving the route to an address.
@@ -24,14 +25,14 @@ const DEVICES: &str = "/sys/class/infiniband";
 /// The directory of the device files that processes open.
 const FILES: &str = "/dev/infiniband";
 
-/// A fabric, with its device: where a node runs.
+/// A fabric, with its devices: where a node runs.
 ///
 /// # Example
 /// ```
 /// use rpcrdma_control::{Fabric, Use};
 ///
-/// let fabric = Fabric::of(&"shm:example".parse()?, None, Use::Listen)?;
-/// assert_eq!((fabric.name(), fabric.device()), ("shm", None));
+/// let fabric = Fabric::of([&"shm:example".parse()?], None, Use::Listen)?;
+/// assert_eq!((fabric.name(), fabric.devices()), ("shm", None));
 /// assert_eq!(fabric.layers(None)?.build()?.name, "shm");
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
@@ -42,14 +43,14 @@ pub enum Fabric {
         /// Artificial one-way delay of every message that this process sends.
         delay: Duration,
     },
-    /// An RDMA device.
+    /// RDMA devices: one, or a rail on each of several.
     Verbs {
-        /// Its name.
-        device: String,
+        /// Their names.
+        devices: Devices,
     },
 }
 
-/// What a node does at the address that chooses its fabric.
+/// What a node does at the addresses that choose its fabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
     /// It listens there.
@@ -69,7 +70,7 @@ pub enum FabricError {
         /// The name.
         named: String,
     },
-    /// The named device does not have the address to listen on.
+    /// No named device has the address to listen on.
     #[error("{address} is an address of the device {found}, and {named} was named")]
     OtherDevice {
         /// The address.
@@ -202,72 +203,110 @@ impl Fabric {
         delay: Duration::ZERO,
     };
 
-    /// The fabric of an address. To listen, the device is the one that has the address; where all have it (a wildcard), it is
-    /// `named` or, without one, the first with an active port. To connect, it is `named` or, without one, the device on
-    /// the route to the address.
+    /// The fabric of the first address, with the devices for all addresses of it. To listen, they are those that have the
+    /// addresses; where all have one (a wildcard), the first with an active port. To connect, they are those on the routes to the
+    /// addresses. `named` takes their place: names with commas between them, or `all`.
     ///
     /// # Errors
-    /// If `named` does not fit the address, rdma-core is missing, or no device has or reaches the address.
-    pub fn of(address: &Address, named: Option<&str>, purpose: Use) -> Result<Self, FabricError> {
-        match (address, named) {
-            (Address::Shm(_), None) => Ok(Self::SHM),
-            (Address::Shm(_), Some(named)) => Err(FabricError::NoDevices {
-                named: named.to_owned(),
-            }),
-            (Address::Rdma { .. }, _) => match purpose {
-                Use::Listen => Self::at(address, named),
-                Use::Connect => Self::towards(address, named),
-                // An address of this machine is that of a listener.
-                Use::Either => match device_at(&address.to_string()) {
-                    // A client on another device of this machine, if one was named.
-                    Ok(Some(found)) if named.is_some_and(|named| named != found) => {
-                        Self::towards(address, named)
-                    }
-                    Ok(_) => Self::at(address, named),
-                    Err(_) => Self::towards(address, named),
-                },
+    /// If `named` does not fit an address, rdma-core is missing, or no device has or reaches an address. Of several to connect
+    /// to, one that no device reaches is left out.
+    pub fn of<'a>(
+        addresses: impl IntoIterator<Item = &'a Address>,
+        named: Option<&str>,
+        purpose: Use,
+    ) -> Result<Self, FabricError> {
+        let addresses: Vec<&Address> = addresses.into_iter().collect();
+        if let Some(Address::Shm(_)) = addresses.first() {
+            return match named {
+                None => Ok(Self::SHM),
+                Some(named) => Err(FabricError::NoDevices {
+                    named: named.to_owned(),
+                }),
+            };
+        }
+        let named = named.map(Devices::named).transpose()?;
+        let is_rdma = |address: &&&Address| matches!(address, Address::Rdma { .. });
+        let rdma: Vec<&Address> = addresses.iter().filter(is_rdma).copied().collect();
+        let (mut found, mut unreached) = (None, None);
+        for address in &rdma {
+            match Self::device_of(address, named.as_ref(), purpose, rdma.len() > 1) {
+                Ok(Some(device)) => found = Some(Devices::with(found, &device)),
+                Ok(None) => {}
+                Err(error @ FabricError::NoWay { .. }) => unreached = Some(error),
+                Err(error) => return Err(error),
+            }
+        }
+        match (named.or(found), unreached) {
+            (Some(devices), _) => Ok(Self::Verbs { devices }),
+            (None, Some(error)) => Err(error),
+            (None, None) => Self::device_named(None),
+        }
+    }
+
+    /// The device for one address, if the address decides; `is_one_of_several` if there are other addresses.
+    fn device_of(
+        address: &Address,
+        named: Option<&Devices>,
+        purpose: Use,
+        is_one_of_several: bool,
+    ) -> Result<Option<String>, FabricError> {
+        let towards = || match named {
+            Some(_) => Ok(None),
+            None => Self::towards(address, is_one_of_several).map(Some),
+        };
+        match purpose {
+            Use::Connect => towards(),
+            Use::Listen => Self::at(address, named),
+            // An address of this machine is that of a listener.
+            Use::Either => match device_at(&address.to_string()) {
+                // A client on another device of this machine, if one was named.
+                Ok(Some(found)) if named.is_some_and(|named| !named.has(&found)) => towards(),
+                Ok(found) => Ok(found),
+                Err(_) => towards(),
             },
         }
     }
 
-    fn at(address: &Address, named: Option<&str>) -> Result<Self, FabricError> {
+    fn at(address: &Address, named: Option<&Devices>) -> Result<Option<String>, FabricError> {
         let found = device_at(&address.to_string()).map_err(|source| FabricError::NotHere {
             address: address.to_string(),
             source,
         })?;
         match (found, named) {
-            (Some(found), Some(named)) if found != named => Err(FabricError::OtherDevice {
+            (Some(found), Some(named)) if !named.has(&found) => Err(FabricError::OtherDevice {
                 address: address.to_string(),
                 found,
-                named: named.to_owned(),
+                named: named.to_string(),
             }),
-            (Some(device), _) => Ok(Self::Verbs { device }),
-            (None, named) => Self::device_named(named),
+            (found, _) => Ok(found),
         }
     }
 
-    fn towards(address: &Address, named: Option<&str>) -> Result<Self, FabricError> {
-        if named.is_some() {
-            return Self::device_named(named);
+    fn towards(address: &Address, is_one_of_several: bool) -> Result<String, FabricError> {
+        // A server may be down at one of its addresses, where RDMA-CM finds no device: the way to it begins at one all the same.
+        if is_one_of_several && let Some(device) = device_on_route(address) {
+            return Ok(device);
         }
         let found = device_towards(&address.to_string(), RESOLVE_TIMEOUT);
-        found
-            .map(|device| Self::Verbs { device })
-            .map_err(|source| FabricError::NoWay {
-                address: address.to_string(),
-                source,
-            })
+        found.map_err(|source| FabricError::NoWay {
+            address: address.to_string(),
+            source,
+        })
     }
 
-    /// The named device, or the first one with an active port.
+    /// The named devices ([`Devices::named`]), or the first one with an active port.
     ///
     /// # Errors
     /// [`FabricError::NoDevice`].
     pub fn device_named(named: Option<&str>) -> Result<Self, FabricError> {
-        let context = Context::open(named).map_err(FabricError::NoDevice)?;
-        Ok(Self::Verbs {
-            device: context.name().to_owned(),
-        })
+        let devices = match named {
+            Some(named) => Devices::named(named)?,
+            None => {
+                let first = Context::open(None).map_err(FabricError::NoDevice)?;
+                Devices::one(first.name())
+            }
+        };
+        Ok(Self::Verbs { devices })
     }
 
     /// The same fabric with an artificial one-way delay of every message that this process sends.
@@ -278,7 +317,9 @@ impl Fabric {
         match self {
             Self::Shm { .. } => Ok(Self::Shm { delay: by }),
             verbs @ Self::Verbs { .. } if by.is_zero() => Ok(verbs),
-            Self::Verbs { device } => Err(FabricError::NoDelay { device }),
+            Self::Verbs { devices } => Err(FabricError::NoDelay {
+                device: devices.to_string(),
+            }),
         }
     }
 
@@ -291,12 +332,12 @@ impl Fabric {
         }
     }
 
-    /// The device's name; `None` on shm.
+    /// The devices; `None` on shm.
     #[must_use]
-    pub fn device(&self) -> Option<&str> {
+    pub const fn devices(&self) -> Option<&Devices> {
         match self {
             Self::Shm { .. } => None,
-            Self::Verbs { device } => Some(device),
+            Self::Verbs { devices } => Some(devices),
         }
     }
 
@@ -316,23 +357,30 @@ impl Fabric {
     /// # Errors
     /// When the device cannot be opened, or is of a family that cannot be used.
     pub fn layers(&self, chosen: Option<Layers>) -> Result<Layers, FabricError> {
-        let Self::Verbs { device } = self else {
+        let Self::Verbs { devices } = self else {
             return Ok(chosen.map_or_else(|| Layers::named("shm"), Ok)?);
         };
-        let context = Context::open(Some(device)).map_err(FabricError::NoDevice)?;
-        let limits = VerbsProvider::limits(context.limits());
-        let layers = match chosen {
-            Some(chosen) => chosen.limited(&limits, device),
-            // Nobody chose it: what the device lacks of it is no warning of a node, but a hint of the doctor.
-            None => {
-                let device = Device::named(Path::new("/"), device);
-                Self::layers_of(&device, Some(&limits))?.fitted()
-            }
-        };
-        Ok(match context.limits().windows {
-            0 => layers.lacking(no_windows(device, context.windows_refused())),
-            _ => layers,
-        })
+        let is_chosen = chosen.is_some();
+        let mut layers = chosen;
+        for device in devices.iter() {
+            let context = Context::open(Some(device)).map_err(FabricError::NoDevice)?;
+            let limits = VerbsProvider::limits(context.limits());
+            let limited = match layers {
+                Some(layers) if is_chosen => layers.limited(&limits, device),
+                // The profile is that of the first device, and the others set limits alone.
+                Some(layers) => layers.limited(&limits, device).fitted(),
+                // Nobody chose it: what the device lacks of it is no warning of a node, but a hint of the doctor.
+                None => {
+                    let device = Device::named(Path::new("/"), device);
+                    Self::layers_of(&device, Some(&limits))?.fitted()
+                }
+            };
+            layers = Some(match context.limits().windows {
+                0 => limited.lacking(no_windows(device, context.windows_refused())),
+                _ => limited,
+            });
+        }
+        Ok(layers.unwrap_or_else(Layers::defaults))
     }
 
     /// The layers of [`Fabric::layers`] for a device that the kernel describes, if no profile is chosen: those of its
@@ -369,18 +417,6 @@ impl Fabric {
         }
     }
 
-    /// The device's limits for the knobs; on shm there are none.
-    ///
-    /// # Errors
-    /// [`FabricError::NoDevice`].
-    pub fn limits(&self) -> Result<Settings, FabricError> {
-        let Self::Verbs { device } = self else {
-            return Ok(Settings::default());
-        };
-        let context = Context::open(Some(device)).map_err(FabricError::NoDevice)?;
-        Ok(VerbsProvider::limits(context.limits()))
-    }
-
     /// An address of a device for a server that only this machine uses: an IP address of the device's first port, with port
     /// number 0, so that the system chooses one.
     ///
@@ -388,7 +424,7 @@ impl Fabric {
     /// If there is no device, or it has no IP address.
     pub fn own_rdma_address(named: Option<&str>) -> Result<Address, FabricError> {
         let fabric = Self::device_named(named)?;
-        let device = fabric.device().unwrap_or_default();
+        let device = fabric.devices().map_or("", Devices::first);
         let gids = format!("{DEVICES}/{device}/ports/1/gids");
         let address = std::fs::read_dir(&gids)
             .into_iter()
@@ -404,6 +440,26 @@ impl Fabric {
             port: 0,
         })
     }
+}
+
+/// The device of the local address from which the kernel's route to `address` begins, if there is one.
+fn device_on_route(address: &Address) -> Option<String> {
+    let Address::Rdma { host, port } = address else {
+        return None;
+    };
+    let remote = (host.as_str(), *port).to_socket_addrs().ok()?.next()?;
+    let any: SocketAddr = match remote {
+        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+    };
+    // Nothing is sent: connecting a datagram socket only looks the route up.
+    let socket = UdpSocket::bind(any).ok()?;
+    socket.connect(remote).ok()?;
+    let local = Address::Rdma {
+        host: socket.local_addr().ok()?.ip().to_string(),
+        port: 0,
+    };
+    device_at(&local.to_string()).ok()?
 }
 
 /// What becomes of bulk data on a device without memory windows. `refused` is the reason if the device reports some.
@@ -485,14 +541,13 @@ mod tests {
     fn shm_needs_nothing_and_has_no_device() {
         let address: Address = "shm:x".parse().unwrap();
         for purpose in [Use::Listen, Use::Connect, Use::Either] {
-            let fabric = Fabric::of(&address, None, purpose).unwrap();
+            let fabric = Fabric::of([&address], None, purpose).unwrap();
             assert_eq!(fabric, Fabric::SHM);
             assert!(fabric.is_of(&address));
-            let error = Fabric::of(&address, Some("mlx5_0"), purpose).unwrap_err();
+            let error = Fabric::of([&address], Some("mlx5_0"), purpose).unwrap_err();
             assert!(error.is_usage() && error.advice().is_some());
             assert!(error.to_string().contains("mlx5_0"), "{error}");
         }
-        assert_eq!(Fabric::SHM.limits().unwrap(), Settings::default());
         let loaded = Fabric::SHM.layers(None).unwrap().build().unwrap();
         assert_eq!(loaded.name, "shm");
         let chosen = Fabric::SHM.layers(Some(Layers::defaults())).unwrap();
@@ -525,7 +580,7 @@ mod tests {
         let by = Duration::from_millis(1);
         assert_eq!(Fabric::SHM.delayed(by).unwrap(), Fabric::Shm { delay: by });
         let device = Fabric::Verbs {
-            device: "rxe0".to_owned(),
+            devices: Devices::one("rxe0"),
         };
         assert_eq!(device.clone().delayed(Duration::ZERO).unwrap(), device);
         let error = device.delayed(by).unwrap_err();

@@ -39,6 +39,7 @@
 mod connection;
 mod counters;
 mod device;
+mod devices;
 mod error;
 mod events;
 mod limits;
@@ -64,6 +65,7 @@ pub use connection::{ConnectOptions, Connection, DrainReport, ListenOptions, Lis
 pub use core_choice::CoreChoice;
 pub use counters::ControlCounters;
 pub use device::{Fabric, FabricError, Use};
+pub use devices::Devices;
 pub use error::{ConnectError, NodeError, Stage};
 pub use events::{EventSink, GivenUp, NodeEvent, TargetEvent};
 pub use faults::{

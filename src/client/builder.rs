@@ -100,10 +100,10 @@ impl ClientBuilder {
         self
     }
 
-    /// The RDMA device of the client's own node; see [`NodeBuilder::device`].
+    /// The RDMA devices of the client's own node; see [`NodeBuilder::device`].
     #[must_use]
-    pub fn device(mut self, name: &str) -> Self {
-        self.new_node = self.new_node.device(name);
+    pub fn device(mut self, names: &str) -> Self {
+        self.new_node = self.new_node.device(names);
         self
     }
 

@@ -27,6 +27,9 @@ all_names=abcde
 
 boot() { # boot NAME MAC NETDEV [OPTION...]: one guest in the background; its process is added to guest_pids
     local more=("${@:4}")
+    # The second link is as the first; its addresses, on Ethernet and of the socket, have another number.
+    [ -z "$second" ] || more+=(-netdev "$(sed 's/id=n0/id=n1/; s/path=.*/&2/' <<<"$3")"
+        -device "virtio-net-pci,netdev=n1,mac=${2%00:0?}01:${2##*:},host_mtu=9000,romfile=")
     # Emulated, a string instruction is a loop over its steps. Without the features for fast byte strings, the kernel
     # and libc step by words. The translated code of the kernel and of large test programs fits 1 GiB.
     local machine=(-accel "tcg,thread=multi,tb-size=1024" -cpu max,-erms,-fsrm)
@@ -36,7 +39,7 @@ boot() { # boot NAME MAC NETDEV [OPTION...]: one guest in the background; its pr
         qemu-system-x86_64 "${machine[@]}" -m "$memory" -smp "$cpus" -nodefaults \
         -display none -monitor none -serial "file:$lab/$1.console" -no-reboot \
         -kernel "$kernel/vmlinux" -initrd "$initramfs" \
-        -append "$boot_options lab.name=$1 lab.device=$device lab.mtu=$mtu lab.delay=$delay \
+        -append "$boot_options lab.name=$1 lab.device=$device lab.second=$second lab.mtu=$mtu lab.delay=$delay \
 lab.hugepages=$hugepages lab.modules=$kernel/lib/modules" \
         -virtfs local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap \
         -virtfs "local,path=$out,mount_tag=out,security_model=none" \
@@ -99,7 +102,7 @@ boot_all() {
         # TIME: on a busy host that takes some time, and two minutes are far longer. A guest b that has died is found by
         # `supervise`.
         for ((tries = 0; tries < 2400; tries++)); do
-            [ ! -S "$wire.$name" ] && is_alive "${guest_pids[0]}" || break
+            { [ ! -S "$wire.$name" ] || { [ -n "$second" ] && [ ! -S "$wire.${name}2" ]; }; } && is_alive "${guest_pids[0]}" || break
             sleep 0.05
         done
         boot "$name" "52:54:00:00:00:0$(number_of "$name")" "stream,id=n0,server=off,addr.type=unix,addr.path=$wire.$name"
@@ -172,12 +175,13 @@ parse_options() {
                 shift
                 break
                 ;;
-            --b | --guests | --device | --kernel | --mtu | --delay | --memory | --cpus | --hugepages | --timeout | --out | --accel)
+            --b | --guests | --device | --second | --kernel | --mtu | --delay | --memory | --cpus | --hugepages | --timeout | --out | --accel)
                 [ $# -ge 2 ] || die 2 "$1 needs a value"
                 ;;&
             --b) command_b=$2 ;;
             --guests) guests=$2 ;;
             --device) device=$2 ;;
+            --second) second=$2 ;;
             --kernel) kernel_name=$2 ;;
             --mtu) mtu=$2 ;;
             --delay) delay=$2 ;;
@@ -201,6 +205,8 @@ parse_options() {
     [[ $guests =~ ^[2-${#all_names}]$ ]] || die 2 "--guests is 2 to ${#all_names}"
     [ -n "$command_b" ] || [ "$guests" = 2 ] || die 2 "--guests needs --b: what the others run"
     [ "$device" = rxe ] || [ "$device" = siw ] || die 2 "--device is rxe or siw"
+    [[ $second =~ ^(|rxe|siw)$ ]] || die 2 "--second is rxe or siw"
+    [ -z "$second" ] || [ "$guests$kernel_name" = 2stock ] || die 2 "--second is for one or two guests of the stock kernel"
     [[ $kernel_name =~ ^(stock|newest|uml)$ ]] || die 2 "--kernel is stock, newest or uml"
     [ "$kernel_name" != uml ] || [ "$guests" = 2 ] || die 2 "--guests is not for user-mode Linux"
     [ "$kernel_name$device" != newestsiw ] || die 2 "the newest kernel has no software iWARP here"
@@ -220,7 +226,7 @@ forward() {
 }
 
 run() {
-    local device=rxe kernel_name=stock mtu=9000 delay=0 memory=2048 cpus=2 hugepages=0 timeout_s=300 out="" accel=""
+    local device=rxe second="" kernel_name=stock mtu=9000 delay=0 memory=2048 cpus=2 hugepages=0 timeout_s=300 out="" accel=""
     local command_a="" command_b="" guests=2 name names=(a)
     parse_options "$@"
     [ -z "$command_b" ] || read -ra names <<<"$(sed 's/./& /g' <<<"${all_names:0:guests}")"

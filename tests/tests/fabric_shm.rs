@@ -176,7 +176,7 @@ impl Harness for RailsHarness {
         let name = self.0.fresh_address();
         let name = name.strip_prefix("shm:").expect("the scheme");
         let sum: u32 = name.bytes().map(u32::from).sum();
-        let last = if sum % 2 == 0 { 'a' } else { 'b' };
+        let last = if sum.is_multiple_of(2) { 'a' } else { 'b' };
         format!("shm:{name}{last}")
     }
 

@@ -1,6 +1,6 @@
 //! Chooses the provider for each kind of address, with the reason.
 
-use rpcrdma_control::Fabric;
+use rpcrdma_control::{Devices, Fabric};
 use serde::Serialize;
 
 use super::device::Device;
@@ -100,10 +100,11 @@ fn choose_rdma(
             .iter()
             .find(|device| device.usable && device.is_active())
             .map(|device| Fabric::Verbs {
-                device: device.name.clone(),
+                devices: Devices::one(&device.name),
             }),
     };
-    let active = active.as_ref().and_then(Fabric::device);
+    let active = active.as_ref().and_then(Fabric::devices);
+    let active = active.map(Devices::first);
     let (why, severity, fix) = match (missing, active) {
         (Some(missing), _) => (
             missing,

@@ -53,8 +53,8 @@ pub(crate) struct CommonArgs {
     #[arg(long, value_enum, default_value_t = OwnFabric::Shm, conflicts_with = "connect")]
     pub fabric: OwnFabric,
 
-    /// RDMA device, as `rdma link` names it [default: the one on the route to the server, or the first active one]
-    #[arg(long, value_name = "NAME")]
+    /// RDMA devices, as `rdma link` names them, with commas; or all [default: those on the route to the server, or the first active one]
+    #[arg(long, value_name = "NAME[,...]")]
     pub device: Option<String>,
 
     /// Reads and writes in one call; several make a COMPOUND

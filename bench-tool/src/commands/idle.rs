@@ -15,8 +15,8 @@ pub(crate) struct IdleArgs {
     #[arg(long, value_name = "ADDR[,...]", value_parser = ServerAddresses::to_connect)]
     pub connect: ServerAddresses,
 
-    /// RDMA device
-    #[arg(long, value_name = "NAME")]
+    /// RDMA devices
+    #[arg(long, value_name = "NAME[,...]")]
     pub device: Option<String>,
 
     /// Host authentication of this end and the server

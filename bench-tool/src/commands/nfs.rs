@@ -131,8 +131,8 @@ pub(crate) struct NfsArgs {
     #[arg(long, value_name = "LIST", value_parser = core_list)]
     pub cores: Option<CoreList>,
 
-    /// RDMA device, as `rdma link` names it [default: the one on the route to the server]
-    #[arg(long, value_name = "NAME")]
+    /// RDMA devices, as `rdma link` names them, with commas; or all [default: those on the route to the server]
+    #[arg(long, value_name = "NAME[,...]")]
     pub device: Option<String>,
 
     /// Version of RPC-over-RDMA [default: auto, which requests version 2 first; NFS servers have version 1]

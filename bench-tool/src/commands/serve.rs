@@ -88,8 +88,8 @@ pub(crate) struct ServeArgs {
     #[command(flatten)]
     pub nfs3: Nfs3Args,
 
-    /// RDMA device, as `rdma link` names it [default: the one with the address, or the first active one]
-    #[arg(long, value_name = "NAME")]
+    /// RDMA devices, as `rdma link` names them, with commas; or all [default: those with the address, or the first active one]
+    #[arg(long, value_name = "NAME[,...]")]
     pub device: Option<String>,
 
     /// Cores to poll on, such as 0,1 or 2-3 [default: the last core that this process may use]

@@ -189,7 +189,7 @@ fn drive(
             manner.run(&mut session, plan, Transport::KernelTcp, calls)
         }
         NfsAddress::Fabric(address) => {
-            let fabric = Fabric::of(address.first(), config.device.as_deref(), Use::Connect)?;
+            let fabric = Fabric::of(address.iter(), config.device.as_deref(), Use::Connect)?;
             let loaded = session::fabric::profile(config, &fabric)?;
             let job = OverFabric {
                 manner,
@@ -231,7 +231,7 @@ impl OverFabric<'_> {
             )?;
         let transport = Transport::Fabric {
             fabric: self.fabric.name(),
-            device: self.fabric.device().map(str::to_owned),
+            device: self.fabric.devices().map(ToString::to_string),
             version: session.version(),
             profile: self.loaded.name.clone(),
             warnings: session.warnings(self.loaded),

@@ -391,7 +391,7 @@ pub(crate) struct IdleConfig {
 /// If the server cannot be reached.
 pub(crate) fn execute(config: &IdleConfig) -> Result<(), Failure> {
     let fabric = Fabric::of(
-        config.connect.first(),
+        config.connect.iter(),
         config.device.as_deref(),
         Use::Connect,
     )?;

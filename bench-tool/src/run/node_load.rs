@@ -52,7 +52,7 @@ impl Load for NodeLoad {
         watch: &Watch,
         show: &mut dyn FnMut(&RunResult),
     ) -> Result<RunResult, Failure> {
-        let fabric = Fabric::of(server.first(), config.device.as_deref(), Use::Connect)?
+        let fabric = Fabric::of(server.iter(), config.device.as_deref(), Use::Connect)?
             .delayed(config.slowed.delay)?;
         let loaded = profile(config, &fabric)?;
         let measure = Measure {
@@ -280,7 +280,7 @@ fn counts(counters: &CounterSnapshot) -> server_report::Counts {
 
 /// Checks that the profile can be used with a server at this address.
 pub(super) fn check_profile(config: &RunConfig, server: &ServerAddresses) -> Result<(), Failure> {
-    let fabric = Fabric::of(server.first(), config.device.as_deref(), Use::Connect)?;
+    let fabric = Fabric::of(server.iter(), config.device.as_deref(), Use::Connect)?;
     profile(config, &fabric).map(|_| ())
 }
 
@@ -563,7 +563,7 @@ fn result(
         },
         latency,
         fabric: fabric.name().to_owned(),
-        device: fabric.device().map(str::to_owned),
+        device: fabric.devices().map(ToString::to_string),
         protocol: 2,
         placement: "inline".to_owned(),
         profile: loaded.name.clone(),

@@ -49,7 +49,7 @@ use self::operate::Operator;
 /// # Errors
 /// A usage failure for an unusable profile; a failure if the server cannot be set up or cannot listen.
 pub(crate) fn execute(config: &ServeConfig) -> Result<(), Failure> {
-    let fabric = Fabric::of(config.listen.first(), config.device.as_deref(), Use::Listen)?;
+    let fabric = Fabric::of(config.listen.iter(), config.device.as_deref(), Use::Listen)?;
     let fabric = fabric.delayed(config.delay)?;
     check_free(&config.addresses())?;
     let loaded = &config.need.profile(&config.profile, &fabric)?;

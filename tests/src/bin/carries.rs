@@ -68,7 +68,7 @@ fn carry(address: &str, name: &str, knobs: &[&str]) -> Result<(), Box<dyn Error>
         .timeout(PATIENCE)
         .connect(server.address())?;
     if name == "default" {
-        let fabric = Fabric::of(&server.address().parse()?, None, Use::Listen)?;
+        let fabric = Fabric::of([&server.address().parse()?], None, Use::Listen)?;
         println!("profile: {}", fabric.layers(None)?.build()?.name);
         node.warnings()
             .iter()
