@@ -244,6 +244,7 @@ impl<V: Provider> ControlThread<V> {
             ManagerEvent::ListenerRestored { address, .. } => {
                 self.tell(|| NodeEvent::ListenerRestored { address });
             }
+            ManagerEvent::LinkDown { connection } => self.link_down(connection),
             ManagerEvent::Disconnected {
                 connection,
                 port_event,
@@ -258,6 +259,16 @@ impl<V: Provider> ControlThread<V> {
                     self.end(connection, CloseReason::Peer);
                 }
             }
+        }
+    }
+
+    /// The link of a connection is down. One whose server has another address goes on there; for any other, the retries of the
+    /// device may still help.
+    fn link_down(&mut self, id: ConnectionId) {
+        let owner = self.connections.get(&id).and_then(Tracked::owner);
+        let addresses = owner.map_or(0, |owner| self.keeper.addresses(owner).count());
+        if addresses > 1 {
+            self.manager.abandon(id);
         }
     }
 

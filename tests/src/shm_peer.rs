@@ -209,7 +209,9 @@ impl Peer {
             }
             ManagerEvent::Rejected { reason, .. } => panic!("rejected: {reason}"),
             ManagerEvent::Failed { error, .. } => panic!("no connection: {error}"),
-            ManagerEvent::ListenerLost { .. } | ManagerEvent::ListenerRestored { .. } => {
+            ManagerEvent::ListenerLost { .. }
+            | ManagerEvent::ListenerRestored { .. }
+            | ManagerEvent::LinkDown { .. } => {
                 panic!("shm has no device to lose")
             }
         }

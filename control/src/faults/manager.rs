@@ -84,6 +84,10 @@ impl<M: Manager> Manager for FaultyManager<M> {
         self.inner.disconnect(connection);
     }
 
+    fn abandon(&mut self, connection: ConnectionId) {
+        self.inner.abandon(connection);
+    }
+
     fn wait(
         &mut self,
         timeout: Duration,
@@ -159,6 +163,7 @@ fn of_faulty<P: Port>(event: ManagerEvent<P>) -> ManagerEvent<FaultyPort<P>> {
         ManagerEvent::ListenerRestored { listener, address } => {
             ManagerEvent::ListenerRestored { listener, address }
         }
+        ManagerEvent::LinkDown { connection } => ManagerEvent::LinkDown { connection },
         ManagerEvent::Disconnected {
             connection,
             port_event,

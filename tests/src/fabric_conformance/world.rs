@@ -527,6 +527,7 @@ pub(super) fn event_name<P: Port>(event: &ManagerEvent<P>) -> String {
         ManagerEvent::ConnectReply { .. } => "ConnectReply".to_owned(),
         ManagerEvent::Established { .. } => "Established".to_owned(),
         ManagerEvent::Rejected { reason, .. } => format!("Rejected ({reason})"),
+        ManagerEvent::LinkDown { .. } => "LinkDown".to_owned(),
         ManagerEvent::Failed { error, .. } => format!("Failed ({error})"),
         ManagerEvent::Disconnected { .. } => "Disconnected".to_owned(),
         ManagerEvent::ListenerLost { .. } => "ListenerLost".to_owned(),

@@ -126,6 +126,13 @@ pub enum ManagerEvent<P: Port> {
         /// Where it listens.
         address: String,
     },
+    /// This end's link of a connection that it requested is down for longer than a flap, and another device of the core has a
+    /// link. [`Manager::abandon`] ends the connection where the peer can be reached in another way; otherwise the device
+    /// goes on with its retries.
+    LinkDown {
+        /// The connection.
+        connection: ConnectionId,
+    },
     /// The peer closed the connection, or died.
     Disconnected {
         /// The connection, which is gone.
@@ -145,6 +152,7 @@ impl<P: Port> ManagerEvent<P> {
             | Self::Established { connection, .. }
             | Self::Rejected { connection, .. }
             | Self::Failed { connection, .. }
+            | Self::LinkDown { connection }
             | Self::Disconnected { connection, .. } => Some(*connection),
             Self::ListenerLost { .. } | Self::ListenerRestored { .. } => None,
         }
@@ -199,6 +207,9 @@ pub trait Manager: Send + 'static {
 
     /// Ends a connection from this side; no event follows.
     fn disconnect(&mut self, connection: ConnectionId);
+
+    /// Ends a connection of which [`ManagerEvent::LinkDown`] came, as if its peer were gone: `Disconnected` follows.
+    fn abandon(&mut self, connection: ConnectionId);
 
     /// Waits at most `timeout` for events and appends them to `events`.
     fn wait(

@@ -83,6 +83,7 @@ impl<M: Manager> RailsManager<M> {
             ManagerEvent::ListenerRestored { listener, address } => {
                 ManagerEvent::ListenerRestored { listener, address }
             }
+            ManagerEvent::LinkDown { connection } => ManagerEvent::LinkDown { connection },
             ManagerEvent::Disconnected {
                 connection,
                 port_event,
@@ -153,6 +154,10 @@ impl<M: ChoosePort> Manager for RailsManager<M> {
     fn disconnect(&mut self, connection: ConnectionId) {
         self.rails.remove(&connection);
         self.inner.disconnect(connection);
+    }
+
+    fn abandon(&mut self, connection: ConnectionId) {
+        self.inner.abandon(connection);
     }
 
     fn wait(

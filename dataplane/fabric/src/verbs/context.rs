@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::bindings::{self, Facilities, ibv_context, ibv_device_attr, ibv_port_attr};
 use super::errno::{done, failed, made};
-use super::events::{EventCounts, Listeners, next_event, set_nonblocking};
+use super::events::{DeviceEvent, EventCounts, Listeners, next_event, set_nonblocking};
 use super::leaked;
 use super::protection_domain::ProtectionDomain;
 use super::thread_domain::QueuePairDomain;
@@ -266,6 +266,11 @@ impl Context {
     /// How often each event came.
     pub(super) fn events(&self) -> &EventCounts {
         &self.events
+    }
+
+    /// How often a link of the device went down, as far as its events were read.
+    pub(super) fn links_down(&self) -> u64 {
+        self.events.of_row(DeviceEvent::PortDown as usize)
     }
 
     /// The RDMA MTU of an active port: the payload of a packet, in octets. `None` if the port is not

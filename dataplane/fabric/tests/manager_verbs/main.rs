@@ -501,9 +501,9 @@ fn a_storm_of_connects_is_accepted_without_loss() {
                     ManagerEvent::Failed { error, .. } => panic!("lost: {error}"),
                     ManagerEvent::Rejected { reason, .. } => panic!("rejected: {reason}"),
                     ManagerEvent::Disconnected { .. } => panic!("end {index} lost one"),
-                    ManagerEvent::ListenerLost { .. } | ManagerEvent::ListenerRestored { .. } => {
-                        panic!("the device stays")
-                    }
+                    ManagerEvent::ListenerLost { .. }
+                    | ManagerEvent::ListenerRestored { .. }
+                    | ManagerEvent::LinkDown { .. } => panic!("the device and its link stay"),
                 }
             }
         }

@@ -280,6 +280,11 @@ impl ManagerInterface for Manager {
             .retain(|event| event.connection() != Some(connection));
     }
 
+    /// There are no links, but tests cut them.
+    fn abandon(&mut self, connection: ConnectionId) {
+        self.gone(connection.0, ManagerError::UnknownConnection);
+    }
+
     fn wait(
         &mut self,
         timeout: Duration,

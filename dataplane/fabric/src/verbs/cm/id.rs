@@ -268,6 +268,11 @@ impl Id {
         self.raw().verbs
     }
 
+    /// The number of its port of the device.
+    pub(in crate::verbs) fn port(&self) -> u8 {
+        self.raw().port_num
+    }
+
     /// The name of the identifier's device.
     pub(in crate::verbs) fn device_name(&self) -> Option<String> {
         let context = NonNull::new(self.raw().verbs)?;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::client::{Rejection, failure, read_rejection, system};
 use super::connection::Side;
 use super::machine::{Stage, Step, step};
-use super::{CHANNEL, FIRST_DEVICE, Manager};
+use super::{CHANNEL, Device, FIRST_DEVICE, LINK_DOWN_HOLD, Manager};
 use crate::interface::{ConnectionId, ManagerError, ManagerEvent};
 use crate::verbs::cm::event::{Event, EventKind};
 use crate::verbs::{Port, PortEvent};
@@ -86,19 +86,53 @@ impl Manager {
         Ok(true)
     }
 
+    /// Reports the connections that this end requested by a link that is down, if another device has one that is up.
+    fn look_at_links(&mut self, device: usize) {
+        let has_link = |device: &Device| {
+            let mut ports = 1..=device.context.limits().ports;
+            ports.any(|port| device.context.port_mtu(port).is_some())
+        };
+        let mut others = self.devices.iter().enumerate();
+        if !others.any(|(other, it)| other != device && has_link(it)) {
+            return;
+        }
+        let Some(device) = self.devices.get(device) else {
+            return;
+        };
+        let raw = device.context.raw();
+        for (number, connection) in &self.connections {
+            let Some(id) = connection.id.as_ref().filter(|id| id.context() == raw) else {
+                continue;
+            };
+            let is_cut = connection.stage == Stage::Established
+                && matches!(connection.side, Side::Client(_))
+                && device.context.port_mtu(id.port()).is_none();
+            if is_cut {
+                self.ready.push(ManagerEvent::LinkDown {
+                    connection: ConnectionId(*number),
+                });
+            }
+        }
+    }
+
     /// Passes the events of a device to its ports. Returns whether there were any.
     fn take_device_events(&mut self, device: u64) -> bool {
-        let Some(context) = usize::try_from(device)
+        let Some(device) = usize::try_from(device)
             .ok()
-            .and_then(|device| self.devices.get(device))
+            .and_then(|device| self.devices.get_mut(device))
         else {
             return false;
         };
-        let Ok(count) = context.dispatch_events() else {
+        let Ok(count) = device.context.dispatch_events() else {
             // The device has failed. Its descriptor stays readable and would keep the loop busy.
-            let _ = self.waiting.forget(context.event_descriptor());
+            let _ = self.waiting.forget(device.context.event_descriptor());
             return false;
         };
+        let downs = device.context.links_down();
+        if downs != std::mem::replace(&mut device.downs, downs) {
+            let at = Some(Instant::now() + LINK_DOWN_HOLD);
+            self.waiting.set_timer(device.number, &mut device.timer, at);
+        }
         count != 0
     }
 
@@ -132,7 +166,14 @@ impl Manager {
     pub(super) fn fire_timers(&mut self, now: Instant) {
         while let Some(number) = self.waiting.take_due(now) {
             let Some(connection) = self.connections.get_mut(&number) else {
-                self.listen_again(number, now);
+                let device = self.devices.iter().position(|it| it.number == number);
+                match device {
+                    Some(device) => {
+                        self.devices[device].timer = None;
+                        self.look_at_links(device);
+                    }
+                    None => self.listen_again(number, now),
+                }
                 continue;
             };
             connection.timer = None;

@@ -77,7 +77,7 @@ pub struct Manager {
     /// The ports that connections were made for, by number.
     ports: HashMap<usize, PortHandle>,
     /// The devices of these ports. Index `i` has the number `FIRST_DEVICE + i` in `waiting`.
-    devices: Vec<Arc<Context>>,
+    devices: Vec<Device>,
     host_names: HostNames,
     blocking_calls: BlockingCalls,
     /// Events that the next wait delivers.
@@ -98,6 +98,22 @@ pub struct Manager {
 const CHANNEL: u64 = 0;
 /// The number of the first device in `waiting`; the other devices follow.
 const FIRST_DEVICE: u64 = 1;
+
+/// How long a link may be down before [`ManagerEvent::LinkDown`]. A shorter flap costs the retries of the device, and no
+/// connection.
+const LINK_DOWN_HOLD: Duration = Duration::from_millis(50);
+
+/// A device of the ports.
+#[derive(Debug)]
+struct Device {
+    context: Arc<Context>,
+    /// How often a link of it went down, as far as the manager knows.
+    downs: u64,
+    /// The number of its timer.
+    number: u64,
+    /// When its links are looked at.
+    timer: Option<Instant>,
+}
 
 struct Listener {
     /// `None` while its device is removed.
@@ -121,6 +137,8 @@ counters! {
         handshakes_timed_out,
         /// Connections that the peer or the fabric ended.
         connections_lost,
+        /// Connections that were left because their link was down and their server had another address.
+        connections_abandoned,
         /// Listeners that lost their device.
         listeners_lost,
         /// Listeners whose device came back.
@@ -220,10 +238,17 @@ impl Manager {
             return Ok(());
         }
         let context = port.context();
-        if !self.devices.iter().any(|known| Arc::ptr_eq(known, context)) {
+        let mut devices = self.devices.iter();
+        if !devices.any(|known| Arc::ptr_eq(&known.context, context)) {
             let number = FIRST_DEVICE + self.devices.len() as u64;
             self.waiting.watch(context.event_descriptor(), number)?;
-            self.devices.push(Arc::clone(context));
+            let device = Device {
+                context: Arc::clone(context),
+                downs: context.links_down(),
+                number: self.new_number(),
+                timer: None,
+            };
+            self.devices.push(device);
         }
         port.set_waker(self.waiting.waker());
         self.ports.insert(number, port.clone());
@@ -299,6 +324,13 @@ impl ManagerInterface for Manager {
             .retain(|event| event.connection() != Some(connection));
     }
 
+    fn abandon(&mut self, connection: ConnectionId) {
+        if self.connections.contains_key(&connection.0) {
+            self.counters.connections_abandoned += 1;
+            self.lose(connection.0);
+        }
+    }
+
     fn wait(
         &mut self,
         timeout: Duration,
@@ -311,7 +343,10 @@ impl ManagerInterface for Manager {
         self.counters.each(each);
         let rows = EventKind::ROWS.iter().zip(self.cm_events);
         let devices = DeviceEvent::ROWS.iter().enumerate().map(|(index, row)| {
-            let counts = self.devices.iter().map(|it| it.events().of_row(index));
+            let counts = self
+                .devices
+                .iter()
+                .map(|it| it.context.events().of_row(index));
             (row, counts.sum())
         });
         for (row, value) in rows.chain(devices) {

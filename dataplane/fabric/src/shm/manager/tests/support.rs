@@ -129,6 +129,7 @@ pub(super) fn name(event: &Event) -> &'static str {
         ManagerEvent::Established { .. } => "Established",
         ManagerEvent::Rejected { .. } => "Rejected",
         ManagerEvent::Failed { .. } => "Failed",
+        ManagerEvent::LinkDown { .. } => "LinkDown",
         ManagerEvent::Disconnected { .. } => "Disconnected",
         ManagerEvent::ListenerLost { .. } => "ListenerLost",
         ManagerEvent::ListenerRestored { .. } => "ListenerRestored",
