@@ -9,8 +9,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rpcrdma_control::{
-    Address, Authentication, DrainReport, Fabric, FaultPlan, ListenOptions, NodeConfig, NodeError,
-    NodeHandle, Provider, RailsProvider, ServerAddresses, ShmProvider, Use, VerbsProvider,
+    Address, Authentication, Devices, DrainReport, Fabric, FaultPlan, ListenOptions, NodeConfig,
+    NodeError, NodeHandle, Provider, RailsProvider, ServerAddresses, ShmProvider, Use,
+    VerbsProvider,
 };
 use rpcrdma_engine::{Application, ConnectionKey, CoreConfig, IdlePolicy};
 use rpcrdma_fabric::clock::Clock;
@@ -95,7 +96,7 @@ impl Node {
         let address = self.address(address)?;
         if let Fabric::Verbs { devices } = &self.fabric {
             // Clients that come by another device are turned away: it has no cores.
-            Fabric::of([&address.parse()?], Some(devices.as_str()), Use::Listen)?;
+            Fabric::check_listen(devices, &address.parse()?)?;
         }
         let options = ListenOptions {
             authentication,
@@ -576,7 +577,8 @@ impl<A: Application> NodeBuilder<A> {
         let fitted = self.fitted(&fabric)?;
         let clamps = fitted.clamps.iter().map(ToString::to_string);
         let has_windows = fitted.lacks.is_empty();
-        let mut warnings: Vec<_> = clamps.chain(fitted.lacks).collect();
+        let of_devices = fabric.devices().into_iter().flat_map(Devices::warnings);
+        let mut warnings: Vec<_> = of_devices.chain(clamps).chain(fitted.lacks).collect();
         let profile = Arc::new(fitted.profile);
         let mut cores = std::mem::take(&mut self.cores);
         if cores.is_empty() {

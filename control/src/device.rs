@@ -228,31 +228,40 @@ impl Fabric {
         let is_rdma = |address: &&&Address| matches!(address, Address::Rdma { .. });
         let rdma: Vec<&Address> = addresses.iter().filter(is_rdma).copied().collect();
         let (mut found, mut unreached) = (None, None);
+        let mut left_out = Vec::new();
         for address in &rdma {
-            match Self::device_of(address, named.as_ref(), purpose, rdma.len() > 1) {
-                Ok(Some(device)) => found = Some(Devices::with(found, &device)),
-                Ok(None) => {}
-                Err(error @ FabricError::NoWay { .. }) => unreached = Some(error),
+            match Self::devices_of(address, named.as_ref(), purpose, rdma.len() > 1) {
+                Ok(devices) => {
+                    for device in devices {
+                        found = Some(Devices::with(found, &device));
+                    }
+                }
+                Err(error @ FabricError::NoWay { .. }) => {
+                    left_out.push(address.to_string());
+                    unreached = Some(error);
+                }
                 Err(error) => return Err(error),
             }
         }
         match (named.or(found), unreached) {
-            (Some(devices), _) => Ok(Self::Verbs { devices }),
+            (Some(devices), _) => Ok(Self::Verbs {
+                devices: devices.without(left_out),
+            }),
             (None, Some(error)) => Err(error),
             (None, None) => Self::device_named(None),
         }
     }
 
-    /// The device for one address, if the address decides; `is_one_of_several` if there are other addresses.
-    fn device_of(
+    /// The devices for one address, if the address decides; `is_one_of_several` if there are other addresses.
+    fn devices_of(
         address: &Address,
         named: Option<&Devices>,
         purpose: Use,
         is_one_of_several: bool,
-    ) -> Result<Option<String>, FabricError> {
+    ) -> Result<Vec<String>, FabricError> {
         let towards = || match named {
-            Some(_) => Ok(None),
-            None => Self::towards(address, is_one_of_several).map(Some),
+            Some(_) => Ok(Vec::new()),
+            None => Self::towards(address, is_one_of_several),
         };
         match purpose {
             Use::Connect => towards(),
@@ -261,13 +270,21 @@ impl Fabric {
             Use::Either => match device_at(&address.to_string()) {
                 // A client on another device of this machine, if one was named.
                 Ok(Some(found)) if named.is_some_and(|named| !named.has(&found)) => towards(),
-                Ok(found) => Ok(found),
+                Ok(found) => Ok(found.into_iter().collect()),
                 Err(_) => towards(),
             },
         }
     }
 
-    fn at(address: &Address, named: Option<&Devices>) -> Result<Option<String>, FabricError> {
+    /// Checks that a node on `devices` may listen at `address`: clients that come by another device find no cores.
+    ///
+    /// # Errors
+    /// [`FabricError::OtherDevice`], and [`FabricError::NotHere`] if no device has the address.
+    pub fn check_listen(devices: &Devices, address: &Address) -> Result<(), FabricError> {
+        Self::at(address, Some(devices)).map(drop)
+    }
+
+    fn at(address: &Address, named: Option<&Devices>) -> Result<Vec<String>, FabricError> {
         let found = device_at(&address.to_string()).map_err(|source| FabricError::NotHere {
             address: address.to_string(),
             source,
@@ -278,20 +295,26 @@ impl Fabric {
                 found,
                 named: named.to_string(),
             }),
-            (found, _) => Ok(found),
+            (found, _) => Ok(found.into_iter().collect()),
         }
     }
 
-    fn towards(address: &Address, is_one_of_several: bool) -> Result<String, FabricError> {
+    fn towards(address: &Address, is_one_of_several: bool) -> Result<Vec<String>, FabricError> {
         // A server may be down at one of its addresses, where RDMA-CM finds no device: the way to it begins at one all the same.
-        if is_one_of_several && let Some(device) = device_on_route(address) {
-            return Ok(device);
+        if is_one_of_several {
+            let devices = devices_on_routes(address);
+            if !devices.is_empty() {
+                return Ok(devices);
+            }
         }
         let found = device_towards(&address.to_string(), RESOLVE_TIMEOUT);
-        found.map_err(|source| FabricError::NoWay {
-            address: address.to_string(),
-            source,
-        })
+        match found {
+            Ok(device) => Ok(vec![device]),
+            Err(source) => Err(FabricError::NoWay {
+                address: address.to_string(),
+                source,
+            }),
+        }
     }
 
     /// The named devices ([`Devices::named`]), or the first one with an active port.
@@ -360,27 +383,29 @@ impl Fabric {
         let Self::Verbs { devices } = self else {
             return Ok(chosen.map_or_else(|| Layers::named("shm"), Ok)?);
         };
-        let is_chosen = chosen.is_some();
-        let mut layers = chosen;
+        let mut limits: Option<Settings> = None;
+        let mut lacks = Vec::new();
         for device in devices.iter() {
             let context = Context::open(Some(device)).map_err(FabricError::NoDevice)?;
-            let limits = VerbsProvider::limits(context.limits());
-            let limited = match layers {
-                Some(layers) if is_chosen => layers.limited(&limits, device),
-                // The profile is that of the first device, and the others set limits alone.
-                Some(layers) => layers.limited(&limits, device).fitted(),
-                // Nobody chose it: what the device lacks of it is no warning of a node, but a hint of the doctor.
-                None => {
-                    let device = Device::named(Path::new("/"), device);
-                    Self::layers_of(&device, Some(&limits))?.fitted()
-                }
-            };
-            layers = Some(match context.limits().windows {
-                0 => limited.lacking(no_windows(device, context.windows_refused())),
-                _ => limited,
-            });
+            let own = VerbsProvider::limits(context.limits());
+            limits = Some(limits.map_or_else(|| own.clone(), |all| least(&all, &own)));
+            if context.limits().windows == 0 {
+                lacks.push(no_windows(device, context.windows_refused()));
+            }
         }
-        Ok(layers.unwrap_or_else(Layers::defaults))
+        let limits = limits.unwrap_or_default();
+        let layers = match chosen {
+            Some(chosen) => chosen.limited(&limits, devices.as_str()),
+            // Nobody chose it: what the devices lack of it is no warning of a node, but a hint of the doctor.
+            None => {
+                let of = |name| Self::layers_of(&Device::named(Path::new("/"), name), None);
+                // The profile is that of the first device. The others have to be of a family that can be used.
+                devices.iter().skip(1).try_for_each(|it| of(it).map(drop))?;
+                let layers = without_place(of(devices.first())?, &limits);
+                layers.limited(&limits, devices.as_str()).fitted()
+            }
+        };
+        Ok(lacks.into_iter().fold(layers, Layers::lacking))
     }
 
     /// The layers of [`Fabric::layers`] for a device that the kernel describes, if no profile is chosen: those of its
@@ -442,12 +467,17 @@ impl Fabric {
     }
 }
 
-/// The device of the local address from which the kernel's route to `address` begins, if there is one.
-fn device_on_route(address: &Address) -> Option<String> {
+/// The devices of the local addresses from which the kernel's routes to `address` begin. Several if its host has several addresses.
+fn devices_on_routes(address: &Address) -> Vec<String> {
     let Address::Rdma { host, port } = address else {
-        return None;
+        return Vec::new();
     };
-    let remote = (host.as_str(), *port).to_socket_addrs().ok()?.next()?;
+    let remotes = (host.as_str(), *port).to_socket_addrs();
+    let devices = remotes.into_iter().flatten().filter_map(device_on_route);
+    devices.collect()
+}
+
+fn device_on_route(remote: SocketAddr) -> Option<String> {
     let any: SocketAddr = match remote {
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
         SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
@@ -455,11 +485,13 @@ fn device_on_route(address: &Address) -> Option<String> {
     // Nothing is sent: connecting a datagram socket only looks the route up.
     let socket = UdpSocket::bind(any).ok()?;
     socket.connect(remote).ok()?;
-    let local = Address::Rdma {
-        host: socket.local_addr().ok()?.ip().to_string(),
-        port: 0,
+    let host = match socket.local_addr().ok()? {
+        SocketAddr::V6(local) if local.scope_id() != 0 => {
+            format!("{}%{}", local.ip(), local.scope_id())
+        }
+        local => local.ip().to_string(),
     };
-    device_at(&local.to_string()).ok()?
+    device_at(&Address::Rdma { host, port: 0 }.to_string()).ok()?
 }
 
 /// What becomes of bulk data on a device without memory windows. `refused` is the reason if the device reports some.
@@ -479,6 +511,21 @@ fn of_unknown_family() -> Settings {
         bulk_buffers: Some(64),
         placement_segments: Some(1),
         placement_segment_bytes: Some(4096),
+        ..Settings::default()
+    }
+}
+
+/// The limits of two devices together.
+fn least(a: &Settings, b: &Settings) -> Settings {
+    // A device sets all of them.
+    let least = |of: fn(&Settings) -> Option<u32>| of(a).into_iter().chain(of(b)).min();
+    Settings {
+        connections_max: least(|it| it.connections_max),
+        send_queue_depth_max: least(|it| it.send_queue_depth_max),
+        send_gather_entries_max: least(|it| it.send_gather_entries_max),
+        receive_scatter_entries_max: least(|it| it.receive_scatter_entries_max),
+        read_depth_max: least(|it| it.read_depth_max),
+        receive_queues: a.receive_queues.or(b.receive_queues),
         ..Settings::default()
     }
 }

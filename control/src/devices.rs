@@ -1,8 +1,10 @@
 //! The names of a node's RDMA devices.
 
 use std::fmt;
+use std::path::Path;
 
 use rpcrdma_fabric::verbs::Context;
+use rpcrdma_tuning::{Detected, Device};
 
 use crate::device::FabricError;
 
@@ -12,6 +14,8 @@ use crate::device::FabricError;
 pub struct Devices {
     /// With commas between them.
     names: String,
+    /// Addresses that no device led to.
+    left_out: Vec<String>,
 }
 
 impl Devices {
@@ -20,10 +24,27 @@ impl Devices {
     pub fn one(name: &str) -> Self {
         Self {
             names: name.to_owned(),
+            left_out: Vec::new(),
         }
     }
 
-    /// The devices of a list with commas. `all` is every device with an active port.
+    /// These devices, for a list of addresses of which some have no device.
+    pub(crate) fn without(mut self, left_out: Vec<String>) -> Self {
+        self.left_out = left_out;
+        self
+    }
+
+    /// For each address of a list that no device led to, what that means: one sentence.
+    pub fn warnings(&self) -> impl Iterator<Item = String> {
+        self.left_out.iter().map(|address| {
+            format!(
+                "no device leads to {address} now, so the node has none for it, and connections there fail: name its device too, \
+                 or start the node again when the link is up"
+            )
+        })
+    }
+
+    /// The devices of a list with commas. `all` is every device with an active port, of a family that can be used.
     ///
     /// # Errors
     /// [`FabricError::NoDevice`] if there is no device of a name, or none with an active port.
@@ -31,8 +52,11 @@ impl Devices {
         let all: Vec<String> = match list {
             "all" => {
                 let found = Context::devices().map_err(FabricError::NoDevice)?;
-                let active = found.into_iter().filter(|(_, is_active)| *is_active);
-                active.map(|(name, _)| name).collect()
+                let usable = found.into_iter().filter(|(name, is_active)| {
+                    let device = Device::named(Path::new("/"), name);
+                    *is_active && !matches!(device.detect(), Detected::Refused { .. })
+                });
+                usable.map(|(name, _)| name).collect()
             }
             _ => list.split(',').map(str::to_owned).collect(),
         };
@@ -57,6 +81,7 @@ impl Devices {
             Some(devices) if devices.has(name) => devices,
             Some(devices) => Self {
                 names: format!("{devices},{name}"),
+                ..devices
             },
         }
     }

@@ -66,6 +66,7 @@ mod tests {
         let has = node.control().attributes()[0].clone();
         let lacks = Attributes {
             device: "rxe0".to_owned(),
+            rails: 1,
             thread_domain_refused: Some("the device refused a thread domain".to_owned()),
             ..has.clone()
         };

@@ -139,9 +139,9 @@ rpcrdma_tests::fabric_conformance!(own_receive_queues, ShmHarness<true>, skipped
 ]);
 
 /// Ports with two rails. All that the suite does is done on the second one.
-struct RailsHarness(ShmHarness<false>);
+struct RailsHarness<const OWN_QUEUES: bool>(ShmHarness<OWN_QUEUES>);
 
-impl Harness for RailsHarness {
+impl<const OWN_QUEUES: bool> Harness for RailsHarness<OWN_QUEUES> {
     type Port = Rails<shm::Port>;
     type Manager = RailsManager<shm::Manager>;
 
@@ -152,11 +152,11 @@ impl Harness for RailsHarness {
     }
 
     fn extras() -> Extras {
-        ShmHarness::<false>::extras()
+        ShmHarness::<OWN_QUEUES>::extras()
     }
 
     fn malformed_address() -> &'static str {
-        ShmHarness::<false>::malformed_address()
+        ShmHarness::<OWN_QUEUES>::malformed_address()
     }
 
     fn port(&mut self, options: PortOptions) -> (Rails<shm::Port>, RailsHandle<shm::PortHandle>) {
@@ -210,7 +210,21 @@ impl Harness for RailsHarness {
     }
 }
 
-rpcrdma_tests::fabric_conformance!(rails, RailsHarness, skipped []);
+rpcrdma_tests::fabric_conformance!(rails, RailsHarness<false>, skipped []);
+
+rpcrdma_tests::fabric_conformance!(rails_with_own_receive_queues, RailsHarness<true>, skipped [
+    shared_receive_queue_serves_many_queue_pairs,
+    a_failed_receive_harms_no_other_connection,
+    key_of_other_queue_pair,
+    write_with_key_of_other_queue_pair,
+    a_refused_access_harms_no_other_connection,
+    invalidate_foreign_key_fails,
+    late_message_of_an_old_connection_is_dropped,
+    an_ended_connection_harms_no_other,
+    many_connections,
+    queue_pairs_run_out,
+    a_dropped_connection_ends_both_sides
+]);
 
 fn counter(peer: &Peer, name: &str) -> u64 {
     peer.port

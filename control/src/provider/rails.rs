@@ -1,6 +1,7 @@
 //! Several devices as a provider.
 
 use rpcrdma_fabric::clock::Clock;
+use rpcrdma_fabric::interface::prelude::*;
 use rpcrdma_fabric::interface::{ChoosePort, ManagerError, SetupError};
 use rpcrdma_fabric::memory::Arena;
 use rpcrdma_fabric::rails::{RAILS_MAX, Rails, RailsHandle, RailsManager};
@@ -60,7 +61,7 @@ impl<V: Provider> RailsProvider<V> {
                 others: rails.collect(),
             }),
             None => Err(SetupError::Limit {
-                what: "devices of a node",
+                what: "devices of a node (`--device` names fewer)",
                 asked,
                 limit,
             }),
@@ -102,6 +103,15 @@ where
         let (mut ports, mut handles) = (Vec::new(), Vec::new());
         for (rail, arena) in rails.zip(arenas) {
             let (port, handle) = rail.port_in(arena, need, clock)?;
+            // When the others fail, all connections come to this one.
+            let (asked, limit) = (need.queue_pairs_max, port.attributes().queue_pairs_max);
+            if asked > limit {
+                return Err(SetupError::Limit {
+                    what: "connections of a core (connections_max) on each of several devices",
+                    asked: asked.into(),
+                    limit: limit.into(),
+                });
+            }
             ports.push(port);
             handles.push(handle);
         }

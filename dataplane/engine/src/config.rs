@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use rpcrdma_fabric::interface::{Attributes, REAP_MAX, SetupError};
 use rpcrdma_fabric::memory::PoolShape;
-use rpcrdma_fabric::rails::RAILS_MAX;
 use rpcrdma_protocol::constants::{
     RBSIZ_DEFAULT_BYTES, RTR_TRANSMISSIONS_MAX, V2_FIRST_MESSAGE_BYTES_MAX,
     V2_HEADER_BYTES_WITHOUT_CHUNKS, V2_MSG_BYTES_LEAST,
@@ -546,11 +545,8 @@ impl CoreConfig {
         let longest = attributes.message_bytes_max;
         let queue_pairs = attributes.queue_pairs_max;
         let reaped = u32::try_from(REAP_MAX).unwrap_or(u32::MAX);
-        within(
-            "rails",
-            self.rails,
-            1..=u32::try_from(RAILS_MAX).unwrap_or(1),
-        )?;
+        // Fewer Receives than each rail is to have would let a peer send more than fits.
+        within("rails", self.rails, attributes.rails..=attributes.rails)?;
         within("connections", self.connections_max, 1..=queue_pairs)?;
         within("credits per connection", self.credits_per_connection, 1..)?;
         within("credits guaranteed", self.credits_guaranteed, 1..)?;

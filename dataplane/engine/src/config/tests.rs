@@ -124,6 +124,7 @@ fn attributes(segments_max: u32, depth_max: u32, shared: bool) -> Attributes {
         windows_max: 0,
         shared_receive_queue: shared,
         send_with_invalidate: false,
+        rails: 1,
         thread_domain_refused: None,
     }
 }

@@ -8,7 +8,9 @@ pub struct Attributes {
     pub provider: &'static str,
     /// The device's name, for people.
     pub device: String,
-    /// Queue pairs that one port may hold.
+    /// The devices that the port joins ([`crate::rails`]), each with receive queues and Receives of its own; usually 1.
+    pub rails: u32,
+    /// The queue pairs that one port may hold: the bound of their indexes. With several rails, each holds fewer.
     pub queue_pairs_max: u32,
     /// Receives that one receive queue may hold.
     pub receive_queue_depth_max: u32,

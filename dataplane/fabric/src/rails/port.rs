@@ -170,6 +170,29 @@ impl<P: Port> Rails<P> {
         other.map_or(&mut self.first, |rail| &mut rail.port)
     }
 
+    /// Takes the events of removed devices off the joined one: they stay readable for ever, and no core would sleep any more.
+    fn forget_dead_events(&self) {
+        let mut events = Vec::with_capacity(RAILS_MAX);
+        let room = rustix::buffer::spare_capacity(&mut events);
+        let now = rustix::event::Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        if epoll::wait(&self.event, room, Some(&now)).is_err() {
+            return;
+        }
+        for event in events {
+            let flags = event.flags;
+            let rail = usize::try_from(event.data.u64()).ok();
+            if flags.contains(epoll::EventFlags::ERR)
+                && let Some(port) = rail.and_then(|rail| self.rails().nth(rail))
+            {
+                // It fails only if it was done before.
+                let _ = epoll::delete(&self.event, port.event());
+            }
+        }
+    }
+
     /// Polls one rail.
     #[inline]
     fn poll_rail(&mut self, rail: usize, now: Ticks, batch: &mut CompletionBatch) -> bool {
@@ -192,6 +215,7 @@ fn joined<'a>(
     stride: u32,
 ) -> Result<Attributes, SetupError> {
     let least = |what: fn(&Attributes) -> u32| rails.clone().map(what).min().unwrap_or(0);
+    let most = |what: fn(&Attributes) -> u32| rails.clone().map(what).max().unwrap_or(0);
     let all = |has: fn(&Attributes) -> bool| rails.clone().all(has);
     let any = |has: fn(&Attributes) -> bool| rails.clone().any(has);
     if any(|it| it.shared_receive_queue) && !all(|it| it.shared_receive_queue) {
@@ -208,6 +232,7 @@ fn joined<'a>(
     Ok(Attributes {
         provider: rails.clone().next().map_or("", |it| it.provider),
         device: devices.join(","),
+        rails: count,
         queue_pairs_max: stride.saturating_mul(count),
         receive_queue_depth_max: least(|it| it.receive_queue_depth_max),
         receive_segments_max: least(|it| it.receive_segments_max),
@@ -215,7 +240,8 @@ fn joined<'a>(
         send_queue_depth_max: least(|it| it.send_queue_depth_max),
         inline_bytes_max: least(|it| it.inline_bytes_max),
         message_bytes_max: least(|it| it.message_bytes_max),
-        read_depth_max: least(|it| it.read_depth_max),
+        // A rail refuses what its device cannot do, for each queue pair. The others are as fast as without it.
+        read_depth_max: most(|it| it.read_depth_max),
         windows_max: least(|it| it.windows_max),
         shared_receive_queue: all(|it| it.shared_receive_queue),
         send_with_invalidate: all(|it| it.send_with_invalidate),
@@ -342,10 +368,15 @@ impl<P: Port> PortReceives for Rails<P> {
         self.rails_mut().for_each(PortReceives::flush_receives);
     }
 
-    /// The fewest of any rail: so many are there whichever rail a connection uses.
+    /// Of a queue that connections share, the fewest of any rail: so many are there whichever rail a connection uses. A queue of
+    /// one connection counts on the rail of that connection alone.
     fn receives_posted(&self, queue: ReceiveQueueId) -> u32 {
         let posted = self.rails().map(|port| port.receives_posted(queue));
-        posted.min().unwrap_or(0)
+        let posted = match self.attributes.shared_receive_queue {
+            true => posted.min(),
+            false => posted.max(),
+        };
+        posted.unwrap_or(0)
     }
 
     #[inline]
@@ -515,6 +546,7 @@ impl<P: Port> PortPoll for Rails<P> {
 
     fn unpark(&mut self) {
         self.rails_mut().for_each(PortPoll::unpark);
+        self.forget_dead_events();
     }
 
     fn receiver_not_ready(&self) -> u64 {

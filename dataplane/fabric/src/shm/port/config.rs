@@ -140,6 +140,7 @@ pub(super) fn attributes(config: &PortConfig) -> Attributes {
         windows_max: config.windows_max.max(1).next_power_of_two(),
         shared_receive_queue: !config.own_receive_queues,
         send_with_invalidate: true,
+        rails: 1,
         thread_domain_refused: None,
     }
 }

@@ -212,6 +212,7 @@ impl PortConfig {
             windows_max: self.windows_max,
             shared_receive_queue: !self.own_receive_queues,
             send_with_invalidate: limits.send_with_invalidate && !registers,
+            rails: 1,
             thread_domain_refused: None,
         }
     }
