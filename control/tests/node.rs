@@ -2,6 +2,8 @@
 #![forbid(unsafe_code)]
 
 mod cases;
+#[path = "node/link_down.rs"]
+mod link_down;
 #[path = "node/panicked.rs"]
 mod panicked;
 mod support;

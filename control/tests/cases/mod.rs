@@ -1,6 +1,6 @@
 //! Nodes on any fabric: connecting, limits, draining, and what goes wrong.
 
-mod targets;
+pub(crate) mod targets;
 
 pub(crate) use targets::*;
 
@@ -175,7 +175,7 @@ pub(crate) fn listening() -> ListenOptions {
 }
 
 /// A node that listens, and its address.
-fn server<F: Fabric>(profile: &Profile, cores: usize) -> (TestNode, String) {
+pub(crate) fn server<F: Fabric>(profile: &Profile, cores: usize) -> (TestNode, String) {
     let (server, address) = (start::<F>(profile, cores), F::address());
     server
         .node

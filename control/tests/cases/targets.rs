@@ -16,7 +16,7 @@ use super::{connected, listening, options, server};
 use crate::support::{ECHO, Fabric, PATIENCE, assert_is, foreign, profile, start};
 
 /// Soon again, and for ever.
-pub(super) fn soon() -> Reconnect {
+pub(crate) fn soon() -> Reconnect {
     Reconnect {
         first_ms: 5,
         most_ms: 20,
@@ -24,12 +24,12 @@ pub(super) fn soon() -> Reconnect {
     }
 }
 
-pub(super) fn next(target: &Target) -> TargetEvent {
+pub(crate) fn next(target: &Target) -> TargetEvent {
     target.wait(PATIENCE).expect("something happens to it")
 }
 
 /// The next connection; failures may come before it.
-fn established(target: &Target) -> Connection {
+pub(crate) fn established(target: &Target) -> Connection {
     let wait = Wait::begin("the connection of the target");
     loop {
         match next(target) {

@@ -850,7 +850,7 @@ struct rpcrdma_options *rpcrdma_options_new(void);
    the defaults that differ from those of docs/tuning.md.
  - "cpus": processors, such as "2,4": one core for each, pinned to it.
  - "cores": so many cores, which the scheduler places (default: 1).
- - "device": the RDMA device by name (default: the first that is active).
+ - "device": the RDMA devices by name, with commas between them, or "all" (default: those of the addresses).
  - "polled": "yes" for cores that threads of the program poll (default: "no"): rpcrdma_node_take_core(). Not for a client's own node.
 
  Of listeners and of clients:

@@ -15,11 +15,11 @@ enters() { # enters MORE: waits until the client has got so many more answers
 
 # Each number that the client has an answer to was entered once, and none was entered twice.
 entered_once() {
-    local told
-    told=$(wc -l <"$work/client")
+    local answered
+    answered=$(wc -l <"$work/client")
     on_b "cat $entries.output" | grep -v listening >"$work/entries"
-    seq 0 $((told - 1)) | cmp - "$work/client" && [ -z "$(sort "$work/entries" | uniq -d)" ] &&
-        [ "$(sort -n "$work/entries" | head -n "$told" | sha256sum)" = "$(sha256sum <"$work/client")" ]
+    seq 0 $((answered - 1)) | cmp - "$work/client" && [ -z "$(sort "$work/entries" | uniq -d)" ] &&
+        [ "$(sort -n "$work/entries" | head -n "$answered" | sha256sum)" = "$(sha256sum <"$work/client")" ]
 }
 
 run_ends_well() { wait "$run" && contains "$work/run" "no errors"; }

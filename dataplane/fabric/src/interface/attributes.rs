@@ -8,7 +8,7 @@ pub struct Attributes {
     pub provider: &'static str,
     /// The device's name, for people.
     pub device: String,
-    /// The devices that the port joins ([`crate::rails`]), each with receive queues and Receives of its own; usually 1.
+    /// The devices that the port joins ([`crate::rails`]), each with its own receive queues and Receives; usually 1.
     pub rails: u32,
     /// The queue pairs that one port may hold: the bound of their indexes. With several rails, each holds fewer.
     pub queue_pairs_max: u32,

@@ -98,7 +98,7 @@ pub enum ManagerEvent<P: Port> {
     },
     /// The peer rejected the request.
     Rejected {
-        /// The connection, which is gone.
+        /// The connection, which has ended.
         connection: ConnectionId,
         /// Why.
         reason: RejectReason,
@@ -208,7 +208,7 @@ pub trait Manager: Send + 'static {
     /// Ends a connection from this side; no event follows.
     fn disconnect(&mut self, connection: ConnectionId);
 
-    /// Ends a connection of which [`ManagerEvent::LinkDown`] came, as if its peer were gone: `Disconnected` follows.
+    /// Ends a connection of which [`ManagerEvent::LinkDown`] came, as if its peer had closed it: `Disconnected` follows.
     fn abandon(&mut self, connection: ConnectionId);
 
     /// Waits at most `timeout` for events and appends them to `events`.

@@ -325,7 +325,7 @@ impl Arena {
         }
     }
 
-    /// The same memory for another port: it posts buffers of this arena's pools, and has no room for pools of its own. Call it
+    /// The same memory for another port: it posts buffers of this arena's pools, and has no room for other pools. Call it
     /// after [`Arena::attach`].
     ///
     /// # Errors

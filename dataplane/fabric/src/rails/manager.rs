@@ -16,7 +16,7 @@ pub struct RailsManager<M: Manager> {
     /// The rails of connections whose queue pairs were prepared.
     rails: HashMap<ConnectionId, usize>,
     /// Events of the fabric, emptied after each wait.
-    told: Vec<ManagerEvent<M::Port>>,
+    reported: Vec<ManagerEvent<M::Port>>,
 }
 
 impl<M: Manager> RailsManager<M> {
@@ -25,7 +25,7 @@ impl<M: Manager> RailsManager<M> {
         Self {
             inner,
             rails: HashMap::new(),
-            told: Vec::new(),
+            reported: Vec::new(),
         }
     }
 
@@ -165,10 +165,10 @@ impl<M: ChoosePort> Manager for RailsManager<M> {
         timeout: Duration,
         events: &mut Vec<ManagerEvent<Self::Port>>,
     ) -> Result<(), ManagerError> {
-        let mut told = std::mem::take(&mut self.told);
-        let waited = self.inner.wait(timeout, &mut told);
-        events.extend(told.drain(..).map(|event| self.of_rails(event)));
-        self.told = told;
+        let mut reported = std::mem::take(&mut self.reported);
+        let waited = self.inner.wait(timeout, &mut reported);
+        events.extend(reported.drain(..).map(|event| self.of_rails(event)));
+        self.reported = reported;
         waited
     }
 

@@ -9,6 +9,8 @@
 
 mod manager;
 mod port;
+#[cfg(all(test, not(loom)))]
+mod tests;
 
 pub use manager::RailsManager;
 pub use port::{OnRail, Rails, RailsHandle};

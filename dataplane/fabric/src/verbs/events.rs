@@ -124,7 +124,7 @@ device_events! {
         "none: connections that lasted go on";
     /// A link went down.
     PortDown = 10 IBV_EVENT_PORT_ERR, Device, links_down,
-        "none: the device retries, and a link that stays down ends its connections by their retries";
+        "connections that this end requested go on by another device, if there is one and their server has several addresses; the others end by the retries of the device, if the link stays down";
     /// The local identifier of a port changed (InfiniBand).
     LidChanged = 11 IBV_EVENT_LID_CHANGE, Device, lid_changes,
         "none: a connection by the old identifier ends by its retries";

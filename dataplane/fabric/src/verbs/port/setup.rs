@@ -334,8 +334,8 @@ impl Port {
                     queue.disarmed();
                 }
             }
-            // No connection ends here: the device retries, and a connection that stays dead fails
-            // when its retries run out.
+            // No connection ends here: the manager knows which of them can go on by another device. For the others the device
+            // retries, and a connection that stays dead fails when its retries run out.
             DeviceEvent::PortDown => self.counters.port_down_events += 1,
             DeviceEvent::PortUp => self.counters.port_up_events += 1,
             DeviceEvent::SendQueueDrained
