@@ -231,14 +231,22 @@ impl Fabric {
         let mut left_out = Vec::new();
         for address in &rdma {
             match Self::devices_of(address, named.as_ref(), purpose, rdma.len() > 1) {
+                // All devices have a wildcard, and the first is as good as another one.
+                Ok(devices) if devices.is_empty() && named.is_none() => {
+                    let first = Context::open(None).map_err(FabricError::NoDevice)?;
+                    found = Some(Devices::with(found, first.name()));
+                }
                 Ok(devices) => {
                     for device in devices {
                         found = Some(Devices::with(found, &device));
                     }
                 }
-                Err(error @ FabricError::NoWay { .. }) => {
-                    left_out.push(address.to_string());
-                    unreached = Some(error);
+                // A list with a wrong address is wrong.
+                Err(FabricError::NoWay { address, source })
+                    if !matches!(source, ManagerError::BadAddress { .. }) =>
+                {
+                    left_out.push(source.to_string());
+                    unreached = Some(FabricError::NoWay { address, source });
                 }
                 Err(error) => return Err(error),
             }
@@ -300,12 +308,11 @@ impl Fabric {
     }
 
     fn towards(address: &Address, is_one_of_several: bool) -> Result<Vec<String>, FabricError> {
-        // A server may be down at one of its addresses, where RDMA-CM finds no device: the way to it begins at one all the same.
-        if is_one_of_several {
-            let devices = devices_on_routes(address);
-            if !devices.is_empty() {
-                return Ok(devices);
-            }
+        // A server may be down at one of its addresses, where RDMA-CM finds no device: the way to it begins at one all the same. A
+        // name may have several addresses, too.
+        let devices = devices_on_routes(address);
+        if !devices.is_empty() && (is_one_of_several || devices.len() > 1) {
+            return Ok(devices);
         }
         let found = device_towards(&address.to_string(), RESOLVE_TIMEOUT);
         match found {
@@ -524,7 +531,8 @@ fn least(a: &Settings, b: &Settings) -> Settings {
         send_queue_depth_max: least(|it| it.send_queue_depth_max),
         send_gather_entries_max: least(|it| it.send_gather_entries_max),
         receive_scatter_entries_max: least(|it| it.receive_scatter_entries_max),
-        read_depth_max: least(|it| it.read_depth_max),
+        // Each port has the depth of its device.
+        read_depth_max: a.read_depth_max.max(b.read_depth_max),
         receive_queues: a.receive_queues.or(b.receive_queues),
         ..Settings::default()
     }

@@ -14,7 +14,7 @@ use crate::device::FabricError;
 pub struct Devices {
     /// With commas between them.
     names: String,
-    /// Addresses that no device led to.
+    /// Why no device led to some addresses.
     left_out: Vec<String>,
 }
 
@@ -36,10 +36,10 @@ impl Devices {
 
     /// For each address of a list that no device led to, what that means: one sentence.
     pub fn warnings(&self) -> impl Iterator<Item = String> {
-        self.left_out.iter().map(|address| {
+        self.left_out.iter().map(|why| {
             format!(
-                "no device leads to {address} now, so the node has none for it, and connections there fail: name its device too, \
-                 or start the node again when the link is up"
+                "an address of the list has no RDMA device now, so connections to it fail ({why}): list all devices by \
+                 --device, or start again when the link is up"
             )
         })
     }

@@ -262,14 +262,31 @@ impl<V: Provider> ControlThread<V> {
         }
     }
 
-    /// The link of a connection is down. One whose server has another address goes on there; for any other, the retries of the
-    /// device may still help.
+    /// The link of a connection is down. It goes on at an address of its server that another device leads to. If there is none,
+    /// the retries of the device may still help.
     fn link_down(&mut self, id: ConnectionId) {
-        let owner = self.connections.get(&id).and_then(Tracked::owner);
-        let addresses = owner.map_or(0, |owner| self.keeper.addresses(owner).count());
-        if addresses > 1 {
-            self.manager.abandon(id);
+        let Some(tracked) = self.connections.get_mut(&id) else {
+            return;
+        };
+        let is_ready = tracked.stage == Stage::Ready;
+        let owner = tracked.owner();
+        let Some(own) = tracked.attempt().map(|attempt| attempt.address.clone()) else {
+            return;
+        };
+        let addresses = owner.map(|owner| self.keeper.addresses(owner));
+        let has_way = addresses
+            .is_some_and(|mut all| all.any(|it| it != own && self.manager.leads_elsewhere(id, it)));
+        if !has_way {
+            return;
         }
+        if !is_ready {
+            // Before the end, which would look like that of a server which does not speak version 2.
+            self.fail_attempt(id, |attempt, stage| ConnectError::PeerGone {
+                address: attempt.address.clone(),
+                stage,
+            });
+        }
+        self.manager.abandon(id);
     }
 
     /// Finds a place for a connection and has its core adopt the queue pair.

@@ -84,6 +84,10 @@ impl<M: Manager> Manager for FaultyManager<M> {
         self.inner.disconnect(connection);
     }
 
+    fn leads_elsewhere(&self, connection: ConnectionId, address: &str) -> bool {
+        self.inner.leads_elsewhere(connection, address)
+    }
+
     fn abandon(&mut self, connection: ConnectionId) {
         self.inner.abandon(connection);
     }

@@ -126,8 +126,8 @@ pub enum ManagerEvent<P: Port> {
         /// Where it listens.
         address: String,
     },
-    /// This end's link of a connection that it requested is down for longer than a flap, and another device of the core has a
-    /// link. [`Manager::abandon`] ends the connection where the peer can be reached in another way; otherwise the device
+    /// This end's link of a connection that it requested is down for longer than a flap, and there is another link. It is
+    /// reported again and again until the link is back. [`Manager::abandon`] ends the connection where the peer can be reached in another way; otherwise the device
     /// goes on with its retries.
     LinkDown {
         /// The connection.
@@ -207,6 +207,12 @@ pub trait Manager: Send + 'static {
 
     /// Ends a connection from this side; no event follows.
     fn disconnect(&mut self, connection: ConnectionId);
+
+    /// Whether a connection to `address` uses another device than `connection` does. True if nothing is known of the address.
+    fn leads_elsewhere(&self, connection: ConnectionId, address: &str) -> bool {
+        let _ = (connection, address);
+        true
+    }
 
     /// Ends a connection of which [`ManagerEvent::LinkDown`] came, as if its peer had closed it: `Disconnected` follows.
     fn abandon(&mut self, connection: ConnectionId);

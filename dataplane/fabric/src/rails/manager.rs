@@ -156,6 +156,10 @@ impl<M: ChoosePort> Manager for RailsManager<M> {
         self.inner.disconnect(connection);
     }
 
+    fn leads_elsewhere(&self, connection: ConnectionId, address: &str) -> bool {
+        self.inner.leads_elsewhere(connection, address)
+    }
+
     fn abandon(&mut self, connection: ConnectionId) {
         self.inner.abandon(connection);
     }

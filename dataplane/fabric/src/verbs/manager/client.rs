@@ -5,13 +5,13 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use super::Manager;
 use super::blocking_calls::{self, Request, Sent};
 use super::connection::{Client, Connection, Side, depths_of};
 use super::drive;
 use super::host_names::Answer;
 use super::machine::Stage;
 use super::negotiate::QueuePairFacts;
+use super::{ADDRESSES_REMEMBERED, Manager};
 use crate::interface::{ConnectionId, ManagerError, ManagerEvent, RejectReason, SetupError};
 use crate::verbs::PortHandle;
 use crate::verbs::bindings::ibv_context;
@@ -297,6 +297,11 @@ impl Manager {
             return self.try_next(number, Some(error));
         };
         client.port = client.ports[port].clone();
+        let (address, device) = (client.address.clone(), id.context().addr());
+        if self.devices_of_addresses.len() >= ADDRESSES_REMEMBERED {
+            self.devices_of_addresses.clear();
+        }
+        self.devices_of_addresses.insert(address, device);
         if let Err(error) = id.resolve_route(timeout) {
             let address = client.address.clone();
             let errno = error.raw_os_error().unwrap_or(0);

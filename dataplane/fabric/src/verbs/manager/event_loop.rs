@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::client::{Rejection, failure, read_rejection, system};
 use super::connection::Side;
 use super::machine::{Stage, Step, step};
-use super::{CHANNEL, Device, FIRST_DEVICE, LINK_DOWN_HOLD, Manager};
+use super::{CHANNEL, Device, FIRST_DEVICE, LINK_DOWN_AGAIN, LINK_DOWN_HOLD, Manager};
 use crate::interface::{ConnectionId, ManagerError, ManagerEvent};
 use crate::verbs::cm::event::{Event, EventKind};
 use crate::verbs::{Port, PortEvent};
@@ -52,6 +52,7 @@ impl Manager {
                 device => of_devices |= self.take_device_events(device - FIRST_DEVICE),
             }
         }
+        self.note_downs();
         if happened.woken {
             self.take_from_threads();
             self.disconnect_given_up();
@@ -86,32 +87,52 @@ impl Manager {
         Ok(true)
     }
 
-    /// Reports the connections that this end requested by a link that is down, if another device has one that is up.
-    fn look_at_links(&mut self, device: usize) {
-        let has_link = |device: &Device| {
-            let mut ports = 1..=device.context.limits().ports;
-            ports.any(|port| device.context.port_mtu(port).is_some())
-        };
-        let mut others = self.devices.iter().enumerate();
-        if !others.any(|(other, it)| other != device && has_link(it)) {
-            return;
+    /// Sets the timers of devices of which a link went down. Another manager of the process may have read the event, so this
+    /// manager looks at the counts in each turn.
+    fn note_downs(&mut self) {
+        for device in &mut self.devices {
+            let downs = device.context.links_down();
+            // The timer that runs is kept: a link that flaps does not put off the look at another one.
+            if downs != std::mem::replace(&mut device.downs, downs) && device.timer.is_none() {
+                let at = Some(Instant::now() + LINK_DOWN_HOLD);
+                self.waiting.set_timer(device.number, &mut device.timer, at);
+            }
         }
-        let Some(device) = self.devices.get(device) else {
+    }
+
+    /// Reports the connections that this end requested by a link that is down, if there is a link that is up. As long as there
+    /// are some, it looks again: the other link may come back first, and a connection may just be established.
+    fn look_at_links(&mut self, device: usize, now: Instant) {
+        // Once a port, not once a connection: a device may ask its firmware.
+        let ports_of = |device: &Device| -> Vec<bool> {
+            let ports = 1..=device.context.limits().ports;
+            let is_up = |port| device.context.port_mtu(port).is_some();
+            ports.map(is_up).collect()
+        };
+        let has_link = self.devices.iter().any(|it| ports_of(it).contains(&true));
+        let Some(device) = self.devices.get_mut(device) else {
             return;
         };
-        let raw = device.context.raw();
+        let (raw, ports) = (device.context.raw(), ports_of(device));
+        let is_down = |port: u8| {
+            let index = usize::from(port).checked_sub(1);
+            index.and_then(|index| ports.get(index)) == Some(&false)
+        };
+        let mut are_cut = false;
         for (number, connection) in &self.connections {
-            let Some(id) = connection.id.as_ref().filter(|id| id.context() == raw) else {
-                continue;
-            };
-            let is_cut = connection.stage == Stage::Established
-                && matches!(connection.side, Side::Client(_))
-                && device.context.port_mtu(id.port()).is_none();
-            if is_cut {
+            let id = connection.id.as_ref();
+            let is_cut = matches!(connection.side, Side::Client(_))
+                && id.is_some_and(|id| id.context() == raw && is_down(id.port()));
+            are_cut |= is_cut;
+            if is_cut && has_link && connection.stage == Stage::Established {
                 self.ready.push(ManagerEvent::LinkDown {
                     connection: ConnectionId(*number),
                 });
             }
+        }
+        if are_cut {
+            let at = Some(now + LINK_DOWN_AGAIN);
+            self.waiting.set_timer(device.number, &mut device.timer, at);
         }
     }
 
@@ -119,7 +140,7 @@ impl Manager {
     fn take_device_events(&mut self, device: u64) -> bool {
         let Some(device) = usize::try_from(device)
             .ok()
-            .and_then(|device| self.devices.get_mut(device))
+            .and_then(|device| self.devices.get(device))
         else {
             return false;
         };
@@ -128,11 +149,6 @@ impl Manager {
             let _ = self.waiting.forget(device.context.event_descriptor());
             return false;
         };
-        let downs = device.context.links_down();
-        if downs != std::mem::replace(&mut device.downs, downs) {
-            let at = Some(Instant::now() + LINK_DOWN_HOLD);
-            self.waiting.set_timer(device.number, &mut device.timer, at);
-        }
         count != 0
     }
 
@@ -170,7 +186,7 @@ impl Manager {
                 match device {
                     Some(device) => {
                         self.devices[device].timer = None;
-                        self.look_at_links(device);
+                        self.look_at_links(device, now);
                     }
                     None => self.listen_again(number, now),
                 }

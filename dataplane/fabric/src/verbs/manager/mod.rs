@@ -65,6 +65,7 @@ pub(in crate::verbs) use pair::connected_pair;
 use blocking_calls::BlockingCalls;
 use connection::{Connection, number_of};
 use host_names::HostNames;
+use machine::Stage;
 
 /// The connection manager of the `verbs` provider; one control thread owns it.
 pub struct Manager {
@@ -78,6 +79,8 @@ pub struct Manager {
     ports: HashMap<usize, PortHandle>,
     /// The devices of these ports. Index `i` has the number `FIRST_DEVICE + i` in `waiting`.
     devices: Vec<Device>,
+    /// The device (its place in memory) that led to an address when it was last resolved.
+    devices_of_addresses: HashMap<String, usize>,
     host_names: HostNames,
     blocking_calls: BlockingCalls,
     /// Events that the next wait delivers.
@@ -102,6 +105,12 @@ const FIRST_DEVICE: u64 = 1;
 /// How long a link may be down before [`ManagerEvent::LinkDown`]. A shorter flap costs the retries of the device, and no
 /// connection.
 const LINK_DOWN_HOLD: Duration = Duration::from_millis(50);
+
+/// How often a link that is down is looked at: there may be another one then.
+const LINK_DOWN_AGAIN: Duration = Duration::from_millis(250);
+
+/// Addresses whose devices are remembered; beyond that, all are forgotten. A client has a few, and each costs some 100 bytes.
+const ADDRESSES_REMEMBERED: usize = 4096;
 
 /// A device of the ports.
 #[derive(Debug)]
@@ -137,7 +146,7 @@ counters! {
         handshakes_timed_out,
         /// Connections that the peer or the fabric ended.
         connections_lost,
-        /// Connections that were left because their link was down and their server had another address.
+        /// Connections that were left because this end's link was down, and their server had another address.
         connections_abandoned,
         /// Listeners that lost their device.
         listeners_lost,
@@ -193,6 +202,7 @@ impl Manager {
             by_queue_pair: HashMap::new(),
             ports: HashMap::new(),
             devices: Vec::new(),
+            devices_of_addresses: HashMap::new(),
             ready: Vec::new(),
             last_number: 0,
             peer_keys: RandomState::new(),
@@ -324,8 +334,18 @@ impl ManagerInterface for Manager {
             .retain(|event| event.connection() != Some(connection));
     }
 
+    fn leads_elsewhere(&self, connection: ConnectionId, address: &str) -> bool {
+        let connection = self.connections.get(&connection.0);
+        let own = connection.and_then(|it| Some(it.id.as_ref()?.context().addr()));
+        match (self.devices_of_addresses.get(address), own) {
+            (Some(device), Some(own)) => *device != own,
+            _ => true,
+        }
+    }
+
     fn abandon(&mut self, connection: ConnectionId) {
-        if self.connections.contains_key(&connection.0) {
+        let known = self.connections.get(&connection.0);
+        if known.is_some_and(|it| it.stage == Stage::Established) {
             self.counters.connections_abandoned += 1;
             self.lose(connection.0);
         }
