@@ -53,7 +53,7 @@ pub(crate) struct CommonArgs {
     #[arg(long, value_enum, default_value_t = OwnFabric::Shm, conflicts_with = "connect")]
     pub fabric: OwnFabric,
 
-    /// RDMA devices, as `rdma link` names them, with commas; or all [default: those on the route to the server, or the first active one]
+    /// RDMA devices, separated by commas, without their ports (mlx5_0, not mlx5_0/1); or all [default: those on the routes to the server]
     #[arg(long, value_name = "NAME[,...]")]
     pub device: Option<String>,
 

@@ -131,7 +131,7 @@ pub(crate) struct NfsArgs {
     #[arg(long, value_name = "LIST", value_parser = core_list)]
     pub cores: Option<CoreList>,
 
-    /// RDMA devices, as `rdma link` names them, with commas; or all [default: those on the route to the server]
+    /// RDMA devices, separated by commas, without their ports (mlx5_0, not mlx5_0/1); or all [default: those on the routes to the server]
     #[arg(long, value_name = "NAME[,...]")]
     pub device: Option<String>,
 

@@ -88,7 +88,7 @@ pub(crate) struct ServeArgs {
     #[command(flatten)]
     pub nfs3: Nfs3Args,
 
-    /// RDMA devices, as `rdma link` names them, with commas; or all [default: those with the address, or the first active one]
+    /// RDMA devices, separated by commas, without their ports (mlx5_0, not mlx5_0/1); or all [default: those that have the addresses]
     #[arg(long, value_name = "NAME[,...]")]
     pub device: Option<String>,
 

@@ -77,12 +77,12 @@ impl<P: Port> Rails<P> {
     /// [`SetupError::Limit`] without a port, with more than [`RAILS_MAX`], or with too many queue pairs; [`SetupError::System`]
     /// if some share receive queues among connections and others do not, and when no file descriptor is free.
     pub fn new(ports: Vec<P>) -> Result<Self, SetupError> {
-        SetupError::check_limits(&[("rails", ports.len() as u64, RAILS_MAX as u64)])?;
+        SetupError::check_limits(&[("devices of a node", ports.len() as u64, RAILS_MAX as u64)])?;
         let stride = ports.iter().map(|port| port.attributes().queue_pairs_max);
         let stride = stride.max().unwrap_or(1).next_power_of_two();
         let limit = u32::MAX >> 1;
         let queue_pairs = u64::from(stride) * ports.len() as u64;
-        SetupError::check_limits(&[("queue pairs of all rails", queue_pairs, limit.into())])?;
+        SetupError::check_limits(&[("queue pairs of all devices", queue_pairs, limit.into())])?;
         let attributes = joined(ports.iter().map(PortSetup::attributes), stride)?;
         let event = event_of(&ports).map_err(|source| SetupError::System {
             doing: "the events of several ports could not be joined".to_owned(),
@@ -90,7 +90,7 @@ impl<P: Port> Rails<P> {
         })?;
         let mut ports = ports.into_iter();
         let first = ports.next().ok_or(SetupError::Limit {
-            what: "rails, at least one",
+            what: "devices of a node",
             asked: 0,
             limit: RAILS_MAX as u64,
         })?;
@@ -220,8 +220,8 @@ fn joined<'a>(
     let any = |has: fn(&Attributes) -> bool| rails.clone().any(has);
     if any(|it| it.shared_receive_queue) && !all(|it| it.shared_receive_queue) {
         return Err(SetupError::System {
-            doing: "some devices of the node lack shared receive queues: give each connection its own on all of them \
-                    (`receive_queues = own`)"
+            doing: "some devices of the node lack shared receive queues, so no connection may use them: set \
+                    receive_queues to own"
                 .to_owned(),
             source: std::io::ErrorKind::Unsupported.into(),
         });

@@ -183,7 +183,7 @@ fn ports_that_share_receives_are_not_joined_with_those_that_do_not() {
     let second = first.for_another_port().expect("a descriptor");
     let ports = vec![port(first, &clock, false).0, port(second, &clock, true).0];
     let refused = Rails::new(ports).expect_err("two kinds");
-    assert!(refused.to_string().contains("receive_queues = own"));
+    assert!(refused.to_string().contains("set receive_queues to own"));
     let none = Rails::<shm::Port>::new(Vec::new()).expect_err("no port");
     assert!(matches!(none, SetupError::Limit { .. }));
 }
