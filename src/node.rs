@@ -230,7 +230,8 @@ impl Node {
     }
 
     /// What a new connection of a client announces: the name by which servers that keep replies know it. Clients have one each;
-    /// it is for connections that are made by [`Node::control`].
+    /// it is for connections that are made by [`Node::control`]. Each has to have its own: a server takes the last one of a name for the
+    /// only one.
     #[must_use]
     pub fn new_name(&self) -> ApplicationProperties {
         self.names.as_client()

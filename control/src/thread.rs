@@ -11,6 +11,7 @@ mod targets;
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
@@ -64,6 +65,10 @@ const SLEEP_MAX: Duration = Duration::from_secs(1);
 
 /// The wait before a retry when a core's mailbox was full.
 const MAILBOX_RETRY: Duration = Duration::from_millis(10);
+
+/// The requests of peers so far, over all nodes of the process: two nodes may keep the calls of one client together. A client asks for
+/// a connection after it has lost the one before, and that one was made after its request was handled here.
+static ARRIVALS: AtomicU64 = AtomicU64::new(1);
 
 pub(crate) struct ControlThread<V: Provider> {
     manager: V::Manager,
@@ -202,6 +207,10 @@ impl<V: Provider> ControlThread<V> {
                 ControlCounters::add(&self.counters.connects_received);
                 let peer_data = PrivateData::find(&private_data).unwrap_or_default();
                 let name = peer.name.clone();
+                let peer = PeerIdentity {
+                    arrival: ARRIVALS.fetch_add(1, Ordering::Relaxed),
+                    ..peer
+                };
                 if let Err(reason) = self.admit(connection, listener, peer, peer_data) {
                     self.tell(|| NodeEvent::Rejected { peer: name, reason });
                     self.count_rejection(reason);

@@ -21,6 +21,8 @@ pub struct Callers<W: Waits> {
 struct Caller<W> {
     peer: Peer,
     id: ClientId,
+    /// [`PeerIdentity::arrival`].
+    arrival: u64,
     /// What is kept of its calls. `None` before it is connected, or where there is no room for it.
     session: Option<Arc<Session<W>>>,
 }
@@ -49,9 +51,11 @@ impl<W: Waits> Callers<W> {
         if self.callers.len() <= index {
             self.callers.resize_with(index + 1, || None);
         }
+        let arrival = peer.arrival;
         let peer = Peer::from(peer);
         self.callers[index] = Some(Caller {
             peer,
+            arrival,
             id: ClientId::Unnamed(peer),
             session: None,
         });
@@ -97,6 +101,15 @@ impl<W: Waits> Callers<W> {
         self.caller(connection)?.session.as_ref()
     }
 
+    /// When the connection was asked for, among those of the process, for [`Clients::begin`].
+    #[must_use]
+    pub fn arrival(&self, connection: ConnectionKey) -> u64 {
+        let caller = self.callers.get(connection.index as usize);
+        caller
+            .and_then(Option::as_ref)
+            .map_or(0, |caller| caller.arrival)
+    }
+
     /// Where its client is.
     #[must_use]
     pub fn peer(&self, connection: ConnectionKey) -> Option<Peer> {
@@ -112,6 +125,9 @@ impl<W: Waits> Callers<W> {
         let clients = Arc::clone(&self.clients);
         if let Some(caller) = self.caller(connection) {
             caller.session = clients.attach(&caller.id);
+            if let Some(session) = &caller.session {
+                session.supersede(caller.arrival);
+            }
         }
     }
 }
@@ -129,7 +145,7 @@ mod tests {
         let identity = |key, address| PeerIdentity {
             key,
             address,
-            name: String::new(),
+            ..PeerIdentity::default()
         };
         let at = |index, generation| ConnectionKey { index, generation };
         let clients = Arc::new(Clients::<Infallible>::new(1));

@@ -166,7 +166,9 @@ impl Calls {
             let core = Arc::clone(core);
             Some(Waiter { core, token })
         };
-        let begun = clients.begin(&session, &key.finish(), &mut self.kept.bytes, wait);
+        let arrival = self.callers.arrival(request.connection);
+        let results = &mut self.kept.bytes;
+        let begun = clients.begin(&session, arrival, &key.finish(), results, wait);
         Verdict::Answer(match begun {
             Begun::Run(ticket) => {
                 self.kept.clear();
@@ -176,8 +178,8 @@ impl Calls {
             Begun::Waits(_) => Outcome::Deferred,
             // As for one that is displaced: the call has its own answer.
             Begun::CannotWait if core.retransmits(request.connection) => Outcome::Discarded,
-            // Nothing of it ran, or nobody can wait for it.
-            Begun::Full | Begun::CannotWait => Outcome::SystemError,
+            // Nothing of it ran, or nobody can wait for it. A client that has lost the connection does not get the answer.
+            Begun::Full | Begun::CannotWait | Begun::Superseded => Outcome::SystemError,
         })
     }
 

@@ -12,7 +12,7 @@ use std::time::Instant;
 use rpcrdma_engine::{HostIdentity, Outcome};
 use rpcrdma_fabric::interface::PeerIdentity;
 
-use super::property::NAME_BYTES;
+use super::property::{NAME_BYTES, is_of_a_connection};
 use super::window::{Begun, ENTRIES, ENTRIES_MAX, Key, Ticket, Window};
 
 /// Where a client is, as far as the transport knows. It is the same for all connections of a host, on any transport.
@@ -76,6 +76,11 @@ pub struct Session<W> {
     /// after [`super::KEPT_FOR`]. It can have any number of calls under way, so it may be lent entries; one with a name
     /// keeps to what it is sure of.
     is_unnamed: bool,
+    /// Its client has one connection at a time: its name has the number of a connection. Without a number it is that of a node,
+    /// whose connections share it.
+    has_one_connection: bool,
+    /// The last connection of such a client, by [`PeerIdentity::arrival`]. The client has lost the ones before it.
+    newest: AtomicU64,
 }
 
 impl<W: Waits> Session<W> {
@@ -83,11 +88,25 @@ impl<W: Waits> Session<W> {
         Self {
             window: Mutex::new(Window::new(ENTRIES)),
             is_unnamed: matches!(id, ClientId::Unnamed(_)),
+            has_one_connection: match id {
+                ClientId::Named(name, _) => is_of_a_connection(name),
+                ClientId::Unnamed(_) => false,
+            },
+            newest: AtomicU64::new(0),
         }
     }
 
     fn window(&self) -> MutexGuard<'_, Window<W>> {
         self.window.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A connection of the client begins. No call of an earlier one begins from now on: its client sends it again by this one, and
+    /// a core that is slow could otherwise run a call that was repeated, answered and forgotten in the meantime.
+    pub(super) fn supersede(&self, arrival: u64) {
+        if self.has_one_connection {
+            // The lock of the window orders it for `begin`: a call by this connection takes that lock later.
+            self.newest.fetch_max(arrival, Ordering::Relaxed);
+        }
     }
 
     fn now(&self) -> Option<Instant> {
@@ -195,18 +214,22 @@ impl<W: Waits> Clients<W> {
         }
     }
 
-    /// Looks for a call of a client, and enters it if it is new. The results of one that has run are put into `results`.
-    /// `wait` makes somebody who waits for one that runs. Whoever waited before does so no more ([`Waits::displaced`]): its
+    /// Looks for a call of a client, and enters it if it is new. It came by the connection of `arrival`
+    /// ([`Callers::arrival`](super::Callers::arrival)). The results of one that has run are put into `results`. `wait` makes somebody who waits for one that runs. Whoever waited before does so no more ([`Waits::displaced`]): its
     /// connection has ended, or it sent the call twice by the same one.
     pub fn begin(
         &self,
         session: &Session<W>,
+        arrival: u64,
         key: &Key,
         results: &mut Vec<u8>,
         wait: impl FnOnce() -> Option<W>,
     ) -> Begun<W> {
         let now = session.now();
         let mut window = session.window();
+        if arrival < session.newest.load(Ordering::Relaxed) {
+            return Begun::Superseded;
+        }
         if let Some(now) = now.filter(|now| window.lacks_entries(key, *now)) {
             // The lock of the table comes first.
             drop(window);
@@ -316,18 +339,24 @@ mod tests {
     struct Client<'a> {
         clients: &'a Clients<Nobody>,
         session: Arc<Session<Nobody>>,
+        arrival: u64,
     }
 
     impl<'a> Client<'a> {
         fn attach(clients: &'a Clients<Nobody>, id: &ClientId) -> Option<Self> {
             let session = clients.attach(id)?;
-            Some(Self { clients, session })
+            let arrival = 0;
+            Some(Self {
+                clients,
+                session,
+                arrival,
+            })
         }
 
         fn begin(&self, xid: u32) -> Begun<Nobody> {
             let (results, nobody) = (&mut Vec::new(), || None);
             self.clients
-                .begin(&self.session, &key(xid), results, nobody)
+                .begin(&self.session, self.arrival, &key(xid), results, nobody)
         }
 
         fn run(&self, xid: u32) -> Ticket {
@@ -360,6 +389,40 @@ mod tests {
 
         fn entries(&self) -> usize {
             self.session.window().entries()
+        }
+    }
+
+    /// A slow core has a call in a Receive, while its client loses the connection, repeats the call by another core,
+    /// and makes as many others as are remembered.
+    #[test]
+    fn late_call_of_a_connection_that_its_client_has_lost_does_not_run() {
+        let clients = Clients::new(4);
+        let at = |arrival, id: &ClientId| {
+            let mut client = Client::attach(&clients, id).unwrap();
+            client.session.supersede(arrival);
+            client.arrival = arrival;
+            client
+        };
+        let lost = at(7, &named(1));
+        let running = lost.run(1);
+        let newest = at(9, &named(1));
+        // One between them, which a slow core learns of last.
+        let between = at(8, &named(1));
+        for client in [&lost, &between] {
+            assert!(matches!(client.begin(2), Begun::Superseded));
+        }
+        assert!(!newest.knows(2), "it runs here");
+        assert!(newest.knows(1), "what ran before the loss is known");
+        lost.finish(running);
+        newest.call(1000..2000);
+        assert!(!newest.knows(2), "it is forgotten");
+        assert!(matches!(lost.begin(2), Begun::Superseded), "it ran twice");
+        // Several programs of a host have its address, and the connections of a node its name.
+        let mut node = [1; NAME_BYTES];
+        node[NAME_BYTES - 4..].fill(0);
+        for shared in [unnamed(1), ClientId::Named(node, None)] {
+            let (first, second) = (at(3, &shared), at(4, &shared));
+            assert!(!first.knows(5) && second.knows(5));
         }
     }
 

@@ -15,6 +15,8 @@
 //!   No other client can displace them, however many calls it makes. One without a name may use free entries, up to
 //!   [`ENTRIES_MAX`] in all; memory for them is allocated when it needs them, five times at most. What is kept of a client
 //!   that has left is forgotten when its place is needed.
+//! * **Which connection.** A client with a name has one connection at a time. When it connects again, no call begins that came by an
+//!   earlier connection ([`Begun::Superseded`]): the client sends it again, and a slow core would run it a second time.
 //! * **What is promised.** A call that comes again does not run again if fewer than [`ENTRIES`] others of its client that must
 //!   not run twice have run since it finished, those that still run included; and for a client without a name, if it comes
 //!   within [`KEPT_FOR`]. Results longer than [`KEPT_BYTES_MAX`] are

@@ -32,6 +32,11 @@ pub(crate) const NAME_BYTES: usize = 16;
 /// Bytes of the part of a name that is that of the node.
 const NODE_BYTES: usize = 12;
 
+/// Whether a name is that of a client's connection, and not of a node.
+pub(crate) fn is_of_a_connection(name: &[u8; NAME_BYTES]) -> bool {
+    name[NODE_BYTES..] != [0; NAME_BYTES - NODE_BYTES]
+}
+
 /// The names of a node.
 #[derive(Debug)]
 pub(crate) struct Names {

@@ -53,6 +53,8 @@ pub enum Begun<W> {
     CannotWait,
     /// As many calls run as there are entries, so it must not run.
     Full,
+    /// Its client has lost the connection that it came by, and has another one. It must not run.
+    Superseded,
 }
 
 #[derive(Debug)]

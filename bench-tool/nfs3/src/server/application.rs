@@ -73,10 +73,12 @@ impl<P: Pages> NfsApplication<P> {
         is_whole: bool,
     ) -> Outcome {
         let peer = self.callers.peer(request.connection);
+        let arrival = self.callers.arrival(request.connection);
         let session = self.callers.session(request.connection);
         let call = Call {
             peer: peer.unwrap_or(Peer::Process(0)),
             session: session.map(|session| &**session),
+            arrival,
             xid: request.xid,
             procedure: request.procedure,
             credential: request.credential,

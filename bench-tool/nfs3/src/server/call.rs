@@ -16,6 +16,8 @@ pub struct Call<'a> {
     pub peer: Peer,
     /// What the server keeps of the caller's calls; `None` if it has no room for that.
     pub session: Option<&'a Session>,
+    /// When its connection was asked for, among those of the process.
+    pub arrival: u64,
     /// The number of the call. Retransmissions have the same.
     pub xid: u32,
     /// The procedure.

@@ -97,14 +97,18 @@ impl<P: Pages> Service<P> {
             return Outcome::SystemError;
         };
         let key = self.key(procedure, call, items);
-        let begun = self.clients.begin(session, &key, &mut self.kept, || None);
+        let begun = self
+            .clients
+            .begin(session, call.arrival, &key, &mut self.kept, || None);
         let ticket = match begun {
             Begun::Run(ticket) => ticket,
             Begun::Finished(outcome) => {
                 reply.replay(&self.kept);
                 return outcome;
             }
-            Begun::Full | Begun::Waits(_) | Begun::CannotWait => return Outcome::SystemError,
+            Begun::Full | Begun::Waits(_) | Begun::CannotWait | Begun::Superseded => {
+                return Outcome::SystemError;
+            }
         };
         let outcome = self.execute(procedure, call, items, &caller, now, reply);
         session.finish(ticket, outcome, Some(reply.stream()));

@@ -74,6 +74,7 @@ impl Client {
         Call {
             peer: PEER,
             session: None,
+            arrival: 0,
             xid: self.xid,
             procedure,
             credential: OpaqueAuth {

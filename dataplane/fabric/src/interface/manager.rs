@@ -34,6 +34,9 @@ pub struct PeerIdentity {
     pub address: Option<IpAddr>,
     /// The same for people.
     pub name: String,
+    /// The place of this connection among those of the process, by when peers asked for them: of two connections of a peer that
+    /// has lost one, it tells which is the later one. A manager leaves it 0, and the control thread sets it.
+    pub arrival: u64,
 }
 
 /// Why a connection was rejected; travels to the peer.

@@ -28,6 +28,7 @@ fn identity(peer: &Peer) -> PeerIdentity {
         key: u64::from(peer.pid),
         address: None,
         name: peer.describe(),
+        arrival: 0,
     }
 }
 

@@ -237,6 +237,7 @@ impl Manager {
                 || "an unknown address".to_owned(),
                 |address| address.to_string(),
             ),
+            arrival: 0,
         }
     }
 
