@@ -117,7 +117,11 @@ pub(crate) fn target_goes_on_by_the_other_address_of_its_server<F: Fabric>() {
         client.assert_echo(&connection, b"what is there stays");
         server.node.close(&server.last_connection());
         match next(&target) {
-            TargetEvent::Lost { retry_after, .. } => assert_eq!(retry_after, Duration::ZERO),
+            // TIME: an address that failed in the round before has its first wait, and a round can be shorter than that.
+            TargetEvent::Lost { retry_after, .. } => {
+                let first = Duration::from_millis(soon().first_ms.into());
+                assert!(retry_after <= first, "{retry_after:?}");
+            }
             other => panic!("{other}"),
         }
         listen(at.0).expect("the name is free again");
