@@ -1,5 +1,6 @@
 //! The rails of a core as one port.
 
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::epoll;
@@ -172,15 +173,15 @@ impl<P: Port> Rails<P> {
 
     /// Takes the events of removed devices off the joined one: they stay readable for ever, and no core would sleep any more.
     fn forget_dead_events(&self) {
-        let mut events = Vec::with_capacity(RAILS_MAX);
-        let room = rustix::buffer::spare_capacity(&mut events);
+        // On the stack: a core that wakes allocates nothing.
+        let mut room = [const { MaybeUninit::uninit() }; RAILS_MAX];
         let now = rustix::event::Timespec {
             tv_sec: 0,
             tv_nsec: 0,
         };
-        if epoll::wait(&self.event, room, Some(&now)).is_err() {
+        let Ok((events, _)) = epoll::wait(&self.event, &mut room, Some(&now)) else {
             return;
-        }
+        };
         for event in events {
             let flags = event.flags;
             let rail = usize::try_from(event.data.u64()).ok();
