@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rpcrdma_fabric::interface::{
-    ConnectionId, Counted, ListenerId, Manager, ManagerError, ManagerEvent, Port, PortSetup,
+    ConnectionId, Counted, ListenerId, Manager, ManagerError, ManagerEvent, PortSetup,
     RejectReason, SetupError,
 };
 
@@ -106,7 +106,8 @@ impl<M: Manager> Manager for FaultyManager<M> {
                     let reason = RejectReason::ConnectionsExhausted;
                     self.inner.reject(connection, reason, &[]);
                 }
-                event => events.push(of_faulty(event)),
+                // A faulty port has the port events of its fabric.
+                event => events.push(event.for_port(|_, port_event| port_event)),
             }
         }
         waited
@@ -118,62 +119,5 @@ impl<M: Manager> Manager for FaultyManager<M> {
 
     fn waker(&self) -> Arc<dyn Fn() + Send + Sync> {
         self.inner.waker()
-    }
-}
-
-/// The same event with the other port type: a faulty port uses the port events of its fabric.
-fn of_faulty<P: Port>(event: ManagerEvent<P>) -> ManagerEvent<FaultyPort<P>> {
-    match event {
-        ManagerEvent::ConnectRequest {
-            connection,
-            listener,
-            peer,
-            private_data,
-        } => ManagerEvent::ConnectRequest {
-            connection,
-            listener,
-            peer,
-            private_data,
-        },
-        ManagerEvent::ConnectReply {
-            connection,
-            peer,
-            private_data,
-        } => ManagerEvent::ConnectReply {
-            connection,
-            peer,
-            private_data,
-        },
-        ManagerEvent::Established {
-            connection,
-            port_event,
-        } => ManagerEvent::Established {
-            connection,
-            port_event,
-        },
-        ManagerEvent::Rejected {
-            connection,
-            reason,
-            private_data,
-        } => ManagerEvent::Rejected {
-            connection,
-            reason,
-            private_data,
-        },
-        ManagerEvent::Failed { connection, error } => ManagerEvent::Failed { connection, error },
-        ManagerEvent::ListenerLost { listener, address } => {
-            ManagerEvent::ListenerLost { listener, address }
-        }
-        ManagerEvent::ListenerRestored { listener, address } => {
-            ManagerEvent::ListenerRestored { listener, address }
-        }
-        ManagerEvent::LinkDown { connection } => ManagerEvent::LinkDown { connection },
-        ManagerEvent::Disconnected {
-            connection,
-            port_event,
-        } => ManagerEvent::Disconnected {
-            connection,
-            port_event,
-        },
     }
 }

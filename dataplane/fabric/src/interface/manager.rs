@@ -146,6 +146,66 @@ pub enum ManagerEvent<P: Port> {
 }
 
 impl<P: Port> ManagerEvent<P> {
+    /// The same event for a port that is built on this one. `port_event` makes what the core that adopted the queue pair is to be given.
+    pub fn for_port<Q: Port>(
+        self,
+        port_event: impl FnOnce(ConnectionId, P::PortEvent) -> Q::PortEvent,
+    ) -> ManagerEvent<Q> {
+        match self {
+            Self::ConnectRequest {
+                connection,
+                listener,
+                peer,
+                private_data,
+            } => ManagerEvent::ConnectRequest {
+                connection,
+                listener,
+                peer,
+                private_data,
+            },
+            Self::ConnectReply {
+                connection,
+                peer,
+                private_data,
+            } => ManagerEvent::ConnectReply {
+                connection,
+                peer,
+                private_data,
+            },
+            Self::Established {
+                connection,
+                port_event: event,
+            } => ManagerEvent::Established {
+                connection,
+                port_event: event.map(|event| port_event(connection, event)),
+            },
+            Self::Rejected {
+                connection,
+                reason,
+                private_data,
+            } => ManagerEvent::Rejected {
+                connection,
+                reason,
+                private_data,
+            },
+            Self::Failed { connection, error } => ManagerEvent::Failed { connection, error },
+            Self::ListenerLost { listener, address } => {
+                ManagerEvent::ListenerLost { listener, address }
+            }
+            Self::ListenerRestored { listener, address } => {
+                ManagerEvent::ListenerRestored { listener, address }
+            }
+            Self::LinkDown { connection } => ManagerEvent::LinkDown { connection },
+            Self::Disconnected {
+                connection,
+                port_event: event,
+            } => ManagerEvent::Disconnected {
+                connection,
+                port_event: event.map(|event| port_event(connection, event)),
+            },
+        }
+    }
+
     /// The connection that the event is about; `None` for an event of a listener.
     #[must_use]
     pub fn connection(&self) -> Option<ConnectionId> {

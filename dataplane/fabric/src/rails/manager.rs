@@ -29,73 +29,21 @@ impl<M: Manager> RailsManager<M> {
         }
     }
 
-    fn on_rail<T>(&self, connection: ConnectionId, it: T) -> OnRail<T> {
-        // It is known: only a queue pair that was prepared has events.
-        let rail = self.rails.get(&connection).copied().unwrap_or(0);
-        OnRail { rail, it }
-    }
-
     /// The event for a core with several rails.
     fn of_rails(&mut self, event: ManagerEvent<M::Port>) -> ManagerEvent<Rails<M::Port>> {
-        match event {
-            ManagerEvent::ConnectRequest {
-                connection,
-                listener,
-                peer,
-                private_data,
-            } => ManagerEvent::ConnectRequest {
-                connection,
-                listener,
-                peer,
-                private_data,
-            },
-            ManagerEvent::ConnectReply {
-                connection,
-                peer,
-                private_data,
-            } => ManagerEvent::ConnectReply {
-                connection,
-                peer,
-                private_data,
-            },
-            ManagerEvent::Established {
-                connection,
-                port_event,
-            } => ManagerEvent::Established {
-                connection,
-                port_event: port_event.map(|it| self.on_rail(connection, it)),
-            },
-            ManagerEvent::Rejected {
-                connection,
-                reason,
-                private_data,
-            } => ManagerEvent::Rejected {
-                connection,
-                reason,
-                private_data,
-            },
-            ManagerEvent::Failed { connection, error } => {
-                ManagerEvent::Failed { connection, error }
-            }
-            ManagerEvent::ListenerLost { listener, address } => {
-                ManagerEvent::ListenerLost { listener, address }
-            }
-            ManagerEvent::ListenerRestored { listener, address } => {
-                ManagerEvent::ListenerRestored { listener, address }
-            }
-            ManagerEvent::LinkDown { connection } => ManagerEvent::LinkDown { connection },
-            ManagerEvent::Disconnected {
-                connection,
-                port_event,
-            } => {
-                let port_event = port_event.map(|it| self.on_rail(connection, it));
-                self.rails.remove(&connection);
-                ManagerEvent::Disconnected {
-                    connection,
-                    port_event,
-                }
-            }
+        let ended = match &event {
+            ManagerEvent::Disconnected { connection, .. } => Some(*connection),
+            _ => None,
+        };
+        let event = event.for_port(|connection, it| {
+            // It is known: only a queue pair that was prepared has events.
+            let rail = self.rails.get(&connection).copied().unwrap_or(0);
+            OnRail { rail, it }
+        });
+        if let Some(connection) = ended {
+            self.rails.remove(&connection);
         }
+        event
     }
 }
 
