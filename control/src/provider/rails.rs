@@ -30,7 +30,7 @@ use super::{PortAndHandle, PortNeed, Provider};
 /// let profile = Profile { connections_max: 4, idle: Idle::Park, ..Profile::default() };
 /// let config = NodeConfig::from_profile(&profile, vec![None]);
 /// let rail = || ShmProvider::from_profile(&profile);
-/// let node = || Node::start(RailsProvider::new(vec![rail(), rail()])?, &config, |_core| Nothing);
+/// let node = || Node::start(RailsProvider::new(vec![rail(), rail()]).unwrap(), &config, |_core| Nothing);
 /// let (server, client) = (node()?, node()?);
 /// for name in ["a", "b"] {
 ///     let address = format!("shm:rails-{}-{name}", std::process::id());
