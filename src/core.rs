@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use rpcrdma_engine::{
     Activity, Application, ApplicationMessage, BulkArguments, BulkCall, BulkReply, CallError,
@@ -22,6 +23,9 @@ use crate::service::Programs;
 
 /// Calls, answers and pieces that one poll moves at most, of each.
 const MOVED_MAX: usize = 8;
+
+/// How long the calls of a client may be held, to move them to another connection: for those that are under way to end.
+const HOLD_MAX: Duration = Duration::from_millis(100);
 
 /// The bit of the tags of calls of clients. Other tags are of the application.
 const OF_CLIENT: CallTag = 1 << 63;
@@ -91,7 +95,7 @@ impl<A: Application> CoreApplication<A> {
             return true;
         };
         let Some(connection) = queue.connection() else {
-            return self.wait_for_connection(core.now(), message);
+            return self.wait_without_connection(core.now(), message);
         };
         let Some(&index) = self.free.last() else {
             self.put_back(message);
@@ -147,6 +151,17 @@ impl<A: Application> CoreApplication<A> {
                 true
             }
         }
+    }
+
+    /// The connection is away, or calls are held: that is nothing to lose patience with.
+    #[cold]
+    fn wait_without_connection(&mut self, now: Ticks, message: Box<Message>) -> bool {
+        let queue = self.queues.get(message.queue).and_then(Option::as_ref);
+        if queue.is_some_and(|queue| queue.peer().is_held()) {
+            self.put_back(message);
+            return false;
+        }
+        self.wait_for_connection(now, message)
     }
 
     #[cold]
@@ -320,6 +335,9 @@ impl<A: Application> CoreApplication<A> {
         while let Some(queue) = self.shared.next_queue() {
             self.add_queue(queue);
         }
+        let is_moving = self.move_calls(core);
+        // A core that sleeps would hold them for longer than it may.
+        is_busy |= is_moving;
         // Memory for threads comes last: where it is scarce, the calls that wait need it first.
         if !self.lacks_memory && self.shared.lacks_stock() {
             self.fill_stock(core);
@@ -327,10 +345,28 @@ impl<A: Application> CoreApplication<A> {
         self.has_rare_work = !self.answers_waiting.is_empty()
             || !self.waiting.is_empty()
             || !self.lost.is_empty()
+            || is_moving
             || self.shared.has_answers()
             || self.shared.has_parcels()
             || self.shared.lacks_stock();
         is_busy
+    }
+
+    /// Moves the calls of clients to connections that were offered. Returns whether there is one to look at again.
+    fn move_calls<P: Port>(&self, core: &mut Context<'_, P>) -> bool {
+        let mut is_left = false;
+        for queue in self.queues.iter().flatten() {
+            let peer = queue.peer();
+            if !peer.is_offered() {
+                continue;
+            }
+            let (again, close) = peer.look(core, self.clock.ticks(HOLD_MAX));
+            if let Some(connection) = close {
+                core.disconnect(connection);
+            }
+            is_left |= again;
+        }
+        is_left
     }
 
     fn fill_stock<P: Port>(&mut self, core: &mut Context<'_, P>) {

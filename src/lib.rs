@@ -66,7 +66,7 @@ mod trace;
 
 pub use auth::{Sign, Unauthenticated};
 pub use buffers::{Buffer, Buffers};
-pub use client::{Client, ClientBuilder, Ended, Pending, Poller, Request, Response};
+pub use client::{Client, ClientBuilder, Ended, Pending, Poller, Request, Response, Start};
 pub use decode::{Bulk, Decoder};
 pub use encode::Encode;
 pub use error::{Error, ErrorKind, Malformed};

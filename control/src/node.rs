@@ -476,12 +476,12 @@ impl NodeHandle {
         let (events, told) = mpsc::channel();
         // This fails if the application has dropped the target, which also cancels it.
         let sink = move |event| drop(events.send(event));
-        self.start_target(address, options, reconnect, Box::new(sink), told)
+        self.start_target(address, options, reconnect, None, Box::new(sink), told)
     }
 
     /// As [`NodeHandle::keep_connected`], but events go to `sink`; [`Target::wait`] and [`Target::next_event`] return `None`.
     /// `sink` runs on the control thread, which serves all connections of the node. It must not block, and must not
-    /// call this node: a function that waits for that thread would never return.
+    /// call a function of this node that waits for that thread, which would never return.
     #[must_use]
     pub fn keep_connected_with(
         &self,
@@ -492,7 +492,24 @@ impl NodeHandle {
     ) -> Target {
         // The sender is dropped here, so `Target::wait` returns `None` immediately.
         let (_, none) = mpsc::channel();
-        self.start_target(address, options, reconnect, Box::new(sink), none)
+        self.start_target(address, options, reconnect, None, Box::new(sink), none)
+    }
+
+    /// As [`NodeHandle::keep_connected_with`], but after `after`, and up to `jitter_percent` of it later; and at the first of the
+    /// addresses only, until it is connected there: for a connection that goes back to it. `sink` may call this, as it waits for
+    /// nothing.
+    #[must_use]
+    pub fn keep_connected_at_first(
+        &self,
+        addresses: &str,
+        options: ConnectOptions,
+        reconnect: Reconnect,
+        after: Duration,
+        sink: impl FnMut(TargetEvent) + Send + 'static,
+    ) -> Target {
+        let (_, none) = mpsc::channel();
+        let sink = Box::new(sink);
+        self.start_target(addresses, options, reconnect, Some(after), sink, none)
     }
 
     fn start_target(
@@ -500,6 +517,7 @@ impl NodeHandle {
         address: &str,
         options: ConnectOptions,
         reconnect: Reconnect,
+        first_after: Option<Duration>,
         events: TargetSink,
         told: Receiver<TargetEvent>,
     ) -> Target {
@@ -516,6 +534,7 @@ impl NodeHandle {
             addresses,
             options,
             reconnect,
+            first_after,
             events,
         };
         // If the control thread has ended, the sink is dropped and no event comes.

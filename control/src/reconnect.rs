@@ -101,6 +101,8 @@ struct Target {
     paths: Vec<Path>,
     /// The number of the one that is tried or connected, or is tried next.
     at: usize,
+    /// No other than the first is tried, until it was connected there.
+    is_for_first: bool,
     /// The versions that it may speak.
     versions: Versions,
     reconnect: Reconnect,
@@ -185,6 +187,60 @@ impl Targets {
         reconnect: Reconnect,
         now: Instant,
     ) -> Result<(), ConnectError> {
+        let paths = self.paths_of(addresses, versions, now);
+        let Some(at) = paths.iter().position(|path| !path.is_hopeless) else {
+            let address = addresses.first().cloned().unwrap_or_default();
+            let (low, high, _) = self.mismatch(&address, versions).unwrap_or((0, 0, now));
+            return Err(ConnectError::VersionMismatch { address, low, high });
+        };
+        let state = State::Waiting(now);
+        self.insert(
+            id,
+            Target {
+                paths,
+                at,
+                is_for_first: false,
+                versions,
+                reconnect,
+                state,
+            },
+        );
+        Ok(())
+    }
+
+    /// Adds a target that is tried at the first of its addresses only, until it is connected there. It is due after this time, and up to
+    /// `jitter_percent` of it later; and not while it is known of the server there that it speaks none of these versions.
+    pub fn add_for_first(
+        &mut self,
+        id: TargetId,
+        addresses: &[String],
+        versions: Versions,
+        reconnect: Reconnect,
+        after: Duration,
+        now: Instant,
+    ) {
+        let paths = self.paths_of(addresses, versions, now);
+        // Longer than anybody waits, and no time overflows.
+        let after = after.min(Duration::from_secs(365 * 24 * 60 * 60));
+        let jitter = after * reconnect.jitter_percent.min(100) / 100;
+        let due = now + after + self.chance.up_to(jitter);
+        let first = paths.first();
+        let refused = first.and_then(|path| self.mismatch(&path.address, versions));
+        let due = refused.map_or(due, |(_, _, until)| due.max(until));
+        self.insert(
+            id,
+            Target {
+                paths,
+                at: 0,
+                is_for_first: true,
+                versions,
+                reconnect,
+                state: State::Waiting(due),
+            },
+        );
+    }
+
+    fn paths_of(&mut self, addresses: &[String], versions: Versions, now: Instant) -> Vec<Path> {
         self.mismatched.retain(|_, (_, _, until)| *until > now);
         let path = |address: &String| Path {
             address: address.clone(),
@@ -192,25 +248,17 @@ impl Targets {
             was_connected: false,
             is_hopeless: self.mismatch(address, versions).is_some(),
         };
-        let paths: Vec<_> = addresses.iter().map(path).collect();
-        let Some(at) = paths.iter().position(|path| !path.is_hopeless) else {
-            let address = addresses.first().cloned().unwrap_or_default();
-            let (low, high, _) = self.mismatch(&address, versions).unwrap_or((0, 0, now));
-            return Err(ConnectError::VersionMismatch { address, low, high });
-        };
-        for path in &paths {
+        addresses.iter().map(path).collect()
+    }
+
+    fn insert(&mut self, id: TargetId, target: Target) {
+        for path in &target.paths {
             self.peers.entry(path.address.clone()).or_default().targets += 1;
         }
-        let target = Target {
-            paths,
-            at,
-            versions,
-            reconnect,
-            state: State::Waiting(now),
-        };
+        if let State::Waiting(due) = target.state {
+            self.due.insert((due, id));
+        }
         self.targets.insert(id, target);
-        self.due.insert((now, id));
-        Ok(())
     }
 
     /// What the server at an address lately said, if none of `versions` is among its own.
@@ -275,6 +323,7 @@ impl Targets {
     pub fn handle_established(&mut self, id: TargetId, now: Instant) {
         if let Some(target) = self.targets.get_mut(&id) {
             target.state = State::Connected(now);
+            target.is_for_first = false;
             for (number, path) in target.paths.iter_mut().enumerate() {
                 path.failed = 0;
                 path.is_hopeless = false;
@@ -369,7 +418,7 @@ impl Targets {
         let Some(target) = self.targets.get(&id) else {
             return Step::GiveUp;
         };
-        if target.paths.iter().all(|path| path.is_hopeless) {
+        if !target.is_for_first && target.paths.iter().all(|path| path.is_hopeless) {
             self.remove(id);
             return Step::GiveUp;
         }
@@ -399,7 +448,8 @@ impl Targets {
             let due = (from + wait).max(now);
             refused_until(path).map_or(due, |until| due.max(until))
         };
-        let in_order = (1..=count).map(|step| (target.at + step) % count);
+        let tried = if target.is_for_first { 1 } else { count };
+        let in_order = (1..=tried).map(|step| (target.at + step) % tried);
         let Some((next, due)) = in_order
             .map(|number| (number, due_of(number)))
             .min_by_key(|(_, due)| *due)

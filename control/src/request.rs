@@ -66,6 +66,8 @@ pub(crate) struct Wanted {
     pub(crate) addresses: Result<Vec<String>, ConnectError>,
     pub(crate) options: ConnectOptions,
     pub(crate) reconnect: Reconnect,
+    /// If it is tried at its first address only, until it is connected there: after this time.
+    pub(crate) first_after: Option<Duration>,
     pub(crate) events: TargetSink,
 }
 

@@ -4,15 +4,14 @@ use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use rpcrdma_control::{
-    Authentication, ConnectOptions, CoreChoice, GivenUp, Reconnect, TargetEvent, Use, Versions,
-};
+use rpcrdma_control::{Authentication, ConnectOptions, CoreChoice, Reconnect, Use, Versions};
 use rpcrdma_fabric::memory::ExternalMemory;
 use rpcrdma_tuning::Profile;
 
 use super::Client;
 use super::connection::ClientConnection;
-use crate::error::{Error, Failure, sentence};
+use super::home::{Home, Plan, Returns};
+use crate::error::{Error, Failure};
 use crate::exchange::{PeerConnection, Slots};
 use crate::node::{Node, NodeBuilder};
 
@@ -29,8 +28,21 @@ pub struct ClientBuilder {
     patience: Option<Duration>,
     spin: Duration,
     reconnect: Reconnect,
+    return_after: Option<Duration>,
+    start: Start,
     authentication: Authentication,
     repeat: bool,
+}
+
+/// At which of the addresses of a server the connections of a client are made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Start {
+    /// The first connection has the first address, the second one the second, and so on: all addresses carry calls.
+    #[default]
+    Spread,
+    /// All have the first address. The others carry calls only when it does not work.
+    Standby,
 }
 
 impl Default for ClientBuilder {
@@ -47,6 +59,8 @@ impl Default for ClientBuilder {
             patience: None,
             spin: Duration::from_micros(50),
             reconnect: Reconnect::default(),
+            return_after: Some(Duration::from_secs(2)),
+            start: Start::default(),
             authentication: Authentication::default(),
             repeat: false,
         }
@@ -180,6 +194,27 @@ impl ClientBuilder {
         self
     }
 
+    /// Of several addresses of a server: at which the connections are made (default: [`Start::Spread`]).
+    #[must_use]
+    pub fn start(mut self, start: Start) -> Self {
+        self.start = start;
+        self
+    }
+
+    /// How long a connection stays at another address than that where it is made, before it goes back (default: 2 s). `None` is for
+    /// ever.
+    ///
+    /// The first address is tried from then on, while calls go on at the other one. When the new connection is there, the calls
+    /// move to it, and the old one is closed. For that no call may be under way: new ones wait until the others have ended, but for
+    /// at most 100 ms. With calls that take longer the connection stays where it is, and tries again after twice the time. So it
+    /// does where the first address loses connections soon. It waits for at most 5 minutes, and up to half longer at random.
+    /// Attempts that fail are repeated as [`ClientBuilder::reconnect`] says.
+    #[must_use]
+    pub fn return_after(mut self, after: Option<Duration>) -> Self {
+        self.return_after = after;
+        self
+    }
+
     /// Who the server must be; this end proves itself in the same exchange.
     #[must_use]
     pub fn authentication(mut self, authentication: Authentication) -> Self {
@@ -209,10 +244,10 @@ impl ClientBuilder {
     /// Connects to the server at `address`, and returns when all connections are there.
     ///
     /// `address` may be several addresses of the same server, as in `rdma:10.0.0.1:20049,10.0.1.1:20049` or `shm:a,b`: 8 at most,
-    /// where the server listens ([`NodeBuilder::also_at`](crate::NodeBuilder::also_at)). Connections begin at the addresses in
-    /// turn. One that is lost is made again at the next address, immediately if that has not failed lately, and stays there
-    /// when an earlier address works again. Calls that were under way fail, or are made again with
-    /// [`ClientBuilder::repeat`]. All addresses are reached through the device of the node.
+    /// where the server listens ([`NodeBuilder::also_at`](crate::NodeBuilder::also_at)). [`ClientBuilder::start`] says where
+    /// connections begin. One that is lost is made again at the next address, immediately if that has not failed lately, and goes
+    /// back when the first one works again ([`ClientBuilder::return_after`]). Calls that were under way when it was lost fail, or
+    /// are made again with [`ClientBuilder::repeat`]. All addresses are reached through the device of the node.
     ///
     /// # Errors
     /// [`ErrorKind::NotConnected`](crate::ErrorKind::NotConnected) when they are not there in time, with the reason of the
@@ -252,7 +287,10 @@ impl ClientBuilder {
         let changes = Arc::new(Changes::default());
         let mut connections = Vec::with_capacity(self.connections);
         for number in 0..self.connections {
-            let addresses = addresses.beginning_at(number);
+            let addresses = match self.start {
+                Start::Spread => addresses.beginning_at(number),
+                Start::Standby => addresses.clone(),
+            };
             let each: Vec<_> = addresses.iter().map(ToString::to_string).collect();
             let number = self.first_core.wrapping_add(number) % node.cores();
             let core = Arc::clone(node.core(number));
@@ -265,21 +303,18 @@ impl ClientBuilder {
                 // So that `connect` tries all addresses, also where the first one does not answer.
                 timeout: self.connect_timeout / count,
                 authentication: self.authentication.clone(),
-                application_properties: Some(node.new_name()),
+                ..ConnectOptions::default()
             };
-            let sink = {
-                let (peer, core, changes) =
-                    (Arc::clone(&peer), Arc::clone(&core), Arc::clone(&changes));
-                move |event| {
-                    take_event(&peer, event);
-                    changes.tell();
-                    // Calls wait for the connection, or for the end of it.
-                    core.wake();
-                }
+            let plan = Plan {
+                control: Arc::clone(&node.handle),
+                names: [node.new_name(), node.new_name()],
+                addresses: addresses.to_string(),
+                options,
+                reconnect: self.reconnect,
+                returns: Returns(self.return_after),
             };
-            let control = node.control();
-            let addresses = &*addresses.to_string();
-            let target = control.keep_connected_with(addresses, options, self.reconnect, sink);
+            let parts = (Arc::clone(&peer), Arc::clone(&core), Arc::clone(&changes));
+            let home = Home::open(plan, parts.0, parts.1, parts.2);
             connections.push(Arc::new(ClientConnection {
                 peer,
                 core,
@@ -288,7 +323,7 @@ impl ClientBuilder {
                 results_bytes_max,
                 timeout,
                 spin: self.spin,
-                _target: Mutex::new(target),
+                home,
                 node: node.clone(),
             }));
         }
@@ -305,27 +340,15 @@ impl fmt::Debug for ClientBuilder {
     }
 }
 
-fn take_event(peer: &PeerConnection, event: TargetEvent) {
-    match event {
-        TargetEvent::Established { connection } => {
-            peer.set_connected(&connection);
-        }
-        TargetEvent::Lost { reason, .. } => peer.set_lost(reason.to_string(), false),
-        TargetEvent::Failed { error, .. } => peer.set_lost(sentence(&error), false),
-        TargetEvent::GivenUp(GivenUp::Failed(error)) => peer.set_lost(sentence(&error), true),
-        TargetEvent::GivenUp(GivenUp::Closed(reason)) => peer.set_lost(reason.to_string(), true),
-    }
-}
-
 /// Tells the thread that connects that a connection has changed.
 #[derive(Default)]
-struct Changes {
+pub(super) struct Changes {
     count: Mutex<u64>,
     changed: Condvar,
 }
 
 impl Changes {
-    fn tell(&self) {
+    pub(super) fn tell(&self) {
         *self.count.lock().unwrap_or_else(PoisonError::into_inner) += 1;
         self.changed.notify_all();
     }
@@ -339,7 +362,7 @@ impl Changes {
     ) -> Result<(), Error> {
         let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
-            if peer.connection().is_some() {
+            if peer.is_connected() {
                 return Ok(());
             }
             let address = peer.address.clone();

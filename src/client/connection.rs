@@ -3,8 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use rpcrdma_control::Target;
-
+use super::home::Home;
 use crate::exchange::{CoreShared, Message, PeerConnection, Slots, SubmissionSink};
 use crate::node::Node;
 
@@ -19,8 +18,7 @@ pub(super) struct ClientConnection {
     pub(super) results_bytes_max: usize,
     pub(super) timeout: Duration,
     pub(super) spin: Duration,
-    /// Dropping it closes the connection, also one that is only being made. In a lock so that it may be shared.
-    pub(super) _target: Mutex<Target>,
+    pub(super) home: Arc<Home>,
     pub(super) node: Node,
 }
 
@@ -40,5 +38,6 @@ impl Drop for ClientConnection {
     fn drop(&mut self) {
         // Calls that nobody waits for any more need not wait for the connection.
         self.peer.give_up();
+        self.home.close();
     }
 }

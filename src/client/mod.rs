@@ -2,6 +2,7 @@
 
 mod builder;
 mod connection;
+mod home;
 mod poller;
 mod request;
 mod response;
@@ -10,7 +11,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-pub use self::builder::ClientBuilder;
+pub use self::builder::{ClientBuilder, Start};
 pub use self::poller::{Ended, Poller};
 pub use self::request::{Pending, Request};
 pub use self::response::Response;
@@ -129,7 +130,7 @@ impl Client {
     #[must_use]
     pub fn is_connected(&self) -> bool {
         let mut connections = self.inner.connections.iter();
-        connections.all(|connection| connection.peer.connection().is_some())
+        connections.all(|connection| connection.peer.is_connected())
     }
 
     /// The address at which each of its connections was made, in their order; `None` for one that is not there now.
@@ -148,6 +149,13 @@ impl Client {
         connections
             .map(|connection| connection.peer.established().saturating_sub(1))
             .sum()
+    }
+
+    /// How often a connection went back to its first address ([`ClientBuilder::return_after`]).
+    #[must_use]
+    pub fn returns(&self) -> u64 {
+        let connections = self.inner.connections.iter();
+        connections.map(|connection| connection.peer.moves()).sum()
     }
 
     /// Its node.

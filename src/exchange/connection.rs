@@ -5,9 +5,11 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use rpcrdma_control::Connection;
-use rpcrdma_engine::ConnectionKey;
+use rpcrdma_engine::{ConnectionKey, Context};
+use rpcrdma_fabric::clock::Ticks;
+use rpcrdma_fabric::interface::Port;
 
-use crate::trace;
+use super::route::{Connections, Look, Place, Route};
 
 /// A connection of a client, as its core and its threads see it.
 pub(crate) struct PeerConnection {
@@ -15,8 +17,6 @@ pub(crate) struct PeerConnection {
     pub(crate) address: String,
     /// Each of them.
     addresses: Vec<String>,
-    /// By what the connection is known to the server: see [`Way`].
-    way: AtomicU32,
     /// How long a call that was not sent waits for the connection.
     pub(crate) patience: Duration,
     /// Calls that are lost with the connection are made again.
@@ -30,13 +30,15 @@ pub(crate) struct PeerConnection {
     next: AtomicU32,
     /// Calls that wait for the connection, to be made again before any new one.
     pub(crate) lost: AtomicU32,
-    /// The key on the core: generation and index; [`NO_CONNECTION`] while there is none.
-    connection: AtomicU64,
+    /// The connection by which its calls go.
+    route: Route,
     is_given_up: AtomicBool,
     /// Why there is no connection, for errors.
     why: Mutex<Option<String>>,
     /// The times that a connection was made.
     established: AtomicU64,
+    /// The times that calls moved to another connection, made before the old one was closed.
+    moves: AtomicU64,
 }
 
 /// By what a server knows the client at the other end of a connection: a server that keeps replies finds those of a client only where
@@ -59,9 +61,6 @@ impl Way {
     }
 }
 
-/// No index of a connection is as high.
-const NO_CONNECTION: u64 = u64::MAX;
-
 fn bit(place: u32) -> u64 {
     debug_assert!(place < u64::BITS, "a span is 64 at most");
     1_u64.checked_shl(place).unwrap_or(0)
@@ -79,11 +78,11 @@ impl PeerConnection {
             lost: AtomicU32::new(0),
             address: addresses.join(","),
             addresses: addresses.to_vec(),
-            way: AtomicU32::new(0),
-            connection: AtomicU64::new(NO_CONNECTION),
+            route: Route::default(),
             is_given_up: AtomicBool::new(false),
             why: Mutex::new(None),
             established: AtomicU64::new(0),
+            moves: AtomicU64::new(0),
         }
     }
 
@@ -122,52 +121,92 @@ impl PeerConnection {
         self.under_way.store(left >> ended, Ordering::Relaxed);
     }
 
+    /// The connection by which calls go now: none while it is made, and while calls are held because they move to another.
     #[inline]
     pub(crate) fn connection(&self) -> Option<ConnectionKey> {
-        // Acquire, with the Release of `set_connected`: who sees the connection sees that it was counted. A core checks the key
-        // against its table.
-        let word = self.connection.load(Ordering::Acquire);
-        (word != NO_CONNECTION).then_some(ConnectionKey {
-            #[expect(
-                clippy::cast_possible_truncation,
-                reason = "the low half of the word is the index"
-            )]
-            index: word as u32,
-            generation: (word >> 32) as u32,
-        })
+        self.route.connection().map(key_of)
     }
 
     pub(crate) fn set_connected(&self, connection: &Connection) {
+        self.established.fetch_add(1, Ordering::Relaxed);
+        self.route.set(self.place_of(connection));
+    }
+
+    /// Offers the core a connection to take the place of the one that there is: see [`Route`].
+    pub(crate) fn offer(&self, connection: &Connection) {
+        self.route.offer(self.place_of(connection));
+    }
+
+    /// Something has happened to one of two connections. Returns whether calls have moved to the one that was offered. If not, they do
+    /// not move any more.
+    pub(crate) fn settle(&self) -> bool {
+        let has_moved = self.route.settle();
+        if has_moved {
+            self.moves.fetch_add(1, Ordering::Relaxed);
+        }
+        has_moved
+    }
+
+    #[inline]
+    pub(crate) fn is_offered(&self) -> bool {
+        self.route.is_offered()
+    }
+
+    /// Whether a call that has found no connection is to look again: calls are held, or were a moment ago.
+    pub(crate) fn is_held(&self) -> bool {
+        self.is_offered() || self.connection().is_some()
+    }
+
+    /// The core looks at what was offered, and holds calls for at most `hold`. Returns whether it has to look again, and the connection
+    /// that it has to close.
+    pub(crate) fn look<P: Port>(
+        &self,
+        core: &Context<'_, P>,
+        hold: Ticks,
+    ) -> (bool, Option<ConnectionKey>) {
+        let of_core = OfCore(self, core);
+        match self.route.look(&of_core, core.now(), hold) {
+            Look::Nothing => (false, None),
+            Look::Again => (true, None),
+            Look::Close(word) => (false, Some(key_of(word))),
+        }
+    }
+
+    fn place_of(&self, connection: &Connection) -> Place {
         let Connection { key, address, .. } = connection;
-        trace::connection(address, None);
         let number = self.addresses.iter().position(|it| it == address);
         let number = number.and_then(|it| u32::try_from(it).ok());
-        let way = Way::new(number.unwrap_or(0), connection.identity.is_some());
-        // Relaxed: who sees the connection sees this.
-        self.way.store(way.0, Ordering::Relaxed);
-        let word = u64::from(key.generation) << 32 | u64::from(key.index);
-        self.established.fetch_add(1, Ordering::Relaxed);
-        // Release, with the Acquire of `connection`.
-        self.connection.store(word, Ordering::Release);
+        Place {
+            connection: u64::from(key.generation) << 32 | u64::from(key.index),
+            way: Way::new(number.unwrap_or(0), connection.identity.is_some()).0,
+        }
     }
 
     /// By what the connection that was made last is known to its server.
     #[inline]
     pub(crate) fn way(&self) -> Way {
-        Way(self.way.load(Ordering::Relaxed))
+        Way(self.route.way())
+    }
+
+    /// Whether there is a connection, also while calls are held.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.route.place().is_some()
     }
 
     /// The address at which the connection was made. `None` while there is none.
     pub(crate) fn connected_at(&self) -> Option<&str> {
-        self.connection()?;
-        let number = usize::try_from(self.way().0 >> 1).ok()?;
+        let way = self.route.place()?.way;
+        let number = usize::try_from(way >> 1).ok()?;
         self.addresses.get(number).map(String::as_str)
     }
 
+    /// Whether a connection is at the first of the addresses.
+    pub(crate) fn is_first(&self, connection: &Connection) -> bool {
+        self.addresses.first() == Some(&connection.address)
+    }
+
     pub(crate) fn set_lost(&self, why: String, is_given_up: bool) {
-        let at = self.connected_at().unwrap_or(&self.address);
-        trace::connection(at, Some(&why));
-        self.connection.store(NO_CONNECTION, Ordering::Relaxed);
+        self.route.clear();
         *self.why.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
         // For ever: what comes late does not take it back.
         if is_given_up {
@@ -196,6 +235,38 @@ impl PeerConnection {
 
     pub(crate) fn established(&self) -> u64 {
         self.established.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn moves(&self) -> u64 {
+        self.moves.load(Ordering::Relaxed)
+    }
+}
+
+/// A client's connection and the core that it is on.
+struct OfCore<'a, 'b, P: Port>(&'a PeerConnection, &'a Context<'b, P>);
+
+impl<P: Port> Connections for OfCore<'_, '_, P> {
+    fn is_quiet(&self, connection: u64) -> bool {
+        // A call that was lost is sent again under the name that its server knows it by.
+        self.0.lost.load(Ordering::Relaxed) == 0
+            && self.1.calls_outstanding(key_of(connection)) == 0
+    }
+
+    fn is_ready(&self, connection: u64) -> bool {
+        self.1.is_ready(key_of(connection))
+    }
+}
+
+/// The key of the word that [`PeerConnection::place_of`] makes of it.
+#[inline]
+fn key_of(word: u64) -> ConnectionKey {
+    ConnectionKey {
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "the low half of the word is the index"
+        )]
+        index: word as u32,
+        generation: (word >> 32) as u32,
     }
 }
 

@@ -17,6 +17,7 @@ mod connection;
 mod message;
 mod parcel;
 mod queue;
+mod route;
 mod slots;
 
 use std::fmt;
@@ -108,7 +109,7 @@ impl CoreShared {
     }
 
     /// Has the core look at the queues that are rarely used: after something was put there.
-    fn ask_for_rare_work(&self) {
+    pub(crate) fn ask_for_rare_work(&self) {
         // SYNC POINT rare-work: Release, with the Acquire in `take_rare_work`: who takes this finds what was put there. A swap, as
         // two threads may ask: the core takes the last, which then also has what the first one released.
         self.has_rare_work.swap(true, Ordering::Release);

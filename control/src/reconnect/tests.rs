@@ -503,6 +503,64 @@ fn lost_connection_goes_on_by_the_next_address_and_stays_there() {
     assert!(world.until_tried_at(id, "shm:a") < MS);
 }
 
+/// The one by which a connection goes back: another address would be no way back, however long the first one is away.
+#[test]
+fn target_for_its_first_address_is_tried_nowhere_else_until_it_was_connected_there() {
+    let mut world = World::new(1000, 0);
+    let id = TargetId(1);
+    let addresses = ["shm:a", "shm:b"].map(str::to_owned);
+    let (versions, now) = (Versions::Both, world.now);
+    let targets = &mut world.targets;
+    targets.add_for_first(id, &addresses, versions, steady(), 2 * SECOND, now);
+    assert_eq!(world.until_tried_at(id, "shm:a"), 2 * SECOND);
+    let waits = [100, 200, 400, 800, 1600, 3200, 6400, 10_000, 10_000];
+    for wait_ms in waits {
+        assert_eq!(
+            world.fails(id),
+            Step::Retry {
+                after: wait_ms * MS
+            }
+        );
+        assert_eq!(world.until_tried_at(id, "shm:a"), wait_ms * MS);
+    }
+    // As any other from now on.
+    let after = Duration::ZERO;
+    assert_eq!(world.is_lost_after(id, 60 * SECOND), Step::Retry { after });
+    assert_eq!(world.until_tried_at(id, "shm:b"), after);
+}
+
+/// A time without end is a long one, the way back of many is no storm, and a server of another version is left alone.
+#[test]
+fn target_for_its_first_address_is_due_after_its_time_and_jitter() {
+    let mut world = World::new(1000, 7);
+    let addresses = ["shm:a", "shm:b"].map(str::to_owned);
+    let mut due = |after: Duration| {
+        let (id, now) = (TargetId(world.added), world.now);
+        world.added += 1;
+        let (targets, reconnect) = (&mut world.targets, Reconnect::default());
+        targets.add_for_first(id, &addresses, Versions::Two, reconnect, after, now);
+        let due = targets.next_due().unwrap() - now;
+        targets.remove(id);
+        due
+    };
+    assert!(due(Duration::MAX) > 300 * 24 * 60 * 60 * SECOND);
+    let waits: Vec<_> = (0..100).map(|_| due(2 * SECOND)).collect();
+    let (least, most) = (*waits.iter().min().unwrap(), *waits.iter().max().unwrap());
+    assert!((2 * SECOND..2200 * MS).contains(&least), "{least:?}");
+    assert!((2800 * MS..=3 * SECOND).contains(&most), "{most:?}");
+    let id = world.add("shm:a", steady());
+    world.until_tried(id);
+    let of_version_1 = world.targets.handle_failed(id, &mismatch(), world.now);
+    assert_eq!(of_version_1, Step::GiveUp);
+    let (id, now) = (TargetId(500), world.now);
+    let targets = &mut world.targets;
+    targets.add_for_first(id, &addresses, Versions::Two, steady(), SECOND, now);
+    assert_eq!(
+        world.until_tried_at(id, "shm:a"),
+        VERSION_MISMATCH_REMEMBERED
+    );
+}
+
 /// Both accept, and drop what they have accepted: that is no reason to try without a wait.
 #[test]
 fn addresses_that_drop_what_they_accept_are_tried_ever_later() {

@@ -59,11 +59,18 @@ impl Keeper {
             addresses,
             options,
             reconnect,
+            first_after,
             events,
         } = wanted;
         let versions = options.permitted();
         let targets = &mut self.targets;
-        let added = addresses.and_then(|all| targets.add(id, &all, versions, reconnect, now));
+        let added = addresses.and_then(|all| match first_after {
+            None => targets.add(id, &all, versions, reconnect, now),
+            Some(after) => {
+                targets.add_for_first(id, &all, versions, reconnect, after, now);
+                Ok(())
+            }
+        });
         let kept = Kept {
             options,
             events,

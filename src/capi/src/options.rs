@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rpcrdma::{
     Authentication, Client, ClientBuilder, ExternalMemory, HostIdentity, Node, NodeBuilder,
-    PresharedKey, PresharedKeys,
+    PresharedKey, PresharedKeys, Start,
 };
 use rpcrdma_tuning::{Profile, Settings, Value};
 
@@ -33,6 +33,8 @@ pub struct Options {
     timeout: Option<Duration>,
     patience: Option<Duration>,
     spin: Option<Duration>,
+    start: Option<Start>,
+    return_after: Option<Option<Duration>>,
     does_not_wait: bool,
     repeats: bool,
     is_polled: bool,
@@ -121,6 +123,19 @@ impl Options {
             "timeout_ms" => self.timeout = Some(Duration::from_millis(number(name, value)?)),
             "patience_ms" => self.patience = Some(Duration::from_millis(number(name, value)?)),
             "spin_us" => self.spin = Some(Duration::from_micros(number(name, value)?)),
+            "start" => {
+                self.start = Some(match value {
+                    "spread" => Start::Spread,
+                    "standby" => Start::Standby,
+                    _ => return Err(wrong(name, value, "`spread` or `standby`")),
+                });
+            }
+            "return_after_ms" => {
+                self.return_after = Some(match value {
+                    "never" => None,
+                    _ => Some(Duration::from_millis(number(name, value)?)),
+                });
+            }
             "wait" => self.does_not_wait = !yes_or_no(name, value)?,
             "repeat" => self.repeats = yes_or_no(name, value)?,
             "polled" => self.is_polled = yes_or_no(name, value)?,
@@ -213,6 +228,12 @@ impl Options {
         if let Some(spin) = self.spin {
             client = client.spin(spin);
         }
+        if let Some(start) = self.start {
+            client = client.start(start);
+        }
+        if let Some(after) = self.return_after {
+            client = client.return_after(after);
+        }
         let client = client.repeat(self.repeats);
         Ok(client.authentication(self.authentication()?))
     }
@@ -271,6 +292,9 @@ pub extern "C" fn rpcrdma_options_new() -> *mut Options {
 /// - "repeat": "yes" to send calls again that were lost with their connection (default: "no"): they fail with
 ///   RPCRDMA_E_DISCONNECTED only where that cannot be. Each procedure called must do no harm when it runs twice, or be one
 ///   of `once` of its service (docs/c.md).
+/// - "start": of several addresses, "spread" to have the first connection at the first, the second at the second, and so on (default),
+///   or "standby" to have all at the first.
+/// - "return_after_ms": how long a connection stays at another address before it goes back to its own (default: 2000), or "never".
 /// - "wait": "no" to return before the connection is there (default: "yes"). Calls wait for it then.
 ///
 /// Errors: RPCRDMA_E_CONFIGURATION for an unknown name, and for a value that the option cannot have. What depends on the machine or

@@ -13,6 +13,7 @@ mod observe;
 mod once;
 mod polled;
 mod repeat;
+mod returns;
 mod tcp;
 mod version_1;
 

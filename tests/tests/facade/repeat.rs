@@ -194,24 +194,37 @@ fn poll_on(client: &Client, is_over: &AtomicBool, ended: &AtomicU32) -> u32 {
 fn nothing_runs_twice_and_nothing_fails_while_connections_are_cut_200_times() {
     let at = address();
     let (server, ledger, deferred) = serve(&at);
-    nothing_runs_twice_while_connections_are_cut(&at, server, &ledger, deferred);
+    let client = repeating().connections(2).connect(&at).unwrap();
+    nothing_runs_twice_while_connections_are_cut(client, server, &ledger, deferred);
 }
 
 /// Each cut moves a connection to the other address, by which the server knows it.
 #[test]
 fn nothing_runs_twice_and_nothing_fails_while_connections_move_between_two_addresses() {
     let (at, server, ledger, deferred) = serve_at_two();
-    nothing_runs_twice_while_connections_are_cut(&at, server, &ledger, deferred);
+    let client = repeating().connections(2).connect(&at).unwrap();
+    nothing_runs_twice_while_connections_are_cut(client, server, &ledger, deferred);
+}
+
+/// As before, and each connection goes back to its own address immediately: calls move to and fro all the time.
+#[test]
+fn nothing_runs_twice_and_nothing_fails_while_connections_go_back() {
+    let (at, server, ledger, deferred) = serve_at_two();
+    let returning = repeating().return_after(Some(Duration::ZERO));
+    let client = returning.connections(2).connect(&at).unwrap();
+    let watched = client.clone();
+    nothing_runs_twice_while_connections_are_cut(client, server, &ledger, deferred);
+    let (returns, cuts) = (watched.returns(), watched.reconnects());
+    assert!(returns >= 5, "{returns} returns after {cuts} cuts");
 }
 
 fn nothing_runs_twice_while_connections_are_cut(
-    at: &str,
+    client: Client,
     server: Server,
     ledger: &Ledger,
     deferred: Receiver<(Later, u32)>,
 ) {
     let worker = std::thread::spawn(move || answer_later(&deferred));
-    let client = repeating().connections(2).connect(at).unwrap();
     let (is_over, ended) = (AtomicBool::new(false), AtomicU32::new(0));
     let firsts = [1 << 24, 2 << 24];
     let made: Vec<u32> = std::thread::scope(|scope| {

@@ -322,6 +322,13 @@ impl<P: Port> Context<'_, P> {
         connection.is_some_and(|it| it.stage == Stage::Ready)
     }
 
+    /// How many calls of this end have no reply yet; none on a connection that has ended.
+    #[must_use]
+    pub fn calls_outstanding(&self, connection: ConnectionKey) -> u32 {
+        let connection = self.state.resources.connections.get(connection);
+        connection.map_or(0, |it| it.calls.outstanding())
+    }
+
     /// How many calls of one message the peer's credits allow now.
     #[inline]
     #[must_use]
