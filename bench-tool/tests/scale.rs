@@ -184,7 +184,7 @@ fn an_interrupt_ends_the_runs_and_prints_what_there_is() {
     });
     let ended = running.end_by(Signal::INT).with_code(130);
     ended.check_out(&["warning: interrupted", "| null, depth 1 | 1 | –"]);
-    // It was told to end, and may take a moment longer than who told it.
+    // It has a signal to end, and may take a moment longer than the process that sent it.
     let process = std::path::Path::new("/proc").join(pid.trim());
     rpcrdma_testkit::until("the end of its program", || {
         (!process.exists()).then_some(())

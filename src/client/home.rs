@@ -65,8 +65,8 @@ struct Numbered {
     _target: Target,
 }
 
-/// What a tool that traces is told, when no lock is held: it may do anything.
-type Told = Vec<(String, Option<String>)>;
+/// What a tool that traces learns, when no lock is held: it may do anything.
+type News = Vec<(String, Option<String>)>;
 
 impl Home {
     /// Begins to connect.
@@ -108,11 +108,11 @@ impl Home {
     fn sink(self: &Arc<Self>, number: u32) -> impl FnMut(TargetEvent) + Send + use<> {
         let home = Arc::clone(self);
         move |event| {
-            let told = home.take_event(number, event);
+            let news = home.take_event(number, event);
             home.changes.tell();
             // Calls wait for the connection, or for the end of it.
             home.core.wake();
-            for (address, why) in told {
+            for (address, why) in news {
                 trace::connection(&address, why.as_deref());
             }
         }
@@ -122,11 +122,11 @@ impl Home {
         self.targets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take_event(self: &Arc<Self>, number: u32, event: TargetEvent) -> Told {
-        let mut told = Told::new();
+    fn take_event(self: &Arc<Self>, number: u32, event: TargetEvent) -> News {
+        let mut news = News::new();
         let mut targets = self.targets();
         if !targets.has(number) {
-            return told;
+            return news;
         }
         // While nothing has ended, nothing has moved: the core closes the old connection when it moves calls.
         let has_ended = matches!(event, TargetEvent::Lost { .. } | TargetEvent::GivenUp(_));
@@ -135,14 +135,14 @@ impl Home {
             targets.current = targets.returning.take();
             targets.name = 1 - targets.name;
             targets.waits.is_at_first(Instant::now());
-            told.push((self.connected_at(), None));
+            news.push((self.connected_at(), None));
         }
         if is(targets.current.as_ref(), number) {
-            told.push(self.take_event_of_current(&mut targets, event));
+            news.push(self.take_event_of_current(&mut targets, event));
         } else if is(targets.returning.as_ref(), number) {
             self.take_event_of_returning(&mut targets, event);
         }
-        told
+        news
     }
 
     fn take_event_of_current(
@@ -218,7 +218,7 @@ impl Home {
 impl Plan {
     fn options(&self, name: usize) -> ConnectOptions {
         ConnectOptions {
-            application_properties: Some(self.names[name].clone()),
+            application_properties: Some(self.names[name]),
             ..self.options.clone()
         }
     }

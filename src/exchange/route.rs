@@ -57,7 +57,7 @@ pub(super) trait Connections {
     fn is_ready(&self, connection: u64) -> bool;
 }
 
-/// By which connection calls go. Whoever changes that holds the lock; a core that makes a call takes none.
+/// By which connection calls go. A thread that changes it holds the lock; a core that makes a call takes none.
 #[derive(Debug)]
 pub(super) struct Route {
     connection: AtomicU64,
@@ -115,7 +115,7 @@ impl Route {
         self.connection.store(NO_CONNECTION, Ordering::Relaxed);
     }
 
-    /// Offers a connection, to take the place of the one that there is. The core has to be told to look.
+    /// Offers a connection, to take the place of the one that there is. The core has to be asked to look.
     pub(super) fn offer(&self, new: Place) {
         *self.state() = State::Offered(new);
         self.is_offered.store(true, Ordering::Relaxed);

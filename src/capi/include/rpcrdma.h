@@ -867,6 +867,9 @@ struct rpcrdma_options *rpcrdma_options_new(void);
  - "repeat": "yes" to send calls again that were lost with their connection (default: "no"): they fail with
    RPCRDMA_E_DISCONNECTED only where that cannot be. Each procedure called must do no harm when it runs twice, or be one
    of `once` of its service (docs/c.md).
+ - "start": of several addresses, "spread" to have the first connection at the first, the second at the second, and so on (default),
+   or "standby" to have all at the first.
+ - "return_after_ms": how long a connection stays at another address before it goes back to its own (default: 2000), or "never".
  - "wait": "no" to return before the connection is there (default: "yes"). Calls wait for it then.
 
  Errors: RPCRDMA_E_CONFIGURATION for an unknown name, and for a value that the option cannot have. What depends on the machine or

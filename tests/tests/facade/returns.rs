@@ -136,7 +136,7 @@ impl Two {
         until("attempts to go back", || {
             echo(client);
             assert_eq!(client.connected_at(), [Some(self.second.clone())]);
-            // Who looks after an echo that was held finds the connection gone.
+            // After an echo that was held the connection is closed already.
             (self.made.load(Ordering::Relaxed) >= before + 3).then_some(())
         });
     }
