@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use rpcrdma::prelude::*;
 use rpcrdma::{
-    Authentication, CloseReason, ConnectionKey, HostIdentity, Later, Node, Pending, Start,
+    Authentication, ClientBuilder, CloseReason, ConnectionKey, HostIdentity, Later, Node, Pending,
+    Start,
 };
 use rpcrdma_testkit::until;
 
@@ -96,9 +97,7 @@ impl Two {
 
     /// A client with one connection, which goes back soon.
     fn client(&self) -> Client {
-        let client = builder().reconnect(soon());
-        let client = client.return_after(Some(Duration::from_millis(1)));
-        let client = client.connect(&self.both()).unwrap();
+        let client = soon_back(builder()).connect(&self.both()).unwrap();
         self.has_at(&client, &self.first);
         client
     }
@@ -144,6 +143,11 @@ impl Two {
     fn count(&self) -> usize {
         self.connections.lock().unwrap().len()
     }
+}
+
+fn soon_back(client: ClientBuilder) -> ClientBuilder {
+    let client = client.reconnect(soon());
+    client.return_after(Some(Duration::from_millis(1)))
 }
 
 fn echo(client: &Client) {
@@ -216,8 +220,7 @@ fn connection_with_a_long_call_stays_until_that_has_ended() {
 #[test]
 fn calls_that_wait_for_no_connection_wait_for_the_return() {
     let two = Two::serve();
-    let client = builder().reconnect(soon()).patience(Duration::ZERO);
-    let client = client.return_after(Some(Duration::from_millis(1)));
+    let client = soon_back(builder()).patience(Duration::ZERO);
     let client = client.connect(&two.both()).unwrap();
     two.leave_first(&[&client]);
     let mut long = client.request(HELD).call_async();
@@ -246,8 +249,7 @@ fn connection_that_may_not_go_back_stays() {
 #[test]
 fn standby_has_all_connections_at_the_first_address_while_that_works() {
     let two = Two::serve();
-    let client = builder().reconnect(soon()).connections(3);
-    let client = client.return_after(Some(Duration::from_millis(1)));
+    let client = soon_back(builder()).connections(3);
     let client = client.start(Start::Standby).connect(&two.both()).unwrap();
     let first = vec![Some(two.first.clone()); 3];
     assert_eq!(client.connected_at(), first);
@@ -265,8 +267,7 @@ fn dropped_client_leaves_no_connection() {
     let two = Two::serve();
     let node = Node::builder().profile(profile());
     let node = node.start(&two.first).unwrap();
-    let client = node.client().connect_timeout(PATIENCE).reconnect(soon());
-    let client = client.return_after(Some(Duration::from_millis(1)));
+    let client = soon_back(node.client().connect_timeout(PATIENCE));
     let client = client.connect(&two.both()).unwrap();
     two.leave_first(&[&client]);
     let mut long = client.request(HELD).call_async();
