@@ -10,6 +10,7 @@
 //! | `pcie` | the slot: speed, lanes, requests, IOMMU |
 //! | `place` | the NUMA distance of cores and hugepages from the device |
 //! | `profile` | the tuning profile of the device |
+//! | `several` | ports that a node can use together |
 
 mod congestion;
 mod counters;
@@ -18,6 +19,7 @@ mod pcie;
 mod place;
 mod port;
 mod profile;
+mod several;
 
 use rpcrdma_tuning::Settings;
 use serde::Serialize;
@@ -95,7 +97,12 @@ impl Device {
     /// Whether at least one port is active.
     #[must_use]
     pub(crate) fn is_active(&self) -> bool {
-        self.ports.iter().any(DevicePort::is_active)
+        self.active_ports().next().is_some()
+    }
+
+    /// The ports that are active.
+    pub(crate) fn active_ports(&self) -> impl Iterator<Item = &DevicePort> {
+        self.ports.iter().filter(|port| port.is_active())
     }
 }
 
@@ -185,6 +192,7 @@ pub(crate) fn examine(system: &System, needs: &Needs, all: &mut Vec<Finding>) ->
             }
         }
     }
+    several::judge(system, &devices, &mut findings);
     judge_cm(system, &mut findings);
     devices
 }

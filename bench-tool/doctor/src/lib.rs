@@ -103,7 +103,9 @@ impl Report {
         let mut findings = Vec::new();
         let devices = device::examine(system, needs, &mut findings);
         let providers = provider::examine(system, &devices, &mut findings);
-        let memory = memory::examine(system, needs, !devices.is_empty(), &mut findings);
+        let active = devices.iter().filter(|device| device.is_active()).count();
+        let registering = active.max(usize::from(!devices.is_empty()));
+        let memory = memory::examine(system, needs, registering, &mut findings);
         let near = device::near_cores(&devices);
         let processors = processor::examine(system, needs, near, &mut findings);
         let kernel = kernel::examine(system, !devices.is_empty(), &mut findings);

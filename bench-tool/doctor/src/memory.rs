@@ -59,11 +59,11 @@ pub(crate) struct Memory {
     pub core_bytes: u64,
 }
 
-/// Examines the memory. `has_devices`: whether this machine has RDMA devices; registration with a device locks memory.
+/// Examines the memory for a machine with so many active RDMA devices. Registration locks memory, for each device once more.
 pub(crate) fn examine(
     system: &System,
     needs: &Needs,
-    has_devices: bool,
+    devices: usize,
     all: &mut Vec<Finding>,
 ) -> Memory {
     let memory = Memory {
@@ -85,7 +85,7 @@ pub(crate) fn examine(
     };
     let mut findings = Findings::new(Area::Memory, all);
     judge_available(&memory, &mut findings);
-    judge_memlock(&memory, has_devices, &mut findings);
+    judge_memlock(&memory, devices, &mut findings);
     judge_hugepages(&memory, needs, &mut findings);
     judge_transparent(&memory, &mut findings);
     judge_files(&memory, needs, &mut findings);
@@ -145,7 +145,7 @@ fn judge_available(memory: &Memory, findings: &mut Findings<'_>) {
     }
 }
 
-fn judge_memlock(memory: &Memory, has_devices: bool, findings: &mut Findings<'_>) {
+fn judge_memlock(memory: &Memory, devices: usize, findings: &mut Findings<'_>) {
     let Some(limit) = memory.memlock_bytes.filter(|_| !memory.memlock_exempt) else {
         let why = if memory.memlock_exempt {
             "this process has CAP_IPC_LOCK"
@@ -154,25 +154,38 @@ fn judge_memlock(memory: &Memory, has_devices: bool, findings: &mut Findings<'_>
         };
         return findings.ok(format!("locked memory: {why}"));
     };
+    let count = u64::try_from(devices).unwrap_or(u64::MAX);
+    let of_all = memory.core_bytes.saturating_mul(count.max(1));
     // The limit counts per process. Client and server are separate processes of one core each.
-    if limit > memory.core_bytes {
+    if limit > of_all {
         return findings.ok(format!("locked memory: up to {}", size(limit)));
     }
-    let (severity, cost) = if has_devices {
-        (Severity::Problem, "registration with an RDMA device fails")
+    let registers =
+        |bytes: u64| format!("registers {} MiB and its queues", bytes.div_ceil(1 << 20));
+    let (severity, who, cost) = if limit > memory.core_bytes {
+        let who = format!(
+            "one core of a node on all {devices} devices {}, once for each",
+            registers(of_all)
+        );
+        let cost = "enough for a node on one device; a node on several does not start";
+        (Severity::Hint, who, cost)
     } else {
-        (
-            Severity::Hint,
-            "nothing with shm; registration with an RDMA device would fail",
-        )
+        let who = format!("a process of one core {}", registers(memory.core_bytes));
+        match devices {
+            0 => {
+                let cost = "nothing with shm; registration with an RDMA device would fail";
+                (Severity::Hint, who, cost)
+            }
+            _ => (
+                Severity::Problem,
+                who,
+                "registration with an RDMA device fails",
+            ),
+        }
     };
     findings.note(
         severity,
-        format!(
-            "this process may lock {}, and a process of one core registers {} MiB and its queues",
-            size(limit),
-            memory.core_bytes.div_ceil(1 << 20)
-        ),
+        format!("this process may lock {}, and {who}", size(limit)),
         cost,
         format!(
             "{}; lasting: `* - memlock unlimited` in /etc/security/limits.d/rdma.conf, or LimitMEMLOCK=infinity \
@@ -289,15 +302,15 @@ mod tests {
     use super::super::tests::needs;
     use super::*;
 
-    fn of(machine: &FakeMachine, needs: &Needs, has_devices: bool) -> (Memory, Vec<Finding>) {
+    fn of(machine: &FakeMachine, needs: &Needs, devices: usize) -> (Memory, Vec<Finding>) {
         let mut findings = Vec::new();
-        let memory = examine(&machine.system(), needs, has_devices, &mut findings);
+        let memory = examine(&machine.system(), needs, devices, &mut findings);
         (memory, findings)
     }
 
     #[test]
     fn machine_with_enough_memory_has_no_complaint() {
-        let (memory, findings) = of(&FakeMachine::good(), &needs(), true);
+        let (memory, findings) = of(&FakeMachine::good(), &needs(), 1);
         check_no_complaints(&findings);
         let pages = HugepageSize {
             page_bytes: 2 << 20,
@@ -317,26 +330,34 @@ mod tests {
         let machine = FakeMachine::good();
         let locked = "Max locked memory   8388608   8388608   bytes";
         machine.set("proc/self/limits", locked);
-        let (memory, findings) = of(&machine, &needs(), true);
+        let (memory, findings) = of(&machine, &needs(), 1);
         assert_eq!(memory.memlock_bytes, Some(8 << 20));
         // Above the hard limit only root lifts it.
         about(&findings, "may lock 8 MiB")
             .check(Severity::Problem, "prlimit --pid $$ --memlock=unlimited ");
         let locked = "Max locked memory   8388608   unlimited   bytes";
         machine.set("proc/self/limits", locked);
-        let (_, findings) = of(&machine, &needs(), true);
+        let (_, findings) = of(&machine, &needs(), 1);
         about(&findings, "may lock 8 MiB").check(Severity::Problem, "ulimit -l unlimited ");
-        let (_, findings) = of(&machine, &needs(), false);
+        let (_, findings) = of(&machine, &needs(), 0);
         about(&findings, "may lock 8 MiB").check(Severity::Hint, "");
+        // Each device of a node counts what it registers.
+        machine.set(
+            "proc/self/limits",
+            "Max locked memory   134217728   134217728   bytes",
+        );
+        about(&of(&machine, &needs(), 1).1, "up to 128 MiB").check(Severity::Ok, "");
+        let (_, findings) = of(&machine, &needs(), 2);
+        about(&findings, "on all 2 devices registers 128 MiB").check(Severity::Hint, "prlimit ");
         // Client and server are two processes, and each has the limit for itself.
         for (locked, severity) in [("67108865", Severity::Ok), ("67108864", Severity::Problem)] {
             let locked = format!("Max locked memory   {locked}   {locked}   bytes");
             machine.set("proc/self/limits", &locked);
-            let found = about(&of(&machine, &needs(), true).1, "lock").clone();
+            let found = about(&of(&machine, &needs(), 1).1, "lock").clone();
             assert_eq!(found.severity, severity, "{found:?}");
         }
         machine.set("proc/self/status", "CapEff:\t0000000000004000");
-        let (memory, findings) = of(&machine, &needs(), true);
+        let (memory, findings) = of(&machine, &needs(), 1);
         assert!(memory.memlock_exempt);
         about(&findings, "CAP_IPC_LOCK").check(Severity::Ok, "");
         // Root of a user namespace, as in a rootless container, has it there alone.
@@ -346,7 +367,7 @@ mod tests {
             ("0 1000 1\n1 100000 65536", false),
         ] {
             machine.set("proc/self/uid_map", users);
-            let (memory, findings) = of(&machine, &needs(), true);
+            let (memory, findings) = of(&machine, &needs(), 1);
             assert_eq!(memory.memlock_exempt, exempt, "{users}");
             let problem = findings
                 .iter()
@@ -363,7 +384,7 @@ mod tests {
             let path = format!("sys/kernel/mm/hugepages/hugepages-2048kB/{file}_hugepages");
             machine.set(&path, &count.to_string());
         }
-        let finding = |needs: &Needs| about(&of(&machine, needs, false).1, "hugepages: ").clone();
+        let finding = |needs: &Needs| about(&of(&machine, needs, 0).1, "hugepages: ").clone();
         let preferred = finding(&needs());
         let lack = "30 of 2 MiB are free, two cores take 64";
         assert!(preferred.what.contains(lack), "{preferred:?}");
@@ -391,7 +412,7 @@ mod tests {
             hugepage_bytes: 1 << 30,
             ..needs()
         };
-        let finding = || about(&of(&machine, &large, false).1, "hugepages: ").clone();
+        let finding = || about(&of(&machine, &large, 0).1, "hugepages: ").clone();
         let none = finding();
         assert!(none.what.contains("0 of 1 GiB are free, two cores take 2"));
         none.check(Severity::Warning, "ls /sys/kernel/mm/hugepages ");
@@ -418,7 +439,7 @@ mod tests {
             "sys/kernel/mm/transparent_hugepage/enabled",
             "always madvise [never]",
         );
-        let (_, findings) = of(&machine, &needs(), false);
+        let (_, findings) = of(&machine, &needs(), 0);
         about(&findings, "100 MiB of memory can be had").check(Severity::Problem, "");
         let files = about(&findings, "may have 128 open files");
         assert_eq!(files.severity, Severity::Warning);
@@ -428,7 +449,7 @@ mod tests {
 
     #[test]
     fn a_machine_of_which_nothing_is_known_has_no_hugepages_and_no_other_complaint() {
-        let (memory, findings) = of(&FakeMachine::empty(), &needs(), true);
+        let (memory, findings) = of(&FakeMachine::empty(), &needs(), 1);
         assert_eq!(memory.hugepages, []);
         let worse: Vec<_> = findings
             .iter()
