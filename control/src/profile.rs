@@ -218,6 +218,8 @@ fn core_config(profile: &Profile) -> CoreConfig {
         call_timeout: Duration::from_millis(u64::from(profile.call_timeout_ms)),
         keep_alive_interval: Duration::from_millis(u64::from(profile.keep_alive_interval_ms)),
         stall_timeout: Duration::from_millis(profile.stall_timeout_ms.into()),
+        path_suspect_after: Duration::from_millis(profile.path_suspect_ms.into()),
+        path_probe_timeout: Duration::from_millis(profile.path_probe_ms.into()),
         // The profile's check keeps it within a byte.
         keep_alive_silent_ticks_max: u8::try_from(profile.keep_alive_silent_ticks_max)
             .unwrap_or(u8::MAX),

@@ -387,6 +387,7 @@ impl Targets {
             CloseReason::Unauthenticated(failure) => is_refusal(failure),
             CloseReason::Peer
             | CloseReason::PeerSilent { .. }
+            | CloseReason::PathDead { .. }
             | CloseReason::PeerStalled { .. }
             | CloseReason::Protocol(_)
             | CloseReason::ErrorsUnread

@@ -282,9 +282,8 @@ impl<V: Provider> ControlThread<V> {
         let Some(own) = tracked.attempt().map(|attempt| attempt.address.clone()) else {
             return;
         };
-        let addresses = owner.map(|owner| self.keeper.addresses(owner));
-        let has_way = addresses
-            .is_some_and(|mut all| all.any(|it| it != own && self.manager.leads_elsewhere(id, it)));
+        let others = self.keeper.other_addresses(owner, &own);
+        let has_way = { others }.any(|it| self.manager.leads_elsewhere(id, it));
         if !has_way {
             return;
         }
@@ -361,6 +360,7 @@ impl<V: Provider> ControlThread<V> {
             return;
         };
         let terms = self.terms(tracked);
+        let has_other_path = self.has_other_address(tracked);
         self.cores[core].send(Command::Adopt {
             token: id.0,
             prepared,
@@ -370,7 +370,19 @@ impl<V: Provider> ControlThread<V> {
             terms,
             credits_max: self.settings.limits.credits_per_connection,
             guarded: tracked.session.is_guarded(),
+            has_other_path,
         });
+    }
+
+    /// Whether a client whose connection is lost goes on at another address.
+    fn has_other_address(&self, tracked: &Tracked) -> bool {
+        let End::Client(attempt) = &tracked.end else {
+            return false;
+        };
+        let mut others = self
+            .keeper
+            .other_addresses(tracked.owner(), &attempt.address);
+        others.next().is_some()
     }
 
     fn count_rejection(&self, reason: RejectReason) {
@@ -724,6 +736,7 @@ fn ended(attempt: &Attempt, stage: Stage, reason: CloseReason) -> ConnectError {
         }
         CloseReason::Unauthenticated(failure) => ConnectError::Unauthenticated { address, failure },
         CloseReason::PeerSilent { .. }
+        | CloseReason::PathDead { .. }
         | CloseReason::PeerStalled { .. }
         | CloseReason::Protocol(_)
         | CloseReason::ErrorsUnread

@@ -270,6 +270,15 @@ knobs! {
     stall_timeout_ms: u32 = 60_000, "ms", ZeroOrRange {
         least: 100, most: HOUR_MS, because: "a peer that is only busy must not lose its connection",
     }, because "inferred: longer than calls wait for replies";
+    /// At a client with several addresses: time without a sign of life from a path, while a call waits for its reply. Then the
+    /// path is sent a probe, which the peer's device answers also when its service is slow. 0 sends none.
+    path_suspect_ms: u32 = 200, "ms", ZeroOrRange {
+        least: 20, most: HOUR_MS, because: "a core looks four times within it",
+    }, because "inferred: a Send is acknowledged within microseconds, and a pause of the network lasts milliseconds";
+    /// Time for the answer to that probe. Then the connection ends, and the client connects at the next address. Both times
+    /// together must be longer than one transfer of bulk data takes, and than a server is without a posted receive.
+    path_probe_ms: u32 = 200, "ms", Range(20, HOUR_MS),
+        because "inferred: as path_suspect_ms";
     /// Time for outstanding calls when a connection is closed in order.
     drain_timeout_ms: u32 = 5_000, "ms", Range(1, HOUR_MS),
         because "inferred: longer than calls take";

@@ -358,6 +358,10 @@ impl<P: Port> PortSends for FaultyPort<P> {
         self.inner.probe(queue_pair, work)
     }
 
+    fn oldest_work(&mut self, queue_pair: QueuePairId) -> Option<u64> {
+        self.inner.oldest_work(queue_pair)
+    }
+
     fn flush_sends(&mut self) {
         self.inner.flush_sends();
     }

@@ -81,6 +81,8 @@ const KNOBS: &[(&str, &str, At)] = &[
     ("keep_alive_interval_ms", "999", At::Node),
     ("keep_alive_silent_ticks_max", "11", At::Node),
     ("stall_timeout_ms", "59999", At::Node),
+    ("path_suspect_ms", "199", At::Node),
+    ("path_probe_ms", "199", At::Node),
     ("drain_timeout_ms", "4999", At::Application),
 ];
 

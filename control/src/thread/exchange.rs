@@ -63,7 +63,8 @@ impl<V: Provider> ControlThread<V> {
         if let End::Client(attempt) = &tracked.end {
             self.versions.note_version_2(&attempt.address);
             // The other addresses are of the same server: by closing a connection there, nobody chooses version 1 for it.
-            for other in self.keeper.addresses(attempt.owner) {
+            let owner = Some(attempt.owner);
+            for other in self.keeper.other_addresses(owner, &attempt.address) {
                 self.versions.note_version_2(other);
             }
         }

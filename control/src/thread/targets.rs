@@ -107,13 +107,18 @@ impl Keeper {
         }
     }
 
-    /// The addresses of a target; none of another owner.
-    pub(super) fn addresses(&self, owner: Owner) -> impl Iterator<Item = &str> {
+    /// Where a target goes on when its connection at `address` is lost, beside `address` itself; nowhere for another owner.
+    pub(super) fn other_addresses<'a>(
+        &'a self,
+        owner: Option<Owner>,
+        address: &'a str,
+    ) -> impl Iterator<Item = &'a str> {
         let id = match owner {
-            Owner::Target(id) => Some(id),
-            Owner::Connect(_) => None,
+            Some(Owner::Target(id)) => Some(id),
+            Some(Owner::Connect(_)) | None => None,
         };
-        id.into_iter().flat_map(|id| self.targets.addresses(id))
+        let all = id.into_iter().flat_map(|id| self.targets.addresses(id));
+        all.filter(move |other| *other != address)
     }
 
     /// The time of the next attempt.
@@ -160,5 +165,36 @@ impl Keeper {
         if let Some(mut kept) = self.kept.remove(&id) {
             kept.tell(TargetEvent::GivenUp(why));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reconnect::Reconnect;
+
+    #[test]
+    fn target_with_several_addresses_has_another_one_to_go_on_at() {
+        let mut keeper = Keeper::new(100, 0);
+        // TIME: any moment; no attempt is made.
+        let now = Instant::now();
+        for (id, addresses) in [(1, &["shm:a", "shm:b"][..]), (2, &["shm:a"])] {
+            let wanted = Wanted {
+                id: TargetId(id),
+                addresses: Ok(addresses.iter().map(ToString::to_string).collect()),
+                options: ConnectOptions::default(),
+                reconnect: Reconnect::default(),
+                first_after: None,
+                events: Box::new(|_| {}),
+            };
+            keeper.add(wanted, now);
+        }
+        let others = |owner, address| keeper.other_addresses(owner, address).collect::<Vec<_>>();
+        let target = |id| Some(Owner::Target(TargetId(id)));
+        assert_eq!(others(target(1), "shm:a"), ["shm:b"]);
+        assert_eq!(others(target(1), "shm:b"), ["shm:a"]);
+        assert_eq!(others(target(2), "shm:a"), [""; 0]);
+        assert_eq!(others(target(3), "shm:a"), [""; 0]);
+        assert_eq!(others(None, "shm:a"), [""; 0]);
     }
 }

@@ -24,6 +24,13 @@ pub enum CloseReason {
         /// How long nothing came, in milliseconds.
         silent_ms: u32,
     },
+    /// A call waited, and nothing came by the path of the connection, not even the acknowledgement of a probe by the peer's
+    /// device. Only if the peer can be reached by another path ([`Command::Adopt`](crate::Command::Adopt)).
+    #[error("the path to the peer was silent for {silent_ms} ms, also to a probe")]
+    PathDead {
+        /// How long nothing came, in milliseconds.
+        silent_ms: u32,
+    },
     /// The peer did not do its part in time ([`CoreConfig::stall_timeout`](crate::CoreConfig::stall_timeout)).
     #[error("the peer owed {owed} for {stalled_ms} ms")]
     PeerStalled {

@@ -122,6 +122,13 @@ pub struct CoreConfig {
     /// connection is closed then, at most a quarter of this time later. It should be longer than peers
     /// wait for replies, so that no call is lost by it. Zero means no limit.
     pub stall_timeout: Duration,
+    /// How long a path may be silent while a call waits, before it is sent a probe. Paths are watched where the peer can be
+    /// reached by another one ([`Command::Adopt`](crate::Command::Adopt)). Zero watches none.
+    pub path_suspect_after: Duration,
+    /// How long the answer to a probe of a silent path may take. Then the connection ends. A probe waits for what was posted
+    /// before it, and both times begin anew with whatever is done of that. So both together must be longer than one work
+    /// request with bulk data takes, and than a peer is without a Receive. Zero watches no path.
+    pub path_probe_timeout: Duration,
     /// Commands that the mailbox holds.
     pub mailbox_depth: u32,
     /// Header types that the application defines (-00 appendix B.1): messages of them go to
@@ -166,6 +173,8 @@ impl Default for CoreConfig {
             // connection.
             keep_alive_silent_ticks_max: 10,
             stall_timeout: Duration::from_secs(60),
+            path_suspect_after: Duration::from_millis(200),
+            path_probe_timeout: Duration::from_millis(200),
             mailbox_depth: 256,
             header_types: ApplicationHeaderTypes::NONE,
             application_properties: ApplicationProperties::NONE,

@@ -200,8 +200,8 @@ counters! {
     grants_sent,
     /// Such messages that were sent as keep-alives.
     keep_alives_sent,
-    /// RDMA Writes of no bytes, sent to peers that have not answered the first message, and to silent peers of version 1;
-    /// `shm` sends none.
+    /// RDMA Writes of no bytes, sent to peers that have not answered the first message, to silent peers of version 1, and by
+    /// silent paths; `shm` sends none.
     probes_sent,
     /// Messages received that granted credits, if any, and nothing else.
     grants_received,
@@ -233,6 +233,8 @@ counters! {
     errors_received,
     /// Connections closed because the peer was silent.
     peers_silent,
+    /// Connections closed because their path was silent, also to a probe.
+    paths_dead,
     /// Connections closed because the peer left a message, or replies to its calls, unfinished.
     peers_stalled,
     /// Connections closed because the peer broke the protocol.

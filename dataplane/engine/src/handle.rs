@@ -42,6 +42,9 @@ pub enum Command<P: Port> {
         /// Refuse RPC messages of the peer, and close the connection if one comes, until
         /// [`Command::Authenticate`] gives the identity of the peer.
         guarded: bool,
+        /// The peer can be reached by another path: a connection whose path is dead ends
+        /// ([`CoreConfig::path_suspect_after`](crate::CoreConfig::path_suspect_after)).
+        has_other_path: bool,
     },
     /// An event of the connection manager for the port.
     PortEvent(P::PortEvent),

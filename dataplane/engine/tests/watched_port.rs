@@ -1,6 +1,7 @@
 //! A core over a port that watches what it is given, or that reports completions in another order.
 //!
 //! * A Receive is there before its credit is granted, since the Send that grants it may be answered at once.
+//! * A device answers probes of silent paths, or does not.
 //! * On an RDMA device all that has completed comes in one batch, and the end of a connection some polls later.
 
 mod support;
@@ -8,11 +9,11 @@ mod support;
 use std::cell::Cell;
 use std::time::Duration;
 
-use rpcrdma_engine::CoreConfig;
+use rpcrdma_engine::{CallError, CloseReason, CoreConfig};
 use rpcrdma_fabric::clock::{Clock, Ticks};
 use rpcrdma_fabric::interface::{
     Access, Completion, CompletionBatch, CompletionKind, Gather, PortPoll, PortReceives, PortSends,
-    PortSetup, PortWindows, PostError, QueuePairId, Receive, RemoteAddress, WorkId,
+    PortSetup, PortWindows, PostError, QueuePairId, Receive, RemoteAddress, Status, WorkId,
 };
 use rpcrdma_fabric::shm;
 
@@ -22,7 +23,7 @@ use rpcrdma_protocol::v2::connection::Role;
 use support::bulk::{BulkApp, TAKE, bulk_config};
 use support::fabric::{Fabric, Polled, PreparedQueuePair, Shm, Sizes, Told};
 use support::raw::{Attack, CREDIT, words};
-use support::{ECHO, NULL, PROGRAM, Pair, VERSION, pattern};
+use support::{ECHO, NEVER, NULL, PROGRAM, Pair, VERSION, pattern};
 
 const FORM: support::Form = support::Form::SharedQueue;
 type TestFabric = Watched;
@@ -51,6 +52,9 @@ impl Fabric for Watched {
             reads_at_once: Cell::new(0),
             reads_are_refused: Cell::new(false),
             kept_back: Vec::new(),
+            probes: Cell::new(Probes::Refused),
+            probed: Vec::new(),
+            oldest_work: Cell::new(None),
         };
         (port, handle)
     }
@@ -106,6 +110,24 @@ struct WatchedPort {
     reads_are_refused: Cell<bool>,
     /// What is still to be reported.
     kept_back: Vec<Completion>,
+    probes: Cell<Probes>,
+    /// Probes that are to be answered.
+    probed: Vec<(QueuePairId, WorkId)>,
+    /// What it says of any queue pair.
+    oldest_work: Cell<Option<u64>>,
+}
+
+/// What becomes of the probes of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Probes {
+    /// It has none, as shared memory.
+    Refused,
+    /// They are acknowledged.
+    Answered,
+    /// Nothing comes back.
+    Unanswered,
+    /// The queue has no place for one.
+    QueueFull,
 }
 
 impl WatchedPort {
@@ -160,7 +182,23 @@ impl PortReceives for WatchedPort {
 
 impl PortSends for WatchedPort {
     rpcrdma_testkit::pass_on! {
-        post_send_copied post_send post_write probe next_returned
+        post_send_copied post_send post_write next_returned
+    }
+
+    fn probe(&mut self, queue_pair: QueuePairId, work: WorkId) -> Result<(), PostError> {
+        match self.probes.get() {
+            Probes::Refused => self.port.probe(queue_pair, work),
+            Probes::Answered => {
+                self.probed.push((queue_pair, work));
+                Ok(())
+            }
+            Probes::Unanswered => Ok(()),
+            Probes::QueueFull => Err(PostError::QueueFull),
+        }
+    }
+
+    fn oldest_work(&mut self, _: QueuePairId) -> Option<u64> {
+        self.oldest_work.get()
     }
 
     fn post_read(
@@ -199,6 +237,14 @@ impl PortPoll for WatchedPort {
 
     fn poll(&mut self, now: Ticks, batch: &mut CompletionBatch) -> bool {
         let moved = self.port.poll(now, batch);
+        for (queue_pair, work) in self.probed.drain(..) {
+            let acknowledged = Completion {
+                queue_pair,
+                status: Status::Success,
+                kind: CompletionKind::Write(work),
+            };
+            batch.push(acknowledged).expect("few of them");
+        }
         if self.reads_at_once.get() != 0 {
             self.keep_back(batch);
         }
@@ -310,6 +356,207 @@ fn a_call_that_cannot_be_read_is_refused_and_leaves_nothing_behind() {
         let served = attack.victim.app().taken.len();
         assert_eq!(served, 10, "the null calls alone");
     }
+}
+
+/// A visit of a watched path, of which there are four before it is suspected.
+const VISIT: Duration = Duration::from_millis(50);
+
+/// A client with one call that its service answers late or never, and another path to the server.
+fn waiting_client(probes: Probes) -> Pair {
+    let mut pair = Pair::new(&CoreConfig {
+        call_timeout: Duration::from_secs(1_000_000),
+        keep_alive_interval: Duration::ZERO,
+        stall_timeout: Duration::ZERO,
+        ..CoreConfig::default()
+    });
+    pair.has_other_path = true;
+    let (client, _) = pair.connect();
+    pair.client.core.port().probes.set(probes);
+    pair.client.app_mut().want(client, NEVER, &[], 1);
+    pair.until("the call", |pair| pair.server.app().never.len() == 1);
+    pair
+}
+
+fn pass_visits(pair: &mut Pair, visits: u32) {
+    for _ in 0..visits {
+        pair.pass_at_the_client(VISIT);
+        pair.client_turns(5);
+    }
+}
+
+#[test]
+fn path_by_which_no_probe_is_answered_ends_its_connection_within_half_a_second() {
+    for probes in [Probes::Unanswered, Probes::QueueFull] {
+        let mut pair = waiting_client(probes);
+        // The first visit notes where it begins.
+        pass_visits(&mut pair, 4);
+        assert_eq!(pair.client.counters().probes_sent, 0);
+        pass_visits(&mut pair, 4);
+        let sent = if probes == Probes::Unanswered { 2 } else { 0 };
+        assert_eq!(pair.client.counters().probes_sent, sent);
+        assert_eq!(pair.client.closed, []);
+        pass_visits(&mut pair, 2);
+        let reason = CloseReason::PathDead { silent_ms: 400 };
+        assert_eq!(
+            reason.to_string(),
+            "the path to the peer was silent for 400 ms, also to a probe"
+        );
+        let connection = pair.client.ready[0];
+        assert_eq!(pair.client.closed, [(connection, reason)]);
+        let ended = pair.client.app().result(1);
+        assert_eq!(ended, Some(&Err(CallError::Disconnected)));
+        assert_eq!(pair.client.counters().paths_dead, 1);
+        // A connection that takes its place is not judged by it.
+        pair.has_other_path = false;
+        let (next, _) = pair.connect();
+        pair.client.app_mut().want(next, NEVER, &[], 2);
+        pass_visits(&mut pair, 40);
+        assert_eq!(pair.client.closed.len(), 1);
+        assert_eq!(pair.client.counters().probes_sent, sent);
+    }
+}
+
+#[test]
+fn slow_service_costs_a_probe_five_times_a_second_and_no_connection() {
+    let mut pair = waiting_client(Probes::Answered);
+    pass_visits(&mut pair, 400);
+    let sent = pair.client.counters().probes_sent;
+    assert!((60..=100).contains(&sent), "{sent} in 20 s");
+    assert_eq!(pair.client.closed, []);
+}
+
+#[test]
+fn port_without_probes_keeps_its_connection() {
+    let mut pair = waiting_client(Probes::Refused);
+    pass_visits(&mut pair, 400);
+    assert_eq!(pair.client.closed, []);
+    assert_eq!(pair.client.counters().probes_sent, 0);
+}
+
+/// A probe waits behind bulk data that leaves slowly.
+#[test]
+fn work_that_is_done_shows_that_a_path_works_and_work_that_is_posted_does_not() {
+    let mut pair = waiting_client(Probes::Unanswered);
+    for name in 0..100 {
+        pair.client.core.port().oldest_work.set(Some(name));
+        pass_visits(&mut pair, 6);
+        assert_eq!(pair.client.closed, [], "after {name} that were done");
+    }
+    pass_visits(&mut pair, 4);
+    assert_eq!(pair.client.closed.len(), 1);
+
+    let mut pair = waiting_client(Probes::Unanswered);
+    pass_visits(&mut pair, 6);
+    pair.client.core.port().oldest_work.set(Some(1));
+    pass_visits(&mut pair, 4);
+    assert_eq!(pair.client.closed.len(), 1);
+}
+
+#[test]
+fn path_by_which_no_reply_is_awaited_is_not_probed() {
+    let mut pair = Pair::new(&CoreConfig::default());
+    pair.has_other_path = true;
+    let (client, _) = pair.connect();
+    pair.client.core.port().probes.set(Probes::Unanswered);
+    for tag in 0..20 {
+        assert_eq!(pair.ask(client, ECHO, &[7; 8], tag), Ok(vec![7; 8]));
+        pass_visits(&mut pair, 10);
+    }
+    assert_eq!(pair.client.counters().probes_sent, 0);
+    assert_eq!(pair.client.closed, []);
+}
+
+/// A probe is lost, and its device repeats it after longer than a path has. The second one makes the peer ask for the first.
+#[test]
+fn lost_probe_costs_no_connection() {
+    let mut pair = waiting_client(Probes::Unanswered);
+    for _ in 0..20 {
+        let before = pair.client.counters().probes_sent;
+        while pair.client.counters().probes_sent == before {
+            pass_visits(&mut pair, 1);
+        }
+        pair.client.core.port().probes.set(Probes::Answered);
+        pass_visits(&mut pair, 3);
+        pair.client.core.port().probes.set(Probes::Unanswered);
+    }
+    assert_eq!(pair.client.closed, []);
+}
+
+/// Its slot is free again before the path is judged.
+#[test]
+fn calls_with_a_short_time_limit_find_a_dead_path() {
+    let mut pair = Pair::new(&CoreConfig {
+        call_timeout: Duration::from_millis(10),
+        keep_alive_interval: Duration::ZERO,
+        stall_timeout: Duration::ZERO,
+        ..CoreConfig::default()
+    });
+    pair.has_other_path = true;
+    let (client, _) = pair.connect();
+    pair.client.core.port().probes.set(Probes::Unanswered);
+    for tag in 0..3 {
+        pair.client.app_mut().want(client, NEVER, &[], tag);
+        pass_visits(&mut pair, 4);
+    }
+    assert_eq!(pair.client.closed.len(), 1);
+}
+
+/// Each of those that end gives its place on the list to the last one.
+#[test]
+fn of_many_watched_connections_those_are_left_whose_paths_are_dead() {
+    let mut pair = Pair::new(&CoreConfig {
+        connections_max: 40,
+        call_timeout: Duration::from_secs(1_000_000),
+        keep_alive_interval: Duration::ZERO,
+        stall_timeout: Duration::ZERO,
+        ..CoreConfig::default()
+    });
+    pair.has_other_path = true;
+    pair.client.core.port().probes.set(Probes::Unanswered);
+    let mut tag = 0;
+    for round in 1..5_usize {
+        // The server learns of the ends.
+        pair.turns(200);
+        while pair.client.ready.len() - pair.client.closed.len() < 40 {
+            pair.connect();
+        }
+        let open = pair.client.ready.iter().copied();
+        let closed: Vec<_> = pair.client.closed.iter().map(|(key, _)| *key).collect();
+        let open: Vec<_> = open.filter(|key| !closed.contains(key)).collect();
+        for key in open.iter().step_by(round) {
+            tag += 1;
+            pair.client.app_mut().want(*key, NEVER, &[], tag);
+        }
+        pass_visits(&mut pair, 12);
+        let ended = pair.client.closed.len() - closed.len();
+        assert_eq!(ended, open.len().div_ceil(round), "round {round}");
+    }
+}
+
+/// What came while the core did not run is handled before it judges.
+#[test]
+fn core_that_did_not_run_blames_no_path() {
+    let mut pair = waiting_client(Probes::Unanswered);
+    for _ in 0..5 {
+        pair.pass_at_the_client(Duration::from_secs(1000));
+        pair.client_turns(5);
+    }
+    assert_eq!(pair.client.closed, []);
+}
+
+#[test]
+fn client_whose_configuration_watches_no_path_sends_no_probe() {
+    let mut pair = Pair::new(&CoreConfig {
+        path_suspect_after: Duration::ZERO,
+        ..CoreConfig::default()
+    });
+    pair.has_other_path = true;
+    let (client, _) = pair.connect();
+    pair.client.core.port().probes.set(Probes::Unanswered);
+    pair.client.app_mut().want(client, NEVER, &[], 1);
+    pass_visits(&mut pair, 100);
+    assert_eq!(pair.client.counters().probes_sent, 0);
+    assert_eq!(pair.client.closed, []);
 }
 
 fn word(bytes: &[u8]) -> u32 {

@@ -68,6 +68,9 @@ pub const RPCRDMA_CLOSED_UNAUTHENTICATED: c_int = 7;
 /// The peer did not answer a call, and may still reach the memory of it.
 pub const RPCRDMA_CLOSED_UNANSWERED: c_int = 8;
 
+/// Nothing came by the path to the peer, and another path leads there.
+pub const RPCRDMA_CLOSED_PATH: c_int = 9;
+
 /// The number of the reason why a connection ended.
 pub(crate) fn closed_code(reason: CloseReason) -> c_int {
     match reason {
@@ -75,6 +78,7 @@ pub(crate) fn closed_code(reason: CloseReason) -> c_int {
         CloseReason::Stopped => RPCRDMA_CLOSED_STOPPED,
         CloseReason::Peer => RPCRDMA_CLOSED_PEER,
         CloseReason::PeerSilent { .. } => RPCRDMA_CLOSED_SILENT,
+        CloseReason::PathDead { .. } => RPCRDMA_CLOSED_PATH,
         CloseReason::PeerStalled { .. } => RPCRDMA_CLOSED_STALLED,
         CloseReason::VersionMismatch { .. } => RPCRDMA_CLOSED_VERSION,
         CloseReason::Protocol(_)

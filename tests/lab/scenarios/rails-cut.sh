@@ -1,49 +1,12 @@
 #!/usr/bin/env bash
 # Two guests with two links and a device on each: a node of each end uses both. One link of the client goes down under load.
-# Calls go on by the other device, on the same core. A call that may have run is repeated there, and runs once.
 #
 # There is one cut: a device of soft-RoCE whose link was down makes no new connection (see pair-link-down).
-. "$(dirname "$0")/common.sh"
+. "$(dirname "$0")/rails.sh"
 
-# The link that is cut has the first address, at which a client begins.
-both=rdma:$LAB_PEER2:$port,rdma:$LAB_PEER:$port
-procedure="536870913 1"
-entered() { [ "$(wc -l <"$work/client")" -ge "$1" ]; }
-enters() { # enters MORE: waits until the client has got so many more answers
-    eventually while_runs "$client" entered $(($(wc -l <"$work/client") + $1))
-}
-
-# Each number that the client has an answer to was entered once, and none was entered twice.
-entered_once() {
-    local answered
-    answered=$(wc -l <"$work/client")
-    on_b "cat $entries.output" | grep -v listening >"$work/entries"
-    seq 0 $((answered - 1)) | cmp - "$work/client" && [ -z "$(sort "$work/entries" | uniq -d)" ] &&
-        [ "$(sort -n "$work/entries" | head -n "$answered" | sha256sum)" = "$(sha256sum <"$work/client")" ]
-}
-
-run_ends_well() { wait "$run" && contains "$work/run" "no errors"; }
-# By whom is a race: the connection is abandoned after a moment, or a Send of it fails before.
-was_moved() { [ "$(jq '[.. | .reconnects? // empty] | max' "$work/run.json")" = 1 ] && contains "$work/run" "links_down 1"; }
-
-check "the servers listen at both addresses" listens_on b "$PROGRAMS/entry-server $both $procedure"
-entries=$answer
-bench_at=rdma:$LAB_PEER2:$((port + 1)),rdma:$LAB_PEER:$((port + 1))
-check "and that of bench-tool" listens_on b "$bench serve --listen $bench_at ${patient[*]}"
-"$PROGRAMS/repeating-client" "$both" $procedure 0 >"$work/client" 2>&1 &
-client=$!
-check "calls are answered" enters 50
-"$bench" run --connect "$bench_at" "${patient[@]}" --retry 5m --warmup 0 --duration 60m --json "$work/run.json" \
-    --metrics "127.0.0.1:$port" >"$work/run" 2>&1 </dev/null &
-run=$!
-check "calls of bench-tool are answered" eventually while_runs $run has_made "127.0.0.1:$port" 20
+calls_are_made
 check "the link goes down" ip link set "$LAB_NETDEV2" down
-check "calls go on by the other link" enters 50
-# What is counted now may have been answered before the cut.
-has_made "127.0.0.1:$port" 0
-check "and those of bench-tool" eventually while_runs $run has_made "127.0.0.1:$port" $((calls_made + 50))
-check "the run gets a signal" kill -INT $run
-check "no call of bench-tool failed" run_ends_well
-check "its connection was made again once, and the report tells of the link" was_moved
-kill -KILL $client
-check "no call was lost, and none ran twice" entered_once
+calls_go_on
+# By whom is a race: the connection is abandoned after a moment, or a Send of it fails before.
+check "its connection was made again once, and the report tells of the link" was_moved links_down
+none_is_lost

@@ -28,6 +28,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         .knob("call_timeout_ms=300000")
         .knob("keep_alive_silent_ticks_max=255")
         .knob("stall_timeout_ms=600000")
+        .knob("path_suspect_ms=10000")
+        .knob("path_probe_ms=10000")
         .connect_timeout(Duration::from_secs(600))
         .reconnect(Reconnect {
             first_ms: 1,

@@ -104,6 +104,11 @@ macro_rules! pass_on {
             self.port.probe(queue_pair, work)
         }
     };
+    (@ oldest_work) => {
+        fn oldest_work(&mut self, queue_pair: rpcrdma_fabric::interface::QueuePairId) -> Option<u64> {
+            self.port.oldest_work(queue_pair)
+        }
+    };
     (@ bind_window) => {
         fn bind_window(&mut self, queue_pair: rpcrdma_fabric::interface::QueuePairId, buffer: rpcrdma_fabric::memory::Buffer, bytes: u32, access: rpcrdma_fabric::interface::Access) -> Result<rpcrdma_fabric::interface::Window, (rpcrdma_fabric::interface::PostError, rpcrdma_fabric::memory::Buffer)> {
             self.port.bind_window(queue_pair, buffer, bytes, access)

@@ -96,6 +96,7 @@ pub(crate) fn adopt_queue_pair(
         },
         credits_max: u16::MAX,
         guarded: false,
+        has_other_path: false,
     };
     handle.send(command).expect("room in the mailbox");
 }

@@ -3,11 +3,13 @@
 mod backlog;
 mod credits;
 mod owed;
+mod path;
 mod reassembly;
 mod table;
 
 pub(crate) use backlog::{Backlog, Outbound, OutgoingMessage};
 pub(crate) use owed::{Debts, Owing, Silence, VISITS};
+pub(crate) use path::{Passed, Path, Patience, Verdict};
 pub(crate) use reassembly::{Assembled, GroupIn, Lane, Taken};
 pub(crate) use table::ConnectionTable;
 
@@ -134,6 +136,7 @@ pub(crate) struct Connection {
     /// The lane of the message or transmission group that is incomplete. The peer may send one at a time.
     pub(crate) open_in: Option<v2::Direction>,
     pub(crate) debts: Debts,
+    pub(crate) path: Path,
     /// Receives that are lent to it.
     pub(crate) lent: u16,
     /// How many messages had arrived when `lent` was last decided.
@@ -205,6 +208,7 @@ impl Connection {
             replies_in: Lane::default(),
             open_in: None,
             debts: Debts::default(),
+            path: Path::default(),
             lent: 0,
             received_before: 0,
             messages_counted: MessagesCounted::default(),

@@ -97,6 +97,11 @@ impl Silence {
         self.acknowledged = self.acknowledged.wrapping_add(1);
     }
 
+    /// How many probes have ended, modulo 2^32.
+    pub(crate) fn probes_ended(&self) -> u32 {
+        self.acknowledged
+    }
+
     /// The value of [`Owing::acknowledgement`].
     pub(crate) fn acknowledgement_owed(&self) -> Option<u32> {
         self.is_probed.then_some(self.acknowledged)

@@ -46,7 +46,11 @@ impl<P: Port> Resources<P> {
         // All Receives that it was lent are posted again by now: the queue pair is flushed, and messages
         // that were held in Receives were given up.
         self.lending.end(connection);
+        let watched_at = connection.path.watched_at.take();
         self.connections.remove(index);
+        if let Some(watched_at) = watched_at {
+            self.forget_path(watched_at);
+        }
         if pending {
             self.pending.retain(|&other| other != index);
         }

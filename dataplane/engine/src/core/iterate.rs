@@ -139,7 +139,12 @@ impl<P: Port, A: Application> Core<P, A> {
         };
         let latest = now.saturating_add(self.clock.ticks(time_max));
         let due = self.application.next_due();
-        due.map_or(latest, |due| due.min(latest))
+        let latest = due.map_or(latest, |due| due.min(latest));
+        // A call that waits may wait for a dead path.
+        match self.state.outgoing.requester.waiting() {
+            0 => latest,
+            _ => latest.min(self.state.resources.paths_due(&self.state.paths)),
+        }
     }
 
     /// Whether the core was asked to stop ([`crate::CoreHandle::stop`]).
@@ -284,7 +289,9 @@ impl<P: Port> State<P> {
     pub(super) fn next_due(&self) -> Ticks {
         let sweeps = [&self.keep_alive, &self.deadlines, self.publisher.sweep()];
         let calls = self.outgoing.requester.due();
-        sweeps.into_iter().map(Sweep::due).fold(calls, Ticks::min)
+        let paths = self.resources.paths_due(&self.paths);
+        let first = sweeps.into_iter().map(Sweep::due).fold(calls, Ticks::min);
+        first.min(paths)
     }
 
     /// Does all work other than what arrived in this iteration: timers, waiting work, commands.
@@ -361,12 +368,13 @@ impl<P: Port> State<P> {
         is_due
     }
 
-    /// Sends keep-alives, checks deadlines and publishes levels, for some connections each, when it is time.
+    /// Sends keep-alives, checks deadlines and paths, and publishes levels, for some connections each, when it is time.
     #[inline]
     fn visit_connections(&mut self) -> bool {
         let (core, incoming, outgoing) = (&mut self.resources, &self.incoming, &self.outgoing);
         let mut busy = core.tick_connections(&mut self.keep_alive);
         busy |= core.watch_debts(&mut self.deadlines, incoming);
+        busy |= core.visit_paths(&mut self.paths);
         busy | self
             .publisher
             .publish(core, incoming, outgoing, self.waiting_receives.held())

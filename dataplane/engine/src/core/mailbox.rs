@@ -61,6 +61,7 @@ impl<P: Port> State<P> {
                 terms,
                 credits_max,
                 guarded,
+                has_other_path,
             } => {
                 let stage = if guarded { Stage::Guarded } else { Stage::Open };
                 let result = self.resources.adopt_queue_pair(
@@ -72,6 +73,9 @@ impl<P: Port> State<P> {
                     stage,
                 );
                 if let Ok(connection) = &result {
+                    if has_other_path {
+                        self.resources.watch_path(*connection);
+                    }
                     application.opened(*connection, &peer);
                 }
                 self.resources

@@ -16,6 +16,7 @@ mod lending;
 mod mailbox;
 mod outbox;
 mod outgoing;
+mod paths;
 mod publish;
 mod receives;
 mod resources;

@@ -80,6 +80,8 @@ pub(crate) struct Resources<P: Port> {
     /// How often connections were woken, modulo 2^64.
     pub(super) wakes: u64,
     pub(super) drain: Drain,
+    /// Connections whose paths are watched. Each knows its place here.
+    pub(super) watched: Vec<u32>,
     pub(super) now: Ticks,
     pub(super) shared: Arc<Shared<P>>,
     pub(super) config: CoreConfig,

@@ -35,6 +35,8 @@ pub(crate) struct State<P: Port> {
     pub(super) keep_alive: Sweep,
     /// When the debts of their peers are checked.
     pub(super) deadlines: Sweep,
+    /// When watched paths are visited.
+    pub(super) paths: Sweep,
     pub(super) publisher: Publisher,
     pub(super) commands_taken: u64,
     /// Polls before the clock is read again.
@@ -97,6 +99,7 @@ impl<P: Port> State<P> {
             outgoing: Outgoing::new(config, port.attributes(), clock),
             keep_alive: Sweep::new(config.keep_alive_interval, clock, now),
             deadlines: Sweep::new(config.stall_timeout / u32::from(VISITS), clock, now),
+            paths: Sweep::new(config.path_interval(), clock, now),
             publisher: Publisher::new(clock, now),
             commands_taken: 0,
             // The first iteration has the time at which the core was made.
@@ -133,6 +136,7 @@ impl<P: Port> State<P> {
                 is_woken: false,
                 wakes: 0,
                 drain: Drain::No,
+                watched: Vec::with_capacity(connections),
                 now,
                 shared: Arc::clone(&shared),
                 config: config.clone(),

@@ -231,6 +231,7 @@ fn notices_that_nobody_took_yet_refuse_no_connection_within_the_reserve() {
                 terms: Terms::default(),
                 credits_max: u16::MAX,
                 guarded: false,
+                has_other_path: false,
             });
             let _ = pair.server.core.iterate_at(pair.now);
         }

@@ -434,6 +434,8 @@ pub struct Pair<A: Application = App, B: Application = App> {
     pub now: Ticks,
     pub clock: Clock,
     token: u64,
+    /// Of the connections that the client adopts from now on.
+    pub has_other_path: bool,
     /// How far the time of the server is behind.
     server_behind: Ticks,
 }
@@ -537,6 +539,7 @@ impl<A: Application, B: Application> Pair<A, B> {
             now: beginning.now(&clock),
             clock,
             token: 0,
+            has_other_path: false,
             server_behind: 0,
         }
     }
@@ -560,6 +563,7 @@ impl<A: Application, B: Application> Pair<A, B> {
             terms: self.server.terms,
             credits_max: u16::MAX,
             guarded: false,
+            has_other_path: false,
         });
         // The server first: the client speaks as soon as it is adopted.
         self.turn();
@@ -572,6 +576,7 @@ impl<A: Application, B: Application> Pair<A, B> {
             terms: self.client.terms,
             credits_max: u16::MAX,
             guarded: false,
+            has_other_path: self.has_other_path,
         });
     }
 

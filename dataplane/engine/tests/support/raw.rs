@@ -281,6 +281,7 @@ impl<A: Application> Attack<A> {
             terms: self.victim.terms,
             credits_max: u16::MAX,
             guarded,
+            has_other_path: false,
         });
         self.turns(5);
     }

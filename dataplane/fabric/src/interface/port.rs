@@ -201,6 +201,14 @@ pub trait PortSends {
     /// still alive. A port that notices a dead peer by itself (`shm`) refuses it with [`PostError::Unsupported`].
     fn probe(&mut self, queue_pair: QueuePairId, work: WorkId) -> Result<(), PostError>;
 
+    /// A name for the oldest work request of a queue pair that is not known to be done; `None` without one, and from a port
+    /// that cannot tell. While it is the same, nothing that was posted before was reported as done. A name comes back
+    /// after 2^31 work requests at the earliest. Not for the path of a call.
+    fn oldest_work(&mut self, queue_pair: QueuePairId) -> Option<u64> {
+        let _ = queue_pair;
+        None
+    }
+
     /// Hands the staged work to the device: one doorbell per queue pair, and acknowledgements.
     fn flush_sends(&mut self);
 

@@ -458,6 +458,11 @@ impl<P: Port> PortSends for Rails<P> {
         port.probe(queue_pair, work)
     }
 
+    fn oldest_work(&mut self, queue_pair: QueuePairId) -> Option<u64> {
+        let (port, queue_pair) = self.of(queue_pair);
+        port.oldest_work(queue_pair)
+    }
+
     #[inline]
     fn flush_sends(&mut self) {
         self.rails_mut().for_each(PortSends::flush_sends);

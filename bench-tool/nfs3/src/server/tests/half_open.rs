@@ -113,6 +113,7 @@ impl<A: Application> End<A> {
             },
             credits_max: u16::MAX,
             guarded: false,
+            has_other_path: false,
         };
         self.handle.send(adopt).unwrap();
     }

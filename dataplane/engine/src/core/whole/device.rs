@@ -181,7 +181,7 @@ impl PortReceives for Device {
 
 impl PortSends for Device {
     rpcrdma_testkit::pass_on! {
-        probe flush_sends
+        probe oldest_work flush_sends
     }
 
     fn post_send_copied(

@@ -76,6 +76,7 @@ const NEVER: &[&str] = &[
     "completions_late",
     "messages_unauthenticated",
     "probes_sent",
+    "paths_dead",
     "errors_sent_write_chunks",
     "calls_discarded",
 ];

@@ -305,6 +305,7 @@ impl World {
             },
             credits_max: u16::MAX,
             guarded: false,
+            has_other_path: true,
         });
         // The next channel is numbered when this one is known.
         self.turn();

@@ -145,6 +145,12 @@ impl PortSends for Port {
         Ok(())
     }
 
+    fn oldest_work(&mut self, id: QueuePairId) -> Option<u64> {
+        let index = self.queue_pairs.index_of_id(id)?;
+        let work = self.queue_pairs.get(index)?.works.first()?;
+        Some(self.works.name(work))
+    }
+
     /// Hands the chain of each queue pair to the device.
     #[inline]
     fn flush_sends(&mut self) {

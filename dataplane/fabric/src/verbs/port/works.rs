@@ -200,6 +200,12 @@ impl Works {
         (work.generation == generation && work.queue_pair != NONE).then_some(work.queue_pair)
     }
 
+    /// What completions of a work say.
+    pub(super) fn name(&self, index: u32) -> u64 {
+        let generation = self.get(index).generation;
+        WorkName::Work { index, generation }.pack()
+    }
+
     #[inline]
     pub(super) fn push(&mut self, list: &mut List, index: u32) {
         match self.entries.get_mut(list.last as usize) {
