@@ -155,6 +155,11 @@ fn load_goes_on_at_the_other_address_when_a_server_is_killed() {
     let report: serde_json::Value = serde_json::from_str(&output.out).expect("a report");
     assert_eq!(report["connections_lost"], 1, "{output}");
     assert!(report["reconnects"].as_u64() >= Some(1), "{output}");
+    let paths = serde_json::json!([
+        {"address": first, "connections": 0},
+        {"address": second, "connections": 2},
+    ]);
+    assert_eq!(report["paths"], paths, "{output}");
     left.end_by(Signal::TERM).check_code(0);
 }
 

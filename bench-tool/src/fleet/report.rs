@@ -16,7 +16,7 @@ use crate::histogram::{LatencyHistogram, LatencySummary, null_without_calls};
 use crate::load::timeline::expected_interval;
 use crate::machine::Machine;
 use crate::report::Word;
-use crate::report::figures::{CorrectedLatency, LoadFigures, LossFigures, plural};
+use crate::report::figures::{CorrectedLatency, LoadFigures, LossFigures, PathFigures, plural};
 use crate::report::origin::Origin;
 use crate::report::saved::SavedLoad;
 use crate::report::table::{
@@ -331,6 +331,7 @@ fn load_figures(parts: &[Part], sums: &Sums, rate_per_s: Option<u64>) -> LoadFig
         latency_corrected_ns: CorrectedLatency::new(interval_ns, corrected),
         interval_s: first.map_or(0.0, |it| it.interval_s),
         intervals: Vec::new(),
+        paths: PathFigures::sum(all().flat_map(|it| &it.paths)),
     }
 }
 
@@ -455,6 +456,7 @@ pub(super) fn write_heading(text: &mut String, report: &FleetReport) -> fmt::Res
         ),
         _ => String::new(),
     };
+    load.write_paths(text)?;
     writeln!(text, "measured for {}{skew}", load.time_text())
 }
 

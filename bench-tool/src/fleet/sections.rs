@@ -29,6 +29,7 @@ impl LoadReport for FleetReport {
         ];
         facts.extend(machine_facts(&self.machine));
         facts.extend(self.load.began_fact());
+        facts.extend(self.load.paths_fact());
         LoadView {
             title: format!("{}: {}", self.clients_text(), self.client_command),
             heading: text_of(|text| write_heading(text, self)),

@@ -14,6 +14,7 @@ use super::cores::LoadCores;
 use super::measured::Losses;
 use super::workload::Workload;
 use crate::exit::Failure;
+use crate::report::figures::PathFigures;
 use crate::signals::Stop;
 
 /// Connects in flight at the same time: enough to hide the scheduling delays of the server.
@@ -44,6 +45,8 @@ const LOOK_PERIOD: Duration = Duration::from_millis(10);
 pub(crate) struct Connections {
     /// The server's addresses, for messages.
     address: String,
+    /// The same, one by one.
+    addresses: Vec<String>,
     lines: Vec<Line>,
     /// How long a lost connection may stay lost; with 0 it is not replaced.
     retry: Duration,
@@ -142,6 +145,7 @@ impl Connections {
         };
         Ok(Self {
             address: addresses.to_string(),
+            addresses: addresses.iter().map(ToString::to_string).collect(),
             lines,
             retry,
             losses: Losses::default(),
@@ -151,6 +155,18 @@ impl Connections {
     /// The server's address.
     pub(crate) fn address(&self) -> &str {
         &self.address
+    }
+
+    /// Where the connections that are not lost are.
+    pub(crate) fn paths(&self) -> Vec<PathFigures> {
+        let connected = self.lines.iter().filter(|line| line.lost.is_none());
+        let at = connected.map(|line| line.connection.address.as_str());
+        PathFigures::count(&self.addresses, at)
+    }
+
+    /// The server's addresses, one by one.
+    pub(crate) fn addresses(&self) -> &[String] {
+        &self.addresses
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -183,6 +199,7 @@ impl Connections {
             lines,
             retry,
             losses,
+            ..
         } = self;
         lines
             .iter_mut()

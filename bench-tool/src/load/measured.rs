@@ -10,6 +10,7 @@ use crate::exit::Failure;
 use crate::histogram::LatencyHistogram;
 use crate::load::timeline::{CoreTimeline, Gap, Timeline};
 use crate::progress::Progress;
+use crate::report::figures::PathFigures;
 
 /// Upper bound of the gaps that are kept: connections that are lost all the time need no list.
 const GAPS_MAX: usize = 1_000;
@@ -137,6 +138,8 @@ pub(crate) struct Measured {
     /// The counters of the fabric over the run, events of devices included; empty over TCP.
     pub(crate) fabric: FabricCounts,
     pub(crate) losses: Losses,
+    /// Where the connections were at the end. Merged parts have the same.
+    pub(crate) paths: Vec<PathFigures>,
     /// How often the server asked to repeat a call later, and the call had time for it.
     pub(crate) retried_later: u64,
     /// When the measurement began; `None` if no load has passed its gate.

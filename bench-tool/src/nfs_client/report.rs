@@ -158,6 +158,7 @@ impl Report {
             due: measured.calls_due,
             errors: outcome.errors(),
             losses: measured.losses.clone(),
+            paths: measured.paths.clone(),
             payload_bytes: tally.bytes(),
         };
         let timeline = &outcome.timeline;
@@ -314,6 +315,7 @@ impl Report {
             self.connect,
             self.export,
         )?;
+        self.load.write_paths(text)?;
         writeln!(text, "measured for {}", self.load.time_text())
     }
 
@@ -381,6 +383,7 @@ impl Report {
         facts.extend(machine_facts(&self.machine));
         facts.extend(record::facts(record::OF_CLIENT, &self.client));
         facts.extend(self.load.began_fact());
+        facts.extend(self.load.paths_fact());
         facts.push(("clock", self.clock.clone()));
         facts
     }

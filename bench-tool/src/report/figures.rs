@@ -1,5 +1,6 @@
 //! The part of a report that all loads share.
 
+use std::fmt::{self, Write as _};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -69,6 +70,49 @@ pub(crate) struct LoadFigures {
     pub intervals: Vec<IntervalFigures>,
     /// When connections were lost, and for how long.
     pub gaps: Vec<Gap>,
+    /// Where the connections were at the end, if the server has several addresses.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub paths: Vec<PathFigures>,
+}
+
+/// One of several addresses of a server.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct PathFigures {
+    /// The address.
+    pub address: String,
+    /// Connections that were at it at the end.
+    pub connections: u32,
+}
+
+impl PathFigures {
+    /// Of each of a server's `addresses`, with the address of each connection that is there; empty for a server with one.
+    pub(crate) fn count<'a>(
+        addresses: &[String],
+        connected_at: impl Iterator<Item = &'a str> + Clone,
+    ) -> Vec<Self> {
+        let path = |address: &String| {
+            let here = connected_at.clone().filter(|it| it == address).count();
+            Self {
+                address: address.clone(),
+                connections: u32::try_from(here).unwrap_or(u32::MAX),
+            }
+        };
+        let is_alone = addresses.len() < 2;
+        addresses.iter().filter(|_| !is_alone).map(path).collect()
+    }
+
+    /// The sum over several loads.
+    pub(crate) fn sum<'a>(all: impl Iterator<Item = &'a Self>) -> Vec<Self> {
+        let mut sum: Vec<Self> = Vec::new();
+        for path in all {
+            match sum.iter_mut().find(|it| it.address == path.address) {
+                Some(same) => same.connections = same.connections.saturating_add(path.connections),
+                None => sum.push(path.clone()),
+            }
+        }
+        sum
+    }
 }
 
 /// Totals of a load, without its latencies.
@@ -86,6 +130,8 @@ pub(crate) struct Totals {
     pub errors: u64,
     /// Lost and replaced connections.
     pub losses: Losses,
+    /// Where the connections were at the end.
+    pub paths: Vec<PathFigures>,
     /// Payload of the successful calls in bytes.
     pub payload_bytes: u64,
 }
@@ -134,6 +180,7 @@ impl LoadFigures {
             interval_s: timeline.interval.as_secs_f64(),
             intervals: timeline.figures(),
             gaps: timeline.gaps.clone(),
+            paths: totals.paths.clone(),
         };
         figures.judged()
     }
@@ -175,6 +222,27 @@ impl LoadFigures {
             "{} loop, depth {}, {connections}",
             self.load_loop, self.depth
         )
+    }
+
+    /// Where the connections are: `3 connections at rdma:10.0.0.1:20049, 1 at rdma:10.0.1.1:20049`. `None` for a server with one
+    /// address.
+    pub(crate) fn paths_fact(&self) -> Option<(&'static str, String)> {
+        let (first, others) = self.paths.split_first()?;
+        let connections = plural(first.connections, "connection", "connections");
+        let first = format!("{connections} at {}", first.address);
+        let all = others.iter().fold(first, |text, it| {
+            let connections = units::count(it.connections.into());
+            format!("{text}, {connections} at {}", it.address)
+        });
+        Some(("paths", all))
+    }
+
+    /// The line of the table with that.
+    pub(crate) fn write_paths(&self, text: &mut String) -> fmt::Result {
+        match self.paths_fact() {
+            Some((name, paths)) => writeln!(text, "{name:<9} {paths}"),
+            None => Ok(()),
+        }
     }
 
     /// `closed loop` or `open loop at 200 k/s`.

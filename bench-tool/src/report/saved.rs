@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::escape::{plain_text, plain_value};
-use super::figures::LossFigures;
+use super::figures::{LossFigures, PathFigures};
 use super::whole::{Account, clients_failed_in};
 use crate::date::parse_rfc3339;
 use crate::exit::Failure;
@@ -197,6 +197,8 @@ pub(crate) struct SavedLoad {
     pub(crate) server_counters: Option<BTreeMap<String, u64>>,
     #[serde(flatten)]
     pub(crate) losses: LossFigures,
+    #[serde(default)]
+    pub(crate) paths: Vec<PathFigures>,
 }
 
 /// Why a report cannot be used.

@@ -27,7 +27,7 @@ use crate::load::timeline::CoreTimeline;
 use crate::machine::Machine;
 use crate::profile::warnings_of_node;
 use crate::record::Record;
-use crate::report::figures::Totals;
+use crate::report::figures::{PathFigures, Totals};
 use crate::run::report::per_call::PerCall;
 use crate::run::report::{Memory, RunResult};
 use crate::run::through::{DISCONNECTED, Threads, Through};
@@ -126,6 +126,7 @@ impl Measure<'_> {
             measured.failure = client.connections.restore(&client.cores, is_stopping).err();
         }
         measured.losses.merge(&client.connections.take_losses());
+        measured.paths = client.paths();
         if measured.failure.is_none() && config.load.retry.is_zero() {
             let connections = config.load.connections as usize;
             measured.failure = measured.broken(connections, &address);
@@ -407,6 +408,16 @@ impl Client {
         measured
     }
 
+    /// Where the connections that carry the calls are.
+    fn paths(&self) -> Vec<PathFigures> {
+        if self.threads.is_none() {
+            return self.connections.paths();
+        }
+        let at = self.clients.iter().flat_map(rpcrdma::Client::connected_at);
+        let at: Vec<_> = at.flatten().collect();
+        PathFigures::count(self.connections.addresses(), at.iter().map(String::as_str))
+    }
+
     /// The counters of all cores, summed.
     fn counters(&self) -> CounterSnapshot {
         let all = self.node.control().cores().iter().map(CoreView::counters);
@@ -559,6 +570,7 @@ fn result(
             due: measured.calls_due,
             errors: errors.total(),
             losses: measured.losses.clone(),
+            paths: measured.paths.clone(),
             payload_bytes: config.payload_bytes(answered, measured.payload_bytes),
         },
         latency,

@@ -36,6 +36,7 @@ const RESULTS: &[&str] = &[
     "latency_ns",
     "longest_loss_s",
     "parts",
+    "paths",
     "per_call",
     "per_core",
     "procedures",

@@ -247,3 +247,27 @@ fn a_server_that_stays_away_ends_the_run_in_the_time_that_was_given() {
     assert!(number(&report, "calls") > 0, "{report}");
     assert_eq!(number(&report, "connections_lost"), 1, "{report}");
 }
+
+#[test]
+fn report_says_at_which_address_each_connection_is() {
+    let (first, second) = (address("first"), address("second"));
+    let both = format!("{first},{}", second.trim_start_matches("shm:"));
+    let server = Server::start(&mut serve(&both, ""));
+    let paths = serde_json::json!([
+        {"address": first, "connections": 2},
+        {"address": second, "connections": 1},
+    ]);
+    for through in ["core", "call"] {
+        let load = format!("--count 100 --connections 3 --through {through} --json -");
+        let report = run(&both, &load).json();
+        assert_eq!(report["paths"], paths, "{through}");
+    }
+    let load = format!("run --connect {both} --warmup 0 {PATIENT} --count 100 --connections 3");
+    let ended = Running::start(&mut command(BENCH_TOOL, &load)).end();
+    let ended = ended.with_code(0);
+    let line = format!("\npaths     2 connections at {first}, 1 at {second}\n");
+    assert!(ended.out.contains(&line), "{ended}");
+    let report = run(&first, "--count 100 --json -").json();
+    assert!(report.get("paths").is_none(), "{report}");
+    server.end();
+}

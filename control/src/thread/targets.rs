@@ -107,7 +107,7 @@ impl Keeper {
         }
     }
 
-    /// Where a target goes on when its connection at `address` is lost, beside `address` itself; nowhere for another owner.
+    /// The addresses of a target without `address`, at which it goes on when its connection there is lost; none of another owner.
     pub(super) fn other_addresses<'a>(
         &'a self,
         owner: Option<Owner>,

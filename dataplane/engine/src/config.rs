@@ -126,7 +126,7 @@ pub struct CoreConfig {
     /// reached by another one ([`Command::Adopt`](crate::Command::Adopt)). Zero watches none.
     pub path_suspect_after: Duration,
     /// How long the answer to a probe of a silent path may take. Then the connection ends. A probe waits for what was posted
-    /// before it, and both times begin anew with whatever is done of that. So both together must be longer than one work
+    /// before it, and both times begin anew when any of that is done. So both together must be longer than one work
     /// request with bulk data takes, and than a peer is without a Receive. Zero watches no path.
     pub path_probe_timeout: Duration,
     /// Commands that the mailbox holds.

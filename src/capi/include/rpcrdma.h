@@ -183,6 +183,11 @@
 #define RPCRDMA_CLOSED_UNANSWERED 8
 
 /*
+ Nothing came by the path to the peer, and another path leads there.
+ */
+#define RPCRDMA_CLOSED_PATH 9
+
+/*
  Bytes in registered memory, in one or several pieces: data that is sent from where it is, or that came by RDMA. It may be
  kept as long as needed; its memory is there for no other call meanwhile (bulk_buffers of the profile).
  */

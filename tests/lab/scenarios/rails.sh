@@ -27,7 +27,7 @@ was_moved() { # was_moved COUNTER
     [ "$(jq '[.. | .reconnects? // empty] | max' "$work/run.json")" = 1 ] && contains "$work/run" "$1 1"
 }
 
-# TIME: paths are judged by their own limits, as repeating-client has them: longer than a guest stands still.
+# TIME: paths are judged by their own limits, as repeating-client has them: longer than a guest pauses.
 watch=(--set path_suspect_ms=10000 --set path_probe_ms=10000)
 
 calls_are_made() {

@@ -170,7 +170,7 @@ fn judge_likeness(first: &Active<'_>, other: &Active<'_>, findings: &mut Finding
     differ(
         "devices of different NUMA nodes",
         "a core that polls both is far from one of them",
-        "give each device a node of this library of its own, with cores near it",
+        "start a node of this library for each device, with cores near it",
         both.map(|it| it.device.place.numa_node.map(|node| format!("node {node}"))),
     );
 }
@@ -184,7 +184,7 @@ mod tests {
     use super::super::examine;
     use super::*;
 
-    /// The other port of the card, over eth3, each in a subnet of its own.
+    /// The other port of the card, over eth3, each in another subnet.
     const SECOND: &str = "\
 node_type 1: CA
 device/numa_node 1
@@ -273,7 +273,7 @@ eth3\t000300C0\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0";
                 "device/numa_node",
                 "0",
                 "different NUMA nodes",
-                "give each device a node of this library",
+                "start a node of this library for each device",
             ),
         ] {
             machine.set(&format!("sys/class/infiniband/mlx5_1/{file}"), text);

@@ -356,6 +356,7 @@ pub(crate) mod tests {
                 due: None,
                 errors: 0,
                 losses: Losses::default(),
+                paths: Vec::new(),
                 payload_bytes: 0,
             },
             fabric: "shm".to_owned(),

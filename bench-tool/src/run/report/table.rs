@@ -133,6 +133,7 @@ pub(crate) fn write_heading(text: &mut String, report: &Report) -> fmt::Result {
         plural(report.load.connections, "connection", "connections"),
         format_cores(&report.load.cores),
     )?;
+    report.load.write_paths(text)?;
     writeln!(text, "measured for {}", report.load.time_text())
 }
 

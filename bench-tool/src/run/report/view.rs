@@ -64,6 +64,7 @@ impl Report {
         facts.extend(record::facts(record::OF_CLIENT, &self.client));
         facts.extend(record::facts(record::OF_SERVER, &self.server));
         facts.extend(self.load.began_fact());
+        facts.extend(self.load.paths_fact());
         facts.extend([
             (
                 "clock",

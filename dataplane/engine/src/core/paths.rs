@@ -123,7 +123,7 @@ impl<P: Port> Resources<P> {
             }
             // What is in the queue shows as much: it is acknowledged, or the path is dead.
             Err(PostError::QueueFull) => {}
-            // Such a port notices by itself that its peer is gone.
+            // Such a port notices by itself that its peer has ended.
             Err(_) => connection.path.forget(),
         }
     }
