@@ -14,7 +14,7 @@ use rpcrdma_units::{bandwidth, count, nanoseconds, size, text_of};
 
 /// Counters that the table shows if they are not zero: each means that something waited, was refused, or failed. A
 /// name matches all counters that start with it.
-const COUNTERS_SHOWN: [&str; 13] = [
+const COUNTERS_SHOWN: [&str; 15] = [
     "timeouts",
     "calls_disconnected",
     "calls_refused_",
@@ -24,6 +24,8 @@ const COUNTERS_SHOWN: [&str; 13] = [
     "rpc_errors_",
     "messages_discarded",
     "protocol_violations",
+    "peers_",
+    "paths_dead",
     "reassemblies_refused",
     "completions_late",
     "awaiting_",
