@@ -282,9 +282,8 @@ impl<V: Provider> ControlThread<V> {
         let Some(own) = tracked.attempt().map(|attempt| attempt.address.clone()) else {
             return;
         };
-        let others = self.keeper.other_addresses(owner, &own);
-        let has_way = { others }.any(|it| self.manager.leads_elsewhere(id, it));
-        if !has_way {
+        let mut others = self.keeper.other_addresses(owner, &own);
+        if !others.any(|it| self.manager.leads_elsewhere(id, it)) {
             return;
         }
         if !is_ready {

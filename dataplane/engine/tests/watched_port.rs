@@ -531,6 +531,19 @@ fn of_many_watched_connections_those_are_left_whose_paths_are_dead() {
         let ended = pair.client.closed.len() - closed.len();
         assert_eq!(ended, open.len().div_ceil(round), "round {round}");
     }
+    // Those that take their places, and have no other path, are not judged.
+    pair.has_other_path = false;
+    pair.turns(200);
+    let (ready, closed) = (pair.client.ready.len(), pair.client.closed.len());
+    while pair.client.ready.len() - closed < 40 {
+        pair.connect();
+    }
+    for key in pair.client.ready[ready..].to_vec() {
+        tag += 1;
+        pair.client.app_mut().want(key, NEVER, &[], tag);
+    }
+    pass_visits(&mut pair, 40);
+    assert_eq!(pair.client.closed.len(), closed);
 }
 
 /// What came while the core did not run is handled before it judges.
