@@ -282,8 +282,11 @@ impl<V: Provider> ControlThread<V> {
         let Some(own) = tracked.attempt().map(|attempt| attempt.address.clone()) else {
             return;
         };
-        let mut others = self.keeper.other_addresses(owner, &own);
-        if !others.any(|it| self.manager.leads_elsewhere(id, it)) {
+        let has_way = self
+            .keeper
+            .other_addresses(owner, &own)
+            .any(|it| self.manager.leads_elsewhere(id, it));
+        if !has_way {
             return;
         }
         if !is_ready {
