@@ -538,7 +538,7 @@ fn of_many_watched_connections_those_are_left_whose_paths_are_dead() {
     while pair.client.ready.len() - closed < 40 {
         pair.connect();
     }
-    for key in pair.client.ready[ready..].to_vec() {
+    for key in pair.client.ready.split_off(ready) {
         tag += 1;
         pair.client.app_mut().want(key, NEVER, &[], tag);
     }
