@@ -23,7 +23,7 @@ times_of() { # times_of STAGE
         }
         /^=== .*, in guest / { program = $2; sub(",", "", program) }
         /^test .* <[0-9.]+s>$/ { time = $NF; gsub(/[<>s]/, "", time); print time, stage, (program ? program " " : "") $2 }
-        /^--- (one|iwarp|pair|five)-.*: [0-9]+ s$/ { name = $2; sub(":", "", name); print $3, stage, name }
+        /^--- (one|iwarp|uml|pair|rails|five)-.*: [0-9]+ s$/ { name = $2; sub(":", "", name); print $3, stage, name }
     ' "$logs/$1.log"
 }
 
