@@ -35,6 +35,7 @@ mod tasks;
 mod text;
 
 use rpcrdma_control::NodeConfig;
+use rpcrdma_fabric::rails::RAILS_MAX;
 use rpcrdma_tuning::{Hugepages, Idle, Loaded};
 use serde::Serialize;
 
@@ -53,6 +54,8 @@ pub struct Needs {
     pub profile: String,
     /// The number of bytes that one core registers.
     pub core_bytes: u64,
+    /// The number of bytes that one core registers more for each further device of its node.
+    pub device_bytes: u64,
     /// The number of connections that one core accepts.
     pub connections_max: u32,
     /// Whether idle cores sleep.
@@ -64,15 +67,23 @@ pub struct Needs {
 }
 
 impl Needs {
+    /// The number of bytes that one core of a node locks on so many devices: each device registers all of its memory.
+    pub(crate) fn locked_bytes(&self, devices: u64) -> u64 {
+        let more = devices.saturating_sub(1).saturating_mul(self.device_bytes);
+        self.core_bytes.saturating_add(more).saturating_mul(devices)
+    }
+
     /// The requirements of a loaded profile.
     #[must_use]
     pub fn of(loaded: &Loaded) -> Self {
         let profile = &loaded.profile;
+        let mut core = NodeConfig::from_profile(profile, Vec::new()).core;
+        let core_bytes = core.arena_bytes();
+        core.rails = 2;
         Self {
             profile: loaded.name.clone(),
-            core_bytes: NodeConfig::from_profile(profile, Vec::new())
-                .core
-                .arena_bytes(),
+            core_bytes,
+            device_bytes: core.arena_bytes().saturating_sub(core_bytes),
             connections_max: profile.connections_max,
             parks: profile.idle == Idle::Park,
             hugepages: profile.hugepages,
@@ -103,9 +114,10 @@ impl Report {
         let mut findings = Vec::new();
         let devices = device::examine(system, needs, &mut findings);
         let providers = provider::examine(system, &devices, &mut findings);
+        // A node uses those that are active, up to its limit.
         let active = devices.iter().filter(|device| device.is_active()).count();
-        let registering = active.max(usize::from(!devices.is_empty()));
-        let memory = memory::examine(system, needs, registering, &mut findings);
+        let used = active.clamp(usize::from(!devices.is_empty()), RAILS_MAX);
+        let memory = memory::examine(system, needs, used, &mut findings);
         let near = device::near_cores(&devices);
         let processors = processor::examine(system, needs, near, &mut findings);
         let kernel = kernel::examine(system, !devices.is_empty(), &mut findings);

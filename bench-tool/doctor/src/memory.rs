@@ -85,7 +85,7 @@ pub(crate) fn examine(
     };
     let mut findings = Findings::new(Area::Memory, all);
     judge_available(&memory, &mut findings);
-    judge_memlock(&memory, devices, &mut findings);
+    judge_memlock(&memory, needs, devices, &mut findings);
     judge_hugepages(&memory, needs, &mut findings);
     judge_transparent(&memory, &mut findings);
     judge_files(&memory, needs, &mut findings);
@@ -145,7 +145,7 @@ fn judge_available(memory: &Memory, findings: &mut Findings<'_>) {
     }
 }
 
-fn judge_memlock(memory: &Memory, devices: usize, findings: &mut Findings<'_>) {
+fn judge_memlock(memory: &Memory, needs: &Needs, devices: usize, findings: &mut Findings<'_>) {
     let Some(limit) = memory.memlock_bytes.filter(|_| !memory.memlock_exempt) else {
         let why = if memory.memlock_exempt {
             "this process has CAP_IPC_LOCK"
@@ -155,7 +155,7 @@ fn judge_memlock(memory: &Memory, devices: usize, findings: &mut Findings<'_>) {
         return findings.ok(format!("locked memory: {why}"));
     };
     let count = u64::try_from(devices).unwrap_or(u64::MAX);
-    let of_all = memory.core_bytes.saturating_mul(count.max(1));
+    let of_all = needs.locked_bytes(count.max(1));
     // The limit counts per process. Client and server are separate processes of one core each.
     if limit > of_all {
         return findings.ok(format!("locked memory: up to {}", size(limit)));
@@ -164,7 +164,7 @@ fn judge_memlock(memory: &Memory, devices: usize, findings: &mut Findings<'_>) {
         |bytes: u64| format!("registers {} MiB and its queues", bytes.div_ceil(1 << 20));
     let (severity, who, cost) = if limit > memory.core_bytes {
         let who = format!(
-            "one core of a node on all {devices} devices {}, once for each",
+            "one core of a node on {devices} devices {} in all",
             registers(of_all)
         );
         let cost = "enough for a node on one device; a node on several does not start";
@@ -341,14 +341,19 @@ mod tests {
         about(&findings, "may lock 8 MiB").check(Severity::Problem, "ulimit -l unlimited ");
         let (_, findings) = of(&machine, &needs(), 0);
         about(&findings, "may lock 8 MiB").check(Severity::Hint, "");
-        // Each device of a node counts what it registers.
-        machine.set(
-            "proc/self/limits",
-            "Max locked memory   134217728   134217728   bytes",
-        );
-        about(&of(&machine, &needs(), 1).1, "up to 128 MiB").check(Severity::Ok, "");
-        let (_, findings) = of(&machine, &needs(), 2);
-        about(&findings, "on all 2 devices registers 128 MiB").check(Severity::Hint, "prlimit ");
+        // Each device of a node has more Receives, and counts all that it registers.
+        for (locked, severity) in [(160 << 20, Severity::Hint), ((160 << 20) + 1, Severity::Ok)] {
+            let locked = format!("Max locked memory   {locked}   {locked}   bytes");
+            machine.set("proc/self/limits", &locked);
+            assert_eq!(
+                about(&of(&machine, &needs(), 1).1, "lock").severity,
+                Severity::Ok
+            );
+            let found = about(&of(&machine, &needs(), 2).1, "lock").clone();
+            assert_eq!(found.severity, severity, "{found:?}");
+            let says_how_much = found.what.contains("on 2 devices registers 160 MiB");
+            assert_eq!(says_how_much, severity == Severity::Hint, "{found:?}");
+        }
         // Client and server are two processes, and each has the limit for itself.
         for (locked, severity) in [("67108865", Severity::Ok), ("67108864", Severity::Problem)] {
             let locked = format!("Max locked memory   {locked}   {locked}   bytes");

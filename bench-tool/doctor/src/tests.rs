@@ -12,6 +12,7 @@ pub(crate) fn needs() -> Needs {
     Needs {
         profile: "shm".to_owned(),
         core_bytes: 64 << 20,
+        device_bytes: 16 << 20,
         connections_max: 256,
         parks: false,
         hugepages: Hugepages::Prefer,

@@ -17,6 +17,20 @@ struct Subnet {
     mask: u32,
 }
 
+impl Subnet {
+    /// Whether it says where a port is. Every port may have a route to its link's own addresses, to groups, and to a single host.
+    fn is_of_a_port(self) -> bool {
+        let address = Ipv4Addr::from_bits(self.address);
+        let is_of_all = address.is_link_local() || address.is_multicast();
+        self.mask != 0 && self.mask != u32::MAX && !is_of_all
+    }
+
+    /// Whether one is within the other.
+    fn overlaps(self, other: Self) -> bool {
+        (self.address ^ other.address) & self.mask & other.mask == 0
+    }
+}
+
 impl Display for Subnet {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let prefix = self.mask.count_ones();
@@ -54,43 +68,49 @@ pub(super) fn judge(system: &System, devices: &[Device], findings: &mut Findings
     }
 }
 
-/// A bond goes on by its other port without this library, which sees one device.
+/// A bond chooses the port for its traffic, and may be one device.
 fn judge_bond(system: &System, one: &Active<'_>, findings: &mut Findings<'_>) {
     let Some(netdev) = one.netdev() else {
         return;
     };
     let ports = system.text(&format!("/sys/class/net/{netdev}/bonding/slaves"));
-    if let Some(ports) = ports.filter(|ports| !ports.is_empty()) {
+    if let Some(ports) = ports.filter(|ports| ports.split_whitespace().count() > 1) {
         let place = one.port.place(&one.device.name);
         findings.ok(format!(
-            "{place} is the bond {netdev} of {ports}: it is one device, and goes on by another port by itself"
+            "{place} is the bond {netdev} of {ports}: connections outlast the loss of a port if both are of one card"
         ));
     }
 }
 
+/// One finding for each subnet that several ports are in.
 fn judge_subnets(system: &System, active: &[Active<'_>], findings: &mut Findings<'_>) {
-    let routes = direct_routes(system);
-    let subnets_of = |netdev: &str| {
-        let own = routes.iter().filter(|(name, _)| name == netdev);
-        own.map(|(_, subnet)| *subnet).collect::<Vec<_>>()
-    };
-    for (number, one) in active.iter().enumerate() {
-        for other in &active[number + 1..] {
-            let (Some(a), Some(b)) = (one.netdev(), other.netdev()) else {
-                continue;
-            };
-            let others = subnets_of(b);
-            let shared = subnets_of(a).into_iter().find(|it| others.contains(it));
-            if let Some(subnet) = shared.filter(|_| a != b) {
-                judge_shared_subnet(system, (a, b), subnet, findings);
-            }
+    let mut netdevs: Vec<&str> = active.iter().filter_map(Active::netdev).collect();
+    netdevs.sort_unstable();
+    netdevs.dedup();
+    let mut routes = direct_routes(system);
+    routes.retain(|(netdev, subnet)| netdevs.contains(&&**netdev) && subnet.is_of_a_port());
+    // The widest first: it has the others.
+    routes.sort_by_key(|(_, subnet)| subnet.mask);
+    let mut judged: Vec<Subnet> = Vec::new();
+    for (_, subnet) in &routes {
+        if judged.iter().any(|it| it.overlaps(*subnet)) {
+            continue;
+        }
+        judged.push(*subnet);
+        let is_in = |netdev: &&str| {
+            let mut own = routes.iter().filter(|(name, _)| name == netdev);
+            own.any(|(_, other)| subnet.overlaps(*other))
+        };
+        let sharing: Vec<&str> = netdevs.iter().copied().filter(is_in).collect();
+        if sharing.len() > 1 {
+            judge_shared_subnet(system, &sharing, *subnet, findings);
         }
     }
 }
 
 fn judge_shared_subnet(
     system: &System,
-    (a, b): (&str, &str),
+    netdevs: &[&str],
     subnet: Subnet,
     findings: &mut Findings<'_>,
 ) {
@@ -99,20 +119,23 @@ fn judge_shared_subnet(
         let of = |whose: &str| system.number(&format!("/proc/sys/net/ipv4/conf/{whose}/{name}"));
         of("all").unwrap_or(0).max(of(netdev).unwrap_or(0))
     };
-    let is_set =
-        |netdev| setting("arp_ignore", netdev) >= 1 && setting("arp_announce", netdev) == 2;
-    if is_set(a) && is_set(b) {
+    // Larger values of arp_ignore answer for addresses of other ports too, or for none.
+    let is_set = |netdev: &&str| {
+        matches!(setting("arp_ignore", netdev), 1 | 2) && setting("arp_announce", netdev) == 2
+    };
+    let names = netdevs.join(", ");
+    if netdevs.iter().all(is_set) {
         findings.note(
             Severity::Hint,
-            format!("{a} and {b} are both in {subnet}"),
+            format!("{names} are all in {subnet}"),
             "what is sent to it leaves by one of them alone, if no rule chooses by the source address",
             format!("ip rule   # {RAILS} has the rules; better: a subnet for each port"),
         );
     } else {
         findings.note(
             Severity::Warning,
-            format!("{a} and {b} are both in {subnet}, and the kernel answers for the addresses of both at either"),
-            "both addresses may be reached by one port: when its cable is pulled, both are lost",
+            format!("{names} are all in {subnet}, and the kernel answers for the addresses of each at any of them"),
+            "all addresses may be reached by one port: when its cable is pulled, all are lost",
             format!(
                 "sysctl -w net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2   # and rules for the way back \
                  ({RAILS}); better: a subnet for each port"
@@ -129,8 +152,9 @@ fn direct_routes(system: &System) -> Vec<(String, Subnet)> {
         let columns: Vec<&str> = line.split_whitespace().collect();
         let hex = |index: usize| u32::from_str_radix(columns.get(index)?, 16).ok();
         let (netdev, flags) = (columns.first()?, hex(3)?);
-        let (address, mask) = (hex(1)?.swap_bytes(), hex(7)?.swap_bytes());
-        let is_direct = flags & GATEWAY == 0 && mask != 0;
+        // The kernel prints them as they are in memory.
+        let (address, mask) = (u32::from_be(hex(1)?), u32::from_be(hex(7)?));
+        let is_direct = flags & GATEWAY == 0;
         is_direct.then(|| ((*netdev).to_owned(), Subnet { address, mask }))
     };
     text.lines().filter_map(route).collect()
@@ -138,41 +162,50 @@ fn direct_routes(system: &System) -> Vec<(String, Subnet)> {
 
 /// Connections are spread over ports as if they were equal.
 fn judge_likeness(first: &Active<'_>, other: &Active<'_>, findings: &mut Findings<'_>) {
-    let places = (
-        first.port.place(&first.device.name),
-        other.port.place(&other.device.name),
-    );
-    let mut differ = |what: &str, cost: &str, fix: &str, values: [Option<String>; 2]| {
-        let [Some(one), Some(two)] = values else {
-            return;
-        };
-        if one != two {
-            let what = format!("{what}: {} has {one}, and {} has {two}", places.0, places.1);
-            findings.note(Severity::Hint, what, cost, format!("{fix}   # {RAILS}"));
-        }
-    };
     let both = [first, other];
-    let slower = "connections are spread over both alike, and the slower one holds up the whole";
-    let one_first = "name the address of the faster one first, and let all connections start there (Start::Standby)";
-    differ(
-        "ports of different rates",
-        slower,
-        one_first,
-        both.map(|it| it.port.rate_mbps().map(|_| it.port.rate.clone())),
-    );
+    let [one, two] = both.map(|it| it.port.place(&it.device.name));
+    let mut differ = |what: &str, values: [String; 2], cost: &str, fix: String| {
+        let [first, second] = values;
+        let what = format!("{what}: {one} has {first}, and {two} has {second}");
+        findings.note(Severity::Hint, what, cost, format!("{fix}   # {RAILS}"));
+    };
+    if let [Some(a), Some(b)] = both.map(|it| it.port.rate_mbps())
+        && a != b
+    {
+        differ(
+            "ports of different rates",
+            both.map(|it| it.port.rate.clone()),
+            "connections are spread over both alike, and the slower one holds up the whole",
+            "name the address of the faster one first, and let all connections start there (Start::Standby)"
+                .to_owned(),
+        );
+    }
     let octets = |it: &Active<'_>| it.port.active_mtu_bytes.or(it.port.path_mtu_bytes);
-    differ(
-        "ports of different packet sizes",
-        "bulk data is slower by one of them",
-        "ip link set dev NETDEV mtu 4200",
-        both.map(|it| octets(it).map(|octets| format!("{octets} octets a packet"))),
-    );
-    differ(
-        "devices of different NUMA nodes",
-        "a core that polls both is far from one of them",
-        "start a node of this library for each device, with cores near it",
-        both.map(|it| it.device.place.numa_node.map(|node| format!("node {node}"))),
-    );
+    if let [Some(a), Some(b)] = both.map(octets)
+        && a != b
+    {
+        let smaller = if a < b { first } else { other };
+        let fix = match smaller.netdev().filter(|_| smaller.port.is_ethernet()) {
+            Some(netdev) => format!("ip link set dev {netdev} mtu 4200"),
+            None => "ask who runs the network for the MTU of both".to_owned(),
+        };
+        differ(
+            "ports of different packet sizes",
+            [a, b].map(|octets| format!("{octets} octets a packet")),
+            "bulk data is slower by one of them",
+            fix,
+        );
+    }
+    if let [Some(a), Some(b)] = both.map(|it| it.device.place.numa_node)
+        && a != b
+    {
+        differ(
+            "devices of different NUMA nodes",
+            [a, b].map(|node| format!("node {node}")),
+            "a core that polls both is far from one of them",
+            "start a node of this library for each device, with cores near it".to_owned(),
+        );
+    }
 }
 
 #[cfg(test)]
@@ -245,7 +278,7 @@ eth3\t000300C0\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0";
             "proc/self/net/route",
             &ROUTES.replace("000300C0", "000200C0"),
         );
-        let shared = || about(&of(&machine), "eth2 and eth3 are both in 192.0.2.0/24").clone();
+        let shared = || about(&of(&machine), "eth2, eth3 are all in 192.0.2.0/24").clone();
         let command = "sysctl -w net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2 ";
         shared().check(Severity::Warning, command);
         // One of the two settings is no help, and neither are both at one port.
@@ -257,6 +290,36 @@ eth3\t000300C0\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0";
         shared().check(Severity::Hint, "ip rule ");
         sysctl(&machine, "all", "1", "2");
         shared().check(Severity::Hint, "ip rule ");
+        // Answers for the addresses of other ports, too.
+        sysctl(&machine, "eth3", "3", "2");
+        shared().check(Severity::Warning, command);
+    }
+
+    #[test]
+    fn subnet_within_another_is_shared_and_what_every_port_has_is_not() {
+        let machine = two_ports();
+        // 192.0.0.0/16 of eth3 has 192.0.2.0/24 of eth2.
+        let wide = ROUTES.replace("000300C0\t00000000", "000000C0\t00000000");
+        let wide = wide.replacen("00FFFFFF\t0\t0\t0", "0000FFFF\t0\t0\t0", 3);
+        let wide = wide.replacen("0000FFFF", "00FFFFFF", 2);
+        machine.set("proc/self/net/route", &wide);
+        let shared = about(&of(&machine), "eth2, eth3 are all in 192.0.0.0/16").clone();
+        assert_eq!(shared.severity, Severity::Warning);
+        let of_all = [
+            "0000FEA9 0000FFFF",
+            "000000E0 000000F0",
+            "090909C0 FFFFFFFF",
+        ];
+        let mut routes = ROUTES.to_owned();
+        for (netdev, route) in ["eth2", "eth3"]
+            .iter()
+            .flat_map(|it| of_all.map(|route| (it, route)))
+        {
+            let (address, mask) = route.split_once(' ').unwrap();
+            routes += &format!("\n{netdev}\t{address}\t00000000\t0001\t0\t0\t0\t{mask}\t0\t0\t0");
+        }
+        machine.set("proc/self/net/route", &routes);
+        assert!(!of(&machine).iter().any(|it| it.what.contains("are all in")));
     }
 
     #[test]
@@ -302,7 +365,7 @@ eth3\t000300C0\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0";
         );
         machine.set("sys/class/infiniband/mlx5_1/ports/1/state", "1: DOWN");
         let findings = of(&machine);
-        for words in ["are both in", "different"] {
+        for words in ["are all in", "different"] {
             assert!(
                 !findings.iter().any(|it| it.what.contains(words)),
                 "{words}"
