@@ -331,7 +331,7 @@ fn load_figures(parts: &[Part], sums: &Sums, rate_per_s: Option<u64>) -> LoadFig
         latency_corrected_ns: CorrectedLatency::new(interval_ns, corrected),
         interval_s: first.map_or(0.0, |it| it.interval_s),
         intervals: Vec::new(),
-        paths: PathFigures::sum(all().flat_map(|it| &it.paths)),
+        paths: PathFigures::sum(all().map(|it| &it.paths[..])),
     }
 }
 

@@ -157,8 +157,12 @@ impl Connections {
         &self.address
     }
 
-    /// Where the connections that are not lost are.
-    pub(crate) fn paths(&self) -> Vec<PathFigures> {
+    /// Where the connections that are not lost are. Without `--retry` nobody knows here which of them the `losses` are, and the
+    /// result is empty if there are any.
+    pub(crate) fn paths(&self, losses: &Losses) -> Vec<PathFigures> {
+        if self.retry.is_zero() && losses.connections > 0 {
+            return Vec::new();
+        }
         let connected = self.lines.iter().filter(|line| line.lost.is_none());
         let at = connected.map(|line| line.connection.address.as_str());
         PathFigures::count(&self.addresses, at)

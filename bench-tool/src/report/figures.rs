@@ -102,10 +102,13 @@ impl PathFigures {
         addresses.iter().filter(|_| !is_alone).map(path).collect()
     }
 
-    /// The sum over several loads.
-    pub(crate) fn sum<'a>(all: impl Iterator<Item = &'a Self>) -> Vec<Self> {
+    /// The sum over several loads; empty if one of them does not have them.
+    pub(crate) fn sum<'a>(loads: impl Iterator<Item = &'a [Self]> + Clone) -> Vec<Self> {
         let mut sum: Vec<Self> = Vec::new();
-        for path in all {
+        if loads.clone().any(<[_]>::is_empty) {
+            return sum;
+        }
+        for path in loads.flatten() {
             match sum.iter_mut().find(|it| it.address == path.address) {
                 Some(same) => same.connections = same.connections.saturating_add(path.connections),
                 None => sum.push(path.clone()),

@@ -126,7 +126,7 @@ impl Measure<'_> {
             measured.failure = client.connections.restore(&client.cores, is_stopping).err();
         }
         measured.losses.merge(&client.connections.take_losses());
-        measured.paths = client.paths();
+        measured.paths = client.paths(&measured);
         if measured.failure.is_none() && config.load.retry.is_zero() {
             let connections = config.load.connections as usize;
             measured.failure = measured.broken(connections, &address);
@@ -409,9 +409,9 @@ impl Client {
     }
 
     /// Where the connections that carry the calls are.
-    fn paths(&self) -> Vec<PathFigures> {
+    fn paths(&self, measured: &Measured) -> Vec<PathFigures> {
         if self.threads.is_none() {
-            return self.connections.paths();
+            return self.connections.paths(&measured.losses);
         }
         let at = self.clients.iter().flat_map(rpcrdma::Client::connected_at);
         let at: Vec<_> = at.flatten().collect();

@@ -271,3 +271,24 @@ fn report_says_at_which_address_each_connection_is() {
     assert!(report.get("paths").is_none(), "{report}");
     server.end();
 }
+
+/// Without `--retry` nobody knows which of the connections are lost.
+#[test]
+fn report_of_a_run_that_lost_a_connection_for_good_does_not_say_where_they_are() {
+    const FAILED: &str = "rpcrdma_load_calls_total{outcome=\"failed\"}";
+    let (lost, kept) = (address("lost"), address("kept"));
+    let both = format!("{lost},{}", kept.trim_start_matches("shm:"));
+    let folder = Folder::new("lost");
+    let json = folder.path("run.json");
+    let ((lost, _), (kept, _)) = (start(&lost, ""), start(&kept, ""));
+    let load = format!("--connections 2 --json {json}");
+    let (client, at) = watched(&mut client(&both, &load));
+    until_at_least(&at, CALLS, 1.0);
+    lost.process.end_by(Signal::KILL);
+    until_at_least(&at, FAILED, 1.0);
+    client.end_by(Signal::INT).check_code(1);
+    let report = report_in(&json).unwrap();
+    assert_eq!(number(&report, "connections_lost"), 1, "{report}");
+    assert!(report.get("paths").is_none(), "{report}");
+    kept.end();
+}

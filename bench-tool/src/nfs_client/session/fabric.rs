@@ -166,7 +166,7 @@ impl Session for FabricSession {
             let broken = measured.broken(self.connections.count(), self.connections.address());
             measured.failure = measured.failure.take().or(broken);
         }
-        measured.paths = self.connections.paths();
+        measured.paths = self.connections.paths(&measured.losses);
         let mut tally = Tally::default();
         for workload in workloads {
             tally.merge(workload.tally);
