@@ -390,3 +390,15 @@ fn the_needs_are_those_of_the_profile() {
     assert_eq!(needs.profile, "shm");
     assert!(needs.core_bytes > 1 << 20 && needs.connections_max > 0);
 }
+
+/// Each device has Receives for all connections of a core, so two of them lock more than twice the memory of one.
+#[test]
+fn needs_of_two_devices_are_those_of_a_core_on_both() {
+    let profile = shm();
+    let mut core = rpcrdma_control::NodeConfig::from_profile(&profile.profile, Vec::new()).core;
+    let needs = Needs::of(&profile);
+    assert_eq!(needs.locked_bytes(1), core.arena_bytes());
+    core.rails = 2;
+    assert_eq!(needs.locked_bytes(2), 2 * core.arena_bytes());
+    assert!(needs.locked_bytes(2) > 2 * needs.locked_bytes(1));
+}

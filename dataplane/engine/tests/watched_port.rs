@@ -361,14 +361,19 @@ fn a_call_that_cannot_be_read_is_refused_and_leaves_nothing_behind() {
 /// A visit of a watched path, of which there are four before it is suspected.
 const VISIT: Duration = Duration::from_millis(50);
 
-/// A client with one call that its service answers late or never, and another path to the server.
-fn waiting_client(probes: Probes) -> Pair {
-    let mut pair = Pair::new(&CoreConfig {
+/// Nothing but a dead path ends a connection or a call.
+fn endless() -> CoreConfig {
+    CoreConfig {
         call_timeout: Duration::from_secs(1_000_000),
         keep_alive_interval: Duration::ZERO,
         stall_timeout: Duration::ZERO,
         ..CoreConfig::default()
-    });
+    }
+}
+
+/// A client with one call that its service answers late or never, and another path to the server.
+fn waiting_client(probes: Probes) -> Pair {
+    let mut pair = Pair::new(&endless());
     pair.has_other_path = true;
     let (client, _) = pair.connect();
     pair.client.core.port().probes.set(probes);
@@ -487,9 +492,7 @@ fn lost_probe_costs_no_connection() {
 fn calls_with_a_short_time_limit_find_a_dead_path() {
     let mut pair = Pair::new(&CoreConfig {
         call_timeout: Duration::from_millis(10),
-        keep_alive_interval: Duration::ZERO,
-        stall_timeout: Duration::ZERO,
-        ..CoreConfig::default()
+        ..endless()
     });
     pair.has_other_path = true;
     let (client, _) = pair.connect();
@@ -506,10 +509,7 @@ fn calls_with_a_short_time_limit_find_a_dead_path() {
 fn of_many_watched_connections_those_are_left_whose_paths_are_dead() {
     let mut pair = Pair::new(&CoreConfig {
         connections_max: 40,
-        call_timeout: Duration::from_secs(1_000_000),
-        keep_alive_interval: Duration::ZERO,
-        stall_timeout: Duration::ZERO,
-        ..CoreConfig::default()
+        ..endless()
     });
     pair.has_other_path = true;
     pair.client.core.port().probes.set(Probes::Unanswered);

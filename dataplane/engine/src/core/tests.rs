@@ -14,7 +14,7 @@ use crate::config::CoreConfig;
 use crate::connection::VISITS;
 use crate::ledger::SENDERS_AT_A_TIME;
 use crate::message::Use;
-use crate::support::{ECHO, NULL, Pair};
+use crate::support::{ECHO, NEVER, NULL, Pair};
 
 /// A held call is looked at when something comes free that it can wait for, so its core must not sleep then. It goes back
 /// when its connection ends.
@@ -46,6 +46,24 @@ fn a_core_does_not_sleep_when_a_held_call_can_go_on() {
         state.resources.messages.available(),
     );
     assert_eq!(left, (0, buffers));
+}
+
+/// Otherwise it would look at the path half as often, and find that it is dead twice as late.
+#[test]
+fn core_whose_call_waits_wakes_up_to_look_at_its_path() {
+    let mut pair = Pair::new(&CoreConfig::default());
+    pair.has_other_path = true;
+    let (client, _) = pair.connect();
+    pair.turns(20);
+    let wakes_after = |pair: &Pair| {
+        let until = pair.client.core.sleeps_until(pair.now);
+        Duration::from_nanos(pair.clock.nanos_between(pair.now, until))
+    };
+    let visit = CoreConfig::default().path_interval();
+    assert!(wakes_after(&pair) > visit, "nothing waits");
+    pair.client.app_mut().want(client, NEVER, &[], 1);
+    pair.until("the call", |pair| pair.server.app().never.len() == 1);
+    assert!(wakes_after(&pair) <= visit, "{:?}", wakes_after(&pair));
 }
 
 /// With more connections than send buffers are kept for, a reply may wait although its peer owes nothing.
