@@ -443,6 +443,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn paths_of_several_loads_are_added_up_by_address_if_all_have_them() {
+        let path = |address: &str, connections| PathFigures {
+            address: address.to_owned(),
+            connections,
+        };
+        let one = [path("shm:a", 2), path("shm:b", 1)];
+        let other = [path("shm:b", 3), path("shm:c", 4)];
+        let sum = PathFigures::sum([&one[..], &other].into_iter());
+        let all = [path("shm:a", 2), path("shm:b", 4), path("shm:c", 4)];
+        assert_eq!(sum, all);
+        let with_none = PathFigures::sum([&one[..], &[]].into_iter());
+        assert_eq!(with_none, []);
+    }
+
+    #[test]
     fn percentiles_that_are_the_maximum_are_named() {
         let text = few_calls(999).unwrap();
         let words = "only 999 calls, too few for p99.9 and p99.99: ";
