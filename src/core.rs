@@ -16,7 +16,8 @@ use rpcrdma_protocol::rpc;
 use rpcrdma_protocol::v2::TransportError;
 
 use crate::exchange::{
-    Answer, Content, CoreShared, Message, Parcel, PeerConnection, Status, SubmissionQueue, Token,
+    Answer, Content, CoreShared, Item, Message, Parcel, PeerConnection, Status, SubmissionQueue,
+    Token,
 };
 use crate::once::{Sent, Servers};
 use crate::service::Programs;
@@ -269,7 +270,9 @@ impl<A: Application> CoreApplication<A> {
         }
     }
 
-    fn finish(&mut self, message: Box<Message>, status: Status) {
+    fn finish(&mut self, mut message: Box<Message>, status: Status) {
+        // Its sender may look at it late, or never.
+        message.end_shares();
         if let Some(Some(queue)) = self.queues.get_mut(message.queue) {
             if let Some(number) = message.sent.and_then(|sent| sent.number) {
                 queue.peer().end(number);
@@ -289,7 +292,7 @@ impl<A: Application> CoreApplication<A> {
             message.wait_until = now.saturating_add(self.clock.ticks(peer.patience)).max(1);
         }
         let is_in_time = now < message.wait_until && !peer.is_given_up();
-        if error == CallError::Disconnected && message.can_be_repeated() && is_in_time {
+        if error == CallError::Disconnected && is_in_time && message.prepare_to_repeat() {
             self.put_back(message);
         } else {
             self.finish(message, Status::Failed(error));
@@ -627,7 +630,10 @@ fn make_bulk<P: Port>(
             },
         );
     for (at, item) in &mut extras.items {
-        fits = fits.and_then(|()| call.add(*at, item));
+        fits = fits.and_then(|()| match item {
+            Item::Own(item) => call.add(*at, item),
+            Item::Shared(item) => call.add_shared(*at, item),
+        });
     }
     let made = match (fits, tag) {
         (Ok(()), Some(tag)) => core.call_bulk(connection, &mut call, tag),
@@ -641,9 +647,12 @@ fn make_bulk<P: Port>(
                 *item = call.take_target(*number);
             }
         }
-        let items = extras.items.iter_mut().rev();
-        for (_, item) in items.filter(|(_, item)| item.is_empty()) {
-            *item = call.pop().unwrap_or_default();
+        for (_, item) in extras.items.iter_mut().rev() {
+            if let Item::Own(item) = item
+                && item.is_empty()
+            {
+                *item = call.pop().unwrap_or_default();
+            }
         }
     }
     message.args = args;

@@ -17,7 +17,7 @@ use crate::auth::{Sign, Signed};
 use crate::buffers::{Buffer, Buffers};
 use crate::encode::{Encode, length_word};
 use crate::error::{Error, Failure};
-use crate::exchange::{Message, Status, Waiter};
+use crate::exchange::{Item, Message, Status, Waiter};
 use crate::procedure::Procedure;
 
 /// A call that was not sent yet. Its arguments are written with the methods of [`Encode`].
@@ -215,9 +215,15 @@ impl Encode for Request {
 
     fn bulk(&mut self, buffer: Buffer) -> &mut Self {
         self.u32(length_word(&buffer));
+        let unsent = self.unsent.as_ref();
+        let repeats = unsent.is_some_and(|unsent| unsent.connection.peer.repeats);
         if let Some(message) = self.message().filter(|_| !buffer.is_empty()) {
             let at = message.args.len();
-            message.extras_mut().items.push((at, buffer.item));
+            let item = match repeats {
+                true => Item::shared(buffer.item),
+                false => Item::Own(buffer.item),
+            };
+            message.extras_mut().items.push((at, item));
         }
         self
     }

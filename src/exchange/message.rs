@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::fmt;
 
 use rpcrdma_engine::{BulkItem, Call, CallAuth, CallError, CallRefused, ExpectedResult};
+use rpcrdma_fabric::memory::SharedLease;
 use rpcrdma_protocol::constants::AUTH_BODY_BYTES_MAX;
 use rpcrdma_protocol::rpc::{Auth, OpaqueAuth};
 
@@ -89,13 +90,32 @@ impl Caller {
 pub(crate) struct Extras {
     pub(crate) caller: Caller,
     /// Each behind so many bytes of the arguments.
-    pub(crate) items: Vec<(usize, BulkItem)>,
+    pub(crate) items: Vec<(usize, Item)>,
     pub(crate) expected: Vec<ExpectedResult>,
     /// Where results are to go: for each its number and its memory.
     pub(crate) targets: Vec<(usize, BulkItem)>,
     pub(crate) result_items: Vec<BulkItem>,
     /// Bytes that the stream of the reply has at most, where data may come beside it.
     pub(crate) results_bytes_max: usize,
+}
+
+/// Bulk data of a call.
+pub(crate) enum Item {
+    /// The core takes it with the call.
+    Own(BulkItem),
+    /// The call may have to be made again: the core has a share, and the message keeps one until the call has ended.
+    Shared(BulkItem<SharedLease>),
+}
+
+impl Item {
+    pub(crate) fn shared(item: BulkItem) -> Self {
+        let mut shared = BulkItem::new();
+        for piece in item {
+            // There is room: both have as many places.
+            let _ = shared.push(piece.share());
+        }
+        Self::Shared(shared)
+    }
 }
 
 impl Extras {
@@ -202,9 +222,19 @@ impl Message {
         Decoder::of_reply(&self.results, items, position)
     }
 
-    /// Whether its core has all that is needed to make it again: items were given away when it was made.
-    pub(crate) fn can_be_repeated(&self) -> bool {
-        self.sent.is_some() && self.extras.items.is_empty() && self.extras.targets.is_empty()
+    /// Makes it ready to be made again, if it was made so that it can be. The memory that its results were to go to stays with
+    /// the connection that was lost: its server may still write there. They come to memory of the core then.
+    pub(crate) fn prepare_to_repeat(&mut self) -> bool {
+        self.extras.targets.clear();
+        self.sent.is_some()
+    }
+
+    /// Ends its shares of what it sent: it is not made again.
+    #[inline]
+    pub(crate) fn end_shares(&mut self) {
+        if self.has_extras {
+            self.extras.items.clear();
+        }
     }
 
     /// What few calls have, to be read.

@@ -30,7 +30,7 @@ use rpcrdma_engine::{BulkItem, Outcome};
 use rpcrdma_fabric::memory::Lease;
 
 pub(crate) use self::connection::{PeerConnection, Way};
-pub(crate) use self::message::{Message, Status};
+pub(crate) use self::message::{Item, Message, Status};
 pub(crate) use self::parcel::{Content, Parcel, ParcelQueue, Token};
 use self::queue::News;
 pub(crate) use self::queue::{CompletionSource, SubmissionQueue, SubmissionSink};

@@ -466,11 +466,12 @@ impl CoreConfig {
         page_pool(buffers, self.bulk_buffer_bytes)
     }
 
-    /// Views for shared bytes that are sent: some for each call of a peer, and as many for replies that are kept for a
-    /// resend.
+    /// Views for shared bytes that are sent: some for each call of a peer, as many for replies that are kept for a resend, and
+    /// one for each bulk buffer, which a call of ours may share.
     pub(crate) fn views(&self) -> u32 {
         let calls = self.bulk_serves().saturating_add(self.bulk_calls_in_use());
-        calls.saturating_mul(VIEWS_PER_CALL)
+        let for_replies = calls.saturating_mul(VIEWS_PER_CALL);
+        for_replies.saturating_add(self.bulk_buffers)
     }
 
     /// Memory windows that the core may have bound at a time.

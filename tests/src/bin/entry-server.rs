@@ -4,7 +4,8 @@
 //! entry-server ADDRESS[,...] PROGRAM PROCEDURE
 //! ```
 //!
-//! The procedure, of version 1, must not run twice: a repeated call gets the first reply again. Anybody may connect. The server
+//! The procedure, of version 1, must not run twice: a repeated call gets the first reply again. Data behind the number is that
+//! of its entry: bytes that are all the number, modulo 256. Anybody may connect. The server
 //! ends when standard output is closed, or when it is killed.
 
 #![forbid(unsafe_code)]
@@ -33,6 +34,13 @@ fn main() -> Result<(), Box<dyn Error>> {
         .authentication(Authentication::None)
         .procedure_once(procedure, move |call, reply| {
             let number = call.args().u32()?;
+            if call.args().end().is_err() {
+                let data = call.args().bulk()?;
+                let byte = number.to_be_bytes()[3];
+                if data.pieces().flatten().any(|it| *it != byte) {
+                    return Err(Refusal::GarbageArgs);
+                }
+            }
             // The main thread receives as long as the process runs.
             let _ = entered.send(number);
             reply.u32(number);

@@ -59,6 +59,7 @@ macro_rules! fabric_conformance_list {
                 #[test] fn keys_are_not_predictable() needs [Windows];
                 #[test] fn windows_run_out_and_come_back() needs [Windows];
                 #[test] fn a_window_longer_than_its_buffer_is_refused() needs [Windows];
+                #[test] fn a_view_is_exposed_to_be_read_alone() needs [Windows, Reads];
                 #[test] fn windows_end_with_their_queue_pair() needs [Windows];
                 #[test] fn a_window_of_another_port_is_refused() needs [Windows];
                 #[test] fn an_ended_window_of_another_port_is_refused() needs [Windows, SendWithInvalidate];

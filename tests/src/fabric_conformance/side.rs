@@ -11,7 +11,7 @@ use rpcrdma_fabric::interface::{
     ManagerEvent, PostError, QueuePairId, Receive, ReceiveQueueAttributes, ReceiveQueueId,
     RemoteAddress, RemoteKey, SendOptions, Status, Window, WorkId,
 };
-use rpcrdma_fabric::memory::{Buffer, Pool, PoolShape};
+use rpcrdma_fabric::memory::{Buffer, Lease, Pool, PoolShape};
 
 use super::harness::{Harness, PortHandleOf, PortOptions};
 
@@ -135,6 +135,20 @@ impl<H: Harness> Side<H> {
         let mut buffer = self.buffer(length(data));
         self.port.memory().bytes_mut(&mut buffer)[..data.len()].copy_from_slice(data);
         buffer
+    }
+
+    /// A lease on the first `bytes` bytes of a buffer. [`Side::reclaim`] brings the buffer back when it has ended.
+    pub(super) fn lease(&mut self, buffer: Buffer, bytes: u32) -> Lease {
+        let mut pools = self.pools.iter_mut();
+        let pool = pools.find(|pool| pool.owns(&buffer)).expect("its pool");
+        pool.lease(buffer, 0, bytes).expect("it lies within")
+    }
+
+    /// Takes the buffers of leases that have ended.
+    pub(super) fn reclaim(&mut self) {
+        for pool in &mut self.pools {
+            pool.reclaim(pool.shape().buffers as usize);
+        }
     }
 
     pub(super) fn give(&mut self, buffer: Buffer) {

@@ -14,17 +14,17 @@ use crate::{PROGRAM, address, builder, profile};
 const PUT: Procedure = Procedure::new(PROGRAM, 1, 20);
 /// Sends a block of the server's memory.
 const GET: Procedure = Procedure::new(PROGRAM, 1, 21);
-const BLOCK: usize = 65_536;
+pub(super) const BLOCK: usize = 65_536;
 
 /// A file of so many blocks.
-fn file(blocks: usize) -> OwnedFd {
+pub(super) fn file(blocks: usize) -> OwnedFd {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let file = memfd_create("application", flags).unwrap();
     ftruncate(&file, (blocks * BLOCK) as u64).unwrap();
     file
 }
 
-fn memory(file: &OwnedFd) -> ExternalMemory {
+pub(super) fn memory(file: &OwnedFd) -> ExternalMemory {
     let block = u32::try_from(BLOCK).unwrap();
     ExternalMemory::of_file(file.try_clone().unwrap(), block).unwrap()
 }

@@ -8,15 +8,18 @@ use std::time::Duration;
 
 use rpcrdma::prelude::*;
 use rpcrdma::{ClientBuilder, CloseReason, ConnectionKey, HostIdentity, Later};
-use rpcrdma_testkit::{Random, Running, Wait, command, until};
+use rpcrdma_testkit::{Random, Running, Wait, command, pattern, until};
 use rustix::process::Signal;
 
+use crate::memory::{BLOCK, file, memory};
 use crate::{PATIENCE, PROGRAM, address, builder, profile, soon};
 
 /// Makes the entry of the argument, and returns its number.
 const ENTER: Procedure = Procedure::new(PROGRAM, 1, 40);
 /// As `ENTER`, answered by another thread.
 const ENTER_LATER: Procedure = Procedure::new(PROGRAM, 1, 41);
+/// As `ENTER`, with the data of the entry.
+const ENTER_DATA: Procedure = Procedure::new(PROGRAM, 1, 42);
 
 /// How often the connection is cut at least, and at most where its client is slow to notice.
 const CUTS: u32 = 200;
@@ -48,11 +51,24 @@ struct Clerk {
     later: Sender<(Later, u32)>,
 }
 
+/// The data of an entry, of any length up to some pieces.
+fn data_of(number: u32) -> Vec<u8> {
+    let bytes = number.wrapping_mul(40_503) % 150_000;
+    pattern(1 + bytes as usize, number.into())
+}
+
 impl Service for Clerk {
     fn call(&mut self, call: &mut Incoming<'_>, reply: &mut Reply<'_, '_>) -> Result<(), Refusal> {
         let number = call.args().u32()?;
+        if call.named() == ENTER_DATA {
+            let data = call.args().bulk()?;
+            let data: Vec<_> = data.pieces().flatten().copied().collect();
+            if data != data_of(number) {
+                return Err(Refusal::GarbageArgs);
+            }
+        }
         self.ledger.enter(number);
-        if call.named() == ENTER {
+        if call.named() != ENTER_LATER {
             reply.u32(number);
             return Ok(());
         }
@@ -61,7 +77,7 @@ impl Service for Clerk {
     }
 
     fn non_idempotent(&self) -> Vec<Procedure> {
-        vec![ENTER, ENTER_LATER]
+        vec![ENTER, ENTER_LATER, ENTER_DATA]
     }
 
     fn connected(&mut self, connection: ConnectionKey, _: Option<&HostIdentity>) {
@@ -156,12 +172,19 @@ fn repeated(server: &Server) -> u64 {
 fn call_on(client: &Client, first: u32, is_over: &AtomicBool, ended: &AtomicU32) -> u32 {
     let mut number = first;
     while !is_over.load(Ordering::Relaxed) {
-        let procedure = if number.is_multiple_of(5) {
-            ENTER_LATER
-        } else {
-            ENTER
-        };
-        let mut answer = client.request(procedure).u32(number).call().unwrap();
+        let mut request = client.request(match number % 5 {
+            0 => ENTER_LATER,
+            1 | 2 => ENTER_DATA,
+            _ => ENTER,
+        });
+        request.u32(number);
+        if matches!(number % 5, 1 | 2) {
+            let data = data_of(number);
+            let mut buffer = client.buffers().wait(data.len(), PATIENCE).unwrap();
+            buffer.copy_from(&data);
+            request.bulk(buffer);
+        }
+        let mut answer = request.call().unwrap();
         assert_eq!(answer.results().u32().unwrap(), number);
         ended.fetch_add(1, Ordering::Relaxed);
         number += 1;
@@ -441,39 +464,55 @@ fn until_connected(ledger: &Ledger, is_connected: bool) {
 }
 
 #[test]
-fn a_call_that_expects_bulk_data_is_repeated_and_one_that_sent_some_is_not() {
+fn calls_that_send_and_expect_bulk_data_are_repeated() {
     let at = address();
     let (server, ledger, later) = serve(&at);
-    let client = repeating().connect(&at).unwrap();
-    let mut poller = client.poller(2).unwrap();
-    let mut expecting = poller.request(ENTER_LATER);
-    expecting.u32(1).expect_bulk(4096);
-    poller.submit(&mut expecting, 1).unwrap();
-    let buffer = client.buffers().wait(20_000, PATIENCE).unwrap();
-    let mut sending = poller.request(ENTER_LATER);
-    sending.u32(2).bulk(buffer);
-    poller.submit(&mut sending, 2).unwrap();
-    let answers = [(); 2].map(|()| later.recv_timeout(PATIENCE).unwrap());
+    let memory = memory(&file(2));
+    let node = Node::builder().profile(profile()).memory(&memory);
+    let node = node.start(&at).unwrap();
+    let client = node.client().connect_timeout(PATIENCE).reconnect(soon());
+    let client = client.repeat(true).connect(&at).unwrap();
+    let mut poller = client.poller(4).unwrap();
+    let block = |number| Buffer::of_memory(&memory, number * BLOCK as u64, BLOCK);
+    let mut data = client.buffers().wait(20_000, PATIENCE).unwrap();
+    data.copy_from(&[5; 20_000]);
+    let own = block(1).unwrap();
+    for (tag, sent) in [(1, None), (2, Some(data)), (3, Some(own))] {
+        let mut request = poller.request(ENTER_LATER);
+        request.u32(tag).expect_bulk(4096);
+        if let Some(data) = sent {
+            request.bulk(data);
+        }
+        poller.submit(&mut request, tag.into()).unwrap();
+    }
+    let mut into = poller.request(ENTER_LATER);
+    into.u32(4).expect_bulk_into(block(0).unwrap());
+    poller.submit(&mut into, 4).unwrap();
+    let answers = [(); 4].map(|()| later.recv_timeout(PATIENCE).unwrap());
     until_connected(&ledger, true);
     let (core, connection) = ledger.connections.lock().unwrap()[0];
     server.node().close(core, connection);
-    let ended = poller.wait().unwrap();
-    let error = ended.result.unwrap_err();
-    assert_eq!((ended.tag, error.kind()), (2, ErrorKind::Disconnected));
-    // The repeated call waits for the first.
-    until("the call that comes again", || {
-        (repeated(&server) > 0).then_some(())
+    // Each waits for the first one of it.
+    until("the calls that come again", || {
+        (repeated(&server) == 4).then_some(())
     });
+    assert!(block(1).is_err(), "its data may be needed again");
     for (answer, number) in answers {
         answer.reply(|results| {
             results.u32(number).bulk_copy(&[7; 400]);
         });
     }
-    let ended = poller.wait().unwrap();
-    let mut answer = ended.result.unwrap();
-    let mut results = answer.results();
-    assert_eq!((ended.tag, results.u32().unwrap()), (1, 1));
-    let data = results.bulk().unwrap();
-    assert!(data.len() == 400 && data.pieces().flatten().all(|byte| *byte == 7));
-    assert_eq!((ledger.times(1), ledger.times(2)), (1, 1));
+    for _ in 0..4 {
+        let ended = poller.wait().unwrap();
+        let mut answer = ended.result.unwrap();
+        let mut results = answer.results();
+        assert_eq!(u64::from(results.u32().unwrap()), ended.tag);
+        let data = results.bulk().unwrap();
+        assert!(data.len() == 400 && data.pieces().flatten().all(|byte| *byte == 7));
+    }
+    assert_eq!([1, 2, 3, 4].map(|number| ledger.times(number)), [1; 4]);
+    until("the memory of the program", || {
+        let blocks = [block(0), block(1)];
+        blocks.iter().all(Result::is_ok).then_some(())
+    });
 }

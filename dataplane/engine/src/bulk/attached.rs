@@ -42,12 +42,9 @@ impl Attached {
                 }
             }
             Self::Shared(item) => {
-                for lease in item.drain().filter(|lease| !lease.is_empty()) {
-                    let view = pool.show(lease);
-                    debug_assert!(view.is_some(), "they were counted when it was attached");
-                    if let Some(view) = view {
-                        let bytes = view.capacity();
-                        take(BulkPart::new(view, 0, bytes));
+                for lease in item.drain() {
+                    if let Some(part) = BulkPart::of_shared(pool, lease) {
+                        take(part);
                     }
                 }
             }

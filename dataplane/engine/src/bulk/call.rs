@@ -4,10 +4,10 @@ use std::fmt;
 use std::ops::Range;
 
 use arrayvec::ArrayVec;
-use rpcrdma_fabric::memory::Lease;
+use rpcrdma_fabric::memory::{Lease, SharedLease};
 use rpcrdma_protocol::rpc::{CallHeader, OpaqueAuth};
 
-use super::{BULK_ITEMS_MAX, BULK_PARTS_MAX, BulkItem};
+use super::{BULK_ITEMS_MAX, BULK_PARTS_MAX, BulkItem, Piece};
 use crate::rpc::{Call, CallAuth, Reply};
 
 /// How the items of a call and of its reply are to travel.
@@ -97,7 +97,7 @@ pub struct BulkCall<'a> {
     /// How the items are to travel.
     pub placement: Placement,
     /// The pieces of all items, in order.
-    pub(crate) parts: ArrayVec<Lease, BULK_PARTS_MAX>,
+    pub(crate) parts: ArrayVec<Piece, BULK_PARTS_MAX>,
     pub(crate) items: ArrayVec<CallItem, BULK_ITEMS_MAX>,
     pub(crate) expected: ArrayVec<ExpectedResult, BULK_ITEMS_MAX>,
     /// Where results are to go, in order: the number of each result, and a piece of its memory.
@@ -136,18 +136,45 @@ impl<'a> BulkCall<'a> {
     ///
     /// # Errors
     /// [`NoRoom`] when its place is wrong or there is no room for it; `item` is unchanged then.
+    #[inline]
     pub fn add(&mut self, args_offset: usize, item: &mut BulkItem) -> Result<(), NoRoom> {
+        self.add_pieces(args_offset, item.len(), item.part_count())?;
+        // Nearly all have a single piece.
+        match item.part_count() {
+            1 => self.parts.extend(item.pop().map(Piece::Own)),
+            _ => self.parts.extend(item.drain().map(Piece::Own)),
+        }
+        Ok(())
+    }
+
+    /// As [`BulkCall::add`], for an item whose pieces the caller shares: it keeps them, to read them, or to send them again. They
+    /// may lie anywhere in their buffers. Until the call has ended and its connection does not use them any more, the core has a share
+    /// too, so that nobody writes them.
+    ///
+    /// # Errors
+    /// As [`BulkCall::add`].
+    pub fn add_shared(
+        &mut self,
+        args_offset: usize,
+        item: &BulkItem<SharedLease>,
+    ) -> Result<(), NoRoom> {
+        self.add_pieces(args_offset, item.len(), item.part_count())?;
+        let pieces = item.parts().cloned();
+        self.parts.extend(pieces.map(Piece::Shared));
+        Ok(())
+    }
+
+    /// Adds an item of so many bytes, whose pieces follow.
+    #[inline(always)]
+    fn add_pieces(&mut self, args_offset: usize, bytes: usize, parts: usize) -> Result<(), NoRoom> {
         let last = self.items.last().map_or(0, |item| item.args_offset);
         let fits = args_offset.is_multiple_of(4)
             && (last..=self.args.len()).contains(&args_offset)
-            && !self.items.is_full();
-        let (true, Ok(bytes)) = (fits, u32::try_from(item.len())) else {
+            && !self.items.is_full()
+            && parts <= self.parts.remaining_capacity();
+        let (true, Ok(bytes)) = (fits, u32::try_from(bytes)) else {
             return Err(NoRoom);
         };
-        let parts = item.part_count();
-        if !item.move_to(&mut self.parts) {
-            return Err(NoRoom);
-        }
         self.items.push(CallItem {
             args_offset,
             bytes,
@@ -202,14 +229,16 @@ impl<'a> BulkCall<'a> {
         item
     }
 
-    /// Takes out the item that was added last.
+    /// Takes out the item that was added last. It is empty if its pieces are shared: the caller has them.
     pub fn pop(&mut self) -> Option<BulkItem> {
         let last = self.items.pop()?;
         let first = self.parts.len().checked_sub(last.parts)?;
         let mut item = BulkItem::new();
         for part in self.parts.drain(first..) {
-            // It fits: these pieces were moved out of one item.
-            let _ = item.push(part);
+            if let Piece::Own(lease) = part {
+                // It fits: these pieces were moved out of one item.
+                let _ = item.push(lease);
+            }
         }
         Some(item)
     }
@@ -220,16 +249,16 @@ impl<'a> BulkCall<'a> {
         of.count()
     }
 
-    /// Whether so many views are enough for its pieces that are memory of the application.
+    /// Whether so many views are enough for its pieces that are shared, or memory of the application.
     pub(crate) fn needs_no_more_views_than(&self, views: usize) -> bool {
-        self.parts.len() + self.targets.len() <= views || self.external_parts() <= views
+        self.parts.len() + self.targets.len() <= views || self.views_needed() <= views
     }
 
     #[cold]
-    fn external_parts(&self) -> usize {
-        let targets = self.targets.iter().map(|(_, lease)| lease);
-        let all = self.parts.iter().chain(targets);
-        all.filter(|lease| lease.is_external()).count()
+    fn views_needed(&self) -> usize {
+        let items = self.parts.iter().filter(|piece| piece.needs_view());
+        let targets = self.targets.iter().filter(|(_, it)| it.is_external());
+        items.count() + targets.count()
     }
 
     pub(crate) fn items(&self) -> &[CallItem] {
@@ -241,12 +270,12 @@ impl<'a> BulkCall<'a> {
     }
 
     /// The pieces of all items, in order.
-    pub(crate) fn parts(&self) -> &[Lease] {
+    pub(crate) fn parts(&self) -> &[Piece] {
         &self.parts
     }
 
     /// The pieces of item `index`, in order.
-    pub(crate) fn parts_of(&self, index: usize) -> &[Lease] {
+    pub(crate) fn parts_of(&self, index: usize) -> &[Piece] {
         let before = self.items.iter().take(index).map(|item| item.parts);
         let first = before.sum::<usize>();
         let count = self.items.get(index).map_or(0, |item| item.parts);
@@ -254,7 +283,7 @@ impl<'a> BulkCall<'a> {
     }
 
     /// Takes the pieces out, in order, and all items with them.
-    pub(crate) fn drain(&mut self) -> impl Iterator<Item = Lease> + '_ {
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = Piece> + '_ {
         self.items.clear();
         self.parts.drain(..)
     }

@@ -9,6 +9,7 @@
 //! |---|---|
 //! | an item that the application fills or keeps | its [`BulkItem`], which may go to any thread |
 //! | an item of a call of ours | the memory window that exposes it, until that is invalidated |
+//! | the same, of shared pieces | all who share it; the window or Send has a view |
 //! | a Write or Reply chunk | its window; then the [`BulkResult`] |
 //! | an item of a peer's call | the RDMA Read; then [`BulkArguments`]; then the service that takes it |
 //! | an item of a reply | the RDMA Write, then the core's pool |
@@ -24,6 +25,7 @@ mod call;
 pub(crate) mod directed;
 mod item;
 mod part;
+mod piece;
 mod pool;
 mod reply;
 
@@ -35,9 +37,10 @@ pub use item::{BulkItem, ITEM_PARTS_MAX};
 
 pub(crate) use arguments::ArgumentItem;
 pub(crate) use part::{BulkPart, start_of};
+pub(crate) use piece::{Piece, is_foreign};
 #[cfg(test)]
 pub(crate) use pool::tests::pool as pool_for_tests;
-pub(crate) use pool::{BulkPool, Home, NO_INDEX, give_lease};
+pub(crate) use pool::{BulkPool, Home, NO_INDEX, give_lease, give_piece};
 pub(crate) use reply::{ItemPart, ReplyItems};
 
 /// Items in one call, and in one reply.

@@ -1,8 +1,8 @@
 //! A piece of bulk data in the hands of the core.
 
-use rpcrdma_fabric::memory::{Buffer, Lease, Memory};
+use rpcrdma_fabric::memory::{Buffer, Lease, Memory, SharedLease};
 
-use super::{BulkPool, NO_INDEX, give_lease};
+use super::{BulkPool, NO_INDEX, Piece, give_lease};
 
 /// A piece of an item, or of a chunk.
 #[derive(Debug)]
@@ -47,6 +47,27 @@ impl BulkPart {
             part.index = NO_INDEX;
         }
         Some(part)
+    }
+
+    /// The memory of a piece of a call, as [`BulkPart::of_lease`]. Of a shared piece it is a view, for which the caller has checked the same.
+    #[inline(always)]
+    pub(crate) fn of_piece(pool: &mut BulkPool, piece: Piece) -> Option<Self> {
+        match piece {
+            Piece::Own(lease) => Self::of_lease(pool, lease),
+            Piece::Shared(lease) => Self::of_shared(pool, lease),
+        }
+    }
+
+    /// A view of a shared lease. `None` for an empty one.
+    pub(crate) fn of_shared(pool: &mut BulkPool, lease: SharedLease) -> Option<Self> {
+        if lease.is_empty() {
+            return None;
+        }
+        let view = pool.show(lease);
+        debug_assert!(view.is_some(), "they were counted before");
+        let view = view?;
+        let bytes = view.capacity();
+        Some(Self::new(view, 0, bytes))
     }
 
     /// Moves the piece out with its buffer; `self` keeps its place and counts as away.

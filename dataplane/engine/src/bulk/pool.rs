@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 
 use rpcrdma_fabric::memory::{Buffer, Lease, Pool, SharedLease, Views};
 
+use super::Piece;
+
 /// Where a buffer that the port gives back belongs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Home {
@@ -317,6 +319,13 @@ pub(crate) fn give_lease(pool: &mut BulkPool, lease: Lease) {
     }
     if let Some((buffer, _, _)) = lease.into_buffer() {
         pool.give(buffer);
+    }
+}
+
+/// As [`give_lease`], for a piece of a call; a shared one is dropped.
+pub(crate) fn give_piece(pool: &mut BulkPool, piece: Piece) {
+    if let Piece::Own(lease) = piece {
+        give_lease(pool, lease);
     }
 }
 

@@ -57,6 +57,28 @@ fn items_are_read_whatever_their_size() {
     assert!(client.windows_invalidated_locally >= 16, "the others");
 }
 
+/// The caller keeps what it sends, and sends it again.
+#[test]
+fn shared_items_are_sent_twice_from_where_they_are() {
+    unless_skipped!("shared_items_are_sent_twice_from_where_they_are");
+    let mut pair = bulk_pair(&bulk_config(), &bulk_config());
+    let (connection, _) = pair.connect();
+    let mut tag = 0;
+    for placement in [Placement::Rdma, Placement::Auto, Placement::Inline] {
+        let inline_max = bulk_config().message_bytes_max as usize - 1000;
+        let sizes = sizes().into_iter();
+        for size in sizes.filter(|&size| placement != Placement::Inline || size < inline_max) {
+            tag += 2;
+            let wanted = Wanted::new(connection, TAKE, placement, tag);
+            let wanted = wanted.around(pattern(size, tag));
+            pair.run_whole_twice(wanted.with_item(pattern(333, tag)), tag + 1);
+            pair.all_home();
+        }
+    }
+    let read = pair.server.counters().rdma_reads;
+    assert!(read >= 4 * 14, "{read} reads");
+}
+
 #[test]
 fn results_are_written_whatever_their_size() {
     let mut pair = bulk_pair(&bulk_config(), &bulk_config());
@@ -525,6 +547,7 @@ fn a_disconnect_at_any_moment_gives_every_buffer_back() {
     for (round, turns) in (0..40).step_by(40 / rounds(40)).enumerate() {
         let mut pair = bulk_pair(&config, &config);
         let (connection, server) = pair.connect();
+        pair.client.app_mut().shares = round % 4 >= 2;
         for (tag, procedure) in (0..).zip([GIVE, GIVE_LATER, GIVE_LONG, GIVE_SHARED]) {
             pair.client.app_mut().wanted.push_back(Wanted {
                 args: asking(&[30_000, 300_000]),
@@ -556,6 +579,10 @@ fn a_disconnect_at_any_moment_gives_every_buffer_back() {
             client.ended.len() + client.refused.len() + client.wanted.len(),
             4
         );
+        let shared: Vec<_> = client.shared.keys().copied().collect();
+        for tag in shared {
+            pair.end_shares(tag, &[(12, pattern(400_000, tag))]);
+        }
         pair.all_home();
     }
 }

@@ -63,6 +63,21 @@ fn items_are_placed_whatever_their_size() {
     assert_eq!(pair.client.counters().windows_bound, 0);
 }
 
+/// The caller keeps what it sends, and sends it again.
+#[test]
+fn shared_items_are_placed_twice_from_where_they_are() {
+    let config = placing_config(1, 65_536, 64);
+    let mut pair = placing_pair(&config, &config);
+    let (connection, _) = pair.connect();
+    for (size, tag) in sizes().into_iter().zip((2..).step_by(2)) {
+        let wanted = Wanted::new(connection, TAKE, Placement::Send, tag);
+        pair.run_whole_twice(wanted.around(pattern(size, tag)), tag + 1);
+        pair.all_home();
+    }
+    let client = pair.client.counters();
+    assert_eq!((client.windows_bound, client.bulk_bytes_copied), (0, 0));
+}
+
 /// Has results of all sizes placed, by these procedures; behind each group all buffers are home.
 fn have_results_placed(groups: &[&[u32]]) {
     let config = placing_config(1, 65_536, 64);

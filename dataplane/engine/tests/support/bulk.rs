@@ -1,6 +1,6 @@
 //! A service and a caller of bulk data.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 
 use rpcrdma_engine::{
@@ -47,6 +47,8 @@ pub struct Wanted {
     pub items: Vec<(usize, Vec<u8>)>,
     /// Send the item that was kept last as well, behind all of the arguments.
     pub forwards: bool,
+    /// The items are those that the call of this tag shares.
+    pub shared_with: Option<CallTag>,
     /// Bytes of each result that is expected.
     pub expected: Vec<u32>,
     /// Where in the arguments stands what asks for them, all of them; an empty range is everywhere.
@@ -141,6 +143,10 @@ pub struct BulkApp {
     /// Keep the items of calls, and of replies.
     pub keep: bool,
     pub kept: Vec<BulkItem>,
+    /// Share the items of calls.
+    pub shares: bool,
+    /// What calls share.
+    pub shared: HashMap<CallTag, Vec<BulkItem<SharedLease>>>,
     pub later: VecDeque<(DeferToken, Vec<u32>, u32)>,
     pub held: Vec<DeferToken>,
     pub disconnected: Vec<CloseReason>,
@@ -393,12 +399,30 @@ impl BulkApp {
             body: &self.credential.1,
         };
         bulk.results_bytes_max = wanted.results_bytes_max;
+        let before = wanted.shared_with.unwrap_or(wanted.tag);
+        let mut items = self.shared.remove(&before).unwrap_or_default().into_iter();
+        let mut shares = Vec::new();
         for (offset, bytes) in &wanted.items {
+            if let Some(slices) = items.next() {
+                bulk.add_shared(*offset, &slices).expect("few items");
+                shares.push(slices);
+                continue;
+            }
             let Some(mut item) = item(|| core.take_bulk(), bytes) else {
                 self.wanted.push_back(wanted);
                 return false;
             };
-            bulk.add(*offset, &mut item).expect("few items");
+            if self.shares {
+                let slices = shared(item);
+                bulk.add_shared(*offset, &slices).expect("few items");
+                shares.push(slices);
+            } else {
+                bulk.add(*offset, &mut item).expect("few items");
+            }
+        }
+        let is_shared = !shares.is_empty();
+        if is_shared {
+            self.shared.insert(wanted.tag, shares);
         }
         if wanted.forwards {
             let mut item = self.kept.pop().expect("an item was kept");
@@ -420,7 +444,8 @@ impl BulkApp {
             Err(refused) => {
                 for (_, bytes) in wanted.items.iter().rev() {
                     let item = bulk.pop().expect("the items are there still");
-                    assert_eq!(item.len(), bytes.len());
+                    let left_bytes = if is_shared { 0 } else { bytes.len() };
+                    assert_eq!(item.len(), left_bytes);
                 }
                 if refused.is_transient() {
                     self.wanted.push_back(wanted);
@@ -554,6 +579,28 @@ impl BulkPair {
         let bytes = stream.len();
         assert!(taken == Some(stream), "call {tag} of {bytes} bytes");
         results
+    }
+
+    /// The same, of a call that shares its items, and of another one that sends what it shares.
+    pub fn run_whole_twice(&mut self, wanted: Wanted, next: CallTag) {
+        self.client.app_mut().shares = true;
+        let again = Wanted {
+            shared_with: Some(wanted.tag),
+            tag: next,
+            ..wanted.clone()
+        };
+        self.run_whole(wanted.clone());
+        self.run_whole(again);
+        self.end_shares(next, &wanted.items);
+    }
+
+    /// What the call of this tag shares is unchanged; it ends here.
+    pub fn end_shares(&mut self, tag: CallTag, items: &[(usize, Vec<u8>)]) {
+        let shared = self.client.app_mut().shared.remove(&tag);
+        for (slices, (_, bytes)) in shared.expect("it shares").iter().zip(items) {
+            let pieces: Vec<_> = slices.parts().map(|part| &**part).collect();
+            assert!(pieces.concat() == *bytes);
+        }
     }
 
     /// All buffers are back, at both ends, but for what is kept.

@@ -220,7 +220,8 @@ pub trait PortSends {
 pub trait PortWindows {
     /// Exposes the first `bytes` bytes of `buffer` to the peer of `queue_pair` alone, by a memory
     /// window. The key opens it when a later Send of the same queue pair arrives, which is how
-    /// the peer is to learn of it. On failure the buffer comes back with the reason.
+    /// the peer is to learn of it. On failure the buffer comes back with the reason: a view
+    /// ([`Buffer::is_view`]) may be read alone.
     fn bind_window(
         &mut self,
         queue_pair: QueuePairId,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::Mapping;
+use crate::interface::Access;
 
 /// Set in the pool number of tokens for shared, read-only bytes.
 pub(super) const VIEWS: u32 = 1 << 31;
@@ -223,6 +224,12 @@ impl Memory {
     #[inline]
     pub(crate) fn may_be_written(&self, buffer: &Buffer) -> bool {
         self.owns(buffer) && !buffer.is_view()
+    }
+
+    /// Whether `buffer` belongs to this memory, and a peer may have this access to it: to a view, reading alone.
+    #[inline]
+    pub(crate) fn may_be_exposed(&self, buffer: &Buffer, access: Access) -> bool {
+        self.owns(buffer) && !(access.remote_write && buffer.is_view())
     }
 
     /// The bytes of `buffer`.

@@ -6,8 +6,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::Buffer;
 use super::site::Site;
+use super::{Buffer, Memory};
 
 /// A range of a buffer that left its core, read by any number of holders.
 ///
@@ -117,6 +117,12 @@ impl SharedLease {
     #[must_use]
     pub fn pool(&self) -> u32 {
         self.site.id
+    }
+
+    /// Whether its buffer belongs to `memory`, as [`super::Lease::is_of`].
+    #[must_use]
+    pub fn is_of(&self, memory: &Memory) -> bool {
+        memory.is(&self.site.memory) || memory.has_external(self.site.arena)
     }
 
     pub(super) fn arena(&self) -> u32 {

@@ -7,6 +7,8 @@ use rpcrdma_fabric::interface::{
     CompletionKind, PostError, RemoteKey, SendOptions, Status, Window,
 };
 
+use rpcrdma_fabric::memory::Views;
+
 use super::super::harness::{Harness, PortOptions};
 use super::super::world::{
     CLIENT, Link, READ, RECEIVE_SEGMENTS, SERVER, SMALL_BYTES, WRITE, World, pattern,
@@ -228,6 +230,37 @@ pub(in super::super) fn a_window_longer_than_its_buffer_is_refused<H: Harness>(h
     };
     assert_eq!(error, PostError::ForeignMemory);
     world.client().give(foreign);
+    world.finish();
+}
+
+/// Bytes that several holders read can be read by a peer, and not be written. The holders keep them.
+pub(in super::super) fn a_view_is_exposed_to_be_read_alone<H: Harness>(harness: H) {
+    let (mut world, link) = World::joined(harness);
+    let data = pattern(3, 500);
+    let server = world.server();
+    let buffer = server.buffer_with(&data);
+    let shared = server.lease(buffer, 500).share();
+    let mut views = Views::new(1, 0);
+    // From anywhere in its buffer.
+    let slice = shared.slice(3, 400).expect("it lies within");
+    let view = views.show(slice).expect("a free view");
+    let bound = server
+        .port
+        .bind_window(link.queue_pairs[SERVER], view, 400, WRITE);
+    let Err((error, view)) = bound else {
+        panic!("a view that a peer may write");
+    };
+    assert_eq!(error, PostError::ForeignMemory);
+    let bound = server
+        .port
+        .bind_window(link.queue_pairs[SERVER], view, 400, READ);
+    let window = bound.map_err(|(error, _)| error).expect("it may be read");
+    world.reads(link, &window, &data[3..403]);
+    let view = world.reclaim(SERVER, link, window);
+    views.give(view);
+    assert!(shared.is_alone() && *shared == *data);
+    drop(shared);
+    world.server().reclaim();
     world.finish();
 }
 

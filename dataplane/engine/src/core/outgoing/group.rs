@@ -13,7 +13,7 @@ use super::Outgoing;
 use super::call::{Answer, CallDirection, OutgoingCall, OutgoingState};
 use super::lists::{Role, targets_of};
 use super::plan::{has_memory, range_of};
-use crate::bulk::{BulkCall, BulkPart, Home, give_lease};
+use crate::bulk::{BulkCall, BulkPart, Home, give_piece};
 use crate::connection::Connection;
 use crate::core::group::{
     Body, Group, GroupItem, GroupItems, GroupSender, LaidOut, Sending, Shape, Way,
@@ -78,25 +78,25 @@ impl OutgoingCall {
         self.stream_bytes = rpc_header_bytes;
         let args = call.args;
         let (mut args_at, mut beside_bytes) = (0, 0_usize);
-        let mut leases = call.parts.drain(..);
+        let mut pieces = call.parts.drain(..);
         for (item, way) in call.items.iter().zip(&plan.items) {
             self.extend_stream(args.get(args_at..item.args_offset).unwrap_or(&[]));
             args_at = item.args_offset;
             let position = u32::try_from(self.stream_bytes + beside_bytes).unwrap_or(u32::MAX);
             let padded = (item.bytes as usize).next_multiple_of(4);
-            let leases = leases.by_ref().take(item.parts);
+            let pieces = pieces.by_ref().take(item.parts);
             if *way == Direction::Inline {
-                for lease in leases {
-                    self.extend_stream(&lease);
-                    counters.bulk_bytes_copied.add(lease.len() as u64);
-                    give_lease(pool, lease);
+                for piece in pieces {
+                    self.extend_stream(&piece);
+                    counters.bulk_bytes_copied.add(piece.len() as u64);
+                    give_piece(pool, piece);
                 }
                 let padding = padded - item.bytes as usize;
                 self.extend_stream([0; 3].get(..padding).unwrap_or(&[]));
                 continue;
             }
             let first_part = self.group.parts.len();
-            for part in leases.filter_map(|lease| BulkPart::of_lease(pool, lease)) {
+            for part in pieces.filter_map(|piece| BulkPart::of_piece(pool, piece)) {
                 match way {
                     Direction::Placed => self.group.parts.push(part),
                     _ => self.push_part(Role::Argument { position }, part),
@@ -114,7 +114,7 @@ impl OutgoingCall {
                 parts: self.group.parts.len() - first_part,
             });
         }
-        drop(leases);
+        drop(pieces);
         call.items.clear();
         self.extend_stream(args.get(args_at..).unwrap_or(&[]));
         debug_assert_eq!(self.stream_bytes, plan.stream_bytes as usize);

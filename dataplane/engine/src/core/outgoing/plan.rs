@@ -1,7 +1,6 @@
 //! Chooses the form of a call of ours with bulk data.
 
 use rpcrdma_fabric::interface::Port;
-use rpcrdma_fabric::memory::Lease;
 use rpcrdma_protocol::constants::REPLY_HEADER_BYTES_WITHOUT_AUTH;
 use rpcrdma_protocol::v2::ReverseRequestSupport;
 use rpcrdma_protocol::v2::plan::layout::BulkItems;
@@ -14,7 +13,9 @@ use rpcrdma_protocol::v2::rtr::{RtrSupport, StreamRange};
 use super::Outgoing;
 use super::call::CALL_PARTS_MAX;
 use super::memo::{ChunkTerms, ChunksMemo, Exposed, PlanMemo, PlanShape};
-use crate::bulk::{BULK_ITEMS_MAX, BulkCall, BulkPool, ExpectedResult, ITEM_PARTS_MAX, Placement};
+use crate::bulk::{
+    BULK_ITEMS_MAX, BulkCall, BulkPool, ExpectedResult, ITEM_PARTS_MAX, Placement, is_foreign,
+};
 use crate::config::PADDING_BYTES;
 use crate::connection::{Connection, Stage};
 use crate::core::resources::Resources;
@@ -78,11 +79,9 @@ impl Outgoing {
             return Err(CallRefused::NoBulk);
         }
         let memory = core.port.memory();
-        let is_foreign =
-            |part: &Lease| !part.is_of(memory) || (part.offset() != 0 && !part.is_external());
         // Two loops: a chain of both is not put in line.
-        if call.parts().iter().any(is_foreign)
-            || call.targets.iter().any(|(_, part)| is_foreign(part))
+        if call.parts().iter().any(|piece| piece.is_foreign(memory))
+            || call.targets.iter().any(|(_, it)| is_foreign(it, memory))
         {
             return Err(CallRefused::ForeignMemory);
         }

@@ -10,7 +10,7 @@ use super::call::{OutgoingCall, OutgoingState};
 use super::lists::Role;
 use super::memo::Exposed;
 use super::plan::Plan;
-use crate::bulk::{BulkCall, BulkPart, BulkPool, give_lease};
+use crate::bulk::{BulkCall, BulkPart, BulkPool, give_piece};
 use crate::connection::OutgoingMessage;
 use crate::core::resources::Resources;
 use crate::core::step::{Step, Steps};
@@ -130,8 +130,8 @@ impl Outgoing {
         }
         // Items that are still in the call were copied.
         if !call.parts.is_empty() {
-            for part in call.drain() {
-                give_lease(&mut core.reply.pool, part);
+            for piece in call.drain() {
+                give_piece(&mut core.reply.pool, piece);
             }
         }
         if !call.targets.is_empty() {
@@ -206,17 +206,17 @@ impl Outgoing {
         self.fill_stream(core, slot, exposed, header_bytes, call.args);
         let pool = &mut core.reply.pool;
         let mut before = header_bytes;
-        let mut leases = call.parts.drain(..);
+        let mut pieces = call.parts.drain(..);
         for item in &call.items {
             let position = u32::try_from(before + item.args_offset).unwrap_or(u32::MAX);
-            let leases = leases.by_ref().take(item.parts);
-            for part in leases.filter_map(|lease| BulkPart::of_lease(pool, lease)) {
+            let pieces = pieces.by_ref().take(item.parts);
+            for part in pieces.filter_map(|piece| BulkPart::of_piece(pool, piece)) {
                 // `plan_outgoing` has checked that it starts at the start of its buffer.
                 slot.push_part(Role::Argument { position }, part);
             }
             before += (item.bytes as usize).next_multiple_of(4);
         }
-        drop(leases);
+        drop(pieces);
         call.items.clear();
         if call.targets.is_empty() {
             for result in &call.expected {

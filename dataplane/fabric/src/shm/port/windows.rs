@@ -21,7 +21,7 @@ impl PortWindows for Port {
             Err(PostError::QueueFull) => &mut self.core,
             Err(error) => return Err((error, buffer)),
         };
-        if !core.memory.may_be_written(&buffer) {
+        if !core.memory.may_be_exposed(&buffer, access) {
             return Err((PostError::ForeignMemory, buffer));
         }
         if bytes > buffer.capacity() {

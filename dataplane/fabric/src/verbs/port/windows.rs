@@ -22,7 +22,7 @@ impl PortWindows for Port {
         bytes: u32,
         access: Access,
     ) -> Result<Window, (PostError, Buffer)> {
-        let index = match self.check_bind(id, &buffer, bytes) {
+        let index = match self.check_bind(id, &buffer, bytes, access) {
             Ok(index) => index,
             Err(error) => return Err((error, buffer)),
         };
@@ -129,9 +129,10 @@ impl Port {
         id: QueuePairId,
         buffer: &Buffer,
         bytes: u32,
+        access: Access,
     ) -> Result<u32, PostError> {
         let (index, _) = self.sender(id)?;
-        if !self.memory.may_be_written(buffer) {
+        if !self.memory.may_be_exposed(buffer, access) {
             return Err(PostError::ForeignMemory);
         }
         if bytes == 0 || bytes > buffer.capacity() {
