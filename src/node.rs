@@ -24,7 +24,7 @@ use crate::core::CoreApplication;
 use crate::error::{Error, Failure};
 use crate::exchange::CoreShared;
 use crate::metrics::Metrics;
-use crate::once::{Clients, Names, Waiter};
+use crate::once::{Clients, Names, Waiter, connection_name};
 use crate::polled::PolledCore;
 use crate::procedure::Procedure;
 use crate::service::{Incoming, Procedures, Program, Programs, Refusal, Reply, Service, Versions};
@@ -625,6 +625,7 @@ impl<A: Application> NodeBuilder<A> {
         }
         let names = Arc::new(Names::new(once.is_some()));
         config.core.application_properties = names.as_server(config.core.application_properties)?;
+        config.connection_name = Some(connection_name);
         let sizes = Sizes::of(&config.core);
         let of_tcp = tcp::Limits::of(&config, self.tcp_connections);
         let shared: Arc<[_]> = served.iter().map(|_| sizes.shared()).collect();

@@ -3,13 +3,19 @@
 
 use std::time::Duration;
 
-use rpcrdma_engine::{ConnectionKey, HostIdentity};
+use rpcrdma_engine::{ConnectionKey, HostIdentity, PeerProperties};
 use rpcrdma_fabric::interface::ListenerId;
 use rpcrdma_protocol::v2::ApplicationProperties;
 
 use crate::authentication::Authentication;
 use crate::core_choice::CoreChoice;
 use crate::versions::Versions;
+
+/// What a client calls a connection: the same each time that it makes it again.
+pub type ConnectionName = [u8; 16];
+
+/// Reads the name of a connection from the properties of its client. `None` if it has none.
+pub type NameOf = fn(&PeerProperties) -> Option<ConnectionName>;
 
 /// How to listen.
 #[derive(Clone, Debug)]

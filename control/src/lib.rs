@@ -61,7 +61,9 @@ pub mod provider;
 pub mod reconnect;
 
 pub use authentication::{Authentication, HostAuthentication, PresharedKey, PresharedKeys};
-pub use connection::{ConnectOptions, Connection, DrainReport, ListenOptions, Listening};
+pub use connection::{
+    ConnectOptions, Connection, ConnectionName, DrainReport, ListenOptions, Listening, NameOf,
+};
 pub use core_choice::CoreChoice;
 pub use counters::ControlCounters;
 pub use device::{Fabric, FabricError, Use};

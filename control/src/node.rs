@@ -19,7 +19,9 @@ use rpcrdma_fabric::memory::{ExternalMemory, HugePageSize, HugePages, PageReport
 use rpcrdma_protocol::v2::Properties;
 
 use crate::authentication::Authentication;
-pub use crate::connection::{ConnectOptions, Connection, DrainReport, ListenOptions, Listening};
+pub use crate::connection::{
+    ConnectOptions, Connection, DrainReport, ListenOptions, Listening, NameOf,
+};
 use crate::counters::ControlCounters;
 use crate::error::{ConnectError, NodeError};
 use crate::events::{EventSink, TargetEvent};
@@ -32,7 +34,7 @@ use crate::reconnect::{Reconnect, TargetId};
 use crate::request::{ConnectId, Owner, Request, TargetSink, Wanted};
 use crate::target::Target;
 use crate::thread::{ControlThread, Settings};
-use crate::watch::{CoreView, NodeSnapshot};
+use crate::watch::{CoreView, NodeSnapshot, PublishedDevices};
 
 /// The configuration of a node.
 ///
@@ -65,6 +67,9 @@ pub struct NodeConfig {
     pub peer_connections_max: u32,
     /// Attempts that begin in a second at most, over all targets that the node stays connected to.
     pub target_attempts_per_second_max: u32,
+    /// Reads the name of a connection from what its client announces. A client has one connection of a name at a time, so a server
+    /// closes it ([`CloseReason::Replaced`](rpcrdma_engine::CloseReason::Replaced)) when the next one of that name is ready.
+    pub connection_name: Option<NameOf>,
     /// Receives the events of connections.
     pub events: Option<EventSink>,
 }
@@ -178,6 +183,7 @@ pub struct NodeHandle {
     counters: Arc<ControlCounters>,
     /// The manager's counters.
     fabric: Arc<PublishedCounters>,
+    devices: PublishedDevices,
     reserved: NodeLimits,
     limits: Mutex<NodeLimits>,
     credits_least: u16,
@@ -290,6 +296,7 @@ impl<A: Application> Node<A> {
             attributes: Vec::new(),
             counters: Arc::clone(&counters),
             fabric: Arc::clone(&fabric),
+            devices: PublishedDevices::default(),
             reserved: config.limits(),
             limits: Mutex::new(config.limits()),
             credits_least: config.credits_least(),
@@ -333,6 +340,7 @@ impl<A: Application> Node<A> {
             limits: handle.reserved,
             properties: config.properties,
             application_properties: config.core.application_properties,
+            connection_name: config.connection_name,
             remote_invalidation: handle.attributes.iter().all(|it| it.send_with_invalidate),
             send_buffer_bytes: config.core.send_buffer_bytes,
             target_attempts_per_second_max: config.target_attempts_per_second_max,
@@ -340,7 +348,8 @@ impl<A: Application> Node<A> {
             seed: std::collections::hash_map::RandomState::new().hash_one(std::process::id()),
         };
         let thread = ControlThread::<V>::new(manager, links, inbox, settings, counters, fabric)
-            .with_events(config.events.clone());
+            .with_events(config.events.clone())
+            .with_devices(handle.devices.clone());
         let spawned = std::thread::Builder::new()
             .name("rpcrdma-control".to_owned())
             .spawn(move || {
@@ -627,7 +636,7 @@ impl NodeHandle {
     /// Returns a function that reads counters and levels. It works on any thread, and after the node has stopped.
     pub fn watch(&self) -> impl Fn() -> NodeSnapshot + Send + Sync + 'static {
         let (counters, fabric) = (Arc::clone(&self.counters), Arc::clone(&self.fabric));
-        crate::watch::watch(self.views.clone(), counters, fabric)
+        crate::watch::watch(self.views.clone(), counters, fabric, self.devices.clone())
     }
 }
 

@@ -51,6 +51,7 @@ impl NodeConfig {
             core,
             peer_connections_max: profile.peers_connections_max,
             target_attempts_per_second_max: profile.reconnects_per_second_max,
+            connection_name: None,
             events: None,
         }
     }

@@ -388,6 +388,7 @@ impl Targets {
             CloseReason::Peer
             | CloseReason::PeerSilent { .. }
             | CloseReason::PathDead { .. }
+            | CloseReason::Replaced
             | CloseReason::PeerStalled { .. }
             | CloseReason::Protocol(_)
             | CloseReason::ErrorsUnread

@@ -6,6 +6,7 @@ mod deadlines;
 mod drain;
 mod exchange;
 mod negotiate;
+mod places;
 mod requests;
 mod targets;
 
@@ -29,8 +30,10 @@ use rpcrdma_protocol::v2::{ApplicationProperties, Properties};
 use self::connection::{Attempt, End, Tracked};
 use self::deadlines::Deadlines;
 use self::drain::Drain;
+use self::places::Names;
 use self::targets::Keeper;
 use crate::authentication::Session;
+use crate::connection::NameOf;
 use crate::connection::{Connection, ListenOptions};
 use crate::core_choice::{Occupancy, PeerLimits};
 use crate::counters::ControlCounters;
@@ -41,6 +44,7 @@ use crate::link::CoreLink;
 use crate::provider::Provider;
 use crate::request::{Owner, Request};
 use crate::versions::{Source, VersionMemory};
+use crate::watch::PublishedDevices;
 
 /// The settings of the control thread.
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +53,8 @@ pub(crate) struct Settings {
     pub(crate) properties: Properties,
     /// The properties that the cores announce for the application.
     pub(crate) application_properties: ApplicationProperties,
+    /// [`NodeConfig::connection_name`](crate::NodeConfig::connection_name).
+    pub(crate) connection_name: Option<NameOf>,
     /// Whether this end announces remote invalidation (RFC 8797, version 1): peers may invalidate the memory that its
     /// calls expose, because all of it is memory windows, each bound for one call. This end invalidates the memory of a
     /// peer only if both announce it.
@@ -62,6 +68,9 @@ pub(crate) struct Settings {
 
 /// How long the thread sleeps when nothing is due: a bound on the cost of a lost wake.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
+
+/// The devices are looked at no more often: each look may ask their firmware.
+const DEVICES_AGAIN: Duration = Duration::from_millis(250);
 
 /// The wait before a retry when a core's mailbox was full.
 const MAILBOX_RETRY: Duration = Duration::from_millis(10);
@@ -78,6 +87,9 @@ pub(crate) struct ControlThread<V: Provider> {
     counters: Arc<ControlCounters>,
     /// The manager's counters.
     fabric: Arc<PublishedCounters>,
+    devices: PublishedDevices,
+    /// When the devices are looked at.
+    devices_due: Instant,
     events: Option<EventSink>,
     /// The address and the options of each.
     listeners: HashMap<ListenerId, (String, ListenOptions)>,
@@ -87,6 +99,7 @@ pub(crate) struct ControlThread<V: Provider> {
     owned: HashMap<Owner, ConnectionId>,
     occupancy: Occupancy,
     peers: PeerLimits,
+    names: Names,
     keeper: Keeper,
     deadlines: Deadlines,
     versions: VersionMemory,
@@ -113,6 +126,8 @@ impl<V: Provider> ControlThread<V> {
             settings,
             counters,
             fabric,
+            devices: PublishedDevices::default(),
+            devices_due: Instant::now(),
             events: None,
             listeners: HashMap::new(),
             connections: HashMap::new(),
@@ -120,6 +135,7 @@ impl<V: Provider> ControlThread<V> {
             owned: HashMap::new(),
             occupancy,
             peers: PeerLimits::new(limits.peer_connections_max),
+            names: Names::default(),
             keeper: Keeper::new(settings.target_attempts_per_second_max, settings.seed),
             deadlines: Deadlines::default(),
             versions: VersionMemory::default(),
@@ -135,6 +151,12 @@ impl<V: Provider> ControlThread<V> {
         self
     }
 
+    /// The levels of its devices go to `devices`.
+    pub(crate) fn with_devices(mut self, devices: PublishedDevices) -> Self {
+        self.devices = devices;
+        self
+    }
+
     fn tell(&self, event: impl FnOnce() -> NodeEvent) {
         if let Some(events) = &self.events {
             events.tell(event());
@@ -143,6 +165,9 @@ impl<V: Provider> ControlThread<V> {
 
     pub(crate) fn run(mut self) {
         let mut events = Vec::new();
+        for core in &self.cores {
+            self.manager.introduce(&core.port);
+        }
         loop {
             if self.manager.wait(self.sleep(), &mut events).is_err() {
                 // The fabric's descriptor failed: waiting is impossible.
@@ -165,6 +190,10 @@ impl<V: Provider> ControlThread<V> {
             self.go_on_draining(now);
             let manager = &self.manager;
             self.fabric.publish(|each| manager.each_counter(each));
+            if now >= self.devices_due {
+                self.devices.publish(manager.devices());
+                self.devices_due = now + DEVICES_AGAIN;
+            }
         }
         self.stop();
     }
@@ -316,10 +345,12 @@ impl<V: Provider> ControlThread<V> {
         };
         // The peer's limit comes first, so that a peer over it does not occupy a place in a core.
         if !self.peers.take(peer.key) {
+            self.leave_cut();
             return Err(RejectReason::PeerLimit);
         }
         let Some(core) = self.occupancy.take(options.core) else {
             self.peers.release(peer.key);
+            self.leave_cut();
             return Err(RejectReason::ConnectionsExhausted);
         };
         let prepared = match self.manager.prepare(id, &self.cores[core].port) {
@@ -344,6 +375,7 @@ impl<V: Provider> ControlThread<V> {
             peer_data,
             session: Session::server(options.authentication, options.authentication_timeout),
             announces: None,
+            name: None,
             ending: None,
         };
         self.connections.insert(id, tracked);
@@ -583,11 +615,10 @@ impl<V: Provider> ControlThread<V> {
     }
 
     fn ready(&mut self, core: usize, key: ConnectionKey, version_1: bool) {
-        let Some(tracked) = self
-            .keys
-            .get(&(core, key))
-            .and_then(|id| self.connections.get_mut(id))
-        else {
+        let Some(id) = self.keys.get(&(core, key)).copied() else {
+            return;
+        };
+        let Some(tracked) = self.connections.get_mut(&id) else {
             return;
         };
         // It is being closed already: nobody waits for it, and its target may have another one.
@@ -628,6 +659,7 @@ impl<V: Provider> ControlThread<V> {
                 version,
             }));
         }
+        self.replace_earlier(id);
     }
 
     // ---- the end of connections
@@ -678,6 +710,7 @@ impl<V: Provider> ControlThread<V> {
             stage,
         });
         self.manager.disconnect(tracked.id);
+        self.names.forget(&tracked);
         if let Some(owner) = tracked.owner()
             && self.owned.get(&owner) == Some(&id)
         {
@@ -739,6 +772,7 @@ fn ended(attempt: &Attempt, stage: Stage, reason: CloseReason) -> ConnectError {
         CloseReason::Unauthenticated(failure) => ConnectError::Unauthenticated { address, failure },
         CloseReason::PeerSilent { .. }
         | CloseReason::PathDead { .. }
+        | CloseReason::Replaced
         | CloseReason::PeerStalled { .. }
         | CloseReason::Protocol(_)
         | CloseReason::ErrorsUnread

@@ -1,10 +1,10 @@
 //! Watching a node from any thread, while it lives and after.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rpcrdma_engine::{CoreHandle, CounterSnapshot, LevelSnapshot, PollTimeSnapshot};
-use rpcrdma_fabric::interface::{Counted, Port, PublishedCounters};
+use rpcrdma_fabric::interface::{Counted, DeviceLevels, Port, PublishedCounters};
 
 use crate::counters::ControlCounters;
 
@@ -30,6 +30,23 @@ pub struct NodeSnapshot {
     pub control: Vec<(&'static str, u64)>,
     /// What the manager of connections counted, events of devices included.
     pub fabric: Vec<Counted>,
+    /// The devices of the manager, as they were within about a second.
+    pub devices: Vec<DeviceLevels>,
+}
+
+/// The devices of a node, as they were when its control thread looked last.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PublishedDevices(Arc<Mutex<Vec<DeviceLevels>>>);
+
+impl PublishedDevices {
+    pub(crate) fn publish(&self, devices: Vec<DeviceLevels>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = devices;
+    }
+
+    fn snapshot(&self) -> Vec<DeviceLevels> {
+        let devices = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        devices.clone()
+    }
 }
 
 /// A core, of whichever fabric, as any thread may see it: while it runs and after it has ended.
@@ -113,6 +130,7 @@ pub(crate) fn watch(
     cores: Vec<CoreView>,
     control: Arc<ControlCounters>,
     fabric: Arc<PublishedCounters>,
+    devices: PublishedDevices,
 ) -> impl Fn() -> NodeSnapshot + Send + Sync + 'static {
     move || NodeSnapshot {
         cores: cores
@@ -126,5 +144,6 @@ pub(crate) fn watch(
             .collect(),
         control: control.snapshot(),
         fabric: fabric.snapshot(),
+        devices: devices.snapshot(),
     }
 }

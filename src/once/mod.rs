@@ -46,7 +46,7 @@ pub use self::key::KeyOf;
 pub use self::window::{Begun, ENTRIES, ENTRIES_MAX, KEPT_BYTES_MAX, KEPT_FOR, Key, Ticket};
 
 pub(crate) use self::calls::{Calls, Kept, Running, Verdict, Waiter};
-pub(crate) use self::property::Names;
+pub(crate) use self::property::{Names, connection_name};
 pub(crate) use self::repeat::{Sent, Servers};
 
 /// Calls that a client may make, from the oldest one without an answer to the newest, for the replies to all of them to be

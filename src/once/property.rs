@@ -37,6 +37,12 @@ pub(crate) fn is_of_a_connection(name: &[u8; NAME_BYTES]) -> bool {
     name[NODE_BYTES..] != [0; NAME_BYTES - NODE_BYTES]
 }
 
+/// The name that a client gives to a connection, of which it has one at a time.
+pub(crate) fn connection_name(properties: &PeerProperties) -> Option<[u8; NAME_BYTES]> {
+    let name = Announced::of(properties)?.name;
+    is_of_a_connection(&name).then_some(name)
+}
+
 /// The names of a node.
 #[derive(Debug)]
 pub(crate) struct Names {

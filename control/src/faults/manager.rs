@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rpcrdma_fabric::interface::{
-    ConnectionId, Counted, ListenerId, Manager, ManagerError, ManagerEvent, PortSetup,
-    RejectReason, SetupError,
+    ConnectionId, Counted, DeviceLevels, ListenerId, Manager, ManagerError, ManagerEvent,
+    PortSetup, RejectReason, SetupError,
 };
 
 use super::draws::Draws;
@@ -86,6 +86,18 @@ impl<M: Manager> Manager for FaultyManager<M> {
 
     fn leads_elsewhere(&self, connection: ConnectionId, address: &str) -> bool {
         self.inner.leads_elsewhere(connection, address)
+    }
+
+    fn introduce(&mut self, port: &M::PortHandle) {
+        self.inner.introduce(port);
+    }
+
+    fn devices(&self) -> Vec<DeviceLevels> {
+        self.inner.devices()
+    }
+
+    fn is_cut(&self, connection: ConnectionId) -> bool {
+        self.inner.is_cut(connection)
     }
 
     fn abandon(&mut self, connection: ConnectionId) {

@@ -11,7 +11,7 @@ use rpcrdma_protocol::connection::Versions;
 use rpcrdma_protocol::v2::ApplicationProperties;
 
 use crate::authentication::Session;
-use crate::connection::Connection;
+use crate::connection::{Connection, ConnectionName};
 use crate::error::{ConnectError, Stage};
 use crate::reconnect::TargetId;
 use crate::request::{ConnectId, Owner};
@@ -128,6 +128,8 @@ pub(crate) struct Tracked {
     pub(crate) session: Session,
     /// What it announces for the application, if it is not what all others do.
     pub(crate) announces: Option<ApplicationProperties>,
+    /// What its client calls it, if this end is the server.
+    pub(crate) name: Option<ConnectionName>,
     /// The fabric's connection has ended or has to end: closed for this reason once the core has given it a key.
     pub(crate) ending: Option<CloseReason>,
 }

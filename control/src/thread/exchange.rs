@@ -75,8 +75,11 @@ impl<V: Provider> ControlThread<V> {
                 .as_ref()
                 .unwrap_or(&self.settings.application_properties),
         };
-        let verdict =
-            PropertySet::decode(body).map(|set| tracked.session.handle(&set, own, Instant::now()));
+        let set = PropertySet::decode(body);
+        let verdict = set.map(|set| tracked.session.handle(&set, own, Instant::now()));
+        if let Ok(set) = &set {
+            self.note_name(id, set);
+        }
         self.note_session_deadline(id);
         match verdict {
             Ok(Verdict::Accept(peer)) => self.cores[core].send(Command::AnswerProperties {

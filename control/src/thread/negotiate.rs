@@ -105,6 +105,7 @@ mod tests {
                 },
                 properties: Properties::default(),
                 application_properties: ApplicationProperties::NONE,
+                connection_name: None,
                 remote_invalidation,
                 send_buffer_bytes: 4096,
                 target_attempts_per_second_max: 1,

@@ -118,6 +118,7 @@ impl<V: Provider> ControlThread<V> {
                     peer_data: PrivateData::default(),
                     session,
                     announces,
+                    name: None,
                     ending: None,
                 };
                 self.connections.insert(id, tracked);

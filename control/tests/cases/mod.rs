@@ -14,10 +14,12 @@ use rpcrdma_control::{
 use rpcrdma_engine::ring_client::CallStatus;
 use rpcrdma_engine::{CallError, CloseReason};
 use rpcrdma_fabric::interface::{Manager, ManagerError, RejectReason};
+use rpcrdma_protocol::v2::ApplicationProperties;
 use rpcrdma_tuning::Profile;
 
 use crate::support::{
     ECHO, Fabric, HELD, PATIENCE, TestNode, assert_is, assert_says, foreign, profile, start,
+    start_with,
 };
 
 mod application;
@@ -52,6 +54,8 @@ macro_rules! cases {
             fn a_peer_has_at_most_its_limit();
             #[test]
             fn a_peer_that_connects_again_is_known();
+            #[test]
+            fn a_connection_that_is_made_again_takes_the_place_of_the_one_before();
             #[test]
             fn a_drain_finishes_what_is_outstanding_and_takes_nothing_new();
             #[test]
@@ -411,6 +415,45 @@ pub(crate) fn a_peer_that_connects_again_is_known<F: Fabric>() {
         assert_eq!((peer.key, peer.address), (opened[0].key, address));
         assert!(peer.name.contains(&F::this_peer()), "{}", peer.name);
     }
+}
+
+/// Of connections with a name a client has one at a time, though its server may not see the end of the one before.
+pub(crate) fn a_connection_that_is_made_again_takes_the_place_of_the_one_before<F: Fabric>() {
+    const NAME: u32 = 0xffff_ff01;
+    let mut config = NodeConfig::from_profile(&profile(), vec![None; 2]);
+    config.connection_name = Some(|properties| properties.get(NAME)?.try_into().ok());
+    let (server, address) = (start_with::<F>(&profile(), &config), F::address());
+    let listens = server.node.listen(&address, listening());
+    listens.expect("the name is free");
+    let mut client = start::<F>(&profile(), 1);
+    let connect = |client: &TestNode, name: Option<u8>| {
+        let announced = name.map(|name| ApplicationProperties::NONE.with(NAME, &[name; 16]));
+        let options = ConnectOptions {
+            application_properties: announced.map(|it| it.expect("room for it")),
+            ..options()
+        };
+        client.node.connect(&address, options).expect("it has room")
+    };
+    let unnamed = connect(&client, None);
+    let other = connect(&client, Some(1));
+    let mut before = connect(&client, Some(2));
+    for closed in 1..4 {
+        let again = connect(&client, Some(2));
+        server.counts("connections_closed", closed);
+        client.counts("connections_closed", closed);
+        client.assert_echo(&again, b"again");
+        assert_ne!(again.key, before.key);
+        before = again;
+    }
+    for stays in [&unnamed, &other] {
+        client.assert_echo(stays, b"of another name");
+    }
+    // The name ends with its connection.
+    client.node.close(&before);
+    server.counts("connections_closed", 4);
+    let last = connect(&client, Some(2));
+    client.assert_echo(&last, b"the only one");
+    server.counts("connections_closed", 4);
 }
 
 pub(crate) fn a_drain_finishes_what_is_outstanding_and_takes_nothing_new<F: Fabric>() {

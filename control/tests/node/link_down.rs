@@ -7,8 +7,8 @@ use std::time::Duration;
 use rpcrdma_control::{PortAndHandle, PortNeed, Provider, ShmProvider, TargetEvent};
 use rpcrdma_fabric::clock::Clock;
 use rpcrdma_fabric::interface::{
-    ConnectionId, Counted, ListenerId, Manager, ManagerError, ManagerEvent, RejectReason,
-    SetupError,
+    ConnectionId, Counted, DeviceLevels, ListenerId, Manager, ManagerError, ManagerEvent,
+    RejectReason, SetupError,
 };
 use rpcrdma_fabric::memory::Arena;
 use rpcrdma_fabric::shm;
@@ -17,10 +17,13 @@ use rpcrdma_tuning::Profile;
 use super::Shm;
 use crate::cases::targets::{established, next, soon};
 use crate::cases::{listening, options, server};
-use crate::support::{Fabric, profile, start};
+use crate::support::{Fabric, TestNode, profile, start};
 
 /// The link of all connections of [`Cut`] goes down once.
 static IS_CUT: AtomicBool = AtomicBool::new(false);
+
+/// The links of all connections of [`Cut`] are down.
+static ARE_CUT: AtomicBool = AtomicBool::new(false);
 
 /// The shm fabric with a link that goes down.
 struct Cut;
@@ -122,6 +125,14 @@ impl Manager for CutManager {
         self.inner.disconnect(connection);
     }
 
+    fn devices(&self) -> Vec<DeviceLevels> {
+        self.inner.devices()
+    }
+
+    fn is_cut(&self, connection: ConnectionId) -> bool {
+        ARE_CUT.load(Ordering::Relaxed) && self.established.contains(&connection)
+    }
+
     fn abandon(&mut self, connection: ConnectionId) {
         self.inner.abandon(connection);
     }
@@ -153,6 +164,32 @@ impl Manager for CutManager {
 
     fn waker(&self) -> Arc<dyn Fn() + Send + Sync> {
         self.inner.waker()
+    }
+}
+
+/// A server whose places are all taken gives those away whose link is down, and no others.
+#[test]
+fn server_has_places_for_clients_that_come_again_by_another_link() {
+    let small = Profile {
+        connections_max: 2,
+        ..profile()
+    };
+    let (server, address) = server::<Cut>(&small, 1);
+    let mut client = start::<Shm>(&profile(), 1);
+    let connect = |client: &TestNode| client.node.connect(&address, options());
+    let before = [connect(&client), connect(&client)];
+    assert!(before.iter().all(Result::is_ok));
+    assert!(connect(&client).is_err(), "it is full");
+    for connection in before.into_iter().flatten() {
+        client.assert_echo(&connection, b"it stays");
+    }
+    ARE_CUT.store(true, Ordering::Relaxed);
+    let both = [(); 2].map(|()| client.node.keep_connected(&address, options(), soon()));
+    let after = both.each_ref().map(established);
+    server.counts("connections_closed", 2);
+    ARE_CUT.store(false, Ordering::Relaxed);
+    for connection in &after {
+        client.assert_echo(connection, b"by the other link");
     }
 }
 

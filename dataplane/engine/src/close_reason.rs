@@ -31,6 +31,10 @@ pub enum CloseReason {
         /// How long nothing came, in milliseconds.
         silent_ms: u32,
     },
+    /// Its client, which has one connection of its name at a time, has made the next one
+    /// ([`CoreEvent::Ready`](crate::CoreEvent::Ready) of that has come).
+    #[error("its client has connected again")]
+    Replaced,
     /// The peer did not do its part in time ([`CoreConfig::stall_timeout`](crate::CoreConfig::stall_timeout)).
     #[error("the peer owed {owed} for {stalled_ms} ms")]
     PeerStalled {

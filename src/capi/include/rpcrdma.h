@@ -188,6 +188,11 @@
 #define RPCRDMA_CLOSED_PATH 9
 
 /*
+ The client has lost the connection and made it again.
+ */
+#define RPCRDMA_CLOSED_REPLACED 10
+
+/*
  Bytes in registered memory, in one or several pieces: data that is sent from where it is, or that came by RDMA. It may be
  kept as long as needed; its memory is there for no other call meanwhile (bulk_buffers of the profile).
  */

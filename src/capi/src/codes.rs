@@ -67,9 +67,10 @@ pub const RPCRDMA_CLOSED_PROTOCOL: c_int = 6;
 pub const RPCRDMA_CLOSED_UNAUTHENTICATED: c_int = 7;
 /// The peer did not answer a call, and may still reach the memory of it.
 pub const RPCRDMA_CLOSED_UNANSWERED: c_int = 8;
-
 /// Nothing came by the path to the peer, and another path leads there.
 pub const RPCRDMA_CLOSED_PATH: c_int = 9;
+/// The client has lost the connection and made it again.
+pub const RPCRDMA_CLOSED_REPLACED: c_int = 10;
 
 /// The number of the reason why a connection ended.
 pub(crate) fn closed_code(reason: CloseReason) -> c_int {
@@ -79,6 +80,7 @@ pub(crate) fn closed_code(reason: CloseReason) -> c_int {
         CloseReason::Peer => RPCRDMA_CLOSED_PEER,
         CloseReason::PeerSilent { .. } => RPCRDMA_CLOSED_SILENT,
         CloseReason::PathDead { .. } => RPCRDMA_CLOSED_PATH,
+        CloseReason::Replaced => RPCRDMA_CLOSED_REPLACED,
         CloseReason::PeerStalled { .. } => RPCRDMA_CLOSED_STALLED,
         CloseReason::VersionMismatch { .. } => RPCRDMA_CLOSED_VERSION,
         CloseReason::Protocol(_)

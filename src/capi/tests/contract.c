@@ -34,7 +34,7 @@ static struct {
     pthread_t thread;
     rpcrdma_call *later, *silent, *kept_handle;
     rpcrdma_buffer *kept;
-    int connected, disconnected, closed[RPCRDMA_CLOSED_UNANSWERED + 1];
+    int connected, disconnected, closed[RPCRDMA_CLOSED_REPLACED + 1];
     uint64_t connection;
     /* Of ONCE: how often it ran, and the call whose connection is cut before its answer. */
     int runs;
@@ -167,7 +167,7 @@ static void connected(void *user, uint64_t connection, const char *identity)
 static void disconnected(void *user, uint64_t connection, int reason, const char *text)
 {
     CHECK(user == &state && connection != UINT64_MAX);
-    CHECK(reason >= RPCRDMA_CLOSED_LOCAL && reason <= RPCRDMA_CLOSED_UNANSWERED && strlen(text) > 0);
+    CHECK(reason >= RPCRDMA_CLOSED_LOCAL && reason <= RPCRDMA_CLOSED_REPLACED && strlen(text) > 0);
     CHECK(reason != RPCRDMA_CLOSED_LOCAL || !strcmp(text, "closed from this side"));
     state.closed[reason]++;
     state.disconnected++;

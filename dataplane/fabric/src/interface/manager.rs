@@ -222,6 +222,39 @@ impl<P: Port> ManagerEvent<P> {
     }
 }
 
+/// A device of a manager's connections, as it is now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceLevels {
+    /// Its name.
+    pub name: String,
+    /// The ports with an active link.
+    pub links_up: u64,
+    /// Its ports.
+    pub links: u64,
+    /// Connections that are established.
+    pub connections: u64,
+}
+
+/// A level of a device: its name, its meaning, and where it is.
+pub type DeviceLevel = (&'static str, &'static str, fn(&DeviceLevels) -> u64);
+
+impl DeviceLevels {
+    /// All levels, for reports.
+    pub const ALL: [DeviceLevel; 3] = [
+        (
+            "links_up",
+            "Ports of the device with an active link.",
+            |it| it.links_up,
+        ),
+        ("links", "Ports of the device.", |it| it.links),
+        (
+            "connections",
+            "Connections that are established on the device.",
+            |it| it.connections,
+        ),
+    ];
+}
+
 /// Listens, connects, accepts. Lives in the control thread; may block for short system calls,
 /// never for a peer.
 pub trait Manager: Send + 'static {
@@ -277,7 +310,22 @@ pub trait Manager: Send + 'static {
         true
     }
 
-    /// Ends a connection of which [`ManagerEvent::LinkDown`] came, as if its peer had closed it: `Disconnected` follows.
+    /// Whether this end's link of a connection is down, for longer than a flap.
+    fn is_cut(&self, connection: ConnectionId) -> bool {
+        let _ = connection;
+        false
+    }
+
+    /// A port for which queue pairs may be prepared: from now on the manager takes the events of its device.
+    fn introduce(&mut self, port: &Self::PortHandle) {
+        let _ = port;
+    }
+
+    /// The devices of its ports. It asks each of them, so not for each event.
+    fn devices(&self) -> Vec<DeviceLevels>;
+
+    /// Ends a connection whose link is down ([`ManagerEvent::LinkDown`], [`Manager::is_cut`]), as if its peer had closed it: `Disconnected`
+    /// follows.
     fn abandon(&mut self, connection: ConnectionId);
 
     /// Waits at most `timeout` for events and appends them to `events`.

@@ -39,8 +39,8 @@ pub(crate) use counted::counters;
 pub use counted::{Counted, PublishedCounters};
 pub use error::{ManagerError, PostError, SetupError};
 pub use manager::{
-    ChoosePort, ConnectionId, ListenerId, Manager, ManagerEvent, PeerIdentity, PreparedFor,
-    RejectReason,
+    ChoosePort, ConnectionId, DeviceLevel, DeviceLevels, ListenerId, Manager, ManagerEvent,
+    PeerIdentity, PreparedFor, RejectReason,
 };
 pub use port::{
     Access, Port, PortPoll, PortReceives, PortSends, PortSetup, PortWindows, ReceiveQueueAttributes,

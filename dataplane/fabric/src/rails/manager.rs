@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::port::{OnRail, Rails, RailsHandle};
 use crate::interface::{
-    ChoosePort, ConnectionId, Counted, ListenerId, Manager, ManagerError, ManagerEvent, PortSetup,
-    RejectReason, SetupError,
+    ChoosePort, ConnectionId, Counted, DeviceLevels, ListenerId, Manager, ManagerError,
+    ManagerEvent, PortSetup, RejectReason, SetupError,
 };
 
 /// A manager whose cores have several rails each. A listener is for all of them.
@@ -106,6 +106,20 @@ impl<M: ChoosePort> Manager for RailsManager<M> {
 
     fn leads_elsewhere(&self, connection: ConnectionId, address: &str) -> bool {
         self.inner.leads_elsewhere(connection, address)
+    }
+
+    fn introduce(&mut self, port: &Self::PortHandle) {
+        port.rails()
+            .iter()
+            .for_each(|rail| self.inner.introduce(rail));
+    }
+
+    fn devices(&self) -> Vec<DeviceLevels> {
+        self.inner.devices()
+    }
+
+    fn is_cut(&self, connection: ConnectionId) -> bool {
+        self.inner.is_cut(connection)
     }
 
     fn abandon(&mut self, connection: ConnectionId) {

@@ -39,14 +39,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::interface::{
-    ChoosePort, ConnectionId, Counted, ListenerId, Manager as ManagerInterface, ManagerError,
-    ManagerEvent, RejectReason, SetupError, counters,
+    ChoosePort, ConnectionId, Counted, DeviceLevels, ListenerId, Manager as ManagerInterface,
+    ManagerError, ManagerEvent, RejectReason, SetupError, counters,
 };
 use crate::shm::peer_memory::{PeerMemory, PeerMemoryLimits};
 use crate::shm::{Port, PortHandle, PreparedQueuePair};
 use crate::waiting::Waiting;
 use channels::Channels;
-use connection::{Connection, Side};
+use connection::{Connection, Side, Stage};
 use lines::Lines;
 pub use socket::check_free;
 
@@ -278,6 +278,18 @@ impl ManagerInterface for Manager {
         // No event of a connection may follow `disconnect`.
         self.ready
             .retain(|event| event.connection() != Some(connection));
+    }
+
+    /// The memory of this machine, as one device whose link is always up.
+    fn devices(&self) -> Vec<DeviceLevels> {
+        let connections = self.connections.values();
+        let established = connections.filter(|it| matches!(it.stage, Stage::Established));
+        vec![DeviceLevels {
+            name: "shm".to_owned(),
+            links_up: 1,
+            links: 1,
+            connections: established.count() as u64,
+        }]
     }
 
     /// There are no links, but tests cut them.

@@ -100,31 +100,25 @@ impl Manager {
         }
     }
 
-    /// Reports the connections that this end requested by a link that is down, if there is a link that is up. As long as there
-    /// are some, it looks again: the other link may come back first, and a connection may just be established.
+    /// Notes which links of a device are down, and reports the connections that this end requested by them, if there is a link that is
+    /// up. As long as there are connections by such a link, it looks again: the other link may come back first, and a connection may just
+    /// be established.
     fn look_at_links(&mut self, device: usize, now: Instant) {
         // Once a port, not once a connection: a device may ask its firmware.
-        let ports_of = |device: &Device| -> Vec<bool> {
-            let ports = 1..=device.context.limits().ports;
-            let is_up = |port| device.context.port_mtu(port).is_some();
-            ports.map(is_up).collect()
-        };
-        let has_link = self.devices.iter().any(|it| ports_of(it).contains(&true));
+        let is_up = |device: &Device, port| device.context.port_mtu(port).is_some();
+        let ports = |device: &Device| 1..=device.context.limits().ports;
+        let mut devices = self.devices.iter();
+        let has_link = devices.any(|it| ports(it).any(|port| is_up(it, port)));
         let Some(device) = self.devices.get_mut(device) else {
             return;
         };
-        let (raw, ports) = (device.context.raw(), ports_of(device));
-        let is_down = |port: u8| {
-            let index = usize::from(port).checked_sub(1);
-            index.and_then(|index| ports.get(index)) == Some(&false)
-        };
+        device.down = ports(device).filter(|port| !is_up(device, *port)).collect();
         let mut are_cut = false;
         for (number, connection) in &self.connections {
-            let id = connection.id.as_ref();
-            let is_cut = matches!(connection.side, Side::Client(_))
-                && id.is_some_and(|id| id.context() == raw && is_down(id.port()));
+            let is_cut = device.has_cut(connection);
             are_cut |= is_cut;
-            if is_cut && has_link && connection.stage == Stage::Established {
+            let is_client = matches!(connection.side, Side::Client(_));
+            if is_cut && is_client && has_link && connection.stage == Stage::Established {
                 self.ready.push(ManagerEvent::LinkDown {
                     connection: ConnectionId(*number),
                 });

@@ -49,8 +49,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::interface::{
-    ChoosePort, ConnectionId, Counted, ListenerId, Manager as ManagerInterface, ManagerError,
-    ManagerEvent, PeerIdentity, QueuePairId, RejectReason, SetupError, counters,
+    ChoosePort, ConnectionId, Counted, DeviceLevels, ListenerId, Manager as ManagerInterface,
+    ManagerError, ManagerEvent, PeerIdentity, QueuePairId, RejectReason, SetupError, counters,
 };
 use crate::verbs::cm::channel::Channel;
 use crate::verbs::cm::event::EventKind;
@@ -122,6 +122,21 @@ struct Device {
     number: u64,
     /// When its links are looked at.
     timer: Option<Instant>,
+    /// The ports whose links were down at the last look.
+    down: Vec<u8>,
+}
+
+impl Device {
+    fn has(&self, connection: &Connection) -> bool {
+        let mut id = connection.id.iter();
+        id.any(|id| id.context() == self.context.raw())
+    }
+
+    /// Whether a connection uses a port of which the link was down.
+    fn has_cut(&self, connection: &Connection) -> bool {
+        let mut id = connection.id.iter();
+        id.any(|id| id.context() == self.context.raw() && self.down.contains(&id.port()))
+    }
 }
 
 struct Listener {
@@ -146,7 +161,8 @@ counters! {
         handshakes_timed_out,
         /// Connections that the peer or the fabric ended.
         connections_lost,
-        /// Connections that were left because this end's link was down, and their server had another address.
+        /// Connections that were left because this end's link was down: their server had another address, or another client needed
+        /// their place.
         connections_abandoned,
         /// Listeners that lost their device.
         listeners_lost,
@@ -258,6 +274,7 @@ impl Manager {
                 downs: context.links_down(),
                 number: self.new_number(),
                 timer: None,
+                down: Vec::new(),
             };
             self.devices.push(device);
         }
@@ -342,6 +359,32 @@ impl ManagerInterface for Manager {
             (Some(device), Some(own)) => *device != own,
             _ => true,
         }
+    }
+
+    fn introduce(&mut self, port: &PortHandle) {
+        // What fails here fails again when a queue pair is prepared, and is reported there.
+        let _ = self.know(port);
+    }
+
+    fn devices(&self) -> Vec<DeviceLevels> {
+        let levels = |device: &Device| {
+            let ports = 1..=device.context.limits().ports;
+            let active = ports.filter(|port| device.context.port_mtu(*port).is_some());
+            let connections = self.connections.values().filter(|it| device.has(it));
+            let established = connections.filter(|it| it.stage == Stage::Established);
+            DeviceLevels {
+                name: device.context.name().to_owned(),
+                links_up: active.count() as u64,
+                links: device.context.limits().ports.into(),
+                connections: established.count() as u64,
+            }
+        };
+        self.devices.iter().map(levels).collect()
+    }
+
+    fn is_cut(&self, connection: ConnectionId) -> bool {
+        let connection = self.connections.get(&connection.0);
+        connection.is_some_and(|it| self.devices.iter().any(|device| device.has_cut(it)))
     }
 
     fn abandon(&mut self, connection: ConnectionId) {
