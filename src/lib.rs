@@ -82,6 +82,7 @@ pub use rpcrdma_control::{
     Reconnect, Versions,
 };
 pub use rpcrdma_engine::{CloseReason, ConnectionKey, HostIdentity, VerifierRefused};
+pub use rpcrdma_fabric::interface::DeviceLevels;
 pub use rpcrdma_fabric::memory::ExternalMemory;
 pub use rpcrdma_protocol::rpc::{Auth, AuthStatus};
 pub use rpcrdma_tuning::{Idle, Profile};

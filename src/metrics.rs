@@ -142,7 +142,8 @@ impl fmt::Debug for Metrics {
 
 /// Registers with any registry of `prometheus-client`. Counters of cores are `rpcrdma_NAME` and levels `rpcrdma_level_NAME`,
 /// with the label `core`; the counters of the control thread are `rpcrdma_control_NAME`, those of ports `rpcrdma_port_NAME`, and those
-/// of the manager of connections `rpcrdma_manager_NAME`.
+/// of the manager of connections `rpcrdma_manager_NAME`. Of each device there are the levels `rpcrdma_device_links_up`,
+/// `rpcrdma_device_links` and `rpcrdma_device_connections`, with the label `device`.
 #[cfg(feature = "prometheus")]
 impl prometheus_client::collector::Collector for Metrics {
     fn encode(
@@ -156,6 +157,18 @@ impl prometheus_client::collector::Collector for Metrics {
         use prometheus_client::metrics::counter::ConstCounter;
         use prometheus_client::metrics::gauge::ConstGauge;
 
+        let devices = self.snapshot().devices;
+        for (name, meaning, level) in crate::DeviceLevels::ALL {
+            let name = format!("rpcrdma_device_{name}");
+            let gauge = MetricType::Gauge;
+            let mut family = encoder.encode_descriptor(&name, meaning, None, gauge)?;
+            for device in &devices {
+                let value = i64::try_from(level(device)).unwrap_or(i64::MAX);
+                let labels = [("device", device.name.as_str())];
+                let encoder = family.encode_family(&labels)?;
+                ConstGauge::new(value).encode(encoder)?;
+            }
+        }
         let values = self.values();
         let family_of = |metric: &Metric| match (metric.core, metric.is_counter) {
             (None, _) if metric.is_of_fabric => format!("rpcrdma_manager_{}", metric.name),

@@ -2,6 +2,7 @@
 
 use rpcrdma_control::{CoreSnapshot, FaultPlan, NodeSnapshot};
 use rpcrdma_engine::LevelSnapshot;
+use rpcrdma_fabric::interface::DeviceLevels;
 
 use crate::metrics::build_info;
 use crate::metrics::exposition::{Kind, Page, one};
@@ -366,6 +367,7 @@ pub(crate) fn page(identity: &Identity, is_ready: bool, node: &NodeSnapshot) -> 
             }
         }
     }
+    device_pages(&mut page, &node.devices);
     if !identity.faults.is_empty() {
         page.family(
             "rpcrdma_faults_injected_total",
@@ -377,6 +379,16 @@ pub(crate) fn page(identity: &Identity, is_ready: bool, node: &NodeSnapshot) -> 
         }
     }
     page.finish()
+}
+
+fn device_pages(page: &mut Page, devices: &[DeviceLevels]) {
+    let levels = DeviceLevels::ALL.iter().filter(|_| !devices.is_empty());
+    for (name, help, level) in levels {
+        page.family(&format!("rpcrdma_device_{name}"), Kind::Gauge, help);
+        for device in devices {
+            page.sample(&[("device", &device.name)], level(device));
+        }
+    }
 }
 
 fn core_pages(page: &mut Page, cores: &[(&str, &CoreSnapshot)]) {
@@ -507,6 +519,14 @@ mod tests {
             cores: vec![core.clone(), core],
             control: vec![("rejected_exhausted", 4)],
             fabric: vec![counted("links_down", 3)],
+            devices: [("mlx5_0", 0, 0), ("mlx5_1", 1, 7)]
+                .map(|(name, links_up, connections)| DeviceLevels {
+                    name: name.to_owned(),
+                    links_up,
+                    links: 1,
+                    connections,
+                })
+                .to_vec(),
         }
     }
 
@@ -553,6 +573,9 @@ mod tests {
             "rpcrdma_reply_seconds_bucket{core=\"2\",le=\"0.000001\"} 6",
             "rpcrdma_reply_seconds_bucket{core=\"2\",le=\"+Inf\"} 7",
             "rpcrdma_control_events_total{event=\"rejected_exhausted\"} 4",
+            "rpcrdma_device_links_up{device=\"mlx5_0\"} 0",
+            "rpcrdma_device_links{device=\"mlx5_0\"} 1",
+            "rpcrdma_device_connections{device=\"mlx5_1\"} 7",
         ] {
             assert!(text.lines().any(|other| other == line), "{line} in\n{text}");
         }

@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 
 use prometheus_client::registry::Registry;
+use rpcrdma::DeviceLevels;
 use rpcrdma::prelude::*;
 use rpcrdma_testkit::{Ended, command, until};
 use tracing_subscriber::fmt::format::FmtSpan;
@@ -32,6 +33,10 @@ fn a_registry_of_prometheus_has_all_metrics_with_their_meanings() {
         let metrics = server.metrics().values();
         metrics.iter().any(is_counted).then_some(())
     });
+    until("the connection of the device", || {
+        let devices = server.metrics().snapshot().devices;
+        (devices.first()?.connections == 1).then_some(())
+    });
     let mut registry = Registry::default();
     registry.register_collector(Box::new(server.metrics()));
     let mut page = String::new();
@@ -47,6 +52,9 @@ fn a_registry_of_prometheus_has_all_metrics_with_their_meanings() {
         "rpcrdma_port_polls_total{core=\"0\"} ",
         "# HELP rpcrdma_manager_connections_established Connections established.",
         "rpcrdma_manager_connections_established_total 1",
+        "# HELP rpcrdma_device_links_up Ports of the device with an active link.",
+        "rpcrdma_device_links_up{device=\"shm\"} 1",
+        "rpcrdma_device_connections{device=\"shm\"} 1",
     ] {
         assert!(
             page.lines().any(|it| it.starts_with(line)),
@@ -54,7 +62,11 @@ fn a_registry_of_prometheus_has_all_metrics_with_their_meanings() {
         );
     }
     let families = page.lines().filter(|line| line.starts_with("# TYPE "));
-    assert_eq!(families.count(), server.metrics().values().len());
+    let of_devices = DeviceLevels::ALL.len();
+    assert_eq!(
+        families.count(),
+        server.metrics().values().len() + of_devices
+    );
 }
 
 #[test]
