@@ -6,7 +6,8 @@
 //! I/O: time is an argument, and decisions are results.
 //!
 //! Each address has its own wait, so that one that has not failed is tried immediately when another one has. That is what the
-//! second address is for. A target is given up only when trying again cannot help at any of its addresses.
+//! second address is for. When a connection is lost that had lasted, each other address is tried once without its wait: it may work
+//! again since the last attempt there. A target is given up only when trying again cannot help at any of its addresses.
 //!
 //! The order of calls: [`Targets::add`]; then [`Targets::poll`] names a target that is due, and [`Targets::address`] the address
 //! that is tried; report the outcome of its attempt with [`Targets::handle_established`] or [`Targets::handle_failed`], and the
@@ -117,6 +118,9 @@ struct Path {
     failed: u32,
     /// It was connected before.
     was_connected: bool,
+    /// A connection at another address was lost since it was tried: it is tried once without its wait. It may work again, and nobody
+    /// knows how long a wait another one began there.
+    is_due: bool,
     /// Trying again does not help, or its attempts are used up. It is tried again as long as there is another address where it may:
     /// what is wrong with this one may change meanwhile.
     is_hopeless: bool,
@@ -246,6 +250,7 @@ impl Targets {
             address: address.clone(),
             failed: 0,
             was_connected: false,
+            is_due: false,
             is_hopeless: self.mismatch(address, versions).is_some(),
         };
         addresses.iter().map(path).collect()
@@ -307,7 +312,11 @@ impl Targets {
             return None;
         }
         let (_, id) = self.due.pop_first()?;
-        self.targets.get_mut(&id)?.state = State::Trying(now);
+        let target = self.targets.get_mut(&id)?;
+        target.state = State::Trying(now);
+        if let Some(path) = target.paths.get_mut(target.at) {
+            path.is_due = false;
+        }
         self.next_start = Some(now + self.spacing);
         Some(id)
     }
@@ -401,14 +410,17 @@ impl Targets {
             return Step::GiveUp;
         };
         path.is_hopeless = is_hopeless;
-        if let Some(peer) = self.peers.get_mut(&path.address) {
-            // A connection resets the failures only if it lasted longer than the wait before it. Otherwise a peer that
-            // accepts and soon drops connections would be retried without growing waits.
-            if now.duration_since(since) >= target.reconnect.wait(peer.failures) {
-                *peer = Peer {
-                    targets: peer.targets,
-                    ..Peer::default()
-                };
+        // A connection resets the failures only if it lasted longer than the wait before it. Otherwise a peer that
+        // accepts and soon drops connections would be retried without growing waits.
+        if let Some(peer) = self.peers.get_mut(&path.address)
+            && now.duration_since(since) >= target.reconnect.wait(peer.failures)
+        {
+            *peer = Peer {
+                targets: peer.targets,
+                ..Peer::default()
+            };
+            for (number, path) in target.paths.iter_mut().enumerate() {
+                path.is_due = number != target.at;
             }
         }
         self.go_on(id, since, now)
@@ -434,13 +446,18 @@ impl Targets {
             1 => None,
             _ => self.mismatch(&path.address, target.versions).map(|it| it.2),
         };
+        // Of several that are due, one that has not failed comes first, since an attempt may take seconds. Then comes one that was not
+        // tried since the loss of the connection.
         let due_of = |number: usize| {
             let path = &target.paths[number];
             let peer = self.peers.get(&path.address);
-            let wait = match peer.map_or(1, |peer| peer.failures) {
-                0 => Duration::ZERO,
-                _ if path.is_hopeless => target.reconnect.longest(),
-                failures => target.reconnect.wait(failures),
+            let failures = peer.map_or(1, |peer| peer.failures);
+            let is_untried = path.is_due && !path.is_hopeless;
+            let (wait, rank) = match failures {
+                0 => (Duration::ZERO, 0),
+                _ if is_untried => (Duration::ZERO, 1),
+                _ if path.is_hopeless => (target.reconnect.longest(), 2),
+                failures => (target.reconnect.wait(failures), 2),
             };
             // The address that has failed waits from now on, also if others failed there before, whose failures count once.
             let from = match peer.and_then(|peer| peer.last_failure) {
@@ -448,13 +465,15 @@ impl Targets {
                 _ => now,
             };
             let due = (from + wait).max(now);
-            refused_until(path).map_or(due, |until| due.max(until))
+            let due = refused_until(path).map_or(due, |until| due.max(until));
+            (due, rank)
         };
         let tried = if target.is_for_first { 1 } else { count };
         let in_order = (1..=tried).map(|step| (target.at + step) % tried);
         let Some((next, due)) = in_order
             .map(|number| (number, due_of(number)))
             .min_by_key(|(_, due)| *due)
+            .map(|(number, (due, _))| (number, due))
         else {
             return Step::GiveUp;
         };
