@@ -124,6 +124,11 @@ impl<A: Application> CoreApplication<A> {
                 }
                 true
             }
+            // Nothing else bounds it: what it waits for may be the memory of other calls that wait.
+            Err(refused) if refused.is_transient() && message.is_late(core.now()) => {
+                self.finish(message, Status::Failed(CallError::Disconnected));
+                true
+            }
             Err(refused) if refused.is_transient() => {
                 if refused == CallRefused::NoSlot && message.has_extras {
                     self.lacks_memory = true;
@@ -623,7 +628,8 @@ impl<A> Drop for CoreApplication<A> {
     fn drop(&mut self) {
         let in_flight = self.in_flight.iter_mut().filter_map(Option::take);
         let kept = self.waiting.drain(..).chain(self.lost.drain(..));
-        for message in in_flight.chain(kept) {
+        for mut message in in_flight.chain(kept) {
+            message.end_shares();
             if let Some(Some(queue)) = self.queues.get_mut(message.queue) {
                 queue.finish(message, Status::ShuttingDown);
             }

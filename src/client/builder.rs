@@ -228,14 +228,13 @@ impl ClientBuilder {
     /// do.
     ///
     /// A lost call is repeated for as long as one that was not sent waits ([`ClientBuilder::patience`], counted from the first
-    /// loss). It fails with `Disconnected` in two cases: this time is over, or the server was restarted and has lost what it
-    /// kept. A server of version 1, or one that
-    /// announces no name, does not show that it was restarted: the call runs again there. Such a server also knows a client
+    /// loss). It fails with `Disconnected` in three cases: this time is over; the server was restarted and has lost what it
+    /// kept; or the core has too little memory for the results. A server of version 1, or one that announces no name, does not show that it was restarted: the call runs again there. Such a server also knows a client
     /// only by the address that it comes from, so a call is not repeated to it by another of its addresses.
     ///
     /// Bulk data that a call sends stays in its buffer until the call has ended. Results of a repeated call do not come into the
-    /// memory of [`Request::expect_bulk_into`](crate::Request::expect_bulk_into), but into memory of the core: the former
-    /// server may still write to the other.
+    /// memory of [`Request::expect_bulk_into`](crate::Request::expect_bulk_into), but into memory of the core (`bulk_buffers`): the
+    /// server may still write to the other by the lost connection.
     ///
     /// At most 64 calls of a connection are made from the oldest one without an answer to the newest, so that the server has
     /// the replies to all of them; further ones wait. So one call that takes long holds up others behind the next 63.

@@ -115,8 +115,8 @@ impl Request {
     /// those of other results.
     ///
     /// With a server that answers in the stream of its results, and with one that cannot use RDMA, the data is not in
-    /// `target`, which is dropped then. In a rare case, when the call had to be made again in another form, it is in
-    /// other memory of the core.
+    /// `target`, which is dropped then. It is in other memory of the core if the call was repeated
+    /// ([`ClientBuilder::repeat`](crate::ClientBuilder::repeat)) or, in a rare case, had to be made again in another form.
     pub fn expect_bulk_into(&mut self, target: Buffer) -> &mut Self {
         let bytes_max = u32::try_from(target.len()).unwrap_or(u32::MAX);
         self.expect_bulk(bytes_max);

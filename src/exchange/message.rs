@@ -229,6 +229,11 @@ impl Message {
         self.sent.is_some()
     }
 
+    /// Whether it was lost for longer than it is made again.
+    pub(crate) fn is_late(&self, now: u64) -> bool {
+        self.sent.is_some() && self.wait_until != 0 && now >= self.wait_until
+    }
+
     /// Ends its shares of what it sent: it is not made again.
     #[inline]
     pub(crate) fn end_shares(&mut self) {

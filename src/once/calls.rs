@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use rpcrdma_engine::{BulkArguments, BulkItem, Outcome, Request};
+use rpcrdma_engine::{BulkArguments, BulkItem, Outcome, Request, StreamPiece};
 
 use rpcrdma_protocol::rpc::Auth;
 
@@ -154,11 +154,14 @@ impl Calls {
         };
         let clients = self.callers.clients();
         let named = [request.program, request.version, request.procedure];
-        let mut key = clients.key(request.xid, named, &request.credential, request.args);
-        if let Some(items) = items {
-            for index in 0..items.len() {
-                let (at, bytes) = (items.args_offset(index), items.bytes(index));
-                key.add(at.unwrap_or(0), bytes.unwrap_or(0), items.parts(index));
+        let mut key = clients.key(request.xid, named, &request.credential, &[]);
+        let args = request.args;
+        match items {
+            None => key.add_arguments(args.len(), std::iter::once(StreamPiece::Stream(args))),
+            Some(items) => {
+                let of_items = (0..items.len()).filter_map(|index| items.bytes(index));
+                let of_items: usize = of_items.map(|bytes| bytes.next_multiple_of(4)).sum();
+                key.add_arguments(args.len() + of_items, items.stream(args));
             }
         }
         let wait = || {

@@ -2,15 +2,19 @@
 
 use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher};
 
+use rpcrdma_engine::StreamPiece;
 use rpcrdma_protocol::constants::RPCSEC_GSS;
 use rpcrdma_protocol::rpc::OpaqueAuth;
 
 use super::clients::Clients;
 use super::window::Key;
 
-/// How many bytes of bulk data the key covers at its begin, and how many at its end. No processor reads the rest of it, which is
+/// How many bytes of bulk data the key covers at its begin and at its end, together. No processor reads the rest of it, which is
 /// why it is sent outside the stream.
-const ENDS_BYTES: usize = 256;
+const DATA_BYTES: usize = 512;
+
+/// The same of arguments with their bulk data in its place.
+const ARGUMENTS_BYTES: usize = 2048;
 
 /// Makes the [`Key`] of a call: of its XID, its procedure, its credential, and its arguments.
 #[derive(Debug)]
@@ -21,7 +25,8 @@ pub struct KeyOf {
 
 impl<W> Clients<W> {
     /// The key of a call of this program, version and procedure, whose arguments have this stream. Bulk data is
-    /// added then ([`KeyOf::add`]).
+    /// added then ([`KeyOf::add`]). The caller decides what is data, by the procedure: when a call comes again, its data may be outside
+    /// the stream that was in it the first time.
     ///
     /// A credential of RPCSEC_GSS counts without its number, which differs when the call is sent again (RFC 2203 section 5.3.3.1).
     #[must_use]
@@ -58,23 +63,34 @@ impl KeyOf {
     /// data the first and the last 256 bytes count.
     pub fn add<'a>(&mut self, at: usize, bytes: usize, pieces: impl Iterator<Item = &'a [u8]>) {
         (at, bytes).hash(&mut self.hasher);
-        let behind = bytes.saturating_sub(ENDS_BYTES).max(ENDS_BYTES);
-        let mut ends = [0; 2 * ENDS_BYTES];
-        let mut from = 0;
+        let mut ends = Ends::<DATA_BYTES>::of(bytes);
+        pieces.for_each(|piece| ends.push(piece));
+        self.hasher.write(&ends.bytes);
+    }
+
+    /// Adds arguments of any procedure, with their bulk data in its place: of so many bytes together, data padded. Their first and
+    /// last 1,024 bytes count. So a call is the same one, whether its data is in the stream or outside: that is another choice
+    /// each time that the call is sent.
+    pub(crate) fn add_arguments<'a>(
+        &mut self,
+        bytes: usize,
+        pieces: impl Iterator<Item = StreamPiece<'a>>,
+    ) {
+        bytes.hash(&mut self.hasher);
+        let mut ends = Ends::<ARGUMENTS_BYTES>::of(bytes);
+        let mut in_item = None;
         for piece in pieces {
-            let first = ENDS_BYTES.saturating_sub(from).min(piece.len());
-            if first > 0 {
-                ends[from..from + first].copy_from_slice(&piece[..first]);
+            let (item, bytes) = match piece {
+                StreamPiece::Stream(bytes) => (None, bytes),
+                StreamPiece::Item { index, bytes } => (Some(index), bytes),
+            };
+            if std::mem::replace(&mut in_item, item) != item {
+                ends.pad();
             }
-            let skipped = behind.saturating_sub(from).min(piece.len());
-            let last = piece.get(skipped..).unwrap_or(&[]);
-            let place = ENDS_BYTES + (from + skipped).saturating_sub(behind);
-            if let Some(space) = ends.get_mut(place..place + last.len()) {
-                space.copy_from_slice(last);
-            }
-            from += piece.len();
+            ends.push(bytes);
         }
-        self.hasher.write(&ends);
+        ends.pad();
+        self.hasher.write(&ends.bytes);
     }
 
     /// The key of the call.
@@ -84,6 +100,49 @@ impl KeyOf {
             digest: self.hasher.finish(),
             ..self.key
         }
+    }
+}
+
+/// The first and the last bytes of what comes in pieces, so many together.
+struct Ends<const BYTES: usize> {
+    bytes: [u8; BYTES],
+    /// How many bytes came.
+    from: usize,
+    /// Where the last bytes begin.
+    behind: usize,
+}
+
+impl<const BYTES: usize> Ends<BYTES> {
+    const HALF: usize = BYTES / 2;
+
+    /// Of so many bytes.
+    fn of(bytes: usize) -> Self {
+        Self {
+            bytes: [0; BYTES],
+            from: 0,
+            behind: bytes.saturating_sub(Self::HALF).max(Self::HALF),
+        }
+    }
+
+    fn push(&mut self, piece: &[u8]) {
+        let (from, behind) = (self.from, self.behind);
+        let first = Self::HALF.saturating_sub(from).min(piece.len());
+        if first > 0 {
+            self.bytes[from..from + first].copy_from_slice(&piece[..first]);
+        }
+        let skipped = behind.saturating_sub(from).min(piece.len());
+        let last = piece.get(skipped..).unwrap_or(&[]);
+        let place = Self::HALF + (from + skipped).saturating_sub(behind);
+        if let Some(space) = self.bytes.get_mut(place..place + last.len()) {
+            space.copy_from_slice(last);
+        }
+        self.from += piece.len();
+    }
+
+    /// To the next multiple of four bytes, with zeros.
+    fn pad(&mut self) {
+        let bytes = self.from.next_multiple_of(4) - self.from;
+        self.push(&[0; 3][..bytes]);
     }
 }
 
@@ -156,6 +215,51 @@ mod tests {
         assert_eq!(gss(b"versproc1111context"), gss(b"versproc2222context"));
         for other in [&b"versproc1111others."[..], b"versprok1111context", b""] {
             assert_ne!(gss(other), gss(b"versproc1111context"));
+        }
+    }
+
+    /// Where data of any length is in its stream, or outside it in any pieces.
+    #[test]
+    fn key_does_not_depend_on_what_is_outside_the_stream() {
+        let clients = Clients::<Infallible>::new(1);
+        let key_of = |bytes, pieces: &[StreamPiece<'_>]| {
+            let mut key = clients.key(1, [2, 3, 4], &OpaqueAuth::NONE, &[]);
+            key.add_arguments(bytes, pieces.iter().copied());
+            key.finish()
+        };
+        for bytes in [1, 2, 3, 4, 7, 100, 1016, 1017, 1500, 1999, 2000] {
+            let (first, second) = (&DATA[..bytes], &STREAM[..bytes / 2]);
+            let padded = |data: &[u8]| {
+                let mut data = data.to_vec();
+                data.resize(data.len().next_multiple_of(4), 0);
+                data
+            };
+            let whole = [&[1; 8], &padded(first)[..], &padded(second)[..], &[2; 12]].concat();
+            let key = key_of(whole.len(), &[StreamPiece::Stream(&whole)]);
+            let item = |index, bytes| StreamPiece::Item { index, bytes };
+            let (one, other) = first.split_at(bytes / 3);
+            let outside = [
+                StreamPiece::Stream(&[1; 8]),
+                item(0, one),
+                item(0, other),
+                item(1, second),
+                StreamPiece::Stream(&[2; 12]),
+            ];
+            assert_eq!(key_of(whole.len(), &outside), key, "{bytes}");
+            let partly = [
+                StreamPiece::Stream(&whole[..8 + padded(first).len()]),
+                item(0, second),
+                StreamPiece::Stream(&[2; 12]),
+            ];
+            assert_eq!(key_of(whole.len(), &partly), key, "{bytes}");
+            let changed = (0..whole.len()).map(|at| {
+                let mut changed = whole.clone();
+                changed[at] ^= 1;
+                key_of(whole.len(), &[StreamPiece::Stream(&changed)]) == key
+            });
+            let same = changed.filter(|is_same| *is_same).count();
+            assert_eq!(same, whole.len().saturating_sub(ARGUMENTS_BYTES), "{bytes}");
+            assert_ne!(key_of(whole.len() + 4, &outside), key);
         }
     }
 }

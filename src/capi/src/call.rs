@@ -381,7 +381,8 @@ pub unsafe extern "C" fn rpcrdma_call_expect_bulk(call: *mut Call, bytes_max: u3
 
 /// As rpcrdma_call_expect_bulk(), for data that is to be written into `buffer`, whose length is the most that it can have. Takes
 /// the buffer, unless it fails: rpcrdma_take_bulk() brings it back with the data. What a server sends in the
-/// stream of its results is not there, and the buffer is freed then. At most 8 pieces, with those of other results.
+/// stream of its results is not there, and the buffer is freed then; likewise the results of a call that was lost with its connection and
+/// repeated. At most 8 pieces, with those of other results.
 ///
 /// Errors: RPCRDMA_E_ARGUMENT for a buffer that is not in registered memory, or is empty.
 #[unsafe(no_mangle)]

@@ -467,12 +467,12 @@ fn until_connected(ledger: &Ledger, is_connected: bool) {
 fn calls_that_send_and_expect_bulk_data_are_repeated() {
     let at = address();
     let (server, ledger, later) = serve(&at);
-    let memory = memory(&file(2));
+    let memory = memory(&file(3));
     let node = Node::builder().profile(profile()).memory(&memory);
     let node = node.start(&at).unwrap();
     let client = node.client().connect_timeout(PATIENCE).reconnect(soon());
     let client = client.repeat(true).connect(&at).unwrap();
-    let mut poller = client.poller(4).unwrap();
+    let mut poller = client.poller(5).unwrap();
     let block = |number| Buffer::of_memory(&memory, number * BLOCK as u64, BLOCK);
     let mut data = client.buffers().wait(20_000, PATIENCE).unwrap();
     data.copy_from(&[5; 20_000]);
@@ -485,16 +485,24 @@ fn calls_that_send_and_expect_bulk_data_are_repeated() {
         }
         poller.submit(&mut request, tag.into()).unwrap();
     }
-    let mut into = poller.request(ENTER_LATER);
-    into.u32(4).expect_bulk_into(block(0).unwrap());
-    poller.submit(&mut into, 4).unwrap();
-    let answers = [(); 4].map(|()| later.recv_timeout(PATIENCE).unwrap());
+    // The data of the last one is outside the stream of the first attempt, and in that of the second one.
+    let short = client.buffers().copy_of(&[8; 100]).unwrap();
+    let target = Buffer::of_memory(&memory, 2 * BLOCK as u64, 500).unwrap();
+    for (tag, target, sent) in [(4, block(0).unwrap(), None), (5, target, Some(short))] {
+        let mut into = poller.request(ENTER_LATER);
+        into.u32(tag).expect_bulk_into(target);
+        if let Some(data) = sent {
+            into.bulk(data);
+        }
+        poller.submit(&mut into, tag.into()).unwrap();
+    }
+    let answers = [(); 5].map(|()| later.recv_timeout(PATIENCE).unwrap());
     until_connected(&ledger, true);
     let (core, connection) = ledger.connections.lock().unwrap()[0];
     server.node().close(core, connection);
     // Each waits for the first one of it.
     until("the calls that come again", || {
-        (repeated(&server) == 4).then_some(())
+        (repeated(&server) == 5).then_some(())
     });
     assert!(block(1).is_err(), "its data may be needed again");
     for (answer, number) in answers {
@@ -502,17 +510,20 @@ fn calls_that_send_and_expect_bulk_data_are_repeated() {
             results.u32(number).bulk_copy(&[7; 400]);
         });
     }
-    for _ in 0..4 {
+    let ended = [(); 5].map(|()| {
         let ended = poller.wait().unwrap();
         let mut answer = ended.result.unwrap();
         let mut results = answer.results();
         assert_eq!(u64::from(results.u32().unwrap()), ended.tag);
         let data = results.bulk().unwrap();
         assert!(data.len() == 400 && data.pieces().flatten().all(|byte| *byte == 7));
-    }
-    assert_eq!([1, 2, 3, 4].map(|number| ledger.times(number)), [1; 4]);
+        answer
+    });
+    assert_eq!([1, 2, 3, 4, 5].map(|number| ledger.times(number)), [1; 5]);
+    // Their senders have what they got, and nothing of what they sent is held.
     until("the memory of the program", || {
-        let blocks = [block(0), block(1)];
+        let blocks = [block(0), block(1), block(2)];
         blocks.iter().all(Result::is_ok).then_some(())
     });
+    drop(ended);
 }
