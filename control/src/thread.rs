@@ -35,7 +35,7 @@ use self::targets::Keeper;
 use crate::authentication::Session;
 use crate::connection::NameOf;
 use crate::connection::{Connection, ListenOptions};
-use crate::core_choice::{Occupancy, PeerLimits};
+use crate::core_choice::{CoreChoice, Occupancy, PeerLimits};
 use crate::counters::ControlCounters;
 use crate::error::{ConnectError, Stage};
 use crate::events::{EventSink, NodeEvent};
@@ -345,12 +345,15 @@ impl<V: Provider> ControlThread<V> {
         };
         // The peer's limit comes first, so that a peer over it does not occupy a place in a core.
         if !self.peers.take(peer.key) {
-            self.leave_cut();
+            self.leave_cut(|it| it.peer.as_ref().is_some_and(|it| it.key == peer.key));
             return Err(RejectReason::PeerLimit);
         }
         let Some(core) = self.occupancy.take(options.core) else {
             self.peers.release(peer.key);
-            self.leave_cut();
+            self.leave_cut(|it| match options.core {
+                CoreChoice::Core(core) => it.core == core,
+                CoreChoice::FewestConnections => true,
+            });
             return Err(RejectReason::ConnectionsExhausted);
         };
         let prepared = match self.manager.prepare(id, &self.cores[core].port) {
@@ -359,7 +362,10 @@ impl<V: Provider> ControlThread<V> {
                 self.occupancy.release(core);
                 self.peers.release(peer.key);
                 return Err(match error {
-                    SetupError::Limit { .. } => RejectReason::ConnectionsExhausted,
+                    SetupError::Limit { .. } => {
+                        self.leave_cut(|it| it.core == core);
+                        RejectReason::ConnectionsExhausted
+                    }
                     _ => RejectReason::Other(0),
                 });
             }

@@ -96,8 +96,8 @@ impl<M: Manager> Manager for FaultyManager<M> {
         self.inner.devices()
     }
 
-    fn is_cut(&self, connection: ConnectionId) -> bool {
-        self.inner.is_cut(connection)
+    fn cut_connections(&mut self) -> Vec<ConnectionId> {
+        self.inner.cut_connections()
     }
 
     fn abandon(&mut self, connection: ConnectionId) {

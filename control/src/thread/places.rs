@@ -12,8 +12,8 @@ use super::connection::{End, Tracked};
 use crate::connection::ConnectionName;
 use crate::provider::Provider;
 
-/// The connections of clients that give them names. A name is valid together with the host that the client proved to be: no other host
-/// can take it.
+/// The connections of clients that give them names. A name is valid together with the host that the client proved to be. Where hosts
+/// prove nothing, a peer that knows a name can end the connection that has it.
 #[derive(Default)]
 pub(super) struct Names(HashMap<(ConnectionName, Option<HostIdentity>), ConnectionId>);
 
@@ -77,15 +77,15 @@ impl<V: Provider> ControlThread<V> {
         }
     }
 
-    /// All places are taken: connections of peers whose link is down give theirs up. The peers come by another link, and try again
-    /// until there is a place. Before that, the link may still come back in time.
-    pub(super) fn leave_cut(&mut self) {
-        let of_peers = self
-            .connections
-            .values()
-            .filter(|it| matches!(it.end, End::Server));
-        let cut = of_peers.filter(|it| self.manager.is_cut(it.id));
-        for id in cut.map(|it| it.id).collect::<Vec<_>>() {
+    /// A peer was rejected, because all places of a kind are taken: connections whose link is down give theirs up. Their peers come by
+    /// another link, and try again until there is a place. Before that, the link may still come back in time.
+    pub(super) fn leave_cut(&mut self, is_such: impl Fn(&Tracked) -> bool) {
+        let cut = self.manager.cut_connections().into_iter();
+        let cut = cut.filter(|id| {
+            let tracked = self.connections.get(id);
+            tracked.is_some_and(|it| matches!(it.end, End::Server) && is_such(it))
+        });
+        for id in cut.collect::<Vec<_>>() {
             self.manager.abandon(id);
         }
     }

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use rpcrdma_control::{PortAndHandle, PortNeed, Provider, ShmProvider, TargetEvent};
+use rpcrdma_control::{
+    CoreChoice, ListenOptions, PortAndHandle, PortNeed, Provider, ShmProvider, TargetEvent,
+};
 use rpcrdma_fabric::clock::Clock;
 use rpcrdma_fabric::interface::{
     ConnectionId, Counted, DeviceLevels, ListenerId, Manager, ManagerError, ManagerEvent,
@@ -129,8 +131,11 @@ impl Manager for CutManager {
         self.inner.devices()
     }
 
-    fn is_cut(&self, connection: ConnectionId) -> bool {
-        ARE_CUT.load(Ordering::Relaxed) && self.established.contains(&connection)
+    fn cut_connections(&mut self) -> Vec<ConnectionId> {
+        match ARE_CUT.load(Ordering::Relaxed) {
+            true => self.established.clone(),
+            false => Vec::new(),
+        }
     }
 
     fn abandon(&mut self, connection: ConnectionId) {
@@ -174,23 +179,35 @@ fn server_has_places_for_clients_that_come_again_by_another_link() {
         connections_max: 2,
         ..profile()
     };
-    let (server, address) = server::<Cut>(&small, 1);
+    let server = start::<Cut>(&small, 2);
+    let listen = |core| {
+        let (address, core) = (Shm::address(), CoreChoice::Core(core));
+        let options = ListenOptions {
+            core,
+            ..listening()
+        };
+        let listens = server.node.listen(&address, options);
+        listens.expect("the name is free").address
+    };
+    let (address, other) = (listen(0), listen(1));
     let mut client = start::<Shm>(&profile(), 1);
-    let connect = |client: &TestNode| client.node.connect(&address, options());
-    let before = [connect(&client), connect(&client)];
+    let connect = |client: &TestNode, at: &str| client.node.connect(at, options());
+    let before = [connect(&client, &address), connect(&client, &address)];
     assert!(before.iter().all(Result::is_ok));
-    assert!(connect(&client).is_err(), "it is full");
+    let stays = connect(&client, &other).expect("it has room");
+    assert!(connect(&client, &address).is_err(), "it is full");
     for connection in before.into_iter().flatten() {
         client.assert_echo(&connection, b"it stays");
     }
     ARE_CUT.store(true, Ordering::Relaxed);
     let both = [(); 2].map(|()| client.node.keep_connected(&address, options(), soon()));
     let after = both.each_ref().map(established);
-    server.counts("connections_closed", 2);
     ARE_CUT.store(false, Ordering::Relaxed);
     for connection in &after {
         client.assert_echo(connection, b"by the other link");
     }
+    // To end it would have made no room.
+    client.assert_echo(&stays, b"on another core");
 }
 
 #[test]

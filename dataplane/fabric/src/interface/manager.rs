@@ -310,10 +310,9 @@ pub trait Manager: Send + 'static {
         true
     }
 
-    /// Whether this end's link of a connection is down, for longer than a flap.
-    fn is_cut(&self, connection: ConnectionId) -> bool {
-        let _ = connection;
-        false
+    /// The connections whose link at this end is down, now and for longer than a flap. It may ask devices, so not for each event.
+    fn cut_connections(&mut self) -> Vec<ConnectionId> {
+        Vec::new()
     }
 
     /// A port for which queue pairs may be prepared: from now on the manager takes the events of its device.
@@ -324,7 +323,7 @@ pub trait Manager: Send + 'static {
     /// The devices of its ports. It asks each of them, so not for each event.
     fn devices(&self) -> Vec<DeviceLevels>;
 
-    /// Ends a connection whose link is down ([`ManagerEvent::LinkDown`], [`Manager::is_cut`]), as if its peer had closed it: `Disconnected`
+    /// Ends a connection whose link is down ([`ManagerEvent::LinkDown`], [`Manager::cut_connections`]), as if its peer had closed it: `Disconnected`
     /// follows.
     fn abandon(&mut self, connection: ConnectionId);
 

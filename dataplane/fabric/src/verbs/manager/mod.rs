@@ -382,9 +382,15 @@ impl ManagerInterface for Manager {
         self.devices.iter().map(levels).collect()
     }
 
-    fn is_cut(&self, connection: ConnectionId) -> bool {
-        let connection = self.connections.get(&connection.0);
-        connection.is_some_and(|it| self.devices.iter().any(|device| device.has_cut(it)))
+    fn cut_connections(&mut self) -> Vec<ConnectionId> {
+        // A link may be back without a word of it: it is looked at again only while there are connections by it.
+        for device in &mut self.devices {
+            let context = &device.context;
+            device.down.retain(|port| context.port_mtu(*port).is_none());
+        }
+        let is_cut = |it: &Connection| self.devices.iter().any(|device| device.has_cut(it));
+        let cut = self.connections.iter().filter(|(_, it)| is_cut(it));
+        cut.map(|(number, _)| ConnectionId(*number)).collect()
     }
 
     fn abandon(&mut self, connection: ConnectionId) {
