@@ -1,8 +1,6 @@
 #!/usr/bin/env bash
 # As rails-cut, and no link goes down: what the server sends by one of them is lost. No device tells of that (soft-RoCE sends
 # again without end), and keep-alives would tell after minutes, as they are set here: the client finds its path dead.
-#
-# It comes before rails-cut, after which one of the devices connects no more.
 . "$(dirname "$0")/rails.sh"
 
 at_end() { on_b 'tc qdisc del dev $LAB_NETDEV2 root'; }

@@ -30,12 +30,19 @@ was_moved() { # was_moved COUNTER
 # TIME: paths are judged by their own limits, as repeating-client has them: longer than a guest pauses.
 watch=(--set path_suspect_ms=10000 --set path_probe_ms=10000)
 
+# A device of soft-RoCE whose link was down makes no new connection: each scenario begins with new ones.
+renew_second() {
+    local again='ip link set "$LAB_NETDEV2" up; rdma link delete "$LAB_DEV2" && rdma link add "$LAB_DEV2" type rxe netdev "$LAB_NETDEV2"'
+    on_b "$again" && eval "$again"
+}
+check "the second device of each guest is made anew" renew_second
+
 calls_are_made() {
     check "the servers listen at both addresses" listens_on b "$PROGRAMS/entry-server $both $procedure"
     entries=$answer
     bench_at=rdma:$LAB_PEER2:$((port + 1)),rdma:$LAB_PEER:$((port + 1))
     check "and that of bench-tool" listens_on b "$bench serve --listen $bench_at ${patient[*]}"
-    "$PROGRAMS/repeating-client" "$both" $procedure 0 >"$work/client" 2>&1 &
+    "$PROGRAMS/repeating-client" "$both" $procedure 0 >"$work/client" 2>"$work/client.moves" &
     client=$!
     check "calls are answered" enters 50
     "$bench" run --connect "$bench_at" "${patient[@]}" "${watch[@]}" --retry 5m --warmup 0 --duration 60m --json "$work/run.json" \
