@@ -124,8 +124,8 @@ impl<A: Application> CoreApplication<A> {
                 }
                 true
             }
-            // Nothing else bounds it: what it waits for may be the memory of other calls that wait.
-            Err(refused) if refused.is_transient() && message.is_late(core.now()) => {
+            // Nothing else bounds it: the memory that it waits for may be that of other calls that wait.
+            Err(CallRefused::NoSlot) if message.is_late(core.now()) => {
                 self.finish(message, Status::Failed(CallError::Disconnected));
                 true
             }

@@ -65,7 +65,7 @@ impl KeyOf {
         (at, bytes).hash(&mut self.hasher);
         let mut ends = Ends::<DATA_BYTES>::of(bytes);
         pieces.for_each(|piece| ends.push(piece));
-        self.hasher.write(&ends.bytes);
+        self.hasher.write(ends.used());
     }
 
     /// Adds arguments of any procedure, with their bulk data in its place: of so many bytes together, data padded. Their first and
@@ -90,7 +90,7 @@ impl KeyOf {
             ends.push(bytes);
         }
         ends.pad();
-        self.hasher.write(&ends.bytes);
+        self.hasher.write(ends.used());
     }
 
     /// The key of the call.
@@ -137,6 +137,16 @@ impl<const BYTES: usize> Ends<BYTES> {
             space.copy_from_slice(last);
         }
         self.from += piece.len();
+    }
+
+    /// What came of them: all of a short whole.
+    fn used(&self) -> &[u8] {
+        let last = self.from.saturating_sub(self.behind).min(Self::HALF);
+        let end = match last {
+            0 => self.from.min(Self::HALF),
+            _ => Self::HALF + last,
+        };
+        &self.bytes[..end]
     }
 
     /// To the next multiple of four bytes, with zeros.

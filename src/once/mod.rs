@@ -9,7 +9,8 @@
 //!   connects again under the same name. Clients without a name are known by their address: those of one address are one
 //!   client, on any port, as the Linux server has it over RDMA.
 //! * **What is the same call** ([`Clients::key`]): same client, XID, program, version, procedure, credential and arguments, on
-//!   any connection. Of the arguments, with bulk data in its place, count the length and the first and last 1,024 bytes.
+//!   any connection. Of the arguments of a [`Service`](crate::Service), with bulk data in its place, count the length and the
+//!   first and last 1,024 bytes. A server that knows where the data is, also in the stream, takes it apart ([`KeyOf::add`]).
 //! * **How much is kept** ([`Clients`]). A client is sure of [`ENTRIES`] calls: those that run, and those that finished last.
 //!   No other client can displace them, however many calls it makes. One without a name may use free entries, up to
 //!   [`ENTRIES_MAX`] in all; memory for them is allocated when it needs them, five times at most. What is kept of a client

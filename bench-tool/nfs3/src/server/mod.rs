@@ -115,7 +115,8 @@ impl<P: Pages> Service<P> {
         outcome
     }
 
-    /// What makes a call the same when it comes again. The data of WRITE count as bulk data also in the stream.
+    /// What makes a call the same when it comes again. The data of WRITE count as bulk data also in the stream, so that a call is the same
+    /// one by each way that its data can come.
     fn key<I: Items>(&self, procedure: Procedure, call: &Call<'_>, items: &I) -> once::Key {
         let data_at = match procedure {
             Procedure::Write => written_data_at(call.args),
@@ -124,12 +125,23 @@ impl<P: Pages> Service<P> {
         let (stream, data) = call.args.split_at(data_at);
         let named = [wire::PROGRAM, wire::VERSION, call.procedure];
         let mut key = self.clients.key(call.xid, named, &call.credential, stream);
-        key.add(data_at, data.len(), std::iter::once(data));
-        for index in 0..items.count() {
-            let bytes = items.pieces(index).map(|piece| piece.bytes.len()).sum();
-            let pieces = items.pieces(index).map(|piece| piece.bytes);
-            key.add(index, bytes, pieces);
-        }
+        // In the stream with its padding, and in a chunk without: what counts is as long as the word before it says.
+        let length = stream
+            .last_chunk()
+            .filter(|_| procedure == Procedure::Write);
+        let length = length.map_or(usize::MAX, |word| u32::from_be_bytes(*word) as usize);
+        let pieces = || {
+            let items = (0..items.count()).flat_map(|index| items.pieces(index));
+            std::iter::once(data).chain(items.map(|piece| piece.bytes))
+        };
+        let bytes = pieces().map(<[u8]>::len).sum::<usize>().min(length);
+        let mut left = bytes;
+        let counted = pieces().map(|piece| {
+            let (piece, _) = piece.split_at(piece.len().min(left));
+            left -= piece.len();
+            piece
+        });
+        key.add(data_at, bytes, counted);
         key.finish()
     }
 

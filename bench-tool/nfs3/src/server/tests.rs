@@ -537,6 +537,46 @@ fn written_data_tell_calls_apart_by_their_ends() {
     }
 }
 
+/// Its data comes beside the stream or in it, as its client chooses each time; in a chunk of version 1 also with its padding.
+#[test]
+fn write_that_comes_again_in_another_form_is_not_done_again() {
+    let mut client = Client::new(10, 10);
+    let file = client.create(b"x");
+    for length in [1_u32, 3, 4, 300, 3001] {
+        client.xid += 1;
+        let data = vec![7; length as usize];
+        let write = arguments::Write {
+            file,
+            offset_bytes: 0,
+            count_bytes: length,
+            stability: Stability::FileSync,
+        };
+        let before_data = encoded(&[&|writer| write.encode(writer).unwrap(), &|writer| {
+            writer.write_u32(length).unwrap();
+        }]);
+        let in_stream = encoded(&[&|writer| write.encode(writer).unwrap(), &|writer| {
+            data.as_slice().encode(writer).unwrap();
+        }]);
+        let number = Procedure::Write.number();
+        let before = client.service.repeated();
+        assert_eq!(client.again(number, &in_stream), Outcome::Success);
+        for is_version_1 in [false, true] {
+            let mut data = data.clone();
+            if is_version_1 {
+                data.resize(data.len().next_multiple_of(4), 0);
+            }
+            let item = OneItem {
+                args_offset: before_data.len(),
+                data,
+                is_version_1,
+            };
+            let outcome = client.again_with(number, &before_data, &item);
+            assert_eq!(outcome, Outcome::Success);
+        }
+        assert_eq!(client.service.repeated(), before + 2, "{length}");
+    }
+}
+
 #[test]
 fn mount_hands_out_directories_of_the_export() {
     let mut client = Client::new(10, 10);
