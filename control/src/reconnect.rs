@@ -6,8 +6,8 @@
 //! I/O: time is an argument, and decisions are results.
 //!
 //! Each address has its own wait, so that one that has not failed is tried immediately when another one has. That is what the
-//! second address is for. When a connection is lost that had lasted, each other address is tried once without its wait: it may work
-//! again since the last attempt there. A target is given up only when trying again cannot help at any of its addresses.
+//! second address is for. When a connection is lost that had lasted for longer than any wait, each other address is tried once without its
+//! wait: it may work again since the last attempt there. A target is given up only when trying again cannot help at any of its addresses.
 //!
 //! The order of calls: [`Targets::add`]; then [`Targets::poll`] names a target that is due, and [`Targets::address`] the address
 //! that is tried; report the outcome of its attempt with [`Targets::handle_established`] or [`Targets::handle_failed`], and the
@@ -410,18 +410,21 @@ impl Targets {
             return Step::GiveUp;
         };
         path.is_hopeless = is_hopeless;
+        let lasted = now.duration_since(since);
         // A connection resets the failures only if it lasted longer than the wait before it. Otherwise a peer that
         // accepts and soon drops connections would be retried without growing waits.
         if let Some(peer) = self.peers.get_mut(&path.address)
-            && now.duration_since(since) >= target.reconnect.wait(peer.failures)
+            && lasted >= target.reconnect.wait(peer.failures)
         {
             *peer = Peer {
                 targets: peer.targets,
                 ..Peer::default()
             };
-            for (number, path) in target.paths.iter_mut().enumerate() {
-                path.is_due = number != target.at;
-            }
+        }
+        // As long as any wait is: so no address is tried more often than by its own waits.
+        let has_lasted = lasted >= target.reconnect.longest();
+        for (number, path) in target.paths.iter_mut().enumerate() {
+            path.is_due = has_lasted && number != target.at;
         }
         self.go_on(id, since, now)
     }

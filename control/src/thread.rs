@@ -362,10 +362,7 @@ impl<V: Provider> ControlThread<V> {
                 self.occupancy.release(core);
                 self.peers.release(peer.key);
                 return Err(match error {
-                    SetupError::Limit { .. } => {
-                        self.leave_cut(|it| it.core == core);
-                        RejectReason::ConnectionsExhausted
-                    }
+                    SetupError::Limit { .. } => RejectReason::ConnectionsExhausted,
                     _ => RejectReason::Other(0),
                 });
             }

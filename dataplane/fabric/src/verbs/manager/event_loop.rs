@@ -94,6 +94,8 @@ impl Manager {
             let downs = device.context.links_down();
             // The timer that runs is kept: a link that flaps does not put off the look at another one.
             if downs != std::mem::replace(&mut device.downs, downs) && device.timer.is_none() {
+                // What was seen last is of an earlier time: this may be a flap.
+                device.down.clear();
                 let at = Some(Instant::now() + LINK_DOWN_HOLD);
                 self.waiting.set_timer(device.number, &mut device.timer, at);
             }

@@ -383,6 +383,9 @@ impl ManagerInterface for Manager {
     }
 
     fn cut_connections(&mut self) -> Vec<ConnectionId> {
+        if self.devices.iter().all(|device| device.down.is_empty()) {
+            return Vec::new();
+        }
         // A link may be back without a word of it: it is looked at again only while there are connections by it.
         for device in &mut self.devices {
             let context = &device.context;
