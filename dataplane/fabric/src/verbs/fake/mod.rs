@@ -91,6 +91,8 @@ struct Device {
     again: ibv_context,
     card: Card,
     windows: Cell<u32>,
+    /// Its link is down.
+    is_down: Cell<bool>,
     /// The access of each registration.
     accesses: RefCell<Vec<c_uint>>,
     /// What was made, with the kind of its domain, and what was given back.
@@ -139,6 +141,7 @@ impl Fake {
             again,
             card,
             windows: Cell::new(0),
+            is_down: Cell::new(false),
             accesses: RefCell::default(),
             calls: RefCell::default(),
             events: RefCell::default(),
@@ -165,6 +168,11 @@ impl Fake {
                 .write(number);
         }
         self.device.events.borrow_mut().push_back(event);
+    }
+
+    /// Its link goes down or up. [`Fake::tell`] reports it.
+    pub(super) fn set_link(&self, is_up: bool) {
+        self.device.is_down.set(!is_up);
     }
 
     /// The access of the registrations so far.
@@ -345,7 +353,12 @@ unsafe extern "C" fn query_port(
 ) -> c_int {
     // SAFETY: the caller's structure is a whole one.
     let attributes = unsafe { &mut *attributes.cast::<ibv_port_attr>() };
-    attributes.state = ibv_port_state::IBV_PORT_ACTIVE;
+    // SAFETY: the device of this thread lives until its fake is dropped.
+    let device = unsafe { DEVICE.get().as_ref() };
+    attributes.state = match device.is_some_and(|device| device.is_down.get()) {
+        true => ibv_port_state::IBV_PORT_DOWN,
+        false => ibv_port_state::IBV_PORT_ACTIVE,
+    };
     attributes.active_mtu = ibv_mtu::IBV_MTU_1024;
     attributes.max_msg_sz = 1 << 30;
     0

@@ -337,3 +337,56 @@ impl Manager {
         }
     }
 }
+
+#[cfg(all(test, not(loom), not(feature = "rdma-sys")))]
+mod link_tests {
+    use super::*;
+    use crate::interface::{DeviceLevels, Manager as _};
+    use crate::verbs::PortHandle;
+    use crate::verbs::bindings::ibv_event_type;
+    use crate::verbs::fake::{Card, Fake};
+
+    /// The link goes down, and the manager learns of it.
+    fn goes_down(fake: &Fake, handle: &PortHandle, manager: &mut Manager) {
+        fake.set_link(false);
+        fake.tell(ibv_event_type::IBV_EVENT_PORT_ERR as u32);
+        assert_eq!(handle.context().dispatch_events().expect("events"), 1);
+        let waited = manager.wait(Duration::ZERO, &mut Vec::new());
+        waited.expect("no failure");
+    }
+
+    /// What was seen of a link counts as long as it is down without a break, also if nothing is told of its return.
+    #[test]
+    fn link_that_was_down_before_is_not_taken_for_one_that_is() {
+        let fake = Fake::install(Card::HONEST);
+        let (_port, handle) = fake.port(|_| {});
+        let mut manager = Manager::new().expect("a manager");
+        manager.introduce(&handle);
+        let levels = |links_up| DeviceLevels {
+            name: fake.name().to_owned(),
+            links_up,
+            links: 1,
+            connections: 0,
+        };
+        assert_eq!(manager.devices(), [levels(1)]);
+        // TIME: the test adds what passes until the link is looked at.
+        let later = Instant::now() + 2 * LINK_DOWN_HOLD;
+        for is_asked in [true, false] {
+            goes_down(&fake, &handle, &mut manager);
+            assert_eq!(manager.devices(), [levels(0)]);
+            assert!(manager.devices[0].down.is_empty(), "it may be a flap");
+            manager.fire_timers(later);
+            assert_eq!(manager.devices[0].down, [1]);
+            assert_eq!(manager.cut_connections(), [], "there are none");
+            assert_eq!(manager.devices[0].down, [1]);
+            fake.set_link(true);
+            if is_asked {
+                assert_eq!(manager.cut_connections(), []);
+                assert!(manager.devices[0].down.is_empty());
+            }
+        }
+        // A flap, and nobody has asked since the link was down for long.
+        goes_down(&fake, &handle, &mut manager);
+        assert!(manager.devices[0].down.is_empty());
+    }
+}
