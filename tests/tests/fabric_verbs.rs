@@ -169,6 +169,8 @@ rpcrdma_tests::fabric_conformance!(conformance, VerbsHarness, skipped [
     send_with_invalidate,
     invalidate_foreign_key_fails,
     invalidate_unknown_key_fails,
+    // It posts no RDMA Reads, as above.
+    a_view_is_exposed_to_be_read_alone,
     an_ended_window_of_another_port_is_refused,
     flush_on_disconnect,
     peer_disconnect_seen,

@@ -66,6 +66,7 @@ fn items_are_placed_whatever_their_size() {
 /// The caller keeps what it sends, and sends it again.
 #[test]
 fn shared_items_are_placed_twice_from_where_they_are() {
+    unless_skipped!("shared_items_are_placed_twice_from_where_they_are");
     let config = placing_config(1, 65_536, 64);
     let mut pair = placing_pair(&config, &config);
     let (connection, _) = pair.connect();

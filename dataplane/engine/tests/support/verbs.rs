@@ -50,6 +50,7 @@ const PLACEMENT_ON_IWARP: &[(&str, &str)] = &[
     ("call_is_retried_when_its_reply_or_results_do_not_fit", READS),
     ("placement_demanded_by_the_caller_is_used", READS),
     ("shared_results_are_placed_and_come_home", PIECES),
+    ("shared_items_are_placed_twice_from_where_they_are", PIECES),
     ("a_late_write_to_a_call_of_both_kinds_is_refused", REFUSED),
     ("a_late_write_to_a_call_that_was_placed_first_is_refused", REFUSED),
 ];
@@ -60,6 +61,7 @@ const ENGINE_ON_IWARP: &[(&str, &str)] = &[
     ("calls_that_need_memory_kept_for_peers_are_refused", READS),
     ("a_write_chunk_that_is_too_small_is_made_larger_once", READS),
     ("every_combination_of_lists", READS),
+    ("shared_items_are_sent_twice_from_where_they_are", READS),
     ("segments_are_no_longer_than_the_peer_takes", READS),
     ("a_call_for_many_buffers_is_not_passed_by_calls_for_few", READS),
     ("many_calls_at_once_with_few_buffers_and_slots", READS),

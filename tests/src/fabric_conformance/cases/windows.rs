@@ -254,6 +254,7 @@ pub(in super::super) fn a_view_is_exposed_to_be_read_alone<H: Harness>(harness: 
     let bound = server
         .port
         .bind_window(link.queue_pairs[SERVER], view, 400, READ);
+    server.port.flush_sends();
     let window = bound.map_err(|(error, _)| error).expect("it may be read");
     world.reads(link, &window, &data[3..403]);
     let view = world.reclaim(SERVER, link, window);
