@@ -355,7 +355,7 @@ mod link_tests {
         waited.expect("no failure");
     }
 
-    /// What was seen of a link counts as long as it is down without a break, also if nothing is told of its return.
+    /// What was seen of a link counts as long as it is down without a break, also if its return was not reported.
     #[test]
     fn link_that_was_down_before_is_not_taken_for_one_that_is() {
         let fake = Fake::install(Card::HONEST);
