@@ -70,7 +70,7 @@ pub(crate) struct Settings {
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
 /// The devices are looked at no more often: each look may ask their firmware.
-const DEVICES_AGAIN: Duration = Duration::from_millis(250);
+const DEVICES_AGAIN: Duration = Duration::from_secs(5);
 
 /// The wait before a retry when a core's mailbox was full.
 const MAILBOX_RETRY: Duration = Duration::from_millis(10);
@@ -165,9 +165,6 @@ impl<V: Provider> ControlThread<V> {
 
     pub(crate) fn run(mut self) {
         let mut events = Vec::new();
-        for core in &self.cores {
-            self.manager.introduce(&core.port);
-        }
         loop {
             if self.manager.wait(self.sleep(), &mut events).is_err() {
                 // The fabric's descriptor failed: waiting is impossible.

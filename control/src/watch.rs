@@ -30,7 +30,7 @@ pub struct NodeSnapshot {
     pub control: Vec<(&'static str, u64)>,
     /// What the manager of connections counted, events of devices included.
     pub fabric: Vec<Counted>,
-    /// The devices of the manager, as they were within about a second.
+    /// The devices of the manager, as they were within some five seconds.
     pub devices: Vec<DeviceLevels>,
 }
 

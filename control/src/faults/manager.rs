@@ -88,10 +88,6 @@ impl<M: Manager> Manager for FaultyManager<M> {
         self.inner.leads_elsewhere(connection, address)
     }
 
-    fn introduce(&mut self, port: &M::PortHandle) {
-        self.inner.introduce(port);
-    }
-
     fn devices(&self) -> Vec<DeviceLevels> {
         self.inner.devices()
     }

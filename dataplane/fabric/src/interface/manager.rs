@@ -315,12 +315,7 @@ pub trait Manager: Send + 'static {
         Vec::new()
     }
 
-    /// A port for which queue pairs may be prepared: from now on the manager takes the events of its device.
-    fn introduce(&mut self, port: &Self::PortHandle) {
-        let _ = port;
-    }
-
-    /// The devices of its ports. It asks each of them, so not for each event.
+    /// The devices of the ports for which it has prepared queue pairs. It asks each of them, so not for each event.
     fn devices(&self) -> Vec<DeviceLevels>;
 
     /// Ends a connection whose link is down ([`ManagerEvent::LinkDown`], [`Manager::cut_connections`]), as if its peer had closed it: `Disconnected`

@@ -108,12 +108,6 @@ impl<M: ChoosePort> Manager for RailsManager<M> {
         self.inner.leads_elsewhere(connection, address)
     }
 
-    fn introduce(&mut self, port: &Self::PortHandle) {
-        port.rails()
-            .iter()
-            .for_each(|rail| self.inner.introduce(rail));
-    }
-
     fn devices(&self) -> Vec<DeviceLevels> {
         self.inner.devices()
     }

@@ -361,7 +361,7 @@ mod link_tests {
         let fake = Fake::install(Card::HONEST);
         let (_port, handle) = fake.port(|_| {});
         let mut manager = Manager::new().expect("a manager");
-        manager.introduce(&handle);
+        manager.know(&handle).expect("a device");
         let levels = |links_up| DeviceLevels {
             name: fake.name().to_owned(),
             links_up,

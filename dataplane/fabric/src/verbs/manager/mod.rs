@@ -361,11 +361,6 @@ impl ManagerInterface for Manager {
         }
     }
 
-    fn introduce(&mut self, port: &PortHandle) {
-        // What fails here fails again when a queue pair is prepared, and is reported there.
-        let _ = self.know(port);
-    }
-
     fn devices(&self) -> Vec<DeviceLevels> {
         let levels = |device: &Device| {
             let ports = 1..=device.context.limits().ports;
